@@ -1,4 +1,4 @@
-"""What the user typed, as values; OptionError names what was typed and how it should look."""
+"""Parses command-line values; OptionError names the value and the expected form."""
 
 from collections.abc import Container, Iterable
 from enum import StrEnum
@@ -33,14 +33,14 @@ class ListFormat(StrEnum):
 
 
 class InspectionFormat(StrEnum):
-    """How an inspection can be written to standard output."""
+    """The forms of an inspection on standard output."""
 
     TEXT = "text"
     JSON = "json"
 
 
 class FailOn(StrEnum):
-    """The gravest finding that still gives exit status 0 lies below this."""
+    """The severity from which a finding gives exit status 1."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -62,7 +62,7 @@ def key_values(pairs: Iterable[str], option: str) -> dict[str, str]:
 
 
 def alternatives(given: Iterable[str]) -> Literal["all"] | dict[str, list[str]] | None:
-    """`all`, or `KEY` and `KEY=VALUE,VALUE` with the values by key; None where nothing is given."""
+    """`all`, or `KEY` and `KEY=VALUE,VALUE` with the values by key; None if nothing is given."""
     words = list(given)
     if not words:
         return None
@@ -83,7 +83,7 @@ def alternatives(given: Iterable[str]) -> Literal["all"] | dict[str, list[str]] 
 
 
 def shapes(pairs: Iterable[str]) -> dict[str, list[int]]:
-    """`NAME=1,3,224,224` pairs. A name may hold `=`: the last one separates. `NAME=` is a scalar."""
+    """`NAME=1,3,224,224` pairs. A name may contain `=`: the last one separates. `NAME=` is a scalar."""
     found: dict[str, list[int]] = {}
     for pair in pairs:
         name, equals, dims = pair.rpartition("=")

@@ -1,4 +1,4 @@
-"""`onnx-bisect backends check`: does a compiler compile at all, and what does it say?"""
+"""`onnx-bisect backends check`: whether a compiler compiles at all, and its log."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,7 +25,7 @@ _SAYS = {
 
 
 def check(name: str, options: Mapping[str, str]) -> int:
-    """Compile once and show verdict and log; exit status. Raises BackendUnusableError where it cannot be asked."""
+    """Compile once and show verdict and log; returns the exit status. Raises BackendUnusableError."""
     backend = registry.make(name, dict(options))
     if complaint := backend.check():
         raise BackendUnusableError(complaint)

@@ -1,4 +1,4 @@
-"""`onnx-bisect backends …`: what can be typed."""
+"""The command-line interface of `onnx-bisect backends …`."""
 
 from typing import Annotated
 

@@ -13,7 +13,9 @@ from onnxbisect_cli.signals import stopping
 
 
 def install(names: Sequence[str], *, everything: bool = False) -> int:
-    """Exit status: 3 where one could not be installed, which does not stop the others. OptionError for a wrong name."""
+    """Returns the exit status: 3 if one could not be installed, which does not stop the others. OptionError for a wrong
+    name.
+    """
     known = toolchains()
     if not names and not everything:
         sizes = ", ".join(f"{name} ({versions[-1].gigabytes:g} GB)" for name, versions in known.items())
@@ -25,7 +27,7 @@ def install(names: Sequence[str], *, everything: bool = False) -> int:
     with stopping(_interrupt) as interruption:
         try:
             defined: list[Toolchain] = []
-            for one in chosen:  # before anything is installed: a wrong version is said first
+            for one in chosen:  # a wrong version is reported before anything is installed
                 try:
                     defined.append(one if isinstance(one, Toolchain) else _defined(*one))
                 except BackendUnusableError as error:
@@ -45,19 +47,19 @@ def install(names: Sequence[str], *, everything: bool = False) -> int:
 
 
 def _told(error: BackendUnusableError) -> int:
-    """Say it, and return its exit status."""
+    """Print the error; returns its exit status."""
     print(f"onnx-bisect: {clean(str(error))}", file=sys.stderr, flush=True)
     return error.exit_code
 
 
 def _defined(name: str, version: str) -> Toolchain:
-    """A version that has no pins here."""
+    """A toolchain for a version without pins in this program."""
     with series.opened(name, _say) as index:
         return index.define(version)
 
 
 def _chosen(name: str) -> Toolchain | tuple[str, str]:
-    """What is known already, or the name and the version to look for on the package index."""
+    """A known toolchain, or the name and version to look up on the package index."""
     try:
         return named(name)
     except OptionError:
@@ -69,7 +71,7 @@ def _chosen(name: str) -> Toolchain | tuple[str, str]:
             raise
         try:
             missing = backend.factory({}).check()
-        except OptionError:  # what it lacks is options, which nothing that is installed can give it
+        except OptionError:  # only options are missing, which no installation provides
             missing = None
         if missing:
             raise OptionError(f"'{name}' cannot be installed by this program. {missing}") from None

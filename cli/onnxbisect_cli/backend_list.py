@@ -1,4 +1,4 @@
-"""`onnx-bisect backends`: which compilers can be asked here, and what options they take."""
+"""`onnx-bisect backends`: the compilers of this machine and their options."""
 
 import shutil
 import textwrap
@@ -13,12 +13,12 @@ from onnxbisect_backends.sandbox.isolation import Isolation
 from onnxbisect_backends.sandbox.process import kill_running
 from onnxbisect_cli.signals import stopping
 
-#: Options of one backend that are listed; `backends options` shows all.
+#: Most options of one backend that are listed; `backends options` shows all.
 _MOST_OPTIONS = 8
 
 
 def show() -> int:
-    """One paragraph for each backend; a broken one is listed with the reason, never fatal. The exit status."""
+    """Print one paragraph for each backend; a broken one is listed with the reason. Returns the exit status."""
     with stopping(kill_running) as interruption:
         found = onnx_bisect.backends()
     if interruption.number is not None:
@@ -38,7 +38,7 @@ def show() -> int:
 
 
 def show_options(name: str) -> None:
-    """One paragraph for each option; raises OptionError and BackendUnusableError for what is no backend."""
+    """Print one paragraph for each option; raises OptionError and BackendUnusableError."""
     options = registry.find(name).options
     if not options:
         print(f"{clean(name)} has no options that it tells.")

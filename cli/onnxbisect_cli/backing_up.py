@@ -15,8 +15,9 @@ _NAME = "onnx-bisect.sqlite"
 
 
 def back_up(data: Path | None, to: Path) -> None:
-    """The database first, then the files that it names: what is uploaded meanwhile is in the next backup. Files are
-    named by their content, so those of an earlier backup in the same folder stay as they are.
+    """Copy the database first, then the files that it names; later uploads are in the next backup.
+
+    Files are named by their content, so those of an earlier backup in the same folder stay as they are.
     """
     settings = load_settings(data=data)
     if settings.files is not None:
@@ -49,7 +50,7 @@ def _demand_sqlite(settings: Settings) -> Path:
 
 
 def _copied(path: Path, to: Path) -> bool:
-    """Whether the file was copied: not where it is there already, or was deleted since it was listed."""
+    """Whether the file was copied; False if it already exists there, or was deleted since it was listed."""
     if to.exists():
         return False
     to.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

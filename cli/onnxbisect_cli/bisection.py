@@ -1,4 +1,4 @@
-"""A diagnosis on a terminal: shows how it goes on, and ends it in order on Ctrl-C."""
+"""A diagnosis on a terminal: shows its progress, and ends it properly on Ctrl-C."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from onnxbisect_cli.signals import Interruption
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What the user asks for. Exactly one of `backend` (a name or a TOML file) and `command` names the compiler.
+    """The user's request. Exactly one of `backend` (a name or a TOML file) and `command` names the compiler.
 
     The other fields are those of `onnx_bisect.diagnose`.
     """
@@ -42,9 +42,9 @@ class Request:
 
 
 def bisected(request: Request, model: Source | None = None) -> tuple[onnx_bisect.Result, Interruption]:
-    """The result, and the signal that ended the search if one did. Raises OnnxBisectError before any compile.
+    """The result, and the signal that ended the search, if any. Raises OnnxBisectError before any compile.
 
-    `model` is the request's, where it was read before.
+    `model` is the request's model if it was loaded before.
     """
     cancellation = onnx_bisect.Cancellation()
     named = request.backend if request.backend and not request.command else None
@@ -73,7 +73,7 @@ def bisected(request: Request, model: Source | None = None) -> tuple[onnx_bisect
 
 
 def backend_of(request: Request) -> Backend:
-    """The backend that the request names; OptionError where it does not, or not rightly."""
+    """The backend that the request names; OptionError if it is missing or wrong."""
     if request.command:
         if request.backend is not None or request.options:
             raise OptionError("A command after '--' is the backend itself: leave --backend and --option out.")

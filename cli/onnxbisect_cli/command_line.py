@@ -1,4 +1,4 @@
-"""Commands that take another command after `--`: what stands there is never taken for a model, nor the reverse."""
+"""Commands that take another command after `--`, whose words are never parsed as models or options."""
 
 import typer
 from typer.core import TyperCommand
@@ -13,16 +13,16 @@ EPILOG = (
 
 
 class TakesCommand(TyperCommand):
-    """Keeps what stands after `--` for `command_of`, and parses what stands before it."""
+    """Keeps the words after `--` for `command_of`, and parses those before it."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override] # typer's own click
-        """Parse what stands before the first `--`."""
+        """Parse the words before the first `--`."""
         place = args.index("--") if "--" in args else len(args)
         ctx.meta[_AFTER] = tuple(args[place + 1 :])
         return super().parse_args(ctx, args[:place])
 
     def collect_usage_pieces(self, ctx: typer.Context) -> list[str]:  # type: ignore[override] # typer's own click
-        """What the first line of the help shows."""
+        """The parts of the help's first line."""
         return [*super().collect_usage_pieces(ctx), "[-- COMMAND]"]
 
 

@@ -1,4 +1,4 @@
-"""`onnx-bisect compare`: which two things are compared."""
+"""`onnx-bisect compare`: dispatches to the comparison of reports or of models."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from onnxbisect_cli.arguments import ListFormat
 
 
 def run(request: model_comparison.Request, form: ListFormat) -> int:
-    """Two reports or two models; OptionError where there is one of each."""
+    """Compare two reports or two models; OptionError for one of each."""
     reports = [_is_report(path) for path in (request.before, request.after)]
     if all(reports):
         if request.samples or request.input_shapes or request.tensors:

@@ -1,4 +1,4 @@
-"""`onnx-bisect extract`: a piece of a model, for its own sake."""
+"""`onnx-bisect extract`: cuts a piece out of a model."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ def extract(
     outputs: Sequence[str] | None,
     input_shapes: Mapping[str, Sequence[int]],
 ) -> None:
-    """Cut and write; OptionError, CutError or ModelError where that cannot be."""
+    """Cut and write; raises OptionError, CutError or ModelError."""
     if sum([nodes is not None, scopes is not None, inputs is not None or outputs is not None]) != 1:
         raise OptionError("Say what to cut out: either --nodes, or --scope, or --inputs and --outputs.")
     loaded = load_model(path, input_shapes)

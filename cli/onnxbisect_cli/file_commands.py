@@ -1,4 +1,4 @@
-"""The commands that read models and reports, and ask no compiler: what can be typed."""
+"""The command-line interface of commands that read models and reports and call no compiler."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""What `onnx-bisect run` says in the end of remedies: which rule would be tried, and the command that does it."""
+"""The remedies that `onnx-bisect run` suggests at its end, with the command that applies them."""
 
 import shlex
 
@@ -8,14 +8,14 @@ from onnxbisect.report.text import clip
 from onnxbisect.rewrites import Exactness, installed
 from onnxbisect_cli.bisection import Request
 
-#: Culprits beyond which nothing is said, since it would take long; and lines at most.
+#: Most culprits for which hints are computed, because more would take long; and most lines.
 _MOST_CULPRITS, _MOST_LINES = 50, 6
 
 
 def fix_hint(job: Job | None, request: Request) -> list[str]:
-    """A line for each culprit op that a rule takes, then the command; nothing where no rule takes any.
+    """A line for each culprit op to which a rule applies, then the command; empty if no rule applies.
 
-    Only the first place of each culprit is looked at, no compiler is asked and no numbers are compared.
+    Only the first place of each culprit is considered, no compiler is called and no outputs are compared.
     """
     if job is None:
         return []
@@ -45,7 +45,7 @@ def _candidates(job: Job) -> tuple[Candidate, ...]:
 
 
 def _command(request: Request, *more: str) -> str:
-    """The same target asked by `onnx-bisect fix`."""
+    """The `onnx-bisect fix` command for the same target."""
     words = ["onnx-bisect", "fix", str(request.model), *more]
     if request.backend is not None:
         words += ["--backend", request.backend]

@@ -1,4 +1,4 @@
-"""`onnx-bisect fix`: a model that compiles, or what is left of the way there."""
+"""`onnx-bisect fix`: repairs a model until it compiles, or reports what is left."""
 
 import os
 import shlex
@@ -23,14 +23,16 @@ from onnxbisect_cli.bisection import backend_of, bisected
 from onnxbisect_cli.progress import Shown
 from onnxbisect_cli.run_job import demand_folder
 
-#: It compiles now; something is left; nothing is known.
+#: Exit statuses: it compiles now; something is left; no answer.
 COMPILES, PARTIAL, UNKNOWN = 0, 1, 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What the user asks for. `search` names model and compiler as for `onnx-bisect run`; `allow`, `samples`, `count`
-    and `tolerance` are those of `onnx_bisect.fix`. `plan` shows what would be tried, and changes nothing.
+    """The user's request. `search` names model and compiler as for `onnx-bisect run`.
+
+    `allow`, `samples`, `count` and `tolerance` are those of `onnx_bisect.fix`. `plan` shows what would be tried, and
+    changes nothing.
     """
 
     search: bisection.Request
@@ -84,7 +86,7 @@ def run(request: Request) -> int:
 
 
 def _split(model: Path, report: Path, request: Request) -> list[str]:
-    """The command that cuts the model as it is now into pieces for the NPU and for the host."""
+    """The command that splits the repaired model into pieces for the NPU and for the host."""
     shapes = [f"--input-shape={name}={','.join(map(str, it))}" for name, it in request.search.input_shapes.items()]
     return ["onnx-bisect", "split", str(model), "--report", str(report), *shapes]
 
@@ -96,7 +98,7 @@ def _exit_code(now: Found) -> int:
 
 
 def _plan(request: Request) -> int:
-    """Diagnose, and say which remedies would be tried."""
+    """Diagnose, and print the remedies that would be tried."""
     search = request.search
     backend = backend_of(search)
     loaded = LoadedModel(search.model, {**input_shapes(backend), **search.input_shapes})

@@ -1,4 +1,4 @@
-"""`onnx-bisect inspect`: a model at a glance, and what compilers are known to mind about it."""
+"""`onnx-bisect inspect`: an overview of a model, with known problems for compilers."""
 
 import json
 import shutil
@@ -16,14 +16,14 @@ from onnxbisect_cli.arguments import FailOn, InspectionFormat
 #: Exit status where there is a finding as grave as --fail-on says.
 FINDINGS = 1
 
-#: Names listed for each finding, and inputs and outputs shown; the rest is counted.
+#: Most names listed for each finding, and most inputs and outputs; the rest is counted.
 _NAMES = 3
 _TENSORS = 8
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What the user asks for."""
+    """The user's request."""
 
     model: Path
     backend: str | None = None
@@ -34,7 +34,7 @@ class Request:
 
 
 def show(request: Request) -> int:
-    """Print it; returns the exit status. Raises ModelError, OptionError and BackendUnusableError."""
+    """Print the inspection; returns the exit status. Raises ModelError, OptionError and BackendUnusableError."""
     if request.options and request.backend is None:
         raise OptionError("--option is for a backend; name it with --backend.")
     seen = onnx_bisect.inspect(
@@ -50,7 +50,7 @@ def show(request: Request) -> int:
 
 
 def _is_met(fail_on: FailOn, findings: Sequence[Finding]) -> bool:
-    """Whether a finding is as grave as that."""
+    """Whether a finding is at least this severe."""
     if fail_on is FailOn.NEVER:
         return False
     order = list(Severity)
@@ -108,7 +108,7 @@ def _counted(findings: Sequence[Finding]) -> str:
 
 
 def _components(components: Sequence[Component], width: int) -> Iterator[str]:
-    """Each module, and which ops in it depend on the data of a run."""
+    """Each module, and its ops that depend on input data."""
     names = [clip(component.name, width // 3) for component in components]
     column = max(map(len, [*names, "component"]))
     yield f"{'component':<{column}}  {'nodes':>6}  depends on the data of a run"

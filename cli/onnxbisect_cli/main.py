@@ -1,6 +1,6 @@
-"""The `onnx-bisect` command: what can be typed, and what becomes of errors.
+"""The `onnx-bisect` command: its subcommands, and how errors are printed.
 
-Starts fast: onnx, onnxruntime and the engine are imported by the commands that need them.
+It starts fast, because onnx, onnxruntime and the engine are imported only by the commands that need them.
 """
 
 import os
@@ -48,8 +48,8 @@ def _main(
 
 
 def run() -> None:
-    """The entry point. No traceback for a user's mistake, and for ours only where `ONNXBISECT_DEBUG` is set."""
-    # onnxruntime's official builds report to Microsoft unless told otherwise; whose model it is, is nobody's business.
+    """The entry point. It prints tracebacks only of bugs, and only if `ONNXBISECT_DEBUG` is set."""
+    # onnxruntime's official builds send telemetry to Microsoft by default; models are confidential.
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     for stream in ("stdout", "stderr"):
         if getattr(sys, stream) is None:  # started with it closed, as some services do: the files are still wanted

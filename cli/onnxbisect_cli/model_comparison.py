@@ -19,15 +19,15 @@ from onnxbisect_backends.probing.forked import forked
 from onnxbisect_cli import table
 from onnxbisect_cli.arguments import ListFormat
 
-#: Samples taken from the user's.
+#: Most samples taken from the user's.
 _MOST_SAMPLES = 100
-#: Tensors within the models that are listed.
+#: Most inner tensors that are listed.
 _MOST_SHOWN = 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What the user asks for."""
+    """The user's request."""
 
     before: Path
     after: Path
@@ -39,7 +39,7 @@ class Request:
 
 
 def run(request: Request, form: ListFormat) -> int:
-    """Show the largest differences of each output; returns the exit status, 1 where one is beyond the tolerance."""
+    """Show the largest differences of each output; returns the exit status, 1 if one exceeds the tolerance."""
     model = load(request.before, input_shapes=request.input_shapes, bounded=forked)
     load(request.after, input_shapes=request.input_shapes, bounded=forked)
     if model.unbound:

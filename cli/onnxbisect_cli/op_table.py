@@ -126,7 +126,7 @@ def _base(request: Request, backend: Backend, description: Description) -> Verdi
 
 @dataclass(kw_only=True)
 class _Measurement:
-    """What was answered, which ops were asked about, and the tests of which some form got no answer."""
+    """The answers, the ops that were tried, and the tests of which some form got no answer."""
 
     answers: list[Measured] = field(default_factory=list)
     ops: set[str] = field(default_factory=set)
@@ -134,10 +134,10 @@ class _Measurement:
 
 
 def _answers(sweep: Sweep, tests: Sequence[NodeTest], description: Description, shown: "_Shown") -> _Measurement:
-    """A few tests of every op in all their forms, then more of them: a budget that ends leaves every op something.
+    """Compile a few tests of every op in all their forms, then further tests, so that a budget covers every op.
 
-    A form is asked of tests that failed in those before it, and of each op's first test, which shows what becomes of
-    the op where its constants are computed.
+    A form is tried for tests that failed in the earlier forms, and for each op's first test, which shows how the
+    compiler treats the op with constant inputs.
     """
     newest = description.newest_opset
     opset = min(newest or USUAL_OPSET, USUAL_OPSET)
@@ -196,7 +196,7 @@ def _say(profile: Profile, output: Path, asked: Set[str], calls: int) -> None:
 
 
 class _Shown:
-    """What a person sees meanwhile, on standard error: a bar on a terminal, else a line now and then."""
+    """Progress on standard error: a bar on a terminal, else a line now and then."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -218,7 +218,7 @@ class _Shown:
         self._bar.stop()
 
     def begin(self, what: str, count: int) -> None:
-        """So many questions of one sort follow."""
+        """A series of so many questions starts."""
         if self._task is not None:
             self._bar.remove_task(self._task)
         self._task = self._bar.add_task(what, total=count)
@@ -226,7 +226,7 @@ class _Shown:
             print(f"{what}: {plural(count, 'model')}", file=sys.stderr, flush=True)
 
     def answered(self, verdict: Verdict, known: bool) -> None:
-        """One of them has its answer."""
+        """One question was answered."""
         self.calls += not known
         self._known += known
         self._refused += verdict.failed

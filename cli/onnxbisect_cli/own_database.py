@@ -1,4 +1,4 @@
-"""The service's database, for the operator's commands, which need no token: they read the settings themselves."""
+"""The service's database for the operator's commands, which read the settings and need no token."""
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -16,9 +16,7 @@ from onnxbisect_service.settings import load_settings
 
 @contextmanager
 def own_database(data: Path | None) -> Iterator[Database]:
-    """The one that the settings name, with `data` for their folder; SchemaError where it has not this version's
-    tables.
-    """
+    """The database of the settings, with `data` as their folder; SchemaError if its tables have another version."""
     with closing(Database(load_settings(data=data).database)) as database:
         if not is_current(database):
             raise SchemaError(
@@ -29,7 +27,7 @@ def own_database(data: Path | None) -> Iterator[Database]:
 
 
 def migrate(data: Path | None) -> None:
-    """Bring its tables to this version, and say which one that is."""
+    """Upgrade the tables to this version, and print it."""
     with closing(Database(load_settings(data=data).database)) as database:
         if not is_current(database):
             upgrade(database)
@@ -37,7 +35,7 @@ def migrate(data: Path | None) -> None:
 
 
 def upgrade(database: Database) -> None:
-    """Bring its tables to this version. An SQLite file that has tables is copied beside itself before."""
+    """Upgrade the tables to this version. An SQLite file with tables is copied first."""
     found = revision_of(database)
     if database.file is not None and found is not None and found < schema.head():
         source = Path(database.file)
@@ -48,12 +46,12 @@ def upgrade(database: Database) -> None:
 
 
 def is_current(database: Database) -> bool:
-    """Whether the tables are those of this program; OptionError where the database cannot be reached."""
+    """Whether the tables have this program's version; OptionError if the database cannot be reached."""
     return revision_of(database) == schema.head()
 
 
 def revision_of(database: Database) -> str | None:
-    """The version that the tables have, None without any; OptionError where the database cannot be reached."""
+    """The version of the tables, None if there are none; OptionError if the database cannot be reached."""
     try:
         return database.revision()
     except SQLAlchemyError as error:  # whose text may have the password

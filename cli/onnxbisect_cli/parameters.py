@@ -1,4 +1,4 @@
-"""Parameters that several commands take alike."""
+"""Parameters that several commands share."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""The models that a command line names: files, the files of a folder, or those of a manifest."""
+"""The models given on a command line: files, the files of a folder, or those of a manifest."""
 
 import re
 import tomllib
@@ -29,10 +29,10 @@ class _Manifest(BaseModel):
 
 
 def parts_of(given: Sequence[Path], input_shapes: Mapping[str, Sequence[int]], calibration: Path | None) -> list[Part]:
-    """The models in order, each once. A folder stands for its `.onnx` files, a `.toml` for the models that it lists.
+    """The models in order, each once. A folder means its `.onnx` files, a `.toml` the models that it lists.
 
-    Of several, each takes those of `input_shapes` that are for its inputs. Raises OptionError for what is not there,
-    and ModelError for a file in which inputs are looked for in vain.
+    Of several models, each gets those of `input_shapes` that are for its inputs. Raises OptionError for missing files,
+    and ModelError for a file whose inputs cannot be read.
     """
     parts = [part for path in given for part in _found(path)]
     files = list(dict.fromkeys(part.model.resolve() for part in parts))
@@ -96,7 +96,7 @@ def _read(path: Path) -> _Manifest:
 
 
 def _labelled(parts: Sequence[Part]) -> list[Part]:
-    """Files of one name in several folders are told apart by their folders."""
+    """The parts with labels; files of one name in several folders are labelled by folder."""
     labels = [part.label.casefold() for part in parts]
     found = [
         part
@@ -145,5 +145,5 @@ def _label(model: Path) -> str:
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    """`part2` before `part10`."""
+    """A sort key that puts `part2` before `part10`."""
     return [(int(digits or 0), text) for text, digits in re.findall(r"(\D*)(\d{0,9})", name)]

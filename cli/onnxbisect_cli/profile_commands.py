@@ -1,4 +1,4 @@
-"""The commands that write a profile of a compiler for the whitelist backend: what can be typed."""
+"""The command-line interface of commands that write a profile for the whitelist backend."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""`onnx-bisect profile`: reports of runs on a compiler as a profile for `whitelist`."""
+"""`onnx-bisect profile`: turns reports of runs on a compiler into a profile for `whitelist`."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ from onnxbisect_cli.reports import read
 
 
 def write(reports: Sequence[Path], output: Path) -> None:
-    """Write the profile; raises OptionError for what is no report, or no place for it."""
+    """Write the profile; raises OptionError for a bad report or output path."""
     if output.suffix != ".toml" or not output.parent.is_dir():
         raise OptionError(f"{output} cannot be a profile: name a file that ends in .toml in a folder that is.")
     profile = recorded_profile(output.stem, {str(path): read(path) for path in reports})

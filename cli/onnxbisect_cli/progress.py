@@ -1,7 +1,7 @@
-"""What a person sees while compilers run: a live display on a terminal, else one line for each verdict.
+"""Progress while compilers run: a live display on a terminal, else one line for each verdict.
 
-Both go to standard error, so that standard output holds the report and nothing else. Names and messages are
-hostile text: they pass through `clean` or `clip`, and never through rich's markup.
+Both go to standard error, so that standard output has only the report. Names and messages are hostile text: they pass
+through `clean` or `clip`, and never through rich's markup.
 """
 
 import sys
@@ -33,27 +33,27 @@ from onnx_bisect import (
 from onnxbisect.report.text import clip, duration, plural
 from onnxbisect_cli.signals import Interruption, stopping
 
-#: Culprits and questions shown at most; the rest is counted.
+#: Most culprits and probes shown; the rest is counted.
 _SHOWN = 6
 
 
 class Display(Protocol):
-    """Shows the events of a search; it must be put up and taken down."""
+    """Shows the events of a search while its context lasts."""
 
     def __call__(self, event: Event) -> None:
-        """Something has happened."""
+        """Handle an event."""
 
     def __enter__(self) -> Self:
-        """Put it up."""
+        """Start the display."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
-        """Take it down, whatever happened."""
+        """End the display, also after an error."""
 
 
 def display() -> Display:
-    """The live display where standard error is a terminal, else plain lines."""
+    """A live display if standard error is a terminal, else plain lines."""
     console = Console(file=sys.stderr)
     if console.is_terminal and not console.is_dumb_terminal:
         return LiveDisplay(console)
@@ -61,7 +61,7 @@ def display() -> Display:
 
 
 class Shown:
-    """The progress of a diagnosis: a display while it searches, in which signals cancel it."""
+    """The progress of a diagnosis: a display during the search, and signals that cancel it."""
 
     def __init__(self, cancellation: Cancellation) -> None:
         self.interruption = Interruption()
@@ -78,7 +78,7 @@ class Shown:
         self._searching.close()
 
     def __call__(self, event: Event) -> None:
-        """Give it to `diagnose` as its `progress`."""
+        """The `progress` argument of `diagnose`."""
         match event:
             case Note():
                 print(f"onnx-bisect: {event}", file=sys.stderr)
@@ -109,7 +109,7 @@ class PlainDisplay:
         self._flush_known()
 
     def __call__(self, event: Event) -> None:
-        """Print it, where it is a verdict."""
+        """Print the event if it is a verdict."""
         if isinstance(event, PlanMade):
             self._expected = event.expected_calls
         elif isinstance(event, ProbeAnswered) and event.cached:
@@ -129,7 +129,7 @@ class PlainDisplay:
 
 
 class LiveDisplay:
-    """Calls done and expected, elapsed time, what is being asked now, culprits found so far."""
+    """Calls done and expected, elapsed time, running probes, culprits so far."""
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -153,7 +153,7 @@ class LiveDisplay:
         self._live.stop()
 
     def __call__(self, event: Event) -> None:
-        """Remember it for the next refresh of the display."""
+        """Keep the event for the next refresh."""
         match event:
             case PlanMade():
                 self._expected, self._found = event.expected_calls, event.found
@@ -166,7 +166,7 @@ class LiveDisplay:
                 self._calls += not event.cached
 
     def display(self) -> RenderableType:
-        """The display as it stands."""
+        """The current contents."""
         now = self._clock()
         expected = max(self._calls + len(self._asking), round(self._expected), 1)
         head = Table.grid(padding=(0, 1))
@@ -195,5 +195,5 @@ class LiveDisplay:
 
 
 def _line(text: str, style: str) -> Text:
-    """One row of the screen, however narrow."""
+    """One row, shortened to the screen's width."""
     return Text(text, style=style, no_wrap=True, overflow="ellipsis")

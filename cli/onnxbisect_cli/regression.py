@@ -1,4 +1,4 @@
-"""`onnx-bisect regress`: since which version a compiler refuses, or takes, each part of a model."""
+"""`onnx-bisect regress`: the version since which a compiler refuses, or accepts, each part of a model."""
 
 import json
 import sys
@@ -12,20 +12,20 @@ from onnxbisect_cli.bisection import Request
 from onnxbisect_cli.progress import Shown
 from onnxbisect_cli.reports import terminal_width
 
-#: Every change is known to the version; some are not.
+#: Exit statuses: every change was located; some were not.
 FOUND, OPEN = 0, 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class Range:
-    """Versions from the first to the last; empty for the oldest, or newest, that there is."""
+    """Versions from the first to the last; empty for the oldest or newest."""
 
     first: str
     last: str
 
     @classmethod
     def of(cls, text: str) -> "Range":
-        """`A..B`, `A..` or `..B`."""
+        """Parses `A..B`, `A..` or `..B`."""
         first, dots, last = text.partition("..")
         if not dots:
             raise OptionError(f"--versions {text!r} is not FIRST..LAST.")

@@ -17,7 +17,7 @@ _MOST_ROWS = 100
 
 
 def run(before: Path, after: Path, form: ListFormat) -> int:
-    """Show it; returns the exit status, 1 where a culprit is new."""
+    """Print the comparison; returns the exit status, 1 if a culprit is new."""
     found = compare(read(before), read(after))
     match form:
         case ListFormat.JSON:
@@ -79,7 +79,7 @@ def _side(side: ComparedSide) -> str:
 
 
 def _places(culprit: ComparedCulprit) -> str:
-    """`2 places`, or `2 of 5 places` where some are fixed."""
+    """`2 places`, or `2 of 5 places` if some are fixed."""
     before = culprit.get("places_before", culprit["places"])
     now = plural(culprit["places"], "place")
     return now if before == culprit["places"] else f"{now}, was {before}"

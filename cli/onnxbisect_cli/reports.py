@@ -1,4 +1,4 @@
-"""A finished report, read from its file and written in any form; and the overview of several."""
+"""Reads reports, and writes them and overviews of them in any form."""
 
 import json
 import shutil
@@ -36,7 +36,7 @@ _OVERVIEWS: Mapping[Format, Callable[[Overview], str]] = {
 
 
 def render(document: Report, form: Format, *, files: str = "") -> str:
-    """The report as text that ends with a line end; `files` is where its files were written, for people to read."""
+    """The report as text with a final newline; `files` tells readers where its files were written."""
     if form is Format.TEXT:
         return "\n".join(lines(document, width=terminal_width(), files=files)) + "\n"
     text = FORMS[_FILES[form]](document)
@@ -44,7 +44,7 @@ def render(document: Report, form: Format, *, files: str = "") -> str:
 
 
 def demand_overview(form: Format) -> None:
-    """OptionError where an overview has no such form: before minutes of compiling, not after."""
+    """OptionError if an overview has no such form, raised before any compile."""
     if form not in (Format.TEXT, *_OVERVIEWS):
         raise OptionError(
             f"--format {form} is for one model and one target; of several, text, json, md and html show an overview, "
@@ -53,7 +53,7 @@ def demand_overview(form: Format) -> None:
 
 
 def relabelled(overview: Overview, labels: Sequence[str]) -> Overview:
-    """The overview with its targets, in their order, called otherwise."""
+    """The overview with its targets, in order, under other labels."""
     new = {target["label"]: label for target, label in zip(overview["targets"], labels, strict=True)}
 
     def cells(old: Mapping[str, _Cell]) -> dict[str, _Cell]:
@@ -68,20 +68,20 @@ def relabelled(overview: Overview, labels: Sequence[str]) -> Overview:
 
 
 def render_overview(overview: Overview, form: Format, *, files: str = "") -> str:
-    """The overview as text that ends with a line end; `files` is where its files were written, for people to read."""
+    """The overview as text with a final newline; `files` tells readers where its files were written."""
     if form is Format.TEXT:
         return "\n".join(overview_lines(overview, width=terminal_width(), files=files)) + "\n"
     return _OVERVIEWS[form](overview)
 
 
 def write_overview(overview: Overview, out: Path) -> None:
-    """Every form of it, as files in a folder."""
+    """Write the overview in every form, as files in a folder."""
     for form, write in _OVERVIEWS.items():
         put(out / f"overview.{form}", write(overview).encode("utf-8", "backslashreplace"))
 
 
 def render_parts(table: PartsTable, form: Format, *, several: bool, files: str = "") -> str:
-    """The table of several models as text that ends with a line end; `several` is whether there are several targets."""
+    """The table of several models as text with a final newline; `several`: there are several targets."""
     if form is Format.TEXT:
         return "\n".join(parts_forms.lines(table, width=terminal_width(), files=files)) + "\n"
     link = _below if several else _beside
@@ -94,7 +94,7 @@ def render_parts(table: PartsTable, form: Format, *, several: bool, files: str =
 
 
 def write_parts(table: PartsTable, out: Path, *, several: bool) -> None:
-    """Every form of it, as files in a folder."""
+    """Write the table in every form, as files in a folder."""
     for form in _OVERVIEWS:
         text = render_parts(table, form, several=several)
         put(out / f"parts.{form}", text.encode("utf-8", "backslashreplace"))
@@ -109,12 +109,12 @@ def _beside(model: str, _target: str, name: str) -> str:
 
 
 def terminal_width() -> int:
-    """Columns to fill; wider lines are hard to read."""
+    """The columns to fill, limited because wide lines are hard to read."""
     return min(shutil.get_terminal_size(fallback=(100, 24)).columns, 140)
 
 
 def read(path: Path) -> Report:
-    """The document of a `report.json`, or of the one in a folder; OptionError where there is none."""
+    """The document of a `report.json`, or of the one in a folder; OptionError if there is none."""
     file = path / "report.json" if path.is_dir() else path
     try:
         document = json.loads(file.read_text("utf-8"))

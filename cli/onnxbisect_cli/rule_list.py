@@ -13,9 +13,9 @@ from onnxbisect_backends.probing.forked import forked
 from onnxbisect_cli import table
 from onnxbisect_cli.arguments import ListFormat
 
-#: Rules that take any op apply to few nodes; where one does not, that is no news.
+#: Rules for any op apply to few nodes, so their refusals are not listed.
 _ANY = "*"
-#: Ops that are listed in a cell; the rest is counted, and in the JSON form.
+#: Most ops listed in a cell; the JSON form has all.
 _MOST_OPS = 6
 
 
@@ -35,7 +35,7 @@ class RuleRow(TypedDict):
 
 
 class MatchRow(TypedDict):
-    """A rule that applies at a node, or does not and why, as JSON."""
+    """A rule that applies at a node, or the reason why it does not, as JSON."""
 
     node: str
     op: str
@@ -63,7 +63,7 @@ def show(form: ListFormat) -> None:
 
 
 def match(path: Path, input_shapes: Mapping[str, Sequence[int]], form: ListFormat) -> None:
-    """Each rule that would apply at a node of the model. Changes nothing; raises ModelError."""
+    """Print each rule that would apply at a node of the model. Changes nothing; raises ModelError."""
     found = installed()
     model = load(path, input_shapes=input_shapes, bounded=forked)
     facts = Facts.of(model)

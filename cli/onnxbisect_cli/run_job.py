@@ -1,4 +1,4 @@
-"""`onnx-bisect run`: search, then say on the screen and in files what was found."""
+"""`onnx-bisect run`: searches, then reports on the screen and in files."""
 
 import shutil
 import sys
@@ -19,7 +19,7 @@ from onnxbisect_cli.bisection import Request, bisected
 from onnxbisect_cli.fix_hint import fix_hint
 from onnxbisect_cli.reports import render
 
-#: The model compiles; culprits were found; nothing is known.
+#: Exit statuses: the model compiles; culprits were found; no answer.
 COMPILES, CULPRITS, UNRESOLVED = 0, 1, 3
 
 
@@ -52,7 +52,7 @@ def run(request: Request, out: Path | None, form: Format) -> int:
 
 
 def fresh_folder(out: Path) -> Path:
-    """The folder for what the compiler makes of the model, below that of a report; an earlier run's is gone."""
+    """An empty folder for the compiler's output on the model, below the report's folder."""
     folder = out / COMPILED
     if (out / "report.json").exists():
         shutil.rmtree(folder, ignore_errors=True)
@@ -60,16 +60,14 @@ def fresh_folder(out: Path) -> Path:
 
 
 def exit_code(result: Result) -> int:
-    """0 where the whole model compiles, 1 where culprits were found, or a change of the file that makes it compile, 3
-    where there is no answer.
-    """
+    """0 if the whole model compiles, 1 for culprits or a needed change of the file, 3 if there is no answer."""
     if result.verdict is Status.PASS:
         return COMPILES
     return CULPRITS if result.culprits or result.compiles_after else UNRESOLVED
 
 
 def write_files(result: Result, out: Path) -> None:
-    """The report in every form, and the culprits' files; OSError where they cannot be written."""
+    """Write the report in every form, and the culprits' files; raises OSError."""
     result.write(out)
     for culprit, folder in zip(result.report["culprits"], culprit_dirs(result.report), strict=True):
         if culprit["repro"] is None:
@@ -85,7 +83,7 @@ def write_files(result: Result, out: Path) -> None:
 
 
 def demand_folder(out: Path) -> None:
-    """OptionError where nothing can be written there: before minutes of compiling, not after."""
+    """OptionError if the folder cannot be written to, raised before any compile."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:

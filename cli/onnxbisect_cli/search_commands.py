@@ -1,4 +1,4 @@
-"""The commands that search a model for what a compiler refuses, and do something about it: what can be typed."""
+"""The command-line interface of commands that search a model for culprits and repair it."""
 
 from dataclasses import replace
 from pathlib import Path

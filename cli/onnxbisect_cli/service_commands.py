@@ -1,4 +1,4 @@
-"""The commands of the service: what can be typed."""
+"""The command-line interface of the service."""
 
 from pathlib import Path
 from typing import Annotated

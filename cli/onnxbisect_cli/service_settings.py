@@ -1,4 +1,4 @@
-"""`onnx-bisect settings`: what the environment of this process makes of the service."""
+"""`onnx-bisect settings`: the service's settings from this process's environment."""
 
 import os
 
@@ -9,7 +9,7 @@ from onnxbisect_service.settings import Settings, load_settings
 
 
 def show() -> None:
-    """Every setting with its value and what it is for; secrets are only said to be there."""
+    """Print every setting with its value and purpose; of secrets only whether they are set."""
     settings = load_settings()
     rows = []
     for name, field in Settings.model_fields.items():

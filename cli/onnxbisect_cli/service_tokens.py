@@ -1,4 +1,4 @@
-"""`onnx-bisect token …`: makes, lists and revokes tokens of the service, in its database; needs no token itself."""
+"""`onnx-bisect token …`: creates, lists and revokes tokens in the service's database."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
@@ -13,7 +13,7 @@ from onnxbisect_db.tables import Token
 
 
 def create(data: Path | None, name: str, *, tenant: str, scopes: Iterable[Scope], days: float | None) -> None:
-    """Print a new token, and nothing else, to standard output: it is nowhere else."""
+    """Print a new token to standard output; it is stored nowhere else."""
     expires_at = None if days is None else datetime.now(UTC) + timedelta(days=days)
     with own_database(data) as database:
         issued = database.run(
@@ -23,14 +23,14 @@ def create(data: Path | None, name: str, *, tenant: str, scopes: Iterable[Scope]
 
 
 def show(data: Path | None, tenant: str) -> None:
-    """The tenant's tokens, without their secrets."""
+    """Print the tenant's tokens, without their secrets."""
     with own_database(data) as database, database.session() as session:
         found = tokens.listed(session, tenant)
     table.show(("id", "name", "scopes", "made", "last used", "state"), map(_row, found))
 
 
 def revoke(data: Path | None, token_id: str, *, tenant: str) -> None:
-    """From now on the token is good for nothing; OptionError where there is none of that id."""
+    """Revoke the token at once; OptionError if the id is unknown."""
     with own_database(data) as database:
         revoked = database.run(lambda session: tokens.revoke(session, token_id, tenant))
     if revoked is None:

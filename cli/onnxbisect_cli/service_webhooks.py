@@ -1,4 +1,4 @@
-"""`onnx-bisect webhook …`: what came of the messages, and sending one again. Like `token` it works on the database."""
+"""`onnx-bisect webhook …`: lists messages with their outcome, and sends one again, in the service's database."""
 
 from pathlib import Path
 
@@ -10,14 +10,14 @@ from onnxbisect_db.tables import Delivery, Endpoint
 
 
 def show(data: Path | None, tenant: str, limit: int) -> None:
-    """The newest messages to the tenant's endpoints, those of single jobs among them, and what came of the last try."""
+    """Print the newest messages to the tenant's endpoints and job webhooks, with the outcome of the last attempt."""
     with own_database(data) as database, database.session() as session:
         rows = [_row(endpoint, delivery) for endpoint, delivery in deliveries.newest(session, tenant, limit=limit)]
     table.show(("message", "to", "of", "made", "state", "tries", "last"), rows)
 
 
 def redeliver(data: Path | None, delivery_id: str, *, tenant: str) -> None:
-    """The message is due now, with its own id; OptionError where there is none of that id."""
+    """Make the message due now, with its own id; OptionError if the id is unknown."""
     with own_database(data) as database:
         found = database.run(lambda session: deliveries.redeliver(session, delivery_id, tenant))
     if found is None:

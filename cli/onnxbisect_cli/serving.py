@@ -1,4 +1,4 @@
-"""`onnx-bisect serve`: the API, and where there is no redis to share it with others, everything else in one process."""
+"""`onnx-bisect serve`: the API and, if no redis is set, a worker in the same process."""
 
 import asyncio
 import os
@@ -33,9 +33,7 @@ _BACKLOG = 2048
 
 
 def serve(settings: Settings) -> None:
-    """Until a signal ends it. OptionError where the address is taken or the database away, SchemaError where the tables
-    are not ours.
-    """
+    """Serve until a signal. OptionError if the address or database is unavailable, SchemaError for other tables."""
     keep_secrets()
     logs.configure(settings)
     service = open_service(settings)
@@ -58,7 +56,7 @@ def serve(settings: Settings) -> None:
 
 
 class _Server(uvicorn.Server):
-    """Prints its address as soon as it answers, and ends waiting and streaming requests before it ends."""
+    """Prints its address as soon as it answers, and ends waiting and streaming requests before it stops."""
 
     def __init__(self, config: uvicorn.Config, url: str, token: Path | None, watch: Watch) -> None:
         super().__init__(config)
@@ -81,7 +79,7 @@ class _Server(uvicorn.Server):
 
 
 def _with_workers(service: Service) -> Lifespan[FastAPI]:
-    from onnxbisect_worker.running import embedded  # which brings a whole worker into memory
+    from onnxbisect_worker.running import embedded  # imports all of the worker
 
     worker = embedded(service)
 
@@ -95,7 +93,7 @@ def _with_workers(service: Service) -> Lifespan[FastAPI]:
 
 
 def listening_socket(settings: Settings) -> socket.socket:
-    """OptionError where the address cannot be had."""
+    """A bound socket; OptionError if the address is unavailable."""
     try:
         family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
         listening = socket.create_server((settings.host, settings.port), family=family, backlog=_BACKLOG)
@@ -116,7 +114,7 @@ def _url(listening: socket.socket) -> str:
 
 
 def _told_of_token(path: Path, url: str, *, terminal: bool) -> list[str]:
-    """Where the token is. What is not a terminal may be a journal, which others read and which keeps it."""
+    """Lines that say where the token is, not the token: other readers may see a journal."""
     if not terminal:
         return [f"the token is in {path}; log in at {url}/login"]
     token = path.read_text().strip()
@@ -124,7 +122,7 @@ def _told_of_token(path: Path, url: str, *, terminal: bool) -> list[str]:
 
 
 def _own_token(database: Database, path: Path) -> Path:
-    """The file with the token of the user that started the service: that of last time while it is valid."""
+    """The file with the token of the user that started the service; the previous one while it is valid."""
     with database.session() as session:
         if path.is_file() and tokens.check(session, path.read_text().strip()) is not None:
             return path

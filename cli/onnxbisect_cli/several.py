@@ -1,4 +1,4 @@
-"""`onnx-bisect run` with several compilers or models: one search after the other, a report for each, and a table."""
+"""`onnx-bisect run` with several compilers or models: searches in sequence, a report for each, and a table."""
 
 import signal
 import sys
@@ -25,9 +25,9 @@ _Known = tuple[Backend, Description] | str
 
 
 def run(models: Sequence[Part], requests: Mapping[str, Request], out: Path | None, form: Format) -> int:
-    """The requests by the label of their target, about each of the models. Returns the highest exit status.
+    """Run each request, by the label of its target, on each model. Returns the highest exit status.
 
-    What cannot be used or read does not stop the rest; what the user got wrong stops all before any compile.
+    An unusable compiler or unreadable model does not stop the rest; a user's mistake stops all before any compile.
     """
     demand_overview(form)
     if out is not None:
@@ -56,8 +56,8 @@ def run(models: Sequence[Part], requests: Mapping[str, Request], out: Path | Non
 
 @dataclass(kw_only=True)
 class _Asking:
-    """The searches one after the other. `interrupted` is the signal that ended it, 0 if none did; `worst` the highest
-    exit status so far; `unwritten` what kept a report from being written.
+    """The searches in sequence. `interrupted` is the signal that ended them, 0 if none; `worst` the highest exit status
+    so far; `unwritten` the error that kept a report from being written.
     """
 
     out: Path | None
@@ -69,7 +69,7 @@ class _Asking:
     unwritten: OSError | ShortageError | None = None
 
     def part(self, model: Part, requests: Mapping[str, Request], backends: Mapping[str, _Known]) -> Row:
-        """One model on all targets. A model that cannot be read is the user's mistake where it is the only one."""
+        """One model on all targets. A model that cannot be read is a usage error if it is the only one."""
         heads = [TargetReport(label=label, backend=request.backend or "") for label, request in requests.items()]
         if self.interrupted:
             return _part(model, None, [replace(head, reason=_BEFORE, ended=True) for head in heads])
@@ -104,7 +104,7 @@ class _Asking:
             try:
                 if isinstance(known, str):
                     raise BackendUnusableError(known)
-                if own := input_shapes(known[0]):  # this target has the model at another size
+                if own := input_shapes(known[0]):  # this target binds other input shapes
                     loaded = LoadedModel(model.model, {**own, **model.input_shapes})
                 demand_static(loaded.model, *known)
                 out = None if self.out is None else self._folder(self.out, model)
@@ -125,12 +125,12 @@ class _Asking:
             except (OSError, ShortageError) as error:  # a full disk must not cost the other searches
                 self.unwritten = error
                 asked = asked if asked.report else replace(head, reason=str(error))
-            except KeyboardInterrupt:  # before or after its search, which minds signals itself
+            except KeyboardInterrupt:  # outside of a search, which handles signals itself
                 self.interrupted = outside.number or signal.SIGINT
         return asked
 
     def _say(self, model: str, target: str) -> str:
-        """Tells which search begins; returns what it is called."""
+        """Print which search begins; returns its name."""
         self.number += 1
         kind, name = ("search", f"{model}, {target}")
         if self.models == 1:
@@ -150,7 +150,7 @@ def _part(model: Part, subject: Subject | None, asked: Sequence[TargetReport]) -
 
 
 def _described(request: Request) -> _Known:
-    """The backend, or the sentence that says why it cannot be used; OptionError is the user's to mend."""
+    """The backend, or a sentence why it is unusable; OptionError for a user's mistake."""
     try:
         backend = backend_of(request)
         return backend.check() or (backend, backend.describe())
@@ -159,7 +159,7 @@ def _described(request: Request) -> _Known:
 
 
 def _target(label: str, request: Request, found: Sequence[Row]) -> str:
-    """What a column of the table is about, as its reports say it."""
+    """The description of a column's target, as its reports have it."""
     reports = [asked.report for part in found for asked in part.asked if asked.label == label and asked.report]
     return words.target(reports[0]["target"]) if reports else request.backend or label
 

@@ -1,4 +1,4 @@
-"""`onnx-bisect share`: a culprit's file with nothing of the model in it but what the compiler refuses."""
+"""`onnx-bisect share`: a culprit's file reduced to what the compiler refuses."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ from onnxbisect_backends.sandbox.working_folder import working_folder
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What the user asks for."""
+    """The user's request."""
 
     culprit: Path
     output: Path
@@ -29,7 +29,7 @@ class Request:
 
 
 def run(request: Request) -> int:
-    """Write the file; exit status, 1 where there is none that fails alike."""
+    """Write the file; returns the exit status, 1 if no reduced file fails in the same way."""
     backend = chosen_backend(request.backend, request.options)
     if complaint := backend.check():
         raise BackendUnusableError(complaint)
@@ -67,7 +67,7 @@ def _complaint(verdict: Verdict) -> tuple[Kind | None, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Compiler:
-    """Asks about files as a whole, cut and dressed as any probe."""
+    """Compiles files as a whole, with the probe format of the target."""
 
     backend: Backend
     limits: Limits
@@ -81,14 +81,14 @@ class _Compiler:
         return None if asked.answer is None else asked.answer.verdict
 
     def verdict_on(self, model: onnx.ModelProto) -> Verdict | None:
-        """None for one that is no valid model."""
+        """The verdict; None for an invalid model."""
         try:
             return self.verdict(self._context_of(model))
         except ModelError:
             return None
 
     def write(self, model: onnx.ModelProto, path: Path) -> None:
-        """The file that the compiler was asked about."""
+        """Write the file that was compiled."""
         context = self._context_of(model)
         context.write(context.universe.everything, path)
 

@@ -1,4 +1,4 @@
-"""Signals that end a run: what was found until then is kept and reported."""
+"""Signals that end a run; results so far are kept and reported."""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -12,7 +12,7 @@ _SIGNALS = tuple(signal.Signals[name] for name in ("SIGINT", "SIGTERM", "SIGHUP"
 
 @dataclass
 class Interruption:
-    """The first signal that came, None if none did."""
+    """The first signal, None if there was none."""
 
     number: int | None = None
 

@@ -1,4 +1,4 @@
-"""`onnx-bisect split`: the model as pieces for the NPU and for the host, from a report that knows what compiles."""
+"""`onnx-bisect split`: divides the model into pieces for the NPU and for the host, based on a report."""
 
 import json
 import sys
@@ -34,7 +34,7 @@ FOLDER = "split"
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What the user asks for. `backend` or `command` compile the NPU's pieces; without, none is compiled."""
+    """The user's request. `backend` or `command` compile the NPU's pieces; without them none is compiled."""
 
     model: Path
     report: Path
@@ -49,7 +49,7 @@ class Request:
 
 
 def run(request: Request) -> int:
-    """Write the split and show it; exit status, 1 where it is not proven or the compiler refused a piece."""
+    """Write and show the split; returns the exit status, 1 if it is not proven or a piece was refused."""
     report = reports.read(request.report)
     backend = _backend(request, report)
     shapes = {} if backend is None else input_shapes(backend)
@@ -105,7 +105,7 @@ def _split(
 
 
 def _backend(request: Request, report: Report) -> Backend | None:
-    """What compiles the pieces: the very target of the report."""
+    """The compiler for the pieces, which must be the report's target."""
     if request.command:
         if request.backend is not None or request.options:
             raise OptionError("A command after '--' is the backend itself: leave --backend and --option out.")
@@ -125,12 +125,12 @@ def _backend(request: Request, report: Report) -> Backend | None:
 
 
 def _plain(options: Mapping[str, object]) -> object:
-    """As a report has them once it is read from its file."""
+    """Options in the form that a report has after it was read."""
     return json.loads(json.dumps(options))
 
 
 def _passed(report: Report, model: Model, path: Path) -> list[UnitSet]:
-    """The sets of units that compiled whenever they were asked; OptionError where the report is of no use for this."""
+    """The sets of units that always compiled; OptionError if the report cannot be used."""
     about = report["model"]
     if about["sha256"] != model.sha256:
         raise OptionError(

@@ -1,4 +1,4 @@
-"""`onnx-bisect submit --fix`: what the server's repairs came to, as `fix` shows and writes it."""
+"""`onnx-bisect submit --fix`: shows and writes the server's repairs as `fix` does."""
 
 import os
 import sys
@@ -13,15 +13,17 @@ from onnxbisect.remedies.summary import lines
 from onnxbisect.report.text import clean
 from onnxbisect_backends.probing.repair_compiler import REPAIRED, copy_data
 
-#: By the verdict on the repaired model: it compiles now; something is left; nothing is known.
+#: Exit statuses by the verdict on the repaired model.
 _CODES = {Status.PASS: 0, Status.FAIL: 1, Status.UNRESOLVED: 3}
 
 
 def show(
     model: Path, job: RemoteJob, targets: Sequence[TargetStatus], folders: Mapping[str, Path | None], *, told: bool
 ) -> dict[str, int]:
-    """Show, and write below the folder of each target where there is one. Returns the exit statuses of the targets that
-    have a repair; what keeps a target from it is `told` on standard error, and the diagnosis stands.
+    """Show the repairs, and write each below its target's folder if there is one.
+
+    Returns the exit statuses of the targets with a repair. If there is none, the reason goes to standard error if
+    `told`, and the diagnosis stands.
     """
     codes = {}
     for (label, folder), target in zip(folders.items(), targets, strict=True):

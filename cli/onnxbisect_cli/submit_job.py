@@ -1,4 +1,4 @@
-"""`onnx-bisect submit`: the diagnosis that `run` makes, made by a server, with the output and exit statuses of it."""
+"""`onnx-bisect submit`: the diagnosis of `run`, made by a server, with the same output and exit statuses."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ from onnxbisect_cli.targets import Chosen
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What the user asks for. `calibration` is a sample, or a folder of them; `terms` are those for `targets`."""
+    """The user's request. `calibration` is a sample or a folder of samples; `terms` apply to `targets`."""
 
     model: Path
     server: str
@@ -32,7 +32,7 @@ class Request:
 
 
 def submit(request: Request, *, wait: bool, out: Path | None, form: Format) -> int:
-    """Returns the exit status. Without `wait` that is 0 once the server has the job, whose URL is all of the output."""
+    """Returns the exit status. Without `wait` it is 0 once the server has the job, and only its URL is printed."""
     if len(request.targets) > 1:
         demand_overview(form)
     if out is not None:
@@ -67,14 +67,14 @@ def submit(request: Request, *, wait: bool, out: Path | None, form: Format) -> i
 
 
 class ProgressLines:
-    """A line on standard error whenever something has changed."""
+    """Prints a line on standard error for each change."""
 
     def __init__(self, labels: Sequence[str]) -> None:
         self._labels = labels
         self._said: set[str] = set()
 
     def __call__(self, job: JobStatus) -> None:
-        """Say what the job is at."""
+        """Print the job's progress."""
         for label, target in zip(self._labels, job["targets"], strict=True):
             left = f" of about {target['calls'] + round(target['expected'])}" if target["expected"] else ""
             found = plural(len(target["culprits"]), "culprit")
@@ -89,7 +89,7 @@ class ProgressLines:
 def _show(
     job: RemoteJob, targets: Sequence[TargetStatus], labels: Sequence[str], out: Path | None, form: Format
 ) -> dict[str, int]:
-    """Of each target the exit status."""
+    """The exit status of each target."""
     ended = dict(zip(labels, targets, strict=True))
     results = {label: job.fetched(target) for label, target in ended.items() if target["state"] == "done"}
     overview = relabelled(job.client.overview(job.id), labels) if len(targets) > 1 else None
@@ -118,10 +118,10 @@ def _show(
 
 
 def say(sentence: str) -> None:
-    """A line on standard error."""
+    """Print a line on standard error."""
     print(f"onnx-bisect: {sentence}", file=sys.stderr, flush=True)
 
 
 def interrupt() -> None:
-    """What the first signal does: end the wait."""
+    """The effect of the first signal: end the wait."""
     raise KeyboardInterrupt

@@ -19,8 +19,8 @@ from onnxbisect_cli.submit_job import ProgressLines, Request, interrupt, say
 
 
 def submit(request: Request, parts: Sequence[Part], *, wait: bool, out: Path | None, form: Format) -> int:
-    """Returns the highest exit status. Without `wait` that is 0 once the server has the jobs, whose URLs are the
-    output.
+    """Returns the highest exit status. Without `wait` it is 0 once the server has the jobs, and only their URLs are
+    printed.
     """
     demand_overview(form)
     if out is not None:
@@ -44,7 +44,7 @@ def submit(request: Request, parts: Sequence[Part], *, wait: bool, out: Path | N
 
 
 class _Shown:
-    """What came of the jobs so far: rows of the table, and their files."""
+    """The results so far: rows of the table, and files."""
 
     def __init__(self, labels: Sequence[str], out: Path | None) -> None:
         self.rows: list[table.Part] = []
@@ -54,7 +54,7 @@ class _Shown:
         self._unwritten: OSError | OnnxBisectError | None = None
 
     def add(self, part: Part, job: RemoteJob) -> None:
-        """Wait for a job, and fetch what it has found."""
+        """Wait for a job, and fetch its results."""
         say(f"{part.label}, job {job.id}: {job.page}")
         ended = job.wait(ProgressLines(self._labels))
         asked = []

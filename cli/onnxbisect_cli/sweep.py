@@ -1,4 +1,4 @@
-"""Asks a compiler about many small models that have nothing to do with each other: several at a time, each once."""
+"""Compiles many small independent models: several at a time, each once."""
 
 import tempfile
 import time
@@ -25,7 +25,7 @@ from onnxbisect_backends.probing.prober import Prober, ProbeResult
 from onnxbisect_backends.probing.sampling import sampling
 from onnxbisect_backends.sandbox.process import kill_running
 
-#: In the place of an answer to what is no question, as the compiler takes no such model whatever its ops.
+#: The answer for models with inputs that the compiler does not accept, whatever their ops.
 _NO_QUESTION = Verdict(status=Status.UNRESOLVED, kind=Kind.INVALID, message="not a model that the compiler takes")
 
 #: Called with each answer, and whether it was known before.
@@ -34,9 +34,9 @@ OnAnswer = Callable[[Verdict, bool], None]
 
 @dataclass(kw_only=True)
 class Sweep:
-    """One compiler, many questions. What it answered before, in any run, is not asked again.
+    """One compiler, many models. Answers of earlier runs are reused.
 
-    `until` is the moment (`time.monotonic`) from which on nothing more is asked.
+    `until` is the time (`time.monotonic`) after which no compile starts.
     """
 
     backend: Backend
@@ -51,16 +51,16 @@ class Sweep:
         self._stopping = Event()
 
     def stop(self) -> None:
-        """End now: compiles are killed and forgotten. Safe in a signal handler."""
+        """End now: compiles are killed and their results dropped. Safe in a signal handler."""
         self._stopping.set()
 
     @property
     def stopped(self) -> bool:
-        """Whether `stop` ended it."""
+        """Whether `stop` was called."""
         return self._stopping.is_set()
 
     def ask(self, models: Iterable[onnx.ModelProto], on_answer: OnAnswer) -> list[Verdict | None]:
-        """The verdicts in order; None for models that the end came before."""
+        """The verdicts in order; None for models that were not compiled before the end."""
         verdicts: list[Verdict | None] = []
         running: dict[Future[ProbeResult], str] = {}
         waiting: dict[str, list[int]] = {}
@@ -69,7 +69,7 @@ class Sweep:
             while len(running) > room:
                 done, _ = wait(running, timeout=0.2, return_when=FIRST_COMPLETED)
                 if self.stopped:
-                    kill_running()  # again and again: a thread may only now be starting its compiler
+                    kill_running()  # repeatedly, because a thread may only now start its compiler
                 for future in done:
                     key = running.pop(future)
                     answer = None if self.stopped else future.result().answer
@@ -106,7 +106,7 @@ class Sweep:
                         collect(self.jobs - 1)
                 collect(0)
             except BaseException:
-                self.stop()  # or the pool would wait for what still compiles
+                self.stop()  # otherwise the pool would wait for running compiles
                 collect(0)
                 raise
         return verdicts
@@ -125,7 +125,7 @@ class Sweep:
         return loaded if self._takes(loaded.model) else None
 
     def _takes(self, model: Model) -> bool:
-        """Whether the compiler takes the inputs, so that what it says is about the op."""
+        """Whether the compiler accepts the inputs, so that its answer is about the op."""
         if model.unbound and not self.description.dynamic_shapes:
             return False
         dtypes = self.description.probe_format.input_dtypes
@@ -137,7 +137,7 @@ class Sweep:
             write=probe_writer(loaded, self.description.probe_format),
             backend=self.backend,
             limits=self.limits,
-            objection=lambda units, probe: None,  # onnx's own model, whole: there is nothing to doubt
+            objection=lambda units, probe: None,  # onnx's own test models are valid
             folder=self.folder,
             samples=None if samples is None else samples.write,
         )

@@ -1,4 +1,4 @@
-"""A table on standard output: as wide as the terminal, and where there is none, as wide as it needs to be."""
+"""A table on standard output, as wide as the terminal, or as needed if there is none."""
 
 from collections.abc import Iterable, Sequence
 
@@ -12,7 +12,7 @@ _ENDLESS = 1 << 20
 
 
 def show(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """The first column is for other commands to take, so it is never folded."""
+    """Print the table. The first column is never folded, because other commands take it as input."""
     table = Table(box=None, pad_edge=False)
     for number, column in enumerate(columns):
         table.add_column(column, overflow="fold", no_wrap=number == 0)

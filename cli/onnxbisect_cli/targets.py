@@ -1,4 +1,4 @@
-"""`--backend` and `--option` where several compilers are asked: which option is whose, and what each is called."""
+"""`--backend` and `--option` with several compilers: assigns options and labels to targets."""
 
 import re
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ _LABELLED = re.compile(rf"({_LABEL.pattern})=(.+)", re.DOTALL)
 
 @dataclass(frozen=True, kw_only=True)
 class Chosen:
-    """One target: what it is called, its backend (a name or a TOML file), and its options."""
+    """One target: its label, its backend (a name or a TOML file), and its options."""
 
     label: str
     backend: str
@@ -26,7 +26,7 @@ class Chosen:
 def chosen(backends: Sequence[str], options: Sequence[str]) -> list[Chosen]:
     """The targets in order. A backend is `NAME`, `FILE.toml` or `LABEL=` one of these.
 
-    With one target, `KEY=VALUE` is its option; with several, `LABEL.KEY=VALUE` says whose it is. Raises OptionError.
+    With one target, `KEY=VALUE` is its option; with several, `LABEL.KEY=VALUE` names the target. Raises OptionError.
     """
     named = [_named(text) for text in backends]
     labels = [label for label, _ in named]

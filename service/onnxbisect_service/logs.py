@@ -1,4 +1,4 @@
-"""Log lines of the service. What they quote is hostile text: no line can look like two, or colour a terminal."""
+"""Log lines of the service. Quoted text is hostile: no line can look like two, or colour a terminal."""
 
 import json
 import logging
@@ -8,14 +8,14 @@ from datetime import UTC, datetime
 from onnxbisect.report.text import clean
 from onnxbisect_service.settings import Settings
 
-#: Celery tells of every message twice, layouts of every step; what a step of ours does it says itself.
+#: Libraries that log every message or step.
 _CHATTY = ("celery.worker.strategy", "celery.app.trace", "alembic", "rust-sugiyama")
 
 
 class _Text(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         first, *traceback = super().format(record).split("\n")
-        # Indented: what an exception says may have lines of its own, which would look like others.
+        # Indented, because lines of an exception's text would otherwise look like log lines.
         return "\n".join([first, *(f"    {clean(line)}" for line in traceback)])
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 # logging's own name
@@ -37,7 +37,7 @@ class _Json(logging.Formatter):
 
 
 def configure(settings: Settings) -> None:
-    """Log to standard error, as the settings say."""
+    """Log to standard error with the level and form of the settings."""
     handler = logging.StreamHandler(sys.stderr)
     text = _Text("%(asctime)s %(levelname)-7s %(process)d %(name)s: %(message)s")
     handler.setFormatter(_Json() if settings.log_format == "json" else text)

@@ -1,4 +1,4 @@
-"""Tells workers on other machines over redis that there may be work, by a celery task on a queue of each topic."""
+"""Notifies workers on other machines over redis that there may be work: one Celery queue per topic."""
 
 import logging
 import time
@@ -11,7 +11,7 @@ from kombu import Exchange, Queue
 
 from onnxbisect_service.settings import Settings
 
-#: Seconds that a redis which does not answer may cost, and for how long it is then left alone.
+#: Seconds to wait for redis, and seconds without attempts after it did not answer.
 _PATIENCE = 1.0
 _QUIET = 2.0
 _WAKE = "onnxbisect.wake"
@@ -20,9 +20,7 @@ log = logging.getLogger(__name__)
 
 
 def make_app(settings: Settings, topics: Collection[str] = ()) -> Celery:
-    """Celery over the redis that the settings name. A worker hears of these `topics`, by the task that it gives it
-    (`install`).
-    """
+    """Celery with the redis of the settings. A worker consumes the queues of `topics` (`install`)."""
     app = Celery("onnxbisect", broker=settings.broker, set_as_current=False)
     app.conf.update(
         accept_content=["json"],
@@ -34,7 +32,7 @@ def make_app(settings: Settings, topics: Collection[str] = ()) -> Celery:
         worker_redirect_stdouts=False,
         worker_send_task_events=False,
         worker_enable_remote_control=False,
-        # only for tasks that are acknowledged late, of which there are none; without it celery warns at each loss
+        # matters only for late acknowledgement, which is not used; without it celery warns at each lost connection
         worker_cancel_long_running_tasks_on_connection_loss=True,
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
@@ -44,30 +42,32 @@ def make_app(settings: Settings, topics: Collection[str] = ()) -> Celery:
             "socket_keepalive": True,
             "socket_connect_timeout": 5,
             "socket_timeout": 60,
-            "ack_emulation": False,  # what was heard is over
+            "ack_emulation": False,  # received messages need no acknowledgement
         },
     )
     return app
 
 
 def _queue(topic: str) -> Queue:
-    """Every worker that hears of the topic hears every message; what no worker hears is gone, and none pile up."""
+    """A fanout queue: every worker with the topic gets every message, and messages nobody receives are dropped."""
     name = f"{_WAKE}.{topic}"
     return Queue(name, exchange=Exchange(name, type="fanout", durable=False), durable=False, no_ack=True)
 
 
 def install(app: Celery, wake: Callable[[Collection[str]], None]) -> None:
-    """Have this process hear what others notify of."""
+    """Register the task that receives other processes' notifications."""
 
     def heard(topic: str) -> None:
         wake([topic])
 
-    app.task(name=_WAKE, shared=False)(heard)  # of this app alone, not of all that come after it
+    app.task(name=_WAKE, shared=False)(heard)  # registered in this app only
 
 
 class CeleryNotifier:
-    """Sends what was notified of to the workers that hear of it. It never raises: where redis is away, workers look by
-    themselves within two seconds. Threads may share it.
+    """Sends notifications to the workers with their topics. It never raises: without redis, workers poll within two
+    seconds.
+
+    Threads may share it.
     """
 
     def __init__(self, app: Celery) -> None:
@@ -77,7 +77,7 @@ class CeleryNotifier:
         self._quiet_until = 0.0
 
     def __call__(self, topics: Collection[str]) -> None:
-        """For `Database.listen`."""
+        """The callback for `Database.listen`."""
         with self._lock:
             if time.monotonic() < self._quiet_until:
                 return
@@ -89,7 +89,7 @@ class CeleryNotifier:
                     self._app.send_task(
                         _WAKE,
                         (topic,),
-                        queue=queue,  # type: ignore[arg-type] # celery takes one that it has not heard of only so
+                        queue=queue,  # type: ignore[arg-type] # celery accepts an unknown queue only as an object
                         producer=self._producer,
                         declare=[queue.exchange],
                         retry=False,
@@ -100,7 +100,7 @@ class CeleryNotifier:
                 self._drop()
 
     def _connected(self) -> Any:
-        # a connection of its own, less patient than those that wait for messages
+        # a separate connection with short timeouts, unlike those that wait for messages
         timeouts = {"max_retries": 0, "socket_timeout": _PATIENCE, "socket_connect_timeout": _PATIENCE}
         connection = self._app.connection_for_write(transport_options=timeouts, connect_timeout=_PATIENCE)
         return self._app.amqp.Producer(connection, auto_declare=False)

@@ -1,7 +1,7 @@
 """Where webhooks may go: the public internet, and what the administrator allows.
 
-A name says nothing: what counts is the address that is connected to, so `posting` asks `Allowed.permits` of each one
-at the moment of connecting. `complaint` is what can be said earlier, when somebody enters a URL.
+The connected address decides, not the name, so `posting` calls `Allowed.permits` with each address when it connects.
+`complaint` gives the errors that are known earlier, when a URL is entered.
 """
 
 import ipaddress
@@ -16,7 +16,7 @@ import httpx2
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
-#: How a user sets what is allowed.
+#: The variable that allows further hosts and networks.
 SETTING = "ONNXBISECT_WEBHOOK_ALLOW"
 
 #: IANA's special-purpose addresses. Python's `is_global` would do for most, but it takes multicast and those that carry
@@ -55,7 +55,7 @@ _LONGEST_URL = 2000
 
 @dataclass(frozen=True, kw_only=True)
 class Allowed:
-    """Hosts and networks that webhooks may go to although they are not public."""
+    """Hosts and networks to which webhooks may be sent although they are not public."""
 
     hosts: frozenset[str] = frozenset()
     suffixes: tuple[str, ...] = ()
@@ -63,7 +63,7 @@ class Allowed:
 
     @classmethod
     def read(cls, entries: Iterable[str]) -> "Allowed":
-        """From the setting: `ci.local`, `*.ci.local`, `10.1.2.3`, `10.0.0.0/8`. ValueError for anything else."""
+        """Parses the setting: `ci.local`, `*.ci.local`, `10.1.2.3`, `10.0.0.0/8`. ValueError for anything else."""
         hosts, suffixes, networks = set(), [], []
         for entry in entries:
             name = entry.strip().lower().rstrip(".")
@@ -80,7 +80,7 @@ class Allowed:
         return cls(hosts=frozenset(hosts), suffixes=tuple(suffixes), networks=tuple(networks))
 
     def names(self, host: str) -> bool:
-        """Whether the host is allowed by its name, wherever that leads."""
+        """Whether the host is allowed by name, whatever its addresses are."""
         name = host.lower().rstrip(".")
         return name in self.hosts or name.endswith(self.suffixes)
 
@@ -92,7 +92,7 @@ class Allowed:
 
 
 def complaint(url: str, allow: Iterable[str]) -> str | None:
-    """Why this cannot be a webhook's URL, as a sentence; None where only sending will tell. `allow` is the setting."""
+    """Why this cannot be a webhook's URL, as a sentence; None if only sending can tell. `allow` is the setting."""
     if len(url) > _LONGEST_URL:
         return f"The webhook's URL is longer than {_LONGEST_URL} characters."
     try:
@@ -114,7 +114,7 @@ def complaint(url: str, allow: Iterable[str]) -> str | None:
 
 
 def refusal(host: str) -> str:
-    """What is said of a host that is not allowed. It does not tell the address: who asks may not know the network."""
+    """The message for a host that is not allowed. It omits the address, which the caller may not know."""
     return (
         f"{host} is not on the public internet: the service's administrator can allow the host or its network "
         f"with {SETTING}."
@@ -122,7 +122,7 @@ def refusal(host: str) -> str:
 
 
 def literal(host: str) -> Address | None:
-    """The address that `host` spells, in any way that the system's resolver takes: 127.1, 0x7f.1, 2130706433, ..."""
+    """The address that `host` spells, in any form that the system's resolver accepts: 127.1, 0x7f.1, 2130706433, ..."""
     try:
         return ipaddress.ip_address(host)
     except ValueError:

@@ -1,18 +1,19 @@
-"""What a job asks for besides model and targets: the fields of `Job.request`, the same for REST and for workers."""
+"""What a job requests besides model and targets: the fields of `Job.request`, for REST and for workers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-#: Other options of each target: their values, none for those that are worth trying; or all of these.
+#: Other options of each target: values by option (empty: those worth trying), or all options worth trying.
 Alternatives = Literal["all"] | Mapping[str, Sequence[str]] | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class RepairSpec:
-    """What a repair may do, and how it is proven: the fields of `onnxbisect_backends.probing.repairing.Terms`.
+    """Settings of a repair and its proof: the fields of `onnxbisect_backends.probing.repairing.Terms`.
 
-    `samples` maps file names to the SHA-256 of stored files. The `alternatives` are asked about the culprits.
+    `samples` maps file names to the SHA-256 of stored files. `alternatives` are other options to compile the culprits
+    with.
     """
 
     allow: str = "rounding"
@@ -25,11 +26,11 @@ class RepairSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchSpec:
-    """`seconds` bounds one compile, `budget_calls` and `budget_seconds` the search on each target, with its `repair`
-    where one is to follow.
+    """`seconds` limits one compile; `budget_calls` and `budget_seconds` limit the search on each target, including
+    `repair`.
 
-    `calibration` maps file names to the SHA-256 of stored files: samples of the model's inputs, as `--calibration`
-    takes them in a folder.
+    `calibration` maps file names to the SHA-256 of stored files: samples of the model's inputs, like a folder for
+    `--calibration`.
     """
 
     input_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -39,25 +40,25 @@ class SearchSpec:
     recheck: bool = False
     calibration: Mapping[str, str] = field(default_factory=dict)
     repair: RepairSpec | None = None
-    #: Whether no changed copies of the file are asked about before its parts are searched.
+    #: Whether to skip changed copies of the file and search its parts at once.
     as_is: bool = False
-    #: How many calls may be made for neighbours of culprits, before the report.
+    #: Most calls for neighbours of culprits, before the report.
     confirm_causes: int = 0
-    #: Whether only the model as a whole is asked about, and not which parts of it fail.
+    #: Whether only the whole model is compiled, and its parts are not searched.
     whole: bool = False
-    #: Units of pieces, in hexadecimal: these are asked about, and the whole model where all of them pass, and no more.
+    #: Units of pieces, in hexadecimal: only these are compiled, and the whole model if all of them pass.
     pieces: tuple[str, ...] = ()
-    #: Whether it is enough to know which nodes fail (`onnxbisect.search.plan`).
+    #: Whether to search in brief (`onnxbisect.search.plan`).
     brief: bool = False
 
     @property
     def files(self) -> frozenset[str]:
-        """The stored files that it speaks of."""
+        """The SHA-256 of all stored files that it names."""
         repair = RepairSpec() if self.repair is None else self.repair
         return frozenset([*self.calibration.values(), *repair.samples.values()])
 
     def to_json(self) -> dict[str, Any]:
-        """What `from_json` reads."""
+        """The fields as JSON values, for `from_json`."""
         fields = asdict(self)
         if self.repair is None:
             del fields["repair"]
@@ -70,7 +71,7 @@ class SearchSpec:
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "SearchSpec":
-        """The request that `to_json` wrote."""
+        """The spec that `to_json` wrote."""
         shapes = {name: tuple(shape) for name, shape in fields.get("input_shapes", {}).items()}
         repair = None if fields.get("repair") is None else RepairSpec(**fields["repair"])
         pieces = tuple(fields.get("pieces", ()))

@@ -1,4 +1,4 @@
-"""Compilers run as the service's user and could read the environment of its processes, which holds passwords."""
+"""Protects the environment of the service's processes, which holds passwords, from compilers run by the same user."""
 
 import ctypes
 import sys
@@ -7,10 +7,10 @@ _PR_SET_DUMPABLE = 4
 
 
 def keep_secrets() -> None:
-    """From now on nobody but root reads this process's memory, environment and descriptors, or writes a core of it.
+    """Make this process undumpable: only root can read its memory, environment and descriptors, and it writes no core.
 
-    Processes that are forked from it are kept so, too; what is executed, such as hosts and compilers, is not. Linux
-    does this; elsewhere nothing happens.
+    Forked processes inherit this; executed programs, such as compilers, do not. It works on Linux and does nothing
+    elsewhere.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)

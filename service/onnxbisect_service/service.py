@@ -1,4 +1,4 @@
-"""What every process of the service uses: settings, database and files."""
+"""The resources of every process of the service: settings, database and files."""
 
 import errno
 import tempfile
@@ -16,7 +16,7 @@ from onnxbisect_service.settings import Settings
 
 @dataclass(frozen=True, kw_only=True)
 class Service:
-    """Threads may share it; a process opens its own (connections do not survive a fork)."""
+    """Threads may share it; each process opens its own, because connections do not survive a fork."""
 
     settings: Settings
     database: Database
@@ -24,30 +24,31 @@ class Service:
 
     @cached_property
     def reserve(self) -> Reserve:
-        """For what must go on when the disk is full."""
+        """Disk space set aside for what must work when the disk is full."""
         return Reserve(self.database)
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Close the database."""
         self.database.close()
 
 
 def open_service(settings: Settings) -> Service:
-    """Make folders and connect; touches the tables of nothing. OptionError where the database's URL is wrong, or the
-    data folder cannot be written. With redis, workers everywhere are told what transactions have made ready for them.
+    """Create folders and connect; does not touch tables. With redis, transactions notify workers everywhere.
+
+    OptionError if the database's URL is wrong or the data folder cannot be written.
     """
     _begin_folder(settings.data)
     database = Database(settings.database)
     Reserve(database).spend_to_start()
     if settings.redis_url is not None:
-        from onnxbisect_service.notifying import CeleryNotifier, make_app  # celery takes a while to import
+        from onnxbisect_service.notifying import CeleryNotifier, make_app  # celery is slow to import
 
         database.listen(CeleryNotifier(make_app(settings)))
     return Service(settings=settings, database=database, files=open_files(settings))
 
 
 def open_files(settings: Settings) -> FileStore:
-    """Where this installation keeps its files."""
+    """The file store of this installation."""
     if settings.files is None:
         return Files(settings.files_folder, floor=settings.disk_floor)
     return S3Files(settings.files, settings.cache / "s3", floor=settings.disk_floor, cache=settings.model_cache)
@@ -59,7 +60,7 @@ def _begin_folder(folder: Path) -> None:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):  # reports can be read all the same, and jobs be deleted
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):  # reports can still be read, and jobs deleted
             return
         raise OptionError(
             f"The data folder {folder} cannot be written ({error.strerror}): name another with --data or "

@@ -1,4 +1,4 @@
-"""What an installation of the service is told by its environment: `ONNXBISECT_*`, one class for all processes."""
+"""The settings of an installation, from environment variables `ONNXBISECT_*`; one class for all processes."""
 
 import re
 from datetime import timedelta
@@ -18,13 +18,14 @@ from onnxbisect_service.outbound import Allowed
 _SECRETS = Path("/run/secrets")
 #: redis-py says `unix` for what celery calls `redis+socket`.
 _REDIS = ("redis", "rediss", "redis+socket", "unix")
-#: In days; a calendar ends.
+#: A hundred years in days; dates have an upper limit.
 _CENTURY = 36_500
 
 
 class Settings(BaseSettings):
-    """Every field is the variable of its name in capitals, with `ONNXBISECT_` before it. Secrets may also be files of
-    that name (in lower case) in `/run/secrets`.
+    """Each field is read from the variable of its name in capitals, prefixed by `ONNXBISECT_`.
+
+    Secrets may also be files of that name, in lower case, in `/run/secrets`.
     """
 
     model_config = SettingsConfigDict(
@@ -152,7 +153,7 @@ class Settings(BaseSettings):
         if value is None:
             return None
         url = value.get_secret_value()
-        if not _is_redis(url):  # it is not repeated: it may hold a password
+        if not _is_redis(url):  # the URL is not repeated, because it may contain a password
             raise ValueError("it must be redis://HOST:PORT/0, rediss:// for TLS, or unix:///PATH of a socket")
         return SecretStr(url.replace("unix://", "redis+socket://", 1))
 
@@ -177,27 +178,27 @@ class Settings(BaseSettings):
 
     @property
     def broker(self) -> str:
-        """The queue's URL, as celery wants it."""
+        """The queue's URL in Celery's form."""
         return "memory://" if self.redis_url is None else self.redis_url.get_secret_value()
 
     @property
     def files_folder(self) -> Path:
-        """Where uploads and reports are, unless `files` names a bucket."""
+        """The folder of uploads and reports, unless `files` names a bucket."""
         return self.data / "files"
 
     @property
     def cache(self) -> Path:
-        """What a worker may throw away: models with their external data, and working folders."""
+        """A worker's disposable files: models with their external data, and working folders."""
         return self.work or self.data / "work"
 
     @property
     def keep_jobs(self) -> timedelta | None:
-        """How long ended jobs are kept."""
+        """How long ended jobs are kept; None for ever."""
         return None if self.keep_jobs_days is None else timedelta(days=self.keep_jobs_days)
 
     @property
     def keep_models(self) -> timedelta | None:
-        """How long models are kept that nobody uses."""
+        """How long unused models are kept; None for ever."""
         return None if self.keep_models_days is None else timedelta(days=self.keep_models_days)
 
 
@@ -210,8 +211,8 @@ def _is_redis(url: str) -> bool:
 
 
 def load_settings(**given: Any) -> Settings:
-    """The settings that this process's environment makes, but for those that are `given` and not None; OptionError
-    names the variable that is wrong.
+    """The settings of this process's environment, overridden by `given` values that are not None. OptionError names the
+    wrong variable.
     """
     try:
         return Settings(**{name: value for name, value in given.items() if value is not None})

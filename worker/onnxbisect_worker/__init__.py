@@ -1,1 +1,1 @@
-"""Jobs in motion. Empty until the service lands; the import contract already holds its place."""
+"""The workers of the service: claim work, compile probes, coordinate searches, deliver webhooks."""

@@ -1,4 +1,4 @@
-"""Asking a claimed probe: its key is found, it is compiled where nobody has asked the same, and answered."""
+"""A claimed probe from claim to verdict: compute its key, reuse or make the compile, store the answer."""
 
 import logging
 from datetime import timedelta
@@ -17,14 +17,14 @@ from onnxbisect_worker.context import WorkerContext
 from onnxbisect_worker.lease_keeper import LeaseKeeper
 from onnxbisect_worker.model_processes.protocol import ModelProcess, ProcessKilledError
 
-#: How often one that is to be asked alone looks whether it is.
+#: Seconds between checks whether this worker compiles nothing else.
 _LOOK_EVERY = 0.5
 
 log = logging.getLogger(__name__)
 
 
 def ask(context: WorkerContext, claim: Claim, keeper: LeaseKeeper) -> None:
-    """Ask a claimed probe, and put its answer on record."""
+    """Compile a claimed probe, and store its answer."""
     log.info("probe %s of search %s: %d units, attempt %d", *_facts(claim))
     with context.pool.acquire(context.case(claim), new=claim.alone) as process, keeper.kills(process):
         if claim.alone:
@@ -33,7 +33,7 @@ def ask(context: WorkerContext, claim: Claim, keeper: LeaseKeeper) -> None:
 
 
 def _wait_for_others(context: WorkerContext, claim: Claim, keeper: LeaseKeeper) -> None:
-    """Until this worker asks no other probe; it claims none meanwhile (`queues.best`)."""
+    """Wait until this worker compiles nothing else; it claims no other probe meanwhile (`queues.best`)."""
     while not keeper.ended:
         with context.service.database.session() as session:
             if not queues.others_run(session, context.worker, claim.probe.id):
@@ -63,17 +63,19 @@ def _answer(context: WorkerContext, claim: Claim, keeper: LeaseKeeper, process: 
 
 
 def _key(process: ModelProcess, claim: Claim) -> str:
-    """Of its structure; for a culprit's own file of that file, which no other answers for (see `culprit_files`)."""
+    """The key of the probe's structure; for a culprit's own file, of that file, so that no other answer is reused
+    (`culprit_files`).
+    """
     own = process.digests([claim.units])[0] if claim.probe.why == OWN_FILE else ""
     return own or process.key(claim.units)
 
 
 def _said(session: Session, claim: Claim, asked: ProbeResult) -> bool:
-    if asked.answer is None:  # the search's time is up, not the compiler's
+    if asked.answer is None:  # the search's budget ended, not the compiler's limit
         return probes.give_back(session, claim, spent=True)
     verdict = asked.answer.verdict
     if verdict.status is Status.UNRESOLVED and verdict.kind is Kind.RESOURCE:
-        # for want of memory, or of disk: with nothing beside it the same compile may well end
+        # out of memory or disk: the same compile may succeed with nothing beside it
         return probes.crashed(session, claim, verdict.message, asked.answer.log)
     seconds = asked.engine_seconds
     return probes.answer(session, claim, asked.answer, compiled=asked.compiled, engine_seconds=seconds)

@@ -1,4 +1,4 @@
-"""Questions about changed models, which steps of a search ask: what is known of them, and what to ask next."""
+"""Questions about changed models, which steps of a search ask: the answers so far, and the next question."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,13 +19,13 @@ from onnxbisect_worker.context import WorkerContext
 from onnxbisect_worker.model_processes.protocol import Begun, Question
 from onnxbisect_worker.model_processes.repair import question_name
 
-#: Changed models that one target asks about at most: a model that has taken its process over could ask for ever.
+#: Most changed models per target, because a model that has taken over its process could ask for ever.
 MOST_QUESTIONS = 300
 
 
 @dataclass(frozen=True, kw_only=True)
 class Left:
-    """What the budget leaves; None sets no bound."""
+    """The remaining budget; None is unlimited."""
 
     calls: int | None
     seconds: float | None
@@ -36,7 +36,7 @@ class Left:
 
 
 def begun_of(session: Session, claimed: ClaimedSearch) -> tuple[Begun, Left]:
-    """What is known of a claimed search and of the changed models that it asked about, and what is left for more."""
+    """The answers so far on a claimed search and its changed models, and the remaining budget."""
     answers = probe_queries.answered(session, claimed.search.id)
     stats, replies = stats_of(session, claimed, answers), repairs.replies(session, claimed)
     spec = SearchSpec.from_json(claimed.request)
@@ -58,7 +58,7 @@ def asked_model(
     files: Mapping[str, str],
     left: Left,
 ) -> ChangedModel:
-    """The search that a question is: of a model with the job's own data files beside it, or with one of its own."""
+    """The search for a question: a model with the job's data files beside it, or with its own."""
     _demand_wanted(claimed, question)
     onnx = files.get("model.onnx", claimed.onnx)
     name = question_name(onnx, whole=question.whole, options=question.options)
@@ -83,8 +83,9 @@ def asked_model(
 
 
 def _demand_wanted(claimed: ClaimedSearch, question: Question) -> None:
-    """Options of a question are those that the job speaks of, and name nothing of this machine, whatever a model
-    process says that a model may have taken over.
+    """Check that the options of a question are those of the job and name nothing on this machine.
+
+    A model may have taken over the process that asks.
     """
     if question.options:
         repair = SearchSpec.from_json(claimed.request).repair
@@ -95,7 +96,7 @@ def _demand_wanted(claimed: ClaimedSearch, question: Question) -> None:
 
 
 def stats_of(session: Session, claimed: ClaimedSearch, answers: Sequence[AnsweredProbe]) -> Stats:
-    """What a search has cost so far."""
+    """The cost of a search so far."""
     search = session.get_one(Search, claimed.search.id)
     return Stats.of(
         answers,

@@ -1,6 +1,4 @@
-"""What a worker does next: coordinate a search, write a report, read or repair a model, or ask a probe. And what is put
-on record where that came to nothing.
-"""
+"""Chooses a worker's next work: coordinate a search, write a report, read or repair a model, or compile a probe."""
 
 import logging
 import time
@@ -30,7 +28,7 @@ from onnxbisect_worker.repairing import change
 from onnxbisect_worker.reporting import write_report
 from onnxbisect_worker.slots import Work
 
-#: Seconds between two models that are read while probes wait.
+#: Seconds between models that are read while probes wait.
 _READ_EVERY = 3.0
 
 _STEPS = {
@@ -44,16 +42,15 @@ _STEPS = {
 log = logging.getLogger(__name__)
 
 _Claimed = ClaimedSearch | Claim
-#: Claims one kind of work; it is told the backends whose compilers work here.
+#: Claims one kind of work, given the backends whose compilers work here.
 _Kind = Callable[[Session, Collection[str]], _Claimed | None]
 
 
 class Claiming:
-    """Claims for one worker, one at a time. The kinds of work are served in turn, and so are its backends. But while
-    probes wait, a model is read every few seconds only: jobs that have begun come to an end before all have begun.
+    """Claims for one worker, one at a time. Kinds of work take turns, and so do its backends.
 
-    No more than `probes` probes are asked at a time, where the worker has more slots than that: the others are for what
-    needs no compiler.
+    While probes wait, a model is read only every few seconds, so that jobs which have begun end before others begin. At
+    most `probes` probes are compiled at a time; further slots are for work without a compiler.
     """
 
     def __init__(self, context: WorkerContext, *, control: bool, probes: int) -> None:
@@ -67,7 +64,7 @@ class Claiming:
         self._kinds = [coordinated] * control + [self._read, self._probe] * bool(context.backends)
 
     def __call__(self) -> Work | None:
-        """Work of the kind that was served longest ago; None where there is none."""
+        """Work of the kind served longest ago; None if there is none."""
         if self._context.stopping.is_set():
             return None
         kinds = self._kinds
@@ -111,7 +108,7 @@ class Claiming:
         with self._lock:
             if not self._free:
                 return None
-        if locking.holds_any(session):  # queues are locked before jobs
+        if locking.holds_any(session):  # locks are taken on queues before jobs
             return None
         context = self._context
         due = queues.due(session, able)
@@ -136,7 +133,7 @@ class Claiming:
 
 
 def work_on(context: WorkerContext, held: _Claimed) -> None:
-    """Do what was claimed. Where the database is away nothing can be put on record, and the lease runs out."""
+    """Do the claimed work. If the database is away, nothing is stored and the lease expires."""
     try:
         with LeaseKeeper(context, held) as keeper:
             try:
@@ -155,11 +152,11 @@ def work_on(context: WorkerContext, held: _Claimed) -> None:
 
 
 def _give_up(held: _Claimed, keeper: LeaseKeeper, error: Exception) -> None:
-    """It was not done. Another worker may do it, or this one another time; else that is what there is to know of it."""
+    """Store a failure: the work goes to another worker or a later attempt, or the error becomes its result."""
     table = probes if isinstance(held, Claim) else searches
     what, was_outside = sentence(error), outside(error)
     if isinstance(error, ToolBrokenError) and isinstance(held, ClaimedSearch):
-        was_outside = None  # where it works nowhere, the search fails
+        was_outside = None  # if it works nowhere, the search fails
     if keeper.lost:
         log.info("%s: not wanted any more", held)
     elif keeper.ended:

@@ -1,4 +1,4 @@
-"""What the steps of one worker share: the service, the pool of model processes, its name, whether it is to stop."""
+"""What the steps of one worker share: the service, the pool of model processes, its name, whether it stops."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
@@ -18,10 +18,11 @@ _UNIVERSES = 32
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerContext:
-    """What every step of a job needs; threads may share it. `worker` is the name under which work for these `backends`
-    is claimed; it has so many `slots`, where several tenants share them.
+    """Shared by all steps of a job; threads may share it. `worker` is the name under which work for `backends` is
+    claimed.
 
-    Once `stopping` is set nothing more is claimed, and what is claimed is given back.
+    It has `slots` slots, which several tenants share. Once `stopping` is set, nothing more is claimed, and claimed work
+    is given back.
     """
 
     service: Service
@@ -33,11 +34,11 @@ class WorkerContext:
 
     @cached_property
     def universe(self) -> Callable[[str], Universe]:
-        """Reads the universe of a prepared search, and keeps the last few: mostly the next step needs one of them."""
+        """Reads the universe of a prepared search, with a cache of the last few."""
         return lru_cache(maxsize=_UNIVERSES)(self._universe)
 
     def case(self, work: Claimed) -> Case:
-        """The stored model before the target, as a model process wants it."""
+        """The stored model and the target, for a model process."""
         return Case(
             tenant=work.job.tenant,
             onnx=work.onnx,

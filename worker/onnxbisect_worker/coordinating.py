@@ -1,7 +1,7 @@
-"""The coordinator of a search: replay the planner on all answers, and queue the probes that it wants.
+"""The coordinator of a search: replays the planner on all answers, and queues the probes that it wants.
 
-The coordinator holds no state. One at a time works on a search, and one that crashes has written either all of its
-results or none: they are one transaction.
+The coordinator holds no state. One at a time works on a search, and writes its results in one transaction, so a crash
+leaves all or none of them.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ from onnxbisect_worker.context import WorkerContext
 from onnxbisect_worker.lease_keeper import LeaseKeeper
 from onnxbisect_worker.outside import outside
 
-#: Units of a culprit that are told of while the search goes on.
+#: Most units of a culprit shown while the search runs.
 _SHOWN = 8
 #: Speculation costs a replay of the planner for every question or two.
 _WIDEST = 32
@@ -44,23 +44,23 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class _Seen:
-    """What the coordinator reads: what is known of the search, and the workers that can ask for it."""
+    """What the coordinator reads: the answers of the search, and the workers that can compile for it."""
 
     known: Known
-    #: Free slots of workers, None where no worker of the backend is known.
+    #: Free worker slots, None if no worker of the backend is known.
     free: int | None
-    #: Questions of other searches that these slots will take first.
+    #: Probes of other searches that these slots will claim first.
     elsewhere: int
 
     @property
     def width(self) -> int:
-        """For how many compilers to plan: those that have a question of this search, and those that would idle."""
+        """The number of compiles to plan for: those of this search that run, and idle slots."""
         idle = max((self.free or 0) - self.elsewhere, 0)
         return min(max(len(self.known.in_flight) + idle, 1), _WIDEST)
 
 
 def coordinate(context: WorkerContext, claimed: ClaimedSearch, keeper: LeaseKeeper) -> None:
-    """Plan on for a claimed search."""
+    """Continue the plan of a claimed search."""
     spec = SearchSpec.from_json(claimed.request)
     assert claimed.search.universe is not None  # noqa: S101 - searches that ask are prepared
     universe = context.universe(claimed.search.universe)
@@ -70,13 +70,13 @@ def coordinate(context: WorkerContext, claimed: ClaimedSearch, keeper: LeaseKeep
     if spec.pieces:
         called = ", ".join(f"{name}={value}" for name, value in claimed.search.options.items())
         planner = CulpritsThenWhole(culprits=[int(units, 16) for units in spec.pieces], called=called)
-    # of a changed model nobody is handed a culprit's file
+    # culprits of a changed model need no own files
     digests = partial(_digests, context, claimed, keeper) if claimed.search.asked_for is None else None
-    # a changed model is expected to pass: until it has failed, nothing is asked beside the whole
+    # a changed model is expected to pass: until it has failed, only the whole is compiled
     width = seen.width if seen.known.records or spec.pieces or claimed.search.asked_for is None else 1
     step = next_step(universe, seen.known, planner, width=width, digests=digests)
     whole = of_the_whole(step, universe)
-    # nothing but the whole is asked about before changed copies of the file, and these only where it was refused
+    # only the whole is compiled before changed copies of the file, and these only if it was refused
     files_first = claimed.search.asked_for is None and claimed.search.compiles_after is None
     refused = files_first and whole.ending is not None and step.plan.diagnosis.verdict is Status.FAIL
     if spec.whole or refused or (files_first and whole.ending is None):
@@ -128,7 +128,7 @@ def _seen(session: Session, claimed: ClaimedSearch, spec: SearchSpec) -> _Seen:
 def _digests(
     context: WorkerContext, claimed: ClaimedSearch, keeper: LeaseKeeper, pieces: Sequence[UnitSet]
 ) -> dict[UnitSet, str]:
-    """Of the files of these pieces; none of them where the model cannot be read, which is logged."""
+    """The SHA-256 of the files of these pieces; empty if the model cannot be read, which is logged."""
     try:
         with context.pool.acquire(context.case(claimed), new=claimed.alone) as process, keeper.kills(process):
             return dict(zip(pieces, process.digests(pieces), strict=True))
@@ -140,8 +140,9 @@ def _digests(
 
 
 def _found(universe: Universe, diagnosis: Diagnosis, *, over: bool) -> Mapping[str, Mapping[str, Any]]:
-    """By a name that stays the same while the culprit does. What is only suspected may prove innocent, so nobody is
-    told of it before the search is `over`.
+    """The culprits, by a name that stays the same while the culprit does.
+
+    Suspected ones may prove innocent, so they are left out until the search is `over`.
     """
     return {
         _name(culprit): _words(universe, culprit)
@@ -157,7 +158,7 @@ def _name(culprit: Culprit) -> str:
 def _words(universe: Universe, culprit: Culprit) -> dict[str, Any]:
     units = list(members(culprit.units))[:_SHOWN]
     places = 0
-    if culprit.kind is not CulpritKind.CAPACITY:  # of which no unit is to blame
+    if culprit.kind is not CulpritKind.CAPACITY:  # no single unit is to blame
         for place in culprit.places:
             places |= place
     return {

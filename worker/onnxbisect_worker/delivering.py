@@ -1,4 +1,4 @@
-"""Sending one message of the outbox, as the Standard Webhooks specification wants it."""
+"""Sends one message of the outbox, following the Standard Webhooks specification."""
 
 import json
 import logging
@@ -26,25 +26,25 @@ from onnxbisect_service.settings import Settings
 from onnxbisect_worker.posting import Answer, Resolver, TargetRefusedError, UnknownHostError, post, resolved
 from onnxbisect_worker.slots import Work
 
-#: What a sender may take beside the receiver's time before it is given up for dead.
+#: Seconds beyond the receiver's time limit after which a sender counts as dead.
 _MARGIN = 30.0
 #: The specification wants payloads below 20 kB.
 _LARGEST = 20_000
-#: What is left of one that would be larger: whatever else there is to know can be asked for.
+#: The fields kept of a larger message; the rest can be requested.
 _ESSENTIAL = frozenset({"job", "search", "state", "verdict", "url"})
 
 _log = logging.getLogger(__name__)
 
 
 def next_delivery(service: Service) -> Work | None:
-    """Claim the next message that is due; what is returned sends it."""
+    """Claim the next due message; the returned work sends it."""
     seconds = service.settings.webhook_seconds + _MARGIN
     sending = service.database.run(lambda session: deliveries.claim(session, seconds=seconds))
     return None if sending is None else partial(deliver, service, sending)
 
 
 def deliver(service: Service, sending: Sending, *, resolve: Resolver = resolved) -> None:
-    """Send a claimed message. What came of it is on record."""
+    """Send a claimed message, and store the outcome."""
     tried = _tried(sending, service.settings, resolve)
     jitter = random.random()  # noqa: S311 - receivers that were down together shall not be called together
     service.database.run(lambda session: deliveries.record(session, sending, tried, jitter=jitter))
@@ -68,7 +68,7 @@ def _tried(sending: Sending, settings: Settings, resolve: Resolver) -> Try:
         )
     except (TargetRefusedError, UnknownHostError, OSError, httpcore2.ProtocolError) as error:
         return Try(status=None, milliseconds=_since(start), problem=_problem(error, seconds))
-    except Exception:  # else the message would come back for ever
+    except Exception:  # otherwise the message would be retried for ever
         _log.exception("Webhook %s could not be sent.", sending.delivery.id)
         return Try(status=None, milliseconds=_since(start), problem="It could not be sent: see the service's log.")
     return Try(
@@ -82,7 +82,7 @@ def _tried(sending: Sending, settings: Settings, resolve: Resolver) -> Try:
 
 def _body(sending: Sending, public_url: str | None) -> str:
     data = dict(sending.delivery.payload["data"])
-    if public_url and "job" in data:  # compose files pass on what is not set as ""
+    if public_url and "job" in data:  # compose files pass unset variables as ""
         data["url"] = f"{public_url.rstrip('/')}/v1/jobs/{data['job']}"
     body = _json({**sending.delivery.payload, "data": data})
     if len(body) < _LARGEST:
@@ -130,14 +130,14 @@ def _complaint_of(answer: Answer) -> str:
 
 
 def _retry_after(asked: str) -> timedelta | None:
-    """Seconds, or the date of an HTTP header."""
+    """The delay of a Retry-After header, in seconds or as an HTTP date."""
     if re.fullmatch("[0-9]{1,9}", asked):
         return timedelta(seconds=int(asked))
     try:
         at = parsedate_to_datetime(asked)
     except (ValueError, OverflowError):
         return None
-    if at.tzinfo is None:  # RFC 5322 says so of "-0000"
+    if at.tzinfo is None:  # "-0000" in RFC 5322
         at = at.replace(tzinfo=UTC)
     return max(at - datetime.now(UTC), timedelta(0))
 

@@ -1,7 +1,7 @@
-"""Folders that several processes make, use and remove at the same time, each with a lock in it.
+"""Folders that several processes create, use and remove, each with a lock in it.
 
-The kernel keeps the locks (flock), so a process that ends releases them, however it ends. Any process may remove a
-folder that is not locked: so the folders of killed processes are removed.
+The kernel keeps the locks (flock), so they are released when a process ends in any way. Any process may remove an
+unlocked folder; so the folders of killed processes are removed.
 """
 
 import fcntl
@@ -16,12 +16,12 @@ _LOCK = "lock"
 
 
 def hold(folder: Path, *, shared: bool = False) -> int:
-    """Make the folder where there is none, and hold it, alone or with others; waits. Closing the descriptor lets go."""
+    """Create the folder if needed and lock it, alone or shared; waits. Closing the returned descriptor unlocks it."""
     while True:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-        except (FileExistsError, FileNotFoundError):  # removed in this moment, unless it is none
+        except (FileExistsError, FileNotFoundError):  # removed just now, unless it is a file
             if folder.is_file():
                 raise
             continue
@@ -33,7 +33,7 @@ def hold(folder: Path, *, shared: bool = False) -> int:
 
 @contextmanager
 def temporary(folder: Path) -> Iterator[Path]:
-    """The folder, held within; afterwards it is gone."""
+    """The folder, locked within the context and removed after it."""
     descriptor = hold(folder)
     try:
         yield folder
@@ -43,7 +43,7 @@ def temporary(folder: Path) -> Iterator[Path]:
 
 
 def remove(folder: Path) -> bool:
-    """Remove the folder unless somebody holds it. True where it is gone."""
+    """Remove the folder unless it is locked. True if it is gone."""
     try:
         descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     except (FileNotFoundError, NotADirectoryError):
@@ -60,15 +60,15 @@ def remove(folder: Path) -> bool:
 
 
 def remove_held(folder: Path) -> None:
-    """Remove a folder that the caller holds alone."""
-    # Renamed first: a process that waits for the lock, or makes the folder again, must not see half of it.
+    """Remove a folder that the caller has locked alone."""
+    # Renamed first, so that no process that waits for the lock, or creates the folder, sees half of it.
     gone = folder.with_name(f"{folder.name[:64]}-{uuid4().hex}")
     folder.rename(gone)
     shutil.rmtree(gone, ignore_errors=True)
 
 
 def _is_lock_of(descriptor: int, folder: Path) -> bool:
-    """Whether the folder that is there now is the one whose lock this is."""
+    """Whether this lock belongs to the folder that exists now."""
     try:
         return os.path.samestat(os.fstat(descriptor), (folder / _LOCK).stat())
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""A model looked at for a target, by itself: no search, no compile, nothing kept."""
+"""Inspects a model for a target, without a search or a compile; nothing is stored."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -14,7 +14,7 @@ from onnxbisect_worker.model_processes.protocol import Case
 def inspection(
     service: Service, model: Model, *, backend: str, options: Mapping[str, str], shapes: Mapping[str, Sequence[int]]
 ) -> dict[str, Any]:
-    """`onnx-bisect/inspection@1` of a stored model, from a process that ends with it; empty `backend`: of no target.
+    """`onnx-bisect/inspection@1` of a stored model, from a process started for it; an empty `backend` means no target.
 
     Raises OnnxBisectError with a sentence for the user.
     """

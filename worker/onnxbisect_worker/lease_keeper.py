@@ -1,8 +1,8 @@
-"""Keeps the lease of a claimed search or probe while a worker works on it, and stops the work once the lease is lost.
+"""Renews the lease of a claimed search or probe during the work, and stops the work once the lease is lost.
 
-A thread renews the lease and checks every second whether the result is still wanted. Where it is not, or where the
-worker is told to stop, the thread kills the model process. While the database cannot be reached, the thread tries
-again until the lease has run out; from then on another worker may claim the work.
+A thread renews the lease and checks every second whether the result is still wanted. If it is not, or the worker stops,
+the thread kills the model process. While the database cannot be reached, the thread retries until the lease has
+expired; after that, another worker may claim the work.
 """
 
 import logging
@@ -23,7 +23,7 @@ from onnxbisect_worker.context import WorkerContext
 from onnxbisect_worker.model_processes.protocol import ModelProcess, ToolBrokenError
 
 _LOOK_EVERY = 1.0
-#: A process may only now be starting its compiler.
+#: Seconds between kills, because a process may only now start its compiler.
 _KILL_EVERY = 0.1
 
 T = TypeVar("T")
@@ -55,12 +55,12 @@ class LeaseKeeper:
 
     @property
     def lost(self) -> bool:
-        """Nobody wants the work from this holder any more: nothing that it writes counts."""
+        """Whether the lease is gone, so that nothing this holder writes counts."""
         return self._lost.is_set()
 
     @property
     def ended(self) -> bool:
-        """Lost, or the worker is to stop: the model process was killed."""
+        """Whether the lease is lost or the worker stops; the model process was then killed."""
         return self.lost or self._context.stopping.is_set()
 
     @contextmanager
@@ -75,8 +75,9 @@ class LeaseKeeper:
                 self._process = None
 
     def write(self, work: Callable[[Session], T]) -> T:
-        """`work` in a transaction. It may hold the answer of hours, so a database that is away for a moment is waited
-        for as long as the lease lasts.
+        """Run `work` in a transaction, with retries as long as the lease lasts.
+
+        It may store hours of compiling, so a short outage of the database must not lose it.
         """
         give_up = time.monotonic() + self._seconds
         while True:
@@ -88,7 +89,7 @@ class LeaseKeeper:
             time.sleep(_LOOK_EVERY)
 
     def leaves_to_others(self, error: Exception) -> bool:
-        """Whether the work is for another worker, since here the compiler is broken; notes that (`workers.doubt`)."""
+        """Whether the compiler is broken here, so that another worker should do the work (`workers.doubt`)."""
         if not isinstance(error, ToolBrokenError):
             return False
         worker, backend, what = self._context.worker, self._held.search.backend, str(error)

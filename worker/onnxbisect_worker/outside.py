@@ -1,4 +1,4 @@
-"""Errors that say nothing about the model: what had it, or its machine, was in the way."""
+"""Errors that say nothing about the model, because a process or the machine failed."""
 
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
@@ -8,12 +8,12 @@ from onnxbisect.shortage import shortage
 from onnxbisect_db.errors import FilesUnreachableError
 from onnxbisect_worker.model_processes.protocol import ProcessKilledError, ToolBrokenError
 
-#: The database is away, or its disk is full: nothing can be put on record, and what is held runs out.
+#: The database is away, or its disk is full: nothing can be stored, and leases expire.
 DATABASE_AWAY = (OperationalError, InterfaceError, PoolTimeoutError)
 
 
 def outside(error: Exception) -> str | None:
-    """What was in the way, as a sentence; None for an error that what was done with the model has led to."""
+    """The outside cause of an error, as a sentence; None for an error that the model caused."""
     if isinstance(error, FilesUnreachableError):
         return str(error)
     short = None if isinstance(error, DBAPIError) else shortage(error)
@@ -23,13 +23,13 @@ def outside(error: Exception) -> str | None:
         return str(error)
     if isinstance(error, OSError) and not isinstance(
         error, FileNotFoundError
-    ):  # in the worker's own process: the model is read in others
+    ):  # raised in the worker's process, which reads no model
         return f"A worker cannot go on: {error.strerror or type(error).__name__}."
     return None
 
 
 def sentence(error: Exception) -> str:
-    """What is told of an error that counts."""
+    """The sentence for an error that counts."""
     if isinstance(error, OnnxBisectError):
         return str(error)
     return f"onnx-bisect has a fault that this model brings out: {type(error).__name__}: {error}. Please report it."

@@ -1,7 +1,7 @@
-"""One HTTP request to somebody whom nobody trusts: in bounded time, to an address that is allowed, and nowhere else.
+"""One HTTP request to an untrusted host: in bounded time, and only to allowed addresses.
 
-The name is resolved here, once, and the connection goes to an address that was checked: a name server that answers
-differently the next time changes nothing. No proxy, cookie, redirect or compressed answer is heeded.
+The name is resolved once, and the connection goes to a checked address, so a later DNS answer changes nothing. Proxies,
+cookies, redirects and compressed answers are not supported.
 """
 
 import ipaddress
@@ -26,16 +26,16 @@ _ANSWER_BYTES = 2000
 
 
 class TargetRefusedError(OnnxBisectError):
-    """The host has no address that webhooks may be sent to."""
+    """The host has no address to which webhooks may be sent."""
 
 
 class UnknownHostError(OnnxBisectError):
-    """The host's name leads nowhere."""
+    """The host's name does not resolve."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """Status, headers by their names in lower case, and the beginning of the body."""
+    """Status, headers by lower-case name, and the beginning of the body."""
 
     status: int
     headers: Mapping[str, str]
@@ -43,7 +43,7 @@ class Answer:
 
 
 def resolved(host: str) -> Sequence[str]:
-    """What the system says."""
+    """The addresses that the system's resolver returns."""
     return [str(found[4][0]) for found in socket.getaddrinfo(host.encode(), None, type=socket.SOCK_STREAM)]
 
 
@@ -56,10 +56,10 @@ def post(
     allowed: Allowed,
     resolve: Resolver = resolved,
 ) -> Answer:
-    """POST it, and read the beginning of the answer, in so many seconds altogether.
+    """POST it, and read the beginning of the answer, within `seconds` altogether.
 
-    TargetRefusedError, UnknownHostError, TimeoutError, other OSError (that of TLS included), or httpcore2.ProtocolError
-    where there was no answer. Where only its body was broken off, the status counts.
+    Raises TargetRefusedError, UnknownHostError, TimeoutError, other OSError (TLS included), or httpcore2.ProtocolError
+    if there was no answer. If only its body was broken off, the status counts.
     """
     target = httpcore2.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
     network = _Network(until=time.monotonic() + seconds, allowed=allowed, resolve=resolve)
@@ -80,12 +80,12 @@ def _beginning(response: httpcore2.Response) -> bytes:
             if len(found) >= _ANSWER_BYTES:
                 break
     except (OSError, httpcore2.ProtocolError):
-        pass  # whatever else it wanted to say
+        pass  # the rest of the body is not needed
     return found[:_ANSWER_BYTES]
 
 
 class _Network(httpcore2.NetworkBackend):
-    """Connects to addresses that are allowed, until a moment that is the same for all that is done."""
+    """Connects to allowed addresses, with one deadline for everything."""
 
     def __init__(self, *, until: float, allowed: Allowed, resolve: Resolver) -> None:
         self._until = until
@@ -107,7 +107,7 @@ class _Network(httpcore2.NetworkBackend):
         failure: OSError = OSError("it has no address")
         for number, address in enumerate(addresses):
             try:
-                # One that is silent must not use up the time of the others.
+                # A silent address must not use up the time of the others.
                 return _Stream(_connected(address, port, _left(self._until) / (len(addresses) - number)), self._until)
             except OSError as error:
                 failure = error
@@ -115,7 +115,7 @@ class _Network(httpcore2.NetworkBackend):
 
 
 class _Stream(httpcore2.NetworkStream):
-    """A socket on which everything together ends in time. `timeout` is that of a single step, and not heeded."""
+    """A socket with one deadline for all operations; `timeout` arguments are ignored."""
 
     def __init__(self, connected: socket.socket, until: float) -> None:
         self._socket = connected
@@ -134,7 +134,7 @@ class _Stream(httpcore2.NetworkStream):
             except TimeoutError:
                 raise
             except OSError as error:
-                # It may have answered before it hung up: this makes httpcore2 look.
+                # It may have answered before it closed: this makes httpcore2 read.
                 raise httpcore2.WriteError(str(error)) from error
 
     def close(self) -> None:
@@ -151,7 +151,7 @@ class _Stream(httpcore2.NetworkStream):
             raise
 
     def get_extra_info(self, info: str) -> None:
-        """Nothing that the pool must know: the connection is used once."""
+        """None: the pool needs no information, because the connection is used once."""
 
 
 def _connected(address: Address, port: int, seconds: float) -> socket.socket:
@@ -167,7 +167,7 @@ def _connected(address: Address, port: int, seconds: float) -> socket.socket:
 
 
 def _in_time(resolve: Resolver, host: str, seconds: float) -> Sequence[str]:
-    """In a thread of its own, since the system's resolver cannot be told to hurry."""
+    """Resolve in a separate thread, because the system's resolver has no time limit."""
     answers: queue.SimpleQueue[Sequence[str] | OSError] = queue.SimpleQueue()
 
     def ask() -> None:

@@ -1,4 +1,4 @@
-"""What reading a model for a target comes to: a stored file, which coordinators and later model processes read."""
+"""The result of reading a model for a target: a stored file, for coordinators and later model processes."""
 
 import json
 from base64 import b64decode, b64encode
@@ -17,12 +17,13 @@ _converter = cattrs.Converter(detailed_validation=False, unstruct_collection_ove
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """The target as its compiler described itself, the model's units as this target sees them, and what verdicts are
-    kept under. The same for every job with the same model and target. `changeable`: whether changed copies of the file
-    are worth asking about.
+    """The target as its compiler describes itself, the model's units for this target, and the identity of its verdicts.
+
+    It is the same for every job with the same model and target. `changeable`: changed copies of the file are worth
+    trying.
 
     `established` has the facts found when the model was loaded (`Established.to_bytes`), so that model processes need
-    not find them again; empty where they are large, and in files of earlier versions.
+    not find them again; empty if they are large, and in files of earlier versions.
     """
 
     target: Target
@@ -33,7 +34,7 @@ class Prepared:
     established: bytes = b""
 
     def to_bytes(self) -> bytes:
-        """The same bytes for the same content."""
+        """The file; equal contents give equal bytes."""
         fields = {
             "target": _converter.unstructure(self.target),
             "description": _converter.unstructure(self.description),
@@ -46,7 +47,7 @@ class Prepared:
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> "Prepared":
-        """What `to_bytes` wrote."""
+        """The contents that `to_bytes` wrote."""
         line, _, established = raw.partition(b"\n")
         fields = json.loads(line)
         if "dressing" in fields["description"]:  # files of earlier versions

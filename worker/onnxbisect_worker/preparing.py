@@ -1,4 +1,4 @@
-"""The first step of a search: a model process with the compiler reads the model, and stores what others plan on."""
+"""The first step of a search: a model process reads the model for the compiler, and stores what planning needs."""
 
 import logging
 
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 def prepare(context: WorkerContext, claimed: ClaimedSearch, keeper: LeaseKeeper) -> None:
-    """Bring a claimed search to where it asks."""
+    """Prepare a claimed search, so that probes can be planned."""
     log.info("search %s: preparing for %s", claimed.search.id, claimed.search.backend)
     with context.pool.acquire(context.case(claimed), new=claimed.alone) as process, keeper.kills(process):
         prepared = process.prepare()
@@ -29,7 +29,7 @@ def prepare(context: WorkerContext, claimed: ClaimedSearch, keeper: LeaseKeeper)
 
 
 def _drawn(context: WorkerContext, claimed: ClaimedSearch, process: ModelProcess, keeper: LeaseKeeper) -> str | None:
-    """What pictures are made from, stored. A search goes on without, unless that was not the model's doing."""
+    """The stored data for pictures. If the machine fails, the search continues without."""
     try:
         return context.service.files.put([process.draw()]).sha256
     except OnnxBisectError as error:
@@ -52,7 +52,7 @@ def _prepared(session: Session, claimed: ClaimedSearch, prepared: Prepared, sha2
         graph=graph,
         changeable=prepared.changeable and claimed.search.asked_for is None and not (spec.as_is or spec.whole),
     )
-    # the like search may be of a model with other weights, whose culprits' own files are not this model's
+    # the earlier search may be of a model with other weights, so its culprits' own files do not count
     recalled = plans.recall(session, claimed, without=OWN_FILE)
     if recalled:
         log.info("search %s: %d answers of an earlier search", claimed.search.id, recalled)

@@ -1,4 +1,4 @@
-"""A worker tells that it is there, what it can do, and when it goes."""
+"""A worker's heartbeat: it registers, reports its tools, and deregisters."""
 
 import json
 import logging
@@ -22,21 +22,21 @@ from onnxbisect_service.service import Service
 from onnxbisect_service.settings import Settings
 
 _TELL_EVERY = 20.0
-#: A compiler that only tells its version may be a container that is fetched first.
+#: Seconds for tools to report their versions; a container may be pulled first.
 _TOOLS_SECONDS = 120.0
-#: After which tools that did not work are asked again.
+#: Seconds after which broken tools are checked again.
 _LOOK_EVERY = 300.0
 
 log = logging.getLogger(__name__)
 
 
 def worker_id() -> str:
-    """A name of its own for each start, so that nobody takes a restarted worker for the one that died."""
+    """A unique name for each start, so that a restarted worker is not taken for the dead one."""
     return f"{_host()}:{os.getpid()}:{uuid4().hex[:8]}"
 
 
 def is_alive(settings: Settings) -> bool:
-    """Whether a worker of this host told of itself lately: for health checks of containers, which are hosts."""
+    """Whether a worker of this host had a heartbeat recently, for health checks of containers."""
     with closing(Database(settings.database)) as database, database.session() as session:
         since = workers.alive_since(session)
         told = [worker for worker in workers.listed(session) if worker.id.startswith(f"{_host()}:")]
@@ -48,16 +48,16 @@ def _host() -> str:
 
 
 class Attendance:
-    """A thread that tells of this worker until it is stopped."""
+    """A thread that sends heartbeats until it is stopped."""
 
     def __init__(self, service: Service, presence: Presence) -> None:
         self._service = service
-        #: What is to be told, replaced when tools were looked at; and what the database has.
+        #: The current presence, replaced after tools were checked; and the one in the database.
         self._presence = presence
         self._told: Presence | None = None
         self._stopping = Event()
         self._wake = Event()
-        #: A slot has failed with a tool that counted as usable: with one of these.
+        #: Set when a slot has failed with a tool that counted as usable; and those tools.
         self._doubting = Event()
         self._doubted: frozenset[str] = frozenset()
         self._asking: subprocess.Popen[bytes] | None = None
@@ -65,13 +65,13 @@ class Attendance:
         self._looking = Thread(target=self._look, name="tools", daemon=True)
 
     def start(self) -> None:
-        """Join at once; what the tools are is told when they have answered."""
+        """Register at once; the tools are reported when they have answered."""
         self._telling.start()
         if self._presence.backends:
             self._looking.start()
 
     def stop(self) -> None:
-        """Leave."""
+        """Deregister."""
         self._stopping.set()
         self._wake.set()
         self._doubting.set()
@@ -82,14 +82,14 @@ class Attendance:
         if self._told is not None:
             try:
                 self._service.database.run(lambda session: workers.left(session, self._presence.id))
-            except Exception as error:  # then it will be taken for dead in a minute
+            except Exception as error:  # it will count as dead after a minute
                 log.warning("the database cannot be told that this worker leaves: %s", type(error).__name__)
 
     def _tell(self) -> None:
         while not self._stopping.is_set():
             try:
                 self._tell_once()
-            except Exception as error:  # it is told again
+            except Exception as error:  # the next heartbeat repeats it
                 log.warning("the database cannot be told that this worker is here: %s", type(error).__name__)
             self._wake.wait(_TELL_EVERY)
             self._wake.clear()
@@ -110,13 +110,13 @@ class Attendance:
             self._doubting.set()
 
     def _look(self) -> None:
-        """At all tools once; at those that do not work now and then, and as soon as a slot has failed with one."""
+        """Check all tools once; broken ones regularly, and as soon as a slot has failed with one."""
         backends: Sequence[str] = self._presence.backends
         while not self._stopping.is_set():
             if backends:
                 try:
                     self._learn(self._said(backends))
-                except Exception as error:  # no process can be started, or it prints what is no answer
+                except Exception as error:  # no process can start, or its output is invalid
                     log.warning("tools cannot be asked what they are: %s: %s", type(error).__name__, error)
             self._doubting.wait(_LOOK_EVERY)
             self._doubting.clear()
@@ -133,8 +133,9 @@ class Attendance:
         self._wake.set()
 
     def _said(self, backends: Sequence[str]) -> Mapping[str, tuple[bool, str, str]]:
-        """Whether each backend can be used, what it says, and its isolation. Asked in a process of its own: compilers
-        are slow to start, and some of them crash while they do.
+        """Whether each backend is usable, its description, and its isolation.
+
+        A separate process asks them: compilers start slowly, and some crash.
         """
         argv = [sys.executable, "-m", "onnxbisect_worker.tools", *backends]
         with subprocess.Popen(argv, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, start_new_session=True) as asking:

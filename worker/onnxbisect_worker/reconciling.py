@@ -1,4 +1,4 @@
-"""The loop that picks up what was dropped, in every worker with --control. One of them at a time does it."""
+"""The loop that recovers dropped work, in every worker with --control; one of them at a time runs it."""
 
 import logging
 import time
@@ -13,16 +13,16 @@ from onnxbisect_worker.outside import DATABASE_AWAY
 
 _SWEEP_SECONDS = 3600.0
 _CLEAR_SECONDS = 30.0
-#: How often it is looked whether workers have versions that were not asked about known culprits.
+#: Seconds between checks for compiler versions that have not compiled known culprits.
 _ASK_SECONDS = 10.0
-#: Not while everything starts.
+#: Seconds before the first cleanup, so that it does not slow the start.
 _FIRST_SWEEP = 60.0
 
 log = logging.getLogger(__name__)
 
 
 class Reconciler:
-    """A thread that reconciles until it is stopped. Nothing that goes wrong ends it."""
+    """A thread that reconciles until it is stopped; errors do not end it."""
 
     def __init__(self, service: Service, holder: str) -> None:
         self._service = service
@@ -31,18 +31,18 @@ class Reconciler:
         self._thread = Thread(target=self._run, name="reconciler", daemon=True)
 
     def start(self) -> None:
-        """Begin, with a first round at once."""
+        """Start, with a first round at once."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End after the round that is going on, and leave it to the next one: after a restart that is this service."""
+        """Stop after the current round, and release the lease for the next one."""
         self._stopping.set()
         if not self._thread.is_alive():
             return
         self._thread.join()
         try:
             leave(self._service.database, self._holder)
-        except Exception as error:  # then the next one begins when the lease has run out
+        except Exception as error:  # the next one begins when the lease has expired
             log.warning("the database cannot be told that this process no longer reconciles: %s", type(error).__name__)
 
     def _run(self) -> None:
@@ -59,7 +59,7 @@ class Reconciler:
                 return
 
     def _tried(self, task: Callable[[], object]) -> object:
-        """What it returns; None where it failed: it comes again."""
+        """The result of the task; None if it failed, as it is repeated later."""
         try:
             return task()
         except Exception as error:

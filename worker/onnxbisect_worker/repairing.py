@@ -1,6 +1,6 @@
-"""Steps that ask about changed models: before the search, of changed copies of the whole file, and in a repair.
+"""Steps that ask about changed models: changed copies of the whole file before the search, and repairs.
 
-A model process replays the step on all answers, and what it asks next becomes a search of its own.
+A model process replays the step on all answers, and its next question becomes a search of its own.
 """
 
 import json
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 def change(context: WorkerContext, claimed: ClaimedSearch, keeper: LeaseKeeper) -> None:
-    """Go on with the changed files, or with the repair, of a claimed search."""
+    """Continue the changed files, or the repair, of a claimed search."""
     cache = context.service.settings.cache
     with held_folders.temporary(cache / f"{FOLDERS}{uuid4().hex}") as folder:
         begun, left = keeper.write(lambda session: begun_of(session, claimed))
@@ -56,7 +56,7 @@ def _remedies(context: WorkerContext, claimed: ClaimedSearch, repaired: Repaired
 
 
 def remedies_of(report: Report, repair: Mapping[str, Any]) -> dict[str, str]:
-    """By identities of culprits, the rules that have replaced them with what the compiler takes."""
+    """By culprit identity, the rules that replaced it by nodes that the compiler accepts."""
     rules = {
         change["node"]: {rule["id"] for rule in change["rules"]} for change in repair["changes"] if change["compiles"]
     }

@@ -1,4 +1,4 @@
-"""The last step of a search: its report is written, and stored with the files that go with it."""
+"""The last step of a search: its report is written and stored with its files."""
 
 import json
 import logging
@@ -33,11 +33,11 @@ from onnxbisect_worker.lease_keeper import LeaseKeeper
 from onnxbisect_worker.model_processes.protocol import Begun, Neighbours, Question, Written
 
 _CHUNK = 1 << 20
-#: How the folders begin in which steps write.
+#: Prefix of the folders in which steps write.
 FOLDERS = "report-"
-#: What is remembered of a culprit's identity, of the name of an op, and of other words, in characters.
+#: Most stored characters of a culprit's identity, of an op's name, and of other text.
 _IDENTITY, _OP, _TEXT = 80, 120, 2000
-#: How many of its ops are: one that is too large for the compiler may have thousands.
+#: Most stored ops of a culprit; one of kind capacity may have thousands.
 _OPS = 64
 
 log = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ def write_report(context: WorkerContext, claimed: ClaimedSearch, keeper: LeaseKe
 
 @dataclass(frozen=True, kw_only=True)
 class EarlierReport:
-    """That of another search on the same model and target, whose compiler had another version."""
+    """The report of another search of the same model and target with another compiler version."""
 
     search_id: str
     document: Report
@@ -75,10 +75,9 @@ class EarlierReport:
 def culprits_of(
     report: Report, files: Mapping[str, str], earlier: EarlierReport | None = None
 ) -> tuple[FoundCulprit, ...]:
-    """The culprits that are more than suspected, with those of the report's stored `files` that belong to each, and
-    whether they passed `earlier`.
+    """The culprits that are more than suspected, with their stored `files`, and whether they passed `earlier`.
 
-    A model that has taken its process over may have put anything into the report: ValueError or KeyError then.
+    A model that has taken over its process may have put anything into the report: then ValueError or KeyError.
     """
     culprits = report["culprits"]
     seconds = float(report["stats"]["compile_seconds"])
@@ -114,12 +113,12 @@ def _earlier(context: WorkerContext, claimed: ClaimedSearch) -> EarlierReport | 
     try:
         with context.service.files.open(search.report) as file:
             return EarlierReport(search_id=search.id, document=cast(Report, json.load(file)))
-    except FileNotFoundError:  # its job was deleted since
+    except FileNotFoundError:  # its job has been deleted
         return None
 
 
 def clear_reports(settings: Settings) -> None:
-    """Remove what processes left behind that were killed while they wrote a report."""
+    """Remove the folders of processes that were killed while they wrote a report."""
     for left in settings.cache.glob(f"{FOLDERS}*"):
         held_folders.remove(left)
 
@@ -127,7 +126,7 @@ def clear_reports(settings: Settings) -> None:
 def _stored(
     context: WorkerContext, claimed: ClaimedSearch, keeper: LeaseKeeper, folder: Path, begun: Begun, left: Left
 ) -> tuple[Question | Written, Mapping[str, str]]:
-    """The report and the files that go with it, or what has to be asked before, with its model."""
+    """The report with its stored files, or a question that comes first, with its model."""
     with context.service.database.session() as session:
         logs = _logs(session, claimed, begun.answers)
     neighbours = Neighbours(most=_most_neighbours(claimed, begun, left), replies=begun.replies)
@@ -137,7 +136,7 @@ def _stored(
 
 
 def _most_neighbours(claimed: ClaimedSearch, begun: Begun, left: Left) -> int:
-    """Calls for neighbours, those that were made counted; a call more is never begun once the budget is spent."""
+    """Calls allowed for neighbours, including those made; none is added once the budget is spent."""
     wanted, made = SearchSpec.from_json(claimed.request).confirm_causes, sum(it.calls for it in begun.replies)
     if left.nothing:
         return min(wanted, made)
@@ -153,12 +152,12 @@ def _compiles_after(claimed: ClaimedSearch) -> CompilesAfter | None:
 
 
 def store_all(store: FileStore, written: Mapping[str, Path]) -> dict[str, str]:
-    """SHA-256 of files that are stored now, by their names."""
+    """Store the files; returns their SHA-256 by name."""
     return {name: store.put(_chunks(path)).sha256 for name, path in sorted(written.items())}
 
 
 def _logs(session: Session, claimed: ClaimedSearch, answers: Sequence[AnsweredProbe]) -> dict[str, str]:
-    """Of the failures on a file that may be handed out: a culprit's log goes with its file."""
+    """The logs of failures whose file may be handed out: a culprit's log goes with its file."""
     found = {}
     for answer in answers:
         if answer.verdict.failed and answer.file_sha256:

@@ -1,4 +1,4 @@
-"""Everything that works in one process of a worker: slots, senders of webhooks, the reconciler, and its presence."""
+"""All threads of one worker process: slots, webhook senders, the reconciler, and the heartbeat."""
 
 from collections.abc import Collection, Sequence
 from threading import Event
@@ -19,19 +19,19 @@ from onnxbisect_worker.reconciling import Reconciler
 from onnxbisect_worker.reporting import clear_reports
 from onnxbisect_worker.slots import Slots
 
-#: Senders of webhooks. Sending is waiting: slow receivers keep no slot from its work.
+#: Threads that send webhooks, separate from slots because receivers may be slow.
 _SENDERS = 8
-#: Seconds for giving back what is claimed; a message that is on its way then is sent again.
+#: Seconds for giving back claimed work; a message in transit is sent again.
 _STOP_SECONDS = 8.0
 _SEND_SECONDS = 4.0
-#: Slots of an embedded worker besides those that compile: for coordinators, reports, and models that are read.
+#: Slots of an embedded worker for coordinators, reports and reading models.
 _BESIDE = 6
 
 
 class Running:
-    """A worker for these backends, and, `control`, for what needs no compiler. It starts and stops once.
+    """A worker for these backends and, if `control`, for work without a compiler. It starts and stops once.
 
-    It asks as many probes at a time as `Settings.slots` says, and has so many slots `beside` them for everything else.
+    It compiles as many probes at a time as `Settings.slots`, and has `beside` further slots for everything else.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Running:
         beside: int = 0,
         reconciler: str | None = None,
     ) -> None:
-        """`reconciler` is the name under which it reconciles, where that is not its own."""
+        """`reconciler` is the name under which it reconciles, if not its own."""
         slots = service.settings.slots + beside
         self._context = WorkerContext(
             service=service, pool=pool, worker=worker_id(), backends=backends, slots=slots, stopping=Event()
@@ -64,11 +64,11 @@ class Running:
 
     @property
     def topics(self) -> set[str]:
-        """What it is to be notified of."""
+        """The topics that it must be notified of."""
         return self._topics | ({notices.WEBHOOKS} if notices.CONTROL in self._topics else set())
 
     def start(self) -> None:
-        """Begin; what is to be done is done when this returns, whatever the compilers may take to start."""
+        """Start; the worker claims when this returns, however long its compilers take to start."""
         clear_reports(self._context.service.settings)
         self._context.service.database.listen(self.wake)
         self._slots.start()
@@ -79,18 +79,18 @@ class Running:
             self._reconciler.start()
 
     def wake(self, topics: Collection[str]) -> None:
-        """Look at once at what was notified of."""
+        """Look at once for work of these topics."""
         if not self._topics.isdisjoint(topics):
             self._slots.wake()
         if notices.WEBHOOKS in topics:
             self._senders.wake()
 
     def begin_to_stop(self) -> None:
-        """Claim nothing more, and give back what is claimed. This waits for nothing: signal handlers may call it."""
+        """Claim nothing more, and give back claimed work. It does not block, so signal handlers may call it."""
         self._context.stopping.set()
 
     def stop(self) -> None:
-        """End compiles and model processes, give back what is claimed, and wait until all of that is done."""
+        """End compiles and model processes, give back claimed work, and wait until that is done."""
         self.begin_to_stop()
         if self._reconciler is not None:
             self._reconciler.stop()
@@ -101,8 +101,9 @@ class Running:
 
 
 def embedded(service: Service, pool: Pool | None = None) -> Running:
-    """A worker for all backends and for everything else, in the process of `onnx-bisect serve`, to be started.
-    OptionError where redis is set: then workers are processes of their own.
+    """A worker for all backends and all other work, in the process of `onnx-bisect serve`, not yet started.
+
+    OptionError if redis is set, because workers are then separate processes.
     """
     settings = service.settings
     if settings.redis_url is not None:
@@ -114,6 +115,6 @@ def embedded(service: Service, pool: Pool | None = None) -> Running:
         sorted(registry.available()),
         control=True,
         beside=_BESIDE,
-        # one name, so that after a crash it does not wait until its own lease has run out
+        # a fixed name, so that after a crash it need not wait until its own lease has expired
         reconciler="embedded",
     )

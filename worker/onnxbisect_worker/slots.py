@@ -1,7 +1,7 @@
 """Worker slots: threads that claim a piece of work, do it, and claim the next one.
 
-The database is asked every two seconds, and at once when something is notified of. Of the slots that have nothing to do
-one asks; when it has found work, the next one goes on asking.
+The database is asked every two seconds, and at once after a notification. One idle slot at a time asks; when it has
+found work, the next idle one takes over.
 """
 
 import logging
@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from threading import Event, Lock, Thread
 
-#: Seconds between two claims without a notification: how much a lost one costs at most.
+#: Seconds between claims without a notification: the most that a lost one costs.
 POLL_SECONDS = 2.0
 
 Work = Callable[[], object]
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class Slots:
-    """So many threads. `claim` returns work, or None where there is none; it is called by one thread at a time."""
+    """`count` threads. `claim` returns work or None; one thread at a time calls it."""
 
     def __init__(self, name: str, count: int, claim: Callable[[], Work | None]) -> None:
         self._claim = claim
@@ -28,16 +28,16 @@ class Slots:
         self._threads = [Thread(target=self._run, name=f"{name}-{number}", daemon=True) for number in range(count)]
 
     def start(self) -> None:
-        """Begin to claim."""
+        """Start to claim."""
         for thread in self._threads:
             thread.start()
 
     def wake(self) -> None:
-        """There may be work: claim now."""
+        """Claim now, because there may be work."""
         self._woken.set()
 
     def stop(self, seconds: float) -> None:
-        """Claim nothing more, and wait for so long until all that was claimed is done."""
+        """Claim nothing more, and wait up to `seconds` until all claimed work is done."""
         self._stopping.set()
         self.wake()
         until = time.monotonic() + seconds
@@ -53,12 +53,14 @@ class Slots:
                 return
             try:
                 work()
-            except Exception as error:  # most likely the database is away: what was claimed runs out, and comes back
+            except (
+                Exception
+            ) as error:  # most likely the database is away: the lease expires and the work is claimed again
                 log.warning("work was left: %s", type(error).__name__, exc_info=_in_detail())
-            self.wake()  # what had to wait for this slot
+            self.wake()  # for work that waited for this slot
 
     def _next(self) -> Work | None:
-        """Work, when there is some; None where this is to stop."""
+        """The next work; None if this slot must stop."""
         while not self._stopping.is_set():
             self._woken.clear()
             try:

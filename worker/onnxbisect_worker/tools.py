@@ -1,5 +1,6 @@
-"""Asks backends what they are, in a process that may die of it: a line of JSON for each, its name, whether it can be
-used, what it says, and how far its compiles are kept away from the rest of the machine.
+"""Asks backends to describe themselves, in a process of its own because they may crash it.
+
+It prints a line of JSON for each: its name, whether it is usable, its description, and its isolation.
 """
 
 import json
@@ -16,14 +17,14 @@ _LONGEST = 500
 
 
 def said(name: str) -> tuple[bool, str]:
-    """True, and tool and version of the backend; False, and the sentence why it cannot be used here."""
+    """True with the backend's tool and version; False with the reason why it is unusable here."""
     try:
         backend = registry.make(name, {})
         complaint = backend.check()
         if complaint is not None:
             return False, complaint
         description = backend.describe()
-    except OptionError as error:  # what is to be said in a job's target is nothing against the tool
+    except OptionError as error:  # a job's options may be missing, which is no fault of the tool
         return True, str(error)
     except OnnxBisectError as error:
         return False, str(error)
@@ -33,15 +34,15 @@ def said(name: str) -> tuple[bool, str]:
 
 
 def isolated(name: str, here: Isolation) -> Isolation:
-    """That of the backend's compiles and of what reads their models, where the machine allows so much."""
+    """The isolation of the backend's compiles and model processes, as far as this machine allows."""
     try:
         return here if registry.find(name).isolated else Isolation.NONE
-    except OnnxBisectError:  # it compiles nothing
+    except OnnxBisectError:  # a backend that cannot compile
         return Isolation.NONE
 
 
 def main() -> None:
-    """Tell of the backends that are named on the command line."""
+    """Describe the backends named on the command line."""
     here = level(load_settings())
     for name in sys.argv[1:]:
         usable, words = said(name)

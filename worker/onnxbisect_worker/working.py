@@ -1,6 +1,6 @@
-"""A worker as a process of its own. Its slots are threads: models are only ever read in child processes.
+"""A worker as a process of its own. Its slots are threads: models are only read in child processes.
 
-Celery tells it over redis that there is work, and what the system's signals mean.
+Celery receives notifications over redis and handles signals.
 """
 
 import signal
@@ -23,13 +23,14 @@ from onnxbisect_worker.model_processes.confinement import tell_level
 from onnxbisect_worker.model_processes.pool import ModelPool
 from onnxbisect_worker.running import Running
 
-#: Slots for coordinators and reports in a worker that compiles, too.
+#: Slots for coordinators and reports in a worker that also compiles.
 _CONTROL_SLOTS = 2
 
 
 def work(settings: Settings, *, backends: Sequence[str] = (), control: bool = False) -> int:
-    """Work for these backends, and, `control`, on what needs no compiler, until a signal ends it: then what is claimed
-    is given back. Returns the exit code. OptionError and SchemaError before anything starts.
+    """Work for these backends and, if `control`, without a compiler, until a signal; claimed work is then given back.
+
+    Returns the exit code. OptionError and SchemaError are raised before anything starts.
     """
     if settings.redis_url is None:
         raise OptionError(
@@ -50,26 +51,26 @@ def work(settings: Settings, *, backends: Sequence[str] = (), control: bool = Fa
 
     @signals.setup_logging.connect(weak=False)
     def _log(**_: Any) -> None:
-        """Celery leaves logging alone where somebody listens here."""
+        """A receiver of this signal keeps Celery from configuring logging."""
 
     @signals.celeryd_after_setup.connect(weak=False)
     def _start(**_: Any) -> None:
-        running.start()  # it needs no redis
+        running.start()  # works without redis
 
     @signals.worker_shutting_down.connect(weak=False)
     def _stop(**_: Any) -> None:
-        running.begin_to_stop()  # while celery takes its time
+        running.begin_to_stop()  # before celery's own shutdown
 
     worker = app.Worker(
         hostname=f"onnx-bisect@{running.worker}",
         pool_cls="threads",
-        concurrency=1,  # of what celery is for, which is to wake slots
+        concurrency=1,  # celery only wakes slots
         without_gossip=True,
         without_mingle=True,
         without_heartbeat=True,
         quiet=True,
     )
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # until celery has its own
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # until celery installs its handler
     try:
         worker.start()
     finally:

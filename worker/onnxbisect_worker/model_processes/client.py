@@ -40,18 +40,18 @@ from onnxbisect_worker.model_processes.protocol import (
 )
 from onnxbisect_worker.prepared import Prepared
 
-#: What a file of a report is called there, one of a repair, and one of a model that a repair asks about.
+#: Allowed names of a report's files, of a repair's, and of a questioned model's.
 _FILE = re.compile(r"culprits/[0-9]{2,}-[A-Za-z0-9-]+/[A-Za-z0-9][A-Za-z0-9._-]*")
 _REPAIR_FILE = re.compile(r"repair/[a-z]+\.(onnx|json|md)")
 _MODEL_FILE = re.compile(r"model\.(onnx|data)")
 
 
 class ModelClient:
-    """A `ModelProcess` that starts when it is first asked for something."""
+    """A `ModelProcess` that starts with its first request."""
 
     def __init__(self, case: Case, settings: Settings, files: FileStore, server: ForkServer) -> None:
         self.case = case
-        #: Bytes of the files that its process reads, about as many as it holds; 0 before it starts.
+        #: Bytes of the files that its process reads, about its memory; 0 before it starts.
         self.size = 0
         self._server = server
         self._settings = settings
@@ -62,11 +62,11 @@ class ModelClient:
 
     @property
     def usable(self) -> bool:
-        """Whether it has a process that can go on."""
+        """Whether its process can take requests."""
         return self._process is not None and self._process.alive
 
     def prepare(self) -> Prepared:
-        """See `ModelProcess.prepare`. From then on it also serves the case that is prepared with what is returned."""
+        """See `ModelProcess.prepare`. Afterwards it also serves the prepared case that is returned."""
         prepared = Prepared.from_bytes(self._ask("prepare").encode())
         self.case = replace(self.case, prepared=sha256(prepared.to_bytes()).hexdigest())
         return prepared
@@ -76,8 +76,9 @@ class ModelClient:
         return drawn.encode()
 
     def inspect(self) -> dict[str, Any]:
-        """What the target minds about the model, as `onnx-bisect/inspection@1`; compiles nothing. Without a backend,
-        what compilers mind in general.
+        """Known problems of the model for the target, as `onnx-bisect/inspection@1`; compiles nothing.
+
+        Without a backend, problems for compilers in general.
         """
         found: dict[str, Any] = self._ask("inspect")
         return found
@@ -128,7 +129,7 @@ class ModelClient:
             process.end()
 
     def close(self) -> None:
-        """End it, when nobody waits for it."""
+        """End the process when no thread waits for it."""
         self.kill()
         if self._process is not None:
             self._process.close()
@@ -148,8 +149,9 @@ class ModelClient:
         return {name: self._taken(path, folder, name, called) for name, path in written.items()}
 
     def _taken(self, written: str, folder: Path, name: str, called: re.Pattern[str]) -> Path:
-        """A file that the process wrote, moved to its place in the folder. A model that has taken the process over may
-        have put a link there instead, or have named a file that is not its own.
+        """Move a file that the process wrote to its place in the folder.
+
+        A model may have taken over the process, put a link there instead, or named a file of another.
         """
         if not called.fullmatch(name) or Path(written).name != written:
             raise ProcessLostError("The process that had the model named a file that is none of its own.")
@@ -169,7 +171,7 @@ class ModelClient:
             return answer["result"]
         error = raised(answer)
         if isinstance(error, ProcessLostError):
-            self.kill()  # it says itself that it cannot go on
+            self.kill()  # it reports that it cannot continue
         raise error
 
     def _started(self) -> ChildProcess:
@@ -210,17 +212,17 @@ class ModelClient:
             ) from None
 
     def _inherited(self) -> tuple[str, ...]:
-        with suppress(OnnxBisectError):  # the process will say it
+        with suppress(OnnxBisectError):  # the process will report it
             return (*registry.inherited_by(self.case.backend), *self._settings.compiler_env)
         return self._settings.compiler_env
 
 
 def _outcome(came: Mapping[str, Any]) -> dict[str, Any]:
-    """With nothing in it but what belongs there: a model that has taken the process over may say anything."""
+    """The outcome with only its expected fields, because a model may have taken over the process."""
     numbers = {name: int(came[name]) for name in ("changes", "left", "calls")}
     return {"verdict": Status(came["verdict"]).value, **numbers, "problem": str(came["problem"])}
 
 
 def hosts_folder(settings: Settings) -> Path:
-    """Where model processes have their folders."""
+    """The folder of all model processes' folders."""
     return settings.cache.absolute() / "hosts"

@@ -21,29 +21,30 @@ from onnxbisect_backends.sandbox.supervise import MOST_PROCESSES, bound
 from onnxbisect_worker.model_processes.model_cache import MODEL_NAME, ModelCache
 from onnxbisect_worker.model_processes.protocol import Setup
 
-if TYPE_CHECKING:  # reading settings takes pydantic-settings and httpx2, for which model processes have no use
+if TYPE_CHECKING:  # settings import pydantic-settings and httpx2, which model processes do not need
     from onnxbisect_service.settings import Settings
 
-#: Names and patterns of the worker's variables that compilers need. Those that a backend's TOML file passes on come
-#: too, and those of `Settings.compiler_env`.
+#: Names and patterns of the worker's variables that compilers need, in addition to those of a backend's TOML file and
+#: of `Settings.compiler_env`.
 _PASSED = (
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_*", "TZ", "VIRTUAL_ENV"),
     *("PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "DYLD_*", "XDG_*_HOME", "XDG_RUNTIME_DIR"),
-    # what vendors' scripts set, licences, accelerators, the docker daemon
+    # variables of vendors' scripts, licences, accelerators, the docker daemon
     *("TPUC_ROOT", "PROJECT_ROOT", "*_LICENSE_FILE", "CUDA_*", "NVIDIA_*", "OMP_NUM_THREADS"),
     *("SSL_CERT_FILE", "SSL_CERT_DIR"),
     *("DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH"),
 )
 _OURS = "ONNXBISECT_"
-#: Where toolchains are kept: of our own variables, the one that is no setting of the service.
+#: The folder of toolchains: the only variable of this program that is no setting of the service.
 _CACHE = "ONNXBISECT_CACHE_DIR"
 
 log = logging.getLogger(__name__)
 
 
 def environment(folder: Path, inherit: Sequence[str] = ()) -> dict[str, str]:
-    """All variables of a process whose temporary files go into the folder: no secret of the service. `inherit` adds
-    variables by name.
+    """All variables of a process whose temporary files go into the folder, without secrets of the service.
+
+    `inherit` adds variables by name.
     """
 
     def passes(name: str) -> bool:
@@ -56,9 +57,7 @@ def environment(folder: Path, inherit: Sequence[str] = ()) -> dict[str, str]:
 
 
 def level(settings: "Settings") -> Isolation:
-    """How far compiles, and what reads models, are kept away from the rest of this machine. OptionError where they have
-    to be, and cannot.
-    """
+    """How far compiles and model processes are isolated. OptionError if isolation is required and impossible."""
     if settings.isolation == "none":
         return Isolation.NONE
     found = isolation.available()
@@ -71,7 +70,7 @@ def level(settings: "Settings") -> Isolation:
 
 
 def tell_level(settings: "Settings") -> None:
-    """Log it, and what makes it worthless. OptionError as of `level`."""
+    """Log the level, and what weakens it. OptionError as for `level`."""
     found = level(settings)
     log.info("isolation of compiles and of what reads models: %s", found)
     if found is not Isolation.NONE and os.geteuid() == 0:
@@ -79,7 +78,7 @@ def tell_level(settings: "Settings") -> None:
 
 
 def confinement(settings: "Settings") -> Confinement | None:
-    """What holds for every compile, and for what reads models; None where they see what their user sees."""
+    """The confinement of every compile and model process; None if they see all that their user sees."""
     if level(settings) is Isolation.NONE:
         return None
     return Confinement(
@@ -89,21 +88,20 @@ def confinement(settings: "Settings") -> Confinement | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """What a model process has ready before it is confined, and has read nothing of the model: afterwards it can
-    neither write to the models that workers share, nor be told that the backend's own files exist.
+    """Prepared by a model process before it is confined and reads the model: the model's path and the backend.
 
-    The model's path and the backend. What failed is the error, for whoever asks for it first: many requests need no
-    backend.
+    Afterwards it can neither write to the models that workers share, nor be tricked about the backend's files. If one
+    failed, its error is raised at the first use: many requests need no backend.
     """
 
     model: Path | OnnxBisectError
     backend: Backend | Exception
-    #: Whether its compiles bear isolation, as the backend says itself.
+    #: Whether its compiles work under isolation, according to the backend.
     isolated: bool
 
     @classmethod
     def of(cls, setup: Setup, folder: Path) -> "Layout":
-        """Lay the model out in `folder`, or among those with external data, and make the backend."""
+        """Put the model into `folder`, or among those with external data, and create the backend."""
         model, isolated = _laid_out(setup, folder), False
         try:
             found = registry.find(setup.case.backend)
@@ -114,12 +112,12 @@ class Layout:
 
 
 def confine(setup: Setup, own: Path, layout: Layout) -> int | None:
-    """Confine this process, which has one thread and has read nothing of a model: None in the process that goes on, and
-    the status with which that ended in this one (`confine.fork_confined`).
+    """Confine this process, which has one thread and has read nothing of a model (`confine.fork_confined`).
 
-    It sees what its compiles see together, since it starts them: what their backend needs, and of the hidden folders
-    the files of this model and `own`, to which alone it writes. A backend that does not bear isolation has none here
-    either, unless it is required; then its compiles are refused.
+    Returns None in the process that continues, and that one's exit status in this process. The process sees what its
+    compiles together need: the files of their backend and, of the hidden folders, the files of this model and `own`,
+    the only folder it can write to. A backend that does not work under isolation has none, unless isolation is
+    required; then its compiles are refused.
     """
     wanted = setup.confinement
     if wanted is None or not (wanted.required or layout.isolated):
@@ -139,7 +137,7 @@ def confine(setup: Setup, own: Path, layout: Layout) -> int | None:
     )
     try:
         status = fork_confined(seen, network=reached.network)
-    except OSError as error:  # the parent process reports what this one has written
+    except OSError as error:  # the parent process reports this output
         print(f"could not be isolated: {error.strerror}", file=sys.stderr, flush=True)
         os._exit(1)
     if status is None:
@@ -152,10 +150,10 @@ def _laid_out(setup: Setup, folder: Path) -> Path | OnnxBisectError:
     if case.files:
         cache = ModelCache(setup.cache, setup.cache_bytes)
         try:
-            return cache.assembled(case.onnx, model, setup.paths_of(case.files)).path  # held while this process lives
+            return cache.assembled(case.onnx, model, setup.paths_of(case.files)).path  # locked while this process lives
         except OnnxBisectError as error:
             return error
-    # In a folder of its own: in the file store its data could be said to lie in a stranger's file.
+    # In a folder of its own: in the file store, its data could refer to another tenant's file.
     path = folder / "model" / MODEL_NAME
     path.parent.mkdir()
     path.symlink_to(model)

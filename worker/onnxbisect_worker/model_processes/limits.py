@@ -1,4 +1,4 @@
-"""Bounds of a process that reads models: seconds and memory, kept by the kernel, whatever C code is at."""
+"""Limits of a process that reads models: seconds and memory, enforced by the kernel even in C code."""
 
 import resource
 import signal
@@ -15,10 +15,10 @@ from onnxbisect_backends.contract import Backend, Description, Limits, Outcome, 
 
 
 class Bounds:
-    """Alarm and memory of this process. Past the seconds SIGALRM ends it; past the memory there is no more to be had.
+    """Alarm and memory limit of this process. SIGALRM ends it after the seconds; allocations beyond the memory fail.
 
-    RLIMIT_DATA counts what was asked for as memory to write; RLIMIT_AS would also count what allocators only reserve,
-    64 MB for each thread, and models that are mapped.
+    RLIMIT_DATA counts requested writable memory; RLIMIT_AS would also count what allocators reserve, 64 MB for each
+    thread, and mapped models.
     """
 
     def __init__(self, *, seconds: float, memory: int) -> None:
@@ -28,7 +28,7 @@ class Bounds:
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """For one request."""
+        """Enforce the limits during one request."""
         _set_memory(self._memory)
         signal.setitimer(signal.ITIMER_REAL, self._seconds)
         try:
@@ -38,7 +38,7 @@ class Bounds:
 
     @contextmanager
     def lifted(self) -> Iterator[None]:
-        """While a compiler runs, which has limits of its own and would inherit ours."""
+        """Lift the limits while a compiler runs, which has its own and would inherit these."""
         left, _ = signal.setitimer(signal.ITIMER_REAL, 0)
         _set_memory(resource.getrlimit(resource.RLIMIT_DATA)[1])
         try:
@@ -49,7 +49,7 @@ class Bounds:
 
 
 class UnboundBackend:
-    """A backend whose tool does not run within the limits of the process that calls it."""
+    """A backend whose tool runs without the limits of the calling process."""
 
     def __init__(self, backend: Backend, bounds: Bounds) -> None:
         self._backend = backend

@@ -1,4 +1,4 @@
-"""Models with external data, put together in folders: stored files have other names, and onnx follows no links."""
+"""Models with external data, assembled in folders: stored files have other names, and onnx follows no links."""
 
 import hashlib
 import json
@@ -16,20 +16,20 @@ MODEL_NAME = "model.onnx"
 
 @dataclass(frozen=True, kw_only=True)
 class Assembled:
-    """A model that stays where it is until it is let go of, or the process that holds it ends."""
+    """A model that stays in the cache until it is released or the process ends."""
 
     path: Path
     lock: int
 
     def let_go(self) -> None:
-        """It may be removed now."""
+        """Release it; it may then be removed."""
         os.close(self.lock)
 
 
 class ModelCache:
-    """The folders of one worker, whichever of its processes made them; about `limit` bytes, the latest used ones.
+    """The folders of one worker, shared by its processes; about `limit` bytes, most recently used ones.
 
-    What is in use is never removed, and a model is put together however large it is: the limit is on what is kept.
+    A model in use is never removed, and a model of any size is assembled: the limit applies to what is kept.
     """
 
     def __init__(self, folder: Path, limit: int) -> None:
@@ -37,9 +37,9 @@ class ModelCache:
         self._limit = limit
 
     def assembled(self, sha256: str, model: Path, files: Mapping[str, Path]) -> Assembled:
-        """The model's path in a folder in which each location of its data is a file; copied there the first time.
+        """The model's path in a folder that has each location of its data as a file; copied on first use.
 
-        Raises ModelError for a location that is none.
+        Raises ModelError for an invalid location.
         """
         for location in files:
             demand_location(location)
@@ -53,7 +53,7 @@ class ModelCache:
                 os.utime(folder)
                 return Assembled(path=whole / MODEL_NAME, lock=lock)
             os.close(lock)
-            # Alone now: one copies, the others wait here and find it done.
+            # With an exclusive lock: one process copies, the others wait and find the copy.
             lock = hold(folder)
             try:
                 if not whole.is_dir():
@@ -63,7 +63,7 @@ class ModelCache:
                 os.close(lock)
 
     def _make_room(self, size: int) -> None:
-        """Remove the folders that were not used for the longest time, as far as they are unused and it is needed."""
+        """Remove the least recently used, unused folders as far as needed."""
         kept = sorted((*_state(folder), folder) for folder in self._folder.iterdir())
         surplus = sum(held for _, held, _ in kept) + size - self._limit
         for _, held, folder in kept:
@@ -74,7 +74,7 @@ class ModelCache:
 
 
 def demand_location(location: str) -> None:
-    """ModelError where this is no path to a file below the model's own folder."""
+    """ModelError unless this is a path to a file below the model's folder."""
     path = PurePosixPath(location)
     inside = path.name and not path.is_absolute() and ".." not in path.parts
     if not inside or "\\" in location or not location.isprintable() or str(path) == MODEL_NAME:
@@ -84,7 +84,7 @@ def demand_location(location: str) -> None:
 
 
 def _copy(model: Path, files: Mapping[str, Path], aside: Path, whole: Path) -> None:
-    shutil.rmtree(aside, ignore_errors=True)  # of a process that was killed
+    shutil.rmtree(aside, ignore_errors=True)  # left by a killed process
     try:
         for location, source in {MODEL_NAME: model, **files}.items():
             place = aside / location
@@ -98,9 +98,9 @@ def _copy(model: Path, files: Mapping[str, Path], aside: Path, whole: Path) -> N
 
 
 def _state(folder: Path) -> tuple[float, int]:
-    """When it was used, and its bytes."""
+    """Its time of last use, and its bytes."""
     try:
         size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
         return folder.stat().st_mtime, size
-    except FileNotFoundError:  # somebody removes it
+    except FileNotFoundError:  # another process removes it
         return 0.0, 0

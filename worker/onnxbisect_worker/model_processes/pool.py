@@ -1,4 +1,4 @@
-"""The model processes of a worker: started when they are asked, kept for the next question, used by one thread each."""
+"""The model processes of a worker: started on demand, kept for the next request, used by one thread each."""
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -15,9 +15,10 @@ from onnxbisect_worker.model_processes.protocol import Case
 
 
 class ModelPool:
-    """The model processes of this worker. Of those that no thread uses, the one that was used last waits for the next
-    question, and others do as long as they are not more than `idle` and their models not larger than `idle_bytes`
-    together.
+    """The model processes of this worker.
+
+    Of the unused ones, the most recently used is kept, and others as long as they are at most `idle` and their models
+    at most `idle_bytes` together.
     """
 
     def __init__(self, settings: Settings, files: FileStore, *, idle: int = 8, idle_bytes: int = 1 << 29) -> None:
@@ -27,7 +28,7 @@ class ModelPool:
         self._most_bytes = idle_bytes
         self._lock = Lock()
         self._server = ForkServer(environment(hosts_folder(settings)))
-        #: The latest used ones at the end.
+        #: Most recently used last.
         self._idle: list[ModelClient] = []
         self._acquired: list[ModelClient] = []
         clear_hosts(settings)
@@ -45,7 +46,7 @@ class ModelPool:
             return {it.case.prepared for it in self._idle if it.case.prepared is not None and it.usable}
 
     def close(self) -> None:
-        """See `Pool.close`. Those in use are killed, and given back by the threads that use them."""
+        """See `Pool.close`. Processes in use are killed, and returned by their threads."""
         with self._lock:
             idle, self._idle = self._idle, []
             acquired = list(self._acquired)
@@ -80,12 +81,12 @@ class ModelPool:
 
 
 def _serves(process: ModelClient, case: Case) -> bool:
-    """Whether it has the model before the target. One that has prepared can do so again, for a later job."""
+    """Whether it has this model and target. One that has prepared can serve a later job, too."""
     return case in (process.case, replace(process.case, prepared=None))
 
 
 def clear_hosts(settings: Settings) -> None:
-    """Remove folders of model processes that were killed."""
+    """Remove folders of killed model processes."""
     folder = hosts_folder(settings)
     for left in folder.iterdir() if folder.is_dir() else ():
         remove(left)

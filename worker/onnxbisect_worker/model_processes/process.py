@@ -1,4 +1,6 @@
-"""Starts model processes, talks with them, and leaves nothing of them when they are over. `server` is the other end."""
+"""Starts model processes, exchanges messages with them, and removes all traces when they end. `server` is the other
+end.
+"""
 
 import json
 import os
@@ -18,41 +20,43 @@ from onnxbisect_backends.sandbox.oom import oom_kills
 from onnxbisect_worker.held_folders import hold, remove, remove_held
 from onnxbisect_worker.model_processes.protocol import ProcessKilledError, ProcessLostError
 
-#: Seconds in which the fork server imports everything, on a machine that has much to do.
+#: Seconds for the fork server's imports on a busy machine.
 _STARTING = 60.0
-#: Seconds in which a process that was told to end has ended, with its compilers.
+#: Seconds for a process to end with its compilers.
 _PATIENCE = 5.0
-#: Bytes kept of what a process printed, and characters of its last line that are told.
+#: Bytes of output that are kept, and characters of its last line that are reported.
 _KEPT, _TOLD = 4096, 300
-#: Bytes of an answer, more than the largest model makes: one that was taken over is not to fill the memory of this one.
+#: Most bytes of an answer, so that a process that was taken over cannot fill this one's memory.
 _LONGEST = 1 << 30
-#: Signals that a process does not send itself, but people, and systems that stop.
+#: Signals sent by people and by systems that shut down, not by the process itself.
 _OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 
 class ForkServer:
-    """The process that model processes are forked from. It imports while the worker starts, and there is another one
-    after its end. The one of `multiprocessing` would pass on the worker's environment, with its passwords.
+    """The process that model processes are forked from. It imports while the worker starts, and is restarted after it
+    ends.
+
+    `multiprocessing`'s forkserver would pass on the worker's environment, with its passwords.
     """
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        self._environment = {**environment, "OPENBLAS_NUM_THREADS": "1"}  # what has threads cannot be forked safely
+        self._environment = {**environment, "OPENBLAS_NUM_THREADS": "1"}  # forking a process with threads is unsafe
         self._lock = Lock()
         self._start()
 
     def fork(self, *descriptors: int) -> None:
-        """Fork a process that gets copies of these descriptors. ProcessKilledError where the server cannot start."""
+        """Fork a process that gets copies of these descriptors. ProcessKilledError if the server cannot start."""
         with self._lock:
             if self._ready and self._process.poll() is not None:
                 self._stop()
                 self._start()
             if not self._ready:
                 self._wait_until_ready()
-            with suppress(OSError):  # it was just killed: the descriptors are closed, as if the new process were
+            with suppress(OSError):  # it was just killed; the descriptors are closed, as if the new process had ended
                 socket.send_fds(self._requests, [b"."], descriptors)
 
     def close(self) -> None:
-        """End it. The processes that it has forked live on."""
+        """End the server. The processes that it forked continue."""
         with self._lock:
             self._stop()
 
@@ -66,7 +70,7 @@ class ForkServer:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 env=self._environment,
-                start_new_session=True,  # Ctrl-C is for the worker, which ends its processes
+                start_new_session=True,  # only the worker handles Ctrl-C, and ends its processes
             )
 
     def _wait_until_ready(self) -> None:
@@ -82,7 +86,7 @@ class ForkServer:
             )
 
     def _stop(self, seconds: float = 0.0) -> bytes:
-        """End it, unless it ends by itself within so many seconds; what it has printed."""
+        """End it after it had so many seconds to end by itself; returns its output."""
         self._requests.close()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(seconds)
@@ -92,15 +96,13 @@ class ForkServer:
 
 
 class ChildProcess:
-    """A model process with a folder of its own. One thread talks with it; any thread may end it.
+    """A model process with a folder of its own. One thread exchanges messages with it; any thread may end it.
 
-    What it prints goes to one pipe, how it ended to another, which is closed when its folder is gone.
+    Its output goes to one pipe and its exit description to another, which is closed when its folder is removed.
     """
 
     def __init__(self, folder: Path, server: ForkServer, *, seconds: float) -> None:
-        """`seconds` are those that the process gives itself for one request. ProcessKilledError where it cannot be
-        started.
-        """
+        """`seconds` is the process's limit for one request. ProcessKilledError if it cannot start."""
         self.folder = folder
         self._seconds = seconds
         self._printed = self._code = b""
@@ -125,16 +127,16 @@ class ChildProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether it can be asked for something."""
+        """Whether it can take requests."""
         return not self._told_to_end and not _readable(self._status, 0)
 
     def tell(self, message: object) -> None:
-        """Send something that has no answer."""
-        with suppress(OSError):  # `ask` will say why
+        """Send a message that has no answer."""
+        with suppress(OSError):  # `ask` reports the reason
             self._socket.sendall(json.dumps(message).encode() + b"\n")
 
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Send a request and wait for its answer; ProcessLostError where none comes."""
+        """Send a request and wait for its answer; ProcessLostError if there is none."""
         kills = oom_kills()
         self.tell(request)
         line = self._line()
@@ -155,13 +157,13 @@ class ChildProcess:
         self._gone()
 
     def close(self) -> None:
-        """Let go of the descriptors, once nobody waits any more."""
+        """Close the descriptors, once no thread waits any more."""
         self._socket.close()
         os.close(self._output)
         os.close(self._status)
 
     def _line(self) -> bytes:
-        """The answer; without its end where the process ended first. What is printed meanwhile is read, too."""
+        """The answer, incomplete if the process ended first. Its output is read meanwhile."""
         line = bytearray()
         poll = select.poll()
         for it in (self._socket.fileno(), self._output, self._status):
@@ -188,8 +190,9 @@ class ChildProcess:
         return bool(data)
 
     def _gone(self) -> int | None:
-        """Wait for its end, which comes now at the latest, and for that of its folder. How it ended, as
-        `Popen.returncode` has it; None where the process was killed that tells it.
+        """Wait for its end and the removal of its folder. Returns its exit code as `Popen.returncode`.
+
+        None if the process that reports it was killed.
         """
         with suppress(OSError):  # the other end is gone
             self._socket.shutdown(socket.SHUT_RDWR)
@@ -197,13 +200,13 @@ class ChildProcess:
             give_up = time.monotonic() + _PATIENCE
             while _readable(self._status, max(give_up - time.monotonic(), 0)) and (told := os.read(self._status, 32)):
                 self._code += told
-            # where nobody was left to do this, a compiler is dying, and may still write
+            # if the keeper is gone, a dying compiler may still write
             while not remove(self.folder) and time.monotonic() < give_up:
                 time.sleep(0.01)
             return int(self._code) if self._code else None
 
     def _lost(self, kills: int) -> ProcessLostError:
-        """Why there is no answer. Before the question, the kernel had killed so many processes for lack of memory."""
+        """Why there is no answer. `kills` is the kernel's count of out-of-memory kills before the request."""
         if self._told_to_end:
             return ProcessKilledError("The process that had the model was told to end.")
         code = self._gone()
@@ -220,14 +223,14 @@ class ChildProcess:
 
 
 def _readable(descriptor: int, seconds: float) -> bool:
-    """Whether there is something to read within so many seconds, or the other end is gone."""
+    """Whether there is data, or the end of the stream, within so many seconds."""
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     return bool(poll.poll(seconds * 1000))
 
 
 def _description(code: int | None, printed: bytes) -> str:
-    """What follows "The process ...": of what it returned, as `Popen.returncode` has it, and its last words."""
+    """The text after "The process ...": its exit code, as `Popen.returncode`, and its last output."""
     if code is None:
         how = "was killed"
     else:

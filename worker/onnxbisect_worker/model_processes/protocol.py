@@ -1,11 +1,11 @@
-"""What a worker asks model processes for, and the messages that it exchanges with them.
+"""The requests to model processes, and the messages exchanged with them.
 
-A model process has one model before one target, and does one thing at a time. It may die of the model: then nothing but
-that process is lost.
+A model process has one model and one target, and handles one request at a time. If the model crashes it, only that
+process is lost.
 
 A message is one JSON object on a line. The first one is the `Setup`. A request is `{"do": name, ...}`; an answer is
-`{"result": ...}`, or `{"error": class, "text": sentence}`. A model may have taken the process over, so its answers
-are not trusted.
+`{"result": ...}`, or `{"error": class, "text": sentence}`. A model may have taken over the process, so its answers are
+not trusted.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -29,10 +29,10 @@ from onnxbisect_worker.prepared import Prepared
 
 #: The name of a model process among the system's processes.
 PROCESS_NAME = "model-process"
-#: Of a process's folder, the one that it writes to. Beside it lies the lock.
+#: The subfolder that the process writes to; the lock is beside it.
 OWN = "own"
 
-#: Values of messages. Numbers are hexadecimal: a set of units may have more decimal digits than Python's JSON reads.
+#: Converts values of messages. Unit sets are hexadecimal, because Python limits decimal digits of integers in JSON.
 converter = cattrs.Converter(detailed_validation=False)
 converter.register_unstructure_hook(int, lambda number: f"{number:x}")
 converter.register_structure_hook(int, lambda text, _: int(text, 16))
@@ -42,8 +42,9 @@ converter.register_structure_hook(Alternatives, lambda value, _: value)
 
 
 class ProcessLostError(OnnxBisectError):
-    """The process that had the model is gone: crashed, out of memory or out of time, as the kernel told its parent. The
-    text is a sentence.
+    """The process that had the model is gone: crashed, out of memory or out of time, as the kernel reported.
+
+    The text is a sentence.
     """
 
 
@@ -52,16 +53,15 @@ class ProcessKilledError(ProcessLostError):
 
 
 class ToolBrokenError(BackendUnusableError):
-    """The compiler complains whatever is asked of it: another worker's may work. The text has nothing of the job."""
+    """The compiler fails on everything; another worker's may work. The text has nothing of the job."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A stored model before a target. `onnx` is the SHA-256 of its file, `files` are those of its external data:
-    location to SHA-256.
+    """A stored model and a target. `onnx` is the SHA-256 of its file, `files` maps external data locations to SHA-256.
 
-    `prepared` is None for a case that is to be prepared. Processes for equal cases do for each other; those of two
-    tenants are never equal, since a model that has taken its process over would see what the next one asks.
+    `prepared` is None before preparation. Equal cases can share a process; those of two tenants are never equal,
+    because a model that has taken over its process would see the next request.
     """
 
     tenant: str = ""
@@ -71,23 +71,23 @@ class Case:
     backend: str
     options: Mapping[str, str]
     spec: SearchSpec
-    #: SHA-256 of the stored file that `prepare` led to.
+    #: SHA-256 of the stored result of `prepare`.
     prepared: str | None = None
 
     @property
     def all_files(self) -> set[str]:
-        """SHA-256 of every stored file that is needed."""
+        """The SHA-256 of every stored file that it needs."""
         prepared = [] if self.prepared is None else [self.prepared]
         return {self.onnx, *self.files.values(), *self.spec.files, *prepared}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """A case, the bounds under which it is worked on, and `paths` of the stored files by SHA-256.
+    """A case, its limits, and the `paths` of stored files by SHA-256.
 
-    `folder` is the process's own, `environment` the whole one that compilers get. `compile_seconds` and
-    `compile_memory` bound one compile, `seconds` and `memory` everything else. `confinement` is that of the process
-    and of every compile, None where they see all that their user sees.
+    `folder` is the process's own, `environment` all variables of compilers. `compile_seconds` and `compile_memory`
+    limit one compile, `seconds` and `memory` everything else. `confinement` applies to the process and every compile;
+    None if they see all that their user sees.
     """
 
     case: Case
@@ -104,13 +104,13 @@ class Setup:
     nodes: int
 
     def paths_of(self, files: Mapping[str, str]) -> dict[str, Path]:
-        """The paths of stored files, by the same names as their SHA-256."""
+        """The paths of stored files, given their SHA-256, under the same names."""
         return {name: self.paths[sha256] for name, sha256 in files.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Written:
-    """A report: the document, and by path below it the files that go with it (`culprits/01-Abs/model.onnx`, ...)."""
+    """A report: the document, and its files by path below it (`culprits/01-Abs/model.onnx`, ...)."""
 
     document: Report
     files: Mapping[str, Path]
@@ -118,11 +118,10 @@ class Written:
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """A changed model that is asked about: its files by name, `model.onnx` and what it has of its own beside that; or,
-    where there are none, the model as it is.
+    """A changed model to search: `model.onnx` and its other files by name; without files, the original model.
 
-    A `piece` has inputs of its own, other models those of the job's, and its external data. `whole`: whether it passes,
-    and nothing more. With `options` the target has these in place of its own, and is asked about `pieces` of the model.
+    A `piece` has inputs of its own, other models those of the job, and its external data. `whole`: compile only the
+    whole model. With `options`, these replace the target's, and only `pieces` of the model are compiled.
     """
 
     files: Mapping[str, Path]
@@ -134,16 +133,14 @@ class Question:
 
 @dataclass(frozen=True, kw_only=True)
 class Changed:
-    """What changed copies of the whole file came to: the one after which the compiler takes the model, if any."""
+    """The result of changing the whole file: the changed copy that the compiler accepts, if any."""
 
     compiles_after: CompilesAfter | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Repaired:
-    """What a repair came to: its outcome in a few words (`Search.repair`), and what it has written, by path below the
-    report.
-    """
+    """The result of a repair: a short outcome (`Search.repair`), and the written files by path below the report."""
 
     outcome: dict[str, Any]
     files: Mapping[str, Path]
@@ -151,8 +148,9 @@ class Repaired:
 
 @dataclass(frozen=True, kw_only=True)
 class Begun:
-    """How far a step is that asks about changed models: what was answered about the model as it is, and what about
-    these. `ended`: the budget is spent; `searched`: the parts of the model were asked about, and not only the whole.
+    """The progress of a step that asks about changed models: answers on the original model, and on the changed ones.
+
+    `ended`: the budget is spent; `searched`: the parts of the model were searched, not only the whole compiled.
     """
 
     answers: Sequence[AnsweredProbe]
@@ -164,34 +162,30 @@ class Begun:
 
 @dataclass(frozen=True, kw_only=True)
 class Neighbours:
-    """What is known of changed culprits that were asked about to confirm causes, and the calls that may be made for all
-    of them: 0 where none are to be asked.
-    """
+    """The answers on changed culprits, which confirm causes, and the calls allowed for all of them; 0 for none."""
 
     most: int = 0
     replies: Sequence[Reply] = ()
 
 
-#: Of a search whose causes are not to be confirmed.
+#: For searches whose causes are not confirmed.
 NO_NEIGHBOURS = Neighbours()
 
 
 class ModelProcess(Protocol):
-    """One model before one target. All methods raise ProcessLostError, or OnnxBisectError with a sentence for users."""
+    """One model and one target. All methods raise ProcessLostError, or OnnxBisectError with a sentence for users."""
 
     def prepare(self) -> Prepared:
-        """Read the model for the target; the compiler must be here. Raises ModelError, OptionError and
-        BackendUnusableError.
-        """
+        """Read the model for the target; needs the compiler. Raises ModelError, OptionError, BackendUnusableError."""
 
     def draw(self) -> bytes:
-        """What pictures of the model are made from (`onnxbisect.report.network_file`)."""
+        """The data for pictures of the model (`onnxbisect.report.network_file`)."""
 
     def key(self, units: UnitSet) -> str:
         """The probe's canonical structure."""
 
     def ask(self, units: UnitSet, *, seconds_left: float | None) -> ProbeResult:
-        """Cut, compile and judge; the compiler must be here. `seconds_left` are those of the search's budget."""
+        """Cut, compile and judge; needs the compiler. `seconds_left` are those of the search's budget."""
 
     def digests(self, pieces: Sequence[UnitSet]) -> list[str]:
         """SHA-256 of the files of these pieces, as compilers get them; empty for one that cannot be cut."""
@@ -205,47 +199,47 @@ class ModelProcess(Protocol):
         compiles_after: CompilesAfter | None = None,
         neighbours: Neighbours = NO_NEIGHBOURS,
     ) -> Question | Written:
-        """The report that these answers lead to, or a neighbour of a culprit that is to be asked about before. `logs`
-        are compilers' logs by probe id, at least of the failures that have a `file_sha256`; files are written into the
-        folder. With `compiles_after` the parts of the model were not asked about.
+        """The report for these answers, or a neighbour of a culprit to be compiled first.
+
+        `logs` are compilers' logs by probe id, at least of failures with a `file_sha256`; files are written into the
+        folder. With `compiles_after`, the parts of the model were not searched.
         """
 
     def change(self, begun: Begun, folder: Path) -> Question | Changed:
-        """The first changed copy of the whole file that was not asked about, or what these came to. Files are written
-        into the folder.
-        """
+        """The first changed copy of the whole file without an answer, or the result. Files go into the folder."""
 
     def repair(self, begun: Begun, folder: Path) -> Question | Repaired:
-        """The first question that was not answered, or what the repair has come to; the compiler must be here. Files
-        are written into the folder.
+        """The first question without an answer, or the result of the repair; needs the compiler. Files go into the
+        folder.
         """
 
     def kill(self) -> None:
-        """End it and all its compiles at once; from any thread. A thread that waits for it gets ProcessLostError."""
+        """End it and all its compiles at once, from any thread. A waiting thread gets ProcessLostError."""
 
 
 class Pool(Protocol):
-    """The model processes of a worker, kept for the next question: reading a model takes longer than most of them."""
+    """The model processes of a worker, kept because reading a model takes longer than most requests."""
 
     def acquire(self, case: Case, *, new: bool = False) -> AbstractContextManager[ModelProcess]:
-        """A process for the case, used by no other thread while the context lasts. It starts, and reads the model, when
-        it is first asked for anything. A `new` one has done nothing before.
+        """A process for the case, used by one thread while the context lasts. A `new` one has handled no request.
+
+        It starts, and reads the model, with its first request.
         """
 
     def warm(self) -> Collection[str]:
-        """SHA-256 of what was prepared, of the processes that wait for a question: they have read their models."""
+        """SHA-256 of the prepared files of idle processes, which have read their models."""
 
     def close(self) -> None:
         """End all of them."""
 
 
 def failure(error: OnnxBisectError, text: str) -> dict[str, Any]:
-    """The answer that `raised` reads."""
+    """The answer for an error, which `raised` reads."""
     return {"error": type(error).__name__, "text": text}
 
 
 def raised(answer: Mapping[str, Any]) -> OnnxBisectError:
-    """The error that a model process met."""
+    """The error that a model process reported."""
     own = {kind.__name__: kind for kind in (ProcessLostError, ToolBrokenError)}
     kind = own.get(answer["error"]) or getattr(errors, str(answer["error"]), None)
     if not (isinstance(kind, type) and issubclass(kind, OnnxBisectError)):

@@ -1,7 +1,7 @@
-"""What a model process does about changed models, before a search and in a repair: it begins from the beginning, on the
-known answers, and goes on until one is missing.
+"""Changed files and repairs in a model process: each call starts over with the known answers, up to the first missing
+one.
 
-All that is decided follows from the answers, so the same answers lead to the same question.
+All decisions follow from the answers, so the same answers lead to the same question.
 """
 
 import json
@@ -43,7 +43,7 @@ _NO_OPTIONS: Mapping[str, str] = {}
 
 
 class UnansweredError(Exception):
-    """It goes no further without an answer about this model."""
+    """An answer about this model is missing."""
 
     def __init__(self, question: Question) -> None:
         super().__init__("not answered yet")
@@ -62,7 +62,7 @@ class ChangedModels:
     recheck: bool
 
     def compiler(self, begun: Begun, folder: Path) -> RepairCompiler:
-        """Answers from what is known. Models are written into `folder`."""
+        """A compiler that answers from what is known. Models are written into `folder`."""
         return RepairCompiler(
             loaded=self.context.loaded,
             search=_Replies(self, begun),
@@ -73,14 +73,14 @@ class ChangedModels:
     def job(
         self, context: SearchContext, answers: Sequence[AnsweredProbe], stats: Stats, *, brief: bool = False
     ) -> Job:
-        """What these answers say of a model, or of a piece, which is searched in brief."""
+        """The job for these answers on a model, or on a piece, which is searched in brief."""
         verdicts = Known(records=answers).verdicts
         diagnosis = plan(context.universe, verdicts, recheck=self.recheck, brief=brief).diagnosis
         return context.job(diagnosis, answers, stats)
 
 
 def changed_files_came_to(models: ChangedModels, begun: Begun, folder: Path) -> Question | Changed:
-    """Until an answer is missing, or to the first changed copy of the file that compiles."""
+    """The next question, or the first changed copy of the file that compiles."""
     whole = Found(job=models.job(models.context, begun.answers, begun.stats))
     try:
         return Changed(compiles_after=compiles_after(whole, models.context, models.compiler(begun, folder)))
@@ -90,7 +90,7 @@ def changed_files_came_to(models: ChangedModels, begun: Begun, folder: Path) -> 
 
 @dataclass(frozen=True, kw_only=True)
 class RepairWork:
-    """A repair of the model of `models`. `others` are further targets that are asked about its culprits."""
+    """A repair of the model of `models`. `others` are further targets that compile its culprits."""
 
     models: ChangedModels
     spec: RepairSpec
@@ -100,7 +100,7 @@ class RepairWork:
     calibration: Path | None = None
 
     def run(self, begun: Begun, folder: Path) -> Question | Repaired:
-        """Until an answer is missing, or to its end. Files are written into `folder`."""
+        """The next question, or the result. Files are written into `folder`."""
         spec = self.spec
         terms = Terms(
             allow=Exactness(spec.allow),
@@ -114,7 +114,7 @@ class RepairWork:
             repair, document = repair_model(compiler, self.models.context, terms, others=others)
         except UnansweredError as error:
             return error.question
-        document = replace(document, model=self.model_name)  # the file here has a name of ours
+        document = replace(document, model=self.model_name)  # the file here has a generated name
         outcome = {
             "verdict": document.verdict,
             "changes": len(document.changes),
@@ -129,7 +129,7 @@ class RepairWork:
         return Repaired(outcome=outcome, files=files)
 
     def _alternatives(self, begun: Begun, loaded: LoadedModel, diagnosis: Diagnosis) -> list[Alternative]:
-        """Until an answer is missing. What cannot be asked any more is left out."""
+        """The answers with other options; raises UnansweredError. After the budget's end, missing ones are left out."""
         found: list[Alternative] = []
         culprits = [culprit.evidence.own for culprit in diagnosis.culprits]
         replies = {it.question: it for it in begun.replies}
@@ -148,7 +148,7 @@ class RepairWork:
 def _asked(
     reply: Reply | None, question: Question, other: SearchContext, _: Backend, planner: CulpritsThenWhole
 ) -> Asked:
-    """What was answered; UnansweredError where nothing was."""
+    """The answer; UnansweredError if there is none."""
     if reply is None:
         raise UnansweredError(replace(question, pieces=tuple(planner.culprits)))
     problem = reply.problem if reply.identity == other.identity or reply.problem else _OTHER_COMPILER
@@ -160,7 +160,7 @@ def _digest(path: Path) -> str:
 
 
 class _Replies:
-    """Searches that were made elsewhere (`repair_compiler.Search`)."""
+    """Searches made by other workers (`repair_compiler.Search`)."""
 
     def __init__(self, models: ChangedModels, begun: Begun) -> None:
         self._models, self._begun = models, begun
@@ -170,7 +170,7 @@ class _Replies:
     def __call__(self, model: LoadedModel, *, piece: bool, whole: bool) -> Found:
         own = self._models.context
         if model is own.loaded and (whole or self._begun.searched):
-            paid, self._paid = self._paid, replace(self._paid, compiler_calls=0)  # asked twice, paid once
+            paid, self._paid = self._paid, replace(self._paid, compiler_calls=0)  # requested twice, counted once
             return Found(job=self._models.job(own, self._begun.answers, paid))
         context = self._models.context_of(model, piece)
         path = model.model.path
@@ -194,7 +194,7 @@ class _Replies:
 
 
 def answers_from(replies: Sequence[Reply], identity: str) -> Callable[[Path], Answered]:
-    """What was answered about a model file by the compiler of this identity; UnansweredError where nothing was."""
+    """Returns answers about model files by the compiler of this identity; UnansweredError if there is none."""
     known = {it.question: it for it in replies}
 
     def answer(path: Path) -> Answered:
@@ -209,7 +209,7 @@ def answers_from(replies: Sequence[Reply], identity: str) -> Callable[[Path], An
 
 
 def question_name(onnx: str, *, whole: bool, options: Mapping[str, str] = _NO_OPTIONS) -> str:
-    """What a repair calls a model that it asks about; `onnx` is the SHA-256 of its ONNX file."""
+    """The key of a question about a model; `onnx` is the SHA-256 of its ONNX file."""
     if options:
         onnx = sha256(f"{onnx} {json.dumps(options, sort_keys=True)}".encode()).hexdigest()
     return f"{onnx}-whole" if whole else onnx

@@ -1,13 +1,12 @@
 """Model processes, and the server that forks them: `python -m onnxbisect_worker.model_processes.server`.
 
-Importing costs half a second of CPU, more than most model processes work in their lives, and the first model takes
-three times as long to read as the second: onnx and onnxruntime write down which operators there are. So the server
-imports everything, reads a model of its own, and forks. A fork costs some milliseconds, and what is not changed is in
-memory once.
+Importing costs half a second of CPU, more than most model processes need. Reading the first model takes three times as
+long as the second, because onnx and onnxruntime register their operators. So the server imports everything, reads a
+small model, and forks. A fork takes some milliseconds, and unchanged memory is shared.
 
-For each request it forks a *keeper*, which reads no model. It forks the model process, waits until that has ended or
-the worker wants nothing more of it, kills it, tells the worker how it ended, and removes its folder. The model process
-dies with its keeper.
+For each request it forks a *keeper*, which reads no model. The keeper forks the model process, waits until it has ended
+or the worker is done with it, kills it, reports its exit code, and removes its folder. The model process dies with its
+keeper.
 """
 
 import gc
@@ -25,7 +24,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
-# what the first question to a process would import
+# imported by the first request otherwise
 import numpy.random  # noqa: F401 - see above
 import onnx
 import onnxruntime  # noqa: F401 - see above
@@ -57,23 +56,24 @@ from onnxbisect_worker.model_processes.protocol import (
 )
 from onnxbisect_worker.model_processes.work import ModelWork
 
-#: Seconds in which compiles must have died, once the model process has.
+#: Seconds for compiles to die after their model process.
 _PATIENCE = 2.0
 
 
 def main() -> None:
-    """Fork a keeper for each request, until the worker is gone. Standard input is a socket; a request is one byte with
-    the descriptors of a keeper.
+    """Fork a keeper for each request, until the worker is gone.
+
+    Standard input is a socket; a request is one byte with the keeper's descriptors.
     """
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # whatever the worker does with signals
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # undo the worker's signal mask
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     requests = socket.socket(fileno=os.dup(0))
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
-    with suppress(OSError, OnnxBisectError):  # then the first question takes longer, and says what is wrong
+    with suppress(OSError, OnnxBisectError):  # then the first request is slower, and reports the error
         _rehearse()
     gc.collect()
-    gc.freeze()  # collections would touch, and so copy, what is shared
+    gc.freeze()  # garbage collection would write to, and so copy, shared pages
     requests.send(b".")
     os.dup2(nothing, 2)
     signal.signal(signal.SIGCHLD, _reap)
@@ -100,9 +100,7 @@ def _reap(*_: object) -> None:
 
 
 def _rehearse() -> None:
-    """Do with a model of one node what model processes do with theirs. Nothing of it goes on running: what has threads
-    cannot be forked safely.
-    """
+    """Handle a model of one node as model processes do. It leaves no threads, with which forking would be unsafe."""
     x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy")
     graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "rehearsal", [x], [y])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
@@ -116,7 +114,7 @@ def _rehearse() -> None:
 
 
 def _keep(channel_number: int, output: int, status: int, lock: int) -> NoReturn:
-    """Be a keeper: fork the model process, and see to its end."""
+    """Run a keeper: fork the model process, wait for its end, and clean up."""
     os.setsid()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for it in (1, 2):
@@ -125,15 +123,15 @@ def _keep(channel_number: int, output: int, status: int, lock: int) -> NoReturn:
     for it in (channel_number, status, lock):
         os.set_inheritable(it, False)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    with suppress(OSError):  # where the machine runs out of memory, it goes before the worker
+    with suppress(OSError):  # the out-of-memory killer takes it before the worker
         Path("/proc/self/oom_score_adj").write_text("400")
     channel = socket.socket(fileno=channel_number)
     lines = channel.makefile("rb")
     line = lines.readline()
-    if not line:  # the worker wants it no more
+    if not line:  # the worker no longer needs it
         os._exit(0)
     setup = converter.structure(json.loads(line), Setup)
-    prctl(PR_SET_CHILD_SUBREAPER, 1)  # what has started compiles becomes its child, if the model process leaves it
+    prctl(PR_SET_CHILD_SUBREAPER, 1)  # orphaned compiles become children of this process
     keeper = os.getpid()
     model_process = os.fork()
     if model_process == 0:
@@ -162,14 +160,16 @@ def _keep(channel_number: int, output: int, status: int, lock: int) -> NoReturn:
 
 
 def _be_model_process(channel: socket.socket, lines: IO[bytes], setup: Setup) -> NoReturn:
-    """Answer requests, one at a time. Where models are strangers', this process confines itself before it reads a byte
-    of one (`confinement.confine`): then it only waits for another one, which is confined and answers.
+    """Answer requests, one at a time.
+
+    If models are untrusted, this process is confined before it reads a byte of one (`confinement.confine`): it then
+    only waits for a confined child, which answers.
     """
     with suppress(OSError):
         Path("/proc/self/comm").write_text(PROCESS_NAME)
     os.environ.clear()
     os.environ.update(setup.environment)
-    tempfile.tempdir = None  # that of this environment
+    tempfile.tempdir = None  # recomputed from this environment
     own = setup.folder / OWN
     own.mkdir()
     bounds = Bounds(seconds=setup.seconds, memory=setup.memory)
@@ -187,10 +187,10 @@ def _be_model_process(channel: socket.socket, lines: IO[bytes], setup: Setup) ->
 
 
 def _end_like(status: int) -> NoReturn:
-    """End as the process has ended that was confined."""
+    """End with the exit code or signal of the confined process."""
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
-        with suppress(OSError):  # that of SIGKILL cannot be changed
+        with suppress(OSError):  # SIGKILL's handler cannot be changed
             signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     os._exit(max(code, 0) or int(code < 0))
@@ -211,7 +211,7 @@ def _answer(work: ModelWork, setup: Setup, request: Mapping[str, Any]) -> dict[s
             f"(ONNXBISECT_MODEL_MEMORY)."
         )
         return failure(ProcessLostError(), text)
-    except Exception as error:  # a bug of ours is not to take the worker with it
+    except Exception as error:  # a bug here must not end the worker
         if (short := shortage(error)) is not None:
             return failure(short, str(short))
         traceback.print_exc()

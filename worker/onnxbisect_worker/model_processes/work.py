@@ -1,4 +1,4 @@
-"""What a model process does with its model: everything that `protocol.ModelProcess` promises."""
+"""The model process's implementation of `protocol.ModelProcess`."""
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -52,12 +52,12 @@ from onnxbisect_worker.model_processes.repair import (
 )
 from onnxbisect_worker.prepared import Prepared
 
-#: Bytes of known values that are stored with a prepared search; processes find out again what has more.
+#: Most bytes of known values stored with a prepared search; processes recompute larger ones.
 _MOST_KNOWN = 16 << 20
 
 
 class ModelWork:
-    """One model before one target, in a working folder. What was read stays for the next question."""
+    """One model and one target, in a working folder. What was read stays for the next request."""
 
     def __init__(self, setup: Setup, folder: Path, bounds: Bounds, layout: Layout) -> None:
         self._setup = setup
@@ -115,7 +115,7 @@ class ModelWork:
         compiles_after: CompilesAfter | None,
         neighbours: Neighbours,
     ) -> Question | Written:
-        """See `ModelProcess.report`. The files lie in the working folder, side by side under names of ours."""
+        """See `ModelProcess.report`. The files are in the working folder under generated names."""
         verdicts = Known(records=answers).verdicts
         diagnosis = plan(self._context.universe, verdicts, recheck=self._spec.recheck).diagnosis
         if compiles_after is not None:
@@ -131,7 +131,7 @@ class ModelWork:
             it.units: Answer(verdict=it.verdict, file_sha256=it.file_sha256, log=logs.get(it.probe_id, ""))
             for it in sorted(answers, key=lambda it: it.attempt)
         }
-        # the file on disk has a name of ours
+        # the file on disk has a generated name
         written = document(replace(job, model=replace(job.model, path=Path(self._case.model_name))))
         files: dict[str, Path] = {}
         with TemporaryDirectory(dir=self._folder) as name:
@@ -155,13 +155,13 @@ class ModelWork:
                 return replace(error.question, files=self._put(error.question.files))
 
     def change(self, begun: Begun) -> Question | Changed:
-        """See `ModelProcess.change`. The files lie in the working folder, side by side under names of ours."""
+        """See `ModelProcess.change`. The files are in the working folder under generated names."""
         with TemporaryDirectory(dir=self._folder) as name:
             came = changed_files_came_to(self._changed_models, begun, Path(name))
             return replace(came, files=self._put(came.files)) if isinstance(came, Question) else came
 
     def repair(self, begun: Begun) -> Question | Repaired:
-        """See `ModelProcess.repair`. The files lie where those of `change` do."""
+        """See `ModelProcess.repair`. The files are where those of `change` are."""
         if self._spec.repair is None:
             raise OnnxBisectError("No repair was asked for.")
         work = RepairWork(
@@ -195,18 +195,18 @@ class ModelWork:
         )
 
     def _put(self, files: Mapping[str, Path]) -> dict[str, Path]:
-        """The files under names of ours."""
+        """The files under generated names."""
         return {
             place: put(self._folder / f"written-{number}", path) for number, (place, path) in enumerate(files.items())
         }
 
     def _advised(self, findings: Sequence[Finding]) -> tuple[Finding, ...]:
-        """With the name that the model has for its user in the commands of the advice."""
+        """The findings with the model's original file name in their commands."""
         ours, theirs = (shlex.quote(name) for name in (self._loaded.model.path.name, self._case.model_name))
         return tuple(replace(it, fix=it.fix.replace(f" fix {ours}`", f" fix {theirs}`")) for it in findings)
 
     def plain(self, text: str) -> str:
-        """A sentence without this machine's paths."""
+        """The sentence without paths of this machine."""
         text = text.replace(str(self._calibration_folder), "of the job")
         model = self._layout.model
         return text.replace(str(model), self._case.model_name) if isinstance(model, Path) else text
@@ -233,7 +233,7 @@ class ModelWork:
 
     @property
     def _named_backend(self) -> Backend | None:
-        """The backend with the job's options, whether or not its compiler is here; None where they are wrong."""
+        """The backend with the job's options, even without its compiler; None if they are wrong."""
         return None if isinstance(self._layout.backend, Exception) else self._layout.backend
 
     @cached_property
@@ -247,11 +247,11 @@ class ModelWork:
 
     @cached_property
     def _calibration(self) -> Path | None:
-        """The folder, with the samples in it."""
+        """The folder of the calibration samples."""
         return self._laid_out(self._calibration_folder.name, self._spec.calibration, "calibration file")
 
     def _laid_out(self, folder_name: str, files: Mapping[str, str], what: str) -> Path | None:
-        """A folder with these files; None where there are none."""
+        """A folder with these files; None if there are none."""
         folder = self._folder / folder_name
         for name, path in self._setup.paths_of(files).items():
             if Path(name).name != name or name == ".." or not name.isprintable():
@@ -272,7 +272,7 @@ class ModelWork:
         return backend
 
     def blamed(self, error: BackendUnusableError) -> BackendUnusableError:
-        """ToolBrokenError where the compiler complains without anything that the job asks for, too."""
+        """ToolBrokenError if the compiler also fails without the job's options."""
         try:
             tool = UnboundBackend(registry.make(self._case.backend, {}), self._bounds)
             complaint = tool.check()
@@ -280,13 +280,13 @@ class ModelWork:
                 tool.describe()
         except BackendUnusableError as found:
             complaint = str(found)
-        except OnnxBisectError:  # it cannot be asked without options
+        except OnnxBisectError:  # the backend requires options
             complaint = None
         return error if complaint is None else ToolBrokenError(complaint)
 
     @cached_property
     def _prober(self) -> Prober:
-        """Raises BackendUnusableError where the compiler here is not the one that the search began with."""
+        """Raises BackendUnusableError if this compiler is not the one that the search began with."""
         if self._case.prepared is not None:
             here, begun = self._search_context(), self._context
             if here.identity != begun.identity:
@@ -303,12 +303,12 @@ class ModelWork:
         return self._context.prober(self._backend, self._folder, limits)
 
     def _search_context(self) -> SearchContext:
-        """The backend first, as `run` has it: without a compiler nothing else matters."""
+        """The backend is checked first, as in `run`: without a compiler nothing else matters."""
         backend = self._backend
         return search_context(self._loaded, backend, self._calibration)
 
     def _resumed(self) -> SearchContext:
-        """The context as it was stored; needs no compiler."""
+        """The stored context, which needs no compiler."""
         stored, model = self._prepared, self._loaded.model
         if stored is None:
             raise OnnxBisectError("The search was not prepared: start the job again.")
