@@ -1,1 +1,1 @@
-"""What is kept: tables, the operations on them, and content-addressed files. SQLite or PostgreSQL, the same code."""
+"""The data layer: tables, operations on them, and content-addressed files. The same code for SQLite and PostgreSQL."""

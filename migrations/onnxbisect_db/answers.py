@@ -1,4 +1,4 @@
-"""Answers in the form in which workers pass them to model processes, which have no database."""
+"""Answers as workers pass them to model processes, which have no database."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from onnxbisect.job import ProbeRecord
 
 @dataclass(frozen=True, kw_only=True)
 class AnsweredProbe(ProbeRecord):
-    """An answered probe of a search, and the id under which its log is stored."""
+    """An answered probe of a search, with the id under which its log is stored."""
 
     probe_id: str
     engine_seconds: float
@@ -15,8 +15,9 @@ class AnsweredProbe(ProbeRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class Reply:
-    """What was answered about a changed model. `refused` says that it cannot be asked about for its own sake, as
-    `problem` says in a sentence; any other problem is none of the model.
+    """The answer about a changed model. `refused`: the model itself cannot be compiled, for the reason in `problem`.
+
+    Without `refused`, a `problem` has nothing to do with the model.
     """
 
     question: str

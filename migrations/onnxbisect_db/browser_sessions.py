@@ -1,4 +1,4 @@
-"""Browsers that have logged in with a token. A cookie holds a random id; the database holds its SHA-256."""
+"""Browsers logged in with a token. A cookie holds a random id; the database holds its SHA-256."""
 
 import hashlib
 import secrets
@@ -16,7 +16,7 @@ LASTS = timedelta(days=30)
 
 
 def begin(session: Session, token_id: str) -> str:
-    """The id of a new session, which is nowhere else. Sessions that have expired are deleted."""
+    """The id of a new session, which is stored nowhere else. Expired sessions are deleted."""
     moment = now(session)
     session.execute(delete(BrowserSession).where(BrowserSession.expires_at <= moment))
     text = secrets.token_hex(32)
@@ -25,7 +25,7 @@ def begin(session: Session, token_id: str) -> str:
 
 
 def token_of(session: Session, text: str) -> Token | None:
-    """The token that the session began with, while both are good."""
+    """The session's token, while both are valid."""
     found = session.get(BrowserSession, _digest(text))
     if found is None or found.expires_at <= now(session):
         return None
@@ -33,7 +33,7 @@ def token_of(session: Session, text: str) -> Token | None:
 
 
 def end(session: Session, text: str) -> None:
-    """The browser has logged out."""
+    """End the session."""
     session.execute(delete(BrowserSession).where(BrowserSession.id == _digest(text)))
 
 

@@ -1,6 +1,6 @@
-"""Taking a probe: the next of its backend, for one worker and for so many seconds.
+"""Claims probes: the next one of a backend, for one worker, for a number of seconds.
 
-A worker that was given up for dead comes with an earlier epoch (`leases`), and nothing that it says is written.
+A worker whose lease has expired holds an earlier epoch (`leases`), and nothing that it writes counts.
 """
 
 from dataclasses import dataclass
@@ -30,20 +30,20 @@ class Claim(Claimed):
 
     @property
     def units(self) -> UnitSet:
-        """What is asked about."""
+        """The units to compile."""
         return int(self.probe.units, 16)
 
     def question(self, key: str) -> Question:
-        """What an answer is kept under, once the key is known."""
+        """The key of the answer in the verdict base, once the probe's key is known."""
         assert self.search.identity is not None  # noqa: S101 - searches that ask are prepared
         return Question(tenant=self.job.tenant, identity=self.search.identity, key=key, attempt=self.probe.attempt)
 
 
 def claim(session: Session, request: ClaimRequest) -> Claim | None:
-    """Claim the next probe; None where none is waiting."""
+    """Claim the next probe; None if none is waiting."""
     queue = queues.entered(session, request.backend)
     at = now(session)
-    # What was chosen may be gone once its job is locked; a queue in such motion is worth a few tries.
+    # The chosen probe may be gone once its job is locked, so there are a few attempts.
     for _ in range(5):
         probe_id = queues.best(session, queue, request, at, wait=False)
         if probe_id is None and locking.may_wait(session):

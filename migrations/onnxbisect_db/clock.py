@@ -1,4 +1,4 @@
-"""What time it is: one clock for all who share a database, since the clocks of workers differ."""
+"""The current time: one clock for all users of a database, because workers' clocks differ."""
 
 import time
 from collections.abc import Callable
@@ -9,34 +9,36 @@ from sqlalchemy.orm import Session
 
 from onnxbisect_db.columns import Moment
 
-#: Seconds for which the server's clock need not be asked again.
+#: Seconds between reads of the server's clock.
 _GOOD_FOR = 10.0
-#: Goes on while the machine sleeps, where the system has such a clock.
+#: A clock that also counts while the machine sleeps, if the system has one.
 _COUNTER = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 Clock = Callable[[Session], datetime]
 
 
 class ServerClock:
-    """PostgreSQL's clock, asked now and then. In between this machine counts on: asking each time would be one more way
-    to the server and back in every transaction. Threads may share it; it is late by that way, and never early.
+    """PostgreSQL's clock, read every few seconds and extrapolated with this machine's clock.
+
+    Reading it each time would cost every transaction a round trip. Threads may share it; it is late by one trip, and
+    never early.
     """
 
     def __init__(self) -> None:
         self._known: tuple[datetime, float] | None = None
 
     def __call__(self, session: Session) -> datetime:
-        """`session` is one that may ask."""
+        """The current time; `session` reads the clock if needed."""
         known = self._known
         since = 0.0 if known is None else time.clock_gettime(_COUNTER) - known[1]
         if known is not None and since < _GOOD_FOR:
             return known[0] + timedelta(seconds=since)
-        # not `now()`, which is when the transaction began
+        # `now()` would be the start of the transaction
         asked = session.scalars(select(func.clock_timestamp(type_=Moment()))).one()
         self._known = asked, time.clock_gettime(_COUNTER)
         return asked
 
 
 def own_clock(_session: Session) -> datetime:
-    """This machine's: SQLite's users share one."""
+    """This machine's clock, which all users of an SQLite file share."""
     return datetime.now(UTC)

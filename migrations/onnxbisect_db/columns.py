@@ -1,4 +1,4 @@
-"""Column types that mean the same in SQLite and in PostgreSQL, and the identifiers of rows."""
+"""Column types with the same meaning in SQLite and PostgreSQL, and identifiers of rows."""
 
 import os
 import re
@@ -14,7 +14,7 @@ _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
 
 class Moment(TypeDecorator[datetime]):
-    """An instant. Python sees aware datetimes in UTC; SQLite, which has no zones, keeps them without."""
+    """An instant. Python sees aware datetimes in UTC; SQLite stores them without a zone."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
@@ -35,8 +35,9 @@ class Moment(TypeDecorator[datetime]):
 
 
 class Wording(TypeDecorator[str]):
-    """Text from anywhere, compilers' logs included. PostgreSQL refuses NUL, and neither takes half of a surrogate
-    pair; U+FFFD stands for either.
+    """Untrusted text, such as compilers' logs. PostgreSQL refuses NUL, and neither database accepts lone surrogates.
+
+    U+FFFD replaces both.
     """
 
     impl = Text
@@ -50,8 +51,10 @@ class Wording(TypeDecorator[str]):
 
 
 def new_id() -> str:
-    """A UUID of version 7 (RFC 9562), its first 12 random bits replaced by the fraction of the millisecond (method 3 of
-    section 6.2): what one process makes sorts in the order in which it was made.
+    """A UUID of version 7 (RFC 9562) with the fraction of the millisecond in its first 12 random bits (section 6.2,
+    method 3).
+
+    Ids created by one process sort in the order of creation.
     """
     milliseconds, nanoseconds = divmod(time.time_ns(), 1_000_000)
     fraction = (nanoseconds << 12) // 1_000_000

@@ -1,4 +1,4 @@
-"""Asks new versions of compilers about known culprits, each by its own file: a job like any other, after all others."""
+"""Compiles known culprits with new compiler versions, each as its own file, in jobs of the lowest priority."""
 
 import hashlib
 from collections.abc import Iterator
@@ -15,19 +15,19 @@ from onnxbisect_db.jobs import NewJob, NewTarget
 from onnxbisect_db.states import JobState
 from onnxbisect_db.tables import Culprit, CulpritVerdict, Job, Search, Worker
 
-#: Below what a client can ask for.
+#: Below any priority of a client.
 _PRIORITY = -1000
 _AT_A_TIME = 100
-#: Jobs that are made at most for one culprit and one version, where they come to nothing or to another version.
+#: Most jobs for one culprit and one version, if they get no verdict or one of another version.
 _TRIES = 5
 _CHUNK = 1 << 20
-#: The option by which a target has one of several versions that are installed, whatever the worker announces.
+#: The option that selects one of several installed versions, whatever the worker announces.
 _PINNED = "version"
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Check:
-    """A culprit that a version has said nothing of, and the idempotency key of the job that is to ask."""
+    """A culprit without a verdict of a version, and the idempotency key of the job for it."""
 
     culprit: Culprit
     known: CulpritVerdict
@@ -35,8 +35,9 @@ class _Check:
 
 
 def ask_again(database: Database, files: FileStore) -> int:
-    """Make a job for each culprit and each version of its targets that a worker announces, and that has said nothing of
-    it yet. Returns how many; a few are made at a time.
+    """Create a job for each culprit and each announced version of its targets that has no verdict on it.
+
+    Returns the number of jobs; a few are created at a time.
     """
     with database.session() as session:
         due = [check for tool in _announced(session) for check in _unasked(session, *tool)][:_AT_A_TIME]
@@ -44,7 +45,7 @@ def ask_again(database: Database, files: FileStore) -> int:
 
 
 def _announced(session: Session) -> Iterator[tuple[str, str, str]]:
-    """Backend, tool and version that a living worker has, where culprits of the same tool are known."""
+    """Backend, tool and version of living workers, for tools that have known culprits."""
     alive = select(Worker.tools, Worker.unusable).where(Worker.seen_at > workers.alive_since(session))
     said = {
         (backend, words)
@@ -61,7 +62,7 @@ def _announced(session: Session) -> Iterator[tuple[str, str, str]]:
 def _unasked(session: Session, backend: str, tool: str, version: str) -> Iterator[_Check]:
     of_tool = (CulpritVerdict.backend == backend, CulpritVerdict.tool == tool)
     place = (CulpritVerdict.culprit_id, CulpritVerdict.options)
-    # neither subquery depends on a row: SQLite, which has no statistics, would look through all of the tool for each
+    # neither subquery is correlated: SQLite, without statistics, would scan all rows of the tool for each row
     newest = select(func.max(CulpritVerdict.id)).where(*of_tool, CulpritVerdict.files.is_not(None)).group_by(*place)
     answered = select(*place).where(*of_tool, CulpritVerdict.version == version)
     due = and_(CulpritVerdict.id.in_(newest), tuple_(*place).not_in(answered))
@@ -78,8 +79,9 @@ def _unasked(session: Session, backend: str, tool: str, version: str) -> Iterato
 
 @dataclass(frozen=True, kw_only=True)
 class _Try:
-    """A job that asked before. Its version is another one where a worker with that version has claimed it, as while
-    workers are updated one after the other.
+    """An earlier job for the same check.
+
+    Its version is another one if a worker with that version claimed it, as during an upgrade of several workers.
     """
 
     ended: bool
@@ -87,7 +89,7 @@ class _Try:
 
 
 def _tries(session: Session, culprit_ids: Select[str]) -> dict[str, list[_Try]]:
-    """By what was asked of which version."""
+    """The earlier jobs by idempotency key."""
     made = select(Job.idempotency_key, Job.state, Search.version).join(Search, Search.job_id == Job.id)
     found: dict[str, list[_Try]] = {}
     for key, state, version in session.execute(made.where(Job.culprit_id.in_(culprit_ids))):
@@ -97,13 +99,13 @@ def _tries(session: Session, culprit_ids: Select[str]) -> dict[str, list[_Try]]:
 
 
 def _key(culprit: Culprit, known: CulpritVerdict, version: str) -> str:
-    """What is asked of which version. No client can give a key with a space."""
+    """The idempotency key for a culprit and a version. It has a space, so no client's key is equal."""
     target = hashlib.sha256(f"{known.backend} {known.options} {known.tool} {version}".encode()).hexdigest()
     return f"culprit {culprit.id} {target}"
 
 
 def _ask(database: Database, files: FileStore, check: _Check) -> bool:
-    """False where the culprit was deleted since it was read, or its files are gone."""
+    """False if the culprit has been deleted or its files are gone."""
     culprit, known = check.culprit, check.known
     assert known.files is not None  # noqa: S101 - they were asked for
     onnx = known.files[MODEL_FILE]
@@ -125,7 +127,7 @@ def _ask(database: Database, files: FileStore, check: _Check) -> bool:
     def make(session: Session) -> bool:
         if session.get(Culprit, culprit.id, with_for_update=True) is None:
             return False
-        if models.get(session, wanted.model_sha256, culprit.tenant) is None:  # else it has the name that a client gave
+        if models.get(session, wanted.model_sha256, culprit.tenant) is None:  # otherwise it has a client's name
             models.keep(
                 session,
                 tenant=culprit.tenant,

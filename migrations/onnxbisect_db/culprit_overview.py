@@ -1,4 +1,4 @@
-"""All culprits of a tenant together: what they cost, what versions of compilers changed, what each week brought."""
+"""All culprits of a tenant: their cost, changes by compiler version, and trends by week."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ from onnxbisect_db.tables import Culprit, CulpritVerdict
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """How often jobs found a culprit, once for each of their targets, and the compiler's seconds for that."""
+    """How often jobs found a culprit, counted once per target, and the compiler seconds for it."""
 
     found: int = 0
     seconds: float = 0.0
@@ -26,9 +26,7 @@ class Cost:
 
 @dataclass(frozen=True, kw_only=True)
 class VersionChanges:
-    """What one version of a compiler fixed and broke, against the version that was asked before it; `first` is when it
-    was first asked about any of these.
-    """
+    """The culprits that a version fixed and broke, compared with the one before; `first` is its first verdict."""
 
     backend: str
     tool: str
@@ -40,9 +38,7 @@ class VersionChanges:
 
 @dataclass(frozen=True, kw_only=True)
 class Week:
-    """How many culprits were found for the first time, how many were fixed and are still, and the compiler's seconds
-    for culprits.
-    """
+    """Culprits found for the first time, culprits fixed since then, and compiler seconds for culprits."""
 
     begins: datetime
     new: int
@@ -51,13 +47,13 @@ class Week:
 
 
 def costs(session: Session, culprit_ids: Collection[str]) -> Mapping[str, Cost]:
-    """By culprit."""
+    """The cost of each culprit."""
     mine = _COST.where(CulpritVerdict.culprit_id.in_(culprit_ids))
     return {culprit_id: Cost(found=found, seconds=seconds) for culprit_id, found, seconds in session.execute(mine)}
 
 
 def costliest(session: Session, tenant: str, wanted: Filter, *, limit: int) -> list[Culprit]:
-    """Those that took the most of the compiler's time; among equals those that were found most often."""
+    """The culprits with the most compiler seconds; ties by how often they were found."""
     mine = CulpritVerdict.culprit_id.in_(select(Culprit.id).where(Culprit.tenant == tenant))
     cost = _COST.where(mine).subquery()
     found = culprits.selected(tenant, wanted).join(cost, cost.c.culprit_id == Culprit.id)
@@ -65,7 +61,7 @@ def costliest(session: Session, tenant: str, wanted: Filter, *, limit: int) -> l
 
 
 def changes(session: Session, tenant: str) -> list[VersionChanges]:
-    """Of each version that fixed or broke anything, the newest first."""
+    """The changes of each version that fixed or broke a culprit, newest first."""
     several = func.count(CulpritVerdict.version.distinct()) > 1
     asked = select(CulpritVerdict.culprit_id).join(Culprit, Culprit.id == CulpritVerdict.culprit_id)
     changing = asked.where(Culprit.tenant == tenant).group_by(CulpritVerdict.culprit_id).having(several)
@@ -80,14 +76,14 @@ def changes(session: Session, tenant: str) -> list[VersionChanges]:
             new = VersionChanges(backend=it.backend, tool=it.tool, version=it.version, first=it.first)
             changed = found.setdefault((it.backend, it.tool, it.version), new)
             listed = changed.fixed if it.status is Status.PASS else changed.broke
-            if culprit not in listed:  # on another target with the same compiler
+            if culprit not in listed:  # already listed for another target with the same compiler
                 listed.append(culprit)
         before[of_target] = it.status
     return list(reversed(found.values()))
 
 
 def weeks(session: Session, tenant: str, *, count: int) -> list[Week]:
-    """The last weeks of seven days each, the newest first."""
+    """The last weeks of seven days each, newest first."""
     at = now(session)
     ends = [at - timedelta(weeks=number) for number in range(count + 1)]
     spans = list(zip(ends[1:], ends, strict=False))
@@ -109,7 +105,7 @@ def weeks(session: Session, tenant: str, *, count: int) -> list[Week]:
 
 
 def backends(session: Session, tenant: str) -> list[str]:
-    """On which culprits were found."""
+    """The backends on which culprits were found."""
     found = select(CulpritVerdict.backend).join(Culprit).where(Culprit.tenant == tenant).distinct()
     return list(session.scalars(found.order_by(CulpritVerdict.backend)))
 

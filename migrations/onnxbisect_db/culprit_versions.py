@@ -1,4 +1,4 @@
-"""What each version of each target says of culprits."""
+"""The verdict of each version of each target on culprits."""
 
 import json
 from collections import defaultdict
@@ -15,7 +15,7 @@ from onnxbisect_db.tables import CulpritVerdict
 
 @dataclass(frozen=True, kw_only=True)
 class TargetVersion:
-    """One version of a target and what it said last of a culprit: `first` and `last` are when it said anything."""
+    """A version of a target with its latest verdict on a culprit; `first` and `last` are times of its verdicts."""
 
     backend: str
     options: str
@@ -27,11 +27,11 @@ class TargetVersion:
 
     @property
     def target(self) -> tuple[str, str]:
-        """Backend and options, the same in all versions."""
+        """Backend and options, which identify the target across versions."""
         return self.backend, self.options
 
     def is_of(self, verdict: CulpritVerdict) -> bool:
-        """Whether it is the version of the target that this verdict is of."""
+        """Whether the verdict is of this version of the target."""
         same = (self.backend, self.options, self.tool, self.version)
         return same == (verdict.backend, verdict.options, verdict.tool, verdict.version)
 
@@ -43,8 +43,9 @@ class TargetVersion:
 
 
 def versions_of(session: Session, culprit_ids: Collection[str] | Select[str]) -> dict[str, list[TargetVersion]]:
-    """By culprit, in the order in which the versions first said something of it: a later one counts as newer.
-    Databases bound the length of a list: for many culprits give a query of their ids.
+    """By culprit, the versions in the order of their first verdicts; later ones count as newer.
+
+    Databases limit the length of lists: for many culprits, pass a query of their ids.
     """
     it = CulpritVerdict
     said = (it.culprit_id, it.backend, it.options, it.tool, it.version, it.status)
@@ -54,7 +55,7 @@ def versions_of(session: Session, culprit_ids: Collection[str] | Select[str]) ->
     for row in session.execute(counted.group_by(*said).order_by(last_said)):
         culprit_id, *place, status, first, last = row
         backend, options, tool, version = place
-        before = found[culprit_id].get(tuple(place))  # with another status, which it said earlier
+        before = found[culprit_id].get(tuple(place))  # an earlier verdict with another status
         found[culprit_id][tuple(place)] = TargetVersion(
             backend=backend,
             options=options,
@@ -69,6 +70,6 @@ def versions_of(session: Session, culprit_ids: Collection[str] | Select[str]) ->
 
 
 def passes_now(versions: Iterable[TargetVersion]) -> bool:
-    """Whether the newest version of every target takes it."""
+    """Whether the newest version of every target accepts it."""
     newest = {it.target: it for it in versions}
     return all(it.status is Status.PASS for it in newest.values())

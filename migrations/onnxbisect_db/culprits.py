@@ -1,7 +1,7 @@
-"""Culprits over all jobs of a tenant: what jobs find is added in the transaction in which a target has its report.
+"""Culprits over all jobs of a tenant, recorded in the transaction that stores a target's report.
 
-Reports name a culprit alike in every run (`id`), and that is the identity of an entry. A compiler that says the same
-fault in other words makes another one.
+Reports give a culprit the same `id` in every run, which identifies an entry. The same failure with another message is
+another entry.
 """
 
 import json
@@ -22,7 +22,7 @@ from onnxbisect_db.insertion import insert_if_new
 from onnxbisect_db.states import CulpritState, EventType
 from onnxbisect_db.tables import Culprit, CulpritVerdict, Job, Label, Search
 
-#: Searches on a model among which one with the same options is looked for.
+#: Most searches of a model that are checked for equal options.
 _LOOKED_THROUGH = 50
 #: The file that reproduces a culprit; a verdict has files only with it.
 MODEL_FILE = "model.onnx"
@@ -30,8 +30,9 @@ MODEL_FILE = "model.onnx"
 
 @dataclass(frozen=True, kw_only=True)
 class FoundCulprit:
-    """A culprit as one report has it. `seconds` is its share of the compiler's time, `files` are stored, by name.
-    `passed_in` is an earlier search on the same model (`other_version`) in which it was seen to pass.
+    """A culprit as one report has it. `seconds` is its share of compiler time, `files` are stored files by name.
+
+    `passed_in` is an earlier search of the same model (`other_version`) in which it passed.
     """
 
     identity: str
@@ -47,8 +48,9 @@ class FoundCulprit:
 
 @dataclass(frozen=True, kw_only=True)
 class Filter:
-    """Which culprits to list; what is None does not matter. `text` is a part of the identity, the message or the cause,
-    in capitals or not; the model and the labels are those of a job that found it and is still there.
+    """Which culprits to list; None matches all. `text` is a part of the identity, message or cause, in any case.
+
+    The model and the labels are those of an existing job that found it.
     """
 
     state: CulpritState | None = None
@@ -60,14 +62,14 @@ class Filter:
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """Some culprits, and the id to go on after: None on the last page."""
+    """Some culprits, and the id after which to continue: None on the last page."""
 
     culprits: tuple[Culprit, ...]
     after: str | None
 
 
 def record(session: Session, job: Job, search: Search, found: Sequence[FoundCulprit], at: datetime) -> None:
-    """A target of a locked job has its report, with these culprits."""
+    """Record the culprits of a target's report; the job must be locked."""
     entries = _entries(session, job.tenant, found, at)
     known = versions_of(session, [entry.id for entry in entries.values()])
     _forget_before(session, job, search, entries.values())
@@ -86,7 +88,7 @@ def record(session: Session, job: Job, search: Search, found: Sequence[FoundCulp
 
 
 def _forget_before(session: Session, job: Job, search: Search, entries: Iterable[Culprit]) -> None:
-    """A target that is retried has found these culprits before, with the same version: that counts once."""
+    """Remove what a retried target recorded with the same version before, so that it counts once."""
     mine = (CulpritVerdict.job_id == job.id, CulpritVerdict.culprit_id.in_([entry.id for entry in entries]))
     options = json.dumps(search.options, sort_keys=True)
     target = (CulpritVerdict.backend == search.backend, CulpritVerdict.options == options)
@@ -96,16 +98,16 @@ def _forget_before(session: Session, job: Job, search: Search, entries: Iterable
 
 def _add_pass(session: Session, entry: Culprit, job: Job, search_id: str, known: Sequence[TargetVersion]) -> None:
     earlier = session.get(Search, search_id)
-    if earlier is None or earlier.ended_at is None:  # deleted since it was read
+    if earlier is None or earlier.ended_at is None:  # it was deleted meanwhile
         return
     verdict = _verdict(entry, job, earlier, Status.PASS, earlier.ended_at)
-    verdict.job_id = None  # naming the earlier job would lock its row, too
+    verdict.job_id = None  # a reference to the earlier job would lock its row
     if not any(it.is_of(verdict) for it in known):
         session.add(verdict)
 
 
 def other_version(session: Session, search_id: str) -> Search | None:
-    """The newest search with a report on the same model and target whose compiler had another version."""
+    """The newest search with a report of the same model and target with another compiler version."""
     mine = session.get_one(Search, search_id, options=[joinedload(Search.job)])
     same_model = (Job.tenant == mine.job.tenant, Job.model_sha256 == mine.job.model_sha256)
     others = (Search.backend == mine.backend, Search.tool == mine.tool, Search.version != mine.version)
@@ -116,7 +118,7 @@ def other_version(session: Session, search_id: str) -> Search | None:
 
 
 def answered(session: Session, job: Job, search: Search, at: datetime) -> None:
-    """A job that asks about a culprit again has its verdict; an unresolved one says nothing."""
+    """Record the verdict of a job that compiled a known culprit; an unresolved one has no effect."""
     entry = session.get(Culprit, job.culprit_id, with_for_update=True, populate_existing=True)
     status = Status(search.verdict or Status.UNRESOLVED)
     if entry is not None and status is not Status.UNRESOLVED:
@@ -125,7 +127,7 @@ def answered(session: Session, job: Job, search: Search, at: datetime) -> None:
 
 
 def _entries(session: Session, tenant: str, found: Sequence[FoundCulprit], at: datetime) -> dict[str, Culprit]:
-    """By identity, locked in the order of their identities, so that no two jobs wait for each other."""
+    """The entries by identity, locked in sorted order to avoid deadlocks."""
     rows = [
         {
             "id": new_id(),
@@ -171,7 +173,7 @@ def _verdict(entry: Culprit, job: Job, search: Search, status: Status, at: datet
 
 
 def _settle(session: Session, job: Job, search: Search, entries: Sequence[Culprit], at: datetime) -> None:
-    """Open and close these entries as the newest version of each target says, and tell of it."""
+    """Open or close the entries according to the newest version of each target, and announce changes."""
     session.flush()
     known = versions_of(session, [entry.id for entry in entries])
     target = {"search": search.id, "backend": search.backend, "tool": search.tool, "version": search.version}
@@ -187,21 +189,21 @@ def _settle(session: Session, job: Job, search: Search, entries: Sequence[Culpri
 
 
 def note_remedies(session: Session, tenant: str, remedies: Mapping[str, str]) -> None:
-    """A repair has replaced culprits with these identities, each by the rules that are named."""
-    for identity, remedy in sorted(remedies.items()):  # in an order, as in `_entries`
+    """Record the rules with which a repair replaced the culprits of these identities."""
+    for identity, remedy in sorted(remedies.items()):  # sorted, as in `_entries`
         mine = (Culprit.tenant == tenant, Culprit.identity == identity)
         session.execute(update(Culprit).where(*mine).values(remedy=remedy))
 
 
 def get(session: Session, culprit_id: str, tenant: str) -> Culprit | None:
-    """One of the tenant's culprits."""
+    """One of the tenant's culprits; None if there is none."""
     return session.scalars(select(Culprit).where(Culprit.id == culprit_id, Culprit.tenant == tenant)).one_or_none()
 
 
 def listed(
     session: Session, tenant: str, wanted: Filter | None = None, *, after: str | None = None, limit: int = 50
 ) -> Page:
-    """The tenant's culprits, the newest first, from the one after `after` on."""
+    """The tenant's culprits, newest first, after the one with id `after`."""
     found = selected(tenant, wanted or Filter())
     if after is not None:
         found = found.where(Culprit.id < after)
@@ -211,7 +213,7 @@ def listed(
 
 
 def selected(tenant: str, wanted: Filter) -> Select[Culprit]:
-    """The tenant's culprits with these properties."""
+    """A query for the tenant's culprits that match."""
     found = select(Culprit).where(Culprit.tenant == tenant)
     if wanted.state is not None:
         found = found.where(Culprit.state == wanted.state)
@@ -230,9 +232,9 @@ def selected(tenant: str, wanted: Filter) -> Select[Culprit]:
 
 
 def set_known(session: Session, culprit_id: str, tenant: str, *, known: bool) -> Culprit | None:
-    """Somebody has seen to it, or takes that back; None where the tenant has no such culprit.
+    """Mark the culprit as known, or not; None if the tenant has no such culprit.
 
-    CulpritStateError for one that is fixed.
+    CulpritStateError for a fixed one.
     """
     mine = select(Culprit).where(Culprit.id == culprit_id, Culprit.tenant == tenant).with_for_update()
     entry = session.scalars(mine).one_or_none()
@@ -244,13 +246,13 @@ def set_known(session: Session, culprit_id: str, tenant: str, *, known: bool) ->
 
 
 def lately(session: Session, culprit_id: str, *, limit: int) -> list[CulpritVerdict]:
-    """What jobs said when they found it, the newest first."""
+    """The latest verdicts of jobs that found it, newest first."""
     found = select(CulpritVerdict).where(CulpritVerdict.culprit_id == culprit_id, CulpritVerdict.found)
     return list(session.scalars(found.order_by(CulpritVerdict.at.desc(), CulpritVerdict.id.desc()).limit(limit)))
 
 
 def reproducing(session: Session, culprit_id: str) -> CulpritVerdict | None:
-    """The newest verdict with files that reproduce the culprit; None where no job has handed out any."""
+    """The newest verdict with files that reproduce the culprit; None if there is none."""
     kept = (CulpritVerdict.culprit_id == culprit_id, CulpritVerdict.files.is_not(None))
     newest = select(CulpritVerdict).where(*kept).order_by(CulpritVerdict.at.desc(), CulpritVerdict.id.desc())
     return session.scalars(newest.limit(1)).one_or_none()

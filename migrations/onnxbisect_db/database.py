@@ -1,12 +1,12 @@
-"""The database: how it is reached, what a transaction is, and what time it is there.
+"""The database: connections, transactions, and its clock.
 
-Modules beside this one are functions over a `Session`, which is one transaction; none of them commits. A caller says
+The other modules are functions over a `Session`, which is one transaction; none of them commits. The caller determines
 where the transaction ends:
 
     settled = database.run(lambda session: probes.answer(session, claim, answer))
 
-Rows that come back are read-only snapshots: they stay readable after the transaction, and what was not loaded raises
-instead of asking the database again.
+Returned rows are read-only snapshots: they stay readable after the transaction, and access to an unloaded attribute
+raises instead of querying the database.
 """
 
 import os
@@ -32,17 +32,17 @@ T = TypeVar("T")
 
 #: Seconds that SQLite waits for another writer.
 _PATIENCE = 30
-#: Pauses before a transaction that lost against another is tried again.
+#: Seconds before retries of a transaction that was rolled back because of a conflict.
 _PAUSES = (0.01, 0.05, 0.2, 1.0)
 _WRITES = "onnxbisect_writes"
 _CLOCK = "onnxbisect_clock"
 
 
 class Database:
-    """SQLite in a file, or PostgreSQL. Threads may share it; processes open it each for itself.
+    """SQLite in a file, or PostgreSQL. Threads may share it; each process opens its own.
 
-    `clock` replaces the database's own clock, for tests. Without `durable` a power cut may take back the last moments
-    of an SQLite file; a process that is killed loses nothing either way.
+    `clock` replaces the database's clock, for tests. Without `durable`, a power failure may lose the last moments of an
+    SQLite file; killing the process loses nothing.
     """
 
     def __init__(self, url: str, *, clock: Callable[[], datetime] | None = None, durable: bool = True) -> None:
@@ -53,25 +53,25 @@ class Database:
         info = {_CLOCK: self._clock() if clock is None else lambda _session: clock()}
         self._reading = sessionmaker(self._engine.execution_options(**reading), expire_on_commit=False, info=info)
         self._writing = sessionmaker(self._engine, expire_on_commit=False, info=info)
-        # SQLite has one writer, and lets others sleep for longer and longer: threads wait for each other here
+        # SQLite has one writer and makes others sleep with increasing delays, so threads queue here instead
         self._one_writer: AbstractContextManager[object] = (
             Lock() if self._engine.dialect.name == "sqlite" else nullcontext()
         )
         self._listeners: list[Callable[[Collection[str]], None]] = []
 
     def listen(self, listener: Callable[[Collection[str]], None]) -> None:
-        """Tell it from now on, after every commit, what workers should look at (`notices`). It must not raise."""
+        """Call the listener after every commit with the topics of its notifications (`notices`). It must not raise."""
         self._listeners.append(listener)
 
     @contextmanager
     def session(self) -> Iterator[Session]:
-        """To read: one consistent view, in which nothing can be written."""
+        """A read-only session with one consistent view."""
         with self._reading() as session:
             yield session
 
     @contextmanager
     def transaction(self) -> Iterator[Session]:
-        """To write: committed at the end, rolled back by an exception."""
+        """A session that commits at the end, and rolls back after an exception."""
         with self._writing() as session:
             with self._one_writer, session.begin():
                 yield session
@@ -81,7 +81,7 @@ class Database:
                 listener(ready)
 
     def run(self, work: Callable[[Session], T]) -> T:
-        """`work` in a transaction. Where the database rolled it back because of another one, `work` runs again."""
+        """Run `work` in a transaction, and again if the database rolled it back because of a conflict."""
         for pause in _PAUSES:
             try:
                 with self.transaction() as session:
@@ -95,24 +95,24 @@ class Database:
 
     @property
     def file(self) -> str | None:
-        """SQLite's."""
+        """The path of the SQLite file; None for PostgreSQL."""
         return self._engine.url.database if self._engine.dialect.name == "sqlite" else None
 
     def upgrade(self) -> None:
-        """Bring the tables to this program's version; several processes may do so at a time. There is no way back."""
+        """Upgrade the tables to this program's version; safe with concurrent processes. There is no downgrade."""
         schema.upgrade(self._engine)
 
     def revision(self) -> str | None:
-        """The version that the tables have; None where there are none."""
+        """The version of the tables; None if there are none."""
         with self.session() as session:
             return schema.revision(session.connection())
 
     def is_current(self) -> bool:
-        """Whether the tables are those of this program."""
+        """Whether the tables have this program's version."""
         return self.revision() == schema.head()
 
     def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         self._engine.dispose()
 
     def _clock(self) -> Clock:
@@ -120,13 +120,13 @@ class Database:
 
 
 def now(session: Session) -> datetime:
-    """What time it is for all who share the database. Read it once there is a lock to hold."""
+    """The database's current time. Read it after taking locks."""
     clock: Clock = session.info[_CLOCK]
     return clock(session)
 
 
 def _sqlite(url: str, *, durable: bool) -> Engine:
-    # The driver would begin transactions by itself, and too late; `_begin` does.
+    # The driver would begin transactions implicitly, and too late; `_begin` begins them.
     engine = _engine(url, connect_args={"isolation_level": None, "timeout": _PATIENCE})
     path = engine.url.database
     if not path or path == ":memory:":
@@ -141,7 +141,7 @@ def _sqlite(url: str, *, durable: bool) -> Engine:
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
-        # A transaction that reads first and then writes could not go on if another one wrote in between.
+        # A transaction that reads and then writes would fail if another one wrote in between.
         writes = connection.get_execution_options().get(_WRITES, True)
         connection.exec_driver_sql(f"PRAGMA query_only = {'OFF' if writes else 'ON'}")
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
@@ -154,7 +154,7 @@ def _postgresql(url: str) -> Engine:
 
     @event.listens_for(engine, "connect")
     def _connect(connection: Any, record: Any) -> None:
-        # what a worker asks runs for milliseconds; where much waits, PostgreSQL would compile it for fifty each time
+        # workers' queries run for milliseconds; on long queues, PostgreSQL would JIT-compile each for fifty
         connection.execute("SET jit = off")
         connection.commit()
 
@@ -162,17 +162,18 @@ def _postgresql(url: str) -> Engine:
 
 
 def _begin_file(path: Path) -> None:
-    """A new file, and a new folder, for this user alone: signing secrets are in it. What is there already stays as its
-    owner has it.
+    """Create the file and its folder for this user only, because it holds signing secrets.
+
+    Existing ones keep their permissions.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # Never opened where it is there: closing it would take away the locks that this process has on it.
-    with suppress(OSError):  # SQLite says what is wrong
+    # An existing file is not opened: closing it would release this process's locks on it.
+    with suppress(OSError):  # SQLite reports the error
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def _insist(connection: sqlite3.Connection, statement: str) -> None:
-    """Of processes that open a new file at once, SQLite tells all but one that it is busy, whatever its timeout."""
+    """Run the statement with retries: when processes open a new file, SQLite reports busy despite its timeout."""
     give_up = time.monotonic() + _PATIENCE
     while True:
         try:
@@ -192,7 +193,7 @@ def _engine(url: str, **options: Any) -> Engine:
     try:
         return create_engine(url, **options)
     except (ArgumentError, ImportError) as error:
-        # The URL may hold a password: it is not repeated.
+        # The URL is not repeated, because it may contain a password.
         raise OptionError(
             "The database must be SQLite or PostgreSQL, as in sqlite:////var/lib/onnx-bisect/db.sqlite or "
             "postgresql://user:password@host/name."
@@ -200,5 +201,5 @@ def _engine(url: str, **options: Any) -> Engine:
 
 
 def _lost_against_another(error: DBAPIError) -> bool:
-    """Serialisation failure or deadlock in PostgreSQL, SQLITE_BUSY in SQLite: nothing was written."""
+    """Whether nothing was written: serialisation failure or deadlock in PostgreSQL, SQLITE_BUSY in SQLite."""
     return _is_busy(error.orig) or getattr(error.orig, "sqlstate", None) in ("40001", "40P01")

@@ -16,19 +16,17 @@ from onnxbisect_db.verdicts import Question
 
 @dataclass(frozen=True, kw_only=True)
 class Deduplicated:
-    """What a worker does next: answer the probe with the `known` verdict, compile it, or, where `mine` is False, claim
-    another one.
-    """
+    """What a worker does next: answer the probe with `known`, compile it, or, if `mine` is False, claim another one."""
 
     mine: bool
     known: Answer | None = None
 
 
 def dedupe_by_key(session: Session, claim: Claim, key: str) -> Deduplicated:
-    """Store the key of a probe that was cut, and look for a kept verdict and for a duplicate in flight.
+    """Store the key of a cut probe, and look for a kept verdict and for a duplicate in flight.
 
-    Where another probe of the same key is running, this one goes back to the queue and is not claimed before the other
-    one has ended.
+    If another probe with the same key is running, this one returns to the queue and is not claimed before the other one
+    has ended.
     """
     question = claim.question(key)
     _lock_key(session, question)
@@ -39,8 +37,8 @@ def dedupe_by_key(session: Session, claim: Claim, key: str) -> Deduplicated:
     known, duplicate = found
     waits = known is None and duplicate is not None
     if waits:
-        locking.locked(session, claim.job.id)  # before the probe's row, as everybody does
-    # else without: of a job's probes nobody reads the key but who comes here with the same one
+        locking.locked(session, claim.job.id)  # before the probe's row, as in all transactions
+    # otherwise no job lock: only this function reads the keys of a job's probes
     mine = session.execute(_NAME, {**claimed, "key": key}).one_or_none() is not None
     if waits:
         probes.give_back(session, claim, behind=duplicate)
@@ -49,14 +47,14 @@ def dedupe_by_key(session: Session, claim: Claim, key: str) -> Deduplicated:
 
 
 def _lock_key(session: Session, question: Question) -> None:
-    """Serialise transactions that look up the same key; taken before all other locks. SQLite has one writer anyway."""
+    """Serialise transactions for the same key; taken before all other locks. SQLite has one writer anyway."""
     if session.get_bind().dialect.name == "postgresql":
         digest = hashlib.sha256(repr(question).encode()).digest()
         session.execute(select(func.pg_advisory_xact_lock(int.from_bytes(digest[:8], "big", signed=True))))
 
 
 def _known() -> Select[KeptVerdict, str]:
-    """What is kept under the key, and another probe that is asking the same; no row where the claim is lost."""
+    """A query for the kept verdict and the running duplicate of a key; no row if the claim is lost."""
     same = and_(
         KeptVerdict.tenant == bindparam("tenant"),
         KeptVerdict.identity == bindparam("identity"),

@@ -1,7 +1,7 @@
-"""The outbox of webhooks: what is to be sent, who is sending it, what came of it.
+"""The outbox of webhooks: messages to send, their senders, and the outcomes.
 
-The schedule is that of the Standard Webhooks specification. A message keeps its id on every try, so a receiver that
-saw it before can tell.
+The schedule is that of the Standard Webhooks specification. A message has the same id on every attempt, so a receiver
+can recognise repeats.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from onnxbisect_db.leases import RowLease
 from onnxbisect_db.states import DeliveryState, EventType
 from onnxbisect_db.tables import Delivery, Endpoint
 
-#: How long to wait before each try; the first is at once.
+#: The delay before each attempt; the first is immediate.
 SCHEDULE = (
     timedelta(0),
     timedelta(seconds=5),
@@ -26,7 +26,7 @@ SCHEDULE = (
     timedelta(minutes=30),
     *(timedelta(hours=hours) for hours in (2, 5, 10, 14, 20, 24)),
 )
-#: An endpoint that has taken nothing for so long is disabled when the next message is given up.
+#: An endpoint that accepted nothing for so long is disabled when the next message fails.
 _PATIENCE = timedelta(days=5)
 _LONGEST_RETRY_AFTER = timedelta(days=1)
 _GONE = 410
@@ -44,9 +44,9 @@ class Sending:
 
 @dataclass(frozen=True, kw_only=True)
 class Try:
-    """What came of one try. `status` is None where there was no answer, and `problem` says why.
+    """The outcome of one attempt. `status` is None if there was no answer, for the reason in `problem`.
 
-    `retry_after` is what the answer asked for.
+    `retry_after` is the delay that the answer requested.
     """
 
     status: int | None
@@ -57,7 +57,7 @@ class Try:
 
     @property
     def arrived(self) -> bool:
-        """Whether the receiver has it: redirects are not followed, so they are failures."""
+        """Whether the receiver accepted it; redirects are not followed, so they count as failures."""
         return self.status is not None and 200 <= self.status < 300
 
 
@@ -67,14 +67,14 @@ def announce(
     """Write a delivery for every endpoint that wants it: the tenant's, and that of the job."""
     mine = select(Endpoint).where(Endpoint.tenant == tenant, Endpoint.disabled_at.is_(None))
     mine = mine.where(or_(Endpoint.job_id.is_(None), Endpoint.job_id == job_id))
-    # Who removes one of them waits: else there would be nothing to write to, and the change that is told of be undone.
+    # Locked against deletion, which would make the insert fail and undo the announced change.
     for endpoint in session.scalars(mine.with_for_update(read=True, key_share=True)):
         if not endpoint.events or kind in endpoint.events:
             _write(session, endpoint, kind, data, at, job_id)
 
 
 def ping(session: Session, endpoint: Endpoint) -> Delivery:
-    """A message that only shows that messages arrive."""
+    """Write a test message."""
     return _write(session, endpoint, EventType.PING, {"endpoint": endpoint.id}, now(session), None)
 
 
@@ -90,7 +90,7 @@ def _write(
 
 
 def listed(session: Session, endpoint_id: str, *, before: str | None = None, limit: int = 50) -> list[Delivery]:
-    """An endpoint's deliveries, the newest first, from the one before `before` on."""
+    """An endpoint's deliveries, newest first, before the one with id `before`."""
     mine = select(Delivery).where(Delivery.endpoint_id == endpoint_id)
     if before is not None:
         mine = mine.where(Delivery.id < before)
@@ -98,7 +98,7 @@ def listed(session: Session, endpoint_id: str, *, before: str | None = None, lim
 
 
 def newest(session: Session, tenant: str, *, limit: int) -> list[tuple[Endpoint, Delivery]]:
-    """The tenant's deliveries, those of single jobs among them, the newest first, each with where it goes."""
+    """The tenant's newest deliveries with their endpoints, including those of single jobs."""
     mine = (
         select(Endpoint, Delivery).join(Endpoint, Endpoint.id == Delivery.endpoint_id).where(Endpoint.tenant == tenant)
     )
@@ -114,7 +114,7 @@ def get(session: Session, delivery_id: str, tenant: str) -> Delivery | None:
 
 
 def claim(session: Session, *, seconds: float) -> Sending | None:
-    """Claim the delivery that has been due for longest, to send it within so many seconds; None where none is due."""
+    """Claim the delivery that has been due longest, for so many seconds; None if none is due."""
     at = now(session)
     due = (Delivery.state == DeliveryState.PENDING, Delivery.due_at <= at, leases.is_free(Delivery.lease_until, at))
     next_one = select(Delivery).where(*due).order_by(Delivery.due_at, Delivery.id).limit(1)
@@ -126,12 +126,12 @@ def claim(session: Session, *, seconds: float) -> Sending | None:
 
 
 def record(session: Session, sending: Sending, tried: Try, *, jitter: float = 0.0) -> bool:
-    """What came of it: it is done, or due again later. Every try is put on record, but it decides nothing, and this is
-    False, where the message has been taken or sent anew since.
+    """Store the outcome: the delivery is done, or due again later.
 
-    `jitter`, from 0 to 1, is a share of a tenth of the wait that is added to it.
+    Every attempt is recorded, but it changes nothing, and False is returned, if the message was claimed or redelivered
+    since. `jitter`, from 0 to 1, adds that share of a tenth of the delay.
     """
-    # Without its key, so that nobody who writes a message to it waits.
+    # Without its key, so that transactions that add messages for it need not wait.
     endpoint = session.get(Endpoint, sending.endpoint.id, with_for_update={"key_share": True}, populate_existing=True)
     found = session.get(Delivery, sending.delivery.id, with_for_update=True, populate_existing=True)
     if endpoint is None or found is None:
@@ -143,14 +143,14 @@ def record(session: Session, sending: Sending, tried: Try, *, jitter: float = 0.
     found.lease_until = None
     found.step += 1
     if tried.arrived:
-        found.state = DeliveryState.DELIVERED  # also where the endpoint was disabled meanwhile: it has it
+        found.state = DeliveryState.DELIVERED  # also if the endpoint was disabled meanwhile
         endpoint.failing_since = None
         return True
     endpoint.failing_since = endpoint.failing_since or at
     if tried.status == _GONE:
         _disable(session, endpoint, at, "it answered 410 Gone")
     elif found.state == DeliveryState.FAILED:
-        pass  # given up when the endpoint was disabled, while it was on its way
+        pass  # the endpoint was disabled during the attempt
     elif found.step < len(SCHEDULE):
         wait = SCHEDULE[found.step] * (1 + 0.1 * jitter)
         asked = min(tried.retry_after or timedelta(0), _LONGEST_RETRY_AFTER)
@@ -163,7 +163,7 @@ def record(session: Session, sending: Sending, tried: Try, *, jitter: float = 0.
 
 
 def redeliver(session: Session, delivery_id: str, tenant: str) -> Delivery | None:
-    """Send it again, now, from the beginning of the schedule; None where the tenant has no such delivery."""
+    """Send it again now, from the start of the schedule; None if the tenant has no such delivery."""
     found = session.scalars(
         select(Delivery)
         .join(Endpoint, Endpoint.id == Delivery.endpoint_id)
@@ -174,7 +174,7 @@ def redeliver(session: Session, delivery_id: str, tenant: str) -> Delivery | Non
         found.state = DeliveryState.PENDING
         found.due_at = now(session)
         found.step = 0
-        found.epoch += 1  # a worker that sends it at this moment must not end it
+        found.epoch += 1  # fences a worker that is sending it now
         found.lease_until = None
         notices.notify(session, notices.WEBHOOKS)
     return found

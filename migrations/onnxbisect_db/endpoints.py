@@ -1,4 +1,4 @@
-"""Where webhooks go, and with which secrets they are signed."""
+"""Webhook endpoints and their signing secrets."""
 
 import base64
 import secrets
@@ -15,7 +15,7 @@ from onnxbisect_db.tables import Endpoint, Job
 def add(
     session: Session, *, tenant: str, url: str, events: Iterable[EventType] = (), job_id: str | None = None
 ) -> Endpoint:
-    """A new endpoint with a secret of its own; no events means all. With `job_id` it hears of that job only."""
+    """A new endpoint with its own secret; no events means all. With `job_id` it gets events of that job only."""
     wanted = sorted(set(events))
     endpoint = Endpoint(
         tenant=tenant, url=url, secrets=[_secret()], events=wanted, job_id=job_id, created_at=now(session)
@@ -26,7 +26,7 @@ def add(
 
 
 def listed(session: Session, tenant: str) -> list[Endpoint]:
-    """The tenant's endpoints, without those that came with a job; the newest first."""
+    """The tenant's endpoints, newest first, without those of single jobs."""
     mine = select(Endpoint).where(Endpoint.tenant == tenant, Endpoint.job_id.is_(None))
     return list(session.scalars(mine.order_by(Endpoint.id.desc())))
 
@@ -37,19 +37,19 @@ def get(session: Session, endpoint_id: str, tenant: str) -> Endpoint | None:
 
 
 def of_job(session: Session, job_id: str) -> Endpoint | None:
-    """The endpoint that came with a job."""
+    """The endpoint of a job."""
     return session.scalars(select(Endpoint).where(Endpoint.job_id == job_id)).one_or_none()
 
 
 def of_jobs(session: Session, jobs: Iterable[Job]) -> dict[str, str]:
-    """By job, the id of the endpoint that came with it, for those that have one."""
+    """The endpoint ids of those jobs that have one."""
     mine = {job.id: job.tenant for job in jobs}
     found = select(Endpoint.job_id, Endpoint.id).where(Endpoint.tenant.in_({*mine.values()}), Endpoint.job_id.in_(mine))
     return {job_id: endpoint_id for job_id, endpoint_id in session.execute(found) if job_id is not None}
 
 
 def rotate(session: Session, endpoint_id: str, tenant: str) -> Endpoint | None:
-    """Give it a new secret. The one before signs, too, until the next rotation or `retire`."""
+    """Add a new secret. The previous one also signs until the next rotation or `retire`."""
     endpoint = _locked(session, endpoint_id, tenant)
     if endpoint is not None:
         endpoint.secrets = [_secret(), *endpoint.secrets[:1]]
@@ -65,7 +65,7 @@ def retire(session: Session, endpoint_id: str, tenant: str) -> Endpoint | None:
 
 
 def enable(session: Session, endpoint_id: str, tenant: str) -> Endpoint | None:
-    """Use it again after it was disabled. What was given up stays so; `deliveries.redeliver` sends it."""
+    """Re-enable a disabled endpoint. Failed deliveries stay failed; `deliveries.redeliver` sends them."""
     endpoint = _locked(session, endpoint_id, tenant)
     if endpoint is not None:
         endpoint.disabled_at = endpoint.failing_since = None
@@ -74,7 +74,7 @@ def enable(session: Session, endpoint_id: str, tenant: str) -> Endpoint | None:
 
 
 def remove(session: Session, endpoint_id: str, tenant: str) -> bool:
-    """Forget it and its deliveries."""
+    """Delete it with its deliveries."""
     gone = delete(Endpoint).where(Endpoint.id == endpoint_id, Endpoint.tenant == tenant).returning(Endpoint.id)
     return session.scalars(gone).one_or_none() is not None
 
@@ -85,5 +85,5 @@ def _locked(session: Session, endpoint_id: str, tenant: str) -> Endpoint | None:
 
 
 def _secret() -> str:
-    """As the Standard Webhooks specification wants it."""
+    """A secret as the Standard Webhooks specification requires."""
     return "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode()

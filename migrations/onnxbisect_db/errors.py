@@ -1,4 +1,4 @@
-"""What callers of the database can do wrong, or be told of. Every text is for the user."""
+"""Errors of the data layer. Every text is for the user."""
 
 from onnxbisect.errors import OnnxBisectError, ShortageError
 
@@ -12,7 +12,7 @@ class UnknownModelError(OnnxBisectError):
 
 
 class UnknownFileError(OnnxBisectError):
-    """A job speaks of a file that its tenant has not uploaded."""
+    """A job names a file that its tenant has not uploaded."""
 
 
 class IdempotencyError(OnnxBisectError):
@@ -20,11 +20,11 @@ class IdempotencyError(OnnxBisectError):
 
 
 class JobStateError(OnnxBisectError):
-    """The job is in no state in which this can be done."""
+    """The job's state does not allow the operation."""
 
 
 class CulpritStateError(OnnxBisectError):
-    """The culprit is in no state in which this can be done."""
+    """The culprit's state does not allow the operation."""
 
 
 class InUseError(OnnxBisectError):
@@ -32,7 +32,7 @@ class InUseError(OnnxBisectError):
 
 
 class LostClaimError(OnnxBisectError):
-    """The search was taken from this holder: its lease ran out, or the job ended. Nothing was written."""
+    """The claim is lost: the lease expired, or the job ended. Nothing was written."""
 
 
 class TooLargeError(OnnxBisectError):
@@ -40,12 +40,12 @@ class TooLargeError(OnnxBisectError):
 
 
 class DiskFullError(ShortageError):
-    """Less disk is left than must stay free."""
+    """Less disk space is free than must stay free."""
 
 
 class FilesUnreachableError(ShortageError):
-    """The host that keeps the files does not answer, or not as it should."""
+    """The file store's host does not answer, or not correctly."""
 
 
 class QuotaError(OnnxBisectError):
-    """A tenant would keep more here than it may."""
+    """A tenant would exceed its storage quota."""

@@ -1,4 +1,4 @@
-"""What happened to a job, for those who watch it: the page, `/events`, webhooks."""
+"""Events of a job, for the page, `/events`, and webhooks."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -12,15 +12,15 @@ from onnxbisect_db import deliveries
 from onnxbisect_db.states import ANNOUNCED, EventType, JobState
 from onnxbisect_db.tables import Event, Job
 
-#: What is announced of a job that asks about a culprit again.
+#: Events announced for a job that compiles a known culprit again.
 _OF_CULPRITS = (EventType.CULPRIT_FIXED, EventType.CULPRIT_RETURNED)
 
 
 def tell(session: Session, job: Job, kind: EventType, at: datetime, **data: Any) -> None:
     """Write an event, and deliveries to all webhooks that want it, in the transaction of the change.
 
-    The job must be locked: then its events are numbered in the order in which they become visible, and whoever reads
-    on from a number misses none.
+    The job must be locked, so that events are numbered in the order in which they become visible, and readers that
+    continue from a number miss none.
     """
     job.events += 1
     session.add(Event(job_id=job.id, number=job.events, type=kind, data=data, created_at=at))
@@ -31,14 +31,14 @@ def tell(session: Session, job: Job, kind: EventType, at: datetime, **data: Any)
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """How many events a job has, and whether it has ended."""
+    """The number of a job's events, and whether it has ended."""
 
     events: int
     ended: bool
 
 
 def progress(session: Session, job_ids: Collection[str]) -> dict[str, Progress]:
-    """That of these jobs; those that are not there any more are left out."""
+    """The progress of these jobs; deleted ones are left out."""
     known = select(Job.id, Job.events, Job.state).where(Job.id.in_(job_ids))
     return {
         job_id: Progress(events=count, ended=JobState(state).ended) for job_id, count, state in session.execute(known)
@@ -46,6 +46,6 @@ def progress(session: Session, job_ids: Collection[str]) -> dict[str, Progress]:
 
 
 def after(session: Session, job_id: str, number: int, limit: int = 1000) -> list[Event]:
-    """The events of a job that came after event `number`, the first ones first; 0 begins at the beginning."""
+    """The events of a job after event `number`, oldest first; 0 starts at the beginning."""
     found = select(Event).where(Event.job_id == job_id, Event.number > number).order_by(Event.number).limit(limit)
     return list(session.scalars(found))

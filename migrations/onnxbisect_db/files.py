@@ -1,7 +1,7 @@
-"""Files that are named by their SHA-256: models, universes, reports, samples. In a folder, or in an S3 bucket.
+"""Content-addressed files (models, universes, reports, samples) in a folder or an S3 bucket, named by SHA-256.
 
-A file appears under its name when it is complete, and never changes. To store the same bytes again only makes the file
-young. `discard` keeps young files: a client that was told that a file is here has time to create a job that needs it.
+A file appears under its name when it is complete, and never changes. Storing the same bytes again resets its age.
+`discard` keeps young files, so that a client that was told that a file exists has time to create a job that needs it.
 """
 
 import os
@@ -18,56 +18,59 @@ _SHA256 = re.compile("[0-9a-f]{64}")
 
 
 class FileStore(Protocol):
-    """Where files are kept. Every `sha256` is 64 lower-case hexadecimal digits; ValueError for anything else.
+    """A file store. Every `sha256` is 64 lower-case hexadecimal digits; ValueError for anything else.
 
-    Every method raises FilesUnreachableError where the store is on another host that cannot be reached.
+    Every method raises FilesUnreachableError if the store is on another host that cannot be reached.
     """
 
     def begin(self, *, limit: int | None = None, beside: Executor | None = None) -> Unfinished:
-        """A file that comes piece by piece; its digest is computed `beside` the writing. The caller calls `abandon` in
-        the end, which does nothing to a file that is finished.
+        """A file written in chunks; its digest is computed in `beside`.
+
+        The caller calls `abandon` at the end, which has no effect on a finished file.
         """
 
     def put(self, chunks: Iterable[bytes], *, limit: int | None = None) -> Stored:
-        """Store the chunks as one file; TooLargeError beyond `limit` bytes, DiskFullError where the disk is, or would
-        be, too full. After an error nothing is left of it.
+        """Store the chunks as one file. TooLargeError beyond `limit` bytes, DiskFullError if the disk is or would
+        become too full.
+
+        Nothing is left after an error.
         """
 
     def path(self, sha256: str) -> Path:
-        """The path of the file on this host, to read; FileNotFoundError where there is none."""
+        """The path of a local copy; FileNotFoundError if there is no such file."""
 
     def open(self, sha256: str) -> BinaryIO:
-        """The file, to read; FileNotFoundError where there is none."""
+        """The file opened for reading; FileNotFoundError if there is none."""
 
     def size(self, sha256: str) -> int | None:
-        """Its size, None where there is none."""
+        """Its size in bytes, None if there is no such file."""
 
     def touch(self, sha256: str) -> bool:
-        """Make it young, if it is there."""
+        """Reset its age. False if there is no such file."""
 
     def discard(self, sha256: str, *, older_than: float) -> bool:
-        """Delete it, unless it was stored or touched within so many seconds. True where it is gone now."""
+        """Delete it unless it was stored or touched within so many seconds. True if it is gone."""
 
     def names(self) -> Iterator[str]:
         """The SHA-256 of every file."""
 
     def clear_unfinished(self, *, older_than: float) -> None:
-        """Delete what processes that were killed more than so many seconds ago have left behind."""
+        """Delete leftovers of processes that were killed more than so many seconds ago."""
 
     def check(self) -> None:
-        """FilesUnreachableError where no file can be read or stored at the moment."""
+        """FilesUnreachableError if no file can be read or stored at the moment."""
 
 
 class Files:
-    """Files in a folder, which processes on one machine or a shared disk may use at the same time.
+    """Files in a folder, on one machine or a shared disk; several processes may use it.
 
-    `floor` is how many bytes of the disk stay free.
+    `floor` is the number of bytes of the disk that stay free.
     """
 
     def __init__(self, folder: Path, *, floor: int = 1 << 30) -> None:
         self._folder = folder
         self._floor = floor
-        # of the same file system, or a file could not be moved to its place in one step
+        # on the same file system, so that moving a file is atomic
         self._unfinished = folder / "unfinished"
         self._unfinished.mkdir(parents=True, exist_ok=True)
 
@@ -107,7 +110,7 @@ class Files:
             place.replace(aside)
         except FileNotFoundError:
             return True
-        # Somebody may have touched it in between. Now that it has no name any more, nobody can.
+        # It may have been touched in between. Without a name it cannot be touched any more.
         if age(aside) < older_than:
             aside.replace(place)
             return False
@@ -122,7 +125,7 @@ class Files:
         clear(self._unfinished, older_than)
 
     def check(self) -> None:
-        """See `FileStore.check`; a folder needs none."""
+        """See `FileStore.check`; a folder needs no check."""
 
     def _place(self, sha256: str) -> Path:
         return self._folder / place_of(sha256)
@@ -132,7 +135,7 @@ class Files:
 
 
 def place_of(sha256: str) -> str:
-    """Where a file is below its folder or prefix; ValueError unless it is a SHA-256."""
+    """The path of a file below its folder or prefix; ValueError unless it is a SHA-256."""
     if _SHA256.fullmatch(sha256) is None:
         raise ValueError(f"{sha256!r} is no SHA-256 in hexadecimal")
     return f"{sha256[:2]}/{sha256[2:]}"
@@ -149,7 +152,7 @@ def written(unfinished: Unfinished, chunks: Iterable[bytes]) -> Stored:
 
 
 def clear(folder: Path, older_than: float) -> None:
-    """Delete the files of a folder that were not written to for so many seconds."""
+    """Delete the files of a folder that were not modified for so many seconds."""
     for path in folder.iterdir():
         if age(path) >= older_than:
             path.unlink(missing_ok=True)

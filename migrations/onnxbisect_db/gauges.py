@@ -1,4 +1,4 @@
-"""How the service is doing, in numbers that say when nothing moves: a process that lives may still not work."""
+"""Metrics that show whether the service makes progress, which living processes alone do not."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,10 +16,10 @@ from onnxbisect_db.tables import Delivery, Endpoint, Job, Lease, Probe, Search
 
 @dataclass(frozen=True, kw_only=True)
 class Gauges:
-    """At one moment. Of tenants, models and labels nothing is told.
+    """A snapshot, without details of tenants, models and labels.
 
-    `oldest` says for a backend how many seconds its oldest probe has waited; `overdue` how long ago the lease ran out
-    that nobody has taken away yet; `unreconciled` how long ago the reconciler was seen, None where it never was.
+    `oldest` is, by backend, the seconds that its oldest probe has waited; `overdue` the seconds since the expiry of the
+    oldest lease not yet recovered; `unreconciled` the seconds since the last reconciliation, None if there was none.
     """
 
     jobs: Mapping[str, int]
@@ -36,7 +36,7 @@ class Gauges:
 
 
 def read(session: Session) -> Gauges:
-    """From one consistent view."""
+    """The metrics, from one consistent view."""
     at = now(session)
     stages = select(Search.backend, Search.stage, func.count()).where(Search.stage != Stage.OVER)
     waiting = select(Search.backend, func.min(Probe.created_at)).join(Probe, Probe.search_id == Search.id)

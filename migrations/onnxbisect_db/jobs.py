@@ -1,4 +1,4 @@
-"""Jobs: made once for each request, found again page by page."""
+"""Jobs: created once per request, listed in pages."""
 
 import hashlib
 import json
@@ -19,7 +19,7 @@ from onnxbisect_db.insertion import insert
 from onnxbisect_db.states import EventType, JobState
 from onnxbisect_db.tables import Job, Label, Model, Search
 
-#: How long a key stands for its request.
+#: How long an idempotency key is valid.
 _KEY_LASTS = timedelta(days=1)
 
 
@@ -33,7 +33,7 @@ class NewTarget:
 
 @dataclass(frozen=True, kw_only=True)
 class NewJob:
-    """What a client asks for. `request` is what is asked besides targets, `files` the stored files it speaks of."""
+    """A client's request. `request` has everything besides targets, `files` are the stored files that it names."""
 
     model_sha256: str
     targets: tuple[NewTarget, ...]
@@ -45,14 +45,15 @@ class NewJob:
     webhook_events: tuple[EventType, ...] = ()
 
     def digest(self) -> str:
-        """The same for the same request."""
+        """A digest that is equal for equal requests."""
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Filter:
-    """Which jobs to list; what is None does not matter. `text` is a part of the model's name, in capitals or not, or
-    the beginning of its SHA-256 or of the job's id.
+    """Which jobs to list; None matches all.
+
+    `text` is a part of the model's name, in any case, or a prefix of its SHA-256 or of the job's id.
     """
 
     state: JobState | None = None
@@ -65,7 +66,7 @@ class Filter:
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """Some jobs, and the job id to go on after: None on the last page."""
+    """Some jobs, and the id after which to continue: None on the last page."""
 
     jobs: tuple[Job, ...]
     after: str | None
@@ -80,10 +81,10 @@ class Created:
 
 
 def create(session: Session, wanted: NewJob, *, tenant: str, idempotency_key: str | None = None) -> Created:
-    """Make a job, or find the one that the same key and request made before.
+    """Create a job, or return the one created with the same key and request before.
 
-    UnknownModelError or UnknownFileError for what the tenant has not uploaded, IdempotencyError for another request
-    under the key.
+    UnknownModelError or UnknownFileError for files that the tenant has not uploaded, IdempotencyError for another
+    request with the key.
     """
     at = now(session)
     if idempotency_key is not None:
@@ -148,7 +149,7 @@ def get(session: Session, job_id: str, tenant: str) -> Job | None:
 def listed(
     session: Session, tenant: str, wanted: Filter | None = None, *, after: str | None = None, limit: int = 50
 ) -> Page:
-    """The jobs that the tenant asked for, with their searches, the newest first, from the one after `after` on."""
+    """The tenant's jobs with their searches, newest first, after the one with id `after`."""
     wanted = wanted or Filter()
     found = _with_searches().where(Job.tenant == tenant, Job.culprit_id.is_(None))
     if after is not None:
@@ -174,7 +175,7 @@ def listed(
 
 
 def going(session: Session, tenant: str) -> int:
-    """How many jobs that the tenant asked for wait or run."""
+    """The number of the tenant's jobs that wait or run."""
     mine = (Job.tenant == tenant, Job.culprit_id.is_(None), Job.state.in_((JobState.QUEUED, JobState.RUNNING)))
     return session.scalars(select(func.count()).select_from(Job).where(*mine)).one()
 

@@ -1,11 +1,11 @@
 """Leases: what one process at a time works on, and until when.
 
-A worker claims a row for some seconds, under the row's next epoch, and renews that while it works. It names its epoch
-in everything that it writes: once another worker has claimed the row, or nobody wants the work any more, nothing that
-an earlier holder writes counts.
+A worker claims a row for some seconds under the row's next epoch, and renews the lease while it works. It names its
+epoch in every write: once another worker has claimed the row, or the work is no longer wanted, writes of an earlier
+holder have no effect.
 
-A lease lasts until a moment by the clock. A clock that is set back would make it last longer, by hours or days, though
-its holder is gone. So a lease that ends further ahead than any lease can has run out, too.
+A lease ends at a time of the clock. If the clock is set back, a lease of a dead holder would last hours or days longer.
+Therefore a lease that ends further ahead than any lease can has expired, too.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from onnxbisect_db.database import now
 from onnxbisect_db.insertion import insert
 from onnxbisect_db.tables import Delivery, Job, Lease, Model, Probe, Search
 
-#: No lease of a row, and no pause before work is tried again, ends further ahead (`Settings.lease_seconds`).
+#: The longest lease, and the longest delay before a retry (`Settings.lease_seconds`).
 LONGEST = timedelta(minutes=10)
 
 _Row = Search | Probe | Delivery
@@ -35,20 +35,20 @@ class RowLease:
     epoch: int
 
     def matches(self) -> ColumnElement[bool]:
-        """The row, as long as this holder has it."""
+        """A condition for the row while this holder has it."""
         table = self.table
         return and_(table.id == self.row_id, table.epoch == self.epoch, table.lease_until.is_not(None))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Claimed:
-    """Work that a worker has claimed: what it needs to know of it, as it was then."""
+    """Claimed work, with the state of its row and job at the time of the claim."""
 
     lease: RowLease
     job: Job
     model: Model
     search: Search
-    #: Whether it is tried once more since a process died of it: in a new process.
+    #: Whether it is retried alone in a new process after a crash.
     alone: bool
 
     @property
@@ -58,63 +58,65 @@ class Claimed:
 
     @property
     def data(self) -> Mapping[str, str]:
-        """By location the files of its external data."""
+        """The files of its external data by location."""
         return self.model.files if self.search.data is None else self.search.data
 
     @property
     def request(self) -> Mapping[str, Any]:
-        """What is asked besides the target."""
+        """The request besides the target."""
         return self.job.request if self.search.request is None else self.search.request
 
     @property
     def started_at(self) -> datetime:
-        """Where the budget of the search is counted from."""
+        """The start of the search's budget of seconds."""
         assert self.search.started_at is not None  # noqa: S101 - a claim sets it
         return self.search.started_at
 
 
 def claim(row: _Row, at: datetime, *, seconds: float) -> RowLease:
-    """Claim a row that is locked and that nobody holds."""
+    """Claim a locked row that is free."""
     row.epoch += 1
     row.lease_until = at + timedelta(seconds=seconds)
     return RowLease(table=type(row), row_id=row.id, epoch=row.epoch)
 
 
 def renew(session: Session, lease: RowLease, *, seconds: float) -> bool:
-    """Hold the row for longer. False where it is lost, or nobody wants the work any more: stop."""
+    """Extend the lease. False if it is lost or the work is no longer wanted, so the worker must stop."""
     until = now(session) + timedelta(seconds=seconds)
     renewed = update(lease.table).where(lease.matches()).values(lease_until=until).returning(lease.table.id)
     return session.scalars(renewed).one_or_none() is not None
 
 
 def wanted(session: Session, lease: RowLease) -> bool:
-    """What `renew` returns, for the price of a read."""
+    """The result that `renew` would have, without a write."""
     return session.scalars(select(lease.table.id).where(lease.matches())).one_or_none() is not None
 
 
 def is_held(row: _Row, lease: RowLease) -> bool:
-    """Whether what the holder of this lease writes to the locked row counts."""
+    """Whether writes of this lease's holder to the locked row count."""
     return row.epoch == lease.epoch and row.lease_until is not None
 
 
 def lasts(until: datetime | None, at: datetime) -> bool:
-    """Whether a lease that ends then is held now."""
+    """Whether a lease with this end is valid now."""
     return until is not None and at < until <= at + LONGEST
 
 
 def is_over(until: InstrumentedAttribute[datetime | None], at: datetime) -> ColumnElement[bool]:
-    """Rows whose lease has run out; not those that have none."""
+    """A condition for rows whose lease has expired; not for those without one."""
     return or_(until <= at, until > at + LONGEST)
 
 
 def is_free(until: InstrumentedAttribute[datetime | None], at: datetime) -> ColumnElement[bool]:
-    """Rows that have no lease, or whose lease has run out."""
+    """A condition for rows without a valid lease."""
     return or_(until.is_(None), is_over(until, at))
 
 
 def take(session: Session, name: str, holder: str, *, seconds: float) -> bool:
-    """Claim, or renew, what one process at a time may do, such as reconciling. False while another holder has it. All
-    take it for as long, so a lease that ends twice as far ahead was taken before the clock was set back.
+    """Claim or renew a task of one process at a time, such as reconciling. False while another process has it.
+
+    All processes use the same duration, so a lease that ends twice as far ahead was taken before the clock was set
+    back.
     """
     at = now(session)
     lasting = timedelta(seconds=seconds)
@@ -130,5 +132,5 @@ def take(session: Session, name: str, holder: str, *, seconds: float) -> bool:
 
 
 def give_back(session: Session, name: str, holder: str) -> None:
-    """Let another process have it now, unless one has it already. That it was held stays on record."""
+    """Release the task, unless another process has it. The row stays."""
     session.execute(update(Lease).where(Lease.name == name, Lease.holder == holder).values(until=now(session)))

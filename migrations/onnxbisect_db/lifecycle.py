@@ -1,4 +1,4 @@
-"""How jobs begin and end. Every change here writes its event and its webhook deliveries in the same transaction."""
+"""How jobs start and end. Each change writes its event and webhook deliveries in the same transaction."""
 
 from datetime import datetime
 
@@ -16,7 +16,7 @@ _WORST_FIRST = (Status.FAIL, Status.UNRESOLVED, Status.PASS)
 
 
 def searches_of(session: Session, job: Job) -> list[Search]:
-    """The searches of a locked job: its targets first, then those that repairs have asked for."""
+    """The searches of a locked job: its targets first, then those of repairs."""
     mine = select(Search).where(Search.job_id == job.id).order_by(Search.ordinal)
     return list(session.scalars(mine, execution_options={"populate_existing": True}))
 
@@ -27,7 +27,7 @@ def targets_of(session: Session, job: Job) -> list[Search]:
 
 
 def start(session: Session, job: Job, at: datetime) -> None:
-    """Somebody works on it for the first time."""
+    """Mark the job as running when its first work is claimed."""
     if job.state == JobState.QUEUED:
         job.state = JobState.RUNNING
         job.started_at = at
@@ -35,9 +35,9 @@ def start(session: Session, job: Job, at: datetime) -> None:
 
 
 def close(session: Session, job: Job, at: datetime) -> bool:
-    """End the job if all its searches are over.
+    """End the job if all its searches have ended.
 
-    It failed if every search did; else the verdict is the worst, and a target without an answer is unresolved.
+    It failed if every search did; otherwise the verdict is the worst one, and a target without an answer is unresolved.
     """
     session.flush()
     searches = targets_of(session, job)
@@ -57,9 +57,9 @@ def close(session: Session, job: Job, at: datetime) -> bool:
 
 
 def cancel(session: Session, job_id: str, tenant: str) -> Job | None:
-    """End it now. Workers learn at their next heartbeat that nobody wants what they do.
+    """End the job now. Workers notice at their next heartbeat.
 
-    None where the tenant has no such job, JobStateError where it has ended by itself; cancelling twice is once.
+    None if the tenant has no such job, JobStateError if it has ended by itself; cancelling again has no effect.
     """
     job = _mine(session, job_id, tenant)
     if job is None or job.state == JobState.CANCELLED:
@@ -82,12 +82,10 @@ def cancel(session: Session, job_id: str, tenant: str) -> Job | None:
 
 
 def retry(session: Session, job_id: str, tenant: str) -> Job | None:
-    """Begin anew what has no verdict, after the job has ended: what compilers answered is in the verdict base and costs
-    nothing. Targets with a verdict keep their reports; one that ended unresolved has none. A repair that failed, or was
-    cancelled, goes on where it was.
+    """Repeat what has no verdict, after the job has ended. Kept verdicts cost nothing.
 
-    A target that begins anew is a new search. None where the tenant has no such job, JobStateError where there is
-    nothing to repeat.
+    Targets with a verdict keep their reports; unresolved ones have none. A failed or cancelled repair continues. A
+    repeated target is a new search. None if the tenant has no such job, JobStateError if nothing is to be repeated.
     """
     job = _mine(session, job_id, tenant)
     if job is None:
@@ -112,7 +110,7 @@ def retry(session: Session, job_id: str, tenant: str) -> Job | None:
         new = Search(job_id=job.id, ordinal=search.ordinal, backend=search.backend, options=search.options)
         session.execute(delete(Search).where(Search.asked_for == search.id))
         session.delete(search)
-        session.flush()  # of a job's searches with one ordinal there is one
+        session.flush()  # ordinals are unique within a job
         session.add(new)
         notices.notify(session, notices.backend(new.backend))
     events.tell(session, job, EventType.JOB_QUEUED, at)
@@ -124,14 +122,14 @@ def _has_verdict(search: Search) -> bool:
 
 
 def _lacks_repair(search: Search, job: Job) -> bool:
-    """Whether it has its report, and no repair though one was asked for."""
+    """Whether it has a report, but not the requested repair."""
     if job.request.get("repair") is None or search.report is None or search.verdict == Status.UNRESOLVED:
         return False
     return search.repair is None or bool(search.repair["problem"])
 
 
 def drop_probes(session: Session, search: Search) -> None:
-    """Nobody waits for what this search still asks."""
+    """Drop the open probes of this search."""
     open_states = (ProbeState.QUEUED, ProbeState.RUNNING)
     mine = (Probe.search_id == search.id, Probe.state.in_(open_states))
     session.execute(update(Probe).where(*mine).values(state=ProbeState.DROPPED, lease_until=None))

@@ -1,4 +1,4 @@
-"""Locks on jobs: who changes anything of one holds its row, so a job's transactions come one after the other."""
+"""Locks on jobs: a transaction that changes anything of a job locks its row, so such transactions run in sequence."""
 
 from dataclasses import dataclass, field
 
@@ -12,8 +12,9 @@ _HELD = "onnxbisect_held"
 
 @dataclass(frozen=True)
 class _Held:
-    """Jobs that a transaction has locked, None where there is none; searches that it has read since, with their job.
-    Kept, since a session forgets what nobody has in hand, and would read it again.
+    """Jobs locked by a transaction, None if there is none, and searches read since then with their job.
+
+    They are kept because a session drops unreferenced objects and would read them again.
     """
 
     jobs: dict[str, Job | None] = field(default_factory=dict)
@@ -21,10 +22,10 @@ class _Held:
 
 
 def locked(session: Session, job_id: str) -> Job | None:
-    """The job as it is now, kept from all others until the transaction ends. The first thing to do to any part of it.
+    """The current job, locked until the transaction ends. This must come before any change to a part of the job.
 
-    Only a queue, a lease, or what `one_at_a_time` keeps may be locked before, which is why no two transactions wait for
-    each other. Who has locked it already need not ask for it again: a session is one transaction.
+    Only a queue, a lease, or a key of `one_at_a_time` may be locked before, so transactions cannot deadlock. Repeated
+    calls in one transaction are free.
     """
     held = _held(session).jobs
     if job_id not in held:
@@ -34,7 +35,7 @@ def locked(session: Session, job_id: str) -> Job | None:
 
 
 def locked_with(session: Session, search_id: str) -> tuple[Job, Search] | None:
-    """The job of a search, locked, and the search as it is since then."""
+    """The job of a search, locked, and the search's current state."""
     held = _held(session)
     if search_id not in held.searches:
         session.flush()
@@ -47,7 +48,7 @@ def locked_with(session: Session, search_id: str) -> tuple[Job, Search] | None:
 
 
 def note_locked(session: Session, job: Job) -> None:
-    """This transaction has locked the job in a statement of its own."""
+    """Record that this transaction has locked the job in a statement of its own."""
     _held(session).jobs[job.id] = job
 
 
@@ -57,7 +58,7 @@ def holds_any(session: Session) -> bool:
 
 
 def may_wait(session: Session) -> bool:
-    """Whether this transaction may wait for jobs that others have locked: there are such, and it has locked none."""
+    """Whether this transaction may wait for other transactions' job locks: it holds none itself."""
     return session.get_bind().dialect.name == "postgresql" and not holds_any(session)
 
 

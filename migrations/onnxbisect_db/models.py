@@ -16,7 +16,7 @@ from onnxbisect_db.tables import Job, Model
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """Some models, and where to go on: None on the last page."""
+    """Some models, and where to continue: None on the last page."""
 
     models: tuple[Model, ...]
     after: tuple[datetime, str] | None
@@ -32,10 +32,10 @@ def keep(
     onnx: str | None = None,
     files: Mapping[str, str] | None = None,
 ) -> Model:
-    """Note an upload whose files are in place, of `size` bytes together. `onnx` is the SHA-256 of the ONNX file, where
-    there are other files, too. Uploading it again is the same model, with the new name.
+    """Record an upload whose files are stored, of `size` bytes together.
 
-    InUseError where a job that is not over reads other files: the same bytes may be cut into files in another way.
+    `onnx` is the SHA-256 of the ONNX file if there are other files. A repeated upload is the same model, with the new
+    name. InUseError if a running job reads other files: the same bytes may be divided into files differently.
     """
     at = now(session)
     known = session.get(Model, (tenant, sha256), with_for_update=True, populate_existing=True)
@@ -52,12 +52,12 @@ def keep(
 
 
 def get(session: Session, sha256: str, tenant: str) -> Model | None:
-    """A model of the tenant's."""
+    """One of the tenant's models."""
     return session.get(Model, (tenant, sha256))
 
 
 def listed(session: Session, tenant: str, *, after: tuple[datetime, str] | None = None, limit: int = 50) -> Page:
-    """The models that the tenant has uploaded, the newest first, from the one after `after` on."""
+    """The tenant's uploaded models, newest first, after `after`."""
     found = select(Model).where(Model.tenant == tenant, of_clients())
     if after is not None:
         at, sha256 = after
@@ -68,15 +68,15 @@ def listed(session: Session, tenant: str, *, after: tuple[datetime, str] | None 
 
 
 def of_clients() -> ColumnElement[bool]:
-    """Models that are not only there since a new version of a compiler is asked about a culprit."""
+    """A condition for models that were not only stored to compile a culprit with a new version."""
     jobs = exists().where(Job.tenant == Model.tenant, Job.model_sha256 == Model.sha256)
     return or_(~jobs.where(Job.culprit_id.is_not(None)), jobs.where(Job.culprit_id.is_(None)))
 
 
 def remove(session: Session, sha256: str, tenant: str) -> set[str] | None:
-    """Forget a model. Returns its files, which others may need; None where the tenant has no such model.
+    """Delete a model. Returns its files, which others may need; None if the tenant has no such model.
 
-    InUseError where a job has it.
+    InUseError if a job has it.
     """
     model = session.get(Model, (tenant, sha256), with_for_update=True, populate_existing=True)
     if model is None:

@@ -1,6 +1,6 @@
-"""What a transaction has made ready for workers. `Database` tells its listeners once, after the commit.
+"""The topics that a transaction notifies workers of. `Database` calls its listeners once, after the commit.
 
-A notification may be lost: workers look at the database every few seconds anyway, and it only makes them look at once.
+A notification may be lost: workers poll every few seconds anyway, and it only makes them poll at once.
 """
 
 from sqlalchemy.orm import Session
@@ -17,20 +17,20 @@ _TOPICS = "onnxbisect_topics"
 
 
 def backend(name: str) -> str:
-    """The topic of a backend: models to be read for it, and probes to be asked."""
+    """The topic of a backend: models to read for it, and probes to compile."""
     return f"backend.{name}"
 
 
 def notify(session: Session, topic: str) -> None:
-    """Tell workers about the topic once this transaction is committed."""
+    """Notify workers of the topic after this transaction's commit."""
     session.info.setdefault(_TOPICS, set()).add(topic)
 
 
 def notify_of(session: Session, search: Search) -> None:
-    """Tell those workers that take the search at its stage."""
+    """Notify the workers that take the search at its stage."""
     notify(session, backend(search.backend) if search.stage in AT_BACKEND else CONTROL)
 
 
 def topics(session: Session) -> frozenset[str]:
-    """What the transaction has notified of."""
+    """The topics of this transaction."""
     return frozenset(session.info.get(_TOPICS, ()))

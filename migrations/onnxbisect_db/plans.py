@@ -1,4 +1,4 @@
-"""What a coordinator comes to: the questions worth asking now, or those that a like search has asked before."""
+"""Stores a coordinator's plan: the probes to compile now, or those of an equal earlier search."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from onnxbisect_db.searches import ClaimedSearch
 from onnxbisect_db.states import EventType, ProbeState
 from onnxbisect_db.tables import Job, Probe, Search
 
-#: What a plan is compared with: hundreds of verdicts need not be read for that.
+#: The columns that a plan is compared with, without hundreds of verdicts.
 _WITHOUT_ANSWER = load_only(
     Probe.units_sha256, Probe.attempt, Probe.state, Probe.rank, Probe.speculative, raiseload=True
 )
@@ -34,10 +34,10 @@ def save(
     expected: float,
     culprits: Mapping[str, Mapping[str, Any]],
 ) -> int:
-    """Make the plan what is queued: new questions come in, those that it has no more go, all get their rank.
+    """Make the queue equal to the plan: add new probes, drop removed ones, and rank all.
 
-    Questions that a worker asks at this moment are left to it. `culprits` are those that stand now, each under a name
-    that it keeps. Returns how many questions are new. LostClaimError where the search is not this holder's any more.
+    Claimed probes stay with their workers. `culprits` are the current ones, each under a stable name. Returns the
+    number of new probes. LostClaimError if the claim is lost.
     """
     job, search = searches.held(session, claimed)
     at = now(session)
@@ -78,11 +78,11 @@ def save(
 
 
 def recall(session: Session, claimed: ClaimedSearch, *, without: str = "") -> int:
-    """Take over what the newest like search of the tenant asked: the same units of the same model, the same target.
+    """Copy the answers of the tenant's newest equal search: same model and target, same units.
 
-    With several workers the order of answers steers a search, so a second one starts from all that the first one
-    learnt and asks little or nothing. An unresolved answer is left behind, with what was asked of its units after it.
-    Probes that were asked for the reason `without` stay where they are. Returns how many answers came.
+    With several workers, the order of answers steers a search, so a second one starts with all that the first one
+    learnt and compiles little or nothing. Unresolved answers, and later ones on the same units, are left out, and so
+    are probes asked for the reason `without`. Returns the number of answers.
     """
     job, search = searches.held(session, claimed)
     at = now(session)
@@ -107,7 +107,7 @@ def recall(session: Session, claimed: ClaimedSearch, *, without: str = "") -> in
 
 
 def _asked(session: Session, search_id: str) -> dict[_Question, Probe]:
-    # as they are now that the job is locked, not as this transaction may have seen them before
+    # refreshed under the job's lock, because this transaction may have read them before
     found = session.scalars(_OF_SEARCH, {"search": search_id}, execution_options={"populate_existing": True})
     return {(probe.units_sha256, probe.attempt): probe for probe in found}
 

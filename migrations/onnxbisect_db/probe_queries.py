@@ -1,4 +1,4 @@
-"""Reads the probes of a search: all answers for the planner and for reports, pages and summaries for people."""
+"""Reads the probes of a search: all answers for the planner and reports, pages and summaries for people."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,22 +16,20 @@ from onnxbisect_db.states import ProbeState
 from onnxbisect_db.tables import Job, Probe, Search
 from onnxbisect_db.verdicts import Question
 
-#: Databases bound the length of a list.
+#: Most values in one list, which databases limit.
 _AT_A_TIME = 500
 
 
 @dataclass(frozen=True, kw_only=True)
 class KnownProbes:
-    """The answers of a search, in the order in which they came, and the probes that workers have claimed, each by its
-    units and its attempt.
-    """
+    """The answers of a search in the order of arrival, and its claimed probes by units and attempt."""
 
     answers: tuple[AnsweredProbe, ...]
     claimed: frozenset[tuple[UnitSet, int]]
 
 
 def known_probes(session: Session, search_id: str) -> KnownProbes:
-    """Read now, without compilers' logs."""
+    """The current ones, without compilers' logs."""
     found = session.execute(_KNOWN_PROBES, {"search": search_id}).all()
     return KnownProbes(
         answers=tuple(_answered(probe) for probe in found if probe.state == ProbeState.DONE),
@@ -42,23 +40,23 @@ def known_probes(session: Session, search_id: str) -> KnownProbes:
 
 
 def answered(session: Session, search_id: str) -> tuple[AnsweredProbe, ...]:
-    """All answers of a search, in the order in which they came."""
+    """All answers of a search in the order of arrival."""
     return known_probes(session, search_id).answers
 
 
 @dataclass(frozen=True, kw_only=True)
 class PassedUnits:
-    """All units that were in a probe that passed, and the ids of the answers that this was read from."""
+    """All units in passing probes, and the ids of the answers used."""
 
     units: UnitSet = 0
     answers: frozenset[str] = frozenset()
 
 
 def passed_units(session: Session, search_id: str, before: PassedUnits | None = None) -> PassedUnits:
-    """As of now. What was known `before` is not read again: sets of units are long where models are large."""
+    """The current ones. What is known from `before` is not read again: unit sets of large models are long."""
     mine = (Probe.search_id == search_id, Probe.state == ProbeState.DONE)
     answers = frozenset(session.scalars(select(Probe.id).where(*mine)))
-    if before is None or not before.answers <= answers:  # a retry has begun anew
+    if before is None or not before.answers <= answers:  # a retry started over
         before = PassedUnits()
     new = sorted(answers - before.answers)
     units = before.units
@@ -70,7 +68,7 @@ def passed_units(session: Session, search_id: str, before: PassedUnits | None = 
 
 
 def log(session: Session, probe_id: str, tenant: str) -> str | None:
-    """The compiler's log; None where the tenant has no such probe. A cached answer's is in the verdict base."""
+    """The compiler's log; None if the tenant has no such probe. For a cached answer, the verdict base has it."""
     found = session.execute(
         select(Probe.log, Probe.key, Probe.attempt, Search.identity)
         .join(Search, Search.id == Probe.search_id)
@@ -103,7 +101,7 @@ def _answered(probe: Any) -> AnsweredProbe:
 
 @dataclass(frozen=True, kw_only=True)
 class ProbePage:
-    """Some probes, and the id to go on after: None on the last page."""
+    """Some probes, and the id after which to continue: None on the last page."""
 
     probes: tuple[Probe, ...]
     after: str | None
@@ -118,7 +116,7 @@ def page(
     after: str | None = None,
     limit: int = 50,
 ) -> ProbePage:
-    """The probes of a job's targets, the oldest first, from the one after `after` on; not those of their repairs."""
+    """The probes of a job's targets, oldest first, after the one with id `after`; not those of their repairs."""
     mine = (Search.job_id == job.id, Search.asked_for.is_(None))
     found = select(Probe).join(Search, Search.id == Probe.search_id).where(*mine)
     if search_id is not None:
@@ -135,8 +133,9 @@ def page(
 
 @dataclass(frozen=True, kw_only=True)
 class Recent:
-    """How a search gets on: the claimed probes, the longest first; the newest answers, the newest first; how many
-    probes wait, and when the first one was started.
+    """The state of a search: claimed probes, longest first; latest answers, newest first; the number of waiting probes.
+
+    Also when the first probe was started.
     """
 
     claimed: tuple[Probe, ...]
@@ -146,7 +145,7 @@ class Recent:
 
 
 def recent(session: Session, search_id: str, *, answers: int) -> Recent:
-    """With so many answers at most."""
+    """With at most so many answers."""
     mine = select(Probe).where(Probe.search_id == search_id)
     running = mine.where(Probe.state == ProbeState.RUNNING).order_by(Probe.started_at, Probe.id)
     done = mine.where(Probe.state == ProbeState.DONE).order_by(Probe.ended_at.desc(), Probe.id.desc())
@@ -164,7 +163,7 @@ def recent(session: Session, search_id: str, *, answers: int) -> Recent:
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeSummary:
-    """A probe without its log and without what the compiler tabulated, which can be a thousand times as long."""
+    """A probe without its log and its tables, which can be a thousand times as long."""
 
     id: str
     units: UnitSet
@@ -185,14 +184,14 @@ class ProbeSummary:
 
     @property
     def was_started(self) -> bool:
-        """Whether a worker claimed it, or its answer was known. False while it waits, and where it was dropped."""
+        """Whether a worker claimed it or its answer was known. False for waiting and dropped ones."""
         return self.state in (ProbeState.RUNNING, ProbeState.DONE)
 
 
 def summaries(session: Session, search_id: str) -> list[ProbeSummary]:
-    """All probes of a search in the order in which they were started, those that were not at the end.
+    """All probes of a search in the order of their starts, then those not started.
 
-    Answers that were known from the beginning have no start: they stand where the probe was created, the larger first.
+    Answers known from the beginning have no start: they are placed at the probe's creation, larger ones first.
     """
     probes = []
     for row in session.execute(_SUMMARIES, {"search": search_id}).mappings():
@@ -211,7 +210,7 @@ def _order(probe: ProbeSummary) -> tuple[bool, datetime, int, str]:
     return not probe.was_started, probe.started_at or probe.created_at, -probe.units.bit_count(), probe.id
 
 
-# Columns, not rows of the table: a log is long, and there are hundreds of answers.
+# Single columns, because logs are long and there are hundreds of answers.
 _KNOWN_PROBES = (
     select(
         Probe.id,

@@ -1,4 +1,4 @@
-"""What becomes of a probe that a worker has claimed: answered exactly once, or given back."""
+"""Ends the claim of a probe: it is answered exactly once, or given back."""
 
 from datetime import datetime
 
@@ -25,8 +25,9 @@ def answer(
     engine_seconds: float = 0.0,
     keep: bool = True,
 ) -> bool:
-    """Write what the compiler said, or, `cached`, what it had said before; the verdict base keeps it for others.
-    Without `compiled` no compiler was called, since the probe could not be cut. False where the answer does not count:
+    """Store the verdict, also in the verdict base; `cached`: it was known before.
+
+    Without `compiled`, no compiler was called because the probe could not be cut. False if the answer does not count:
     there was one already, or the claim is lost.
     """
     held = _held(session, claim)
@@ -43,9 +44,10 @@ def answer(
 
 
 def give_back(session: Session, claim: Claim, *, spent: bool = False, behind: str | None = None) -> bool:
-    """Not answered, and not for want of trying: the worker stops, or the very same is asked by the probe `behind` which
-    it is to wait, or, `spent`, the search has no time left; then no worker claims it before the coordinator has seen
-    that. False where it is not this worker's any more.
+    """Return the probe to the queue, which does not count as a failed attempt. False if the claim is lost.
+
+    The worker stops; or the probe waits for its duplicate `behind`; or, `spent`, the search has no time left, and no
+    worker claims the probe before the coordinator has seen that.
     """
     held = _held(session, claim)
     if held is None:
@@ -60,8 +62,9 @@ def give_back(session: Session, claim: Claim, *, spent: bool = False, behind: st
 
 
 def lost(session: Session, claim: Claim, what: str) -> bool:
-    """Something was in the way that says nothing about the model, as `what` tells in a sentence: it is asked again,
-    after longer and longer pauses. False where it is not this worker's any more.
+    """Return the probe to the queue after a failure that says nothing about the model, described by `what`.
+
+    It is repeated after increasing delays. False if the claim is lost.
     """
     held = _held(session, claim)
     if held is None:
@@ -73,9 +76,10 @@ def lost(session: Session, claim: Claim, what: str) -> bool:
 
 
 def crashed(session: Session, claim: Claim, what: str, log: str = "") -> bool:
-    """The process died of it that has the model, or the compiler, as `what` tells in a sentence; `log` is what the
-    compiler said until then. The first time it is asked again, alone; the second time it ends as unresolved, and its
-    job goes on around it. True where it is answered now.
+    """Record that its model process or compiler died, described by `what`; `log` is the compiler's output.
+
+    The first time, the probe is repeated alone; the second time it ends as unresolved, and the job continues. True if
+    it is answered now.
     """
     held = _held(session, claim)
     if held is None:
@@ -91,11 +95,11 @@ def crashed(session: Session, claim: Claim, what: str, log: str = "") -> bool:
 
 
 def expire(session: Session, probe_id: str) -> bool:
-    """Take it from a worker that has let its lease run out, for whatever reason. False where none has."""
+    """Take the probe from a worker whose lease has expired. False if it has not."""
     known = session.get(Probe, probe_id)
     search = session.get(Search, known.search_id) if known is not None else None
     job = locking.locked(session, search.job_id) if search is not None else None
-    # also the row itself: renewing a lease does not lock the job
+    # the row is locked, too: renewing a lease does not lock the job
     probe = session.get(Probe, probe_id, with_for_update=True, populate_existing=True)
     if job is None or search is None or probe is None or probe.state != ProbeState.RUNNING:
         return False
@@ -108,7 +112,7 @@ def expire(session: Session, probe_id: str) -> bool:
 
 
 def _held(session: Session, claim: Claim) -> tuple[Job, Search, Probe] | None:
-    """The job, locked, with search and probe as they are; None where the claim is lost."""
+    """The job, locked, with search and probe; None if the claim is lost."""
     job = locking.locked(session, claim.job.id)
     if job is None:
         return None

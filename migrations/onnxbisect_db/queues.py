@@ -1,10 +1,9 @@
-"""Which probe is next for a backend.
+"""Which probe of a backend is claimed next.
 
-Questions that are wanted come before speculative ones, those only serve workers that would idle. Then a job's priority
-counts; among equals, the tenant that has the fewest probes running, and of its jobs the one that has; then the one that
-has waited longest. So a small job is not stuck behind a large one, nor behind a hundred jobs of another tenant. Of jobs
-with as few, a worker prefers one whose model it has in memory, since reading a model takes longer than many answers,
-unless another one has waited for too long.
+Wanted probes come before speculative ones, which only serve idle workers. Then a job's priority counts; then the tenant
+with the fewest running probes, and its job with the fewest; then the longest wait. So a small job is not stuck behind a
+large one, nor behind a hundred jobs of another tenant. Among jobs with equally few, a worker prefers one whose model it
+has in memory, because reading a model takes longer than many answers, unless another one has waited too long.
 """
 
 from collections.abc import Collection
@@ -22,20 +21,20 @@ from onnxbisect_db.insertion import insert_if_new
 from onnxbisect_db.states import ProbeState, Stage
 from onnxbisect_db.tables import Job, Probe, Queue, Search
 
-#: After this time any worker may claim the job's probes, also one that must read its model first.
+#: After this wait, workers also claim the job's probes if they must read its model first.
 PATIENCE = timedelta(seconds=30)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Length:
-    """How long a backend's queue is."""
+    """The length of a backend's queue."""
 
     queued: int
     running: int
 
 
 def locked(session: Session, backend: str) -> Queue:
-    """The queue, kept from others until the transaction ends: who locks it does so before anything else."""
+    """The queue row, locked until the transaction ends; must be the transaction's first lock."""
     queue = session.get(Queue, backend, with_for_update=True, populate_existing=True)
     if queue is None:
         session.execute(insert_if_new(session, Queue), {"backend": backend})
@@ -44,26 +43,27 @@ def locked(session: Session, backend: str) -> Queue:
 
 
 def entered(session: Session, backend: str) -> Queue:
-    """The queue for one who takes from it; locked only where it has a bound that must hold at any moment: all workers
-    would wait for each other.
+    """The queue for a claim. It is locked only if it has a limit, which must hold at any time.
+
+    Otherwise all workers would wait for each other.
     """
     queue = session.get(Queue, backend)
     return queue if queue is not None and queue.at_most is None else locked(session, backend)
 
 
 def limit(session: Session, backend: str, at_most: int | None) -> None:
-    """How many probes of a backend may run at a time; None for no bound, 0 to pause it."""
+    """Set how many probes of a backend may run at a time; None for no limit, 0 to pause it."""
     locked(session, backend).at_most = at_most
 
 
 def limits(session: Session) -> dict[str, int]:
-    """By backend, how many probes may run at a time, where that is bounded."""
+    """The limits of all backends that have one."""
     bounded = select(Queue.backend, Queue.at_most).where(Queue.at_most.is_not(None))
     return {backend: at_most for backend, at_most in session.execute(bounded) if at_most is not None}
 
 
 def lengths(session: Session) -> dict[str, Length]:
-    """By backend, what waits and what runs."""
+    """The lengths of all queues."""
     counted = (
         select(Search.backend, Probe.state, func.count())
         .join(Search, Search.id == Probe.search_id)
@@ -80,7 +80,7 @@ def lengths(session: Session) -> dict[str, Length]:
 
 
 def due(session: Session, backends: Collection[str]) -> list[str]:
-    """Those of the backends for which a probe waits that may be taken now, not only later."""
+    """The backends with a probe that can be claimed now."""
     queued = (Probe.state == ProbeState.QUEUED, leases.is_free(Probe.retry_at, now(session)))
     of_search = select(Probe.id).where(Probe.search_id == Search.id, *queued)
     asking = (Search.stage == Stage.SEARCH, Search.backend.in_(backends), of_search.exists())
@@ -88,8 +88,9 @@ def due(session: Session, backends: Collection[str]) -> list[str]:
 
 
 def others_run(session: Session, worker: str, probe_id: str) -> bool:
-    """Whether the worker has other probes in hand that one waits for which is to be asked alone. Of two such, the one
-    with the lower id goes first.
+    """Whether the worker has other claimed probes, for which a probe that must run alone waits.
+
+    Of two such probes, the one with the lower id goes first.
     """
     before = or_(Probe.crashes == 0, Probe.id < probe_id)
     others = (Probe.state == ProbeState.RUNNING, Probe.worker == worker, Probe.id != probe_id, before)
@@ -98,9 +99,7 @@ def others_run(session: Session, worker: str, probe_id: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class ClaimRequest:
-    """A worker that wants a probe of a backend, for so many seconds at first. `warm` are universes whose models it has
-    in memory.
-    """
+    """A worker's request for a probe of a backend. `warm` are universes whose models it has in memory."""
 
     backend: str
     worker: str
@@ -109,11 +108,10 @@ class ClaimRequest:
 
 
 def best(session: Session, queue: Queue, request: ClaimRequest, at: datetime, *, wait: bool) -> str | None:
-    """The id of the probe that is next in a queue for that worker, whose job is locked now. None where nothing waits,
-    or where as many run as may. Jobs that others have locked at this moment are passed over, unless it should `wait`
-    for them.
+    """The id of the next probe for that worker, with its job locked; None if there is none or the limit is reached.
 
-    The choice was made before the job was locked: the probe may be gone by now.
+    Jobs locked by other transactions are skipped, unless it may `wait` for them. The choice precedes the lock, so the
+    probe may be gone.
     """
     given = {
         "backend": queue.backend,
@@ -131,13 +129,13 @@ def _choice() -> Select[str]:
     duplicate = aliased(Probe)
     asking = select(duplicate.id).where(duplicate.id == Probe.waits_for, duplicate.state == ProbeState.RUNNING)
     at, far = bindparam("at", type_=Moment()), bindparam("far", type_=Moment())
-    # queued, not to be tried again only later, and not behind another probe that is finding out the very same
+    # queued, not waiting for a retry, and not waiting for a duplicate in flight
     free = and_(
         Probe.state == ProbeState.QUEUED,
         or_(Probe.retry_at.is_(None), Probe.retry_at <= at, Probe.retry_at > far),
         or_(Probe.waits_for.is_(None), ~asking.exists()),
     )
-    # one look into an index for each search, however many of its probes wait
+    # one index lookup for each search, however many of its probes wait
     first = (
         select(Probe.id)
         .where(Probe.search_id == Search.id, free)
@@ -161,12 +159,12 @@ def _choice() -> Select[str]:
     )
     of_backend = select(func.coalesce(func.sum(running.c.probes), 0)).scalar_subquery()
     claimed = (Probe.state == ProbeState.RUNNING, Probe.worker == bindparam("worker"))
-    # a probe that has crashed is asked again with nothing beside it
+    # a probe that has crashed is retried alone
     alone = select(Probe.id).where(*claimed, Probe.crashes > 0)
     overdue = func.coalesce(Job.served_at, Search.started_at) <= bindparam("overdue", type_=Moment())
     at_hand = or_(Search.universe.in_(bindparam("warm", expanding=True)), overdue)
     return (
-        # no more columns: PostgreSQL sorts them all before it locks one
+        # as few columns as possible: PostgreSQL sorts all rows before it locks one
         select(first.scalar_subquery())
         .select_from(Job)
         .join(Search, Search.job_id == Job.id)
@@ -194,9 +192,11 @@ def _choice() -> Select[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Demand:
-    """What slots of a backend there are for: how many probes may run at a time, None for no bound; how many do; and how
-    many questions others have for it: those that wait, but for speculative ones, and one for each search that waits for
-    its coordinator. Where these are behind, what they have yet to ask comes before what one of them can only guess.
+    """The demand for slots of a backend: the limit of running probes (None without), the running ones, and others'
+    probes.
+
+    The latter are the waiting ones except speculative ones, and one for each search that waits for its coordinator: its
+    next probe precedes another search's speculation.
     """
 
     at_most: int | None
@@ -205,7 +205,7 @@ class Demand:
 
 
 def demand(session: Session, backend: str, search_id: str, *, most: int) -> Demand:
-    """As one search sees it. Of what waits `most` are counted."""
+    """The demand as one search sees it. At most `most` waiting probes are counted."""
     at_most, running, elsewhere = session.execute(
         _DEMAND, {"backend": backend, "search": search_id, "most": most}
     ).one()
@@ -227,9 +227,9 @@ def _demand() -> Select[Any]:
     return select(bound.scalar_subquery(), running.scalar_subquery(), elsewhere)
 
 
-#: More than ever run.
+#: More probes than can run.
 _BOUNDLESS = 1 << 30
-# Composed once: putting it together takes longer than running it.
+# Built once: composing the statement takes longer than running it.
 _CHOICE_OF_ALL = _choice().with_for_update(of=Job)
 _CHOICE = _choice().with_for_update(of=Job, skip_locked=True)
 _DEMAND = _demand()

@@ -1,7 +1,7 @@
-"""What was dropped is picked up: a worker died with a probe, a job was not closed.
+"""Recovers dropped work: probes of dead workers, and jobs that were not closed.
 
-One process at a time does this, every few seconds; each step is a transaction of its own, and doing one twice is
-harmless. Searches and webhook messages whose holder died need nothing done: workers claim them again.
+One process at a time does this, every few seconds; each step is a transaction, and repeating it is harmless. Searches
+and deliveries of dead workers need nothing, because workers claim them again.
 """
 
 from collections.abc import Callable
@@ -15,14 +15,14 @@ from onnxbisect_db.states import JobState, ProbeState, Stage
 from onnxbisect_db.tables import Job, Probe, Search
 
 LEASE = "reconcile"
-#: For so long no process reconciles when the one that did has died. A round that takes longer meets another one, which
-#: harms nothing.
+#: Seconds until another process reconciles after the previous one died. A longer round may overlap with another one,
+#: which is harmless.
 LEASE_SECONDS = 10.0
 _AT_A_TIME = 1000
 
 
 def reconcile(database: Database, holder: str) -> bool:
-    """One round. False while another process sees to it."""
+    """One round. False while another process has the lease."""
     if not database.run(lambda session: leases.take(session, LEASE, holder, seconds=LEASE_SECONDS)):
         return False
     _each(database, _expired_probes, probes.expire)
@@ -33,12 +33,12 @@ def reconcile(database: Database, holder: str) -> bool:
 
 
 def leave(database: Database, holder: str) -> None:
-    """Another process may reconcile at once."""
+    """Release the lease."""
     database.run(lambda session: leases.give_back(session, LEASE, holder))
 
 
 def _each(database: Database, find: Callable[[Session], list[str]], do: Callable[[Session, str], object]) -> None:
-    """A short transaction for each: workers are not kept waiting, and one that fails does not undo the others."""
+    """Run a short transaction for each row, so that workers do not wait long and a failure does not undo others."""
     with database.session() as session:
         ids = find(session)
 
@@ -55,7 +55,7 @@ def _expired_probes(session: Session) -> list[str]:
 
 
 def _idle_searches(session: Session) -> list[str]:
-    """Searches that nobody holds and that wait for nothing. This finds some only after a mishap."""
+    """Searches without a holder that wait for nothing, which happens only after an accident."""
     open_probe = select(Probe.id).where(
         Probe.search_id == Search.id, Probe.state.in_((ProbeState.QUEUED, ProbeState.RUNNING))
     )
@@ -72,11 +72,11 @@ def _idle_searches(session: Session) -> list[str]:
 def _mark_dirty(session: Session, search_id: str) -> None:
     found = locking.locked_with(session, search_id)
     if found is not None:
-        searches.mark_dirty(session, found[1])  # one step too many does no harm
+        searches.mark_dirty(session, found[1])  # an extra step is harmless
 
 
 def _unclosed_jobs(session: Session) -> list[str]:
-    """Jobs whose searches are over. The last of them ends its job, so this finds some only after a mishap."""
+    """Jobs whose searches have all ended. The last search ends its job, so this happens only after an accident."""
     going = Job.state.in_((JobState.QUEUED, JobState.RUNNING))
     left = select(Search.id).where(Search.job_id == Job.id, Search.stage != Stage.OVER)
     return list(session.scalars(select(Job.id).where(going, ~left.exists()).limit(_AT_A_TIME)))

@@ -1,8 +1,7 @@
-"""What a target asks about changed models, before the search of its own and in its repair: each in a search of its own,
-of the same job and for the same backend.
+"""Searches of changed models, asked by a target before its own search and in its repair, in the same job.
 
-A repair is replayed on all answers, as a search is: it asks for the first one that is missing, and lets go of the
-target's search until that has ended.
+A repair is replayed on all answers, as a search is: it asks for the first missing one, and releases the target's search
+until that has ended.
 """
 
 from collections.abc import Mapping
@@ -21,10 +20,9 @@ from onnxbisect_db.tables import Search
 
 @dataclass(frozen=True, kw_only=True)
 class ChangedModel:
-    """A model that a target asks about: SHA-256 of its stored ONNX file, and by location those of its external data.
+    """A model that a target asks about: SHA-256 of its stored ONNX file, and its external data by location.
 
-    `question` is what the target calls it; `request` is what is asked of it, as `Job.request`. `options` are those that
-    the target has in place of its own.
+    `question` is the target's name for it; `request` is its request, as `Job.request`. `options` replace the target's.
     """
 
     question: str
@@ -35,19 +33,19 @@ class ChangedModel:
 
 
 def replies(session: Session, claimed: ClaimedSearch) -> tuple[Reply, ...]:
-    """All that is known, in the order in which it was asked."""
+    """All answers, in the order of the questions."""
     mine = select(Search).where(Search.asked_for == claimed.search.id, Search.stage == Stage.OVER)
     return tuple(_reply(session, search) for search in session.scalars(mine.order_by(Search.ordinal)))
 
 
 def changed_model(session: Session, search: Search) -> Search:
-    """The latest one that the repair of a search has asked about; the search itself where there is none yet."""
+    """The search of the latest changed model that a repair asked about; the given search if there is none."""
     mine = select(Search).where(Search.asked_for == search.id).order_by(Search.ordinal.desc()).limit(1)
     return session.scalars(mine).one_or_none() or search
 
 
 def ask(session: Session, claimed: ClaimedSearch, model: ChangedModel) -> None:
-    """Have a changed model searched, and release the search that asks."""
+    """Create the search of a changed model, and release the search that asks."""
     job, search = searches.held(session, claimed)
     last = session.scalars(select(func.max(Search.ordinal)).where(Search.job_id == job.id)).one()
     asked = Search(

@@ -1,7 +1,7 @@
-"""Room on the disk that is given up so that something can be deleted when the disk is full.
+"""Disk space that is released so that something can be deleted when the disk is full.
 
-SQLite writes before it deletes: what changes goes to its log first. So a few megabytes are held by a file beside the
-database, which is removed where such a write finds no room, and made again once there is enough.
+SQLite writes to its log before it deletes. A file beside the database reserves a few megabytes; it is removed when such
+a write fails for lack of space, and created again once there is enough.
 """
 
 import os
@@ -24,14 +24,14 @@ T = TypeVar("T")
 
 
 class Reserve:
-    """That of a database: of one that is no file here, there is none."""
+    """The reserve of a database; none for a database that is no local file."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._path = None if database.file is None else Path(database.file).with_name(_NAME)
 
     def run(self, work: Callable[[Session], T]) -> T:
-        """`Database.run` for what makes room, or ends what takes it: on a full disk, too."""
+        """`Database.run` for transactions that free space or end work, also on a full disk."""
         try:
             return self._database.run(work)
         except OperationalError as error:
@@ -41,12 +41,12 @@ class Reserve:
         return self._database.run(work)
 
     def spend_to_start(self) -> None:
-        """Give it up where the disk is full: SQLite needs some room to begin, even if nothing is written then."""
+        """Release it if the disk is full: SQLite needs some space even to open."""
         if self._path is not None and shutil.disk_usage(self._path.parent).free < _TO_START:
             self._path.unlink(missing_ok=True)
 
     def keep(self) -> None:
-        """Make it, where there is none and there is room for it and as much again."""
+        """Create it, if there is none and there is space for twice its size."""
         if self._path is None or self._path.exists():
             return
         if shutil.disk_usage(self._path.parent).free < 2 * _BYTES:
@@ -54,7 +54,7 @@ class Reserve:
         try:
             with self._path.open("xb") as file:
                 os.posix_fallocate(file.fileno(), 0, _BYTES)
-        except FileExistsError:  # another process makes it
+        except FileExistsError:  # another process creates it
             return
-        except OSError:  # somebody else has taken the room
+        except OSError:  # the space was used meanwhile
             self._path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""What goes, and when: jobs that somebody deletes, jobs and models that are old, files that nobody speaks of."""
+"""Deletes jobs on request, old jobs and models, and unreferenced files."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -25,27 +25,26 @@ from onnxbisect_db.tables import (
     Upload,
 )
 
-#: Nothing younger is cleared away: a file is stored before the row that speaks of it.
+#: Seconds before an unreferenced file is deleted: a file is stored before the row that references it.
 _GRACE_SECONDS = 3600.0
-#: What was deleted goes even if it is young, but not within so many seconds: it may have been stored again just now.
+#: Seconds before a released file is deleted: it may just have been stored again.
 _AGAIN_SECONDS = 60.0
 _AT_A_TIME = 100
 
 
 @dataclass(frozen=True, kw_only=True)
 class Retention:
-    """How long jobs are kept after they ended, and uploads after they were last used; None for ever."""
+    """How long jobs are kept after they ended, and uploads after their last use; None for ever."""
 
     jobs: timedelta | None = None
     models: timedelta | None = None
 
 
 def forget(session: Session, job_id: str, tenant: str) -> list[str] | None:
-    """Delete a job because its owner says so, with all that came of it: what it taught the verdict base, the culprits
-    that it found, its model and the files that it speaks of, unless another job needs them. It may still be running.
+    """Delete a job at its owner's request, with its verdicts in the verdict base, culprits, model and files.
 
-    Returns the files that nobody speaks of any more, to be discarded once this is committed; None where the tenant
-    has no such job.
+    What another job needs is kept. The job may still be running. Returns the files that are now unreferenced, to be
+    discarded after the commit; None if the tenant has no such job.
     """
     job = locking.locked(session, job_id)
     if job is None or job.tenant != tenant:
@@ -57,30 +56,30 @@ def forget(session: Session, job_id: str, tenant: str) -> list[str] | None:
     _forget_culprits(session, job)
     models, uploads = {each.model_sha256 for each in gone}, set(job.files)
     _delete(session, job_ids)
-    for sha256 in sorted(models):  # in an order, so that no two transactions wait for each other
+    for sha256 in sorted(models):  # sorted to avoid deadlocks
         _drop_model(session, tenant, sha256)
     _drop_uploads(session, tenant, uploads)
     return release(session, spoken_of)
 
 
 def release(session: Session, names: Iterable[str]) -> list[str]:
-    """Of files that something no longer speaks of those that nothing does, to be discarded once this is committed."""
+    """Those of the files that are now unreferenced, to be discarded after the commit."""
     unneeded = sorted(set(names) - needed(session))
     if unneeded:
         rows = [{"sha256": sha256, "since": now(session)} for sha256 in unneeded]
-        session.execute(insert_if_new(session, UnneededFile), rows)  # the sooner of two moments is soon enough
+        session.execute(insert_if_new(session, UnneededFile), rows)  # an existing row has the earlier time
     return unneeded
 
 
 def sweep(database: Database, files: FileStore, retention: Retention) -> int:
-    """Delete what is old, then every file that nobody speaks of. Returns how many files went.
+    """Delete what is old, then every unreferenced file. Returns the number of deleted files.
 
-    What jobs taught the verdict base stays: it is what makes the next job cheap. So do the culprits that they found.
+    The verdict base is kept, because it makes later jobs cheap, and so are culprits.
     """
     while database.run(lambda session: _drop_old_jobs(session, retention)):
         pass
     database.run(lambda session: _drop_old_uploads(session, retention))
-    # Names first: a file that comes later is young, and one that is spoken of later was touched.
+    # Names first: later files are young, and later references have touched their files.
     names = set(files.names())
     with database.session() as session:
         orphans = names - needed(session)
@@ -88,15 +87,13 @@ def sweep(database: Database, files: FileStore, retention: Retention) -> int:
 
 
 def discard(files: FileStore, names: Iterable[str]) -> None:
-    """Delete the files that were released, as far as they are old enough; `clear` takes the others."""
+    """Delete the released files that are old enough; `clear` deletes the others later."""
     for sha256 in names:
         files.discard(sha256, older_than=_AGAIN_SECONDS)
 
 
 def clear(database: Database, files: FileStore) -> int:
-    """Delete some of what was released a while ago, the oldest first, unless it is needed again. Returns how many of
-    these files are too young still.
-    """
+    """Delete some files released a while ago, oldest first, unless referenced again. Returns how many are too young."""
     with database.session() as session:
         since = now(session) - timedelta(seconds=_AGAIN_SECONDS)
         due = select(UnneededFile.sha256).where(UnneededFile.since <= since).order_by(UnneededFile.since)
@@ -109,7 +106,7 @@ def clear(database: Database, files: FileStore) -> int:
 
 
 def needed(session: Session) -> set[str]:
-    """Every file that a row speaks of."""
+    """Every file that a row references."""
     found: set[str] = set()
     for sha256, onnx, others in session.execute(select(Model.sha256, Model.onnx, Model.files)):
         found |= {onnx or sha256, *others.values()}
@@ -135,7 +132,7 @@ def _files_of(session: Session, job: Job) -> set[str]:
 
 
 def _forget_verdicts(session: Session, tenant: str, job_ids: list[str]) -> None:
-    """Take out of the verdict base what only these jobs have asked."""
+    """Delete from the verdict base what only these jobs asked."""
     asked = select(Search.identity, Probe.key).join(Probe, Probe.search_id == Search.id).where(Probe.key.is_not(None))
     mine = asked.where(Search.job_id.in_(job_ids))
     other_probe, other_search, other_job = aliased(Probe), aliased(Search), aliased(Job)
@@ -152,17 +149,17 @@ def _forget_verdicts(session: Session, tenant: str, job_ids: list[str]) -> None:
 
 
 def _checks_of(session: Session, job: Job) -> list[Job]:
-    """The jobs, locked, that have asked again about its culprits: their models may be cut from its own."""
+    """The jobs, locked, that compiled its culprits again: their models may be cut from its own."""
     found = select(CulpritVerdict.culprit_id).where(CulpritVerdict.job_id == job.id, CulpritVerdict.found)
     checks = session.scalars(select(Job.id).where(Job.culprit_id.in_(found)).order_by(Job.id)).all()
     return [check for check_id in checks if (check := locking.locked(session, check_id)) is not None]
 
 
 def _forget_culprits(session: Session, job: Job) -> None:
-    """What this job has found, and those of its culprits that no other job has."""
+    """Delete this job's findings, and culprits that no other job has."""
     mine = select(CulpritVerdict.culprit_id).where(CulpritVerdict.job_id == job.id)
     locked = select(Culprit.id).where(Culprit.id.in_(mine)).order_by(Culprit.identity).with_for_update()
-    culprit_ids = session.scalars(locked).all()  # before it is looked which other jobs have them
+    culprit_ids = session.scalars(locked).all()  # locked before the other jobs that have them are read
     session.execute(delete(CulpritVerdict).where(CulpritVerdict.job_id == job.id))
     elsewhere = exists().where(CulpritVerdict.culprit_id == Culprit.id, CulpritVerdict.found)
     session.execute(delete(Culprit).where(Culprit.id.in_(culprit_ids), ~elsewhere))
@@ -187,7 +184,7 @@ def _drop_old_jobs(session: Session, retention: Retention) -> int:
         return 0
     ended = [state for state in JobState if state.ended]
     old = select(Job.id).where(Job.state.in_(ended), Job.ended_at < now(session) - retention.jobs)
-    # locked: who retries one of them now comes before this or after it
+    # locked, so that a concurrent retry comes before or after this
     ids = list(session.scalars(old.order_by(Job.id).limit(_AT_A_TIME).with_for_update(skip_locked=True)))
     _drop_spare_files(session, ids)
     asked_again = select(Job.tenant, Job.model_sha256).where(Job.id.in_(ids), Job.culprit_id.is_not(None))
@@ -199,7 +196,7 @@ def _drop_old_jobs(session: Session, retention: Retention) -> int:
 
 
 def _drop_spare_files(session: Session, job_ids: list[str]) -> None:
-    """What reproduces a culprit outlives its job once for each version of a target."""
+    """Keep the files that reproduce a culprit once for each version of a target, after their jobs are deleted."""
     it = CulpritVerdict
     has_files = select(it.id, it.culprit_id, it.backend, it.options, it.tool, it.version).where(it.files.is_not(None))
     culprit_ids = select(it.culprit_id).where(it.job_id.in_(job_ids))
@@ -215,7 +212,7 @@ def _drop_spare_files(session: Session, job_ids: list[str]) -> None:
 
 
 def _delete(session: Session, job_ids: list[str]) -> None:
-    """Everything below a job goes with its row, but for what webhooks were told of it: that hangs on their endpoint."""
+    """Delete the jobs. Everything below a job is deleted with its row, except deliveries, which belong to endpoints."""
     session.execute(delete(Delivery).where(Delivery.job_id.in_(job_ids)))
     session.execute(delete(Job).where(Job.id.in_(job_ids)))
 

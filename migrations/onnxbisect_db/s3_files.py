@@ -1,10 +1,10 @@
-"""Files in an S3 bucket, for hosts that share no disk.
+"""Files in an S3 bucket, for hosts without a shared disk.
 
-An upload is first written to a local folder, since its name is the SHA-256 of all its bytes. A file that is read is
-downloaded to a local cache, checked by its digest, and read from there.
+An upload is first written to a local folder, because its name is the SHA-256 of all its bytes. A read file is
+downloaded to a local cache, verified by its digest, and read from there.
 
-S3 can make an object younger only by copying it, so `touch` writes an empty object `touched/SHA256`: the age of a file
-is that of the younger one of the two.
+S3 can reset an object's age only by copying it, so `touch` writes an empty object `touched/SHA256`: the age of a file
+is that of the younger of the two.
 """
 
 import os
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 _ABSENT = ("404", "NoSuchKey")
 _BLOCK = 1 << 20
-#: Seconds that a file stays in the cache, however full that is: the caller that has its path opens it in that time.
+#: Seconds that a file stays in a full cache, in which the caller with its path opens it.
 _IN_USE = 3600.0
 
 
 class S3Files:
-    """A `FileStore` in `s3://BUCKET/PREFIX`. boto3 finds the server and the credentials, as in `AWS_ENDPOINT_URL_S3`,
-    `AWS_ACCESS_KEY_ID` or a role of the machine.
+    """A `FileStore` in `s3://BUCKET/PREFIX`. boto3 finds the server and the credentials as usual, such as in
+    `AWS_ENDPOINT_URL_S3`, `AWS_ACCESS_KEY_ID` or a role of the machine.
 
-    `folder` belongs to this host and may be deleted while no process runs. `floor` is how many bytes of its disk stay
-    free, `cache` how many bytes of files are kept there for the next reader. Raises OptionError where boto3 is missing.
+    `folder` belongs to this host and may be deleted while no process runs. `floor` is the number of bytes of its disk
+    that stay free, `cache` the bytes of files kept there. Raises OptionError if boto3 is missing.
     """
 
     def __init__(self, url: str, folder: Path, *, floor: int = 1 << 30, cache: int = 20 << 30) -> None:
@@ -44,7 +44,7 @@ class S3Files:
         self._floor = floor
         self._cache_bytes = cache
         self._cache = folder / "cache"
-        self._unfinished = folder / "unfinished"  # of the same file system, to move files in one step
+        self._unfinished = folder / "unfinished"  # on the same file system, so that moves are atomic
         for each in (self._cache, self._unfinished):
             each.mkdir(parents=True, exist_ok=True)
         self._evicting = Lock()
@@ -57,7 +57,7 @@ class S3Files:
         return written(self.begin(limit=limit), chunks)
 
     def path(self, sha256: str) -> Path:
-        """See `FileStore.path`: that of a copy in the cache."""
+        """See `FileStore.path`: the path of a copy in the cache."""
         place = self._cache / place_of(sha256)
         try:
             os.utime(place)
@@ -80,7 +80,7 @@ class S3Files:
         marker = self._marker(sha256)
         with self._reached():
             self._client.put_object(Bucket=self._bucket, Key=marker)
-        if self.size(sha256) is not None:  # looked at last: `discard` looks at the marker after it removed the file
+        if self.size(sha256) is not None:  # checked last, because `discard` checks the marker after it removed the file
             return True
         self._delete(marker)
         return False
@@ -96,7 +96,7 @@ class S3Files:
         except FileNotFoundError:
             return True
         self._delete(key)
-        # another process may have touched it in between; from here on its `touch` finds no file
+        # another process may have touched it in between; from now on `touch` finds no file
         kept = self._age(marker) < older_than
         if kept:
             self._copy(aside, key)
@@ -109,11 +109,11 @@ class S3Files:
     def names(self) -> Iterator[str]:
         for key, _ in self._listed(""):
             folder, _, name = key.removeprefix(self._prefix).partition("/")
-            if len(folder) == 2:  # others are `touched` and `discarded`
+            if len(folder) == 2:  # the other folders are `touched` and `discarded`
                 yield folder + name
 
     def clear_unfinished(self, *, older_than: float) -> None:
-        """See `FileStore.clear_unfinished`; of uploads in parts the bucket's own rules take care."""
+        """See `FileStore.clear_unfinished`; rules of the bucket clear uploads in parts."""
         clear(self._unfinished, older_than)
         for folder in ("touched/", "discarded/"):
             for key, seconds in list(self._listed(folder)):
@@ -144,7 +144,7 @@ class S3Files:
             written(Unfinished(self._unfinished, keep, floor=self._floor, limit=None), body.iter_chunks(_BLOCK))
 
     def _evict(self) -> None:
-        """Delete the files that were not read for the longest time, until the cache is as small as it has to be."""
+        """Delete the least recently read files until the cache is within its limit."""
         with self._evicting:
             found = sorted((age(path), path.stat().st_size, path) for path in self._cache.glob("??/*"))
             left = sum(size for _, size, _ in found)
@@ -155,9 +155,7 @@ class S3Files:
                 left -= size
 
     def _age(self, *keys: str) -> float:
-        """Seconds since the youngest of these objects was written, by the server's clock; infinite where none is
-        there.
-        """
+        """Seconds since the youngest of these objects was written, by the server's clock; infinite if there is none."""
         ages = [float("inf")]
         for key in keys:
             with suppress(FileNotFoundError), self._reached():
@@ -167,7 +165,7 @@ class S3Files:
         return min(ages)
 
     def _listed(self, folder: str) -> Iterator[tuple[str, float]]:
-        """The keys below it, and how many seconds ago they were written."""
+        """The keys below it, with the seconds since they were written."""
         with self._reached():
             for page in self._client.get_paginator("list_objects_v2").paginate(
                 Bucket=self._bucket, Prefix=self._prefix + folder
@@ -177,7 +175,7 @@ class S3Files:
                     yield each["Key"], (now - each["LastModified"]).total_seconds()
 
     def _copy(self, key: str, to: str) -> None:
-        with self._reached():  # in parts where the file is larger than S3 copies at once
+        with self._reached():  # in parts if the file exceeds S3's limit for one copy
             self._client.copy({"Bucket": self._bucket, "Key": key}, self._bucket, to)
 
     def _delete(self, key: str) -> None:
@@ -193,7 +191,7 @@ class S3Files:
 
     @contextmanager
     def _reached(self) -> Iterator[None]:
-        """FileNotFoundError for an object that is not there; FilesUnreachableError for all else that goes wrong."""
+        """Raises FileNotFoundError for a missing object, and FilesUnreachableError for all other errors."""
         from boto3.exceptions import Boto3Error
         from botocore.exceptions import BotoCoreError, ClientError
 
@@ -211,9 +209,9 @@ class S3Files:
 
 
 def _connected() -> "S3Client":
-    """A client for all threads; nothing is sent yet."""
+    """A client for all threads; it connects later."""
     try:
-        import boto3  # an extra: installations with a folder do without it
+        import boto3  # an optional dependency, not needed with a folder
         from botocore.config import Config
     except ImportError:
         raise OptionError("Files in s3:// need boto3: pip install 'onnx-bisect[s3]'.") from None

@@ -1,6 +1,6 @@
-"""The tables' versions, and the way from one to the next: Alembic, run from the installed package.
+"""The version of the tables and its upgrades: Alembic, run from the installed package.
 
-There is no way back. A version that does not fit is undone by restoring the backup that was made before.
+There is no downgrade. To undo an upgrade, restore the backup made before.
 """
 
 from functools import cache
@@ -12,31 +12,31 @@ from sqlalchemy.pool import NullPool
 
 from onnxbisect_db.errors import SchemaError
 
-if TYPE_CHECKING:  # it takes as long to import as everything else here, and mostly there is nothing to upgrade
+if TYPE_CHECKING:  # imported only for upgrades, because it takes as long as everything else here
     from alembic.config import Config
 
 _REVISIONS = Path(__file__).parent / "revisions"
-#: Any number that no other program's advisory lock in the same database is likely to have.
+#: An arbitrary number for the advisory lock, unlikely to be used by other programs in the database.
 _LOCK = 0x0B15EC7
-#: Seconds that an upgrade of an SQLite file waits for another one.
+#: Seconds that an upgrade of an SQLite file waits for a concurrent one.
 _PATIENCE = 600
 
 
 @cache
 def head() -> str:
-    """The version that this program works with: files of revisions are named by number."""
+    """This program's version: the number of the latest revision file."""
     return max(path.name.partition("_")[0] for path in (_REVISIONS / "versions").glob("[0-9]*.py"))
 
 
 def revision(connection: Connection) -> str | None:
-    """The version that the database has; None where it has no tables yet."""
+    """The version of the database; None if it has no tables."""
     if not inspect(connection).has_table("alembic_version"):
         return None
     return connection.scalars(text("SELECT version_num FROM alembic_version")).one_or_none()
 
 
 def upgrade(engine: Engine, to: str = "head") -> None:
-    """Upgrade in one transaction; a process that calls this at the same time waits and finds it done."""
+    """Upgrade in one transaction; a concurrent call waits and finds it done."""
     with engine.connect() as connection:
         if to == "head" and revision(connection) == head():
             return
@@ -63,7 +63,7 @@ def upgrade(engine: Engine, to: str = "head") -> None:
 
 def _lock(connection: Connection) -> None:
     if connection.dialect.name == "sqlite":
-        # Rebuilding a table drops the old one. Were foreign keys enforced, what belongs to its rows would go, too.
+        # Rebuilding a table drops the old one, which would delete dependent rows if foreign keys were enforced.
         connection.exec_driver_sql("PRAGMA foreign_keys = OFF")
         connection.exec_driver_sql("BEGIN IMMEDIATE")
     else:

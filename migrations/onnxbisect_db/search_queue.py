@@ -1,11 +1,10 @@
-"""Which search a worker claims next: one to be prepared for its backends, or one to be coordinated or reported on.
+"""Which search a worker claims next: one to prepare for its backends, to coordinate, or to report on.
 
-A job's priority counts first; then the tenant that holds the fewest searches at these stages; among equals the one that
-was served longest ago, and of its jobs the one that was. So a tenant's thousand jobs are no more than another one's
-single job.
+A job's priority counts first; then the tenant that holds the fewest searches at these stages; then the one served
+longest ago, and its job served longest ago. So a tenant's thousand jobs weigh no more than another one's single job.
 
-No order helps while all slots are busy, and how long a model takes is not known before. So where there are several
-tenants, the searches of one hold half of a worker's slots at most.
+No order helps while all slots are busy, and how long a model takes is not known in advance. So if there are several
+tenants, the searches of one hold at most half of a worker's slots.
 """
 
 from collections.abc import Collection, Mapping
@@ -21,19 +20,21 @@ from onnxbisect_db.searches import ClaimedSearch
 from onnxbisect_db.states import Stage
 from onnxbisect_db.tables import Job, Search, Token
 
-#: How many of the latest claims tell when tenants and jobs were served; one with none of these comes before all others.
+#: The latest claims that determine when tenants and jobs were served; one without any comes first.
 _LATEST = 200
 _OPEN = [stage for stage in Stage if stage is not Stage.OVER]
-#: How often another search is chosen where the chosen one is gone.
+#: Most attempts if the chosen search is gone.
 _TRIES = 5
-#: More slots than any worker has.
+#: More slots than any worker has, for no limit.
 _BOUNDLESS = 1 << 30
 
 
 @dataclass(frozen=True, kw_only=True)
 class Taker:
-    """A worker that wants a search at one of these stages, for so many seconds at first. `backends` are those that it
-    reads models for; None where that does not matter. It has so many `slots`, None where one tenant may hold all.
+    """A worker's request for a search at one of these stages. `backends` are those that it reads models for; None for
+    all.
+
+    It has `slots` slots; None if one tenant may hold all.
     """
 
     worker: str
@@ -44,13 +45,14 @@ class Taker:
 
     @property
     def share(self) -> int:
-        """How many of the slots the searches of one of several tenants may hold."""
+        """How many slots one of several tenants may hold."""
         return _BOUNDLESS if self.slots is None else max(self.slots // 2, 1)
 
 
 def take(session: Session, taker: Taker) -> ClaimedSearch | None:
-    """Claim the search that is next. None where none waits, or only such as their tenant has to wait with. A worker's
-    own claims come one after the other: each counts the searches that it holds already.
+    """Claim the next search; None if none waits or its tenant holds its share.
+
+    A worker must claim in sequence: each claim counts the searches that it holds.
     """
     at = now(session)
     given = {
@@ -60,10 +62,10 @@ def take(session: Session, taker: Taker) -> ClaimedSearch | None:
         "at": at,
         "far": at + leases.LONGEST,
     }
-    if not session.scalars(_ANY, given).one():  # cheap, and mostly there is none
+    if not session.scalars(_ANY, given).one():  # a cheap check, because mostly there is none
         return None
     given |= {"worker": taker.worker, "share": taker.share}
-    without: list[str] = []  # gone by the time that their jobs were locked
+    without: list[str] = []  # searches that were gone once their jobs were locked
     while len(without) < _TRIES:
         chosen = _best(session, given, without, wait=False)
         if chosen is None and locking.may_wait(session):
@@ -81,15 +83,13 @@ def take(session: Session, taker: Taker) -> ClaimedSearch | None:
 def _best(
     session: Session, given: Mapping[str, object], without: Collection[str], *, wait: bool
 ) -> tuple[str, Stage] | None:
-    """A search, whose job is locked now. Jobs that others have locked at this moment are passed over, unless it should
-    `wait` for them.
-    """
+    """A search, with its job locked. Jobs locked by other transactions are skipped, unless it may `wait`."""
     found = session.execute(_CHOICE_OF_ALL if wait else _CHOICE, {**given, "without": without}).one_or_none()
     return None if found is None else (found[0], Stage(found[1]))
 
 
 def _waiting() -> tuple[ColumnElement[bool], ...]:
-    """Searches that a worker may claim for these stages and backends."""
+    """Conditions for searches that a worker may claim for these stages and backends."""
     at, far = bindparam("at", type_=Moment()), bindparam("far", type_=Moment())
     return (
         Search.stage.in_(bindparam("stages", type_=String(), expanding=True)),
@@ -130,7 +130,7 @@ def _choice() -> Select[str, str]:
     tenants = select(func.count(Token.tenant.distinct())).where(*good).scalar_subquery()
     full = func.coalesce(slots.c.here, 0) >= bindparam("share")
     return (
-        # no more columns: PostgreSQL sorts them all before it locks one
+        # as few columns as possible: PostgreSQL sorts all rows before it locks one
         select(Search.id, Search.stage)
         .select_from(Job)
         .join(Search, Search.job_id == Job.id)
@@ -154,7 +154,7 @@ def _choice() -> Select[str, str]:
     )
 
 
-# Composed once: putting it together takes longer than running it.
+# Built once: composing the statement takes longer than running it.
 _CHOICE_OF_ALL = _choice().with_for_update(of=Job)
 _CHOICE = _choice().with_for_update(of=Job, skip_locked=True)
 _ANY = select(select(Search.id).where(*_waiting()).exists())

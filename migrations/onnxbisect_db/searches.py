@@ -1,6 +1,6 @@
-"""Claims of searches: one worker at a time has one, and what an earlier holder writes changes nothing.
+"""Claims of searches: one worker at a time has one, and writes of an earlier holder have no effect.
 
-A worker claims a search, does the work of its stage, and releases it. If it is lost in between, its lease runs out, and
+A worker claims a search, does the work of its stage, and releases it. If the worker dies, the lease expires, and
 another worker claims the search under the next epoch.
 """
 
@@ -34,13 +34,14 @@ class ClaimedSearch(Claimed):
 
     @property
     def stage(self) -> Stage:
-        """What is to be done."""
+        """The stage to work on."""
         return Stage(self.search.stage)
 
 
 def claim(session: Session, search_id: str, stage: Stage, *, seconds: float, worker: str = "") -> ClaimedSearch | None:
-    """Claim the search for so many seconds, if it is at that stage, nobody has it, and it is not to be tried again only
-    later. `search_queue.take` says which one.
+    """Claim the search, if it is at that stage, free, and not waiting for a retry.
+
+    `search_queue.take` chooses which one.
     """
     found = locking.locked_with(session, search_id)
     if found is None:
@@ -68,8 +69,9 @@ def claim(session: Session, search_id: str, stage: Stage, *, seconds: float, wor
 
 
 def claimable(at: _Moment, far: _Moment) -> ColumnElement[bool]:
-    """Searches that a worker is to claim: whose holder is lost, or that nobody holds and for which something has
-    changed; not those that are tried again only later. Whatever ends after `far` has ended (see `leases`).
+    """A condition for searches to claim: their holder's lease has expired, or they are free and dirty.
+
+    Searches that wait for a retry are excluded. Times after `far` count as past (`leases`).
     """
     lost = or_(Search.lease_until <= at, Search.lease_until > far)
     changed = and_(Search.lease_until.is_(None), Search.dirty)
@@ -77,7 +79,7 @@ def claimable(at: _Moment, far: _Moment) -> ColumnElement[bool]:
 
 
 def release(session: Session, claimed: ClaimedSearch) -> None:
-    """Let another worker have it, at once where something has changed since it was claimed."""
+    """Release the search; it can be claimed at once if it became dirty since the claim."""
     _, search = held(session, claimed)
     search.lease_until = None
     trouble.forget(search)
@@ -86,23 +88,22 @@ def release(session: Session, claimed: ClaimedSearch) -> None:
 
 
 def give_back(session: Session, claimed: ClaimedSearch) -> None:
-    """Let another worker do what this one has not done, and not for want of trying: it stops, or its compiler fails."""
+    """Release unfinished work, which does not count as a failed attempt: the worker stops, or its compiler fails."""
     _, search = held(session, claimed)
     _let_go(session, search)
 
 
 def lost(session: Session, claimed: ClaimedSearch, what: str) -> None:
-    """Something was in the way that says nothing about the model, as `what` tells in a sentence: it is released, and
-    tried again after longer and longer pauses, the first time at once.
+    """Release the search after a failure that says nothing about the model, described by `what`.
+
+    It is retried after increasing delays, the first time at once.
     """
     _, search = held(session, claimed)
     _lose(session, search, what, now(session))
 
 
 def crashed(session: Session, claimed: ClaimedSearch, what: str) -> None:
-    """The process died of it that has the model, as `what` tells in a sentence: it is released and tried once more. The
-    second time it fails.
-    """
+    """Release the search after its model process died, described by `what`. It is retried once, and then fails."""
     job, search = held(session, claimed)
     at = now(session)
     if trouble.crash(search, what):
@@ -112,7 +113,7 @@ def crashed(session: Session, claimed: ClaimedSearch, what: str) -> None:
 
 
 def mark_dirty(session: Session, search: Search) -> None:
-    """Something has changed that the coordinator must see. A worker that holds the search sees it on release."""
+    """Note a change that the coordinator must see, after release if the search is claimed."""
     if not search.dirty:
         search.dirty = True
         notices.notify_of(session, search)
@@ -130,8 +131,10 @@ def prepared(
     graph: str | None = None,
     changeable: bool = False,
 ) -> None:
-    """The model was read for the target: on to asking. `changeable`: whether changed copies of the file are worth
-    asking about. The caller releases it.
+    """Store the result of reading the model; probes come next. `changeable`: changed copies of the file are worth
+    trying.
+
+    The caller releases the search.
     """
     job, search = held(session, claimed)
     at = now(session)
@@ -145,15 +148,16 @@ def prepared(
 
 
 def refused(session: Session, claimed: ClaimedSearch) -> None:
-    """The model fails as a whole: on to changed copies of its file. The caller releases it."""
+    """The whole model fails: changed copies of its file come next. The caller releases the search."""
     _, search = held(session, claimed)
     _move(session, search, Stage.FILES)
 
 
 def changed(session: Session, claimed: ClaimedSearch, compiles_after: Mapping[str, Any]) -> None:
-    """What changed files came to (`Search.compiles_after`): on to the report where one compiles, else to the parts.
+    """Store the result of changed files (`Search.compiles_after`): the report comes next if one compiles, else the
+    parts.
 
-    Their calls are counted as the search's own.
+    Their calls count as the search's own.
     """
     _, search = held(session, claimed)
     search.compiles_after = dict(compiles_after)
@@ -164,7 +168,7 @@ def changed(session: Session, claimed: ClaimedSearch, compiles_after: Mapping[st
 
 
 def searched(session: Session, claimed: ClaimedSearch) -> None:
-    """There is nothing left to ask, or the budget has ended: on to the report. The caller releases it."""
+    """No probe is left, or the budget has ended: the report comes next. The caller releases the search."""
     _, search = held(session, claimed)
     lifecycle.drop_probes(session, search)
     search.expected = 0.0
@@ -180,8 +184,9 @@ def finish(
     files: Mapping[str, str],
     found: Sequence[FoundCulprit] = (),
 ) -> None:
-    """The report is written, with these culprits: `report` and the values of `files` name stored files. A repair
-    follows where the job asks for one; else this is the end of the search, and the last one's is that of the job.
+    """Store the report, with these culprits: `report` and the values of `files` are names of stored files.
+
+    A repair follows if the job requests one; otherwise the search ends, and with the last one the job.
     """
     job, search = held(session, claimed)
     search.verdict = verdict
@@ -198,7 +203,7 @@ def finish(
 
 
 def answered(session: Session, claimed: ClaimedSearch) -> None:
-    """There is nothing left to ask of a changed model: its answers are for the repair."""
+    """End the search of a changed model: the repair uses its answers."""
     job, search = held(session, claimed)
     _end(session, job, search, JobState.DONE, "", now(session))
 
@@ -210,8 +215,9 @@ def repaired(
     files: Mapping[str, str],
     remedies: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """The repair has ended: `outcome` is `Search.repair`, `files` go with the report, and `remedies` tell by identities
-    of culprits the rules that have replaced them.
+    """End the repair: `outcome` is `Search.repair`, `files` go with the report.
+
+    `remedies` are, by identity of culprits, the rules that replaced them.
     """
     job, search = held(session, claimed)
     culprits.note_remedies(session, job.tenant, remedies)
@@ -220,13 +226,13 @@ def repaired(
 
 
 def fail(session: Session, claimed: ClaimedSearch, problem: str, fault: Fault = Fault.SERVICE) -> None:
-    """It cannot be gone on with. The job's other targets go on."""
+    """End the search with a problem. The job's other targets continue."""
     job, search = held(session, claimed)
     _fail(session, job, search, problem, fault, now(session))
 
 
 def held(session: Session, claimed: ClaimedSearch) -> tuple[Job, Search]:
-    """The job, locked, and the search as its holder has it; LostClaimError where it does not hold it any more."""
+    """The job, locked, and the search; LostClaimError if the claim is lost."""
     found = locking.locked_with(session, claimed.search.id)
     if found is None or not leases.is_held(found[1], claimed.lease):
         raise LostClaimError(f"Another worker has search {claimed.search.id} now, or its job has ended.")
@@ -239,7 +245,7 @@ def _lose(session: Session, search: Search, what: str, at: datetime) -> None:
 
 
 def _let_go(session: Session, search: Search) -> None:
-    """Another worker is to claim it."""
+    """Make the search claimable."""
     search.lease_until = None
     search.dirty = False
     mark_dirty(session, search)
@@ -252,11 +258,11 @@ def _move(session: Session, search: Search, stage: Stage) -> None:
 
 
 def _fail(session: Session, job: Job, search: Search, problem: str, fault: Fault, at: datetime) -> None:
-    if search.stage == Stage.FILES:  # its parts can be searched all the same
+    if search.stage == Stage.FILES:  # its parts can still be searched
         search.compiles_after, search.stage = {}, Stage.SEARCH
         _let_go(session, search)
         return
-    if search.stage == Stage.REPAIR:  # its report stands
+    if search.stage == Stage.REPAIR:  # its report is kept
         _end_repair(
             session, job, search, {"verdict": None, "changes": 0, "left": 0, "calls": 0, "problem": problem}, at
         )

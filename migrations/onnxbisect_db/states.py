@@ -1,10 +1,10 @@
-"""The states that rows go through, and other words that columns hold."""
+"""States of rows, and other enumerated column values."""
 
 from enum import StrEnum
 
 
 class JobState(StrEnum):
-    """A job, and each of its searches."""
+    """The state of a job, and of each of its searches."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -14,46 +14,46 @@ class JobState(StrEnum):
 
     @property
     def ended(self) -> bool:
-        """Whether it stays as it is."""
+        """Whether the state is final."""
         return self not in (JobState.QUEUED, JobState.RUNNING)
 
 
 class Fault(StrEnum):
-    """Whose a failure is: whether it is for the client to mend."""
+    """Who can mend a failure: the client, or the operator."""
 
-    #: The model cannot be worked on, or not as it was asked for.
+    #: The model or the request is invalid.
     REQUEST = "request"
-    #: No answer could be had: a compiler that is not usable, a bound of this installation, a mishap.
+    #: The service failed: an unusable compiler, a limit of this installation, an accident.
     SERVICE = "service"
 
 
 class Stage(StrEnum):
-    """How far a search has come; each stage is one kind of task."""
+    """How far a search has come; each stage is one kind of work."""
 
-    #: The model is read for the target: its units, and what the compiler wants of probes.
+    #: Read the model for the target: its units and the compiler's probe format.
     PREPARE = "prepare"
-    #: The compiler is asked about changed copies of the whole file.
+    #: Compile changed copies of the whole file.
     FILES = "files"
-    #: Probes are asked.
+    #: Compile probes.
     SEARCH = "search"
-    #: The report is written.
+    #: Write the report.
     REPORT = "report"
-    #: The model is changed, proven and asked about, until it compiles or nothing more can be done.
+    #: Change the model, prove and compile it, until it compiles or no change is left.
     REPAIR = "repair"
     OVER = "over"
 
 
-#: Stages at which models are read beside their compiler.
+#: Stages that need the model's compiler.
 AT_BACKEND = (Stage.PREPARE, Stage.FILES, Stage.REPAIR)
 
 
 class ProbeState(StrEnum):
-    """A probe: queued, in the hands of a worker that holds its lease, or answered."""
+    """The state of a probe: queued, claimed, or answered."""
 
     QUEUED = "queued"
     RUNNING = "running"
     DONE = "done"
-    #: Nobody needs its answer any more.
+    #: Its answer is no longer needed.
     DROPPED = "dropped"
 
 
@@ -62,17 +62,17 @@ class DeliveryState(StrEnum):
 
     PENDING = "pending"
     DELIVERED = "delivered"
-    #: Given up, or its endpoint was disabled.
+    #: All attempts failed, or its endpoint was disabled.
     FAILED = "failed"
 
 
 class CulpritState(StrEnum):
-    """A culprit, over all jobs of a tenant."""
+    """The state of a culprit over all jobs of a tenant."""
 
     OPEN = "open"
-    #: Somebody has seen to it: it still fails, and is no news.
+    #: Marked as known by a user; it still fails.
     KNOWN = "known"
-    #: Every target that it failed on takes its own file in the newest version.
+    #: The newest version of every target that it failed on accepts its own file.
     FIXED = "fixed"
 
 
@@ -81,12 +81,12 @@ class Scope(StrEnum):
 
     READ = "read"
     SUBMIT = "submit"
-    #: Everything, tokens and endpoints included.
+    #: Everything, including tokens and endpoints.
     ADMIN = "admin"
 
 
 class EventType(StrEnum):
-    """What happens to a job. Those in `ANNOUNCED` are told to webhooks, too."""
+    """Events of a job. Those in `ANNOUNCED` also go to webhooks."""
 
     JOB_QUEUED = "job.queued"
     JOB_STARTED = "job.started"
@@ -95,13 +95,13 @@ class EventType(StrEnum):
     PROBE_ANSWERED = "probe.answered"
     CULPRIT_FOUND = "culprit.found"
     SEARCH_ENDED = "search.ended"
-    #: The repair of a target has ended, whatever it came to.
+    #: The repair of a target has ended, with any outcome.
     JOB_REPAIRED = "job.repaired"
-    #: It has a verdict.
+    #: The job has a verdict.
     JOB_FINISHED = "job.finished"
-    #: It ended without one; cancelled jobs, too.
+    #: The job ended without a verdict, or was cancelled.
     JOB_FAILED = "job.failed"
-    #: Every target that a known culprit failed on takes it now.
+    #: Every target that a known culprit failed on accepts it now.
     CULPRIT_FIXED = "culprit.fixed"
     #: A culprit that was fixed fails again.
     CULPRIT_RETURNED = "culprit.returned"

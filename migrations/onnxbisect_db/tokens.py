@@ -17,7 +17,7 @@ from onnxbisect_db.states import Scope
 from onnxbisect_db.tables import Token
 
 _PREFIX = "obk"
-#: `used_at` is no more exact than this, so that not every request writes.
+#: Resolution of `used_at`, so that not every request writes.
 _USED_EVERY = timedelta(minutes=1)
 _IMPLIED = {
     Scope.READ: {Scope.READ, Scope.SUBMIT, Scope.ADMIN},
@@ -28,7 +28,7 @@ _IMPLIED = {
 
 @dataclass(frozen=True, kw_only=True)
 class Issued:
-    """A new token. `text` is nowhere else."""
+    """A new token. `text` is stored nowhere else."""
 
     token: Token
     text: str = field(repr=False)
@@ -37,7 +37,7 @@ class Issued:
 def issue(
     session: Session, *, tenant: str, name: str, scopes: Iterable[Scope], expires_at: datetime | None = None
 ) -> Issued:
-    """A new token for a tenant."""
+    """Create a token for a tenant."""
     secret = secrets.token_hex(32)
     token = Token(
         id=new_id(),
@@ -54,7 +54,7 @@ def issue(
 
 
 def check(session: Session, text: str) -> Token | None:
-    """The token that this text is, if it is still good."""
+    """The token with this text, if it is valid."""
     prefix, _, rest = text.partition("_")
     name, _, secret = rest.partition("_")
     token = session.get(Token, _id(name))
@@ -63,14 +63,14 @@ def check(session: Session, text: str) -> Token | None:
 
 
 def seal(token: Token, text: str) -> str:
-    """A word under which `sealed` takes this text without the token, as long as that is good. It tells nothing of the
-    token's secret.
+    """A word that proves knowledge of the token for this text (`sealed`), while it is valid, without revealing its
+    secret.
     """
     return hmac.new(token.secret_sha256.encode(), text.encode("utf-8", "replace"), hashlib.sha256).hexdigest()
 
 
 def sealed(session: Session, token_id: str, text: str, word: str) -> Token | None:
-    """The token that `word` is the seal of for this text, if it is still good."""
+    """The token whose seal for this text is `word`, if it is valid."""
     token = session.get(Token, token_id)
     if token is None or not hmac.compare_digest(seal(token, text).encode(), word.encode("utf-8", "replace")):
         return None
@@ -78,35 +78,35 @@ def sealed(session: Session, token_id: str, text: str, word: str) -> Token | Non
 
 
 def good(session: Session, token_id: str) -> Token | None:
-    """The token of this id, if it is still good."""
+    """The token with this id, if it is valid."""
     token = session.get(Token, token_id)
     return token if token is not None and _is_good(session, token) else None
 
 
 def allows(token: Token, scope: Scope) -> bool:
-    """Whether it may be used for this: who submits may read, an admin may everything."""
+    """Whether the token has this scope: submit includes read, and admin includes all."""
     return any(held in _IMPLIED[scope] for held in token.scopes)
 
 
 def use_is_unnoted(session: Session, token: Token) -> bool:
-    """Whether `used` would write anything: most requests need not wait for a transaction that writes."""
+    """Whether `used` would write: most requests need no transaction that writes."""
     return token.used_at is None or now(session) - token.used_at > _USED_EVERY
 
 
 def used(session: Session, token_id: str) -> None:
-    """Note that it was used."""
+    """Record that it was used."""
     token = session.get(Token, token_id)
     if token is not None and use_is_unnoted(session, token):
         token.used_at = now(session)
 
 
 def listed(session: Session, tenant: str) -> list[Token]:
-    """The tenant's tokens, the newest first; revoked ones, too."""
+    """The tenant's tokens, newest first, including revoked ones."""
     return list(session.scalars(select(Token).where(Token.tenant == tenant).order_by(Token.id.desc())))
 
 
 def revoke(session: Session, token_id: str, tenant: str) -> Token | None:
-    """From now on it is good for nothing; None where the tenant has no such token."""
+    """Revoke it at once; None if the tenant has no such token."""
     token = session.get(Token, token_id)
     if token is None or token.tenant != tenant:
         return None

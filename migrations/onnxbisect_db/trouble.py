@@ -1,8 +1,8 @@
-"""Work that ended without an answer: when it is tried again, and when it counts against the model.
+"""Work that ended without an answer: when it is retried, and when the model counts as the cause.
 
-A *loss* says nothing about the model: a worker that vanished, a process that was killed from outside, a full disk. The
-work waits for a while and is tried again, however often. A *crash* is one of the process that has the model, or of its
-compiler, as the kernel told that process's parent. It is tried once more, alone in a new process; then it is believed.
+A *loss* says nothing about the model: a vanished worker, a process killed from outside, a full disk. The work is
+retried after a delay, any number of times. A *crash* is of the model process or its compiler, as its parent process
+saw. It is retried once, alone in a new process; then it counts.
 """
 
 from collections.abc import Collection
@@ -16,15 +16,15 @@ from onnxbisect_db.database import now
 from onnxbisect_db.states import ProbeState, Stage
 from onnxbisect_db.tables import Job, Probe, Troubled
 
-#: Crashes in a row, the last one alone in a new process, before it counts as what the model does.
+#: Consecutive crashes, the last one alone in a new process, after which the model counts as the cause.
 MOST_CRASHES = 2
-#: The longest pause; shorter than `leases.LONGEST`.
+#: The longest delay; shorter than `leases.LONGEST`.
 _LONGEST = timedelta(minutes=5)
 _AT_ONCE = timedelta(0)
 
 
 def lose(row: Troubled, what: str, at: datetime) -> bool:
-    """It was lost, as `what` tells in a sentence. True where it may be tried again at once, which is the first time."""
+    """Record a loss, described by `what`. True if it may be retried at once, which is the first time."""
     row.losses += 1
     wait = _AT_ONCE if row.losses == 1 else min(timedelta(seconds=2 ** min(row.losses - 2, 20)), _LONGEST)
     row.retry_at = at + wait
@@ -33,7 +33,7 @@ def lose(row: Troubled, what: str, at: datetime) -> bool:
 
 
 def crash(row: Troubled, what: str) -> bool:
-    """Its own process died of it. True where it is believed; else it is to be tried once more, alone."""
+    """Record a crash. True if it counts; False if it is to be retried alone."""
     row.crashes += 1
     row.retry_at = None
     row.trouble = what
@@ -41,15 +41,17 @@ def crash(row: Troubled, what: str) -> bool:
 
 
 def forget(row: Troubled) -> None:
-    """It went well."""
+    """Reset after success."""
     row.losses = row.crashes = 0
     row.retry_at = None
     row.trouble = ""
 
 
 def waits(session: Session, jobs: Collection[Job]) -> dict[str, str]:
-    """By search, where it has a question that was lost and none is being asked, or its last claim was lost: what
-    happened, and when it is tried again. The jobs are read with their searches.
+    """By search: what happened and when it is retried, if a probe or the search itself was lost and none is in
+    progress.
+
+    The jobs are read with their searches.
     """
     at = now(session)
     found = {
@@ -63,7 +65,7 @@ def waits(session: Session, jobs: Collection[Job]) -> dict[str, str]:
     mine = Probe.search_id.in_([search.id for job in jobs for search in job.searches if search.stage == Stage.SEARCH])
     lost = (Probe.state == ProbeState.QUEUED, Probe.trouble != "", ~going.exists())
     rows = select(Probe.search_id, Probe.trouble, Probe.retry_at).where(mine, *lost).order_by(Probe.retry_at.desc())
-    for search_id, trouble, retry_at in session.execute(rows):  # the one that is tried first comes last
+    for search_id, trouble, retry_at in session.execute(rows):  # the next retry comes last
         found[search_id] = _sentence(trouble, retry_at, at)
     return found
 

@@ -1,4 +1,4 @@
-"""A file on its way to its place: written beside it, and moved there when it is whole."""
+"""A file that is being written: first beside its place, and moved there when complete."""
 
 import hashlib
 import os
@@ -14,29 +14,28 @@ from pathlib import Path
 from onnxbisect.shortage import shortage
 from onnxbisect_db.errors import DiskFullError, TooLargeError
 
-#: How often the free space is looked at while a file is written.
+#: Bytes written between checks of the free space.
 _LOOK_EVERY = 64 << 20
-#: How often the disk is told to begin with what was written.
+#: Bytes written between requests to flush to disk.
 _HURRY_EVERY = 8 << 20
-#: The most that is written at a time: of 2 MiB, each byte was seen to take Linux four times as long.
+#: Most bytes per write: with 2 MiB, Linux took four times as long per byte.
 _AT_A_TIME = 1 << 20
-#: How large a piece is worth the change of threads that its digest takes.
+#: Fewest bytes of a chunk whose digest is computed in another thread.
 _WORTH_A_THREAD = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stored:
-    """A file and its name."""
+    """A stored file's name and size."""
 
     sha256: str
     size: int
 
 
 class Unfinished:
-    """A file that is being written, by one thread at a time. Nobody sees it until it is finished: then `keep` is
-    called with its path and takes the file from there.
+    """A file that is being written, by one thread at a time. When finished, `keep` moves it from its path.
 
-    Its digest is computed `beside` the writing, where an executor is given, and may be one chunk behind.
+    Its digest is computed in the executor `beside`, if given, and may be one chunk behind.
     """
 
     def __init__(
@@ -63,8 +62,9 @@ class Unfinished:
         self._hurried = 0
 
     def write(self, chunk: bytes | memoryview) -> None:
-        """What comes next; its memory may be used again when the next write has returned. TooLargeError beyond the
-        limit, DiskFullError where the disk is, or would be, too full.
+        """Append a chunk; its memory may be reused when the next write has returned.
+
+        TooLargeError beyond the limit, DiskFullError if the disk is or would become too full.
         """
         self._size += len(chunk)
         if self._limit is not None and self._size > self._limit:
@@ -84,7 +84,7 @@ class Unfinished:
             self._hurry()
 
     def seal(self) -> Stored:
-        """There is no more to come: all of it is on disk, and still nobody sees it."""
+        """End the writing: all bytes are on disk, and the file is not yet visible."""
         self._digested()
         if not self._file.closed:
             with _room():
@@ -94,26 +94,26 @@ class Unfinished:
         return Stored(sha256=self._digest.hexdigest(), size=self._size)
 
     def digest(self) -> "hashlib._Hash":
-        """Of what was written, to go on with."""
+        """A digest of the bytes so far, to continue with."""
         self._digested()
         return self._digest.copy()
 
     def add_to(self, digest: "hashlib._Hash") -> None:
-        """Make the bytes of a file that is sealed part of what the digest is of."""
+        """Add the bytes of a sealed file to the digest."""
         with self._path.open("rb") as file:
             while block := file.read(_AT_A_TIME):
                 digest.update(block)
 
     def finish(self) -> Stored:
-        """Seal it, and give it its name."""
+        """Seal it, and make it visible under its name."""
         stored = self.seal()
         self._keep(self._path, stored)
         return stored
 
     def abandon(self) -> None:
-        """Delete it; a file that is finished stays."""
+        """Delete it; a finished file stays."""
         self._path.unlink(missing_ok=True)
-        with suppress(OSError):  # what is not written yet may not fit on the disk, and is not needed
+        with suppress(OSError):  # the rest may not fit on the disk, and is not needed
             self._file.close()
 
     def _digested(self) -> None:
@@ -122,9 +122,9 @@ class Unfinished:
             self._digesting = None
 
     def _hurry(self) -> None:
-        """Let the disk work while more comes: what it has not written by the end is waited for."""
+        """Start writing to disk early, because the end waits for unwritten bytes."""
         if sys.platform == "linux":
-            # which begins to write it; what is being written stays in memory
+            # starts writing these pages; they stay in the page cache
             size = self._size - self._hurried
             os.posix_fadvise(self._file.fileno(), self._hurried, size, os.POSIX_FADV_DONTNEED)
         self._hurried = self._size
@@ -139,8 +139,8 @@ class Unfinished:
 
 
 def keep_in(place: Path, path: Path) -> None:
-    """Move a file to its place, for good: it is there after a power failure, too."""
-    os.utime(path)  # it is young from here on, however long ago its last byte came
+    """Move a file to its place, durably even after a power failure."""
+    os.utime(path)  # its age counts from now, not from its last byte
     with _room():
         place.parent.mkdir(parents=True, exist_ok=True)
         path.replace(place)

@@ -12,9 +12,9 @@ def _migrate(connection: Connection) -> None:
     context.configure(
         connection=connection,
         target_metadata=Base.metadata,
-        # SQLite cannot alter a table, but rebuild it
+        # SQLite cannot alter most of a table, so it is rebuilt
         render_as_batch=connection.dialect.name == "sqlite",
-        # and its DDL is transactional, which Alembic does not assume
+        # SQLite's DDL is transactional, which Alembic does not assume
         transactional_ddl=True,
     )
     with context.begin_transaction():

@@ -1,4 +1,4 @@
-"""Who may use the service, and who is told what it does."""
+"""Tables for access to the service and for webhooks."""
 
 from datetime import datetime
 from typing import Any
@@ -12,9 +12,9 @@ from onnxbisect_db.tables.base import Base, Leased
 
 
 class Token(Base):
-    """Someone's right to use the service. `secret_sha256` is all that is known of the secret.
+    """A right to use the service. Of the secret, only `secret_sha256` is stored.
 
-    `tenant` owns what the token makes; verdicts are shared within one.
+    `tenant` owns what the token creates; verdicts are shared within a tenant.
     """
 
     __tablename__ = "token"
@@ -31,7 +31,7 @@ class Token(Base):
 
 
 class BrowserSession(Base):
-    """A browser that has logged in with a token. `id` is the SHA-256 of what its cookie holds."""
+    """A browser logged in with a token. `id` is the SHA-256 of its cookie's value."""
 
     __tablename__ = "browser_session"
 
@@ -42,7 +42,7 @@ class BrowserSession(Base):
 
 
 class Endpoint(Base):
-    """Where webhooks go. `secrets` are the signing secrets, the newest first: while one is rotated, both sign."""
+    """A webhook endpoint. `secrets` are the signing secrets, newest first: during a rotation, both sign."""
 
     __tablename__ = "endpoint"
     __table_args__ = (Index("ix_endpoint_tenant_job_id", "tenant", "job_id"),)
@@ -52,21 +52,21 @@ class Endpoint(Base):
     url: Mapped[str]
     secrets: Mapped[list[Any]]
     events: Mapped[list[Any]]
-    #: Of one job only, where the job named a webhook of its own.
+    #: The job, if it named a webhook of its own.
     job_id: Mapped[str | None] = mapped_column(ForeignKey("job.id", ondelete="CASCADE"))
     created_at: Mapped[datetime]
-    #: Since when nothing could be delivered.
+    #: The first failed delivery since the last success.
     failing_since: Mapped[datetime | None]
     disabled_at: Mapped[datetime | None]
-    #: Why, as a sentence.
+    #: The reason, as a sentence.
     disabled_because: Mapped[str] = mapped_column(default="")
 
 
 class Delivery(Leased, Base):
-    """One webhook message to one endpoint: written in the transaction of the change that it tells of.
+    """One webhook message to one endpoint, written in the transaction of the change it is about.
 
-    `id` is the message's id on every try. A worker claims it with a lease and the next `epoch`, and only the latest
-    epoch may say what came of the try.
+    `id` is the message's id on every attempt. A worker claims it with a lease and the next `epoch`, and only the latest
+    epoch may store the outcome.
     """
 
     __tablename__ = "delivery"
@@ -82,9 +82,9 @@ class Delivery(Leased, Base):
     type: Mapped[str] = mapped_column(String(64))
     payload: Mapped[dict[str, Any]]
     state: Mapped[str] = mapped_column(String(16), default=DeliveryState.PENDING)
-    #: Every try: when, status, milliseconds, the beginning of the answer.
+    #: Every attempt: time, status, milliseconds, the beginning of the answer.
     tries: Mapped[list[Any]] = mapped_column(default=list)
-    #: How far in the schedule it is; begins anew where it is delivered again by hand.
+    #: Its position in the schedule; reset by a manual redelivery.
     step: Mapped[int] = mapped_column(default=0)
     due_at: Mapped[datetime]
     created_at: Mapped[datetime]

@@ -1,4 +1,4 @@
-"""What is remembered of culprits, beyond the jobs that found them."""
+"""Tables of culprits, which outlive the jobs that found them."""
 
 import json
 from datetime import datetime
@@ -13,8 +13,9 @@ from onnxbisect_db.tables.base import Base
 
 
 class Culprit(Base):
-    """A culprit of all jobs of a tenant. `identity` is the `id` that reports give it: its ops, what they are given, and
-    the compiler's complaint. The other words are those of the latest report that has it.
+    """A culprit over all jobs of a tenant. `identity` is its `id` in reports: its ops, their inputs, and the message.
+
+    The other text is from the latest report that has it.
     """
 
     __tablename__ = "culprit"
@@ -29,7 +30,7 @@ class Culprit(Base):
     failure: Mapped[str] = mapped_column(String(16))
     message: Mapped[str]
     cause: Mapped[str]
-    #: The rules by which a repair has replaced it; empty where none has.
+    #: The rules by which a repair has replaced it; empty if none has.
     remedy: Mapped[str] = mapped_column(default="")
     first_seen: Mapped[datetime]
     #: When a job last found it.
@@ -38,7 +39,7 @@ class Culprit(Base):
 
 
 class CulpritVerdict(Base):
-    """What one version of a target says of a culprit: `fail` where a job found it, or a compile of its own file did."""
+    """The verdict of one version of a target on a culprit: `fail` if a job found it or its own file failed."""
 
     __tablename__ = "culprit_verdict"
     __table_args__ = (
@@ -49,12 +50,12 @@ class CulpritVerdict(Base):
 
     id: Mapped[str] = mapped_column(String(36), primary_key=True, default=new_id)
     culprit_id: Mapped[str] = mapped_column(ForeignKey("culprit.id", ondelete="CASCADE"))
-    #: None once the job was deleted by its age, and where it passed within a model.
+    #: None after the job was deleted for its age, and if it passed within a model.
     job_id: Mapped[str | None] = mapped_column(ForeignKey("job.id", ondelete="SET NULL"))
-    #: Whether a job of a client found it in this model. Else its own file was asked about, or it passed within a model.
+    #: Whether a client's job found it in this model. Otherwise its own file was compiled, or it passed within a model.
     found: Mapped[bool]
     backend: Mapped[str] = mapped_column(String(128))
-    #: The options as JSON with sorted keys: equal where they are the same.
+    #: The options as JSON with sorted keys, so that equal options are equal text.
     options: Mapped[str]
     tool: Mapped[str]
     version: Mapped[str]
@@ -64,7 +65,7 @@ class CulpritVerdict(Base):
     labels: Mapped[dict[str, Any]] = mapped_column(default=dict)
     #: Compiler seconds of the search, split evenly among its culprits.
     seconds: Mapped[float] = mapped_column(default=0.0)
-    #: SHA-256 of the files that reproduce it, by name. They outlive their job once for each version of a target.
+    #: SHA-256 of the files that reproduce it, by name; kept after the job once for each version of a target.
     files: Mapped[dict[str, Any] | None]
     at: Mapped[datetime]
 

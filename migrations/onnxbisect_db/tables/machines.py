@@ -1,4 +1,4 @@
-"""The processes that do the work, and what they share out among them."""
+"""Tables of worker processes, queues, and tasks of one process at a time."""
 
 from datetime import datetime
 from typing import Any
@@ -10,17 +10,17 @@ from onnxbisect_db.tables.base import Base
 
 
 class Worker(Base):
-    """A process that takes probes, as it last told of itself."""
+    """A worker process, as of its last heartbeat."""
 
     __tablename__ = "worker"
 
     id: Mapped[str] = mapped_column(String(128), primary_key=True)
     backends: Mapped[list[Any]]
-    #: Tool and version of each backend, or the sentence that says why it cannot be used.
+    #: Tool and version of each backend, or a sentence why it is unusable.
     tools: Mapped[dict[str, Any]] = mapped_column(default=dict)
-    #: The backends whose tool does not work there.
+    #: The backends whose tool is unusable there.
     unusable: Mapped[list[Any]]
-    #: By backend, how far its compiles are kept away from the rest of that machine.
+    #: The isolation of compiles on that machine, by backend.
     isolation: Mapped[dict[str, Any]]
     slots: Mapped[int] = mapped_column(default=1)
     started_at: Mapped[datetime]
@@ -28,17 +28,17 @@ class Worker(Base):
 
 
 class Queue(Base):
-    """The queue of one backend. Where it has a limit, a claim locks this row."""
+    """The queue of one backend. If it has a limit, a claim locks this row."""
 
     __tablename__ = "queue"
 
     backend: Mapped[str] = mapped_column(String(128), primary_key=True)
-    #: How many of its probes may run at a time, such as the seats of a licence; None for no bound.
+    #: How many of its probes may run at a time, such as licence seats; None for no limit.
     at_most: Mapped[int | None]
 
 
 class Lease(Base):
-    """Something that one process at a time may do, such as reconciling."""
+    """A task of one process at a time, such as reconciling."""
 
     __tablename__ = "lease"
 

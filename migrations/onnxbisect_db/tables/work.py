@@ -1,4 +1,4 @@
-"""Models, and the jobs that diagnose them."""
+"""Tables of models, and of the jobs that diagnose them."""
 
 from datetime import datetime
 from typing import Any
@@ -12,10 +12,10 @@ from onnxbisect_db.tables.base import Base, Leased, Troubled
 
 
 class Model(Base):
-    """An uploaded model that a tenant may use: one file, or one file and those that its external data is in.
+    """An uploaded model of a tenant: one file, or one file and its external data.
 
-    `sha256` is of all its bytes: of the ONNX file, and then of its data, by location. Each is a content-addressed file
-    of its own: `files` maps the locations to theirs. `size` is of all of them together.
+    `sha256` is of all its bytes: the ONNX file, then the data in the order of locations. Each is a content-addressed
+    file; `files` maps locations to SHA-256. `size` is of all together, in bytes.
     """
 
     __tablename__ = "model"
@@ -24,7 +24,7 @@ class Model(Base):
     sha256: Mapped[str] = mapped_column(String(64), primary_key=True)
     name: Mapped[str]
     size: Mapped[int] = mapped_column(BigInteger)
-    #: SHA-256 of the ONNX file, where that is not all of the model.
+    #: SHA-256 of the ONNX file, if the model has external data.
     onnx: Mapped[str | None] = mapped_column(String(64))
     files: Mapped[dict[str, Any]] = mapped_column(default=dict)
     created_at: Mapped[datetime]
@@ -38,12 +38,12 @@ class Model(Base):
 
     @property
     def all_files(self) -> set[str]:
-        """The SHA-256 of every stored file of it."""
+        """The SHA-256 of all its stored files."""
         return {self.onnx_file, *self.files.values()}
 
 
 class Upload(Base):
-    """An uploaded file that a tenant's jobs may speak of, such as a sample to calibrate with."""
+    """An uploaded file that a tenant's jobs may name, such as a calibration sample."""
 
     __tablename__ = "upload"
 
@@ -56,8 +56,9 @@ class Upload(Base):
 
 
 class UnneededFile(Base):
-    """A stored file that somebody has deleted with the last thing that spoke of it, until it is gone: who has just
-    stored the same bytes may not have said yet what for.
+    """A stored file without references, until it is deleted.
+
+    A client that has just stored the same bytes may not have referenced them yet.
     """
 
     __tablename__ = "unneeded_file"
@@ -67,10 +68,10 @@ class UnneededFile(Base):
 
 
 class Job(Base):
-    """One model on one or more targets. `verdict` is pass, fail or unresolved once it is done.
+    """One model on one or more targets. `verdict` is pass, fail or unresolved once it has ended.
 
-    A transaction that changes anything of a job, its searches and probes included, locks this row first:
-    transactions of one job run one after the other.
+    A transaction that changes anything of a job, including its searches and probes, locks this row first, so
+    transactions of one job run in sequence.
     """
 
     __tablename__ = "job"
@@ -87,31 +88,31 @@ class Job(Base):
     tenant: Mapped[str] = mapped_column(String(64), default="")
     model_sha256: Mapped[str] = mapped_column(String(64))
     model_name: Mapped[str]
-    #: What was asked for besides targets: input_shapes, budget, calibration, seconds for a compile, recheck.
+    #: The request besides targets: input_shapes, budget, calibration, seconds for a compile, recheck.
     request: Mapped[dict[str, Any]]
-    #: SHA-256 of the content-addressed files that `request` speaks of.
+    #: SHA-256 of the stored files that `request` names.
     files: Mapped[list[Any]] = mapped_column(default=list)
     labels: Mapped[dict[str, Any]] = mapped_column(default=dict)
     priority: Mapped[int] = mapped_column(default=0)
-    #: Of a job that no client has asked for: the culprit whose own file it compiles, on a version that has not yet said
-    #: anything of it. Lists leave it out, and webhooks hear only of what becomes of the culprit.
+    #: For a job without a client: the culprit whose own file it compiles with a version without a verdict on it. Lists
+    #: leave the job out, and webhooks get only events of the culprit.
     culprit_id: Mapped[str | None] = mapped_column(String(36))
     state: Mapped[str] = mapped_column(String(16), default=JobState.QUEUED)
     verdict: Mapped[str | None] = mapped_column(String(16))
     #: Why it failed, as a sentence.
     problem: Mapped[str] = mapped_column(default="")
     idempotency_key: Mapped[str | None] = mapped_column(String(255))
-    #: SHA-256 of the request that came with the key: another request under it is a mistake.
+    #: SHA-256 of the request with the key; another request with the key is an error.
     idempotency_sha256: Mapped[str | None] = mapped_column(String(64))
-    #: How many events it has.
+    #: The number of its events.
     events: Mapped[int] = mapped_column(default=0)
-    #: When a worker last took a probe of it: of jobs that are equal otherwise, the one that has waited longest is next.
+    #: When a worker last claimed a probe of it; among equal jobs, the least recently served is next.
     served_at: Mapped[datetime | None]
     created_at: Mapped[datetime]
     started_at: Mapped[datetime | None]
     ended_at: Mapped[datetime | None]
 
-    #: Its targets: not the searches that their repairs ask for.
+    #: Its targets, without the searches of changed models.
     searches: Mapped[list["Search"]] = relationship(
         primaryjoin="and_(Job.id == Search.job_id, Search.asked_for.is_(None))",
         back_populates="job",
@@ -122,7 +123,7 @@ class Job(Base):
 
 
 class Label(Base):
-    """A label of a job, as in `Job.labels`, where jobs are found by it."""
+    """A label of a job, as in `Job.labels`, indexed for filters."""
 
     __tablename__ = "label"
     __table_args__ = (Index("ix_label_tenant_name_value_job_id", "tenant", "name", "value", "job_id"),)
@@ -134,14 +135,14 @@ class Label(Base):
 
 
 class Search(Leased, Troubled, Base):
-    """One target of a job: what the coordinator works on. Or a changed model that such a target asks about: then
-    `asked_for` is the target's search, `onnx` and `data` are the model's files, `request` what is asked of it, and
-    `question` what the target calls it.
+    """One target of a job, which the coordinator works on; or a changed model that a target asks about.
 
-    `identity` names compiler, version, options and probe format, and is what verdicts are kept under; `universe`,
-    `graph`, `report` and the values of `files` are SHA-256 of content-addressed files. A worker holds the search
-    while `lease_until` lies ahead; every claim has the next `epoch`, so that what an earlier holder writes changes
-    nothing.
+    In the latter case `asked_for` is the target's search, `onnx` and `data` are the model's files, `request` is its
+    request, and `question` the target's name for it.
+
+    `identity` names compiler, version, options and probe format, under which verdicts are kept. `universe`, `graph`,
+    `report` and the values of `files` are SHA-256 of stored files. A worker holds the search until `lease_until`; every
+    claim has the next `epoch`, so writes of an earlier holder have no effect.
     """
 
     __tablename__ = "search"
@@ -167,33 +168,33 @@ class Search(Leased, Troubled, Base):
     stage: Mapped[str] = mapped_column(String(16), default=Stage.PREPARE)
     verdict: Mapped[str | None] = mapped_column(String(16))
     problem: Mapped[str] = mapped_column(default="")
-    #: Whose it is that it failed; None where it did not.
+    #: Who can mend its failure; None if it did not fail.
     fault: Mapped[str | None] = mapped_column(String(16))
     identity: Mapped[str | None] = mapped_column(String(64))
     tool: Mapped[str] = mapped_column(default="")
     version: Mapped[str] = mapped_column(default="")
     universe: Mapped[str | None] = mapped_column(String(64))
-    #: How many units the universe has.
+    #: The number of units of the universe.
     units: Mapped[int] = mapped_column(default=0)
-    #: What pictures of the model are made from; None where none could be made.
+    #: The data for pictures of the model; None if there are none.
     graph: Mapped[str | None] = mapped_column(String(64))
     report: Mapped[str | None] = mapped_column(String(64))
-    #: What goes with the report, by path in it: the culprits' models, and what a repair has written.
+    #: Files of the report by path: the culprits' models, and the files of a repair.
     files: Mapped[dict[str, Any]] = mapped_column(default=dict)
-    #: The change of the whole file after which it compiles (`CompilesAfter`), {} where none helps or none is to be
-    #: tried; None before that is known.
+    #: The change of the whole file after which it compiles (`CompilesAfter`), {} if none helps or none is to be tried;
+    #: None before that is known.
     compiles_after: Mapped[dict[str, Any] | None]
-    #: What its repair came to, in a few words; None where there is none, or none yet.
+    #: The outcome of its repair in short; None if there is none, or not yet.
     repair: Mapped[dict[str, Any] | None]
-    #: Compiler calls done, the highest round of these, and how many calls are probably left.
+    #: Compiler calls done, their highest round, and the probable number of further calls.
     calls: Mapped[int] = mapped_column(default=0)
     round: Mapped[int] = mapped_column(default=0)
     expected: Mapped[float] = mapped_column(default=0.0)
-    #: The culprits that stand: a few words on each, by a name of its own.
+    #: A short description of each current culprit, by a stable name.
     found: Mapped[dict[str, Any]] = mapped_column(default=dict)
-    #: The worker that has it, or had it last.
+    #: The worker of the latest claim.
     worker: Mapped[str | None] = mapped_column(String(128))
-    #: When it was last claimed: the one that was served longest ago is next.
+    #: When it was last claimed; the least recently served is next.
     claimed_at: Mapped[datetime | None]
     #: Something has changed since it was last claimed.
     dirty: Mapped[bool] = mapped_column(default=True)
@@ -204,10 +205,10 @@ class Search(Leased, Troubled, Base):
 
 
 class Probe(Leased, Troubled, Base):
-    """One question of a search: compile these units, for the nth time.
+    """One probe of a search: compile these units, in attempt n.
 
-    `units` is the unit set in hexadecimal. A worker claims it with a lease and the next `epoch`, renews the
-    lease, and only the latest epoch may answer.
+    `units` is the unit set in hexadecimal. A worker claims it with a lease and the next `epoch`, renews the lease, and
+    only the latest epoch may answer.
     """
 
     __tablename__ = "probe"
@@ -225,17 +226,17 @@ class Probe(Leased, Troubled, Base):
     attempt: Mapped[int]
     why: Mapped[str]
     speculative: Mapped[bool] = mapped_column(default=False)
-    #: Its place in the latest plan, best first.
+    #: Its position in the latest plan, best first.
     rank: Mapped[int] = mapped_column(default=0)
-    #: One more than the highest round that was answered when it was asked.
+    #: One more than the highest answered round when it was planned.
     round: Mapped[int] = mapped_column(default=0)
     state: Mapped[str] = mapped_column(String(16), default=ProbeState.QUEUED)
     worker: Mapped[str] = mapped_column(String(128), default="")
     #: The canonical structure, once a worker has cut it.
     key: Mapped[str | None] = mapped_column(String(64))
-    #: A running probe of the same key: no worker claims this one while that one runs.
+    #: The duplicate in flight, a running probe of the same key: this one is not claimed while that one runs.
     waits_for: Mapped[str | None] = mapped_column(String(36))
-    #: The answer: a verdict as JSON, the bytes compiled, whether it was known already, and the compiler's log.
+    #: The answer: the verdict as JSON, the bytes compiled, whether it was cached, and the compiler's log.
     verdict: Mapped[dict[str, Any] | None]
     file_sha256: Mapped[str] = mapped_column(String(64), default="")
     cached: Mapped[bool] = mapped_column(default=False)
@@ -248,7 +249,7 @@ class Probe(Leased, Troubled, Base):
 
 
 class KeptVerdict(Base):
-    """The verdict base: what compilers answered, for every later job of the tenant."""
+    """The verdict base: compilers' answers, for every later job of the tenant."""
 
     __tablename__ = "kept_verdict"
 
@@ -263,7 +264,7 @@ class KeptVerdict(Base):
 
 
 class Event(Base):
-    """What happened to a job: the page and `/events` read it. Numbers are 1, 2, … in the order of commits."""
+    """An event of a job, for the page and `/events`. Numbers are 1, 2, … in the order of commits."""
 
     __tablename__ = "event"
 
