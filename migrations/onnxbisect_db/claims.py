@@ -65,7 +65,7 @@ def _take(session: Session, job: Job, search: Search, probe: Probe, request: Cla
     job.served_at = at
     probe.state = ProbeState.RUNNING
     probe.worker = request.worker
-    probe.waits_for = None
+    probe.duplicate_id = None
     probe.round = search.round + 1
     probe.started_at = at
     facts = {"search": search.id, "probe": probe.id, "why": probe.why, "worker": request.worker}

@@ -53,7 +53,7 @@ def give_back(session: Session, claim: Claim, *, spent: bool = False, behind: st
     if held is None:
         return False
     _, search, probe = held
-    probe.waits_for = behind
+    probe.duplicate_id = behind
     _put_back(session, search, probe)
     if spent:
         probe.state = ProbeState.DROPPED

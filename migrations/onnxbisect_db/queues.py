@@ -127,13 +127,13 @@ def best(session: Session, queue: Queue, request: ClaimRequest, at: datetime, *,
 
 def _choice() -> Select[str]:
     duplicate = aliased(Probe)
-    asking = select(duplicate.id).where(duplicate.id == Probe.waits_for, duplicate.state == ProbeState.RUNNING)
+    asking = select(duplicate.id).where(duplicate.id == Probe.duplicate_id, duplicate.state == ProbeState.RUNNING)
     at, far = bindparam("at", type_=Moment()), bindparam("far", type_=Moment())
     # queued, not waiting for a retry, and not waiting for a duplicate in flight
     free = and_(
         Probe.state == ProbeState.QUEUED,
         or_(Probe.retry_at.is_(None), Probe.retry_at <= at, Probe.retry_at > far),
-        or_(Probe.waits_for.is_(None), ~asking.exists()),
+        or_(Probe.duplicate_id.is_(None), ~asking.exists()),
     )
     # one index lookup for each search, however many of its probes wait
     first = (

@@ -235,7 +235,7 @@ class Probe(Leased, Troubled, Base):
     #: The canonical structure, once a worker has cut it.
     key: Mapped[str | None] = mapped_column(String(64))
     #: The duplicate in flight, a running probe of the same key: this one is not claimed while that one runs.
-    waits_for: Mapped[str | None] = mapped_column(String(36))
+    duplicate_id: Mapped[str | None] = mapped_column("waits_for", String(36))
     #: The answer: the verdict as JSON, the bytes compiled, whether it was cached, and the compiler's log.
     verdict: Mapped[dict[str, Any] | None]
     file_sha256: Mapped[str] = mapped_column(String(64), default="")
