@@ -1,1 +1,1 @@
-"""The compilers: the Backend contract, the process runner, one module or one TOML file per compiler."""
+"""Compiler backends: the Backend contract, the process runner, and one module or TOML file per compiler."""

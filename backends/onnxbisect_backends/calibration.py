@@ -1,8 +1,8 @@
 """The user's calibration set: samples of the model's inputs, from a folder or an archive.
 
 Each sample is a `.npz` file whose keys are the model's inputs, or for a model of one input a `.npy` file. Files are
-taken in the order of their names, numbers in them as numbers. What is wrong is said in one sentence, before any array
-is read: files come from strangers, and headers are small.
+sorted by name, with numbers in natural order. Errors are one sentence each, and are found from headers before any array
+is read, because the files are untrusted.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ _ENDINGS = (".npz", ".npy")
 _WANTED = "give a folder, zip or tar of .npz files whose keys are the model's inputs."
 #: An .npy header is shorter than this; the rest of a file is its array.
 _HEADER_BYTES = 1 << 16
-#: What Python raises of archives that are cut, changed, encrypted or of a kind it does not know.
+#: What Python raises for damaged, encrypted or unknown archives.
 _DAMAGE = (
     *(zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError),
     *(EOFError, RuntimeError, UnicodeDecodeError),
@@ -44,7 +44,7 @@ _DAMAGE = (
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """Samples, and a digest of what they hold: verdicts that rest on them are kept under it."""
+    """Samples and their digest, which is part of the identity of verdicts that depend on them."""
 
     samples: tuple[Sample, ...]
     digest: str
@@ -72,10 +72,10 @@ def read_calibration(
 
 @contextmanager
 def files_at(path: Path, endings: Sequence[str], told: str, wanted: str) -> Iterator[list[tuple[str, "SampleFile"]]]:
-    """The files of these endings in a folder or an archive, by name, in order; hidden ones are left out.
+    """The files with these endings in a folder or an archive, by name, in order; hidden ones are left out.
 
-    Raises OptionError where there are none, and where they cannot be read while the context lasts: `told` is what the
-    user said, and `wanted` what to give instead.
+    Raises OptionError if there are none, or if they cannot be read while the context lasts. For its message, `told` is
+    the user's option and `wanted` what to give instead.
     """
     try:
         with ExitStack() as stack:
@@ -109,12 +109,12 @@ class SampleFile:
         self._opener, self._argument = opener, argument
 
     def open(self) -> IO[bytes]:
-        """Its content, from the beginning."""
+        """Open its content for reading."""
         return cast("IO[bytes]", self._opener(self._argument))
 
 
 def by_number(name: str) -> list[tuple[int, str]]:
-    """What to sort names by: `2.npz` comes before `10.npz`."""
+    """A sort key that puts `2.npz` before `10.npz`."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
@@ -147,7 +147,7 @@ def _arrays(name: str, file: SampleFile, kinds: Mapping[str, onnx.TypeProto]) ->
 
 
 def read_array(name: str, key: str, stream: IO[bytes], kind: onnx.TypeProto) -> np.ndarray:
-    """One array, read only where its header says what the input wants."""
+    """One array, read only if its header matches the input's type."""
     elem_type = kind.tensor_type.elem_type
     if elem_type in (TensorProto.UNDEFINED, TensorProto.STRING):
         raise OptionError(f"The input '{key}' is no array of numbers, and cannot be given in files.")

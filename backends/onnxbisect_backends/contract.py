@@ -1,7 +1,7 @@
-"""What a compiler must look like to the drivers. Small enough to read in a minute.
+"""The interface between compilers and drivers.
 
-Protocols, not base classes: a third party's backend needs nothing of ours but these shapes, and registers under
-the entry-point group `onnx_bisect.backends`. Entry points name a `BackendFactory`.
+These are protocols, not base classes: a third party's backend needs only these attributes and methods, and registers
+with the entry-point group `onnx_bisect.backends`. Entry points name a `BackendFactory`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.verdict import Verdict
 
-if TYPE_CHECKING:  # the API knows backends, and loads no ONNX
+if TYPE_CHECKING:  # the API imports this module and must not load ONNX
     import onnx
 
     from onnxbisect.model.values import Sample
@@ -23,9 +23,9 @@ if TYPE_CHECKING:  # the API knows backends, and loads no ONNX
 class Confinement:
     """The part of the machine that a compile sees (`onnxbisect_backends.sandbox.isolation`).
 
-    `hidden` are folders that it does not see, besides those that every compile does not see. `probe` and `workdir` are
-    what it reads and writes; the caller of `Backend.compile` sets them. With `required`, a compile that cannot be
-    confined does not run.
+    `hidden` are folders that it does not see, in addition to those hidden from every compile. It reads `probe` and
+    writes to `workdir`; the caller of `Backend.compile` sets them. With `required`, a compile that cannot be confined
+    does not run.
     """
 
     hidden: tuple[Path, ...] = ()
@@ -36,12 +36,11 @@ class Confinement:
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Bounds of one compile: wall seconds, bytes of memory, bytes per written file, bytes of kept log.
+    """Limits of one compile: wall seconds, bytes of memory, bytes per written file, bytes of kept log.
 
-    A backend that knows its tool may have bounds of its own where these are the defaults, but for `seconds_left`: what
-    the search's budget leaves, or what a probe of this size may take (`onnxbisect.compile_time`). `confinement` is kept
-    by `process.run`; a backend that starts programs in another way, or on whose tool it cannot be kept, must refuse to
-    compile where it is `required`.
+    A backend may replace defaults by its own limits, except for `seconds_left`: the remaining budget of the search, or
+    the usual time for a probe of this size (`onnxbisect.compile_time`). `process.run` applies `confinement`; a backend
+    that starts programs in another way, or whose tool cannot be confined, must refuse to compile if it is `required`.
     """
 
     seconds: float = 600.0
@@ -53,20 +52,20 @@ class Limits:
 
     @property
     def wall_seconds(self) -> float:
-        """When a compile is to be ended."""
+        """The seconds after which a compile is killed."""
         return min(self.seconds, self.seconds_left)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What one compile left behind, before anybody judges it.
+    """The result of one compile, before it is judged.
 
-    Exactly one of these tells how it ended: `exit_code`, `signal`, `timed_out`, or `broken` (the compiler could
-    not be started or the machine failed it: a sentence). `interrupted` says that somebody ended it, and `short` that it
-    met a full disk: asked again, it may well end. `over_memory` says that the signal was ours, sent at
-    `Limits.memory_bytes`. `log` is stdout and stderr together, decoded with
-    replacement and cut to `Limits.log_bytes`; `log_truncated` says so. `artifacts` are files below the work
-    directory, relative to it. `peak_memory` is in bytes, of the whole process tree, 0 where unknown.
+    Exactly one of these says how it ended: `exit_code`, `signal`, `timed_out`, or `broken` (a sentence: the compiler
+    could not be started, or the machine failed). `interrupted`: another process ended it. `short`: the disk was full,
+    so a repeated compile may succeed. `over_memory`: it was killed for exceeding `Limits.memory_bytes`. `log` is stdout
+    and stderr together, decoded with replacement and cut to `Limits.log_bytes`, as `log_truncated` says. `artifacts`
+    are relative paths of files below the work directory. `peak_memory` is in bytes, for the whole process tree, 0 if
+    unknown.
     """
 
     exit_code: int | None = None
@@ -85,20 +84,20 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class Description:
-    """The compiler and what it takes. `version` is part of the key under which verdicts are kept, and so is
-    `environment`: a digest of what the compiler is installed with, where it is known.
+    """The compiler and its requirements. `version` and `environment` are part of the key under which verdicts are kept.
+
+    `environment` is a digest of the packages installed with the compiler, if known.
 
     `ops` are the op types that the target advertises as supported (the default domain's by bare name, others as
-    `domain::Op`), None where it advertises nothing. `weights_matter`: verdicts depend on weight values (the target
-    quantises with them), so probes that differ in weights only are different questions. `dynamic_shapes`: models
-    whose inputs have unbound dimensions are a fair question; without it the user is asked to bind them.
-    `newest_ir` and `newest_opset` are the newest versions of the format that the tool reads in full, None where it
-    is not known; `newer_unfolded` says that newer files are taken, too, but constants in them are not computed
-    beforehand (`ProbeFormat.folds`). `samples` is how many samples of input values the target wants beside each probe
-    (`onnxbisect_backends.samples`): what its inputs are when the whole model runs on the user's data. `named` are nodes
-    and tensors of the model about which the target was told something: pieces with them are questions of their own,
-    whatever else is of their structure. `computes_in` is the type that the target holds float32 tensors in, `float16`
-    or `bfloat16`; empty where it is another, or not known.
+    `domain::Op`), None if it advertises nothing. `weights_matter`: verdicts depend on weight values (the target
+    quantises with them), so probes that differ only in weights are different questions. `dynamic_shapes`: the target
+    accepts models whose inputs have unbound dimensions; otherwise the user must bind them. `newest_ir` and
+    `newest_opset` are the newest versions that the tool fully reads, None if unknown; `newer_unfolded`: it accepts
+    newer files, but does not fold their constants (`ProbeFormat.folds`). `samples` is the number of input samples that
+    the target needs beside each probe (`onnxbisect_backends.samples`), taken from a run of the whole model. `named` are
+    nodes and tensors for which the target has settings: pieces with them are questions of their own, whatever their
+    structure. `computes_in` is the type in which the target stores float32 tensors, `float16` or `bfloat16`; empty if
+    it is another or unknown.
     """
 
     tool: str
@@ -121,35 +120,35 @@ class Backend(Protocol):
 
     @property
     def name(self) -> str:
-        """The word after `--backend`."""
+        """The value of `--backend`."""
 
     @property
     def options(self) -> dict[str, Any]:
-        """The effective options, JSON-able; part of the key under which verdicts are kept."""
+        """The effective options as JSON values; part of the key under which verdicts are kept."""
 
     def describe(self) -> Description:
-        """Tool, version and what it expects of probes. May start the tool once; cached by the caller."""
+        """Tool, version and requirements. May start the tool once; the caller caches the result."""
 
     def check(self) -> str | None:
-        """None where the tool can be used here, else one sentence that says what to install."""
+        """None if the tool can be used here, else a sentence that says what to install."""
 
     def compile(self, probe: Path, workdir: Path, limits: Limits) -> Outcome:
-        """Hand one ONNX file to the compiler, with the empty directory `workdir` as its working directory.
+        """Compile one ONNX file, with the empty directory `workdir` as working directory.
 
-        Called in any process, several at a time; leaves no process behind, whatever happens.
+        Called in any process, several at a time; it leaves no process behind in any case.
         """
 
     def judge(self, outcome: Outcome) -> Verdict:
-        """Read the outcome: pass, fail or unresolved, with kind, fingerprint, message and hints."""
+        """The verdict on an outcome: pass, fail or unresolved, with kind, fingerprint, message and hints."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Access:
     """What a backend's programs need of a machine of which they see only a part.
 
-    `programs` are the paths of what it starts, for `check` and `describe` as well; what `PATH` leads to need not be
-    named unless it lies in somebody's home. `reads` are further files and folders. `network`: a program asks somebody,
-    such as a licence server.
+    `programs` are the paths of all programs it starts, also in `check` and `describe`; programs on `PATH` need not be
+    listed unless they are in a home directory. `reads` are further files and folders. `network`: a program connects to
+    a server, such as a licence server.
     """
 
     programs: tuple[str, ...] = ()
@@ -158,63 +157,63 @@ class Access:
 
 
 def access(backend: Backend) -> Access:
-    """What the backend's attribute `access` says; it may have none."""
+    """The backend's attribute `access`, which is optional."""
     found = getattr(backend, "access", None)
     return found if isinstance(found, Access) else Access()
 
 
 def products(backend: Backend) -> tuple[str, ...]:
-    """Globs of the files that a pass leaves for the device, relative to the work directory (`Outcome.artifacts`).
+    """Globs of the files for the device that a pass creates, relative to the work directory (`Outcome.artifacts`).
 
-    What the backend's attribute `products` says; of one that has none, all files that it wrote.
+    The backend's attribute `products`; without it, all files that the compile wrote.
     """
     found = getattr(backend, "products", ())
     return tuple(found) if isinstance(found, tuple) and found else ("*",)
 
 
 def profile(backend: Backend) -> str:
-    """The shipped profile that records what the compiler takes of each op; empty where none does.
+    """The shipped profile that records what the compiler accepts of each op; empty if there is none.
 
-    What the backend's attribute `profile` says; it may have none.
+    The backend's optional attribute `profile`.
     """
     found: str = getattr(backend, "profile", "")
     return found
 
 
 def input_shapes(backend: Backend) -> Mapping[str, Sequence[int]]:
-    """The dimensions that the backend's own options give to inputs of the model, whatever the file says.
+    """The dimensions that the backend's own options give to inputs of the model, whatever the file has.
 
-    What its attribute `input_shapes` says; it may have none.
+    Its optional attribute `input_shapes`.
     """
     found: Mapping[str, Sequence[int]] = getattr(backend, "input_shapes", {})
     return found
 
 
 def for_model(backend: Backend, graph: "onnx.GraphProto") -> Backend:
-    """The backend for pieces of one model; raises OptionError where its options do not fit the model.
+    """The backend for pieces of one model; raises OptionError if its options do not fit the model.
 
-    What its method `for_model` returns, or itself: most compilers need not know what a piece was cut out of. `graph` is
-    the model's as it was read: nodes have names, and initializers are not among the inputs.
+    The result of its optional method `for_model`, or the backend itself: most compilers need not know the whole model.
+    `graph` is the model's after loading: nodes have names, and initializers are not among the inputs.
     """
     bind = getattr(backend, "for_model", None)
     return backend if bind is None else cast("Backend", bind(graph))
 
 
 def own_samples(backend: Backend, inputs: "Sequence[onnx.ValueInfoProto]", most: int) -> "Sequence[Sample] | None":
-    """The samples that the backend's own options name for a model of these inputs, at most so many; None without any.
+    """Up to `most` samples that the backend's own options name, for a model of these inputs; None without any.
 
-    What its method `samples` returns; it may have none. Raises OptionError where they do not fit.
+    The result of its optional method `samples`. Raises OptionError if they do not fit.
     """
     read = getattr(backend, "samples", None)
     return None if read is None else cast("Sequence[Sample] | None", read(inputs, most))
 
 
 def vendor_files(backend: Backend, probe: Path) -> None:
-    """Put beside a failing model what the vendor's support asks for besides it and the log.
+    """Write further files beside a failing model that the vendor's support needs.
 
-    What the backend's method `vendor_files` does, given the model's path; it may have none. `reproduce.sh` has the
-    commands of the compile, to be run in that folder; the names of the files are those of
-    `onnxbisect.report.files.VENDOR_FILES`, and samples are in its folder `dataset`.
+    Calls the backend's optional method `vendor_files` with the model's path. `reproduce.sh` has the commands of the
+    compile, to be run in that folder; the file names are those of `onnxbisect.report.files.VENDOR_FILES`, and samples
+    are in its folder `dataset`.
     """
     write = getattr(backend, "vendor_files", None)
     if write is not None:
@@ -222,7 +221,7 @@ def vendor_files(backend: Backend, probe: Path) -> None:
 
 
 class BackendFactory(Protocol):
-    """Makes a backend from the user's `--option key=value` pairs; raises OptionError naming the nearest key."""
+    """Creates a backend from the user's `--option key=value` pairs; raises OptionError naming the nearest key."""
 
     def __call__(self, options: dict[str, str]) -> Backend:
-        """Validate the options and build the backend; touches no tool."""
+        """Validate the options and create the backend, without starting the tool."""

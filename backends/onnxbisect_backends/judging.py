@@ -1,4 +1,4 @@
-"""The part of judging an outcome that is the same for every compiler that is a process."""
+"""Rules for outcomes that are the same for every compiler in a process."""
 
 import re
 import signal as signals
@@ -7,37 +7,37 @@ from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_backends.contract import Outcome
 from onnxbisect_backends.logs import Reading
 
-#: What shells and wrappers exit with when the program inside died of SIGABRT, SIGFPE or SIGSEGV. No other status
-#: above 128 is read as a signal: compilers use those for themselves.
+#: Exit statuses of shells and wrappers whose program died of SIGABRT, SIGFPE or SIGSEGV. No other status above 128
+#: counts as a signal, because compilers use them for themselves.
 _CRASHES = {134: signals.SIGABRT, 136: signals.SIGFPE, 139: signals.SIGSEGV}
 
 _TOO_LARGE = signals.SIGXFSZ
 
-#: The last words of a program that was given no memory: Python's, numpy's, C++'s, LLVM's.
+#: Messages of programs out of memory: Python's, numpy's, C++'s, LLVM's.
 _NO_MEMORY = re.compile(
     r"^(?:[\w.]+\.)?_?(?:Array)?MemoryError\b|^terminate called after throwing an instance of 'std::bad_alloc'"
     r"|^ *what\(\): +std::bad_alloc|^LLVM ERROR: out of memory",
     re.MULTILINE,
 )
 
-#: How a wrapper reports that the program inside was killed.
+#: A wrapper's exit status for a killed program.
 _KILLED = 137
-#: Signals that programs do not send themselves, but people, and systems that stop.
+#: Signals sent by people and by systems that shut down, not by the program itself.
 _OUTSIDE = (signals.SIGKILL, signals.SIGTERM, signals.SIGINT, signals.SIGHUP, signals.SIGQUIT)
 
 
 def killed_from_outside(outcome: Outcome) -> bool:
-    """Whether another process ended the compile, or the kernel because memory ran out."""
+    """Whether another process, or the kernel for lack of memory, ended the compile."""
     shot = outcome.signal in _OUTSIDE or outcome.exit_code == _KILLED
     return outcome.interrupted or (shot and not outcome.over_memory)
 
 
 def unfinished(outcome: Outcome) -> Verdict | None:
-    """The verdict where the compile says nothing about the model: never started, stopped, timed out, shot, or
-    refused memory.
+    """The verdict if the compile says nothing about the model: not started, stopped, timed out, killed, or out of
+    memory.
 
-    Nobody but we, the kernel for want of memory, and an administrator sends SIGKILL, or SIGTERM; where it was not we,
-    the same compile may well end on another day, or with fewer beside it.
+    SIGKILL and SIGTERM are sent only by this program, by the kernel for lack of memory, and by administrators. If it
+    was not this program, the same compile may succeed later, or with fewer beside it.
     """
     if outcome.broken:
         kind = Kind.RESOURCE if outcome.short else Kind.ERROR
@@ -60,7 +60,7 @@ def unfinished(outcome: Outcome) -> Verdict | None:
 
 
 def crashed(outcome: Outcome, reading: Reading) -> Verdict | None:
-    """The verdict where the compiler did not get as far as an exit status of its own: a signal or a limit."""
+    """The verdict if the compiler ended by a signal or a limit instead of an exit status."""
     if outcome.over_memory:
         held = f"{outcome.peak_memory >> 20} MB"
         return _fail(Kind.RESOURCE, f"Killed at its memory limit, holding {held}", "memory limit", outcome, reading)

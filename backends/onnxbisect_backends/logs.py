@@ -1,4 +1,4 @@
-"""Reads a compiler's log with patterns: what it names, in which way it failed, and in which words."""
+"""Reads a compiler's log with patterns: the names in it, the kind of failure, and the message."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -11,18 +11,18 @@ from onnxbisect.verdict import Hints, Kind
 #: Groups that a pattern may have.
 GROUPS = frozenset({"op", "node", "tensor"})
 
-#: Names taken from one log; a compiler that lists more is not helped by more.
+#: Most names taken from one log.
 _MOST = 1000
 
-#: Characters at either end of a line in which patterns are looked for: some take time with the square of the length,
-#: and what a compiler prints between is mostly weights.
+#: Characters at either end of a line that are searched: some patterns take quadratic time, and long lines are mostly
+#: weights.
 _END = 3000
 _OVERLONG = re.compile(rf"[^\n]{{{2 * _END},}}")
 
-#: Characters of a line that a person reads to the end.
+#: Most characters of a line that is kept in full.
 _LONG = 300
 
-#: The time that a log's line begins with: without it the same failure has the same message in every run.
+#: The timestamp of a log line, removed so that the same failure has the same message in every run.
 _STAMP = re.compile(r"^\[?(?:\d{4}[-/]\d\d[-/]\d\d[ T])?\d\d:\d\d:\d\d(?:[.,]\d+)?\]?\s+(?:[-|:]\s+)?")
 
 _VERSION_SUFFIX = re.compile(r"-\d+$")
@@ -31,10 +31,10 @@ _DEFAULT_DOMAIN = re.compile(r"^(?:ai\.onnx|onnx)(?:::?\d+)?(?:::?|\.)(?=\w+$)",
 
 @dataclass(frozen=True, kw_only=True)
 class Pattern:
-    """A text of the compiler's, with the groups `op`, `node` and `tensor` where it names some.
+    """A pattern for a compiler's log, with optional groups `op`, `node` and `tensor`.
 
-    `^` and `$` match at every line; an `op` group may hold several, separated by commas or blanks. `kind` is how
-    the compiler failed where it says this; `fails` makes the text a failure whatever the exit status.
+    `^` and `$` match at every line; an `op` group may contain several ops, separated by commas or blanks. `kind` is the
+    kind of failure that a match shows; with `fails`, a match is a failure whatever the exit status.
     """
 
     regex: re.Pattern[str]
@@ -44,9 +44,9 @@ class Pattern:
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """What a log says. `kind` is None where no pattern matched; `message` and `fingerprint` may be empty.
+    """The result of reading a log. `kind` is None if no pattern matched; `message` and `fingerprint` may be empty.
 
-    `refused`: a pattern that means failure by itself has matched.
+    `refused`: a pattern with `fails` has matched.
     """
 
     hints: Hints = field(default_factory=Hints)
@@ -57,7 +57,7 @@ class Reading:
 
 
 def compile_pattern(regex: str) -> re.Pattern[str]:
-    """Compile a pattern's expression; raises ValueError in one sentence where it is none, or has other groups."""
+    """Compile a pattern; raises ValueError with one sentence if it is invalid or has other groups."""
     try:
         compiled = re.compile(regex, re.MULTILINE)
     except re.error as error:
@@ -68,10 +68,10 @@ def compile_pattern(regex: str) -> re.Pattern[str]:
 
 
 def read_log(log: str, patterns: Sequence[Pattern] = ()) -> Reading:
-    """Apply the patterns; the first of them that matches decides kind and message, all of them give hints.
+    """Apply the patterns; the first match decides kind and message, all matches give hints.
 
-    Without a match the message is the last complaint of the log, else its last line. The fingerprint is that of the
-    matched words without what they name, so that two ops refused in the same words have the same one.
+    Without a match, the message is the last complaint of the log, or else its last line. The fingerprint is the matched
+    text without the captured names, so that two ops refused alike have the same one.
     """
     text = _OVERLONG.sub(lambda line: f"{line[0][:_END]} … {line[0][-_END:]}", plain(log))
     ops: dict[str, None] = {}
@@ -104,10 +104,10 @@ def read_log(log: str, patterns: Sequence[Pattern] = ()) -> Reading:
 
 
 def op_names(text: str) -> Iterable[str]:
-    """The ops in a captured text, as hints and advertised lists spell them.
+    """The ops in a captured text, spelled as in hints and advertised lists.
 
-    Bare in the default domain, else `domain::Op`; compilers write `ONNX::Det`, `ai.onnx:Det`, `onnx.Det`, `Det-17`
-    or `my.domain.Op`. Some write `einsum` for ONNX's `Einsum`, which comes out in ONNX's spelling.
+    Bare in the default domain, else `domain::Op`; compilers write `ONNX::Det`, `ai.onnx:Det`, `onnx.Det`, `Det-17` or
+    `my.domain.Op`. Some write `einsum` for ONNX's `Einsum`, which is returned in ONNX's spelling.
     """
     for word in re.split(r"[,;|\s]+", text):
         name = _DEFAULT_DOMAIN.sub("", _VERSION_SUFFIX.sub("", word.strip("'\"`[]")))
@@ -118,8 +118,8 @@ def op_names(text: str) -> Iterable[str]:
 
 @cache
 def _spellings() -> dict[str, str]:
-    """ONNX's own ops by their names in lower case, which no two of them share."""
-    import onnx.defs  # memory that a process which only knows backends by name, such as the API, does without
+    """ONNX's own ops by their lower-case names, which are unique."""
+    import onnx.defs  # imported late to save memory in processes such as the API
 
     schemas = onnx.defs.get_all_schemas_with_history()
     return {schema.name.lower(): schema.name for schema in schemas if schema.domain in ("", "ai.onnx")}
@@ -131,7 +131,7 @@ def _name(text: str | None) -> list[str]:
 
 
 def _lines(match: re.Match[str]) -> str:
-    """The lines that a match stands in, as one; those that are too long begin where the match does."""
+    """The lines of a match as one; long lines are cut to start at the match."""
     text = match.string
     start = text.rfind("\n", 0, match.start()) + 1
     end = text.find("\n", match.end())
@@ -141,7 +141,7 @@ def _lines(match: re.Match[str]) -> str:
 
 
 def _blanked(match: re.Match[str]) -> str:
-    """The matched text with what its groups captured taken out."""
+    """The matched text without the captured groups."""
     spans = sorted((match.span(group), group) for group in match.re.groupindex if match.group(group))
     text, at = "", match.start()
     for (start, end), group in spans:

@@ -1,4 +1,4 @@
-"""Backend options as the user types them, validated; what is wrong is said in one sentence."""
+"""Parses and validates backend options, with errors as one sentence each."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,19 +20,20 @@ class _Local:
     """The type of `LOCAL`."""
 
 
-#: Marks an option that names something of the machine where the compiler runs, such as a folder, a program or an
-#: image: `home: Annotated[str, LOCAL]`. A client of the service chooses among its `examples` (`remote`).
+#: Marks an option that names something on the compiler's machine, such as a folder, a program or an image:
+#: `home: Annotated[str, LOCAL]`. A client of the service can only choose among its `examples` (`remote`).
 LOCAL = _Local()
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorthTrying:
-    """Marks an option with another value of which the compiler may take what it refuses, such as a precision or a chip:
-    `precision: Annotated[Literal["fp16", "bf16"], WorthTrying()]`.
+    """Marks an option of which another value may make the compiler accept what it refuses, such as a precision or a
+    chip.
 
-    `values` are the values to try, or a function that returns them; the option's choices without it. `told` is a
-    pattern, for an option that is a list: its first group finds values in what the compiler says of a culprit, and what
-    is found is added to the list. `instead` limits `values` to options that the user has set.
+    For example `precision: Annotated[Literal["fp16", "bf16"], WorthTrying()]`. `values` are the values to try, or a
+    function that returns them; by default the option's choices. `told` is a pattern for list options: its first group
+    finds values in the compiler's message for a culprit, which are added to the list. `instead` limits `values` to
+    options that the user has set.
     """
 
     values: tuple[str, ...] | Callable[[], tuple[str, ...]] = ()
@@ -42,9 +43,9 @@ class WorthTrying:
 
 @dataclass(frozen=True, kw_only=True)
 class OptionHelp:
-    """What can be said of an option before any is given. `choices` are values that it takes, none where any goes.
+    """The description of an option. `choices` are its values, empty if any is valid.
 
-    A `local` option names something of the machine where the compiler runs.
+    A `local` option names something on the machine where the compiler runs.
     """
 
     name: str
@@ -56,7 +57,7 @@ class OptionHelp:
 
     @property
     def alternatives(self) -> tuple[str, ...]:
-        """The values worth trying; none for an option that is not marked so."""
+        """The values worth trying; empty for an option without the mark."""
         if self.worth_trying is None:
             return ()
         values = self.worth_trying.values
@@ -64,7 +65,7 @@ class OptionHelp:
         return found or (() if self.worth_trying.told else self.choices)
 
     def alternatives_told(self, given: str, messages: Iterable[str]) -> str:
-        """The list `given` with what `WorthTrying.told` finds in messages; empty where it finds nothing new."""
+        """The list `given` with values that `WorthTrying.told` finds in messages; empty if it finds nothing new."""
         if self.worth_trying is None or not self.worth_trying.told:
             return ""
         listed = [it.strip() for it in given.split(",") if it.strip()]
@@ -74,7 +75,7 @@ class OptionHelp:
 
 
 def explained(model: type[BaseModel], prefix: str = "") -> tuple[OptionHelp, ...]:
-    """The options that a model takes: its literals, enums and `examples` are the choices; inner models have dots."""
+    """The options of a model: its literals, enums and `examples` are the choices; inner models have dotted names."""
     found: list[OptionHelp] = []
     for name, field in model.model_fields.items():
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
@@ -96,9 +97,9 @@ def explained(model: type[BaseModel], prefix: str = "") -> tuple[OptionHelp, ...
 
 
 def read_options(model: type[Options], given: Mapping[str, str], backend: str) -> Options:
-    """Build the options of a backend from `--option key=value` pairs; raises OptionError.
+    """Create the options of a backend from `--option key=value` pairs; raises OptionError.
 
-    The model has `extra="forbid"`; its values are strings, so its fields must accept them.
+    The model has `extra="forbid"`; its fields must accept strings.
     """
     for key in given:
         if key not in model.model_fields:
@@ -114,12 +115,12 @@ def read_options(model: type[Options], given: Mapping[str, str], backend: str) -
 
 
 def option_text(value: object) -> str:
-    """A value as it is typed after `--option`."""
+    """A value in the syntax of `--option`."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def unknown(what: str, key: str, valid: Iterable[str]) -> str:
-    """A sentence for a name that does not exist, with the nearest one that does and all the others."""
+    """A sentence about an unknown name, with the nearest valid one and all others."""
     names = sorted(valid)
     if not names:
         return f"'{key}' is no {what}; it has none."
@@ -152,7 +153,7 @@ def _choices(annotation: Any) -> Iterator[Any]:
 
 
 def _typed(value: Any) -> str:
-    """A default as the user would type it; empty where there is none."""
+    """A default in the syntax of `--option`; empty if there is none."""
     if value is None:
         return ""
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""Other options of the same backend: which are asked about a model's culprits."""
+"""Alternative options of the same backend, to compile a model's culprits with."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,12 +11,12 @@ from onnxbisect_backends import registry
 from onnxbisect_backends.contract import Backend
 from onnxbisect_backends.options import OptionHelp, option_text, unknown
 
-#: Values by option, none for those that the backend says are worth trying; or all that it says of all its options.
+#: Values by option (empty: those that the backend marks as worth trying), or all marked values of all options.
 Wanted = Literal["all"] | Mapping[str, Sequence[object]]
 
 
 def listed(wanted: Wanted) -> Literal["all"] | dict[str, list[str]]:
-    """The same with values as they are typed; OptionError for another word than `all`."""
+    """The same with values in the syntax of `--option`; OptionError for a word other than `all`."""
     if not isinstance(wanted, str):
         return {key: [option_text(value) for value in values] for key, values in wanted.items()}
     if wanted != "all":
@@ -34,7 +34,7 @@ class OtherOptions:
 
     @classmethod
     def of(cls, backend: object, options: Mapping[str, str], wanted: Wanted) -> "OtherOptions":
-        """Those that are wanted; OptionError where the backend takes no such option or value."""
+        """The wanted alternatives; OptionError if the backend has no such option or value."""
         if not isinstance(backend, str | PathLike):
             raise OptionError("Other options can be tried of a backend by name or file only.")
         it = cls(name=fspath(backend), options=options, wanted={})
@@ -48,13 +48,13 @@ class OtherOptions:
         return it
 
     def settings(self, messages: Sequence[str]) -> Iterator[tuple[dict[str, str], Backend]]:
-        """What is changed, and the backend with it. `messages` are what the compiler says of the culprits."""
+        """Each change with its backend. `messages` are the compiler's messages for the culprits."""
         effective = registry.make(self.name, dict(self.options)).options
         for key, values in self.wanted.items():
             for value in values or self._worth(key, messages):
                 try:
                     made = self._with(key, value)
-                except OptionError:  # not in this combination; what the user has named was made before
+                except OptionError:  # an invalid combination; the user's own values were validated before
                     continue
                 if made.options != effective:
                     yield {key: value}, made

@@ -25,11 +25,11 @@ _COMPILERS = Path(__file__).parent / "commands" / "compilers"
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedBackend:
-    """A backend that can be made. `origin` is the package it came with.
+    """A backend that can be created. `origin` is its package.
 
-    `summary` is the first line of its docstring. `options` are those of the factory's pydantic model `Options`, or
-    what its `known_options()` returns; empty where it has neither. `isolated`: all that it starts goes through
-    `process.run` and bears isolation, as a factory says by an attribute of that name.
+    `summary` is the first line of its docstring. `options` are those of the factory's pydantic model `Options`, or of
+    its `known_options()`; empty if it has neither. `isolated`: all its programs start through `process.run` and work
+    under isolation, according to the factory's attribute of that name.
     """
 
     name: str
@@ -42,7 +42,7 @@ class LoadedBackend:
 
 @dataclass(frozen=True, kw_only=True)
 class BrokenBackend:
-    """A backend that is installed and cannot be loaded; `reason` is a sentence."""
+    """An installed backend that cannot be loaded; `reason` is a sentence."""
 
     name: str
     reason: str
@@ -50,7 +50,7 @@ class BrokenBackend:
 
 
 def available() -> dict[str, LoadedBackend | BrokenBackend]:
-    """All installed backends by name. One that fails to load is listed with the reason; it never stops the others."""
+    """All installed backends by name. One that fails to load is listed with the reason and does not stop the others."""
     found = {name: _load_file(name, path) for name, path in _files().items()}
     found |= {name: _load(point) for name, point in _points().items()}
     return dict(sorted(found.items()))
@@ -82,17 +82,18 @@ def is_shipped(path: Path) -> bool:
 
 
 def inherited_by(name: str) -> tuple[str, ...]:
-    """Variables of the environment that a backend's TOML file passes on to its compiler; plugins are not loaded for
-    that, and pass on none. Raises OptionError for a wrong file.
+    """Environment variables that a backend's TOML file passes to its compiler; plugins are not loaded and pass none.
+
+    Raises OptionError for a wrong file.
     """
-    if name in _points():  # which comes before a file of that name, as in `find`
+    if name in _points():  # entry points precede files, as in `find`
         return ()
     path = Path(name) if name.endswith(".toml") else _files().get(name)
     return () if path is None else load_definition(path).inherit_env
 
 
 def make(name: str, options: dict[str, str]) -> Backend:
-    """`find(name)` with its options; raises OptionError where one is wrong, too."""
+    """`find(name)` with options; also raises OptionError for wrong options."""
     return find(name).factory(options)
 
 
@@ -102,7 +103,7 @@ def _points() -> dict[str, EntryPoint]:
 
 @cache
 def _points_on(_path: tuple[str, ...]) -> dict[str, EntryPoint]:
-    """Read once: it means opening a file of every distribution that is installed."""
+    """Cached, because it opens a file of every installed distribution."""
     return {point.name: point for point in entry_points(group=_GROUP)}
 
 
@@ -133,7 +134,7 @@ def _load(point: EntryPoint) -> LoadedBackend | BrokenBackend:
     origin = point.dist.name if point.dist else ""
     try:
         factory = point.load()
-    except Exception as error:  # whatever a third party's module raises while it is imported
+    except Exception as error:  # a third party's module may raise anything
         return BrokenBackend(name=point.name, reason=f"{type(error).__name__}: {error}", origin=origin)
     if not callable(factory):
         return BrokenBackend(name=point.name, reason=f"{point.value} is not a backend factory.", origin=origin)

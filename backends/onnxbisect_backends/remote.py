@@ -1,7 +1,7 @@
-"""Backends as they may be asked for over the network: by name, and with options that name nothing of this machine.
+"""Backends for requests over the network: by name, with options that name nothing on this machine.
 
-What the command line takes on its user's own word (a TOML file that is a command, a program, a folder, an image) would
-let a stranger run or read what is here.
+The command line also accepts TOML files, which are commands, and names of programs, folders and images. Over the
+network these would let others run or read what is here.
 """
 
 import re
@@ -17,24 +17,24 @@ _NUMBER = re.compile(r"-[0-9.]+(?:e-?[0-9]+)?(?:,.*)?", re.DOTALL)
 
 
 def find(name: str) -> LoadedBackend:
-    """`registry.find` for a stranger: no file is looked for. Raises OptionError and BackendUnusableError."""
+    """`registry.find` without files. Raises OptionError and BackendUnusableError."""
     if name.endswith(".toml"):
         raise OptionError("A TOML file as a backend is for the command line: over the network a backend goes by name.")
     return registry.find(name)
 
 
 def make(name: str, options: Mapping[str, str]) -> Backend:
-    """`registry.make` for a stranger. Raises OptionError for what only the command line may say, too."""
+    """`registry.make` for remote requests. Raises OptionError also for options that only the command line accepts."""
     backend = find(name)
     refuse_local(backend, options)
     return backend.factory(dict(options))
 
 
 def refuse_local(backend: LoadedBackend, given: Mapping[str, str]) -> None:
-    """Raises OptionError where an option is not one that the backend tells of, or reaches for what is on this machine.
+    """Raises OptionError for an undocumented option, or one that refers to this machine.
 
-    A `local` option takes its listed choices and its default. No value may look like a flag: compilers' command lines
-    are filled with them.
+    A `local` option accepts its listed choices and its default. No value may look like a flag, because values become
+    part of compilers' command lines.
     """
     known = {option.name: option for option in backend.options}
     for name, value in given.items():

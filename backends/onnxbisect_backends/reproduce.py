@@ -7,7 +7,7 @@ _HEAD = "#!/bin/sh\n# What the compiler was called with. Run it in this folder.\
 
 
 def write_script(folder: Path, commands: Sequence[str]) -> None:
-    """Write `reproduce.sh`, which has a command in each line."""
+    """Write `reproduce.sh`, with one command per line."""
     script = folder / "reproduce.sh"
     script.write_text(_HEAD + "".join(f"{command}\n" for command in commands), encoding="utf-8")
     script.chmod(0o755)

@@ -1,8 +1,8 @@
-"""Samples of a probe's input values: files beside the probe, written by the driver where a target wants them.
+"""Samples of a probe's input values: files beside the probe, for targets that need them.
 
-`model.onnx` has its samples in `model.samples/0.npz`, `1.npz`, …: each maps the probe's input names, as they are in
-the probe file, to arrays of their dtype and full shape. What numpy has no dtype for comes in the next wider one
-(bfloat16 as float32, int4 as int8); inputs that are no tensors are left out.
+`model.onnx` has its samples in `model.samples/0.npz`, `1.npz`, …: each maps the input names of the probe file to arrays
+of their dtype and full shape. Types that numpy lacks are stored in the next wider one (bfloat16 as float32, int4 as
+int8); inputs that are no tensors are left out.
 """
 
 import zipfile
@@ -16,17 +16,17 @@ from onnxbisect.model.values import TensorValues
 
 
 def samples_folder(probe: Path) -> Path:
-    """Where the samples of a probe are, or would be."""
+    """The folder of a probe's samples, which may not exist."""
     return probe.with_suffix(".samples")
 
 
 def samples_of(probe: Path) -> tuple[Path, ...]:
-    """The sample files of a probe in order; none where the driver wrote none."""
+    """The sample files of a probe in order; empty if there are none."""
     return tuple(sorted(samples_folder(probe).glob("*.npz"), key=lambda path: int(path.stem)))
 
 
 def write_samples(probe: Path, renamed: Mapping[str, str], values: TensorValues) -> None:
-    """Write what the probe's inputs are in each sample; `renamed` has the model's name of those that it renames."""
+    """Write the values of the probe's inputs in each sample; `renamed` maps probe names to model names."""
     inputs = []
     own_names = {}
     for value in onnx.load(probe, load_external_data=False).graph.input:
@@ -41,12 +41,12 @@ def write_samples(probe: Path, renamed: Mapping[str, str], values: TensorValues)
 
 
 def _storable(array: np.ndarray) -> np.ndarray:
-    """Strings as numpy's own: objects would have to be pickled."""
+    """Strings as numpy strings, because objects would be pickled."""
     return array.astype(str) if array.dtype == object else array
 
 
 def _save(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """As numpy.savez does, which has no room for a tensor called `file`."""
+    """Like numpy.savez, which cannot store a tensor called `file`."""
     with zipfile.ZipFile(path, "w") as archive:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:

@@ -1,9 +1,7 @@
-"""What the drivers rely on, as tests: subclass `BackendConformance` for every backend. pytest finds its tests by name.
+"""The requirements of drivers as tests: subclass `BackendConformance` for every backend. pytest finds its tests by
+name.
 
-```python
-class TestMyChip(BackendConformance):
-    def backend(self) -> Backend:
-        return MyChipBackend({})
+```python class TestMyChip(BackendConformance): def backend(self) -> Backend: return MyChipBackend({})
 
     def refused(self) -> onnx.ModelProto:
         return with_op("Sin")  # something that the compiler refuses
@@ -31,7 +29,7 @@ from onnxbisect_backends.testing_machine import bad_disk, processes_in
 
 __all__ = ["BackendConformance", "conv_net", "processes_in", "with_op"]
 
-#: Seconds past its limit in which a compile must have answered, on a machine that is busy with other tests.
+#: Seconds after its limit in which a compile must return, on a busy machine.
 _LATE = 15.0
 
 
@@ -42,7 +40,7 @@ class BackendConformance:
     input samples.
     """
 
-    #: Bounds of each compile here; enough for the slowest compiler under test.
+    #: Limits of each compile; enough for the slowest compiler under test.
     limits = Limits(seconds=120)
 
     def backend(self) -> Backend:
@@ -142,7 +140,7 @@ class BackendConformance:
 
         outcome = backend.compile(_probe(tmp_path), workdir, limits)
 
-        # a compiler may be faster than this limit; then it has answered
+        # a compiler may be faster than this limit, and then has a verdict
         assert outcome.timed_out == (backend.judge(outcome).status is Status.UNRESOLVED)
         assert time.monotonic() - begun < limits.seconds + _LATE
         assert processes_in(workdir) == []
@@ -201,7 +199,7 @@ class BackendConformance:
             try:
                 verdict = backend.judge(backend.compile(_probe(tmp_path), workdir, self.limits))
             except (OSError, ShortageError):
-                return  # the drivers take this for no answer
+                return  # drivers treat this as no answer
 
         assert verdict.status is not Status.FAIL, verdict
 

@@ -10,7 +10,7 @@ import pytest
 
 
 def processes_in(workdir: Path) -> list[int]:
-    """Processes that have to do with a work directory: they stand in it, or name it in words or environment.
+    """Processes that belong to a work directory: it is their directory, or in their arguments or environment.
 
     Linux only; elsewhere nothing is found.
     """
@@ -29,7 +29,7 @@ def processes_in(workdir: Path) -> list[int]:
 
 @contextmanager
 def bad_disk(folder: Path, disk: str) -> Iterator[Path]:
-    """A work directory that takes no byte more; skips where there can be none."""
+    """A work directory on a full disk; skips the test if none can be made."""
     workdir = folder / "work"
     workdir.mkdir(parents=True)
     if os.geteuid() != 0:

@@ -1,8 +1,8 @@
-"""Any command as a compiler, as `git bisect run` has it: what follows `--` on the command line.
+"""Any command as a compiler, like `git bisect run`: the words after `--` on the command line.
 
-The command runs as the user typed it: in the directory where onnx-bisect was started, with the user's environment.
-Only `TMPDIR` points into the empty work directory of the compile. Its log is not understood; ops and nodes of the model
-that its last complaint names are hints.
+The command runs as the user typed it: in the directory where onnx-bisect was started, with the user's environment. Only
+`TMPDIR` points into the empty work directory of the compile. The log's format is unknown; ops and nodes of the model
+that occur in its last complaint become hints.
 """
 
 import json
@@ -22,13 +22,13 @@ from onnxbisect_backends.judging import crashed, unfinished
 from onnxbisect_backends.logs import read_log
 from onnxbisect_backends.sandbox.process import brought_home, find_executable, not_found, run
 
-#: The exit status by which a command says that it could not answer, as for `git bisect run`.
+#: The exit status for no answer, as for `git bisect run`.
 _UNRESOLVED = 125
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Ran(Outcome):
-    """With what the last complaint of the log names of the probe."""
+    """An outcome, with the ops and nodes named in the log's last complaint."""
 
     mentions: Mentions = NOTHING
 
@@ -36,9 +36,9 @@ class _Ran(Outcome):
 class CommandBackend:
     """Exit status 0 is a pass, 125 unresolved, anything else a failure; a signal is a crash.
 
-    `{model}` stands for the probe's path, `{workdir}` for the empty directory of this compile and `{out}` for a
-    path in it that does not exist yet; all three are absolute. Raises OptionError where `{model}` is not used.
-    Picklable, so that it can be sent to worker processes.
+    `{model}` is the probe's path, `{workdir}` the empty directory of this compile and `{out}` a path in it that does
+    not exist yet; all are absolute. Raises OptionError if `{model}` is not used. Picklable, so that it can be sent to
+    worker processes.
     """
 
     name = "command"
@@ -56,7 +56,7 @@ class CommandBackend:
 
     @property
     def folder(self) -> Path:
-        """Where it runs."""
+        """The directory it runs in."""
         return self._cwd
 
     @property
@@ -65,7 +65,7 @@ class CommandBackend:
         return {"command": list(self._argv)}
 
     def describe(self) -> Description:
-        """The version is a hash of the command and of the files that it names: an edited script is a new compiler."""
+        """The version is a hash of the command and the files it names, so an edited script is a new compiler."""
         version = short_hash(json.dumps([self._argv, self._files]))
         return Description(tool=Path(self._argv[0]).name, version=version, dynamic_shapes=True)
 
@@ -87,7 +87,7 @@ class CommandBackend:
         return _Ran(**kept, mentions=mentions(read_log(outcome.log).message, probe))
 
     def judge(self, outcome: Outcome) -> Verdict:
-        """By the exit status alone; the log gives the words."""
+        """Decide by the exit status; the log only provides the message."""
         if verdict := unfinished(outcome):
             return verdict
         reading = read_log(outcome.log)

@@ -1,4 +1,4 @@
-"""What a compiler's TOML file may say. docs/backends.md explains it with an example."""
+"""The schema of a compiler's TOML file. docs/backends.md explains it with an example."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -49,7 +49,7 @@ class _Table(BaseModel):
 
 
 class Success(_Table):
-    """When a compile has passed: all of this holds."""
+    """The conditions of a pass; all must hold."""
 
     #: Exit statuses of a good compile.
     exit_codes: tuple[int, ...] = (0,)
@@ -60,27 +60,27 @@ class Success(_Table):
 
 
 class Unresolved(_Table):
-    """When a compile says nothing about the model, such as a licence server that does not answer."""
+    """When a compile says nothing about the model, such as when a licence server does not answer."""
 
     exit_codes: tuple[int, ...] = ()
     log_matches: tuple[Regex, ...] = ()
 
 
 class LogPattern(_Table):
-    """A text of the compiler's, with groups `op`, `node`, `tensor`."""
+    """A pattern for the compiler's log, with groups `op`, `node`, `tensor`."""
 
     regex: Regex
     kind: Kind = Kind.UNSUPPORTED
-    #: This text is a failure whatever the exit status.
+    #: A match is a failure whatever the exit status.
     fails: bool = False
-    #: The pattern is there only where these options have these values, such as `{ fallback = "forbid" }`.
+    #: The pattern applies only with these option values, such as `{ fallback = "forbid" }`.
     when: dict[str, Text] = {}
     #: Where the text comes from; for the reader of the file.
     source: str = ""
 
 
 class LimitsTable(_Table):
-    """Bounds that suit this compiler where the user asks for no others."""
+    """Default limits for this compiler."""
 
     seconds: float | None = Field(default=None, gt=0)
     memory_mb: int | None = Field(default=None, gt=0)
@@ -102,7 +102,7 @@ class ProbeFormatTable(_Table):
 
 
 class VersionCommand(_Table):
-    """How to ask the tool for its version: the first group of `regex`, else all that it matches."""
+    """The command that prints the version: the first group of `regex`, or else its whole match."""
 
     command: Command
     regex: Regex = r"\d+(?:\.\d+)+\S*"
@@ -114,9 +114,9 @@ class Option(_Table):
     default: Text
     choices: tuple[Text, ...] = ()
     help: str = ""
-    #: It names something of the machine where the compiler runs; clients of the service cannot set it freely.
+    #: It names something on the compiler's machine; clients of the service cannot set it freely.
     local: bool = False
-    #: Values with which the compiler may take what it refuses with another one.
+    #: Values with which the compiler may accept what it refuses with others.
     worth_trying: tuple[Text, ...] = ()
 
 
@@ -127,7 +127,7 @@ class Definition(_Table):
     tool: str = ""
     #: What this compiler is, in one line of a list.
     summary: str = ""
-    #: What to install where the command is not found: the end of a sentence that begins with "install".
+    #: What to install if the command is not found: the end of a sentence that begins with "install".
     install: str = ""
     #: `NAME` or `NAME==VERSION` of an environment that `onnx-bisect backends install` makes: the compiler runs in it.
     toolchain: Annotated[str, AfterValidator(_toolchain)] = ""
@@ -140,19 +140,19 @@ class Definition(_Table):
     cwd: Literal["work", "here"] = "work"
     #: The compiler needs the network, such as for a licence server. Without it an isolated compile has none.
     network: bool = False
-    #: False for one that does not work in isolation, such as the client of a daemon.
+    #: Whether it works under isolation, unlike the client of a daemon.
     isolated: bool = True
     version: str | VersionCommand = UNKNOWN
     #: Op types that the compiler's documents list as supported; `domain::Op` outside the default domain.
     ops: frozenset[str] | None = None
     weights_matter: bool = False
-    #: The compiler takes models whose inputs have unbound dimensions.
+    #: The compiler accepts models whose inputs have unbound dimensions.
     dynamic_shapes: bool = False
     #: The newest versions of the format that it reads.
     newest_ir: int | None = None
     newer_unfolded: bool = False
     newest_opset: int | None = None
-    #: The shipped profile that records what the compiler takes of each op.
+    #: The shipped profile that records what the compiler accepts of each op.
     profile: str = ""
     #: Where the texts and lists of this file come from; for its reader.
     source: str = ""
@@ -202,11 +202,11 @@ class Definition(_Table):
 
     @property
     def takes_version(self) -> bool:
-        """Whether the option `version` chooses among the versions of its toolchain that are installed."""
+        """Whether the option `version` selects among installed versions of its toolchain."""
         return bool(self.toolchain) and "==" not in self.toolchain and VERSION not in self.options
 
     def explained(self) -> tuple[OptionHelp, ...]:
-        """Its options, for people."""
+        """The descriptions of its options."""
         own = [
             OptionHelp(
                 name=name,

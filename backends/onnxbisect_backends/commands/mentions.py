@@ -1,4 +1,4 @@
-"""Ops and nodes of a probe that occur in the words of a compiler of which nothing is known."""
+"""Finds ops and nodes of a probe in the messages of an unknown compiler."""
 
 import re
 from collections.abc import Collection
@@ -10,7 +10,7 @@ import onnx
 from onnxbisect.model.scopes import qualified
 from onnxbisect.verdict import Hints
 
-#: What may stand around a name in a sentence.
+#: A word; other characters may surround a name in a sentence.
 _WORD = re.compile(r"[^\s'\"`,;()\[\]{}<>=|]+")
 #: Ops that are also words with which sentences begin.
 _SENTENCE_BEGINS = frozenset({"And", "If", "Not", "Or", "Range", "Shape", "Size", "Split", "Where"})
@@ -19,7 +19,9 @@ _LETTERS = re.compile(r"[a-z]+|[A-Z][a-z]+")
 
 @dataclass(frozen=True, kw_only=True)
 class Mentions:
-    """What a sentence names, and the sentence with that blanked: equal for two ops refused in the same words."""
+    """The ops and nodes that a sentence names, and the sentence with them blanked, which is equal for two ops refused
+    alike.
+    """
 
     hints: Hints
     blanked: str
@@ -29,13 +31,13 @@ NOTHING = Mentions(hints=Hints(), blanked="")
 
 
 def mentions(sentence: str, probe: Path) -> Mentions:
-    """Ops and nodes of the model in the file `probe`, none where it cannot be read.
+    """Ops and nodes of the model in the file `probe` that occur in the sentence; none if the file cannot be read.
 
-    A node's name that looks like a word of English is not looked for.
+    Node names that look like English words are ignored.
     """
     try:
         nodes = onnx.load(probe, load_external_data=False).graph.node
-    except Exception:  # what the file is may be why it was refused
+    except Exception:  # an invalid file may be why it was refused
         return NOTHING
     names = {node.name for node in nodes if not _LETTERS.fullmatch(node.name)}
     return _mentions(sentence, {qualified(node) for node in nodes}, names)

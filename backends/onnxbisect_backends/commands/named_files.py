@@ -1,14 +1,14 @@
-"""What files a command line depends on: they are part of the key under which its verdicts are kept."""
+"""The files that a command line depends on; they are part of the key under which its verdicts are kept."""
 
 import hashlib
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
-#: Larger files are told apart by size and time of change instead of by content.
+#: Larger files are identified by size and modification time instead of content.
 _READ_UP_TO = 1 << 20
 
-#: Options whose value is written, not read, and endings of files that are: their content must not change the key.
+#: Options whose value is an output file, and endings of such files, whose content must not change the key.
 _WRITES = re.compile(
     r"^--?(?:\w+[-_])*(?:o|out|output|log|logs|logfile|log[-_]file|trace|report|dump|save|record)$", re.IGNORECASE
 )
@@ -16,10 +16,10 @@ _WRITTEN = re.compile(r"\.(?:log|jsonl|out|tmp)$", re.IGNORECASE)
 
 
 def files_named(argv: Sequence[str], cwd: Path) -> dict[str, str]:
-    """The existing files that a command line names, each with the SHA-256 of its content, cut to 16 digits.
+    """The existing files that a command line names, each with its SHA-256 cut to 16 digits.
 
-    Values of `--option=file` count too. Left out: files after an option that says it writes (`--log`, `-o`, …) and
-    files that end like a log, because a file that grows with every call would make every verdict unknown again.
+    Values of `--option=file` count too. Files after an option that writes (`--log`, `-o`, …) and log files are left
+    out, because a file that changes with every call would invalidate every verdict.
     """
     found: dict[str, str] = {}
     before = ""
@@ -35,7 +35,7 @@ def files_named(argv: Sequence[str], cwd: Path) -> dict[str, str]:
 
 
 def short_hash(text: str) -> str:
-    """Twelve digits that stand for a text."""
+    """A hash of a text, in twelve digits."""
     return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:12]
 
 

@@ -1,4 +1,4 @@
-"""A compiler described by a TOML file: a command, what counts as success, and how to read its log."""
+"""A compiler described by a TOML file: a command, its conditions of success, and patterns for its log."""
 
 import json
 import shutil
@@ -30,16 +30,16 @@ from onnxbisect_backends.toolchains.toolchain import Toolchain
 #: Seconds that a version command may take.
 _VERSION_SECONDS = 60.0
 
-#: Characters of a command that a person reads to the end.
+#: Most characters of a command that is shown in full.
 _LONG_COMMAND = 80
 
 
 class TomlBackend:
     """The backend of one TOML file. Picklable; the file is read once.
 
-    Raises OptionError where the file or an option is wrong. Compiles run in the empty work directory with a clean
-    environment. Where the file asks for self-contained probes, the compiler gets a copy of the probe in the work
-    directory, so that it may rewrite it or write beside it.
+    Raises OptionError if the file or an option is wrong. Compiles run in the empty work directory with a clean
+    environment. If the file requests self-contained probes, the compiler gets a copy of the probe in the work
+    directory, so that it may modify it or write beside it.
     """
 
     def __init__(self, path: Path, options: dict[str, str]) -> None:
@@ -59,27 +59,27 @@ class TomlBackend:
 
     @property
     def name(self) -> str:
-        """As the file calls it."""
+        """The name in the file."""
         return self._definition.name
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options' values, and a hash of the TOML file and of the files `{here}` that its command names."""
+        """The options' values, and a hash of the TOML file and of the files `{here}` in its commands."""
         return {**self._values, **self._version, "definition": self._digest}
 
     @property
     def file(self) -> Path:
-        """The file that describes it."""
+        """The path of the TOML file."""
         return self._path
 
     @property
     def toolchain(self) -> Toolchain | None:
-        """The environment that the compiler runs in, where the file names one."""
+        """The environment that the compiler runs in, if the file names one."""
         return self._toolchain
 
     @property
     def patterns(self) -> tuple[Pattern, ...]:
-        """Those that hold with these options, compiled."""
+        """The compiled patterns that apply with these options."""
         return tuple(
             Pattern(regex=compile_pattern(it.regex), kind=it.kind, fails=it.fails)
             for it in self._definition.patterns
@@ -88,9 +88,7 @@ class TomlBackend:
 
     @property
     def access(self) -> Access:
-        """The programs of all its commands; the file's folder; where variables lead, as to an SDK or a licence; and the
-        folders in its paths.
-        """
+        """The programs of its commands, the file's folder, and the paths in its variables and options."""
         it, env = self._definition, self._env(self._path.parent, {})
         asked = [it.version.command] if isinstance(it.version, VersionCommand) else []
         first = self._filled([self._program(words[0]) for words in (*it.commands, *asked)])
@@ -102,16 +100,16 @@ class TomlBackend:
 
     @property
     def products(self) -> tuple[str, ...]:
-        """What a pass must leave, and what else the command wrote to `{out}`."""
+        """The files that a pass must create, and whatever the command wrote to `{out}`."""
         return (*self._definition.success.files, "out*")
 
     @property
     def profile(self) -> str:
-        """What the file names."""
+        """The profile that the file names."""
         return self._definition.profile
 
     def describe(self) -> Description:
-        """Asks the tool for its version where the file says how; raises BackendUnusableError where it fails."""
+        """Run the version command, if the file has one; raises BackendUnusableError if it fails."""
         it = self._definition
         version = self._ask_version(it.version) if isinstance(it.version, VersionCommand) else it.version
         if self._toolchain and version == UNKNOWN:
@@ -156,7 +154,7 @@ class TomlBackend:
         return brought_home(outcome, probe, workdir, self._toolchain.folder if self._toolchain else None)
 
     def judge(self, outcome: Outcome) -> Verdict:
-        """By the file's success test; its patterns say in which way and where a compile failed."""
+        """Decide by the file's conditions of success; its patterns give kind, message and hints."""
         return judged(self._definition, self.patterns, outcome)
 
     def _choose_toolchain(self, version: str) -> Toolchain | None:
@@ -166,7 +164,7 @@ class TomlBackend:
         return in_use(wanted, version) if self._definition.takes_version else named(wanted)
 
     def _program(self, word: str) -> str:
-        """A relative command is looked for beside the file, then from where onnx-bisect was started."""
+        """A relative command is searched beside the file, then in the directory where onnx-bisect was started."""
         if not _is_relative(word):
             return word
         places = [folder / word for folder in (self._path.parent, self._started_in)]
@@ -186,7 +184,7 @@ class TomlBackend:
         return self._toolchain.environment(workdir, {**inherited(it.inherit_env), **extra})
 
     def _run_all(self, workdir: Path, limits: Limits, probe: Path) -> Outcome:
-        """The commands in turn, as one compile: it ends with the first that fails, and the limits bound all of it."""
+        """The commands in sequence as one compile: the first failure ends it, and the limits apply to all together."""
         commands = self._definition.commands
         each = replace(limits, log_bytes=limits.log_bytes // len(commands))
         so_far = Outcome(exit_code=0)
@@ -208,7 +206,7 @@ class TomlBackend:
         places = {"model": str(probe), "workdir": str(workdir), "out": str(workdir / "out")}
         cwd = workdir if self._definition.cwd == "work" else self._path.parent
         it, env = self._definition, self._env(workdir, places)
-        # the user's own compiler may ask a licence server; one that was installed here needs no network
+        # the user's own compiler may need a licence server; an installed toolchain needs no network
         network = True if it.network else None if self._toolchain is None else False
         argv, reads = self._filled([self._program(words[0]), *words[1:]], places), self.access.reads
         return run(argv, cwd=cwd, env=env, limits=limits, network=network, reads=reads, isolated=it.isolated)
@@ -230,7 +228,7 @@ class TomlBackend:
         return (match[1] if match.re.groups else match[0]).strip()
 
     def _bounded(self, limits: Limits) -> Limits:
-        """The caller's limits, and the file's where the caller left the default."""
+        """The caller's limits, or the file's where the caller left the default."""
         table, default = self._definition.limits, Limits()
         if table.seconds and limits.seconds == default.seconds:
             limits = replace(limits, seconds=table.seconds)
@@ -257,5 +255,5 @@ def _chosen(definition: Definition, given: dict[str, str]) -> dict[str, str]:
 
 
 def _is_relative(word: str) -> bool:
-    """Whether a command is a path that depends on where it is looked for; a bare name is looked for on PATH."""
+    """Whether a command is a relative path; a bare name is searched on PATH."""
     return "/" in word and not word.startswith(("/", "{"))

@@ -1,4 +1,4 @@
-"""Reads the TOML file of a compiler, and says in one sentence what is wrong with it."""
+"""Reads the TOML file of a compiler, with errors as one sentence each."""
 
 import tomllib
 from pathlib import Path
@@ -29,8 +29,8 @@ def load_definition(path: Path) -> Definition:
 
 def _complain(error: ValidationError) -> str:
     errors = error.errors(include_url=False)
-    # A misspelt key is also a missing one: the misspelling says more. A key that may be a text or a table complains
-    # once for each: what is wrong inside the table says more.
+    # A misspelt key is also reported as missing, and a key that may be a text or a table has an error for each: the
+    # misspelling, and the error inside the table, are more specific.
     first = max(errors, key=lambda it: (it["type"] == "extra_forbidden", len(it["loc"])))
     where = [str(part) for part in first["loc"] if part not in ("str", "VersionCommand")]
     key = ".".join(where)
@@ -42,7 +42,7 @@ def _complain(error: ValidationError) -> str:
 
 
 def _keys(where: list[str]) -> list[str]:
-    """The keys of the table at a place, found in the models themselves."""
+    """The keys of the table at this path, from the models."""
     table: type[BaseModel] = Definition
     for part in where:
         if part in table.model_fields:

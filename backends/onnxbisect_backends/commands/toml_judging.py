@@ -12,7 +12,7 @@ from onnxbisect_backends.logs import Pattern, Reading, compile_pattern, read_log
 
 
 def judged(definition: Definition, patterns: Sequence[Pattern], outcome: Outcome) -> Verdict:
-    """The verdict; `patterns` are those of the definition that hold."""
+    """The verdict; `patterns` are those of the definition that apply."""
     if verdict := unfinished(outcome):
         return verdict
     rules = definition.success
@@ -30,7 +30,7 @@ def judged(definition: Definition, patterns: Sequence[Pattern], outcome: Outcome
     why = why or unsaid
     if not why:
         return Verdict(status=Status.PASS, hints=reading.hints, seconds=outcome.seconds)
-    # what a compiler that ended well printed last is no complaint, unless a pattern says so
+    # the last line of a successful compile is no complaint, unless a pattern matched
     said = reading.message if reading.kind or not good_exit else ""
     return Verdict(
         status=Status.FAIL,
@@ -55,7 +55,7 @@ def _not_answered(rules: Unresolved, outcome: Outcome) -> str:
 
 
 def _missed(rules: Success, outcome: Outcome, reading: Reading) -> str:
-    """What shows that this is no success, as a sentence; empty where nothing does."""
+    """Why this is no success, as a sentence; else empty."""
     if outcome.exit_code not in rules.exit_codes:
         return f"Ended with exit status {outcome.exit_code}."
     if reading.refused:
@@ -71,7 +71,7 @@ def _missed(rules: Success, outcome: Outcome, reading: Reading) -> str:
 
 
 def _unsaid(rules: Success, outcome: Outcome) -> str:
-    """What a log of success would say and this one does not, as a sentence; empty where all is said."""
+    """Which text of a success is missing in the log, as a sentence; else empty."""
     log = plain(outcome.log)
     for regex in rules.log_must_match:
         if not compile_pattern(regex).search(log):

@@ -1,1 +1,1 @@
-"""Measures which ops a compiler takes, by single-node models, and writes the profile that answers as it did."""
+"""Measures which ops a compiler accepts, with single-node models, and writes a profile with the same answers."""

@@ -1,8 +1,8 @@
-"""Limits of a compiler for an op, inferred from the uses of it that compile and those that do not.
+"""Infers a compiler's limits for an op from uses that compile and uses that do not.
 
-A limit must be the outcome of an experiment: of two uses that differ in nothing else that is looked at, one compiles
-and the other, which is beyond the limit, does not; and nothing beyond it was ever seen to compile. What is refused
-and is explained by no such limit is for others to list one by one.
+A limit must come from an experiment: of two uses that differ in no other observed feature, one compiles and the other,
+beyond the limit, does not; and nothing beyond the limit has ever compiled. Refused uses without such an explanation are
+listed individually by the caller.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,17 +15,17 @@ from onnxbisect_backends.simulator.constraints import default_of, value_of
 from onnxbisect_backends.simulator.profiles import AttrConstraint, InputConstraint, Scalar
 from onnxbisect_backends.simulator.scope import Scope
 
-#: The sorts of limit, the likeliest explanation first; `other` is no limit, but two uses that differ in it are no
+#: The sorts of limit, most likely explanation first; `other` is no limit, but uses that differ in it are no
 #: experiment.
 _SORTS = ("dtype", "computed", "attr", "rank", "given", "other")
 
-#: Attributes that say over again what the shape of a weight says: no value of theirs is minded for itself.
+#: Attributes that repeat the shape of a weight, so their values are no limits.
 _SIZES = frozenset({"hidden_size"})
 
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class Feature:
-    """One thing about a use of an op: `sort` as in `_SORTS`, the attribute or input, and which value."""
+    """A property of a use of an op: `sort` as in `_SORTS`, the attribute or input, and the value."""
 
     sort: int
     name: str
@@ -34,7 +34,7 @@ class Feature:
 
 @dataclass(frozen=True, kw_only=True)
 class Use:
-    """One use of an op that a compiler was asked about."""
+    """One use of an op with its verdict."""
 
     features: Mapping[Feature, Scalar]
     passed: bool
@@ -42,8 +42,10 @@ class Use:
 
 
 def features_of(node: onnx.NodeProto, scope: Scope) -> dict[Feature, Scalar]:
-    """What is looked at: attributes that are not at their default, dtypes by type parameter, which inputs are given
-    and computed, the first input's rank, how many outputs are asked for. Shapes and values are not.
+    """The observed properties of a use.
+
+    These are attributes that are not at their default, dtypes by type parameter, which inputs are given and computed,
+    the first input's rank, and the number of outputs. Shapes and values are not observed.
     """
     schema = scope.schema(node)
     if schema is None:
@@ -53,7 +55,7 @@ def features_of(node: onnx.NodeProto, scope: Scope) -> dict[Feature, Scalar]:
 
 
 def limits(uses: Sequence[Use]) -> tuple[list[AttrConstraint | InputConstraint], list[int]]:
-    """The limits, that which explains most first, and the refused uses that none explains, as indices."""
+    """The limits, those that explain most first, and the indices of refused uses that none explains."""
     left = [index for index, use in enumerate(uses) if not use.passed]
     found: dict[tuple[int, str], list[tuple[Scalar, str]]] = {}
     candidates = dict(_established(uses))
@@ -69,7 +71,7 @@ def limits(uses: Sequence[Use]) -> tuple[list[AttrConstraint | InputConstraint],
 
 
 def _established(uses: Sequence[Use]) -> Iterator[tuple[Feature, str]]:
-    """What an experiment shows to be refused, and the compiler's words in it."""
+    """What experiments show to be refused, with the compiler's message."""
     passing = [use.features.keys() for use in uses if use.passed]
     fine = {feature for features in passing for feature in features}
     for use in uses:
@@ -85,8 +87,8 @@ def _established(uses: Sequence[Use]) -> Iterator[tuple[Feature, str]]:
 
 
 def _in_its_place(feature: Feature, passing: Feature) -> bool:
-    """Whether the use that compiles has this where the other one has `feature`: another value, or an attribute of the
-    name of an input, which it was in an older opset.
+    """Whether the passing use has `passing` where the other has `feature`: another value, or the older attribute of an
+    input.
     """
     return passing.name == feature.name and (passing.sort == feature.sort or _SORTS[feature.sort] == "given")
 

@@ -1,4 +1,4 @@
-"""From what a compiler answered about single nodes to a profile that answers the same."""
+"""Makes a profile, with the same answers, from a compiler's answers about single nodes."""
 
 import re
 from collections import Counter
@@ -17,19 +17,19 @@ from onnxbisect_backends.simulator.refusals import Rules, refusals
 from onnxbisect_backends.simulator.scope import Scope, enter
 from onnxbisect_backends.simulator.variant import spelled
 
-#: Characters of a message that a profile keeps.
+#: Most characters of a message in a profile.
 _WORDS = 200
 
-#: Some logs begin their lines with the time, which would make every measurement another one.
+#: A timestamp in a log line, which would make every measurement different.
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d\S*\s*")
 
-#: A model has them whatever the compiler; no test asks about one alone, for there is nothing to compile.
+#: Listed without a test, because a Constant alone is nothing to compile.
 _CONSTANT = {"Constant": OpSupport(note="Not asked: alone, it is no model.")}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """One node test in one form, and what the compiler said of it."""
+    """One node test in one form, with the compiler's answer."""
 
     test: str
     op: str
@@ -40,7 +40,7 @@ class Measured:
 
 @dataclass(frozen=True, kw_only=True)
 class RefusalBehaviour:
-    """How a compiler treats what it refuses, None where nothing that was asked shows it."""
+    """How a compiler treats refused ops; None where no answer shows it."""
 
     folds: bool | None = None
     report: Report | None = None
@@ -57,12 +57,12 @@ def measured_profile(
     asked: frozenset[str],
     unanswered: frozenset[str] = frozenset(),
 ) -> Profile:
-    """The profile: an op is listed where some use of it compiled.
+    """The profile: an op is listed if some use of it compiled.
 
-    Uses that were refused are limits where the answers show which (`limit_inference`), else listed one by one. `tests`
-    is how many there were to ask, `asked` the ops whose turn came, `unanswered` the tests of which some form got no
-    answer. An op is refused where one of its tests failed in every form; where none is known to have, it
-    is not known.
+    Refused uses become limits where the answers show which (`limit_inference`); other ones are listed individually.
+    `tests` is the number of existing tests, `asked` the ops that were tried, `unanswered` the tests of which some form
+    got no answer. An op is refused if one of its tests failed in every form; if that is not known of any, the op is
+    unknown.
     """
     by_op: dict[str, list[Measured]] = {}
     for answer in sorted(answers, key=lambda it: (it.op, it.test, list(Form).index(it.form))):
@@ -149,8 +149,8 @@ def _words(answer: Measured) -> str:
 
 
 def _likeliest(answers: Sequence[Measured]) -> Measured:
-    """Of what the compiler said of the first test: words about the op itself, rather with its weights constant, for
-    with computed ones they may be about that alone.
+    """The most telling answer about the first test: preferably with constant weights, because computed ones may be the
+    reason.
     """
     first = [answer for answer in answers if answer.test == answers[0].test]
     named = [answer for answer in first if answer.model.graph.node[0].op_type in answer.verdict.hints.ops] or first
@@ -158,7 +158,7 @@ def _likeliest(answers: Sequence[Measured]) -> Measured:
 
 
 def _refusal(by_op: Mapping[str, Sequence[Measured]], refused: Mapping[str, str]) -> str:
-    """The compiler's usual words for an op that it refuses, with `{op}` and `{node}` where these are named."""
+    """The compiler's usual message for a refused op, with `{op}` and `{node}` in place of the names."""
     said = Counter(words.replace(op, "{op}").replace(NODE, "{node}") for op, words in refused.items() if op in words)
     usual = [words for words, count in said.most_common(1) if count > 1]
     return usual[0] if usual else "{op} is refused"

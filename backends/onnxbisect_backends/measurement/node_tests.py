@@ -1,7 +1,7 @@
-"""ONNX's own tests of single nodes, as questions to a compiler: one small model for each use of an op.
+"""ONNX's own tests of single nodes as models to compile: one small model for each use of an op.
 
 The tests feed everything through graph inputs. Real models have shapes, axes, pads and most indices as constants, and
-compilers refuse them as inputs; so the values that a test comes with are written into the model, in up to five forms.
+compilers refuse them as inputs; so a test's values are written into the model, in up to five forms.
 """
 
 import warnings
@@ -19,27 +19,27 @@ from onnxbisect.model.scopes import qualified
 from onnxbisect.model.shapeops import SEMANTIC_SLOTS, SHAPE_SLOTS
 from onnxbisect_backends.measurement.opset_downgrade import downgraded
 
-#: The opset that exporters write today; tests of newer ones are asked there wherever their node exists in it.
+#: The opset that exporters write today; newer tests are compiled at it if it has their node.
 USUAL_OPSET = 20
 
-#: What the node of every question is called.
+#: The name of the node in every model.
 NODE = "the_node"
 
-#: Values of attributes that have another name in opsets before this one; onnx.checker does not look at them.
+#: Attribute values with another name before an opset; onnx.checker does not check them.
 _FORMER_NAMES = {("GridSample", "mode"): (20, {b"linear": b"bilinear", b"cubic": b"bicubic"})}
 
-#: IR versions before this one list initializers among the inputs, which some tools read as inputs.
+#: Older IR versions list initializers among the inputs, which confuses some tools.
 _OLDEST_IR = 4
 
 
 class Form(StrEnum):
-    """Which inputs of a test are constant, how many of its outputs are asked for, and in which opset."""
+    """Which inputs of a test are constant, how many of its outputs are used, and in which opset."""
 
-    #: Those that say what to compute: shapes, axes, pads, bounds, indices.
+    #: The inputs that control the computation: shapes, axes, pads, bounds, indices.
     USUAL = "shapes and indices constant"
-    #: All but the first: weights too.
+    #: All but the first, so weights too.
     WEIGHTS = "all but the first input constant"
-    #: None, as ONNX has the test.
+    #: None, as in ONNX's test.
     COMPUTED = "every input computed"
     #: As WEIGHTS, with the first output only: tests of some ops all ask for optional ones, or leave out the first one
     #: (GRU), which models seldom do.
@@ -52,7 +52,7 @@ class Form(StrEnum):
 class NodeTest:
     """One test: a model of one node, and values for its inputs. `op` is bare in the default domain, else `domain::Op`.
 
-    `place` counts the tests of one op from 0.
+    `place` numbers the tests of one op from 0.
     """
 
     name: str
@@ -62,10 +62,10 @@ class NodeTest:
     place: int = 0
 
     def question(self, form: Form, *, opset: int, newest_opset: int | None = None) -> onnx.ModelProto | None:
-        """The test as a model at `opset` or below, else at the next one up to `newest_opset` that takes the node.
+        """The test as a model at `opset` or below, or at the next one up to `newest_opset` that has the node.
 
-        None where there is no such opset, where a value cannot be a constant, and where the form is that of an
-        earlier member of `Form`.
+        None if there is no such opset, if a value cannot be a constant, or if an earlier member of `Form` gives the
+        same.
         """
         if form is Form.OLDER:
             usual = self.question(Form.USUAL, opset=opset, newest_opset=newest_opset)
@@ -81,12 +81,12 @@ class NodeTest:
         return next((model for model in written if model is not None), None)
 
     def _shape(self, form: Form) -> tuple[frozenset[int], bool]:
-        """What a form comes to for this test; another one of the same is the same question."""
+        """The form's effect on this test; forms with equal results are the same model."""
         first, *others = self.model.graph.node[0].output
         return self._constant(form), form is Form.ONE_OUTPUT and (not first or any(others))
 
     def _constant(self, form: Form) -> frozenset[int]:
-        """Positions among the inputs that are given."""
+        """Positions of the constant inputs."""
         given = [slot for slot, name in enumerate(self.model.graph.node[0].input) if name]
         match form:
             case Form.USUAL | Form.OLDER:
@@ -99,7 +99,7 @@ class NodeTest:
                 return frozenset()
 
     def _written(self, form: Form, opset: int) -> onnx.ModelProto | None:
-        """The model in a form, relabelled; None where onnx.checker does not take that."""
+        """The model in a form; None if onnx.checker refuses it."""
         model = onnx.ModelProto()
         model.CopyFrom(self.model)
         graph = model.graph
@@ -107,7 +107,7 @@ class NodeTest:
             if entry.domain in ("", "ai.onnx"):
                 entry.version = opset
         if not any(entry.domain in ("", "ai.onnx") for entry in model.opset_import):
-            model.opset_import.add(domain="", version=opset)  # as every real model has it, whatever its ops
+            model.opset_import.add(domain="", version=opset)  # as in every real model
         model.ir_version = max(_OLDEST_IR, helper.find_min_ir_version_for(list(model.opset_import), True))
         inputs = list(graph.input)
         constant, one_output = self._shape(form)
@@ -137,7 +137,7 @@ class NodeTest:
 
 
 def _first_output_only(model: onnx.ModelProto) -> onnx.ModelProto:
-    """May raise whatever shape inference does."""
+    """The model with its first output only. May raise what shape inference raises."""
     node, outputs = model.graph.node[0], model.graph.output
     del outputs[1:], node.output[1:]
     if node.output[0]:
@@ -149,14 +149,14 @@ def _first_output_only(model: onnx.ModelProto) -> onnx.ModelProto:
 
 @lru_cache(maxsize=1)
 def node_tests() -> tuple[NodeTest, ...]:
-    """All tests of single nodes, the first of every op before the second of any; building them takes seconds.
+    """All tests of single nodes, the first one of every op before the second ones; building them takes seconds.
 
-    Tests of functions written out as several nodes are left out: their ops have tests of their own.
+    Tests of functions with several nodes are left out: their ops have tests of their own.
     """
     from onnx.backend.test.case.node import collect_testcases
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # overflows that the tests compute on purpose
+        warnings.simplefilter("ignore")  # deliberate overflows in the tests
         cases = collect_testcases(None)
     return tuple(sorted(_numbered(cases), key=lambda test: (test.place, test.op)))
 
@@ -176,7 +176,7 @@ def _numbered(cases: Iterable[Any]) -> Iterator[NodeTest]:
 
 @lru_cache(maxsize=1024)
 def _versions(op: str, domain: str) -> tuple[int, ...]:
-    """The opsets that changed an op, the oldest first."""
+    """The opsets that changed an op, oldest first."""
     schemas = onnx.defs.get_all_schemas_with_history()
     return tuple(sorted(it.since_version for it in schemas if (it.name, it.domain) == (op, domain)))
 

@@ -1,7 +1,7 @@
-"""A node as its op was before its inputs or attributes last changed: what a compiler that is not up to date reads.
+"""Writes a node as before its op's inputs or attributes last changed, for compilers that read older forms.
 
-Many compilers never look at an opset: they read the axes of a ReduceMean as an attribute, where they stood until
-opset 17, or as an input. What they make of the other form says little about the op.
+Many compilers ignore the opset: they read the axes of a ReduceMean either as an attribute, as until opset 17, or as an
+input. Their answer on the other form says little about the op.
 """
 
 from itertools import pairwise
@@ -10,10 +10,10 @@ import onnx
 from onnx import AttributeProto, helper, numpy_helper
 from onnx.defs import OpSchema
 
-#: Below it, nothing is written any more.
+#: The oldest opset to write.
 _OLDEST_OPSET = 9
 
-#: Attributes that were made inputs later are of these types.
+#: Types of attributes that later became inputs.
 _NUMBERS = {
     OpSchema.AttrType.FLOAT: AttributeProto.FLOAT,
     OpSchema.AttrType.FLOATS: AttributeProto.FLOATS,
@@ -23,10 +23,10 @@ _NUMBERS = {
 
 
 def downgraded(model: onnx.ModelProto) -> onnx.ModelProto | None:
-    """A model of one node in the newest opset in which its op had other inputs or attributes than it has now.
+    """The model of one node in the newest opset in which its op had other inputs or attributes than now.
 
-    Constant inputs that were attributes then become attributes. None where there is no such opset, the node is of
-    another domain, or it says what could not be said then.
+    Constant inputs become attributes if they were. None if there is no such opset, the node is of another domain, or it
+    has no form there.
     """
     node = model.graph.node[0]
     opset = next((entry.version for entry in model.opset_import if entry.domain == ""), 0)

@@ -1,8 +1,8 @@
-"""A profile from reports of runs on a compiler: what passed, what was refused, and nothing beyond.
+"""Makes a profile from reports of runs on a compiler: what passed, what was refused, and nothing else.
 
-An op of which some use compiled is listed, with limits that say which ranks, dtypes, single attribute values and
-computed inputs were seen to; beyond them it is not known. A use that was refused is refused as it stands. An op of
-which every use was refused is refused.
+An op with a passing use is listed, with limits to the ranks, dtypes, single attribute values and computed inputs that
+passed; beyond them it is unknown. A refused use is refused exactly as it was. An op whose uses were all refused is
+refused.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ from onnxbisect_backends.simulator.profiles import (
 from onnxbisect_backends.simulator.scope import schema_of
 from onnxbisect_backends.simulator.variant import OMITTED, input_text, use_text
 
-#: Characters of a message that a profile keeps.
+#: Most characters of a message in a profile.
 _WORDS = 200
 _CONSTANT = OpSupport(note="Not asked: alone, it is no model.")
 
@@ -84,7 +84,7 @@ class _Model(BaseModel):
 
 
 class _Document(BaseModel):
-    """What of a report a profile is made of."""
+    """The parts of a report that a profile is made from."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -95,7 +95,7 @@ class _Document(BaseModel):
 
 @dataclass(frozen=True, kw_only=True)
 class _Seen:
-    """One value that stood in uses that passed, by what it is a value of."""
+    """A value that occurred in passing uses, and what it is a value of."""
 
     kind: str
     name: str
@@ -103,9 +103,9 @@ class _Seen:
 
 
 def recorded_profile(name: str, reports: Mapping[str, object]) -> Profile:
-    """The profile of the compiler that these reports, by the names of their files, are of.
+    """The profile of the compiler of these reports, given by file name.
 
-    Raises OptionError where a report has no uses, where it is of a simulation, or where two are of different compilers.
+    Raises OptionError if a report has no uses or is of a simulation, or if two are of different compilers.
     """
     read = {file: _read(file, report) for file, report in reports.items()}
     (first, one), *others = read.items()
@@ -194,7 +194,7 @@ def _limits(passed: Sequence[_Entry]) -> Iterator[Constraint]:
 
 
 def _seen(use: _Entry) -> Iterator[_Seen]:
-    """Single values of attributes, those at their default among them, and dtype, rank and origin of each input."""
+    """Single values of attributes, including defaults, and dtype, rank and origin of each input."""
     schema = use.schema_of_op
     if schema is None:
         return
@@ -213,9 +213,7 @@ def _seen(use: _Entry) -> Iterator[_Seen]:
 
 
 def _text(use: _Entry) -> str | None:
-    """The use as `onnxbisect_backends.simulator.variant` spells it, so that the simulation knows it again; None where
-    the type of an input is not known.
-    """
+    """The use in the spelling of `onnxbisect_backends.simulator.variant`; None if an input's type is unknown."""
     schema = use.schema_of_op
     defaults = {} if schema is None else {name: value_of(it.default_value) for name, it in schema.attributes.items()}
     kept = {name: value for name, value in use.attributes.items() if value is None or value != defaults.get(name)}

@@ -1,6 +1,6 @@
-"""How a compiler treats what it refuses: whether it folds it away where it is constant, and how much its log admits.
+"""Finds out how a compiler treats refused ops: whether it folds constant ones, and how many its log names.
 
-Two models to compile, made from ops that were seen to be refused.
+It compiles two models made of ops that were refused.
 """
 
 import math
@@ -15,7 +15,7 @@ from onnxbisect_backends.simulator.profiles import Report
 
 
 def folding_model(answers: Sequence[Measured]) -> onnx.ModelProto | None:
-    """`y = x + Op(constant)` with an op that is refused on inputs; it compiles where constants are folded first."""
+    """`y = x + Op(constant)` with a refused op; it compiles if constants are folded first."""
     for refused in _refused(answers):
         graph, taken = onnx.GraphProto(name="folding"), refused.model.graph
         given, made = taken.input[0], taken.output[0]
@@ -32,7 +32,7 @@ def folding_model(answers: Sequence[Measured]) -> onnx.ModelProto | None:
 
 
 def reporting_model(answers: Sequence[Measured]) -> onnx.ModelProto | None:
-    """Two ops that are refused, side by side in one model."""
+    """Two refused ops side by side in one model."""
     refused = list(_refused(answers))
     for other in refused[1:]:
         first = refused[0]
@@ -53,7 +53,7 @@ def reporting_model(answers: Sequence[Measured]) -> onnx.ModelProto | None:
 
 
 def report_of(model: onnx.ModelProto, verdict: Verdict) -> Report | None:
-    """What the log admitted of the two; None where the model compiled."""
+    """How many of the two the log named; None if the model compiled."""
     if not verdict.failed:
         return None
     hints = verdict.hints

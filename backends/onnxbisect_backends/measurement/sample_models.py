@@ -1,4 +1,4 @@
-"""Small models to try a compiler with, and how the drivers would ask about a model as a whole."""
+"""Small models to check a compiler with, written as probes of a whole model."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +14,7 @@ from onnxbisect.model.values import TensorValues
 from onnxbisect_backends.contract import Description
 from onnxbisect_backends.samples import write_samples
 
-#: Old enough for every compiler of the day.
+#: Versions that every current compiler reads.
 IR, OPSET = 8, 13
 
 #: Names that have broken compilers: blanks, quotes, colons, slashes, what shells and formats expand, other scripts.
@@ -46,7 +46,7 @@ def conv_net() -> onnx.ModelProto:
 
 
 def with_op(op_type: str, domain: str = "", **attributes: Any) -> onnx.ModelProto:
-    """A net with one more op between two Relus: for compilers that refuse that op."""
+    """A net with an additional op between two Relus, which the compiler may refuse."""
     nodes = [
         helper.make_node("Relu", ["x"], ["a"], name="before"),
         helper.make_node(op_type, ["a"], ["b"], name="the_op", domain=domain, **attributes),
@@ -63,7 +63,7 @@ def with_op(op_type: str, domain: str = "", **attributes: Any) -> onnx.ModelProt
 
 
 def oddly_named(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with names of nodes and tensors that are legal and rare."""
+    """The model with legal but unusual names of nodes and tensors."""
     graph = model.graph
     weights = {weight.name for weight in graph.initializer}
     for number, node in enumerate(graph.node):
@@ -76,7 +76,7 @@ def oddly_named(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def write_whole(model: Path, description: Description, probe: Path) -> Mapping[str, str]:
-    """Write a model as the probe of all its nodes, in the form and with the samples that the target wants.
+    """Write a model as the probe of all its nodes, with the target's probe format and samples.
 
     Returns the names in the probe that differ from the model's: probe name to model name.
     """

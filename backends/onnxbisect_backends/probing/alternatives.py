@@ -1,4 +1,4 @@
-"""The same model before a backend with other options: what that says of the culprits that were found without."""
+"""Compiles a model's culprits with other options of the backend."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ from onnxbisect_backends.probing.search_context import SearchContext, search_con
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What was answered to the questions of a `CulpritsThenWhole`. `problem` says why no more is known."""
+    """The answers to the probes of a `CulpritsThenWhole`. `problem` is why they are incomplete."""
 
     records: Sequence[ProbeRecord]
     calls: int
     problem: str = ""
 
 
-#: Has the questions about a model asked of the backend.
+#: Compiles the probes of a model with the backend.
 AskOthers = Callable[[SearchContext, Backend, CulpritsThenWhole], Asked]
 
 
@@ -34,7 +34,7 @@ def asked_with(
     calibration: Path | None,
     ask: AskOthers,
 ) -> Alternative:
-    """What a backend, its options so `changed`, says of pieces of the model, and of all of it where it takes them."""
+    """The verdicts of a backend with options `changed` on pieces of the model, and on the whole if it accepts these."""
     try:
         if complaint := backend.check():
             return Alternative(options=changed, problem=complaint)

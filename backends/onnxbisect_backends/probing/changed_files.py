@@ -1,6 +1,6 @@
-"""Changes of the whole file: those that are worth a compile, and the first after which the compiler takes the model.
+"""Changes of the whole file that are worth a compile, and the first with which the model compiles.
 
-How the compiler is asked is given (`RepairCompiler.search`): the library searches in threads, the service has workers.
+The caller provides the searches (`RepairCompiler.search`): the library uses threads, the service workers.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,13 +19,14 @@ _ORDER = list(Exactness)
 
 
 def may_be_changed(context: SearchContext) -> bool:
-    """Whether `changed_files` may give any: whether the preflight found what a change of the file would answer."""
+    """Whether the preflight found something that a change of the file may repair."""
     return promising(context.findings, context.reader)
 
 
 def changed_files(context: SearchContext, allow: Exactness, hints: Hints) -> Iterator[Candidate]:
-    """At most four changed files, the one that changes least first, each made when it is asked for. Each costs a
-    compile of the whole model; `hints` are those of the verdict on the model as it is.
+    """At most four changed files, smallest change first, each created when the iterator reaches it.
+
+    Each costs a compile of the whole model; `hints` are those of the verdict on the original.
     """
     for candidate in candidates(context.loaded.model, context.findings, context.reader, forked, hints):
         if _ORDER.index(candidate.exactness) <= _ORDER.index(allow):
@@ -35,11 +36,10 @@ def changed_files(context: SearchContext, allow: Exactness, hints: Hints) -> Ite
 def compiles_after(
     whole: Found, context: SearchContext, compiler: RepairCompiler, tell: Callable[[str], None] = lambda sentence: None
 ) -> CompilesAfter | None:
-    """The first change of the whole file after which the compiler takes the model, which it refuses as `whole` says;
-    None where none helps.
+    """The first change of the whole file after which the compiler accepts the model; None if none helps.
 
-    No numbers are compared, and nothing is kept of the changed files but the verdicts. `tell` is given a sentence for
-    each step.
+    `whole` is the verdict on the original. No outputs are compared, and only verdicts are kept. `tell` gets a sentence
+    for each step.
     """
     for line in whole.hints.unfolded:
         tell(f"{context.target.tool} says: {line}")
@@ -47,7 +47,7 @@ def compiles_after(
         tell(f"asking the compiler about the model after this: {changed.sentence}")
         try:
             answer = compiler.whole(changed.proto)
-        except ModelError:  # it takes no such model
+        except ModelError:  # the target does not accept such a model
             continue
         if answer.compiles:
             return CompilesAfter(

@@ -1,4 +1,4 @@
-"""Confirming why culprits are refused: a compiler is asked about neighbours of them, which differ in one thing."""
+"""Confirms why culprits are refused: compiles neighbours of them that differ in one property."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -18,13 +18,13 @@ from onnxbisect.unitset import UnitSet, lowest, union
 from onnxbisect.verdict import Status
 from onnxbisect_backends.probing.loaded_model import LoadedModel
 
-#: Culprits of one cause of which neighbours are made.
+#: Most culprits of one cause for which neighbours are made.
 _MOST_EXAMPLES = 8
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answered:
-    """What a compiler says of a model, at so many calls. `stopped` says that nothing more is to be asked."""
+    """A compiler's answer on a model, and the calls it took. `stopped`: no further call is allowed."""
 
     status: Status
     calls: int = 0
@@ -40,11 +40,11 @@ def confirmed(
     most: int,
     tell: Callable[[str], None] = lambda sentence: None,
 ) -> Job:
-    """The job with what was answered about neighbours of one culprit of each cause, until one passes; `most` calls in
-    all, at least 1.
+    """The job with answers on neighbours of one culprit of each cause, until one passes; at most `most` calls, at least
+    1.
 
-    The causes take turns, so that no call is made for a second neighbour before each cause had its first. `ask` is
-    given a file in `folder`, and `tell` a sentence. After the same answers the same is asked.
+    Causes take turns, so each gets its first neighbour before any gets a second one. `ask` gets a file in `folder`,
+    `tell` a sentence. The calls are a function of the answers.
     """
     passed = union(record.units for record in job.probes if record.verdict.passed)
     found = [cause for cause in causes(job.model, job.diagnosis, passed) if cause.conditions]
@@ -69,7 +69,7 @@ def confirmed(
 def _in_turn(
     queues: Iterable[Sequence[tuple[int, Neighbour]]], asked: Sequence[AskedNeighbour]
 ) -> Iterator[tuple[int, Neighbour]]:
-    """The first of each queue, then the second of each, and so on; none of one of whose culprits a neighbour passed."""
+    """Round-robin over the queues, without those of culprits with a passing neighbour."""
     for row in zip_longest(*queues):
         for it in row:
             if it is not None and it[0] not in {one.culprit for one in asked if one.passed}:
@@ -79,7 +79,7 @@ def _in_turn(
 def _neighbours(
     cause: Cause, job: Job, loaded: LoadedModel, folder: Path, tell: Callable[[str], None]
 ) -> list[tuple[int, Neighbour]]:
-    """Those of one culprit, the first that has some which miss a condition of the cause; these come first."""
+    """The neighbours of the first culprit that has some; those that lack a condition of the cause come first."""
     made: list[tuple[int, Neighbour]] = []
     sure = [it for it in cause.culprits if job.diagnosis.culprits[it].certainty is Certainty.CONFIRMED]
     for number in [it for it in sure if job.diagnosis.culprits[it].kind is CulpritKind.SINGLE][:_MOST_EXAMPLES]:
@@ -99,7 +99,7 @@ def _of_culprit(units: UnitSet, loaded: LoadedModel, folder: Path, tell: Callabl
         alone = LoadedModel(piece, {}).model
         node = model.proto.graph.node[model.units[lowest(units)].node]
         return list(neighbours(alone, Features(Facts.of(model), model.known).of(node)))
-    except Exception as error:  # a node that is not what its op demands, or no model when it is alone
+    except Exception as error:  # an invalid node, or no valid model when cut out
         op = model.universe.op[lowest(units)]
         tell(f"nothing like {op} can be asked about: {type(error).__name__}: {error}")
         return []

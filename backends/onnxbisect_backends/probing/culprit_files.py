@@ -1,10 +1,9 @@
-"""The files that reproduce each culprit: `model.onnx` and the log of the compile that failed on that very file.
+"""The files that reproduce each culprit: `model.onnx` and the log of the compile that failed on that file.
 
-A culprit's file is handed out only when a fresh process was seen to fail on exactly its bytes. Mostly the search
-itself has done that; its probe is then cut again, and equal bytes are the proof. Where the verdict came from
-another place of equal structure (its weights differ, so its bytes do), the driver is asked to compile this file
-too, and keeps the answer under the digest of the file, so that the next run need not. Under the key of its
-structure all files that share it would be attempts of one question, and each new one would walk through them all.
+A culprit's file is handed out only if a fresh process failed on exactly its bytes. Usually the search has compiled it;
+its probe is then cut again, and equal bytes are the proof. If the verdict came from another place with equal structure,
+whose weights and bytes differ, the driver compiles this file too, and keeps the answer under the file's digest. Under
+the key of the structure, all such files would be attempts of one probe.
 """
 
 from collections.abc import Mapping
@@ -19,12 +18,12 @@ from onnxbisect.unitset import UnitSet
 from onnxbisect_backends.probing.prober import PROBE_NAME, WriteProbe, WriteSamples, file_digest
 
 LOG_NAME = "compiler.log"
-#: What `onnxbisect.cut.write` puts beside a piece of a model with external data.
+#: The data file that `onnxbisect.cut.write` puts beside a piece with external data.
 DATA_NAME = "model.data"
 
 
 class CulpritFiles:
-    """Cuts culprits again and compares them with what was compiled; `accompany` puts more beside what is handed out."""
+    """Cuts culprits again and compares them with what was compiled; `accompany` adds further files."""
 
     def __init__(self, write: WriteProbe, folder: Path, accompany: WriteSamples | None = None) -> None:
         self._write = write
@@ -40,7 +39,7 @@ class CulpritFiles:
         return answer.file_sha256 == self.digest(culprit.evidence.own)
 
     def files(self, culprit: Culprit, answers: Mapping[UnitSet, Answer]) -> dict[str, Path | bytes]:
-        """The culprit's files by their paths, in a folder of their own; none where its failure was not seen."""
+        """The culprit's files by path, in a folder of their own; none if its failure was not seen."""
         if not self.is_seen(culprit, answers):
             return {}
         folder = Path(mkdtemp(prefix="culprit-", dir=self._folder))
@@ -54,7 +53,7 @@ class CulpritFiles:
         }
 
     def digest(self, units: UnitSet) -> str:
-        """SHA-256 of the piece's file as it would be written (`prober.file_digest`); empty where it cannot be cut."""
+        """SHA-256 of the piece's file (`prober.file_digest`); empty if it cannot be cut."""
         if units not in self._digests:
             with TemporaryDirectory(prefix="culprit-", dir=self._folder) as folder:
                 probe = Path(folder) / PROBE_NAME

@@ -1,4 +1,4 @@
-"""Works out shapes and known values of a model in a forked process, which may crash, hang or run out of memory."""
+"""Computes shapes and known values of a model in a forked process, which may crash, hang or run out of memory."""
 
 import faulthandler
 import os
@@ -18,23 +18,23 @@ from onnxbisect.model.allowance import Allowance, ExceededError
 from onnxbisect.model.established import Established
 from onnxbisect_backends.sandbox.supervise import PR_SET_PDEATHSIG, bound, prctl
 
-#: First byte of what the process sends: a result, a refusal of the model, no memory, a fault.
+#: First byte of the process's message: result, refusal of the model, out of memory, internal error.
 _RESULT, _REFUSAL, _MEMORY, _FAULT = b"R", b"E", b"M", b"F"
 
-#: As many times its seconds may pass while a process waits for a processor, or for nothing.
+#: Wall time limit, as a multiple of the CPU seconds.
 _IDLE = 5
 
 
 def forked(work: Callable[[], Established], allowance: Allowance) -> Established:
-    """A `Bounded`. A fork has the parsed model already, and only the result comes back.
+    """A `Bounded`. The forked process has the parsed model, and only the result is sent back.
 
-    Elsewhere than on Linux the work is done here, without bounds: forking is not safe there.
+    On other systems than Linux the work is done here without limits, because forking is not safe there.
     """
     if sys.platform != "linux":
         return work()
     source, sink = os.pipe()
     parent = os.getpid()
-    with warnings.catch_warnings():  # Python warns where there are threads; this process uses none of their locks
+    with warnings.catch_warnings():  # Python warns if there are threads; the child uses none of their locks
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if child == 0:
@@ -44,7 +44,7 @@ def forked(work: Callable[[], Established], allowance: Allowance) -> Established
     try:
         answer = _read(source, child, allowance.seconds)
         late = answer is None
-    finally:  # reached by Ctrl-C, too
+    finally:  # also after Ctrl-C
         os.close(source)
         with suppress(ProcessLookupError):
             os.kill(child, signal.SIGKILL)
@@ -69,7 +69,7 @@ def _result(answer: bytes, status: int, allowance: Allowance) -> Established:
 
 
 def _read(source: int, child: int, seconds: float) -> bytes | None:
-    """All that comes until the process ends; None where it takes longer. On a busy machine its own seconds count."""
+    """The result; None if it takes too long. On a busy machine, the process's own CPU seconds count."""
     began = time.monotonic()
     answer = bytearray()
     poll = select.poll()
@@ -87,7 +87,7 @@ def _read(source: int, child: int, seconds: float) -> bytes | None:
 
 
 def _worked(child: int) -> float:
-    """Seconds of processors that all threads of a process have used."""
+    """CPU seconds used by all threads of a process."""
     fields = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -110,11 +110,11 @@ def _work(work: Callable[[], Established], allowance: Allowance, parent: int, si
 
 def _settle(allowance: Allowance) -> None:
     bound(resource.RLIMIT_CORE, 0)
-    # RLIMIT_AS would also count what allocators only reserve, and models that are mapped
+    # RLIMIT_AS would also count reserved and mapped memory
     soft = resource.getrlimit(resource.RLIMIT_DATA)[0]
     bound(resource.RLIMIT_DATA, allowance.memory if soft == resource.RLIM_INFINITY else min(soft, allowance.memory))
     nothing = os.open(os.devnull, os.O_RDWR)
-    for descriptor in (0, 1, 2):  # what C++ code prints when it aborts helps no user
+    for descriptor in (0, 1, 2):  # hides C++ abort messages
         os.dup2(nothing, descriptor)
     faulthandler.disable()
     with suppress(OSError):
@@ -128,5 +128,5 @@ def _answer(work: Callable[[], Established]) -> bytes:
         return _REFUSAL + str(error).encode()
     except MemoryError:
         return _MEMORY
-    except Exception as error:  # a fault of ours, for the parent to report
+    except Exception as error:  # an internal error, which the parent reports
         return _FAULT + f"{type(error).__name__}: {error}".encode(errors="replace")

@@ -1,4 +1,4 @@
-"""What verdicts are kept under, in every verdict base: which target answered, and which search asked."""
+"""The identities under which verdicts are kept in every verdict base: of the target, and of the search."""
 
 import hashlib
 import json
@@ -10,23 +10,24 @@ from onnxbisect.job import Target
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.universe import Universe
 
-#: Raised whenever the same key begins to stand for another probe file: old answers are then to other questions.
+#: Increased when the same key gets another probe file, so that old answers are not reused.
 REVISION = 3
 
 
 def target_identity(target: Target, probe_format: ProbeFormat, environment: str = "") -> str:
-    """Names the target under which verdicts are kept: the same compiler, version, options and way of cutting, in the
-    same environment (`Description.environment`), judged by the same release of this program.
+    """The identity of the target: compiler, version, options and probe format.
+
+    The environment (`Description.environment`) and the release of this program, which judges, are included.
     """
     dtypes = None if probe_format.input_dtypes is None else sorted(probe_format.input_dtypes)
     cutting = {**asdict(probe_format), "input_dtypes": dtypes}
     ours = {"revision": REVISION, "release": version("onnx-bisect")}
-    # `dressing` is what the probe format was called when the first answers were kept
+    # `dressing` was the probe format's name when the first answers were stored
     return _digest({**ours, **asdict(target), "dressing": cutting, "environment": environment})
 
 
 def search_identity(target: str, model_sha256: str, universe: Universe) -> str:
-    """Names one search: where it is equal, unit numbers mean the same nodes and the journal can be read."""
+    """The identity of a search: if equal, unit numbers mean the same nodes, and the journal can be reused."""
     shape = [
         (op, solo, hex(after)) for op, solo, after in zip(universe.op, universe.solo, universe.successors, strict=True)
     ]
@@ -38,5 +39,5 @@ def _digest(identity: dict[str, object]) -> str:
 
 
 def _as_text(value: object) -> str:
-    """Option values that JSON has no form for, as backends may have them."""
+    """Option values without a JSON form, which backends may have."""
     return str(value) if isinstance(value, Path) else repr(value)

@@ -1,4 +1,4 @@
-"""What is known of a target before anything is compiled: the versions that it reads, and what it takes of each op."""
+"""What is known about a target before a compile: the versions that it reads, and its support of each op."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ from onnxbisect_backends.simulator.backend import WhitelistBackend
 from onnxbisect_backends.simulator.profiles import OpSupport, Profile, load, shipped
 from onnxbisect_backends.simulator.refusals import Refusal, Rules, refusals
 
-#: Places of one op that are listed.
+#: Most listed places of one op.
 _PLACES = 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class KnownTarget:
-    """`rules` is what a profile, or the tool itself, lists of its ops; None where nothing does. `notes` are sentences
-    about the tool.
+    """`rules` are the op limits of a profile, or of the tool itself; None if there are none. `notes` are about the
+    tool.
     """
 
     reader: Reader
@@ -29,7 +29,7 @@ class KnownTarget:
 
 
 def inspect_for(model: Model, target: KnownTarget) -> Inspection:
-    """What this target refuses or narrows in the model; calls no compiler."""
+    """What this target refuses or narrows in the model, without calling a compiler."""
     if target.rules is None:
         note = f"Nothing here records which ops {target.reader.tool} takes; onnx-bisect run asks it."
         return inspect(model, target.reader, notes=(*target.notes, note))
@@ -39,10 +39,9 @@ def inspect_for(model: Model, target: KnownTarget) -> Inspection:
 
 
 def known_target(backend: Backend) -> KnownTarget:
-    """What the tool says of itself where it can be used here, else what its profile says.
+    """The tool's own description if it is usable here, else its profile.
 
-    The tool may be started for its version. Raises BackendUnusableError where it cannot be used here and no profile
-    records it.
+    The tool may be started for its version. Raises BackendUnusableError if it is unusable and has no profile.
     """
     name = contract.profile(backend)
     profile = load(name)[0] if name in shipped() else None
@@ -67,7 +66,7 @@ def known_target(backend: Backend) -> KnownTarget:
 
 
 def op_record(model: Model, rules: Rules) -> OpRecord:
-    """What the rules have against the model, or do not know of it, op by op."""
+    """The issues that the rules have with the model's ops, including unknown ones."""
     found = refusals(model.proto, rules)
     as_read = rules.with_every_file_folded()
     unfolded = found if as_read is None else refusals(model.proto, as_read)
@@ -116,5 +115,5 @@ def _key(refusal: Refusal) -> tuple[Sequence[str], Sequence[str], Sequence[str]]
 
 
 def _places(group: Iterable[Refusal]) -> Iterable[str]:
-    """`/loop > body > /gather`, for what stands inside."""
+    """The path of a node in subgraphs: `/loop > body > /gather`."""
     return (" > ".join((*refusal.nodes, *refusal.inside)) for refusal in group if refusal.inside)

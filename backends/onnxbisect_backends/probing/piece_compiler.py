@@ -1,4 +1,4 @@
-"""Compiling a model's pieces that are already files, and keeping what the compiler makes of them."""
+"""Compiles pieces of a model that are already files, and keeps the compiler's output."""
 
 import shutil
 import tempfile
@@ -10,13 +10,13 @@ from onnxbisect.verdict import Verdict
 from onnxbisect_backends.contract import Backend, Limits
 from onnxbisect_backends.probing.prober import WriteSamples, keep_products
 
-#: Beside a piece, the folder in which a folder of its name has what the compiler made of it.
+#: The folder beside the pieces; the compiler's output for each is in a subfolder of its name.
 COMPILED = "compiled"
 
 
 @dataclass(frozen=True, kw_only=True)
 class PieceCompiler:
-    """Asks one backend about files; `folder` is for what is gone after each. `samples` writes a target's samples."""
+    """Compiles files with one backend; `folder` is for temporary files. `samples` writes a target's samples."""
 
     backend: Backend
     folder: Path
@@ -24,9 +24,9 @@ class PieceCompiler:
     samples: WriteSamples | None = None
 
     def __call__(self, file: Path, renamed: Mapping[str, str]) -> Verdict:
-        """Compile a file. On a pass, what the device needs is then in `compiled/NAME/` beside it.
+        """Compile a file. After a pass, the files for the device are in `compiled/NAME/` beside it.
 
-        `renamed` are names in the file, and the model's for them. OnnxBisectError of the backend passes through.
+        `renamed` maps names in the file to the model's. Errors of the backend pass through.
         """
         with tempfile.TemporaryDirectory(prefix="piece-", dir=self.folder) as place:
             probe, workdir = Path(place, "probe", file.name), Path(place, "work")

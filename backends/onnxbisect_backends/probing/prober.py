@@ -1,4 +1,4 @@
-"""One question from beginning to end: cut the units, write the file, compile it, judge, doubt a failing cut."""
+"""One probe from beginning to end: cut the units, write the file, compile it, judge, and check failing cuts."""
 
 import hashlib
 import shutil
@@ -22,26 +22,26 @@ from onnxbisect_backends.judging import killed_from_outside
 from onnxbisect_backends.sandbox.disk import demand_plenty
 from onnxbisect_backends.sandbox.oom import oom_kills
 
-#: The probe's file name: short, without anything that a compiler could trip over, the same in every folder.
+#: The probe's file name, the same in every folder, with no characters that trouble compilers.
 PROBE_NAME = "model.onnx"
 
-#: Cuts the units, writes them as a stand-alone model to the path (with a data file beside it where there is need)
-#: and returns the names in that file, of nodes and tensors, that differ from the model's: probe name to model name.
+#: Cuts the units, writes them as a stand-alone model to the path (with a data file beside it if needed) and returns
+#: the node and tensor names that differ from the model's: probe name to model name.
 WriteProbe = Callable[[UnitSet, Path], Mapping[str, str]]
 
 #: Writes input samples beside a probe, given its path and what `WriteProbe` returned (`onnxbisect_backends.samples`).
 WriteSamples = Callable[[Path, Mapping[str, str]], None]
 
-#: A sentence where a failing probe file is no valid model although the whole model is one, None where it is fair.
+#: Returns a sentence if a failing probe file is invalid although the whole model is valid, else None.
 Objection = Callable[[UnitSet, Path], str | None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeResult:
-    """What became of one question. `answer` is None where the budget's end, not the compiler's limit, stopped it.
+    """The result of one probe. `answer` is None if the budget, not the compiler's limit, ended it.
 
-    `compiled` tells whether a compiler ran; `engine_seconds` are those of cutting, writing and checking. `interrupted`
-    says that a process ended the compile, and not the kernel for want of memory: the answer says nothing.
+    `compiled`: a compiler ran; `engine_seconds` were used for cutting, writing and checking. `interrupted`: another
+    process, not the kernel for lack of memory, ended the compile, so the answer says nothing.
     """
 
     answer: Answer | None
@@ -52,23 +52,23 @@ class ProbeResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Keep:
-    """What the compiler makes of these units, if it takes them, is to be in this folder."""
+    """The folder for the compiler's output on these units."""
 
     units: UnitSet
     folder: Path
 
 
 class Probes(Protocol):
-    """What the driver asks questions of."""
+    """The driver's interface for probes."""
 
     def ask(self, units: UnitSet, seconds_left: float | None) -> ProbeResult:
-        """Ask once, in a fresh process. Called by several threads at a time."""
+        """Compile once, in a fresh process. Called by several threads at a time."""
 
 
 class Prober:
-    """Asks one backend about pieces of one model; every question has a folder of its own, gone when it is answered.
+    """Compiles pieces of one model with one backend; every probe has a temporary folder.
 
-    It remembers how long compiles took, and gives up those that take several times as long as they should.
+    It records compile times, and ends compiles that take several times the expected time.
     """
 
     def __init__(
@@ -89,16 +89,15 @@ class Prober:
         self._limits = limits
         self._objection = objection
         self._folder = folder
-        # onnx cuts under the interpreter's lock anyway; waiting here costs nothing and keeps the cutter single-minded.
+        # The cutter is not thread-safe; onnx holds the interpreter's lock anyway, so waiting costs nothing.
         self._cutting = Lock()
         self._compiled: list[Compiled] = []
 
     def ask(self, units: UnitSet, seconds_left: float | None = None) -> ProbeResult:
-        """Cut, compile and judge; what is wrong with a piece is an unresolved answer, so one probe never ends a search.
+        """Cut, compile and judge. A problem with a piece is an unresolved answer, so one probe never ends a search.
 
-        `seconds_left` bounds the compile whatever its own limit. OnnxBisectError of the backend passes through: it
-        says that no question can be asked at all. So do ShortageError, where this machine is short of something, and
-        MemoryError.
+        `seconds_left` limits the compile in addition to its own limit. OnnxBisectError of the backend passes through,
+        because no probe can then be compiled; so do ShortageError, if this machine lacks resources, and MemoryError.
         """
         folder = Path(tempfile.mkdtemp(prefix="probe-", dir=self._folder))
         try:
@@ -116,7 +115,7 @@ class Prober:
                 renamed = self._write(units, probe)
             except MemoryError:
                 raise
-            except Exception as error:  # a piece that cannot be cut is one unanswered question
+            except Exception as error:  # a piece that cannot be cut is one unanswered probe
                 demand_plenty(folder, error)
                 return ProbeResult(
                     answer=_unresolved(Kind.INVALID, f"could not be cut: {error}"),
@@ -153,7 +152,7 @@ class Prober:
             verdict = _given_up(outcome, usual) or self._backend.judge(outcome)
         except (OnnxBisectError, MemoryError):
             raise
-        except Exception as error:  # a third party's backend; its bug is not the model's
+        except Exception as error:  # a bug of a third party's backend says nothing about the model
             demand_plenty(folder, error)
             what = f"the backend raised {type(error).__name__}: {error}"
             return ProbeResult(answer=_unresolved(Kind.ERROR, what), compiled=True, engine_seconds=engine_seconds)
@@ -169,7 +168,7 @@ class Prober:
             objection = self._objection(units, probe)
             engine_seconds += perf_counter() - began
             if objection is not None:
-                demand_plenty(folder)  # referees do not tell a file that they cannot open from one that is wrong
+                demand_plenty(folder)  # the checks cannot tell an unreadable file from an invalid one
                 verdict = replace(verdict, status=Status.UNRESOLVED, kind=Kind.INVALID, message=objection)
         answer = Answer(verdict=verdict, file_sha256=file_sha256, log=shorten_log(outcome.log))
         interrupted = verdict.status is Status.UNRESOLVED and killed_from_outside(outcome) and oom_kills() == kills
@@ -177,7 +176,7 @@ class Prober:
 
 
 def keep_products(backend: Backend, outcome: Outcome, workdir: Path, folder: Path) -> None:
-    """Copy what a pass left for the device (`contract.products`) into a folder."""
+    """Copy the output for the device (`contract.products`) into a folder."""
     for path in outcome.artifacts:
         if any(fnmatchcase(str(path), glob) for glob in products(backend)):
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
@@ -185,7 +184,7 @@ def keep_products(backend: Backend, outcome: Outcome, workdir: Path, folder: Pat
 
 
 def file_digest(probe: Path) -> str:
-    """SHA-256 of a probe file and of the data files beside it, in the order of their names."""
+    """SHA-256 of a probe file and of its data files, in the order of their names."""
     digest = hashlib.sha256()
     for path in [probe, *sorted(set(probe.parent.glob("*.data")))]:
         with path.open("rb") as file:
@@ -194,7 +193,7 @@ def file_digest(probe: Path) -> str:
 
 
 def _given_up(outcome: Outcome, usual: TimeLimit | None) -> Verdict | None:
-    """The verdict where a compile was killed since it took too long for its size, and not at the backend's limit."""
+    """The verdict if a compile was killed because it took too long for its size, not at the backend's limit."""
     if usual is None or not outcome.timed_out or outcome.seconds < usual.seconds:
         return None
     message = (
@@ -209,7 +208,7 @@ def _unresolved(kind: Kind, message: str) -> Answer:
 
 
 def _in_model_names(hints: Hints, renamed: Mapping[str, str]) -> Hints:
-    """Hints in the names of the model: the log has those of the probe."""
+    """Hints with the model's names: the log has the probe's."""
     if not renamed:
         return hints
     nodes, tensors, right = (

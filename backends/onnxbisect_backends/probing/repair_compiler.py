@@ -1,4 +1,4 @@
-"""The compiler as a repair asks it: every question is a search of a model, and shares verdicts with all others."""
+"""The compiler interface of a repair: every question is a search of a model, and all share verdicts."""
 
 import shutil
 from collections.abc import Callable, Collection
@@ -21,16 +21,17 @@ from onnxbisect_backends.probing.loaded_model import LoadedModel
 from onnxbisect_backends.probing.search_context import SearchContext
 
 _NO_CALLS = Stats(compiler_calls=0, cached=0, rounds=0, compile_seconds=0, engine_seconds=0, wall_seconds=0)
-#: What a repaired model is called, before it is handed out and after.
+#: The file name of a repaired model.
 REPAIRED = "repaired.onnx"
 
 
 class Search(Protocol):
-    """Has a model searched, however that is done."""
+    """Searches a model; the caller decides how."""
 
     def __call__(self, model: LoadedModel, *, piece: bool, whole: bool) -> Found:
-        """What is refused of the model, or, with `whole`, only whether it is: one call. A `piece` has inputs of its
-        own, for which there are no samples, and is searched in brief (`onnxbisect.search.plan`).
+        """Find what is refused of the model, or, with `whole`, only whether it is refused, in one call.
+
+        A `piece` has inputs of its own, without samples, and is searched in brief (`onnxbisect.search.plan`).
         """
 
 
@@ -53,7 +54,7 @@ class RepairCompiler:
         self._inside = 0
 
     def original(self) -> Found:
-        """Which parts of the model fail, as the user gave it."""
+        """The diagnosis of the model as the user gave it."""
         return self._search(self.loaded)
 
     def original_whole(self) -> Found:
@@ -67,7 +68,7 @@ class RepairCompiler:
         return self._search(self.read(model), whole=True)
 
     def ask(self, model: onnx.ModelProto, nodes: Collection[str]) -> Found:
-        """See `Compiler.ask`. A piece that cannot be asked about is one that was not seen to pass."""
+        """See `Compiler.ask`. A piece that cannot be compiled counts as not seen to pass."""
         loaded = self.read(model)
         context = self.context_of(loaded, False)
         piece = self.folder / "piece" / "model.onnx"
@@ -102,7 +103,7 @@ class RepairCompiler:
         return found
 
     def read(self, model: onnx.ModelProto) -> LoadedModel:
-        """The model from a file, with the original's data files beside it: onnx takes no links to them."""
+        """Load the model from a file, with copies of the original's data files, because onnx follows no links."""
         content = model.SerializeToString(deterministic=True)
         if self._latest is None or self._latest[0] != content:
             if self._latest is None:
@@ -114,7 +115,7 @@ class RepairCompiler:
 
 
 def _with_makers_of_scalars(model: Model, nodes: Collection[str]) -> list[str]:
-    """The nodes, and those that make the scalars which they read: some tools give an input of rank 0 another rank."""
+    """The nodes, and the producers of their scalar inputs: some tools change the rank of an input of rank 0."""
     graph = model.proto.graph
     makers = {output: node for node in graph.node for output in node.output}
     asked = {node.name: node for node in graph.node if node.name in nodes}
@@ -130,7 +131,7 @@ def _with_makers_of_scalars(model: Model, nodes: Collection[str]) -> list[str]:
 
 
 def unanswered(context: SearchContext, why: str, *, stopped: bool = False) -> Found:
-    """Of a model that was not asked about."""
+    """The result for a model that was not compiled."""
     nothing = Diagnosis(
         verdict=Status.UNRESOLVED,
         culprits=(),

@@ -1,4 +1,4 @@
-"""What `repair.json` holds, read with care: it may come from elsewhere."""
+"""Reads `repair.json`, which may come from another machine or version."""
 
 from collections.abc import Mapping
 from math import inf
@@ -13,7 +13,7 @@ _DOCUMENT = TypeAdapter(RepairDocument)
 
 
 def read_document(fields: object) -> RepairDocument:
-    """What `RepairDocument.to_json` wrote. Raises OnnxBisectError where it is none that this version can read."""
+    """The document that `RepairDocument.to_json` wrote. Raises OnnxBisectError if this version cannot read it."""
     try:
         return _DOCUMENT.validate_python(_with_infinities(fields))
     except ValidationError as error:
@@ -22,7 +22,7 @@ def read_document(fields: object) -> RepairDocument:
 
 
 def _with_infinities(value: Any) -> Any:
-    """A share of nothing is null in JSON."""
+    """Infinite ratios are null in JSON."""
     if isinstance(value, list):
         return [_with_infinities(it) for it in value]
     if not isinstance(value, Mapping):

@@ -1,6 +1,6 @@
-"""A repair from beginning to end: the whole file first, then single nodes, and what there is to say of it.
+"""A complete repair: the whole file first, then single nodes, and the document.
 
-How the compiler is asked is given (`RepairCompiler.search`): the library searches in threads, the service has workers.
+The caller provides the searches (`RepairCompiler.search`): the library uses threads, the service workers.
 """
 
 import json
@@ -29,18 +29,19 @@ from onnxbisect_backends.probing.loaded_model import LoadedModel
 from onnxbisect_backends.probing.repair_compiler import REPAIRED, RepairCompiler
 from onnxbisect_backends.probing.search_context import SearchContext
 
-#: The report on what is left.
+#: The file name of the report on what is left.
 REPORT = "report.json"
 _DTYPES = {"float16": onnx.TensorProto.FLOAT16, "bfloat16": onnx.TensorProto.BFLOAT16}
-#: Samples taken from the user's.
+#: Most samples taken from the user's.
 _MOST_SAMPLES = 100
 
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
-    """What a repair may do, and how it is proven: on `samples` of the user's (a folder, zip or tar of .npz keyed by
-    input names), on `count` random inputs and on as many with edge values; the model's outputs must agree within
-    `tolerance`. Nothing of lesser exactness than `allow` is used.
+    """Settings of a repair and its proof.
+
+    The proof uses `samples` (a folder, zip or tar of .npz keyed by input names), `count` random inputs and as many with
+    edge values; the model's outputs must agree within `tolerance`. No rule less exact than `allow` is used.
     """
 
     allow: Exactness = Exactness.ROUNDING
@@ -49,7 +50,7 @@ class Terms:
     tolerance: Tolerance = field(default_factory=Tolerance)
 
 
-#: What the compiler with other options says of the culprits of a model.
+#: Returns the verdicts with other options on the culprits of a model.
 Others = Callable[[LoadedModel, Diagnosis], Sequence[Alternative]]
 
 
@@ -60,11 +61,10 @@ def repair_model(
     tell: Callable[[str], None] = lambda sentence: None,
     others: Others = lambda loaded, diagnosis: (),
 ) -> tuple[Repair, RepairDocument]:
-    """Repair the model of `context`, and say what was done. `tell` is given a sentence for each step. `others` is asked
-    once the culprits are known, before nodes are replaced.
+    """Repair the model of `context`, and document it. `tell` gets a sentence for each step.
 
-    Raises OptionError for dynamic dimensions that are not bound and for samples that do not fit, ModelError where
-    onnxruntime does not run the model.
+    `others` is called once the culprits are known, before nodes are replaced. Raises OptionError for unbound dimensions
+    and unfitting samples, ModelError if onnxruntime does not run the model.
     """
     loaded = context.loaded
     original = onnx.load(loaded.model.path, load_external_data=False)
@@ -94,8 +94,10 @@ def repair_model(
 
 
 def written(found: Repair, told: RepairDocument) -> dict[str, bytes]:
-    """Files by name: the repaired model where there is one, the report on what is left where something is, and what was
-    done as Markdown and JSON. External data of the model lies where the original's does.
+    """The files of a repair by name: the repaired model, the report on what is left, and the document as Markdown and
+    JSON.
+
+    External data of the model are where the original's are.
     """
     files = {}
     if found.model is not None:
@@ -103,7 +105,7 @@ def written(found: Repair, told: RepairDocument) -> dict[str, bytes]:
     if found.left:
         report = report_document(found.after.job)
         for culprit in report["culprits"]:
-            culprit["repro"] = None  # nothing is cut out here
+            culprit["repro"] = None  # culprits' files are not written here
         files[REPORT] = FORMS[REPORT](report).encode("utf-8", "backslashreplace")
     files["repair.md"] = markdown(told).encode("utf-8", "backslashreplace")
     files["repair.json"] = (json.dumps(told.to_json(), indent=1) + "\n").encode()
@@ -119,7 +121,7 @@ def _repaired(
     say: Callable[[str], None],
     diagnosed: Callable[[LoadedModel, Found], None],
 ) -> tuple[Repair, int]:
-    """The repair, and how many compiler calls the diagnosis took. `diagnosed` is called between the two."""
+    """The repair, and the compiler calls of the diagnosis. `diagnosed` is called between the two."""
     base = TriedFiles()
     if may_be_changed(context):
         whole = compiler.original_whole()

@@ -1,4 +1,4 @@
-"""Input samples beside every probe, for targets that want them: quantisers, and those that compare numbers."""
+"""Writes input samples beside every probe, for targets that quantise or compare outputs."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,9 +16,9 @@ _MADE_UP = (
 
 
 class Sampling:
-    """Knows what the cut tensors of one model are in each of `count` samples: the user's, or made up.
+    """The values of one model's tensors in each of `count` samples: the user's, or generated ones.
 
-    `digest` is that of the user's samples, empty without: verdicts rest on them.
+    `digest` is that of the user's samples, empty without; it is part of the identity of verdicts.
     """
 
     def __init__(self, model: Model, given: Calibration | None, count: int) -> None:
@@ -28,19 +28,19 @@ class Sampling:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the user must know of the samples that were written."""
+        """Notes for the user about the samples."""
         return (*(() if self._own else (_MADE_UP,)), *self._values.notes)
 
     def write(self, probe: Path, renamed: Mapping[str, str]) -> None:
-        """Write the samples of a probe beside it. One thread at a time."""
+        """Write the samples of a probe beside it. Not thread-safe."""
         write_samples(probe, renamed, self._values)
 
 
 def sampling(model: Model, calibration: Path | None, count: int, backend: Backend | None = None) -> Sampling | None:
-    """What writes samples for a target that wants `count` of them; None where it wants none.
+    """Writes samples for a target that needs `count` of them; None if it needs none.
 
-    They are the user's at `calibration`, or those that the options of the backend name, or made up. Raises OptionError
-    where they do not fit the model.
+    They are the user's at `calibration`, or those that the backend's options name, or generated. Raises OptionError if
+    they do not fit the model.
     """
     if not count:
         return None

@@ -51,12 +51,12 @@ class SearchContext:
 
     @cached_property
     def identity(self) -> str:
-        """What this target's verdicts are kept under."""
+        """The identity under which this target's verdicts are kept."""
         return target_identity(self.target, self.description.probe_format, self.description.environment)
 
     @property
     def reader(self) -> Reader:
-        """The tool as the preflight and the file remedies see it."""
+        """The tool's limits, for the preflight and the file remedies."""
         return Reader(
             tool=self.description.tool,
             newest_ir=self.description.newest_ir,
@@ -66,21 +66,21 @@ class SearchContext:
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
-        """What can be said of the model before any compile."""
+        """The preflight's findings, before any compile."""
         return tuple(preflight(self.loaded.model, self.reader))
 
     def key(self, units: UnitSet) -> str:
-        """The canonical structure of a probe: equal for equal questions."""
+        """The canonical structure of a probe; equal probes have equal keys."""
         return self._keyer.key(units)
 
     def write(self, units: UnitSet, path: Path) -> Mapping[str, str]:
-        """Write the piece as the target wants it (`prober.WriteProbe`)."""
+        """Write the piece in the target's probe format (`prober.WriteProbe`)."""
         return self._write(units, path)
 
     def prober(self, backend: Backend, folder: Path, limits: Limits, keep: Path | None = None) -> Prober:
-        """Asks the compiler, each question in a folder of its own below `folder`.
+        """Compiles probes, each in a folder of its own below `folder`.
 
-        What it makes of the whole model, if it takes that, is put into `keep`.
+        The compiler's output on the whole model goes into `keep`.
         """
         return Prober(
             write=self._write,
@@ -95,7 +95,7 @@ class SearchContext:
     def culprit_files(self, folder: Path, backend: Backend | None = None) -> CulpritFiles:
         """Cuts culprits again, to hand them out; `folder` must last as long as the files are needed.
 
-        With the backend, there is also what the vendor's support asks for (`contract.vendor_files`).
+        With a backend, the files for the vendor's support are added (`contract.vendor_files`).
         """
         if backend is None:
             return CulpritFiles(self._write, folder)
@@ -110,7 +110,7 @@ class SearchContext:
         return CulpritFiles(self._write, folder, accompany)
 
     def job(self, diagnosis: Diagnosis, probes: Sequence[ProbeRecord], stats: Stats) -> Job:
-        """All that a report is made from: the model with the universe that was searched."""
+        """The input of a report: the model with the searched universe, and the results."""
         model, samples = self.loaded.model, self.samples
         passed = diagnosis.verdict is Status.PASS
         notes = model.notes if samples is None else (*model.notes, *samples.notes)
@@ -161,7 +161,7 @@ def search_context(loaded: LoadedModel, backend: Backend, calibration: Path | No
 
 
 def _demand_shapes(model: Model, backend: Backend) -> None:
-    """OptionError where the backend's options give other dimensions to an input than the model was read with."""
+    """OptionError if the backend's options give an input other dimensions than the loaded model has."""
     kinds = {value.name: value.type for value in model.proto.graph.input}
     for name, dims in input_shapes(backend).items():
         if name in kinds and not is_unbound(kinds[name]) and dims_of(kinds[name]) != tuple(dims):
@@ -173,12 +173,12 @@ def _demand_shapes(model: Model, backend: Backend) -> None:
 
 
 def _apart(model: Model, description: Description) -> frozenset[int]:
-    """The units that are other questions for the target than their like elsewhere in the model."""
+    """The units that the target tells apart from equal ones elsewhere in the model."""
     return unguarded_outputs(model, description.probe_format.covered) | touching(model, description.named)
 
 
 def _as_it_takes(model: Model, description: Description) -> Description:
-    """The description as it is for this model: some tools do less with files that are newer than they are."""
+    """The description for this model: some tools fold less in files that are newer than they are."""
     opsets = {opset.domain: opset.version for opset in model.proto.opset_import}
     opset = opsets.get("", opsets.get("ai.onnx", 0))
     newer = [

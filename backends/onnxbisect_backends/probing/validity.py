@@ -1,8 +1,7 @@
-"""Doubts a failing probe: is it a valid model at all, or did the cut break it?
+"""Checks a failing probe: is it a valid model, or did the cut break it?
 
-A probe that onnx.checker or onnxruntime refuse though they accept the whole model was broken by cutting; what a
-compiler says of it is no evidence. What they refuse in the whole model too (custom ops, features that they lack) is
-the model's own, and they are not heard.
+If onnx.checker or onnxruntime refuses a probe and accepts the whole model, the cut broke the probe, and the compiler's
+answer is no evidence. What they also refuse in the whole model (custom ops, unsupported features) is ignored.
 """
 
 from functools import cached_property
@@ -10,19 +9,19 @@ from pathlib import Path
 
 from onnxbisect.unitset import UnitSet, size
 
-#: Probes of more nodes are not loaded into onnxruntime: there, one bad cut among many nodes hides in a long start.
+#: Most nodes of a probe that is loaded into onnxruntime; larger ones take too long.
 SMALL = 64
 
 
 class Validity:
-    """The two referees for pieces of one model; loads the whole model only when a piece is refused."""
+    """Both checks for pieces of one model; loads the whole model only when a piece is refused."""
 
     def __init__(self, model: Path, everything: UnitSet) -> None:
         self._model = model
         self._everything = everything
 
     def objection(self, units: UnitSet, probe: Path) -> str | None:
-        """Why the probe file is no fair question, in a sentence; None where it is one."""
+        """Why the probe file is invalid, as a sentence; None if it is valid."""
         if units == self._everything:
             return None
         refusal = checker_refusal(probe)
@@ -44,18 +43,18 @@ class Validity:
 
 
 def checker_refusal(path: Path) -> str | None:
-    """What onnx.checker says against the file, None if nothing. By path, so that external data may be large."""
+    """onnx.checker's error for the file, None if there is none. By path, so that external data may be large."""
     import onnx
 
     try:
         onnx.checker.check_model(str(path))
-    except Exception as error:  # it raises its own, protobuf's and plain RuntimeErrors
+    except Exception as error:  # it raises its own errors, protobuf's and RuntimeError
         return _first_line(error)
     return None
 
 
 def runtime_refusal(path: Path) -> str | None:
-    """What onnxruntime says against loading the file on the CPU, optimisation off; None if nothing."""
+    """onnxruntime's error when it loads the file on the CPU without optimisation; None if there is none."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

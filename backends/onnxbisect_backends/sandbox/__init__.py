@@ -1,1 +1,1 @@
-"""Runs a compiler within bounds of time, memory, disk and sight, and ends every process that it started."""
+"""Runs a compiler with limits of time, memory, disk and visibility, and ends every process that it started."""

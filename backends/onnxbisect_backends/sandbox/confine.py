@@ -1,15 +1,15 @@
-"""Shows a process a part of the machine only: a compiler, or the process that reads a model.
+"""Shows a process only a part of the machine: a compiler, or the process that reads a model.
 
 `supervise.py` loads this file before any package can be imported, and calls `enter`, `live_as_first` and
-`give_up_rights` on its way to a compiler. `fork_confined` does all of that for a process that executes nothing.
+`give_up_rights` before it executes a compiler. `fork_confined` does all of that for a process that executes nothing.
 
-The process gets namespaces of its own: processes, so that it sees and signals nobody else's; network, where it has no
-business there; mounts, where everything is read-only but its work directory, and folders that are none of its
-business are empty. No privilege is needed where the kernel allows user namespaces, and none is left when the process
-begins. It is what systemd's ProtectSystem=strict, ProtectHome and PrivateTmp do for a service.
+The process gets namespaces of its own: of processes, so that it sees and signals no others; of the network, unless it
+needs one; and of mounts, where everything but its work directory is read-only and private folders are empty. This needs
+no privilege if the kernel allows user namespaces, and the process has none when it starts. It is what systemd's
+ProtectSystem=strict, ProtectHome and PrivateTmp do for a service.
 
-A confined process can confine its children in the same way, in namespaces inside of its own: a user namespace can be
-made without privileges, and `no_new_privs` does not forbid it. That is how what reads a model starts compilers.
+A confined process can confine its children in nested namespaces: a user namespace needs no privileges, and
+`no_new_privs` does not forbid it. A process that reads a model starts compilers that way.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ CLONE_NEWUSER = 0x10000000
 CLONE_NEWPID = 0x20000000
 CLONE_NEWNET = 0x40000000
 MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND, MS_REC, MS_PRIVATE = 2, 4, 8, 1 << 12, 1 << 14, 1 << 18
-SYS_MOUNT_SETATTR = 442  # the same on all architectures that have it, which is from Linux 5.12 on
+SYS_MOUNT_SETATTR = 442  # the same on all architectures; since Linux 5.12
 AT_FDCWD, AT_RECURSIVE = -100, 0x8000
 MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID = 1, 2
 PR_SET_PDEATHSIG, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 24, 38
@@ -37,24 +37,24 @@ LINUX_CAPABILITY_VERSION_3 = 0x20080522
 SIOCSIFFLAGS = 0x8914
 IFF_UP = 1
 
-#: Of /dev: what every program takes for granted, and accelerators that some compilers calculate with.
+#: Visible devices: basic ones, and accelerators that some compilers use.
 DEVICES = ("null", "zero", "full", "random", "urandom", "dri", "kfd")
 ACCELERATOR = "nvidia"
-#: Bytes of memory for what a compiler writes past its work directory.
+#: Bytes of memory for files outside the work directory.
 TEMPORARY = 1 << 30
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def demand(outcome: int, what: str) -> None:
-    """OSError where a call of the kernel failed."""
+    """OSError if a system call failed."""
     if outcome != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{what}: {os.strerror(number)}")
 
 
 def enter(*, network: bool) -> None:
-    """Move to a new user namespace, in which the next child will be the first process. OSError where that fails."""
+    """Move to a new user namespace, of which the next child is the first process. Raises OSError."""
     me = os.geteuid(), os.getegid()
     wanted = CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWIPC | (0 if network else CLONE_NEWNET)
     demand(_libc.unshare(wanted), "namespaces")
@@ -64,16 +64,16 @@ def enter(*, network: bool) -> None:
 
 
 def fork_confined(view: dict[str, Any], *, network: bool) -> int | None:
-    """Fork this process, which must have one thread. Returns None in the child, which is confined, has the folder `own`
-    as its working directory, and whose descriptors must not lead to folders.
+    """Fork this process, which must have one thread. Returns None in the child, which is confined.
 
-    This process waits for it, and returns its wait status once all processes of its namespaces are gone. Killing
-    this process kills those, too. OSError where the kernel refuses the namespaces; where it refuses the mounts, the
-    child says so on standard error and ends with 1.
+    The child's working directory is the folder `own`, and its descriptors must not refer to folders. This process waits
+    for it, and returns its wait status once all processes of its namespaces are gone. Killing this process kills them,
+    too. OSError if the kernel refuses the namespaces; if it refuses the mounts, the child says so on standard error and
+    exits with 1.
     """
     parent = os.getppid()
     enter(network=network)
-    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # the kernel forgot it when the namespaces were entered
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # entering the namespaces has reset it
     if os.getppid() != parent:
         os._exit(1)
     alive, living = os.pipe()
@@ -95,19 +95,19 @@ def fork_confined(view: dict[str, Any], *, network: bool) -> int | None:
     os.close(alive)
     os.close(tell)
     status = os.read(told, 4)
-    # the end of the first process is the end of its namespace; it told nothing if it was killed
+    # its namespace ends with the first process, which reports nothing if it was killed
     _, ended = os.waitpid(first, 0)
     return int.from_bytes(status, "little") if status else ended
 
 
 def leave_network() -> None:
-    """Move to a network of loopback alone, where the kernel lets us: at once as root, else as root of a new namespace.
+    """Move to a network namespace with loopback only, if possible: directly as root, else as root of a new namespace.
 
-    Files, users and groups stay what they are. Changes of namespace forget PR_SET_PDEATHSIG, so this comes before it.
+    Files, users and groups stay the same. Changes of namespace reset PR_SET_PDEATHSIG, so this comes before it.
     """
     user, group = os.geteuid(), os.getegid()
     if _libc.unshare(CLONE_NEWNET) != 0:
-        # a root that may not do this may not be root in a new namespace either: it would become the user `nobody`
+        # a root without this right could not be root in a new namespace either, but only the user `nobody`
         if user == 0 or _libc.unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0:
             return
         with contextlib.suppress(OSError):
@@ -116,8 +116,9 @@ def leave_network() -> None:
 
 
 def stay(user: int, group: int) -> None:
-    """Keep user and group ids in a new user namespace. Root becomes the user `nobody`, since a root without
-    capabilities may not be mapped in a nested namespace. OSError where the kernel does not allow even this.
+    """Keep user and group ids in a new user namespace. Raises OSError.
+
+    Root becomes the user `nobody`, because a root without capabilities cannot be mapped in a nested namespace.
     """
     users, groups = f"{user or NOBODY} {user} 1", f"{group or NOBODY} {group} 1"
     for name, text in (("setgroups", "deny"), ("uid_map", users), ("gid_map", groups)):
@@ -126,8 +127,8 @@ def stay(user: int, group: int) -> None:
 
 
 def loopback() -> None:
-    """Switch it on: tools of several processes talk over it."""
-    import _socket  # not socket, which imports much, nor at the top, because few need it
+    """Enable the loopback interface, which tools with several processes use."""
+    import _socket  # socket imports too much, and few processes need it
     import fcntl
 
     with contextlib.suppress(OSError):
@@ -137,16 +138,16 @@ def loopback() -> None:
 
 
 def live_as_first(view: dict[str, Any], alive: int, ended: int) -> None:
-    """Arrange the mounts, and fork the compiler, in which alone this returns: the first process of a namespace ignores
-    most signals, its own aborts among them, and inherits all orphans.
+    """Arrange the mounts, and fork; returns only in the child, which executes the compiler.
 
-    `alive` is readable once the supervisor is gone; `ended` receives the compiler's wait status. When this process
-    ends, the kernel kills whatever else is in its namespace.
+    The first process of a namespace ignores most signals, including its own aborts, and inherits all orphans, so the
+    compiler must not be the first. `alive` becomes readable when the supervisor is gone; `ended` receives the
+    compiler's wait status. When this process ends, the kernel kills the rest of its namespace.
     """
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     watch = select.poll()
     watch.register(alive, select.POLLIN)
-    if watch.poll(0):  # it died before it was asked to tell; it is out of sight, so getppid() is always 0
+    if watch.poll(0):  # the supervisor died before; getppid() cannot tell, as it is 0 in the namespace
         os._exit(1)
     arrange(view)
     compiler = os.fork()
@@ -163,14 +164,14 @@ def live_as_first(view: dict[str, Any], alive: int, ended: int) -> None:
 
 
 def arrange(view: dict[str, Any]) -> None:
-    """The mounts: all read-only, `hidden` and `temporary` folders empty, and the latter to be written to; `shown` paths
-    are back in them, and so is the folder `own`, to be written to.
+    """Set up the mounts: all read-only, `hidden` and `temporary` folders empty, the latter writable.
 
-    Must run in the first process, whose `/proc` is mounted, too.
+    `shown` paths stay visible, and so does the folder `own`, writable. Must run in the first process, whose `/proc` is
+    mounted, too.
     """
     demand(_libc.unshare(CLONE_NEWNS), "mounts")
     mount(None, "/", None, MS_REC | MS_PRIVATE)
-    # what will be covered is held by a descriptor first
+    # folders that will be covered are first opened, so that they stay reachable
     devices = [f"/dev/{name}" for name in os.listdir("/dev") if name in DEVICES or name.startswith(ACCELERATOR)]  # noqa: PTH208 - pathlib is slow to import
     held = [(path, os.open(path, os.O_PATH)) for path in [*devices, *view["shown"]] if os.path.exists(path)]  # noqa: PTH110 - as above
     own = os.open(view["own"], os.O_PATH)
@@ -192,11 +193,11 @@ def arrange(view: dict[str, Any]) -> None:
         attributes(path, MOUNT_ATTR_RDONLY)
     attributes(view["own"], 0, clear=MOUNT_ATTR_RDONLY)
     for descriptor in (own, *(descriptor for _, descriptor in held)):
-        os.close(descriptor)  # from a folder one gets to those above it, covered or not
+        os.close(descriptor)  # an open folder would give access to its covered parents
 
 
 def cover(path: str, size: int, mode: int) -> bool:
-    """Put an empty folder in the place of a folder; False where there is none."""
+    """Mount an empty folder over a folder; False if there is none."""
     if not os.path.isdir(path):  # noqa: PTH112 - as above
         return False
     mount("tmpfs", path, "tmpfs", MS_NOSUID | MS_NODEV, f"mode={mode:o},size={size}")
@@ -204,7 +205,7 @@ def cover(path: str, size: int, mode: int) -> bool:
 
 
 def same(path: str, held: int) -> bool:
-    """Whether the path still leads to what is held."""
+    """Whether the path still refers to what is held."""
     try:
         return os.path.samestat(os.stat(path), os.fstat(held))  # noqa: PTH116 - as above
     except OSError:
@@ -212,7 +213,7 @@ def same(path: str, held: int) -> bool:
 
 
 def uncover(path: str, held: int) -> None:
-    """Make what is held appear at the path."""
+    """Make what is held visible at the path."""
     folder = stat.S_ISDIR(os.fstat(held).st_mode)
     os.makedirs(path if folder else os.path.dirname(path), exist_ok=True)  # noqa: PTH103, PTH120 - as above
     if not folder:
@@ -227,7 +228,7 @@ def mount(source: str | None, target: str, kind: str | None, flags: int, options
 
 
 def attributes(path: str, given: int, *, clear: int = 0, flags: int = 0) -> None:
-    """mount_setattr(2), which changes one mount, or with AT_RECURSIVE those below it as well."""
+    """mount_setattr(2), which changes one mount, and with AT_RECURSIVE those below it."""
     wanted = struct.pack("QQQQ", given, clear, 0, 0)
     number = ctypes.c_long(SYS_MOUNT_SETATTR)
     demand(
@@ -237,9 +238,9 @@ def attributes(path: str, given: int, *, clear: int = 0, flags: int = 0) -> None
 
 
 def give_up_rights() -> None:
-    """No capability is left, not for root either, and no program that is executed from now on gives any."""
+    """Drop all capabilities, also for root and for every program executed later."""
     for number in range(LAST_CAPABILITY + 1):
         if _libc.prctl(PR_CAPBSET_DROP, number, 0, 0, 0) != 0:
-            break  # the kernel knows no more
+            break  # no further capabilities
     demand(_libc.capset(struct.pack("Ii", LINUX_CAPABILITY_VERSION_3, 0), bytes(24)), "capabilities")
     demand(_libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no new privileges")

@@ -1,6 +1,6 @@
 """Which files of this machine a confined process sees: a compiler, or the process that reads a model.
 
-`confine.py` arranges it in that process; this module knows which folders matter.
+`confine.py` arranges it in that process; this module selects the folders.
 """
 
 import os
@@ -15,21 +15,21 @@ from onnxbisect_backends.contract import Confinement
 
 #: Folders of users, and sockets of services that run here: docker, databases, agents.
 _HIDDEN = ("/home", "/root", "/run", "/mnt", "/media", "/srv")
-#: In a home: programs may be there, beside what is not theirs.
+#: A folder in a home with programs, beside private data.
 _LOCAL = ".local/share"
 _TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108 - each compile gets empty ones
-#: Lists of folders from which the operator's programs are made up.
+#: Variables with lists of folders of programs and libraries.
 _PATHS = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH")
 
 
 def confined_view(
     confinement: Confinement, programs: Sequence[str], *, cwd: Path, env: Mapping[str, str], reads: Sequence[Path]
 ) -> dict[str, Any]:
-    """What `confine.arrange` takes.
+    """The argument of `confine.arrange`.
 
-    Shown are, besides `reads`, `cwd` and the probe's folder, what `programs` are installed with, the paths of programs
-    and libraries in `env`, this Python, and the toolchains. None of this comes from a model or its sender. What
-    holds a hidden folder is not shown: a home directory may be on PATH.
+    Visible are `reads`, `cwd` and the probe's folder, the installations of `programs`, the paths of programs and
+    libraries in `env`, this Python, and the toolchains. None of this comes from a model or its sender. A folder that
+    contains a hidden one is not shown, such as a home directory on PATH.
     """
     workdir = (confinement.workdir or cwd).absolute()
     temporary = {*_TEMPORARY, tempfile.gettempdir()} - {str(workdir)}
@@ -48,13 +48,13 @@ def confined_view(
         "own": str(workdir),
         "hidden": sorted(set(hidden) - temporary),
         "temporary": sorted(temporary),
-        # what links lead to comes first: a link in sight is then as good as before
+        # targets of links come first, so that visible links work
         "shown": [*sorted(targets), *sorted(allowed - targets)],
     }
 
 
 def listed(env: Mapping[str, str]) -> list[Path]:
-    """The folders in this environment's paths of programs and libraries."""
+    """The folders in the environment's paths of programs and libraries."""
     entries = [entry for name in _PATHS for entry in env.get(name, "").split(os.pathsep)]
     return [Path(entry) for entry in entries if entry.startswith("/")]
 
@@ -62,7 +62,7 @@ def listed(env: Mapping[str, str]) -> list[Path]:
 def _homes() -> Iterator[str]:
     try:
         home = Path.home()
-    except RuntimeError:  # a user without one
+    except RuntimeError:  # a user without a home
         return
     yield str(home)
     yield str(home / _LOCAL)
@@ -76,7 +76,7 @@ def _ours() -> Iterator[Path]:
 
 
 def _links(program: Path) -> Iterator[Path]:
-    """The program, and what it is a link to, step by step."""
+    """The program, and the targets of its symbolic links step by step."""
     yield program
     while program.is_symlink():
         program = program.parent / program.readlink()
@@ -84,7 +84,7 @@ def _links(program: Path) -> Iterator[Path]:
 
 
 def _installed(program: Path) -> Iterator[Path]:
-    """The folder with all that it was installed with, its own folder, itself; the outermost may not be shown."""
+    """The folder of its installation, its own folder, and itself; the outermost may not be shown."""
     if program.parent.name in ("bin", "sbin"):
         yield program.parent.parent
     yield program.parent

@@ -1,4 +1,4 @@
-"""Whether a failed write, not the model, is what a compiler or a cut stumbled over."""
+"""Detects whether a full disk, not the model, made a compiler or a cut fail."""
 
 import os
 import re
@@ -7,23 +7,24 @@ from pathlib import Path
 from onnxbisect.errors import ShortageError
 from onnxbisect.shortage import shortage
 
-#: Bytes below which a disk counts as full: the last write of those that filled it may have been larger.
+#: Free bytes below which a disk counts as full: the write that failed may have been larger.
 _FULL = 64 << 10
 _ELSEWHERE = "make room there, or let TMPDIR name another place (ONNXBISECT_WORK for a worker)."
-#: A compile that has written the tenth part of a full disk is what has filled it.
+#: A compile with at least this fraction (1/10) of a full disk has filled it.
 _SHARE = 10
-#: Files that a cut, or a referee of it, may have open at a time.
+#: Files that a cut or its checks may have open at a time.
 _FILES = 8
 
-#: What programs say of a disk that takes no more, in the words of the C library.
+#: The C library's messages for a full disk.
 _WORDS = re.compile(r"No space left on device|Disk quota exceeded")
 
 
 def disk_trouble(workdir: Path, log: str) -> str:
-    """A sentence where a compile has filled the disk of its work directory by itself, or a failure's log complains of a
-    full disk; else empty. ShortageError where that disk is full and the compile has little on it.
+    """A sentence if a compile has filled the disk of its work directory, or a failure's log reports a full disk; else
+    empty.
 
-    Programs remove what they could not finish, so that there is room again when they have ended: hence the log.
+    ShortageError if that disk is full and the compile has little on it. Programs remove incomplete files, so there may
+    be space again when they have ended; therefore the log is checked.
     """
     state = os.statvfs(workdir)
     free = state.f_bfree if os.geteuid() == 0 else state.f_bavail
@@ -39,14 +40,15 @@ def disk_trouble(workdir: Path, log: str) -> str:
 
 
 def _bytes_of(folder: Path) -> int:
-    """What files below it take of the disk."""
+    """The disk space of the files below a folder."""
     found = (Path(at, name).lstat() for at, _, names in os.walk(folder) for name in names)
     return sum(status.st_blocks * 512 for status in found)
 
 
 def demand_plenty(folder: Path, error: BaseException | None = None) -> None:
-    """ShortageError where the machine, not the model, is to blame for something that went wrong in the folder: where
-    the error says so, or where no files can be written or opened there.
+    """ShortageError if the machine caused an error in the folder.
+
+    Either the error says so, or no files can be written or opened there.
     """
     found = None if error is None else shortage(error)
     try:

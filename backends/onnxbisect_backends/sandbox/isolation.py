@@ -1,4 +1,4 @@
-"""How far compilers, and processes that read models, can be kept away from the rest of this machine."""
+"""How far compilers, and processes that read models, can be isolated on this machine."""
 
 import json
 import sys
@@ -15,15 +15,15 @@ _CONFINE = Path(__file__).with_name("confine.py")
 
 
 class Isolation(StrEnum):
-    """How far a compile, and the process that reads its model, are kept away from the rest of the machine."""
+    """How far a compile, and the process that reads its model, are isolated from the machine."""
 
-    #: They are bounded and killed with all that they started, and see what their user sees.
+    #: They have limits, are killed with all their children, and see what their user sees.
     NONE = "none"
-    #: They see their own processes, no network, and of the disk what programs are made of and their work directories.
+    #: They see their own processes, no network, and of the disk only installed programs and their work directories.
     NAMESPACES = "namespaces"
 
 
-#: Run by a confined Python without packages: whether it can confine a process, too. Arguments: `confine.py`, a view.
+#: Run by a confined Python without packages, to check nested confinement. Arguments: `confine.py`, a view.
 _INSIDE = """
 import json, os, sys
 from importlib.machinery import SourceFileLoader
@@ -37,10 +37,10 @@ os._exit(1 if status else 0)
 
 @cache
 def available() -> Isolation:
-    """What the kernel lets this process do, found out by doing it: sysctls, AppArmor and seccomp have a say in it, and
-    so in Docker it is mostly `none`, unless the container was given more than it needs otherwise.
+    """The isolation that the kernel allows, found by trying: sysctls, AppArmor and seccomp affect it.
 
-    A confined process must be able to confine another one: the one that reads a model starts compilers.
+    In Docker it is mostly `none`, unless the container has additional rights. A confined process must be able to
+    confine another one, because the process that reads a model starts compilers.
     """
     if sys.platform != "linux":
         return Isolation.NONE

@@ -1,12 +1,14 @@
-"""What the kernel reports about processes that it killed because memory ran out."""
+"""The kernel's count of processes killed for lack of memory."""
 
 from pathlib import Path
 
 
 def oom_kills() -> int:
-    """How many the kernel has killed since it started, for this machine's memory or for that of a container; always 0
-    where it does not count them. One that ended by SIGKILL while this grew was most likely killed for that; one that
-    did so while it stayed the same was killed by somebody.
+    """The processes that the kernel has killed for lack of memory of the machine or a container; 0 if it does not count
+    them.
+
+    A process that ended by SIGKILL while this count grew was most likely killed for that; otherwise another process
+    killed it.
     """
     try:
         counters = Path("/proc/vmstat").read_text()

@@ -1,8 +1,8 @@
-"""Starts a compiler, bounds it, and brings home what it said; nothing of it outlives the call.
+"""Starts a compiler with limits, and returns its result; no process of it outlives the call.
 
-Each run has a supervisor process of its own (`supervise.py`), which kills by descent, not by process group: a
-compiler that daemonises is found all the same. It also dies, and takes the compiler with it, when this process
-does, however that happens. Linux does all of this; elsewhere only the compiler's process group is killed.
+Each run has a supervisor process (`supervise.py`), which kills by descent, not by process group, so that it also finds
+a compiler that daemonises. It dies, and kills the compiler, when this process ends in any way. This is complete on
+Linux; elsewhere only the compiler's process group is killed.
 """
 
 import contextlib
@@ -26,27 +26,27 @@ from onnxbisect_backends.sandbox.disk import disk_trouble
 
 _SUPERVISOR = Path(__file__).with_name("supervise.py")
 
-#: Of the user's environment, what every compiler needs to start and to speak the user's encoding.
+#: Variables of the user's environment that every compiler needs to start, and for the encoding.
 _ALWAYS = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ")
 
-#: Seconds past the time limit after which the supervisor itself is taken for dead.
+#: Seconds after the time limit when the supervisor itself counts as dead.
 _GRACE = 30.0
 
-#: What a program says, in the words of the C library, that writes where it may only read.
+#: The C library's message for a write to a read-only place.
 _READ_ONLY = "Read-only file system"
 
-#: Files listed of one work directory; a compiler that writes more is not worth listing.
+#: Most files listed of one work directory.
 _MOST_ARTIFACTS = 10_000
 
 _lock = threading.Lock()
 
 
 class CompileGroup:
-    """Compiles that can be ended apart from all others of this process: those that a thread starts within `joined`."""
+    """Compiles that can be ended separately: those that a thread starts within `joined`."""
 
     @contextlib.contextmanager
     def joined(self) -> Iterator[None]:
-        """Within, what this thread starts belongs to the group."""
+        """Compiles that this thread starts within the context belong to the group."""
         token = _group.set(self)
         try:
             yield
@@ -54,7 +54,7 @@ class CompileGroup:
             _group.reset(token)
 
     def kill(self) -> None:
-        """What `kill_running` does, for this group."""
+        """Like `kill_running`, for this group."""
         _terminate(lambda group: group is self)
 
 
@@ -74,15 +74,14 @@ def run(
 ) -> Outcome:
     """Run one command to its end or to a limit; standard input is empty, both outputs are the log.
 
-    `env` is the whole environment. Without `network` the command has a loopback of its own and nothing else, where
-    the kernel lets us take the rest away: for tools that report to their vendor and need no licence server. None: it
-    is taken away where `limits` confine the command, too. A confined command sees the folders `reads` wherever they
-    are, besides what `confined_view` knows that it needs. Not `isolated` is one that must see the machine, such as
-    the client of a daemon; where isolation is required, it is not run.
-    Never raises for what the command does; a command that cannot be started, or a run that was cut short by
-    `kill_running`, comes back as `broken`. `exit_code` is as the command gave it: that a wrapper's 139 means a crash
-    inside it is for the judge to say. Artifacts are left for the caller, by `brought_home`, because only the caller
-    knows where the command was told to write.
+    `env` is the whole environment. Without `network` the command has only a loopback interface, if the kernel allows
+    it: for tools that report to their vendor and need no licence server. None: it has no network if `limits` confine
+    it. A confined command sees the folders `reads` in addition to those of `confined_view`. A command that is not
+    `isolated` must see the machine, such as the client of a daemon; it is not run if isolation is required.
+
+    Never raises because of the command; one that cannot be started, or was ended by `kill_running`, returns as
+    `broken`. `exit_code` is the command's own; the judge interprets a wrapper's 139. The caller collects artifacts with
+    `brought_home`, because only it knows where the command writes.
     """
     found = find_executable(argv[0], cwd=cwd, path=env.get("PATH"))
     if found is None:
@@ -119,7 +118,7 @@ def run(
 def kill_running() -> None:
     """End every compile that this process is waiting for; their `run` calls return with `broken`.
 
-    For a driver whose threads sit in `run` when the user presses Ctrl-C.
+    For a driver whose threads are in `run` when the user presses Ctrl-C.
     """
     _terminate(lambda group: True)
 
@@ -132,22 +131,22 @@ def _terminate(chosen: Callable[[CompileGroup | None], bool]) -> None:
 
 
 def clean_env(workdir: Path, *, inherit: Sequence[str] = (), extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """An environment that tells a compiler nothing about this user: home and temporary files are in `workdir`.
+    """An environment without information about the user: home and temporary files are in `workdir`.
 
-    onnxruntime, which many compilers carry, reports model names and hashes home since 1.29 unless told not to.
-    `inherit` names variables to take over from this process where they are set; `extra` wins over everything.
+    onnxruntime, which many compilers include, sends model names and hashes as telemetry since 1.29 unless disabled.
+    `inherit` names variables to copy from this process if they are set; `extra` overrides everything.
     """
     home = {name: str(workdir) for name in ("HOME", "TMPDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME")}
     return {**home, "ORT_DISABLE_TELEMETRY": "1", **inherited((*_ALWAYS, *inherit)), **(extra or {})}
 
 
 def inherited(names: Sequence[str]) -> dict[str, str]:
-    """Of this process's environment, the variables of these names that are set."""
+    """The variables with these names that are set in this process's environment."""
     return {name: os.environ[name] for name in names if name in os.environ}
 
 
 def written(workdir: Path) -> tuple[Path, ...]:
-    """The non-empty regular files below `workdir`, relative to it, in order; links are neither listed nor followed."""
+    """The non-empty regular files below `workdir`, as sorted relative paths; links are ignored."""
     found: list[Path] = []
     for folder, folders, files in os.walk(workdir):
         folders.sort()
@@ -161,12 +160,12 @@ def written(workdir: Path) -> tuple[Path, ...]:
 
 
 def brought_home(outcome: Outcome, probe: Path, workdir: Path, tool: Path | None = None) -> Outcome:
-    """The outcome with its artifacts, and with `model.onnx` and `.` in its log where absolute paths stood.
+    """The outcome with its artifacts, and with `model.onnx` and `.` in its log in place of absolute paths.
 
-    Paths of one compile differ from those of the next; without them the same compile has the same log everywhere.
-    Nor are those of files below `tool`, the folder where the compiler is installed, anybody's but this user's.
-    `probe` is the path that the command was given; where it is in `workdir`, it is no artifact. A compile that
-    filled the disk, or met a full one, comes back as `broken`; ShortageError where the disk is full of other things.
+    Paths differ between compiles; without them the same compile has the same log everywhere. Paths below `tool`, the
+    compiler's installation, are shortened, too. `probe` is the path that the command got; if it is in `workdir`, it is
+    no artifact. A compile that filled the disk, or met a full one, returns as `broken`; ShortageError if the disk is
+    full of other files.
     """
     if not outcome.broken and (trouble := disk_trouble(workdir, "" if outcome.exit_code == 0 else outcome.log)):
         outcome = replace(outcome, broken=trouble, short=True, exit_code=None, signal=None)
@@ -178,7 +177,7 @@ def brought_home(outcome: Outcome, probe: Path, workdir: Path, tool: Path | None
 
 
 def find_executable(command: str, *, cwd: Path, path: str | None) -> str | None:
-    """The file that `command` starts, as a shell in `cwd` would find it; None where there is none."""
+    """The file that a shell in `cwd` would start for `command`; None if there is none."""
     if "/" in command:
         full = cwd / command
         return str(full) if full.is_file() and os.access(full, os.X_OK) else None
@@ -187,7 +186,7 @@ def find_executable(command: str, *, cwd: Path, path: str | None) -> str | None:
 
 
 def not_found(command: str, install: str = "") -> str:
-    """The sentence for a command that `find_executable` does not find; `install` is what to install for it."""
+    """The sentence for a command that `find_executable` does not find; `install` says what to install."""
     if install:
         return f"The command '{command}' was not found{'' if '/' in command else ' on PATH'}; install {install}."
     if "/" in command:
@@ -196,7 +195,7 @@ def not_found(command: str, install: str = "") -> str:
 
 
 def _ask_supervisor(order: bytes, deadline: float) -> bytes:
-    """Everything that the supervisor answered; cut short, hence perhaps nothing, if it died or went silent."""
+    """The supervisor's answer; incomplete, perhaps empty, if it died or did not answer."""
     supervisor = subprocess.Popen(
         [sys.executable, "-I", "-S", str(_SUPERVISOR)],
         stdin=subprocess.PIPE,
@@ -210,7 +209,7 @@ def _ask_supervisor(order: bytes, deadline: float) -> bytes:
     try:
         return _converse(supervisor, order, deadline)
     finally:
-        # reached by Ctrl-C too: the end of its standard input tells the supervisor to kill the compiler
+        # also after Ctrl-C: closing its standard input makes the supervisor kill the compiler
         _close(supervisor)
         with _lock:
             del _running[supervisor]

@@ -14,7 +14,7 @@ PATIENCE = 10.0
 
 
 def descendants() -> list[int]:
-    """The processes below this one, from one look at /proc; empty where there is no /proc."""
+    """The processes below this one, from one scan of /proc; empty if there is no /proc."""
     children: dict[int, list[int]] = {}
     try:
         pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - pathlib is slow to import
@@ -35,7 +35,7 @@ def descendants() -> list[int]:
 
 
 def resident(pids: list[int]) -> int:
-    """Bytes of memory that the processes hold, pages that they share counted for each."""
+    """The resident memory of the processes in bytes, with shared pages counted for each."""
     pages = 0
     for pid in pids:
         with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/statm", "rb") as statm:  # noqa: PTH123 - as above
@@ -44,7 +44,7 @@ def resident(pids: list[int]) -> int:
 
 
 def proportional(pids: list[int]) -> int:
-    """The same with shared pages counted once; slow, so asked only when the quick sum is over the limit."""
+    """The same with shared pages counted once; slow, so used only when the quick sum exceeds the limit."""
     total = 0
     for pid in pids:
         try:
@@ -56,20 +56,20 @@ def proportional(pids: list[int]) -> int:
 
 
 def kill_all(compiler: int) -> int:
-    """SIGKILL everything below this process until nothing is left; the number of processes that would not die."""
+    """SIGKILL everything below this process until nothing is left; returns the number of unkillable processes."""
     deadline = time.monotonic() + PATIENCE
     while True:
         left = descendants()
         if not left:
-            with contextlib.suppress(OSError):  # no /proc to look into, or the last one has just ended
+            with contextlib.suppress(OSError):  # no /proc, or the last process has just ended
                 os.killpg(compiler, signal.SIGKILL)
-        # stop all before killing any: a tree that forks faster than it is killed stands still first
+        # stop all before killing any, because a tree may fork faster than it is killed
         for number in (signal.SIGSTOP, signal.SIGKILL):
             for pid in left:
                 with contextlib.suppress(OSError):
                     os.kill(pid, number)
         if not reap(compiler)[1]:
-            # no child means no descendant: orphans are adopted here, so every descendant hangs from a child
+            # without children there are no descendants, because orphans become children of this process
             return 0
         if time.monotonic() > deadline:
             return len(descendants())
@@ -77,7 +77,7 @@ def kill_all(compiler: int) -> int:
 
 
 def reap(compiler: int) -> tuple[int | None, bool]:
-    """Reap ended processes: the compiler's wait status if it is one of them, and whether children are left."""
+    """Reap ended processes; returns the compiler's wait status if it is one of them, and whether children are left."""
     status = None
     while True:
         try:

@@ -1,13 +1,13 @@
-"""One compile's own supervisor: a script that starts the compiler, watches it, and leaves nothing of it alive.
+"""The supervisor of one compile: a script that starts the compiler, watches it, and kills all its processes.
 
-Run as `python -I -S supervise.py`, one per compile, because only a process of its own can adopt orphans and know
-whose they are: a compiler that forks, calls setsid and lets its parent exit is handed to the nearest subreaper,
-which is this process, and so can be found and killed. It imports little, to start in a few milliseconds.
+Run as `python -I -S supervise.py`, one per compile, because only a separate process can adopt orphans and know their
+origin: a compiler that forks, calls setsid and lets its parent exit becomes a child of the nearest subreaper, which is
+this process. It imports little, to start in a few milliseconds.
 
-Protocol: standard input brings one line of JSON (`argv`, `path` of the executable, `cwd`, `env`, `seconds`,
-`memory_bytes`, `file_bytes`, `log_bytes`, `network`, `view`) and then stays open for as long as the answer is wanted:
-its end, or SIGTERM (which the kernel sends when the parent dies), means kill everything. Standard output receives one
-line of JSON and then the log's bytes, verbatim.
+Protocol: standard input has one line of JSON (`argv`, `path` of the executable, `cwd`, `env`, `seconds`,
+`memory_bytes`, `file_bytes`, `log_bytes`, `network`, `view`) and stays open while the answer is wanted. Its end, or
+SIGTERM (which the kernel sends when the parent dies), means kill everything. Standard output gets one line of JSON and
+then the log's bytes, verbatim.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ MOST_PROCESSES = 4096
 
 
 def beside(name: str) -> Any:
-    """The module of this name in this script's folder; nothing is on the path from which it could be imported."""
+    """The module of this name in this script's folder, which is not on the import path."""
     from importlib.machinery import SourceFileLoader
     from types import ModuleType
 
@@ -44,7 +44,7 @@ else:
 
 
 class Log:
-    """The first and the last half of `limit` bytes of what was written; the middle is counted, not kept."""
+    """The first and the last half of `limit` bytes of output; the middle is only counted."""
 
     def __init__(self, limit: int) -> None:
         self.half = max(1, limit // 2)
@@ -53,7 +53,7 @@ class Log:
         self.dropped = 0
 
     def add(self, data: bytes) -> None:
-        """Take in the next bytes."""
+        """Append bytes."""
         room = self.half - len(self.head)
         if room > 0:
             self.head += data[:room]
@@ -65,19 +65,19 @@ class Log:
             self.dropped += surplus
 
     def text(self) -> bytes:
-        """What was kept, with a line that says how much was not."""
+        """The kept bytes, with a line that says how many were dropped."""
         gap = f"\n[... {self.dropped} bytes left out ...]\n".encode() if self.dropped else b""
         return bytes(self.head) + gap + bytes(self.tail)
 
 
 def prctl(option: int, value: int) -> None:
-    """Set a process option on Linux; elsewhere process groups have to do."""
+    """Set a process option on Linux; other systems rely on process groups."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def make_way() -> None:
-    """Linux shares processors between sessions first (autogroup, sched(7)): a new one is as nice as its process."""
+    """Lower the priority of the session: Linux schedules sessions as groups (autogroup, sched(7))."""
     nice = os.getpriority(os.PRIO_PROCESS, 0)
     if nice > 0:
         with contextlib.suppress(OSError), open("/proc/self/autogroup", "w") as group:  # noqa: PTH123 - pathlib is slow to import
@@ -85,7 +85,7 @@ def make_way() -> None:
 
 
 def bound(which: int, value: int) -> None:
-    """Lower a resource limit; a hard limit that is lower already stays."""
+    """Lower a resource limit; a lower hard limit stays."""
     hard = resource.getrlimit(which)[1]
     if hard != resource.RLIM_INFINITY:
         value = min(value, hard)
@@ -95,9 +95,9 @@ def bound(which: int, value: int) -> None:
 def become_compiler(
     spec: dict[str, Any], confined: Any, parent: int, log: int, trouble: int, alive: int, ended: int
 ) -> NoReturn:
-    """Turn the forked child into the compiler; a sentence goes to `trouble` where that is impossible.
+    """Turn the forked child into the compiler; an error is written to `trouble` as a sentence.
 
-    One that is confined is that child's child; see `live_as_first` for `alive` and `ended`.
+    A confined compiler is that child's child; see `live_as_first` for `alive` and `ended`.
     """
     what = "could not be prepared"
     try:
@@ -106,7 +106,7 @@ def become_compiler(
             signal.signal(number, signal.SIG_DFL)
         signal.set_wakeup_fd(-1)
         with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as adjust:  # noqa: PTH123 - pathlib is slow to import
-            adjust.write("500")  # where the machine runs out of memory, the compiler goes first, not onnx-bisect
+            adjust.write("500")  # the out-of-memory killer takes the compiler first
         if spec["view"] is not None:
             what = "could not be isolated"
             confined.live_as_first(spec["view"], alive, ended)
@@ -138,7 +138,7 @@ def become_compiler(
 
 
 def drain(source: int, log: Log) -> bool:
-    """Read once what is there; False when there is nothing, which after a poll means that all writers have closed."""
+    """Read what is available; False if nothing is, which after a poll means that all writers have closed."""
     with contextlib.suppress(BlockingIOError):
         data = os.read(source, 1 << 20)
         log.add(data)
@@ -147,7 +147,7 @@ def drain(source: int, log: Log) -> bool:
 
 
 def supervise(spec: dict[str, Any], confined: Any) -> tuple[dict[str, Any], bytes]:
-    """Run the compiler to its end, or to one of its limits; the answer's head and the log."""
+    """Run the compiler to its end, or to a limit; returns the answer's head and the log."""
     me = os.getpid()
     alarm, ring = os.pipe()
     os.set_blocking(ring, False)
@@ -199,7 +199,7 @@ def supervise(spec: dict[str, Any], confined: Any) -> tuple[dict[str, Any], byte
             look_at = now + look_every
         status, _ = process_tree.reap(compiler)
         if status is not None:
-            # of one that is confined its parent tells, unless that was killed with it
+            # a confined compiler's status comes from its parent, unless that was killed, too
             ended = int.from_bytes(os.read(told, 4) or status.to_bytes(4, "little"), "little")
             over_memory = False
             break
@@ -215,7 +215,7 @@ def supervise(spec: dict[str, Any], confined: Any) -> tuple[dict[str, Any], byte
                 cancelled = True
     seconds = time.monotonic() - begun
     survivors = process_tree.kill_all(compiler)
-    for _ in range(64):  # a pipe holds less; where something survived and still writes, its words are not waited for
+    for _ in range(64):  # more than a pipe holds; output of surviving processes is not waited for
         if not drain(source, log):
             break
     unit = 1 if sys.platform == "darwin" else 1024
@@ -235,10 +235,10 @@ def supervise(spec: dict[str, Any], confined: Any) -> tuple[dict[str, Any], byte
 
 
 def main() -> None:
-    """Read the order, carry it out, answer."""
+    """Read the order, run it, answer."""
     parent = os.getppid()
     prctl(PR_SET_CHILD_SUBREAPER, 1)
-    # bytes, unbuffered: what follows the order on standard input is only ever its end
+    # unbuffered bytes: after the order, standard input only has its end
     order = bytearray()
     while not order.endswith(b"\n"):
         data = os.read(0, 1 << 16)

@@ -1,6 +1,6 @@
-"""Temporary folders that do not outlive their processes by long: what a killed one leaves behind, the next one clears.
+"""Temporary folders; those of killed processes are removed by later ones.
 
-Each has a lock (flock), which the kernel takes away from a process that ends, however it ends.
+Each has a lock (flock), which the kernel releases when its process ends in any way.
 """
 
 import fcntl
@@ -18,14 +18,14 @@ _LOCK = "lock"
 
 @contextmanager
 def working_folder() -> Iterator[Path]:
-    """A new folder that only this user can look into, gone when the context ends. Clears those of killed processes."""
+    """A new folder that only this user can read, removed after the context. Also removes those of killed processes."""
     _clear_abandoned()
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
         lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         if _locked(lock, folder):
             break
-        os.close(lock)  # another process took the folder for abandoned before it was locked
+        os.close(lock)  # another process removed the folder as abandoned before it was locked
     try:
         yield folder
     finally:
@@ -34,9 +34,9 @@ def working_folder() -> Iterator[Path]:
 
 
 def _clear_abandoned() -> None:
-    """Remove folders of this user whose lock is free. One without a lock is not ours, or is being made just now."""
+    """Remove folders of this user whose lock is free. One without a lock is foreign, or just being created."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        with suppress(OSError):  # it is gone, or not ours to look into
+        with suppress(OSError):  # it is gone, or unreadable
             status = folder.lstat()
             if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
                 continue
@@ -49,7 +49,7 @@ def _clear_abandoned() -> None:
 
 
 def _locked(lock: int, folder: Path) -> bool:
-    """Whether the lock is ours now, and still that of the folder."""
+    """Whether this process holds the lock, and the lock is still the folder's."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return os.path.samestat(os.fstat(lock), (folder / _LOCK).stat())

@@ -1,8 +1,8 @@
 """The `whitelist` backend: a compiler simulated from an op-support profile.
 
-It needs no vendor tool, answers in milliseconds, and fails in the way that the profiled compiler does: naming every
-op type at once, the first offending node, or nothing. It serves to judge a model by a vendor's document, and to test
-everything above the Backend contract.
+It needs no vendor tool, answers in milliseconds, and fails as the profiled compiler does: naming every op type at once,
+the first offending node, or nothing. It checks a model against a vendor's document, and tests everything above the
+Backend contract.
 """
 
 import re
@@ -29,7 +29,7 @@ from onnxbisect_backends.simulator.simulated_log import read_back, unknown_words
 
 
 def _split(text: Any) -> Any:
-    """At commas and semicolons, neither of which an op name has: reports print every list with commas."""
+    """Split at commas and semicolons, which op names lack; reports print lists with commas."""
     return [p.strip() for p in re.split("[,;]", text) if p.strip()] if isinstance(text, str) else text
 
 
@@ -37,7 +37,7 @@ _Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
 
 
 class Options(BaseModel):
-    """What `--option key=value` takes; docs/profiles.md explains each."""
+    """The options; docs/profiles.md explains each."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -61,14 +61,14 @@ class Options(BaseModel):
 
 
 class WhitelistBackend:
-    """A compiler that is simulated by rules: the ops, attributes and patterns that a profile or options tell."""
+    """A compiler simulated by rules: the ops, attributes and patterns of a profile or of options."""
 
     name = "whitelist"
     isolated = True
     Options = Options
 
     def __init__(self, options: dict[str, str]) -> None:
-        """Raises OptionError for unknown options, values and profiles, and when nothing says what is supported."""
+        """Raises OptionError for unknown options, values and profiles, and if no supported ops are given."""
         self._options = read_options(Options, options, self.name)
         profile, digest = _profile(self._options)
         self._version = f"{profile.version} [{digest}]" if digest else profile.version
@@ -82,17 +82,17 @@ class WhitelistBackend:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options that were given and the report mode in force; verdicts do not depend on `delay`."""
+        """The given options and the report mode; verdicts do not depend on `delay`."""
         given = self._options.model_dump(mode="json", exclude_defaults=True, exclude={"delay"})
         return {**given, "report": self._profile.report.value}
 
     @property
     def rules(self) -> Rules:
-        """What the simulated compiler refuses."""
+        """The rules of the simulated compiler."""
         return self._rules
 
     def describe(self) -> Description:
-        """The profile's tool and its list as advertised ops, unless `advertise=false`."""
+        """The profile's tool, and its ops as advertised ones unless `advertise=false`."""
         advertise = not self._rules.everything_else if self._options.advertise is None else self._options.advertise
         dtypes = self._rules.input_dtypes
         return Description(
@@ -103,13 +103,13 @@ class WhitelistBackend:
         )
 
     def check(self) -> str | None:
-        """Always usable: there is no tool to miss."""
+        """None: it is always usable."""
         return None
 
     def compile(self, probe: Path, workdir: Path, limits: Limits) -> Outcome:
-        """Judge one ONNX file in this process: no tool is started, so there is nothing to contain or to kill.
+        """Judge one ONNX file in this process; no tool is started, so nothing must be isolated or killed.
 
-        Weights outside of the file are not read. Writes nothing to `workdir`.
+        External weights are not read. Writes nothing to `workdir`.
         """
         started = time.monotonic()
         if self._options.delay > limits.wall_seconds:
@@ -136,7 +136,7 @@ class WhitelistBackend:
         )
 
     def judge(self, outcome: Outcome) -> Verdict:
-        """Read the outcome; hints are what the report mode lets the log admit."""
+        """The verdict; hints are limited to what the report mode reveals."""
         seconds = outcome.seconds
         if (verdict := unfinished(outcome)) is not None:
             return verdict
@@ -170,7 +170,7 @@ def _profile(options: Options) -> tuple[Profile, str]:
         raise OptionError(
             "the whitelist backend needs to know what is supported: give profile=NAME, ops=A,B,… or deny=A,B,…"
         )
-    # what the user did not list, a Constant node is: it is a weight written as a node
+    # Constant is always supported, because it is a weight written as a node
     ops = {op: OpSupport() for op in (*options.ops, "Constant")} if options.ops else {}
     return Profile(profile="options", tool="whitelist", version="1", source="the options", ops=ops), ""
 

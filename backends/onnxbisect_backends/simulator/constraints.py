@@ -1,7 +1,7 @@
-"""Whether one node keeps a profile's limits.
+"""Checks one node against a profile's limits.
 
-What the probe does not tell (a rank that nothing states and inference does not find) is given the benefit of the
-doubt: a stand-in that refuses what it cannot read would invent culprits.
+Unknown properties (such as a rank that is neither stated nor inferred) count as within the limit: a simulator that
+refuses what it cannot read would invent culprits.
 """
 
 from collections.abc import Iterable
@@ -23,9 +23,9 @@ _DTYPE_ATTRIBUTES = frozenset({"to", "dtype"})
 
 
 def violation(constraint: Constraint, node: onnx.NodeProto, scope: Scope) -> str | None:
-    """What of the node is beyond this limit, as a phrase that quotes the limit; None where it keeps it.
+    """How the node violates this limit, as a phrase that quotes the limit; None if it does not.
 
-    Limits whose effect is silent_wrong refuse nothing and are never violated here.
+    Limits with the effect silent_wrong are never violated here.
     """
     if constraint.effect is Effect.SILENT_WRONG:
         return None
@@ -124,7 +124,7 @@ def _input(constraint: InputConstraint, node: onnx.NodeProto, scope: Scope) -> s
 
 
 def _named_input(name: str, node: onnx.NodeProto, scope: Scope) -> str | None:
-    """The tensor at the schema's input of this name; None where it is omitted or this opset does not have it."""
+    """The tensor at the schema's input of this name; None if it is omitted or this opset lacks it."""
     schema = scope.schema(node)
     if schema is None:
         return None
@@ -135,7 +135,7 @@ def _named_input(name: str, node: onnx.NodeProto, scope: Scope) -> str | None:
 
 
 def default_of(node: onnx.NodeProto, name: str, scope: Scope) -> Scalar | list[Scalar] | None:
-    """What an attribute is where the node leaves it out; None where the schema gives nothing."""
+    """The default of an attribute; None if the schema has none."""
     schema = scope.schema(node)
     known = schema.attributes.get(name) if schema is not None else None
     if known is None or known.default_value.type == AttributeProto.UNDEFINED:
@@ -144,7 +144,7 @@ def default_of(node: onnx.NodeProto, name: str, scope: Scope) -> Scalar | list[S
 
 
 def value_of(attribute: AttributeProto) -> Scalar | list[Scalar] | None:
-    """An attribute's value as profiles write it, dtypes by name; None for tensors and graphs."""
+    """An attribute's value in profile notation, dtypes by name; None for tensors and graphs."""
     match attribute.type:
         case AttributeProto.FLOAT:
             return float(attribute.f)

@@ -1,4 +1,4 @@
-"""Op chains along the dataflow, as the whitelist backend's options spell them: `ReduceMean>BatchNormalization`.
+"""Chains of ops along the dataflow, in the whitelist backend's option syntax: `ReduceMean>BatchNormalization`.
 
 A bare name matches its op type in any domain, `domain::Op` exactly.
 """
@@ -20,7 +20,7 @@ Chain = tuple[str, ...]
 
 
 def parse_chain(text: str, mark: str = ">") -> Chain:
-    """`"Div>Erf>Add"` as its op names; raises ValueError where a name is missing or is none."""
+    """`"Div>Erf>Add"` as op names; raises ValueError for a missing or invalid name."""
     chain = tuple(name.strip() for name in text.split(mark))
     if not all(chain):
         raise ValueError(f"{text!r} lacks an op name; write it as A{mark}B{mark}C")
@@ -31,25 +31,25 @@ def parse_chain(text: str, mark: str = ">") -> Chain:
 
 
 def is_named(node: onnx.NodeProto, name: str) -> bool:
-    """Whether the user's `name` means this node's op."""
+    """Whether `name` matches this node's op."""
     return name in (node.op_type, qualified(node))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Flow:
-    """The dataflow among the nodes of one graph; outer graphs and bodies are other flows."""
+    """The dataflow among the nodes of one graph, without outer graphs and subgraphs."""
 
     nodes: Sequence[onnx.NodeProto]
 
     def first_match(self, chain: Chain) -> tuple[int, ...] | None:
-        """Indices of the first nodes, in node order, that form the chain; None where there are none."""
+        """Indices of the first nodes, in node order, that form the chain; None if there are none."""
         for index, node in enumerate(self.nodes):
             if is_named(node, chain[0]) and (found := self._extend(index, chain[1:], self._consumers)) is not None:
                 return (index, *found)
         return None
 
     def stands_in(self, index: int, chain: Chain) -> bool:
-        """Whether this node is a link of such a chain."""
+        """Whether this node is part of such a chain."""
         return any(
             is_named(self.nodes[index], name)
             and self._extend(index, chain[position + 1 :], self._consumers) is not None

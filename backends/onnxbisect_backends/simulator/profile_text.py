@@ -1,4 +1,4 @@
-"""A profile as a TOML file: the same text for the same profile, in lines that a person can read and diff."""
+"""Writes a profile as TOML: deterministic, readable and good to diff."""
 
 import json
 
@@ -13,7 +13,7 @@ _ORDER = ("kind", "name", "rule", "value", "variant")
 
 
 def profile_text(profile: Profile, *, command: str = "op-table") -> str:
-    """What is at its default is left out; ops with constraints have tables of their own."""
+    """The text. Defaults are left out; ops with constraints have tables of their own."""
     fields = profile.model_dump(mode="json", exclude_defaults=True)
     ops, refused = fields.pop("ops", {}), fields.pop("refused", {})
     short = {op: entry for op, entry in ops.items() if not {"constraints", "refuses"} & entry.keys()}

@@ -1,8 +1,8 @@
-"""Op-support profiles: what a compiler's own document or converter says that it takes, as data files.
+"""Op-support profiles: the ops that a compiler accepts, according to its documents or converter, as data files.
 
-Profiles are TOML: shipped ones lie in `profiles/`, a user's own is named by its path. docs/profiles.md describes the
-format. Validation is strict: an unknown field, constraint or rule is an error, because a limit that is misspelt and
-therefore never checked would make a model look supported.
+Profiles are TOML: shipped ones are in `profiles/`, a user's own is given by path. docs/profiles.md describes the
+format. Validation is strict: an unknown field, constraint or rule is an error, because a misspelt limit would never be
+checked and make a model look supported.
 """
 
 import difflib
@@ -21,33 +21,33 @@ Scalar = bool | int | float | str
 
 
 class Report(StrEnum):
-    """What a compiler's log admits of the ops that it refuses."""
+    """How much of the refused ops a compiler's log reveals."""
 
     #: Every unsupported op type at once.
     ALL = "all"
     #: The first offending node in topological order.
     FIRST = "first"
-    #: Nothing: it crashes without a word.
+    #: Nothing: it crashes without a message.
     NONE = "none"
 
 
 class Effect(StrEnum):
-    """What comes of a node beyond a limit."""
+    """The effect of a node beyond a limit."""
 
     #: The compiler refuses it.
     ERROR = "error"
-    #: It compiles and computes other numbers; only a comparison of outputs shows it.
+    #: It compiles and computes wrong numbers; only a comparison of outputs shows it.
     SILENT_WRONG = "silent_wrong"
-    #: The source does not say: every use on record keeps the limit.
+    #: The source does not say: every recorded use is within the limit.
     UNKNOWN = "unknown"
 
 
 class Unlisted(StrEnum):
-    """What a profile says of an op that stands under neither `ops` nor `refused`."""
+    """The meaning of an op that is neither in `ops` nor in `refused`."""
 
-    #: The source lists all that the compiler takes, so it refuses the op.
+    #: The source lists all supported ops, so the op is refused.
     REFUSED = "refused"
-    #: The source lists what was seen; nobody saw this op.
+    #: The source lists only ops that were seen, without this one.
     UNKNOWN = "unknown"
 
 
@@ -58,15 +58,15 @@ class _Strict(BaseModel):
 class _Constraint(_Strict):
     name: str
     effect: Effect = Effect.ERROR
-    #: For measured profiles: the compiler's words.
+    #: For measured profiles: the compiler's message.
     seen: str = ""
 
 
 class AttrConstraint(_Constraint):
-    """A limit on one attribute; the schema default stands in for an absent one unless the rule is about presence.
+    """A limit on one attribute; the schema default replaces an absent one unless the rule is about presence.
 
     Dtype attributes (`to`, `dtype`) are compared by name: `"FLOAT"`, `"INT32"`. `in_last`: an axis, negative values
-    counted from the last dimension of input 0. `in_if_mode_nearest`: minded only where attribute `mode` is `nearest`.
+    counted from the last dimension of input 0. `in_if_mode_nearest`: applies only if attribute `mode` is `nearest`.
     """
 
     kind: Literal["attr"]
@@ -121,21 +121,21 @@ Constraint = Annotated[AttrConstraint | InputConstraint | InputsConstraint, Fiel
 
 
 class RefusedVariant(_Strict):
-    """One use of an op, spelled as `simulator.variant` does, and the compiler's words against it."""
+    """One refused use of an op, in the notation of `simulator.variant`, with the compiler's message."""
 
     variant: str
     message: str
 
 
 class OpSupport(_Strict):
-    """One supported op. `limits` are the source's words; `constraints` are what a program can check of them."""
+    """One supported op. `limits` are quotes of the source; `constraints` are their checkable parts."""
 
     limits: tuple[str, ...] = ()
     constraints: tuple[Constraint, ...] = ()
-    #: Uses that were seen to be refused, for no reason that a limit could state.
+    #: Refused uses that no limit explains.
     refuses: tuple[RefusedVariant, ...] = ()
     note: str = ""
-    #: How the source spells the op where that is not ONNX's way.
+    #: The source's spelling of the op, if it differs from ONNX's.
     doc_name: str = ""
     #: The method of the vendor's converter that handles the op; its tracebacks name it.
     converter: str = ""
@@ -145,11 +145,11 @@ class OpSupport(_Strict):
 
 
 class Profile(_Strict):
-    """What one compiler version supports, and how it speaks.
+    """The ops that one compiler version supports, and its messages.
 
     `refusal` is its message for an unsupported op, with `{op}`, `{ops}` (comma list), `{quoted_ops}` and `{node}`.
-    `refused` are ops that were seen to be refused, each with the words. `unlisted` decides about ops that are neither
-    supported nor refused. `disputed` is where real runs disagreed with the list: for people, never for the verdict.
+    `refused` are ops that were refused, each with the message. `unlisted` decides about other ops. `disputed` are
+    differences between the list and real runs, for readers only.
     """
 
     profile: str
@@ -160,9 +160,9 @@ class Profile(_Strict):
     stage: str = ""
     source: str
     semantics: str = ""
-    #: Nodes computed from constants and static shapes alone never reach the check.
+    #: Nodes that depend only on constants and static shapes are folded and not checked.
     folds: bool = False
-    #: Files newer than this are not folded, however much of them is constant.
+    #: Files with a newer opset are not folded.
     folds_max_opset: int | None = None
     folds_max_ir_version: int | None = None
     #: Op types are matched whatever their domain.
@@ -172,7 +172,7 @@ class Profile(_Strict):
     opset_min: int | None = None
     opset_max: int | None = None
     opset_refusal: str = "opset {opset} is outside of what this tool reads"
-    #: Names on the list that no ONNX file carries: the compiler's own fusions make them.
+    #: Listed names that no ONNX file has, because the compiler's fusions make them.
     internal_ops: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     unlisted: Unlisted = Unlisted.REFUSED
@@ -197,8 +197,8 @@ def shipped() -> tuple[str, ...]:
 def load(name: str) -> tuple[Profile, str]:
     """A shipped profile by name, or a user's own by path, with a digest of its text (8 hex digits).
 
-    The digest belongs into the version under which verdicts are kept: an edited profile is another compiler.
-    Raises OptionError for an unknown name, an unreadable file, or content that is no valid profile.
+    The digest belongs into the version under which verdicts are kept: an edited profile is another compiler. Raises
+    OptionError for an unknown name, an unreadable file, or an invalid profile.
     """
     text = _read(name)
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]

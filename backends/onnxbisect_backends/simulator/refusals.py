@@ -1,7 +1,7 @@
-"""A compiler made of rules: walks over a model as a front end does and says what it refuses.
+"""A compiler made of rules: walks over a model as a front end does, and lists what it refuses.
 
-Bodies of If, Loop and Scan are walked, a node that calls a model-local function is judged by the function's body, and
-what folds away is not judged at all.
+Subgraphs of If, Loop and Scan are walked; a call of a model-local function is judged by the function's body; folded
+nodes are not judged.
 """
 
 from collections import Counter
@@ -21,7 +21,7 @@ from onnxbisect_backends.simulator.variant import spelled
 
 #: Domain, name and overload of a function.
 _Key = tuple[str, str, str]
-#: Functions that call each other deeper than this are taken for recursive, which ONNX forbids.
+#: Nesting depth of calls beyond which functions count as recursive, which ONNX forbids.
 _MAX_CALLS = 64
 #: Bytes of an initializer whose value can decide a shape.
 _SMALL = 1024
@@ -29,12 +29,12 @@ _SMALL = 1024
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """What the simulated compiler refuses.
+    """The rules of the simulated compiler.
 
-    `denied` ops are refused whatever the profile says. A `chains` entry fails where its ops stand one after the
-    other, a `together` entry where all its ops occur anywhere in the model (twice where it is named twice).
-    `contexts` maps an op to the chains within which alone it is accepted, listed or not. `input_dtypes` are the
-    dtypes that graph inputs may have, as onnxruntime spells them; None takes all.
+    `denied` ops are refused whatever the profile says. A `chains` entry fails if its ops follow each other along the
+    dataflow, a `together` entry if all its ops occur anywhere in the model (twice if listed twice). `contexts` maps an
+    op to the only chains in which it is accepted, listed or not. `input_dtypes` are the allowed dtypes of graph inputs,
+    as onnxruntime spells them; None allows all.
     """
 
     profile: Profile
@@ -47,18 +47,18 @@ class Rules:
     input_dtypes: frozenset[str] | None = None
 
     def with_every_file_folded(self) -> "Rules | None":
-        """The rules for a file of versions that the tool reads in full; None where they are these."""
+        """The rules for a file of versions that the tool fully reads; None if they are the same."""
         newest = {"folds_max_opset": None, "folds_max_ir_version": None}
         if not self.profile.folds or not self.profile.model_fields_set & newest.keys():
             return None
         return replace(self, profile=self.profile.model_copy(update=newest))
 
     def name_of(self, node: onnx.NodeProto) -> str:
-        """The node's op as the profile lists it."""
+        """The node's op as in the profile."""
         return node.op_type if self.profile.ignores_domain else qualified(node)
 
     def support(self, node: onnx.NodeProto) -> OpSupport | None:
-        """What is known of the node's op, None where it is off the list."""
+        """The profile's entry for the node's op, None if it is not listed."""
         if self.denies(node):
             return None
         listed = self.profile.ops.get(self.name_of(node))
@@ -67,7 +67,7 @@ class Rules:
         return listed
 
     def unknown(self, node: onnx.NodeProto) -> bool:
-        """Whether the node's op is neither supported nor refused: the profile does not say."""
+        """Whether the node's op is neither supported nor refused."""
         if self.profile.unlisted is Unlisted.REFUSED or self.support(node) is not None or self.denies(node):
             return False
         return self.name_of(node) not in self.profile.refused
@@ -81,9 +81,9 @@ class Rules:
 class Refusal:
     """One reason why the model does not compile.
 
-    `nodes` are nodes of the main graph: for something inside of a body or a function, the node that holds or calls
-    it. `inside` then says where that is, from the outside in. `reason` is empty where the op is simply off the list. Of
-    kind `unknown` it is no refusal: the profile does not say.
+    `nodes` are nodes of the main graph; for a node in a subgraph or function, the node that contains or calls it.
+    `inside` is then the path, outermost first. `reason` is empty if the op is not listed. Kind `unknown` is no refusal:
+    the profile does not say.
     """
 
     kind: Kind
@@ -96,7 +96,7 @@ class Refusal:
 
 @dataclass(frozen=True, kw_only=True)
 class _Place:
-    """Where nodes stand that are not in the main graph: the main graph's node, and the way from there."""
+    """The place of nodes outside the main graph: the main graph's node, and the path from there."""
 
     holder: str
     inside: tuple[str, ...]
@@ -106,7 +106,7 @@ class _Place:
 
 
 def refusals(model: onnx.ModelProto, rules: Rules) -> tuple[Refusal, ...]:
-    """All that the rules have against this model, or do not know of it, node by node in its order."""
+    """All refusals and unknown ops of this model, in node order."""
     imports = _opsets(model.opset_import)
     opset = imports.get("", 1)
     if "" in imports and (reason := _opset_refusal(opset, rules.profile)) is not None:
@@ -149,7 +149,7 @@ class _Walk:
         judged = []
         for node in nodes:
             constant = scope.fold(node)
-            # a Constant node is read before anything is folded, so its own limits hold all the same
+            # a Constant node is read before folding, so its own limits apply
             if constant and self.folds and not is_constant(node):
                 continue
             judged.append(node)
@@ -223,7 +223,7 @@ class _Walk:
             yield replace(refusal, nodes=(owner.holder,), inside=(*owner.inside, *refusal.inside))
 
     def _answer(self, key: _Key, inner: Scope) -> tuple[tuple[Refusal, ...], Counter[str], int]:
-        """What there is against a function's body, each thing once, and what it counts as."""
+        """The refusals of a function's body, each once, and the size it counts as."""
         before = self.seen, self.count
         self.seen, self.count = Counter(), 0
         self._calling.add(key)
@@ -239,7 +239,7 @@ class _Walk:
 
 
 def _circumstances(scope: Scope) -> Hashable:
-    """All that a call hands to a function's body: calls that agree in it need one look, and nested calls multiply."""
+    """All that affects a function's body in a call: equal calls are judged once, because nested calls multiply."""
     return (
         tuple(sorted(scope.types.items())),
         tuple(sorted(scope.constant)),
@@ -287,13 +287,13 @@ def _ort_dtype(dtype: int) -> str:
 def _inferred(model: onnx.ModelProto) -> Mapping[str, TensorType]:
     try:
         graph = onnx.shape_inference.infer_shapes(_without_weights(model)).graph
-    except Exception:  # inference of a hostile model fails in many ways; then nothing is known
+    except Exception:  # inference of a hostile model may raise anything; then nothing is known
         return {}
     return types_in([*graph.value_info, *graph.output])
 
 
 def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with the values of small initializers only: inference reads shapes, and copies whatever it is given."""
+    """The model with the values of small initializers only, because inference reads shapes and copies its input."""
     light = onnx.ModelProto(ir_version=model.ir_version)
     light.opset_import.extend(model.opset_import)
     light.functions.extend(model.functions)

@@ -1,4 +1,4 @@
-"""What a compiler knows of the tensors of a graph while it walks over its nodes: types, constants, small values."""
+"""What a compiler knows about tensors while it walks over a graph: types, constants, small values."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from onnxbisect.model.shapeops import RANDOM
 
 @dataclass(frozen=True, kw_only=True)
 class TensorType:
-    """Element type as TensorProto numbers it and the dimensions, None where unknown."""
+    """Element type as a TensorProto number, and the dimensions, None if unknown."""
 
     dtype: int
     dims: tuple[int | None, ...] | None
@@ -26,10 +26,10 @@ class TensorType:
 
 @dataclass(kw_only=True)
 class Scope:
-    """One graph or function body on the way through it. `constant` grows as nodes are folded.
+    """One graph or function body during the walk. `constant` grows as nodes are folded.
 
-    `opsets` are the versions by domain that its ops are of. `attributes` are those of the function call that leads
-    here, for `ref_attr_name`. `infer` gives the types that the file leaves out; it is called once, on the first miss.
+    `opsets` are the versions by domain. `attributes` are those of the current function call, for `ref_attr_name`.
+    `infer` returns types missing in the file; it is called once, on the first miss.
     """
 
     opsets: Mapping[str, int]
@@ -41,7 +41,7 @@ class Scope:
     infer: Callable[[], Mapping[str, TensorType]] | None = None
 
     def type_of(self, name: str) -> TensorType | None:
-        """The type of a visible tensor, None where nothing is known of it."""
+        """The type of a visible tensor, None if unknown."""
         if name not in self.types and self.infer is not None:
             infer, self.infer = self.infer, None
             self.types = {**infer(), **self.types}
@@ -54,30 +54,30 @@ class Scope:
         return name in self.constant or (self.outer is not None and self.outer.is_constant(name))
 
     def is_given(self, name: str) -> bool:
-        """Whether an optional input is there; one without elements, as axes or scales may be, says nothing."""
+        """Whether an optional input is present; one without elements, as axes or scales may be, counts as absent."""
         known = self.type_of(name) if name else None
         return bool(name) and (known is None or known.dims is None or 0 not in known.dims)
 
     def tensor(self, name: str) -> TensorProto | None:
-        """The value of an initializer or a Constant node; None for everything computed."""
+        """The value of an initializer or a Constant node; None for computed tensors."""
         if name in self.tensors:
             return self.tensors[name]
         return self.outer.tensor(name) if self.outer else None
 
     def attribute(self, node: onnx.NodeProto, name: str) -> AttributeProto | None:
-        """The attribute as written, a function's reference to its caller's attribute followed; None where absent."""
+        """The attribute, with a function's reference resolved to its caller's; None if absent."""
         for attribute in node.attribute:
             if attribute.name == name:
                 return self.attributes.get(attribute.ref_attr_name) if attribute.ref_attr_name else attribute
         return None
 
     def schema(self, node: onnx.NodeProto) -> onnx.defs.OpSchema | None:
-        """The op's schema at this scope's opset; None for custom domains and names that ONNX does not know."""
+        """The op's schema at this scope's opset; None for custom domains and unknown names."""
         domain = domain_of(node)
         return schema_of(node.op_type, self.opsets.get(domain, 1), domain)
 
     def fold(self, node: onnx.NodeProto) -> bool:
-        """Note the node's outputs as constant where they are; returns whether they are."""
+        """Mark the node's outputs as constant if they are; returns whether they are."""
         if is_constant(node):
             if (value := _constant_value(node)) is not None:
                 self.tensors[node.output[0]] = value
@@ -113,7 +113,7 @@ def enter(graph: onnx.GraphProto, *, opsets: Mapping[str, int], outer: Scope | N
     """The scope of a graph before its first node.
 
     Initializers that are also graph inputs count as constant: old exporters list every weight there, and compilers
-    take them for weights.
+    treat them as weights.
     """
     scope = Scope(opsets=opsets, outer=outer, attributes=outer.attributes if outer else {})
     scope.types = types_in([*graph.input, *graph.output, *graph.value_info])

@@ -1,4 +1,4 @@
-"""What the simulated compiler says of its refusals: to people in the profiled tool's words, to `judge` in JSON."""
+"""The simulated compiler's log: messages of the profiled tool for people, and JSON for `judge`."""
 
 import json
 from dataclasses import dataclass
@@ -9,13 +9,13 @@ from onnxbisect_backends.simulator.refusals import Refusal
 
 #: Starts the line that `read_back` looks for; everything before it is for people.
 _MARK = "[whitelist] "
-#: Characters of anything taken from a model that one line of the log repeats.
+#: Most characters of model text in one line of the log.
 _MOST = 300
 
 
 @dataclass(frozen=True, kw_only=True)
 class Said:
-    """What a log admits. `blanked` is the message without the names of nodes, as fingerprints want it."""
+    """The contents of a log. `blanked` is the message without node names, for fingerprints."""
 
     kind: Kind
     message: str
@@ -24,10 +24,10 @@ class Said:
 
 
 def words(profile: Profile, found: tuple[Refusal, ...]) -> list[str]:
-    """The lines that the log ends with, in the profile's report mode; none where it crashes without a word.
+    """The last lines of the log, in the profile's report mode; none for a silent crash.
 
-    `first` names the first offender with its node. `all` lists every op that is off the list, at once; only where
-    there is none, the first of what else is wrong, as a converter that meets it after its check of op types.
+    `first` names the first offender with its node. `all` lists every unlisted op at once, or, without any, the first
+    other refusal, like a converter that meets it after its check of op types.
     """
     if found[0].kind is Kind.INVALID:
         return [_shown(found[0].reason), _record(found[:1], found[0].reason)]
@@ -53,7 +53,7 @@ def words(profile: Profile, found: tuple[Refusal, ...]) -> list[str]:
 
 
 def unknown_words(found: tuple[Refusal, ...]) -> list[str]:
-    """The lines that the log ends with where the profile refuses nothing and does not know all of the model."""
+    """The last lines of the log if the profile refuses nothing and does not know all ops."""
     unlisted = dict.fromkeys(op for refusal in found if not refusal.reason for op in refusal.ops)
     beyond = dict.fromkeys(f"{refusal.ops[0]} ({refusal.reason})" for refusal in found if refusal.reason)
     message = _shown(f"not known to this profile: {', '.join([*sorted(unlisted), *beyond])}")
@@ -61,7 +61,7 @@ def unknown_words(found: tuple[Refusal, ...]) -> list[str]:
 
 
 def read_back(log: str) -> Said | None:
-    """What `words` put into a log; None where it is not there, as in a log that was cut."""
+    """The contents that `words` wrote; None if missing, as in a truncated log."""
     line = next((line for line in reversed(log.splitlines()) if line.startswith(_MARK)), None)
     if line is None:
         return None
@@ -105,5 +105,5 @@ def _sentence(refusal: Refusal) -> str:
 
 
 def _shown(text: str) -> str:
-    """Text from a model, fit for one line of a log."""
+    """Text from a model, made safe for one line of the log."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text[:_MOST])

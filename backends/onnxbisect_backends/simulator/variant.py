@@ -1,7 +1,7 @@
 """One use of an op as a line of text, such as `mode=cubic (FLOAT[?,?,?,?], -, constant FLOAT[?])`.
 
-Measured profiles list by it what was refused. Attributes at their default are left out, so that it makes no
-difference whether an exporter writes them.
+Measured profiles list refused uses in this notation. Attributes at their default are left out, so that it does not
+matter whether an exporter writes them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,9 +18,9 @@ OMITTED = "-"
 
 
 def spelled(node: onnx.NodeProto, scope: Scope, *, exact: bool) -> str | None:
-    """Attributes, then the inputs with dtype and rank, constant or not; None where the type of an input is not known.
+    """Attributes, then the inputs with dtype, rank and whether constant; None if the type of an input is unknown.
 
-    `exact` gives dimensions for ranks, and the values of small constants.
+    `exact` gives dimensions in place of ranks, and the values of small constants.
     """
     inputs = [_input(name, scope, exact=exact) for name in node.input]
     if None in inputs:
@@ -36,14 +36,14 @@ def spelled(node: onnx.NodeProto, scope: Scope, *, exact: bool) -> str | None:
 
 
 def use_text(attributes: Mapping[str, Scalar | list[Scalar] | None], inputs: Sequence[str], outputs: int) -> str:
-    """The line of such a use; an attribute that is a tensor or a graph is None."""
+    """The line for a use; an attribute that is a tensor or a graph is None."""
     written = sorted(f"{name}={_value(value)}" for name, value in attributes.items())
     more = f" to {outputs} outputs" if outputs != 1 else ""
     return f"{' '.join([*written, ''])}({', '.join(inputs)}){more}"
 
 
 def input_text(dtype: str, dims: Sequence[str], *, constant: bool) -> str:
-    """One input in the line, its values left out."""
+    """One input in the line, without values."""
     return f"{'constant ' if constant else ''}{dtype}[{','.join(dims)}]"
 
 

@@ -1,4 +1,4 @@
-"""Which toolchains there are, by name and version: those that come with this program, and those that were made here."""
+"""The known toolchains by name and version: shipped ones, and those defined on this machine."""
 
 import hashlib
 import tomllib
@@ -11,10 +11,10 @@ from onnxbisect_backends.cache import cache_folder
 from onnxbisect_backends.options import WorthTrying, unknown
 from onnxbisect_backends.toolchains.toolchain import Toolchain
 
-#: The option of a backend with a toolchain that says which version of it.
+#: The option that selects the version of a backend's toolchain.
 VERSION = "version"
 
-#: What the option `version` of a backend with a toolchain is.
+#: The description of that option.
 VERSION_HELP = (
     "the version to use of those that 'onnx-bisect backends install NAME==VERSION' makes; without it the newest that "
     "is installed"
@@ -22,15 +22,14 @@ VERSION_HELP = (
 
 
 def installed_versions(name: str) -> WorthTrying:
-    """Marks the option `version` of a backend: all versions of this toolchain that are installed are worth trying."""
+    """Marks the option `version` of a backend: all installed versions of this toolchain are worth trying."""
     return WorthTrying(values=lambda: tuple(it.version for it in toolchains().get(name, ()) if it.installed))
 
 
 def in_use(name: str, version: str = "") -> Toolchain:
-    """The toolchain that a backend works with: of that version, else the newest that is installed, else the newest.
+    """The toolchain that a backend uses: of that version, else the newest installed one, else the newest.
 
-    Versions that come with this program go before others: those are installed to compare. Raises OptionError where
-    there is no such version.
+    Shipped versions precede others, which are installed for comparison. Raises OptionError for an unknown version.
     """
     known = toolchains().get(name, ())
     if version:
@@ -46,9 +45,7 @@ def in_use(name: str, version: str = "") -> Toolchain:
 
 
 def toolchain(name: str, version: str | None = None) -> Toolchain:
-    """The toolchain of that name: of that version, else of the newest that comes with this program; raises OptionError
-    where there is none.
-    """
+    """The toolchain of that name and version; by default the newest shipped one. Raises OptionError."""
     known = toolchains()
     if name not in known:
         raise OptionError(unknown("compiler that can be installed", name, known))
@@ -61,20 +58,20 @@ def toolchain(name: str, version: str | None = None) -> Toolchain:
 
 
 def named(requirement: str) -> Toolchain:
-    """The toolchain that `NAME` or `NAME==VERSION` means."""
+    """The toolchain for `NAME` or `NAME==VERSION`."""
     name, _, version = requirement.partition("==")
     return toolchain(name.strip(), version.strip() or None)
 
 
 def toolchains() -> dict[str, tuple[Toolchain, ...]]:
-    """All that can be installed: name to versions, the newest last."""
+    """All known toolchains: name to versions, newest last."""
     found: dict[str, list[Toolchain]] = {}
     for entry in resources.files("onnxbisect_backends.toolchains").iterdir():
         if entry.name.endswith(".toml"):
             one = read_definition(entry.read_text(encoding="utf-8"))
             found.setdefault(one.name, []).append(one)
     for path in sorted(made_folder().glob("*.toml")):
-        with suppress(OSError, ValueError, KeyError, TypeError):  # damaged: it is made anew when it is asked for
+        with suppress(OSError, ValueError, KeyError, TypeError):  # a damaged definition is resolved again when needed
             one = read_definition(path.read_text(encoding="utf-8"), made=True)
             if all(one.version != other.version for other in found.get(one.name, ())):
                 found.setdefault(one.name, []).append(one)
@@ -82,12 +79,12 @@ def toolchains() -> dict[str, tuple[Toolchain, ...]]:
 
 
 def made_folder() -> Path:
-    """Where definitions are that do not come with this program, beside their environments."""
+    """The folder of definitions that are not shipped, beside their environments."""
     return cache_folder() / "toolchains"
 
 
 def read_definition(text: str, *, made: bool = False) -> Toolchain:
-    """A toolchain as TOML describes it; `made` where it does not come with this program."""
+    """The toolchain that TOML describes; `made` if it is not shipped."""
     data = tomllib.loads(text)
     return Toolchain(
         name=data["name"],
@@ -103,5 +100,5 @@ def read_definition(text: str, *, made: bool = False) -> Toolchain:
 
 
 def numbers(version: str) -> list[int]:
-    """Versions in order."""
+    """A sort key for versions."""
     return [int(part) for part in version.split(".") if part.isdigit()]

@@ -1,4 +1,4 @@
-"""Finds a CPython of a given minor version on this machine, for compilers that run on no other."""
+"""Finds a CPython of a given minor version on this machine, for compilers that need it."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ _WHO = "import ensurepip, sys, venv; print('%d.%d' % sys.version_info[:2])"
 
 
 def find_python(version: str) -> Path | None:
-    """An interpreter such as `3.10` that can make environments; None where there is none."""
+    """An interpreter such as `3.10` that can create environments; None if there is none."""
     return next((path for path in _candidates(version) if _is_python(path, version)), None)
 
 
@@ -33,7 +33,7 @@ def _candidates(version: str) -> Iterator[Path]:
 
 
 def _is_python(path: Path, version: str) -> bool:
-    """Whether it really is that version and can make environments; pyenv's shims exist and refuse to run."""
+    """Whether it has that version and can create environments; pyenv's shims exist and may fail."""
     if not path.is_file():
         return False
     try:

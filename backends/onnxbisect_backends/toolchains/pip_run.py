@@ -1,4 +1,4 @@
-"""Runs pip, and venv, in a process that ends with its caller's patience; says what takes long, and what went wrong."""
+"""Runs pip and venv in a child process, with progress and error messages."""
 
 import os
 import re
@@ -7,25 +7,25 @@ import subprocess
 from collections.abc import Callable, Sequence
 from typing import IO, cast
 
-#: Takes a line about what is being done.
+#: Called with a line about each step.
 Say = Callable[[str], None]
 
-#: What pip says of a package that takes time to fetch.
+#: pip's line for a large download.
 _FETCHING = re.compile(r"\s*Downloading (?:\S*/)?(\S+ \(\d[\d.]* [MG]B\))")
 
-#: The user's settings that would make pip put packages elsewhere, or refuse to; indexes and certificates stay.
+#: The user's settings that would redirect or forbid the installation; indexes and certificates stay.
 _MISLEADING = ("PIP_PREFIX", "PIP_ROOT", "PIP_TARGET", "PIP_USER", "PIP_REQUIRE_VIRTUALENV")
 
 
 class PipError(Exception):
-    """It failed; the text is its own complaint, as a sentence."""
+    """pip failed; the text is its complaint, as a sentence."""
 
 
 def carry_out(argv: Sequence[str], say: Say, lock: int | None = None) -> list[str]:
-    """Run it to its end, and return the lines that it prints; raises PipError with its complaint.
+    """Run it to its end, and return the printed lines; raises PipError with its complaint.
 
-    It holds on to the descriptor `lock`, so that nobody else begins while it still works for a caller that was
-    killed. Where this call is interrupted, it is killed.
+    It keeps the descriptor `lock`, so that no other process starts while it still works for a killed caller. If this
+    call is interrupted, it is killed.
     """
     said: list[str] = []
     process = subprocess.Popen(
@@ -46,7 +46,7 @@ def carry_out(argv: Sequence[str], say: Say, lock: int | None = None) -> list[st
                 if fetching := _FETCHING.match(line):
                     say(f"fetching {fetching[1]}")
         except BaseException:
-            os.killpg(process.pid, signal.SIGKILL)  # it must not write into what is about to be removed
+            os.killpg(process.pid, signal.SIGKILL)  # it must not write into a folder that is about to be removed
             raise
     if process.returncode:
         raise PipError(_complaint(said))
@@ -54,7 +54,7 @@ def carry_out(argv: Sequence[str], say: Say, lock: int | None = None) -> list[st
 
 
 def _complaint(said: Sequence[str]) -> str:
-    """Of many lines, the one that says what went wrong."""
+    """The line that tells what went wrong."""
     errors = [line.removeprefix("ERROR: ") for line in said if line.startswith("ERROR")]
     words = (errors or [line for line in said if line] or ["it ended without a word"])[-1]
     offline = any("Retrying (" in line for line in said)

@@ -1,7 +1,7 @@
-"""Versions of compilers that the package index has, beside those that come with this program.
+"""Versions of compilers on the package index, in addition to shipped ones.
 
-A version is resolved by pip, once: its exact pins are written as a definition like those that come with this program,
-into the folder of the environments, and from then on it is a toolchain like any other.
+A version is resolved by pip once: its exact pins are written as a definition, like shipped ones, into the folder of the
+environments. From then on it is a toolchain like any other.
 """
 
 import json
@@ -26,11 +26,11 @@ _AVAILABLE = "Available versions:"
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """How to install a version of a compiler that has no pins here.
+    """How to install a version of a compiler without shipped pins.
 
-    `package` is what is asked for, with its extras. `also` are requirements that the package does not state, and
-    `without` patterns for names of packages that it does not need. `pinned`: nothing is resolved, and the pins of the
-    nearest version that comes with this program are kept but for the package's own.
+    `package` is the requirement, with extras. `also` are requirements that the package does not state, and `without`
+    patterns for unneeded packages. `pinned`: nothing is resolved; the pins of the nearest shipped version are used,
+    except for the package's own.
     """
 
     package: str
@@ -46,22 +46,22 @@ SERIES: dict[str, Series] = {
     "nncase": Series(package="nncase"),
     "openvino": Series(package="openvino", without=("openvino-telemetry",)),
     "qnn": Series(package="onnxruntime-qnn"),
-    # its own pin of torch brings gigabytes of CUDA libraries
+    # its own pin of torch installs gigabytes of CUDA libraries
     "rknn": Series(package="rknn-toolkit2", pinned=True),
-    # its scripts start with pkg_resources, which newer setuptools lack
+    # its scripts import pkg_resources, which newer setuptools lack
     "tpu-mlir": Series(package="tpu_mlir[onnx]", also=("setuptools==65.5.0",)),
 }
 
 
 class Index:
-    """The package index as one compiler's Python sees it. `opened` makes one."""
+    """The package index for one compiler's Python. `opened` creates it."""
 
     def __init__(self, name: str, python: Path, minor: str, folder: Path, say: Say) -> None:
         self._name, self._series = name, SERIES[name]
         self._python, self._minor, self._folder, self._say = python, minor, folder, say
 
     def versions(self) -> tuple[str, ...]:
-        """All versions of the compiler that can be installed, the oldest first."""
+        """All installable versions of the compiler, oldest first."""
         package = self._series.package.partition("[")[0]
         said = self._pip("index", "versions", package, "--only-binary=:all:")
         listed = next((line for line in said if line.startswith(_AVAILABLE)), "")
@@ -69,7 +69,7 @@ class Index:
         return tuple(sorted((it for it in found if _VERSION.fullmatch(it)), key=numbers))
 
     def define(self, version: str) -> Toolchain:
-        """Resolve that version and write its definition; OptionError where the index does not have it."""
+        """Resolve that version and write its definition; OptionError if the index lacks it."""
         there = self.versions()
         if version not in there:
             raise OptionError(unknown(f"version of {self._name} on the package index", version, there))
@@ -108,8 +108,9 @@ class Index:
 
 @contextmanager
 def opened(name: str, say: Say) -> Iterator[Index]:
-    """The index for the compiler of that name. Raises OptionError where none of its packages is known. It, and what it
-    returns, raise BackendUnusableError where the index cannot be asked.
+    """The index for the compiler of that name. Raises OptionError if its package is unknown.
+
+    It and its methods raise BackendUnusableError if the index cannot be reached.
     """
     if name not in SERIES:
         raise OptionError(unknown("compiler of which the package index has versions", name, SERIES))
@@ -129,7 +130,7 @@ def opened(name: str, say: Say) -> Iterator[Index]:
 
 
 def _nearest(name: str, version: str) -> Toolchain:
-    """What comes with this program and is not newer than that version, else the oldest."""
+    """The newest shipped toolchain that is not newer than that version, else the oldest."""
     known = [it for it in toolchains()[name] if not it.made] or list(toolchains()[name])
     return next((it for it in reversed(known) if numbers(it.version) <= numbers(version)), known[0])
 
@@ -141,7 +142,7 @@ def _canonical(name: str) -> str:
 def _written(
     near: Toolchain, version: str, minor: str, pins: Sequence[str], elsewhere: Mapping[str, Sequence[str]]
 ) -> str:
-    """The definition as TOML, of which JSON's strings and lists are a part."""
+    """The definition as TOML, which includes JSON's strings and lists."""
     lines = [
         "# Resolved by onnx-bisect from the package index. To be rid of it, delete it and the folder of its name.",
         f"name = {json.dumps(near.name)}",

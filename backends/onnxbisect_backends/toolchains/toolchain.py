@@ -1,8 +1,8 @@
-"""Vendors' compilers that come from PyPI, each in a Python environment of its own in the user's cache.
+"""Vendors' compilers from PyPI, each in a Python environment of its own in the user's cache.
 
-Their pins collide with ours and with each other's, some need an older Python, and some install packages by
-themselves with the first pip that they find. So every one has its own environment, made once from exact pins in
-`toolchains/NAME-VERSION.toml`, without a pip; `Toolchain.environment` is what its processes see of this machine.
+Their pins conflict with ours and with each other's, some need an older Python, and some install packages with the first
+pip they find. So each has its own environment without a pip, created once from exact pins in
+`toolchains/NAME-VERSION.toml`; `Toolchain.environment` is the environment of its processes.
 """
 
 import fcntl
@@ -21,7 +21,7 @@ from onnxbisect_backends.sandbox.process import clean_env
 from onnxbisect_backends.toolchains.interpreter import find_python
 from onnxbisect_backends.toolchains.pip_run import PipError, Say, carry_out
 
-#: What a tool finds where it looks for pip.
+#: The `pip` that a tool finds.
 _NO_PIP = "#!/bin/sh\necho 'this environment is pinned; nothing is installed into it' >&2\nexit 1\n"
 
 
@@ -29,11 +29,11 @@ _NO_PIP = "#!/bin/sh\necho 'this environment is pinned; nothing is installed int
 class Toolchain:
     """One version of a vendor's compiler, installed or not.
 
-    `pythons` are the minor versions of CPython that it runs on, the best first. `requirements` are exact pins of
-    everything, installed without asking for dependencies; `elsewhere` are more of them, by the address of the
-    package index that has the right build. `set_aside` are files below site-packages that keep the tool from
-    starting on other systems than its vendor's; they are renamed. `digest` is of the definition, so that another one
-    gets another environment. `made`: the definition was resolved here (`series`), and does not come with this program.
+    `pythons` are the minor versions of CPython that it runs on, best first. `requirements` are exact pins of
+    everything, installed without dependency resolution; `elsewhere` are further ones, by the address of the package
+    index with the right build. `set_aside` are files below site-packages that keep the tool from starting on other
+    systems than its vendor's; they are renamed. `digest` is of the definition, so that a changed one gets a new
+    environment. `made`: the definition was resolved here (`series`) and is not shipped.
     """
 
     name: str
@@ -58,12 +58,12 @@ class Toolchain:
 
     @property
     def installed(self) -> bool:
-        """Whether the environment was made to its end, and its interpreter is still there."""
+        """Whether the environment is complete, and its interpreter still exists."""
         return self._mark.exists() and self.python.exists()
 
     @property
     def missing(self) -> str | None:
-        """One sentence that says what to install; None where it is installed."""
+        """A sentence that says what to install; None if it is installed."""
         if self.installed:
             return None
         return (
@@ -72,16 +72,16 @@ class Toolchain:
         )
 
     def environment(self, workdir: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
-        """The whole environment of the tool's processes: its own programs and the system's, home in `workdir`."""
+        """The environment variables of the tool's processes: its own and the system's programs, home in `workdir`."""
         path = os.pathsep.join([str(self.folder / "bin"), "/usr/bin", "/bin"])
         own = {"PATH": path, "VIRTUAL_ENV": str(self.folder), "PYTHONNOUSERSITE": "1", "PYTHONDONTWRITEBYTECODE": "1"}
         return clean_env(workdir, extra={**own, "PYTHONIOENCODING": "utf-8:backslashreplace", **(extra or {})})
 
     def install(self, say: Say) -> None:
-        """Make the environment, unless it is there; raises BackendUnusableError with what is missing.
+        """Create the environment, unless it exists; raises BackendUnusableError with what is missing.
 
-        Several processes may ask at a time: one makes it, the others wait. What ends early, by Ctrl-C too, leaves
-        nothing that is taken for installed.
+        Several processes may call this: one creates it, the others wait. An interrupted installation does not count as
+        installed.
         """
         called = f"{self.name} {self.version}"
 
@@ -102,7 +102,7 @@ class Toolchain:
 
     @cached_property
     def site_packages(self) -> Path:
-        """Where its packages are; meaningful once it is installed."""
+        """The folder of its packages, once installed."""
         return next(iter((self.folder / "lib").glob("python*/site-packages")))
 
     @property
@@ -111,7 +111,7 @@ class Toolchain:
 
     @contextmanager
     def _alone(self, say: Say) -> Iterator[int]:
-        """Hold the lock of this environment, and hand it on: what runs on our behalf keeps it should we be killed."""
+        """Hold the lock of this environment; child processes inherit it, so that it outlives a killed caller."""
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         with self.folder.with_name(self.folder.name + ".lock").open("w") as lock:
             try:
@@ -160,7 +160,7 @@ class Toolchain:
         )
 
     def _remove(self) -> None:
-        self._mark.unlink(missing_ok=True)  # first: what is left of a removal that fails must not be believed
+        self._mark.unlink(missing_ok=True)  # first, so that a partly removed environment does not count as installed
         if self.folder.exists():
             shutil.rmtree(self.folder)
 

@@ -25,7 +25,7 @@ _SCRIPT = Path(__file__).with_name("ort_session.py")
 #: The newest IR version and opset that a release loads, by what was tried.
 _NEWEST = {"1.31": (13, 26)}
 
-#: The exit status of `ort_session.py` where onnxruntime was asked and refused.
+#: The exit status of `ort_session.py` for a refusal.
 _REFUSED = 3
 
 
@@ -55,7 +55,7 @@ class OnnxRuntimeBackend:
         return self._options.model_dump()
 
     def describe(self) -> Description:
-        """The version that is installed beside this program."""
+        """The version installed beside this program."""
         try:
             installed = version("onnxruntime")
         except PackageNotFoundError:  # installed from another distribution, such as onnxruntime-gpu
@@ -73,13 +73,13 @@ class OnnxRuntimeBackend:
         argv = [sys.executable, "-P", str(_SCRIPT), str(probe.absolute()), self._options.optimization.upper()]
         path = os.pathsep.join(entry for entry in sys.path if entry)
         own = {"PYTHONPATH": path, "PYTHONIOENCODING": "utf-8:backslashreplace"}
-        # the official builds report to Microsoft otherwise
+        # the official builds send telemetry to Microsoft by default
         env = clean_env(workdir, extra={**own, "ORT_DISABLE_TELEMETRY": "1"})
         outcome = run(argv, cwd=workdir, env=env, limits=limits)
         return brought_home(outcome, probe, workdir)
 
     def judge(self, outcome: Outcome) -> Verdict:
-        """By the exit status; what the error says gives kind and hints."""
+        """Decide by the exit status; the error gives kind and hints."""
         if verdict := unfinished(outcome):
             return verdict
         if outcome.exit_code == 0:

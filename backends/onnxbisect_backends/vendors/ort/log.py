@@ -1,4 +1,4 @@
-"""What onnxruntime says of a model that it refuses, as patterns."""
+"""onnxruntime's refusal messages, as patterns."""
 
 import re
 
@@ -10,7 +10,7 @@ def _pattern(regex: str, kind: Kind = Kind.UNSUPPORTED) -> Pattern:
     return Pattern(regex=compile_pattern(regex), kind=kind)
 
 
-#: Texts of onnxruntime 1.31.1, each met in a real run; the first that matches gives the kind.
+#: Texts of onnxruntime 1.31.1, each seen in a real run; the first match gives the kind.
 PATTERNS = (
     _pattern(r"(?<![\w.])(?P<op>[\w.]+:\w+)\(-?\d+\) is not a registered function/op"),
     _pattern(r"Could not find an implementation for (?P<op>\w+)\(\d+\) node with name '(?P<node>.*)'"),
@@ -23,7 +23,7 @@ PATTERNS = (
 )
 
 
-#: What stands before every refusal and says nothing about it.
+#: The prefix of every message.
 PREAMBLE = re.compile(
     r"^\w+: \[ONNXRuntimeError\] : \d+ : [A-Z_]+ : (?:Load model from \S+ failed:)?"
     r"(?:Fatal error: |This is an invalid model\. )?"

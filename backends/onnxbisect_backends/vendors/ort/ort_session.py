@@ -1,8 +1,8 @@
-"""Run as a script, in a process of its own: create an onnxruntime session on the CPU, and say what came of it.
+"""A script for a process of its own: create an onnxruntime session on the CPU, and report the result.
 
-`ort_session.py MODEL LEVEL`, where LEVEL names a member of `onnxruntime.GraphOptimizationLevel` without `ORT_`.
-Exit status 0: the session stands. 3: refused, the reason on standard error. Anything else: the question did not reach
-onnxruntime.
+`ort_session.py MODEL LEVEL`, where LEVEL names a member of `onnxruntime.GraphOptimizationLevel` without `ORT_`. Exit
+status 0: the session was created. 3: refused, with the reason on standard error. Anything else: onnxruntime was not
+called.
 """
 
 import sys

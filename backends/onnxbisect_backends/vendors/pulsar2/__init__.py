@@ -1,4 +1,4 @@
-"""Axera's pulsar2: everything that `--backend pulsar2` is made of."""
+"""Axera's pulsar2, as `--backend pulsar2`."""
 
 from onnxbisect_backends.vendors.pulsar2.backend import Pulsar2Backend
 from onnxbisect_backends.vendors.pulsar2.texts import PATTERNS

@@ -37,14 +37,14 @@ from onnxbisect_backends.vendors.pulsar2.user_dataset import read_user_dataset
 from onnxbisect_backends.vendors.pulsar2.whole_model import Ends, demand_named, singled_out
 
 _MODEL, _CONFIG = "model.onnx", "config.json"
-#: What a build writes, last of all.
+#: The last file that a build writes.
 _RESULT = Path("output/compiled.axmodel")
-#: Tables are as wide as the terminal; what does not fit is cut. onnxruntime reports to its makers unless told not to.
+#: Wide, because tables are cut to the terminal's width; and without onnxruntime's telemetry.
 _ENVIRONMENT = {"COLUMNS": "500", "ORT_DISABLE_TELEMETRY": "1"}
 _VERSION_LIMITS = Limits(seconds=120)
 _VERSION = re.compile(r"^version:\s*(?P<version>\S+)(?:\s+commit:\s*(?P<commit>\w+))?", re.MULTILINE)
 
-#: What graph inputs may be: of bool, double and 4-bit inputs the documents say nothing.
+#: Allowed dtypes of graph inputs: the documents do not mention bool, double and 4-bit inputs.
 _INPUT_DTYPES = frozenset({"float", "float16", "int64", "int32", "int16", "int8", "uint32", "uint16", "uint8"})
 _PROBE_FORMAT = ProbeFormat(
     input_dtypes=_INPUT_DTYPES,
@@ -63,25 +63,25 @@ class Pulsar2Backend:
 
     @staticmethod
     def known_options() -> tuple[OptionHelp, ...]:
-        """Ours, and what one word can set of pulsar2's configuration."""
+        """Our own options, and scalar fields of pulsar2's configuration."""
         settable = scalars(BuildOptions)
         return (*explained(Options), *(it for it in explained(BuildOptions) if it.name in settable))
 
     def __init__(self, options: dict[str, str]) -> None:
-        """Raises OptionError for options, and configuration files, that pulsar2 would not take."""
+        """Raises OptionError for options, and configuration files, that pulsar2 would refuse."""
         self._settings = read_settings(options)
         self._ends: Ends | None = None
         self._named: frozenset[str] = frozenset()
 
     @property
     def input_shapes(self) -> Mapping[str, Sequence[int]]:
-        """What the configuration makes of the model's inputs."""
+        """The input shapes of the configuration."""
         return self._settings.build.shapes
 
     def for_model(self, graph: onnx.GraphProto) -> "Pulsar2Backend":
-        """The backend for pieces of one model; OptionError where the configuration names what it does not have.
+        """The backend for pieces of one model; OptionError if the configuration names what the model lacks.
 
-        One that is bound to a model stays so: what is made of that model in a repair may lack what was named.
+        A bound backend stays bound: a repaired model may lack what was named.
         """
         if self._ends is not None:
             return self
@@ -93,13 +93,13 @@ class Pulsar2Backend:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options as given, and what comes of them and of the files that they name."""
+        """The options as given, with digests of the files that they name."""
         it = self._settings
         build = it.build.model_dump(mode="json", exclude_unset=True)
         return {**it.given, "calibration_size": it.own.calibration_size, "build": build, "files": {**it.constants}}
 
     def samples(self, inputs: Sequence[onnx.ValueInfoProto], most: int) -> Sequence[Sample] | None:
-        """The user's `calibration_dataset`; a model of other inputs than the one that was bound has none."""
+        """The user's `calibration_dataset`; None for a model with other inputs than the bound one."""
         if self._ends is not None and {value.name for value in inputs} != set(self._ends.inputs):
             return None
         return read_user_dataset(self._settings.build, inputs, most)
@@ -110,7 +110,7 @@ class Pulsar2Backend:
         return _profile(self._settings.build.target_hardware)
 
     def describe(self) -> Description:
-        """Asks `pulsar2 version`; the advertised ops are those of the vendor's list for the chip."""
+        """Runs `pulsar2 version`; the advertised ops are those of the vendor's list for the chip."""
         return Description(
             tool="pulsar2",
             version=self._version(),
@@ -133,7 +133,7 @@ class Pulsar2Backend:
         )
 
     def compile(self, probe: Path, workdir: Path, limits: Limits) -> Outcome:
-        """Write configuration and calibration data, then build; raises BackendUnusableError where they contradict."""
+        """Write configuration and calibration data, then build; raises BackendUnusableError if they contradict."""
         workdir, probe = workdir.absolute(), probe.absolute()
         try:
             self._prepare(probe, workdir)
@@ -146,7 +146,7 @@ class Pulsar2Backend:
 
     def vendor_files(self, probe: Path) -> None:
         """See `contract.vendor_files`: the configuration and the data of the compile, and its command."""
-        with suppress(ValueError, DecodeError):  # then there was no such compile
+        with suppress(ValueError, DecodeError):  # such a probe was not compiled
             self._prepare(probe, probe.parent)
             write_script(probe.parent, container.by_hand(self._settings.own.image, self._command(), gpus=self._gpus))
 
@@ -178,7 +178,7 @@ class Pulsar2Backend:
         )
 
     def _imprecise(self, tables: Sequence[Table], outcome: Outcome) -> Verdict | None:
-        """A failure where a layer's cosine is lower than the user wants, though the model was compiled."""
+        """A failure if a layer's cosine is lower than the user's limit, though the model was compiled."""
         least = self._settings.own.least_cosine
         if least is None or outcome.exit_code != 0 or _RESULT not in outcome.artifacts:
             return None
@@ -202,7 +202,7 @@ class Pulsar2Backend:
         return self._settings.build.quant.device != "cpu"
 
     def _command(self) -> list[str]:
-        """The call of pulsar2, in a folder that `_prepare` has filled."""
+        """The pulsar2 command, in a folder that `_prepare` has filled."""
         build = self._settings.build
         words = ["pulsar2", "build", "--target_hardware", build.target_hardware.value, "--config", _CONFIG]
         words += ["--input", _MODEL, "--output_dir", _RESULT.parts[0]]
@@ -252,7 +252,7 @@ class Pulsar2Backend:
 
 
 def _of_container(outcome: Outcome, limits: Limits) -> Outcome:
-    """Docker's own exit statuses, told from pulsar2's."""
+    """The outcome with docker's own exit statuses told from pulsar2's."""
     if outcome.exit_code in container.NOT_RUN:
         words = outcome.log.strip().splitlines() or ["nothing"]
         return replace(outcome, exit_code=None, broken=f"docker did not run pulsar2; it said: {words[-1]}")

@@ -1,7 +1,7 @@
-"""pulsar2 in Axera's Docker image: how it is called, ended, and cleaned up after.
+"""pulsar2 in Axera's Docker image: starting, ending and cleaning up containers.
 
-The client that we start is not the compiler: killing it leaves the container running. So containers have names and are
-killed by them. They run as root, which pulsar2's licence needs, and what they write may belong to root.
+The docker client is not the compiler: killing it leaves the container running. So containers have names and are killed
+by name. They run as root, which pulsar2's licence needs, and their files may belong to root.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ _SECONDS = 60.0
 #: Where the work directory is inside.
 _INSIDE = "/data"
 
-#: What docker exits with where no container ran: its own trouble, a command that cannot be started or found.
+#: docker's exit statuses without a container: its own errors, and commands that cannot be started or found.
 NOT_RUN = (125, 126, 127)
 #: Exit status of a container that was killed, for example because memory ran out.
 KILLED = 137
@@ -31,7 +31,7 @@ _CLIENT = ("DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "DOCKER_TLS_VERIFY"
 class Container:
     """One call of pulsar2 in a container of its own, with `workdir` as its working directory.
 
-    With `gpus` it sees those of this machine.
+    With `gpus` it sees this machine's GPUs.
     """
 
     def __init__(self, image: str, workdir: Path, *, gpus: bool = False) -> None:
@@ -41,7 +41,7 @@ class Container:
         self._name = f"onnx-bisect-{uuid4().hex[:16]}"
 
     def argv(self, words: Sequence[str], limits: Limits, env: Mapping[str, str]) -> list[str]:
-        """The command line; memory and file sizes are bounded inside, where the compiler is."""
+        """The command line; memory and file size are limited inside the container."""
         bounds = [] if limits.memory_bytes is None else [f"--memory={limits.memory_bytes}b"]
         bounds += [] if limits.file_bytes is None else [f"--ulimit=fsize={limits.file_bytes}"]
         own = [f"--env={name}={value}" for name, value in env.items()]
@@ -49,24 +49,24 @@ class Container:
         return ["docker", "run", "--rm", "--name", self._name, *self._gpus, *bounds, *own, *place, self._image, *words]
 
     def end(self) -> None:
-        """Kill the container, if it still runs; one that was only created goes, too."""
+        """Kill the container if it runs; remove one that was only created."""
         _docker(["rm", "--force", self._name])
 
     def hand_over(self) -> None:
-        """Make files that belong to another user ours, so that the work directory can be removed."""
+        """Change the owner of files to this user, so that the work directory can be removed."""
         me, group = os.getuid(), os.getgid()
         if any(_owner(path) not in (me, None) for path in self._workdir.rglob("*")):
             change = ["--entrypoint", "chown", self._image, "-R", f"{me}:{group}", _INSIDE]
             _docker(["run", "--rm", "--mount", self._mount(), *change])
 
     def _mount(self) -> str:
-        """As CSV, in which paths may have commas, blanks and colons."""
+        """The mount as CSV, in which paths may contain commas, blanks and colons."""
         source = str(self._workdir).replace('"', '""')
         return f'type=bind,"source={source}",target={_INSIDE}'
 
 
 def by_hand(image: str | None, words: Sequence[str], *, gpus: bool = False) -> list[str]:
-    """The command for a person in the folder with the files; in the vendor's image where it is run in one."""
+    """The command for a person in the folder with the files; in the vendor's image if one is used."""
     if image is None:
         return [shlex.join(words)]
     sees = " --gpus=all" if gpus else ""
@@ -74,7 +74,7 @@ def by_hand(image: str | None, words: Sequence[str], *, gpus: bool = False) -> l
 
 
 def client_environment() -> dict[str, str]:
-    """What the docker client needs of this user's environment to find its daemon, wherever home is."""
+    """The variables that the docker client needs to find its daemon, wherever home is."""
     found = {name: os.environ[name] for name in _CLIENT if name in os.environ}
     with contextlib.suppress(RuntimeError):  # a user without a home has no configuration either
         found.setdefault("DOCKER_CONFIG", str(Path.home() / ".docker"))
@@ -82,7 +82,7 @@ def client_environment() -> dict[str, str]:
 
 
 def complaint(image: str) -> str | None:
-    """What is missing for containers of this image, in a sentence; None where nothing is."""
+    """What is missing to run containers of this image, as a sentence; None if nothing."""
     if find_executable("docker", cwd=Path.cwd(), path=os.environ.get("PATH")) is None:
         return "docker was not found on PATH, in which the image of pulsar2 would run; install it."
     said = _docker(["image", "inspect", "--format", "{{.Id}}", image])
@@ -95,7 +95,7 @@ def complaint(image: str) -> str | None:
 
 
 def _docker(words: Sequence[str]) -> str | None:
-    """What a small request to docker answers; None where it fails."""
+    """The output of a small docker command; None if it fails."""
     try:
         done = subprocess.run(
             ["docker", *words],  # noqa: S607 - the user's own docker

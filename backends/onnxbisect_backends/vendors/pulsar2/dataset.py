@@ -19,10 +19,10 @@ FOLDER = "dataset"
 
 
 def write_datasets(inputs: Sequence[onnx.ValueInfoProto], probe: Path, workdir: Path, count: int) -> dict[str, str]:
-    """An archive for each input in `workdir`, by input name, relative to it.
+    """Write an archive for each input in `workdir`; returns their relative paths by input name.
 
-    The samples are those beside the probe; where there are none, `count` are made up. Raises ValueError, in a
-    sentence, where an input has neither samples nor a shape.
+    The samples are those beside the probe, or `count` generated ones. Raises ValueError with a sentence if an input has
+    neither samples nor a shape.
     """
     files = samples_of(probe)[:count]
     folder = workdir / FOLDER

@@ -1,7 +1,7 @@
-"""The configuration of pulsar2 for one probe: the user's, as far as it concerns the probe, and its calibration data.
+"""The configuration of pulsar2 for one probe: the relevant part of the user's, and its calibration data.
 
-Entries about layers, tensors and constants that the probe does not have are left out, because pulsar2 may refuse the
-names. Tensors at the boundary may have been renamed (`ProbeFormat.safe_names`); entries follow them.
+Entries about layers, tensors and constants that the probe lacks are left out, because pulsar2 may refuse the names.
+Tensors at the boundary may have been renamed (`ProbeFormat.safe_names`); entries are renamed with them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from onnxbisect_backends.vendors.pulsar2.schema import BuildOptions, CompilerCon
 from onnxbisect_backends.vendors.pulsar2.settings import OURS
 from onnxbisect_backends.vendors.pulsar2.whole_model import EVERY, Ends
 
-#: How an input is fed at run time; of these dtypes alone it must be said.
+#: The run-time dtype of an input, which must be given for these dtypes only.
 _RUNTIME: dict[int, str] = {
     TensorProto.INT64: "S32",
     TensorProto.INT32: "S32",
@@ -33,7 +33,7 @@ _RUNTIME: dict[int, str] = {
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Question:
-    """One probe and the user's configuration. `ends` are those of the whole model, to which `DEFAULT` refers."""
+    """One probe and the user's configuration. `ends` are the whole model's, to which `DEFAULT` refers."""
 
     model: onnx.ModelProto
     build: BuildOptions
@@ -44,7 +44,7 @@ class Question:
         data = self.build.model_dump(mode="json", exclude_unset=True)
         for path in OURS:
             _drop(data, path.split("."))
-        data.pop("target_hardware", None)  # said on the command line: the file's enumeration lacks newer chips
+        data.pop("target_hardware", None)  # given on the command line: the file's enumeration lacks newer chips
         data.pop("debug", None)  # the file has no such field
         data.pop("input_shapes", None)  # pieces are cut of a model that has these shapes
         data |= {"model_type": self.build.model_type.value, "npu_mode": self.build.npu_mode.value}
@@ -63,7 +63,7 @@ class Question:
         return _without_empty(data)
 
     def _input_config(self, name: str, dataset: str, samples: int) -> dict[str, Any]:
-        """As the user has it for this very input, if at all: mean and deviation are also what processors default to."""
+        """The user's entry for this input, if any: its mean and deviation are also defaults of processors."""
         found: dict[str, Any] = {
             "tensor_name": name,
             "calibration_dataset": dataset,
@@ -84,7 +84,7 @@ class Question:
         several = {entry["tensor_name"] for entry in own if entry.get("src_extra_shapes")}
         if not all(value.name in several for value in self.inputs):
             for entry in own:
-                entry.pop("src_extra_shapes", None)  # all inputs have as many, or none has any
+                entry.pop("src_extra_shapes", None)  # all inputs must have equally many
         named = {entry["tensor_name"] for entry in own}
         needed = [
             {"tensor_name": value.name, "src_dtype": _RUNTIME[value.type.tensor_type.elem_type]}
@@ -94,14 +94,14 @@ class Question:
         return own + needed
 
     def _processors(self, entries: Sequence[dict[str, Any]], own: set[str], there: set[str]) -> list[dict[str, Any]]:
-        """The entries for what is there, and one for each of the model's `own` ends that only `DEFAULT` names."""
+        """The entries for present tensors, and one for each of the model's `own` ends that only `DEFAULT` names."""
         named = self._named(entries, "tensor_name", there)
         rest = sorted(own - {entry["tensor_name"] for entry in named})
         every = [entry for entry in entries if entry["tensor_name"] == EVERY]
         return named + [{**entry, "tensor_name": name} for entry in every[:1] for name in rest]
 
     def _layers(self, layer: LayerConfig) -> dict[str, Any] | None:
-        """The entry for what of its layers is here; None where nothing is."""
+        """The entry with the layers that are present; None if none is."""
         if layer.start_tensor_names:
             return self._range(layer)
         data = layer.model_dump(mode="json", exclude_unset=True)
@@ -119,11 +119,11 @@ class Question:
         return data
 
     def _may_have(self, op: str) -> bool:
-        """Whether the op is here, or is one of pulsar2's own, such as Silu, that it fuses."""
+        """Whether the op is present, or is one of pulsar2's own, such as Silu, which fusions make."""
         return op in self._ops or not onnx.defs.has(op)
 
     def _range(self, config: LayerConfig | CompilerConfig) -> dict[str, Any] | None:
-        """The entry for the layers between tensors; None where one of these is not here."""
+        """The entry for the layers between tensors; None if one of these is missing."""
         data = config.model_dump(mode="json", exclude_unset=True)
         for field in ("start_tensor_names", "end_tensor_names"):
             data[field] = [name if name == EVERY else self._here(name) for name in data.get(field, ())]
@@ -135,7 +135,7 @@ class Question:
         return [{**entry, field: here} for entry in entries if (here := self._here(entry[field])) in there]
 
     def _here(self, name: str) -> str:
-        """The name of the user's tensor in the probe, where it may stand at the boundary."""
+        """The probe's name for the user's tensor, if it may be at the boundary."""
         return name if name in self._tensors or name in self._nodes else safe_name(name)
 
     @cached_property
@@ -176,7 +176,7 @@ class Question:
 
 
 def _without_empty(data: dict[str, Any]) -> dict[str, Any]:
-    """Without lists, texts and messages that hold nothing."""
+    """The entry without empty lists, texts and messages."""
     inner = {key: _without_empty(value) if isinstance(value, dict) else value for key, value in data.items()}
     return {key: value for key, value in inner.items() if value not in ([], "", {})}
 

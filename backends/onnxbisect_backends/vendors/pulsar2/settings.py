@@ -1,4 +1,4 @@
-"""What the user asks of pulsar2: `--option` pairs over a configuration file, validated together."""
+"""The user's settings for pulsar2: `--option` pairs merged over a configuration file, validated together."""
 
 import hashlib
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from onnxbisect_backends.vendors.pulsar2.schema import BuildConfig, BuildOptions
 
 Build = TypeVar("Build", bound=BuildConfig)
 
-#: Fields that onnx-bisect says itself, for each probe; a file may have them, they are not heard.
+#: Fields that onnx-bisect sets for each probe; values in a file are ignored.
 OURS = (
     "input",
     "output_dir",
@@ -31,7 +31,7 @@ OURS = (
 
 
 class Options(BaseModel):
-    """The options that are ours; those of pulsar2 have its own dotted names."""
+    """The options of this program; pulsar2's have its own dotted names."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -40,7 +40,7 @@ class Options(BaseModel):
     )
     image: Annotated[str | None, LOCAL] = Field(
         default=None,
-        pattern=r"^\w[\w./:@-]*$",  # docker would take what begins with a dash for a flag of its own
+        pattern=r"^\w[\w./:@-]*$",  # docker would parse a leading dash as a flag
         description="the Docker image to run it in; without it pulsar2 is on PATH",
     )
     calibration_size: int = Field(
@@ -56,7 +56,7 @@ class Options(BaseModel):
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Options as given, ours as values, and the user's configuration with the options of pulsar2 merged in.
+    """The given options, ours as values, and the user's configuration with pulsar2's options merged in.
 
     `constants` are the files that the configuration names, each with a digest of its content.
     """
@@ -97,7 +97,7 @@ def _no_option(key: str, valid: list[str]) -> str:
 
 
 def scalars(model: type[BaseModel], prefix: str = "") -> dict[str, bool]:
-    """The fields that one word can set, by dotted name, and whether they are lists; `OURS` are left out."""
+    """The scalar fields by dotted name, and whether they are lists; without `OURS`."""
     found: dict[str, bool] = {}
     for name, about in model.model_fields.items():
         kind, repeated = element(about.annotation)

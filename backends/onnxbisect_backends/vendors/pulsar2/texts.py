@@ -1,7 +1,7 @@
-"""What pulsar2 says when it fails, and what its words mean in terms of the ONNX file.
+"""pulsar2's error messages, translated to the ONNX file's ops.
 
 Sources: pulsar2-docs issues #5 and #9, ax-samples issue #114, and the logs kept in onnxsim's scripts/axera (pulsar2 2.x
-to 6.0-lite). It names the first offending node only, mostly by op type, and past quantisation by its own op types
+to 6.0-lite). It names the first offending node only, mostly by op type, and after quantisation by its own op types
 (AxQuantizedSin for Sin).
 """
 
@@ -21,10 +21,10 @@ def _pattern(regex: str, kind: Kind = Kind.UNSUPPORTED) -> Pattern:
     return Pattern(regex=compile_pattern(regex), kind=kind)
 
 
-#: How it refuses a configuration, whatever the model is.
+#: The message for an invalid configuration.
 _CONFIGURATION = r"Message type \"[\w.]+\" has no field named \"\w+\""
 
-#: What is wrong with the question, not with the model: no verdict may rest on it.
+#: Errors of the configuration or samples, not of the model: they give no verdict.
 _UNFAIR = (
     _pattern(r"FileNotFoundError: Could not find file `.*?' in `.*?'", Kind.ERROR),
     _pattern(
@@ -33,7 +33,7 @@ _UNFAIR = (
     _pattern(_CONFIGURATION, Kind.ERROR),
 )
 
-#: The first that matches gives the kind; those that name a node stand before those that name an op.
+#: The first match gives the kind; patterns that name a node precede those that name an op.
 _REFUSALS = (
     _pattern(r"op name: (?P<node>.+?), (?P<op>\w+), .*(?:get opr|pyrun) failed"),
     _pattern(r"Graph op: (?P<node>.+)\((?P<op>\w+)\) has no backend implementation"),
@@ -61,7 +61,7 @@ _REFUSALS = (
 PATTERNS = (*_UNFAIR, *_REFUSALS)
 
 _AX = re.compile(r"^Ax(?:Quantized)?")
-#: Where pulsar2's op is not the ONNX op of the same name, or not it alone: it fuses MatMul and Add.
+#: pulsar2's ops that differ from the ONNX op of the same name, such as its fused MatMul and Add.
 _STANDS_FOR = {
     "Reshape": ("Reshape", "Flatten"),
     "Gemm": ("Gemm", "MatMul"),
@@ -74,26 +74,26 @@ _TITLE = "Quant Precision Table"
 
 
 def read(log: str) -> Reading:
-    """What a log says, its ops as the ONNX file has them."""
+    """The reading of a log, with the ONNX file's ops."""
     reading = read_log(log, PATTERNS)
     ops = dict.fromkeys(op for name in reading.hints.ops for op in _onnx_ops(name))
     return replace(reading, hints=replace(reading.hints, ops=tuple(ops)))
 
 
 def complaint_about_configuration(log: str) -> str:
-    """What pulsar2 says of a configuration that it does not take, before it looks at the model; empty if nothing."""
+    """pulsar2's message about an invalid configuration, before it reads the model; empty if there is none."""
     match = re.search(_CONFIGURATION, plain(log))
     return match[0] if match else ""
 
 
 def is_unfair(log: str) -> bool:
-    """Whether pulsar2 complains of the configuration or the samples that it was given."""
+    """Whether pulsar2 refuses the configuration or the samples, not the model."""
     text = plain(log)
     return any(pattern.regex.search(text) for pattern in _UNFAIR)
 
 
 def precision_tables(log: str) -> tuple[Table, ...]:
-    """The tables of the precision analysis, the worst layers first; cells of several lines are whole again."""
+    """The tables of the precision analysis, worst layers first, with multi-line cells joined."""
     tables: list[Table] = []
     title = ""
     rows: list[list[str]] = []
@@ -133,7 +133,7 @@ class Layer:
 
 
 def layers(table: Table) -> list[Layer]:
-    """The layers of a table of the precision analysis, the worst first; those without a number are left out."""
+    """The layers of a precision table, worst first, without those that have no number."""
     if not {"Operator", "Type", "Cosin"} <= set(table.columns):
         return []
     node, kind = (table.columns.index(name) for name in ("Operator", "Type"))
@@ -145,16 +145,16 @@ def layers(table: Table) -> list[Layer]:
 
 
 def _cosine(table: Table, row: Sequence[str]) -> float:
-    """What a table says of a layer; more than any cosine where it says nothing."""
+    """The cosine of a layer; larger than any cosine if there is none."""
     try:
         found = float(row[table.columns.index("Cosin")])
     except ValueError:  # no such column, or no number in it
         return 2.0
-    return -2.0 if found != found else found  # a cosine that is not a number is as wrong as can be
+    return -2.0 if found != found else found  # NaN counts as the worst cosine
 
 
 def _onnx_ops(name: str) -> tuple[str, ...]:
-    """The ONNX ops that a word of pulsar2's may mean; none for its internal ones (`lut_float`)."""
+    """The ONNX ops that a name of pulsar2 may stand for; none for its internal ones (`lut_float`)."""
     bare = _AX.sub("", name)
     candidates = _STANDS_FOR.get(bare, (bare,)) if bare != name else (name,)
     return tuple(op for op in candidates if onnx.defs.has(op))

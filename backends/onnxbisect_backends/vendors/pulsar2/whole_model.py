@@ -1,4 +1,4 @@
-"""The user's configuration before the whole model: what its entries name must be there, `DEFAULT` are its ends."""
+"""Checks the user's configuration against the whole model: entries must name existing parts, `DEFAULT` its ends."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -10,10 +10,10 @@ import onnx.defs
 from onnxbisect.errors import OptionError
 from onnxbisect_backends.vendors.pulsar2.schema import BuildConfig, CompilerConfig, LayerConfig
 
-#: What `pulsar2 build` takes for all inputs or outputs of the model, or for the whole graph.
+#: The name for all inputs or outputs of the model, or for the whole graph.
 EVERY = "DEFAULT"
 
-#: Tensors that the front end of pulsar2 makes (`op_37:AxQuantizedConv_out`); no ONNX file has them.
+#: Part of the names of tensors that pulsar2's front end creates (`op_37:AxQuantizedConv_out`).
 _OF_FRONT_END = ":Ax"
 
 
@@ -33,10 +33,10 @@ class Ends:
 
 
 def demand_named(build: BuildConfig, graph: onnx.GraphProto, advertised: Collection[str]) -> None:
-    """OptionError, with the nearest name, for an entry about what the model does not have.
+    """OptionError, with the nearest name, for an entry about something that the model lacks.
 
-    `advertised` are op types of the vendor's list: pulsar2 has some of its own. An op type that the model happens not
-    to have is no mistake: one configuration serves many models.
+    `advertised` are op types of the vendor's list: pulsar2 has some of its own. An op type that the model lacks is no
+    error, because one configuration serves many models.
     """
     ends = Ends.of(graph)
     nodes = [node.name for node in graph.node]
@@ -60,7 +60,7 @@ def demand_named(build: BuildConfig, graph: onnx.GraphProto, advertised: Collect
 
 
 def singled_out(build: BuildConfig, graph: onnx.GraphProto) -> frozenset[str]:
-    """Nodes and tensors that have entries of their own: a piece with one is not the same question as its like."""
+    """Nodes and tensors with entries of their own; a piece with one is a different question from an equal piece."""
     ends = Ends.of(graph)
     found: set[str] = set()
     for _, kind, name in _named(build):
@@ -70,7 +70,7 @@ def singled_out(build: BuildConfig, graph: onnx.GraphProto) -> frozenset[str]:
 
 
 def _named(build: BuildConfig) -> Iterator[tuple[str, str, str]]:
-    """For each name in the configuration the place where it is, what it is the name of, and the name."""
+    """For each name in the configuration its place, what it names, and the name."""
     quant = build.quant
     for name in build.shapes:
         yield "input_shapes", "input", name
@@ -105,7 +105,7 @@ def _op_types(build: BuildConfig) -> Iterator[str]:
 
 
 def _nearest(name: str, names: Collection[str]) -> str:
-    """The end of the sentence."""
+    """The end of the sentence, with the nearest name."""
     near = get_close_matches(name, names, n=1, cutoff=0.5)
     if near:
         return f"; did you mean '{near[0]}'?"

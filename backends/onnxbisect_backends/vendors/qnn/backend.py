@@ -1,7 +1,7 @@
-"""The `qnn` backend: Qualcomm's compiler for the Hexagon NPU, the HTP, as onnxruntime's QNN provider drives it.
+"""The `qnn` backend: Qualcomm's compiler for the Hexagon NPU (HTP), called through onnxruntime's QNN provider.
 
-It prepares a model for a chip that need not be in this machine, and with onnxruntime's fallback to the CPU forbidden
-it takes all of the model or refuses it.
+It prepares a model offline for a chip; with onnxruntime's CPU fallback disabled, it accepts the whole model or refuses
+it.
 """
 
 import json
@@ -30,13 +30,13 @@ from onnxbisect_backends.vendors.qnn.trace import Refused, Support, read_support
 
 _SCRIPT = Path(__file__).with_name("qnn_session.py")
 
-#: The exit status of `qnn_session.py` where QNN was asked and refused.
+#: The exit status of `qnn_session.py` for a refusal.
 _REFUSED = 3
 
 #: The newest IR version and opset that onnxruntime loads, by the version of onnxruntime-qnn that it comes with.
 _NEWEST = {"2.7.0": (13, 26)}
 
-#: The names that onnxruntime-qnn 2.7.0 has for chips; of any other name it only warns, and prepares for none.
+#: The chips of onnxruntime-qnn 2.7.0; for another name it only warns, and prepares for none.
 _CHIPS = (
     *("SC8380XP", "SC8480XP", "SM7675", "SM8325", "SM8350", "SM8450", "SM8475"),
     *("SM8550", "SM8635", "SM8650", "SM8750", "SM8850", "SM8975"),
@@ -107,12 +107,12 @@ class QnnBackend:
 
     @property
     def profile(self) -> str:
-        """What was measured of the pinned version in fp16."""
+        """The measured profile of the pinned version in fp16."""
         measured = self._options.precision == "fp16"
         return f"qnn-{self._toolchain.version}-measured" if measured else ""
 
     def describe(self) -> Description:
-        """The pinned version; nothing is started for it."""
+        """The pinned version; nothing is started."""
         newest_ir, newest_opset = _NEWEST.get(self._toolchain.version, (None, None))
         return Description(
             tool="Qualcomm QNN (onnxruntime-qnn)",
@@ -128,9 +128,9 @@ class QnnBackend:
         return self._toolchain.missing
 
     def compile(self, probe: Path, workdir: Path, limits: Limits) -> Outcome:
-        """Prepare one probe; the log ends with what the trace says of the probe's own nodes.
+        """Prepare one probe; the log ends with the trace's entries for the probe's nodes.
 
-        A context is written even where the provider has refused, so that file proves nothing.
+        A context file is written even after a refusal, so it proves nothing.
         """
         workdir = workdir.absolute()
         python, words = str(self._toolchain.python), json.dumps(self._provider_options())
@@ -149,7 +149,7 @@ class QnnBackend:
         write_script(probe.parent, [versions, shlex.join(words)])
 
     def judge(self, outcome: Outcome) -> Verdict:
-        """By the exit status; the trace gives hints and reasons, and where it names nothing, the log."""
+        """Decide by the exit status; hints and reasons come from the trace, or else from the log."""
         if verdict := unfinished(outcome):
             return verdict
         if outcome.exit_code == 0:
@@ -168,7 +168,7 @@ class QnnBackend:
             kind=reading.kind or Kind.ERROR,
             fingerprint=reading.fingerprint,
             message=PREAMBLE.sub("", reading.message) or "Refused, without a word.",
-            # what precedes a failure to finalise is a list of what was not supported yet, before functions are inlined
+            # before a failure to finalise, the list is from before functions are inlined
             hints=reading.hints if reading.kind is Kind.UNSUPPORTED else Hints(),
             seconds=outcome.seconds,
         )
@@ -218,5 +218,5 @@ def _no_answer(message: str, seconds: float) -> Verdict:
 
 
 def _why(one: Refused) -> str:
-    """The reason; nothing where it says no more than that the node is unsupported."""
+    """The reason; empty if it only says that the node is unsupported."""
     return "" if one.reason.startswith("Operators of type ") else one.reason.rstrip(".!")

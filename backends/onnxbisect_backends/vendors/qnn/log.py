@@ -1,4 +1,4 @@
-"""What QNN says of a model that it refuses, as patterns; `trace.py` reads what it says of each node."""
+"""QNN's refusal messages, as patterns; `trace.py` reads its messages for single nodes."""
 
 import re
 
@@ -10,8 +10,8 @@ def _pattern(regex: str, kind: Kind = Kind.UNSUPPORTED) -> Pattern:
     return Pattern(regex=compile_pattern(regex), kind=kind)
 
 
-#: Texts of onnxruntime-qnn 2.7.0, for where its trace names nothing; the first that matches gives the kind. That of
-#: `MEM_ALLOC` lies: QNN says so of plain ops that the chip cannot do, so it is for the search to say what is too large.
+#: Texts of onnxruntime-qnn 2.7.0, for traces without nodes; the first match gives the kind. `MEM_ALLOC` is misleading:
+#: QNN also reports it for plain ops that the chip does not support, so it is no evidence of size.
 PATTERNS = (
     _pattern(r"Failed to (?:finalize|compose) (?:QNN|Qnn) graph\.(?: Error: .*)?", Kind.ERROR),
     _pattern(r"Failed to initialize qnn_model_wrapper\.", Kind.ERROR),
@@ -26,13 +26,13 @@ PATTERNS = (
     _pattern(r"Failed to generate EP context model since the file .* exists already", Kind.ERROR),
 )
 
-#: Where the chip's number is none that QNN knows, or the disk is full: the model was not judged.
+#: Unknown chips and full disks, for which there is no verdict.
 NO_ANSWER = (
     _pattern(r"QNN SetupBackend failed Failed to create device\. Error: \w+", Kind.ERROR),
     _pattern(r"Failed to (?:open|write) context cache file\.", Kind.ERROR),
 )
 
-#: What stands before the words of QNN or of onnxruntime and says nothing about the refusal.
+#: The prefix of QNN's and onnxruntime's messages.
 PREAMBLE = re.compile(
     r"^\w+: \[ONNXRuntimeError\] : \d+ : [A-Z_]+ : (?:Load model from \S+ failed:)?(?:Fatal error: )?"
     r"|^\[[EW]:[^\]]*\] "

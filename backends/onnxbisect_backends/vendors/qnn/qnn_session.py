@@ -1,8 +1,8 @@
-"""Run as a script by the Python of the toolchain: prepare a model for the Hexagon HTP, and say what came of it.
+"""A script for the toolchain's Python: prepare a model for the Hexagon HTP, and report the result.
 
 `qnn_session.py MODEL CONTEXT OPTIONS`: CONTEXT is the file to write, OPTIONS the provider's options as a JSON object.
-Exit status 0: all of the model is prepared. 3: refused, the reason on standard error. Anything else: the question did
-not reach QNN.
+Exit status 0: the whole model is prepared. 3: refused, with the reason on standard error. Anything else: QNN was not
+called.
 """
 
 import json
@@ -11,13 +11,13 @@ import sys
 import onnxruntime
 import onnxruntime_qnn
 
-#: The name that the provider gets here. One that ends in `.virtual` prepares for a device that is not in this machine.
+#: The provider's name; the ending `.virtual` selects offline preparation.
 _PROVIDER = "QNNExecutionProvider.virtual"
 
 _NO_QUESTION = 2
 _REFUSED = 3
 
-#: What onnxruntime says where QNN does not accept its options; before it stands a place in onnxruntime's source.
+#: onnxruntime's message for options that QNN refuses, after a source location.
 _NOT_MADE = "Error creating execution provider: "
 
 
@@ -37,7 +37,7 @@ def main(model: str, context: str, provider_options: str) -> int:
     options.add_session_config_entry("ep.context_file_path", context)
     options.add_provider_for_devices(devices, json.loads(provider_options))
     try:
-        # with its fallback onnxruntime would try again on the CPU where the provider itself cannot be made
+        # the fallback would retry on the CPU if the provider cannot be created
         onnxruntime.InferenceSession(model, options, enable_fallback=0)
     except Exception as error:  # onnxruntime's exceptions have no base of their own
         kind, said = type(error).__name__, str(error)

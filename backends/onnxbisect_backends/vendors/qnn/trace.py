@@ -1,7 +1,7 @@
-"""What QNN says of each node that it does not take: read from its trace, in the names of the model that it was given.
+"""Reads QNN's trace: the nodes that it refuses, with reasons, under the model's node names.
 
-The list in QNN's log cannot be read safely, since node names stand in it as they are, and it is not printed where no
-node at all is supported. The trace, a JSON file, has the same nodes with a reason each, and always.
+The list in QNN's log cannot be parsed safely, because it contains node names verbatim, and it is missing if no node is
+supported. The trace, a JSON file, always has the same nodes, with a reason each.
 """
 
 import json
@@ -15,19 +15,19 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from onnxbisect.model.binding import is_unbound
 from onnxbisect.model.scopes import constant_names, qualified
 
-#: What QNN calls the file; it writes it into its working directory.
+#: The trace's file name in the working directory.
 TRACE = "qnn_op_trace.json"
 
 #: Begins the line that `support_line` makes and `read_support` reads; names in it are escaped, so it is one line.
 _MARK = "onnx-bisect: in QNN's trace: "
 
-#: Refused nodes that are reported of one compile; what is not supported is rarely of more kinds.
+#: Most refused nodes that are reported of one compile.
 _MOST = 500
 
-#: What onnxruntime's optimiser appends to the name of a node that it replaces or moves.
+#: Suffixes that onnxruntime's optimiser appends to names of replaced or moved nodes.
 _APPENDED = re.compile(r"(?:_token_\d+|_new_reshape|/duplicated|/\w+Fusion/?)$")
 
-#: The reason for whatever stands behind a node that was refused.
+#: The reason given for nodes downstream of a refused one.
 _CONSEQUENCE = "Cannot get shape"
 
 
@@ -44,9 +44,9 @@ class _Trace(BaseModel):
 
 
 class Refused(BaseModel):
-    """A node that QNN does not take: of the model, and `op` is as hints spell it.
+    """A node of the model that QNN refuses; `op` is spelled as in hints.
 
-    Where onnxruntime's optimiser has made it of no node of the model, `node` is empty and `op` is what it made.
+    If onnxruntime's optimiser created it without a model node, `node` is empty and `op` is the new op.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -57,19 +57,19 @@ class Refused(BaseModel):
 
     @property
     def is_consequence(self) -> bool:
-        """Whether only its shape is missing, for which another node is to blame, or the model's inputs."""
+        """Whether only its shape is missing, because of another node or the model's inputs."""
         return self.reason.startswith(_CONSEQUENCE)
 
 
 class Support(BaseModel):
-    """What is in the trace, and which of the model's inputs have no shape that QNN could have known."""
+    """The trace's refused nodes, and the model's inputs whose shapes QNN could not know."""
 
     refused: tuple[Refused, ...] = ()
     unbound: tuple[str, ...] = ()
 
 
 def support_line(workdir: Path, probe: Path) -> str:
-    """A line for the log on what the trace in `workdir` says of the model `probe`."""
+    """A log line with the trace in `workdir` for the model `probe`."""
     listed = _listed(workdir / TRACE)
     if not listed:
         return _MARK + Support().model_dump_json()
@@ -82,7 +82,7 @@ def support_line(workdir: Path, probe: Path) -> str:
 
 
 def read_support(log: str) -> Support:
-    """What the last line of a log says, where it is such a line: a hostile model can make QNN print others."""
+    """The contents of a log's last line, if it is such a line: a hostile model can make QNN print others."""
     line = log.rstrip("\n").rpartition("\n")[2]
     if not line.startswith(_MARK):
         return Support()
@@ -93,7 +93,7 @@ def read_support(log: str) -> Support:
 
 
 def refused(listed: Sequence[Listed], ops: Mapping[str, str]) -> tuple[Refused, ...]:
-    """The trace's entries in the names of a model whose nodes have these ops; each node once."""
+    """The trace's entries under the model's node names, each node once."""
     found: dict[str, Refused] = {}
     for entry in listed:
         node = _own_name(entry.node_name, ops)
@@ -112,7 +112,7 @@ def _own_name(name: str, ops: Mapping[str, str]) -> str:
 
 
 def _reason(entry: Listed) -> str:
-    """Why, without the words that only repeat the node's name."""
+    """The reason without text that only repeats the node's name."""
     name = entry.node_name
     return entry.reason.removesuffix(f"{entry.op_type} node `{name}` will not be assigned to QNN EP.").strip()
 
@@ -120,5 +120,5 @@ def _reason(entry: Listed) -> str:
 def _listed(trace: Path) -> tuple[Listed, ...]:
     try:
         return _Trace.model_validate_json(trace.read_bytes()).unsupported_nodes
-    except (OSError, ValidationError):  # not written, or not to its end
+    except (OSError, ValidationError):  # missing or incomplete
         return ()

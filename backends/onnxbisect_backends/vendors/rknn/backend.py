@@ -30,28 +30,28 @@ from onnxbisect_backends.vendors.rknn.log import FOLDED, PATTERNS, fusion, witho
 
 _SCRIPT = Path(__file__).with_name("rknn_convert.py")
 
-#: The exit status of `rknn_convert.py` where the question did not reach the toolkit.
+#: The exit status of `rknn_convert.py` if the toolkit was not called.
 _NO_QUESTION = 2
 
-#: What a rule is called.
+#: The form of rule names.
 _RULE = re.compile(rb"[a-z][a-z0-9]*(?:_[a-z0-9]+)+")
 
-#: These compute in integers only.
+#: Chips with integer arithmetic only.
 _INTEGER_ONLY = frozenset({"rv1103", "rv1103b", "rv1106", "rv1106b"})
 
-#: One chip of each kind that computes in floats.
+#: One chip of each kind with float arithmetic.
 _IN_FLOAT = ("rk3588", "rk3576", "rk3568", "rk3562", "rv1126b", "rk2118")
 
-#: What the toolkit takes as dtype of an input; it dies of some others (int8), refuses the rest.
+#: Allowed input dtypes; the toolkit crashes on some others (int8) and refuses the rest.
 _INPUT_DTYPES = frozenset({"float", "float16", "double", "int32", "int64", "bool"})
 
 #: The newest opset that a version takes.
 _NEWEST_OPSET = {"2.3.2": 19}
 
-#: It hangs on some nodes: bounds of a compile in seconds, and for each megabyte of the model, where the user sets none.
+#: Default limits of a compile in seconds, and per megabyte of the model, because the toolkit hangs on some nodes.
 _SECONDS, _SECONDS_PER_MB = 120.0, 8.0
 
-#: A table row for each node makes long logs.
+#: Bytes of kept log, which has a table row for each node.
 _LOG_BYTES = 32 << 20
 
 _Target = Literal[
@@ -104,7 +104,7 @@ class Options(BaseModel):
 #: Options that are not the toolkit's configuration under the same name.
 _OURS = frozenset({"target", "fallback", "quantize", "calibration_size", "version"})
 
-#: Options that a report names whatever they are.
+#: Options that reports always show.
 _ALWAYS = ("target", "fallback", "quantize")
 
 
@@ -134,13 +134,13 @@ class RknnBackend:
 
     @property
     def options(self) -> dict[str, Any]:
-        """What the user meets first, and what was set differently from the toolkit's own defaults."""
+        """The main options, and those set differently from the toolkit's defaults."""
         chosen = {name: getattr(self._options, name) for name in _ALWAYS}
         return {**chosen, **self._options.model_dump(exclude_defaults=True, mode="json")}
 
     @property
     def profile(self) -> str:
-        """What was measured of the pinned version, float."""
+        """The measured profile of the pinned version, float."""
         return "" if self._options.quantize else f"rknn-{self._toolchain.version}-measured"
 
     def describe(self) -> Description:
@@ -157,7 +157,7 @@ class RknnBackend:
         )
 
     def check(self) -> str | None:
-        """Whether its environment is installed, and has the rules that are to be gone without."""
+        """Whether its environment is installed and has the rules to disable."""
         if self._toolchain.missing or not self._options.disable_rules:
             return self._toolchain.missing
         rules = self._rules
@@ -200,13 +200,13 @@ class RknnBackend:
         write_script(folder, [versions, shlex.join(["python", script.name, probe.name, "out.rknn", order])])
 
     def judge(self, outcome: Outcome) -> Verdict:
-        """By the exit status and the log: the toolkit ends well where it has left nodes out."""
+        """Decide by the exit status and the log: the toolkit also exits with 0 if it left nodes out."""
         if verdict := unfinished(outcome):
             return verdict
         log = without_noise(outcome.log)
         reading = read_log(log, PATTERNS)
         if FOLDED.search(log) and outcome.exit_code == 1:
-            # shapes of tensors, cut out: in the model they become constants as well, and are no matter of the NPU
+            # a cut of shape computations; in the model they become constants, too, and need no NPU
             return Verdict(status=Status.PASS, message=reading.message, seconds=outcome.seconds)
         if outcome.exit_code == _NO_QUESTION or reading.kind is Kind.INVALID:
             return replace(_unanswered(reading.message, reading.kind or Kind.ERROR, outcome), hints=reading.hints)
@@ -233,18 +233,18 @@ class RknnBackend:
 
     @cached_property
     def _rules(self) -> frozenset[str]:
-        """Every word in the toolkit's modules of rules, the rules' names among them: it has no list, and takes any."""
+        """Every word in the toolkit's rule modules, which include all rule names: it has no list, and accepts any."""
         modules = self._toolchain.site_packages.glob("rknn/api/rules/*.so")
         words = {word for module in modules for word in _RULE.findall(module.read_bytes())}
         return frozenset(word.decode() for word in words)
 
     def _config(self) -> dict[str, Any]:
-        """What `RKNN.config` is told; our defaults are the toolkit's."""
+        """The arguments of `RKNN.config`; our defaults are the toolkit's."""
         chosen = self._options.model_dump(exclude=set(_OURS), exclude_defaults=True, mode="json")
         return {"target_platform": self._options.target, **chosen}
 
     def _placed(self, outcome: Outcome) -> Verdict:
-        """The verdict on a model that was converted: whether all of it may run where it does."""
+        """The verdict on a converted model: whether its layers may run where they do."""
         if outcome.log_truncated:
             return _unanswered("The log is cut, and with it what it may say of nodes left out", Kind.ERROR, outcome)
         found = layers(outcome.log)
@@ -271,7 +271,7 @@ def _unanswered(why: str, kind: Kind, outcome: Outcome) -> Verdict:
 
 
 def _bounded(limits: Limits, size: int) -> Limits:
-    """The caller's limits, and the toolkit's own where the caller left the default."""
+    """The caller's limits, or the toolkit's own where the caller left the default."""
     default = Limits()
     if limits.seconds == default.seconds:
         limits = replace(limits, seconds=min(default.seconds, _SECONDS + _SECONDS_PER_MB * size / 1e6))

@@ -1,4 +1,4 @@
-"""RKNN-Toolkit2's table of where every layer runs, which it prints at the end of a conversion."""
+"""Reads RKNN-Toolkit2's table of where each layer runs, printed at the end of a conversion."""
 
 import re
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ _ROW = re.compile(
     re.MULTILINE,
 )
 
-#: The ends of the model, which are always on the host.
+#: The ends of the model, which always run on the host.
 _ENDS = frozenset({"InputOperator", "OutputOperator"})
 
 #: The toolkit's own changes of layout have the name of the tensor that they change.
@@ -23,7 +23,7 @@ _LAYOUT = re.compile(r"^(?:Reshape|Transpose):.*[-_](?:rs|tp)$")
 
 @dataclass(frozen=True, kw_only=True)
 class Layer:
-    """A row of the toolkit's `Network Layer Information Table`; `name` is `Op:node`, empty for some of its own."""
+    """A row of the toolkit's `Network Layer Information Table`; `name` is `Op:node`, empty for some internal layers."""
 
     type: str
     dtype: str
@@ -34,24 +34,24 @@ class Layer:
 
     @property
     def called(self) -> str:
-        """Operator and node, for a reader."""
+        """Operator and node, for people."""
         op, _, node = self.name.partition(":")
         return f"{op} '{node}'"
 
     @property
     def computes(self) -> bool:
-        """Whether it is a part of the model, rather than an end of it or a change of layout."""
+        """Whether it is part of the model, not an end of it or a change of layout."""
         return self.type not in _ENDS and self.name != "" and not _LAYOUT.match(self.name)
 
 
 def layers(log: str) -> tuple[Layer, ...]:
-    """Where every layer runs; empty where the compile did not get as far."""
+    """Where each layer runs; empty if the compile did not get that far."""
     names = [field.name for field in fields(Layer)]
     return tuple(Layer(**{name: match[name] for name in names}) for match in _ROW.finditer(plain(log)))
 
 
 def placement(found: Iterable[Layer]) -> Table:
-    """The layers as a table for the report, without the ends of the model."""
+    """The layers as a report table, without the ends of the model."""
     rows = [
         (layer.name.partition(":")[2], layer.type, layer.target, layer.dtype, layer.output, layer.cycles)
         for layer in found
@@ -66,14 +66,14 @@ def placement(found: Iterable[Layer]) -> Table:
 
 
 def pointing_at(found: Iterable[Layer]) -> Hints:
-    """Hints at the nodes that layers were made from, under the names that the model may have for them."""
+    """Hints at the nodes that layers were made from, under possible names in the model."""
     nodes: dict[str, None] = {}
     ops: dict[str, None] = {}
     for layer in found:
         op, _, node = layer.name.partition(":")
         own = unsuffixed(node)
         nodes |= dict.fromkeys((node, own))
-        # a node that was put in another's place has an op of its own
+        # a replacement node has another op
         if node == own:
             ops[op] = None
     return Hints(ops=tuple(ops), nodes=tuple(nodes))

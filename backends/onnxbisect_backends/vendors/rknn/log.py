@@ -1,7 +1,7 @@
-"""What RKNN-Toolkit2 prints where it fails.
+"""RKNN-Toolkit2's failure messages, as patterns.
 
-Texts of 2.3.2, each met in a real run unless a comment says otherwise. Lines that begin with `E RKNN` are no sign of
-failure by themselves: `Unkown op target: 0` stands in hundreds of good compiles.
+Texts of 2.3.2, each seen in a real run unless a comment says otherwise. Lines starting with `E RKNN` are no sign of
+failure by themselves: `Unkown op target: 0` is in hundreds of successful compiles.
 """
 
 import re
@@ -15,10 +15,10 @@ def _pattern(regex: str, kind: Kind = Kind.UNSUPPORTED, *, fails: bool = False) 
     return Pattern(regex=compile_pattern(regex), kind=kind, fails=fails)
 
 
-#: What is said of a model that was folded to nothing.
+#: The message for a model that was folded completely.
 FOLDED = compile_pattern(r"All outputs \[.*\] of model are constants, The model is invalid!")
 
-#: The first that matches gives kind and message: exceptions, which end a compile, before what the compiler goes past.
+#: The first match gives kind and message: exceptions, which end a compile, precede errors that do not.
 PATTERNS: tuple[Pattern, ...] = (
     _pattern(r"The input \d+ of (?P<op>\w+)\('(?P<node>.*?)'\) need to be constant!"),
     _pattern(r"The (?P<op>\w+)\('(?P<node>.*?)'\) will cause the graph to be a dynamic graph!"),
@@ -37,41 +37,41 @@ PATTERNS: tuple[Pattern, ...] = (
     _pattern(r"'IRGraph' object has no attribute '\w+'", Kind.ERROR),
     _pattern(r"No lowering found for: (?P<node>.*?), node type = (?P<op>[\w.:]+),", fails=True),
     _pattern(r"Meet RKNN unsupport Operator: name = '(?P<node>.*?)', type = (?P<op>[\w.:]+),", fails=True),
-    # as older versions are said to put it
+    # from reports about older versions
     _pattern(r"unsupport Operator|Meet unsupport", fails=True),
 )
 
-#: Lines that are in good compiles too, and would otherwise be taken for the last words of a bad one.
+#: Lines that also occur in successful compiles, and would otherwise count as the failure's message.
 _NOISE = re.compile(
     r"^.*(?:Unkown op target: 0|fallback to single core mode|not aligned|WARN\(\d+\)|rknn-toolkit2 version:"
     r"|The config\.(?:mean|std)_values is None).*\n?",
     re.MULTILINE,
 )
 
-#: What stands before the words that tell: the toolkit's step or time, and onnxruntime, with which it folds constants.
+#: Prefixes of messages: the toolkit's step or time, and onnxruntime's, with which it folds constants.
 _PREAMBLE = re.compile(
     r"^E (?:config|load_onnx|build|export_rknn): |^[DIWE] RKNN: \[[\d:.]+\] (?:>+ )?"
     r"|^(?:\w+\.)*\w+: \[ONNXRuntimeError\] : \d+ : [A-Z_]+ : (?:This is an invalid model\. )?",
     re.MULTILINE,
 )
 
-#: A fusion that went wrong: its rule, and what it was about to fuse.
+#: A failed fusion: its rule, and its nodes.
 _FUSION = re.compile(
     r"Show op fuse match nodes:\s+Rule: (?P<rule>\w+)\s(?P<nodes>.*?)You can add disable_rules=", re.DOTALL
 )
 _NODE = re.compile(r"^Op name: (.*)$", re.MULTILINE)
 
-#: What the toolkit appends to the name of a node, or of a tensor, when it puts nodes of its own in that place.
+#: Suffixes that the toolkit appends to names of nodes and tensors that it replaces.
 _SUFFIX = re.compile(r"(?:#\d+|_2[a-z]+\d*|[-_](?:rs|tp|mm))+$")
 
 
 def without_noise(log: str) -> str:
-    """The log without the lines that look like complaints and are none, and without what stands before others."""
+    """The log without harmless error lines, and without prefixes."""
     return _PREAMBLE.sub("", _NOISE.sub("", plain(log)))
 
 
 def fusion(log: str) -> tuple[str, Hints]:
-    """The rule of the fusion at which the toolkit failed, empty where it was none, and what it was about to fuse."""
+    """The rule of the fusion that failed (else empty), and hints at what it would have fused."""
     match = _FUSION.search(plain(log))
     if match is None:
         return "", Hints()
@@ -82,5 +82,5 @@ def fusion(log: str) -> tuple[str, Hints]:
 
 
 def unsuffixed(name: str) -> str:
-    """The name that the model has for what the toolkit calls so."""
+    """The model's name for a node or tensor of the toolkit."""
     return _SUFFIX.sub("", name)

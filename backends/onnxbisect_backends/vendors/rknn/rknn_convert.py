@@ -1,9 +1,8 @@
-"""Run as a script by RKNN-Toolkit2's own Python, in a process of its own: convert one model, and say what came of it.
+"""A script for RKNN-Toolkit2's own Python, in a process of its own: convert one model, and report the result.
 
-`rknn_convert.py MODEL OUT ORDER`, where ORDER is JSON: `config` goes to `RKNN.config`, `quantize` tells whether to,
-and `samples` are the files of input values to calibrate on. Exit status 0: every call returned 0. 1: refused. 2: the
-toolkit was not asked, for the reason on standard error. That status 0 is no success yet is for the judge to see, in the
-log.
+`rknn_convert.py MODEL OUT ORDER`, where ORDER is JSON: `config` goes to `RKNN.config`, `quantize` is a flag, and
+`samples` are files of input values for calibration. Exit status 0: every call returned 0. 1: refused. 2: the toolkit
+was not called, for the reason on standard error. Status 0 is no proof of success; the judge also reads the log.
 """
 
 import ctypes
@@ -16,7 +15,7 @@ try:
     import numpy as np
     import onnx
     from rknn.api import RKNN
-except (ImportError, OSError) as error:  # a library of the system's is missing: no fault of any model
+except (ImportError, OSError) as error:  # a system library is missing, which says nothing about the model
     print(f"RKNN-Toolkit2 cannot be loaded: {error}", file=sys.stderr)
     sys.exit(2)
 
@@ -29,7 +28,7 @@ def main(model: str, out: str, order: str) -> int:
     asked = json.loads(order)
     inputs = _inputs(model)
     for entry in inputs:
-        # cut out behind an op of unknown output; the toolkit would take it for a scalar
+        # an input of unknown shape, which the toolkit would treat as a scalar
         if entry.type.HasField("tensor_type") and not entry.type.tensor_type.HasField("shape"):
             print(f"The shape of the input '{entry.name}' is not known.", file=sys.stderr)
             return 2
@@ -48,13 +47,13 @@ def main(model: str, out: str, order: str) -> int:
             or rknn.export_rknn(out)
         )
         return 1 if refused else 0
-    except Exception as error:  # whatever the toolkit raises; it has said it before, at more length
+    except Exception as error:  # the toolkit has already printed details
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1
 
 
 def _say_lines_at_once() -> None:
-    """Make C's standard output line-buffered: what libraries print must not end amid Python's lines, nor be lost."""
+    """Make C's standard output line-buffered, so that libraries' output neither mixes with Python's nor is lost."""
     libc = ctypes.CDLL(None)
     libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, _LINE_BUFFERED, ctypes.c_size_t(0))
 
@@ -66,7 +65,7 @@ def _inputs(model: str) -> list[onnx.ValueInfoProto]:
 
 
 def _dataset(inputs: list[str], samples: list[str]) -> str:
-    """The samples as the toolkit wants them: a text file, each line the `.npy` files of one sample's inputs in order.
+    """The samples in the toolkit's form: a text file, each line the `.npy` files of one sample's inputs in order.
 
     All are in the working directory, under names without blanks.
     """
@@ -88,5 +87,5 @@ if __name__ == "__main__":
     status = main(*sys.argv[1:])
     sys.stdout.flush()
     ctypes.CDLL(None).fflush(None)
-    # the answer is known: what libraries do while they are taken down must not change the status
+    # skip destructors of libraries, which could change the exit status
     os._exit(status)

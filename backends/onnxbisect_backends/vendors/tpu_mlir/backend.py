@@ -38,17 +38,17 @@ from onnxbisect_backends.vendors.tpu_mlir.log import (
 
 _SCRIPT = Path(__file__).with_name("tpu_mlir_steps.py")
 
-#: The exit statuses of `tpu_mlir_steps.py` where the question did not reach the compiler: an option that this version
-#: does not take, and whatever else it says.
+#: The exit statuses of `tpu_mlir_steps.py` if the compiler was not called: an option unknown to this version, and any
+#: other error.
 _NOT_ASKED = (2, 3)
 
-#: What a sourced `envsetup.sh` leaves behind.
+#: Variables that `envsetup.sh` of the SDK sets.
 _SDK_VARIABLES = ("LD_LIBRARY_PATH", "PYTHONPATH", "TPUC_ROOT", "PROJECT_ROOT")
 
-#: A bar that shows how far a comparison is; it stands in front of what is said of a tensor.
+#: The progress bar of a comparison, which precedes messages about tensors.
 _BAR = re.compile(r"[^\n\r]*\d+%\|[^\n\r]*?\[\d\d:\d\d<[^\]\n]*\]")
 
-#: What compiles to a `cvimodel`; these have no F32, and neither has cv184x.
+#: Processors with `cvimodel` output; these and cv184x have no F32.
 _CVITEK = ("cv180x", "cv181x", "cv182x", "cv183x")
 
 _IN_INTEGERS = ("INT8", "INT4")
@@ -56,10 +56,10 @@ _COMPUTES_IN: Mapping[str, Literal["float16", "bfloat16"]] = {"F16": "float16", 
 
 _PROBE_FORMAT = ProbeFormat(
     explicit_defaults=True,
-    # it refuses these attributes for being there, whatever they say
+    # it refuses these attributes if they are present, whatever their value
     unwritten_defaults=("ScatterND.reduction", "ScatterElements.reduction"),
     constants_as_initializers=True,
-    # it takes them out, and fails where that makes an input an output
+    # it removes them, and fails if an input then becomes an output
     covered=("Identity", "Dropout"),
 )
 
@@ -73,7 +73,7 @@ Quantize = Literal[
 
 
 def _similarities(text: str) -> str:
-    """The tool takes anything, and breaks off in the comparison of every probe."""
+    """Validate here, because the tool accepts anything and then fails in the comparison of every probe."""
     if text and not re.fullmatch(r"(0?\.\d+|[01])(,(0?\.\d+|[01])){1,2}", text):
         raise ValueError("give two numbers from 0 to 1, as in 0.99,0.9")
     return text
@@ -132,12 +132,12 @@ class TpuMlirBackend:
 
     @property
     def toolchain(self) -> Toolchain | None:
-        """The environment that the tool runs in, where it is not the user's own."""
+        """The environment that the tool runs in, unless it is the user's own."""
         return self._toolchain
 
     @property
     def access(self) -> Access:
-        """The toolchain's Python, or the SDK that the options or the environment name."""
+        """The toolchain's Python, or the SDK of the options or the environment."""
         if self._toolchain:
             return Access(programs=(str(self._toolchain.python),))
         named = [Path(value) for value in inherited(_SDK_VARIABLES[2:]).values() if value[:1] == "/"]
@@ -145,12 +145,12 @@ class TpuMlirBackend:
 
     @property
     def products(self) -> tuple[str, ...]:
-        """What runs on the processor, or without one the MLIR file."""
+        """The file for the processor, or without one the MLIR file."""
         return (self._result,)
 
     @property
     def options(self) -> dict[str, Any]:
-        """The effective options: those that change anything."""
+        """The effective options, without those that change nothing."""
         idle = {name for name, value in self._options.model_dump().items() if value == ""} - {"quantize"}
         idle |= set() if self._calibration else {"calibration"}
         idle |= set() if self._options.processor else {"quantize", "deploy_tolerance"}
@@ -159,7 +159,7 @@ class TpuMlirBackend:
         return {name: value for name, value in told.items() if name not in idle}
 
     def check(self) -> str | None:
-        """Whether the tool that the options name is here."""
+        """Whether the tool of the options is available."""
         if self._toolchain:
             return self._toolchain.missing
         if self._home and not (self._home / "envsetup.sh").is_file():
@@ -168,11 +168,11 @@ class TpuMlirBackend:
 
     @property
     def profile(self) -> str:
-        """The table of ops in the converter of a pinned version."""
+        """The op table of the converter of a pinned version."""
         return f"tpu-mlir-{self._toolchain.version}" if self._toolchain else ""
 
     def describe(self) -> Description:
-        """What the tool says of itself; starts it once."""
+        """The tool's own description; starts it once."""
         facts = self._facts
         options = self._options
         return Description(
@@ -190,7 +190,7 @@ class TpuMlirBackend:
         )
 
     def compile(self, probe: Path, workdir: Path, limits: Limits) -> Outcome:
-        """All steps of one probe, in one process tree."""
+        """All steps for one probe, in one process tree."""
         order = self._order(probe)
         outcome = self._run(("compile", str(probe.absolute()), json.dumps(order)), workdir, limits)
         folder = self._toolchain.folder if self._toolchain else None
@@ -209,7 +209,7 @@ class TpuMlirBackend:
         write_script(probe.parent, [shlex.join([f"{tool}.py", *words]) for tool, *words in steps])
 
     def _order(self, probe: Path) -> dict[str, Any]:
-        """What `tpu_mlir_steps.py` is told about a probe."""
+        """The arguments of `tpu_mlir_steps.py` for a probe."""
         options = self._options
         return {
             "samples": [str(path.absolute()) for path in samples_of(probe)],
@@ -224,7 +224,7 @@ class TpuMlirBackend:
         }
 
     def judge(self, outcome: Outcome) -> Verdict:
-        """By the exit status and the files; what the log says gives kind and hints."""
+        """Decide by the exit status and the files; the log gives kind and hints."""
         if verdict := unfinished(outcome):
             return verdict
         reading = read_log(outcome.log, PATTERNS)
@@ -238,10 +238,10 @@ class TpuMlirBackend:
             return Verdict(status=Status.UNRESOLVED, kind=kind, message=reading.message, seconds=seconds)
         tables = compared(outcome.log)
         if reading.kind is Kind.NUMERIC:
-            # the ops of these tensors are nearly all that stand behind the wrong one
+            # most of these tensors are wrong only because an earlier one is
             hints = Hints(tensors=reading.hints.tensors, right=right_tensors(tables))
         else:
-            # the tool prints a set, whose order is chance
+            # the tool prints a set in arbitrary order
             hints = replace(reading.hints, ops=tuple(sorted(reading.hints.ops)), unfolded=unfolded(outcome.log))
         reading = replace(reading, hints=hints)
         return crashed(outcome, reading) or Verdict(
@@ -268,13 +268,13 @@ class TpuMlirBackend:
 
     @property
     def _result(self) -> str:
-        """The file that a success leaves."""
+        """The file that a success creates."""
         if not self._options.processor:
             return "probe.mlir"
         return "probe.cvimodel" if self._options.processor in _CVITEK else "probe.bmodel"
 
     def _choose(self) -> Toolchain | None:
-        """The environment to use; None for a tool that is not ours."""
+        """The environment to use; None for the user's own tool."""
         if self._home:
             return None
         chosen = in_use(self.name, self._options.version)
@@ -294,7 +294,7 @@ class TpuMlirBackend:
         return facts
 
     def _run(self, words: Sequence[str], workdir: Path, limits: Limits) -> Outcome:
-        # the tool prints sets; what it prints must end up in the order in which it was printed
+        # a fixed order for sets that the tool prints, and unbuffered output to keep its order
         extra = {"PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8:backslashreplace"}
         argv = ["python3", str(_SCRIPT), *words]
         if self._toolchain:

@@ -1,10 +1,9 @@
-"""Run as a script by TPU-MLIR's own Python, in a process of its own: take one model through the steps of a compile.
+"""A script for TPU-MLIR's own Python, in a process of its own: run one model through the steps of a compile.
 
-`tpu_mlir_steps.py compile MODEL ORDER`, where ORDER is JSON (`Order` in `tpu_mlir.py`): model_transform, then, where
-a processor is asked for, run_calibration and model_deploy, each in a process of its own. Everything is written into
-the working directory. Exit status: that of the step that failed, 0 where none did, 3 where the question did not reach
-the compiler.
-`tpu_mlir_steps.py describe` prints JSON about the tool. `tpu_mlir_steps.py tool FILE ARGUMENTS` is one step.
+`tpu_mlir_steps.py compile MODEL ORDER`, where ORDER is JSON (`Order` in `tpu_mlir.py`): model_transform, then, if a
+processor is given, run_calibration and model_deploy, each in a process of its own. All output is in the working
+directory. Exit status: that of the failed step, 0 if none failed, 3 if the compiler was not called. `tpu_mlir_steps.py
+describe` prints JSON about the tool. `tpu_mlir_steps.py tool FILE ARGUMENTS` is one step.
 """
 
 import json
@@ -30,13 +29,13 @@ _NO_QUESTION = 3
 #: The folder with input values.
 SAMPLES = "dataset"
 
-#: What a line of our own begins with in the log.
+#: The prefix of this script's lines in the log.
 _MARK = "[onnx-bisect]"
 
 
 def main(words: list[str]) -> int:
     """Do what the first word says; exit status."""
-    # this package's modules are beside this script, and none of the tool's business
+    # the modules beside this script must not shadow the tool's
     del sys.path[0]
     if words[0] == "tool":
         return _tool(words[1], words[2:])
@@ -48,20 +47,20 @@ def main(words: list[str]) -> int:
         return _describe(root)
     try:
         return _compile(root, words[1], json.loads(words[2]))
-    except Exception:  # ours: no fault of the model
+    except Exception:  # an error of this script, not of the model
         traceback.print_exc()
         return _NO_QUESTION
 
 
 def _root() -> "Path | None":
-    """The tool's folder; from here on, the environment is what its own commands run in."""
-    # the package of PyPI sets the environment as it is imported; of an SDK, envsetup.sh has done it
+    """The tool's folder; also sets the environment that its commands need."""
+    # the PyPI package sets the environment on import; for an SDK, envsetup.sh has set it
     with suppress(ImportError):
         import_module("tpu_mlir")
     root = os.environ.get("TPUC_ROOT")
     if not root:
         return None
-    # of the SDK's source tree TPUC_ROOT is the folder `install`, the tools stand beside it
+    # in the SDK's source tree, TPUC_ROOT is the folder `install` beside the tools
     folders = (Path(root), Path(root).parent)
     return next((folder for folder in folders if (folder / "python/tools/model_transform.py").exists()), None)
 
@@ -84,9 +83,9 @@ def _compile(root: Path, model: str, order: "dict[str, Any]") -> int:
         print(f"{_MARK} not compared: the tool has no way to give the model its inputs")
         order["verify"] = False
     status = _step(root, *transform(model, order, samples))
-    # the numbers of the model are written before they are compared, and only then is there something to find wrong
+    # the outputs are written before they are compared, so without them nothing was compared
     if status and order["verify"] and Path("probe.mlir").exists() and not is_zipfile("outputs.npz"):
-        # its runner may have died in the middle of a line
+        # the runner may have died within a line
         print(f"\n{_MARK} not compared: the tool could not run the model on the samples")
         status, order["verify"] = 0, False
     if status or not order["processor"]:
@@ -95,7 +94,7 @@ def _compile(root: Path, model: str, order: "dict[str, Any]") -> int:
 
 
 def _uncomparable(proto: "onnx.ModelProto", most_mb: int) -> str:
-    """Why the numbers of a model cannot be compared with those of the tool's onnxruntime; empty where they can."""
+    """Why the outputs cannot be compared with the tool's onnxruntime; empty if they can."""
     import onnx
     from onnx import helper
 
@@ -120,7 +119,7 @@ def transform(model: str, order: "dict[str, Any]", samples: "list[str]") -> "lis
 
 
 def deploy(order: "dict[str, Any]") -> "list[list[str]]":
-    """The tools that compile what was converted for a processor, and their arguments, in order."""
+    """The tools that compile the converted model for a processor, with arguments, in order."""
     steps = []
     words = ["model_deploy", "--mlir", "probe.mlir", "--chip", order["processor"], "--quantize", order["quantize"]]
     if order["calibrate"]:
@@ -134,7 +133,7 @@ def deploy(order: "dict[str, Any]") -> "list[list[str]]":
 
 
 def _step(root: Path, tool: str, *words: str) -> int:
-    """Run one of the tool's scripts; its exit status, as a shell gives it for one that was killed."""
+    """Run one of the tool's scripts; its exit status, as a shell gives it after a signal."""
     script = str(root / "python" / "tools" / f"{tool}.py")
     done = subprocess.run([sys.executable, __file__, "tool", script, *words], check=False)
     return done.returncode if done.returncode >= 0 else 128 - done.returncode
@@ -142,7 +141,7 @@ def _step(root: Path, tool: str, *words: str) -> int:
 
 def _tool(script: str, words: "list[str]") -> int:
     sys.excepthook = _say_where
-    # it makes sockets there, whose paths must be short; left as it is, "." stays relative
+    # the tool creates sockets there, whose paths must be short; "." stays relative
     os.environ["TMPDIR"] = "."
     sys.argv = [script, *words]
     sys.path.insert(0, str(Path(script).parent))
@@ -151,7 +150,7 @@ def _tool(script: str, words: "list[str]") -> int:
 
 
 def _say_where(kind: "type[BaseException]", error: BaseException, trace: "TracebackType | None") -> None:
-    """The tool's part of the traceback, and the node that was being converted, which the tool never says."""
+    """Print the tool's part of the traceback, and the node that was being converted, which the tool omits."""
     while trace and trace.tb_frame.f_code.co_filename != sys.argv[0]:
         trace = trace.tb_next
     sys.__excepthook__(kind, error.with_traceback(trace), trace)
@@ -162,7 +161,7 @@ def _say_where(kind: "type[BaseException]", error: BaseException, trace: "Traceb
 
 
 def write_samples(graph: "onnx.GraphProto", given: "list[str]", count: int, folder: Path = Path()) -> "list[str]":
-    """Files of input values in `SAMPLES` of the folder, as the tool wants them; none where it cannot take them."""
+    """Files of input values in `SAMPLES` of the folder, in the tool's form; empty if it cannot read them."""
     import numpy
     from onnx import helper
 
@@ -181,21 +180,21 @@ def write_samples(graph: "onnx.GraphProto", given: "list[str]", count: int, fold
     for number in range(count):
         values = {name: _random(numpy, dtypes[name], shapes[name], number) for name in types}
         if number < len(given):
-            # a tensor whose value is not known has none there
+            # tensors of unknown value are missing there
             with numpy.load(given[number]) as stored:
                 values.update({name: stored[name] for name in types if name in stored.files})
         files.append(f"{SAMPLES}/{number}.npz")
-        # as numpy.savez does, which has no room for a tensor called `file`
+        # like numpy.savez, which cannot store a tensor called `file`
         with ZipFile(folder / files[-1], "w") as archive:
             for name, value in values.items():
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                    # the tool makes its scalars vectors of one element
+                    # the tool turns scalars into vectors of one element
                     numpy.lib.format.write_array(member, value.reshape(value.shape or 1))
     return files
 
 
 def _random(numpy: Any, dtype: Any, shape: "list[int]", seed: int) -> Any:
-    """Values that most ops take: an integer may be an index, and 0 is one into everything."""
+    """Values valid for most ops: an integer may be an index, so it is 0."""
     random = numpy.random.default_rng(seed)
     if dtype.kind == "f":
         return random.standard_normal(shape).astype(dtype)
