@@ -1,9 +1,9 @@
-"""Who calls, and what that token may do: `Authorization: Bearer obk_…`, or the cookie of a browser that has logged in.
+"""Authentication and scopes: `Authorization: Bearer obk_…`, or the cookie of a logged-in browser.
 
-A parameter of type `Reader`, `Submitter` or `Admin` makes an operation need that scope, and is the caller. With
-`Contributor`, a submitter, it counts as an upload or a new job. `Uploader`, the same, and `Listener`, a reader,
-also count how many such requests the token has open. What belongs to another tenant is not there for the caller: look
-for everything by `tenant`, and raise `problems.missing`.
+A parameter of type `Reader`, `Submitter` or `Admin` makes an operation require that scope, and is the caller. With
+`Contributor`, a submitter, the request counts as an upload or a new job. `Uploader` (the same) and `Listener` (a
+reader) also count the token's open requests of that kind. Data of another tenant do not exist for the caller: query
+everything by `tenant`, and raise `problems.missing`.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -39,7 +39,7 @@ _Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(_scheme)]
 
 @dataclass(frozen=True, kw_only=True)
 class Caller:
-    """Whose token it is. `token_id` is no secret."""
+    """The owner of the token. `token_id` is no secret."""
 
     tenant: str
     token_id: str
@@ -47,7 +47,7 @@ class Caller:
 
 
 class Door:
-    """Looks at tokens, and counts what they are used for."""
+    """Checks tokens, and counts their use."""
 
     def __init__(self, service: Service) -> None:
         settings = service.settings
@@ -61,9 +61,9 @@ class Door:
         self.open_inspections = AtATime("inspections", 1)
 
     def token(self, text: str, address: str) -> Token | None:
-        """The token that this text is; None where it is no good one, and a 429 where the address sent too many others.
+        """The token with this text; None if it is invalid, and a 429 if the address sent too many invalid ones.
 
-        A good token is taken whatever else comes from its address: nobody guesses its 256 random bits.
+        A valid token is always accepted, because nobody can guess its 256 random bits.
         """
         found = self._used(lambda session: tokens.check(session, text))
         if found is None:
@@ -71,15 +71,17 @@ class Door:
         return found
 
     def token_of_session(self, text: str) -> Token | None:
-        """The token of a browser's session; None where the session has ended. Old cookies are not wrong tokens."""
+        """The token of a browser's session; None if the session has ended. Expired cookies do not count as wrong
+        tokens.
+        """
         return self._used(lambda session: browser_sessions.token_of(session, text))
 
     def begin_session(self, token: Token) -> str:
-        """What a browser's cookie is to hold."""
+        """The value of a new session's cookie."""
         return self._database.run(lambda session: browser_sessions.begin(session, token.id))
 
     def end_session(self, text: str) -> None:
-        """The cookie is good for nothing any more."""
+        """Invalidate the cookie."""
         self._database.run(lambda session: browser_sessions.end(session, text))
 
     def _used(self, find: Callable[[Session], Token | None]) -> Token | None:
@@ -90,7 +92,7 @@ class Door:
             return None
         self._counters.count(self._requests, token.id)
         if unnoted:
-            with suppress(OperationalError):  # on a full disk things can be read all the same
+            with suppress(OperationalError):  # reading must work on a full disk
                 self._database.run(lambda session: tokens.used(session, token.id))
         return token
 
@@ -115,7 +117,7 @@ def _token(request: Request, credentials: _Credentials) -> Token:
 
 
 def address_of(request: Request) -> str:
-    """Where the request comes from: behind a trusted proxy, what that proxy says."""
+    """The client's address; behind a trusted proxy, the one that the proxy reports."""
     return request.client.host if request.client is not None else ""
 
 
@@ -161,7 +163,7 @@ Listener = Annotated[Caller, Depends(_listening)]
 
 
 def demand_good(session: Session, caller: Caller) -> None:
-    """A 401 where the token has been revoked or has expired since the request began."""
+    """A 401 if the token has been revoked or has expired since the request began."""
     if tokens.good(session, caller.token_id) is None:
         raise Problem(401, _REFUSED)
 

@@ -1,4 +1,4 @@
-"""Where things are, as clients are told: below the public address where that is set, else from the server's root."""
+"""The URLs of resources: below the public address if that is set, else relative to the server's root."""
 
 from typing import Annotated
 from urllib.parse import urlencode
@@ -9,7 +9,7 @@ from onnxbisect_api.service import TheService
 
 
 class Addresses:
-    """Of one installation."""
+    """The URLs of one installation."""
 
     def __init__(self, service: TheService) -> None:
         self._root = (service.settings.public_url or "").rstrip("/")

@@ -1,4 +1,4 @@
-"""The application: routes, errors and headers put together."""
+"""The application: routes, errors and headers."""
 
 from importlib.metadata import version
 from typing import Any
@@ -48,18 +48,18 @@ from onnxbisect_api.watch import Watch
 from onnxbisect_service.service import Service
 
 _UPLOADS = frozenset({"/v1/models", "/v1/files"})
-#: Forms are uploads here, and all else is a document.
+#: Paths where forms are uploads; all other bodies are documents.
 _FORMS = frozenset({"/v1/jobs", "/new"})
 _DESCRIPTION = "Finds every part of an ONNX model that an NPU compiler refuses, and proves that nothing else is wrong."
 
 
 def create_app(service: Service, *, inspect_model: InspectModel, lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:
-    """Answers for `service`, which the caller opens and closes. `lifespan` runs what belongs to the process."""
+    """An application for `service`, which the caller opens and closes. `lifespan` runs the process's own tasks."""
     app = FastAPI(
         title="onnx-bisect",
         version=version("onnx-bisect"),
         description=_DESCRIPTION,
-        docs_url=None,  # its scripts come from elsewhere, which the headers forbid
+        docs_url=None,  # its scripts are external, which the headers forbid
         redoc_url=None,
         lifespan=lifespan,
         responses=problems.responses(),

@@ -1,4 +1,4 @@
-"""How many requests of one kind a token may have open at a time. Each process of the API counts its own."""
+"""Limits a token's concurrent requests of one kind. Each process of the API counts its own."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ _LATER = {"Retry-After": "5"}
 
 
 class AtATime:
-    """So many of each token. Used in the event loop."""
+    """A limit for each token. Used in the event loop."""
 
     def __init__(self, name: str, most: int) -> None:
         self._name = name
@@ -19,7 +19,7 @@ class AtATime:
 
     @contextmanager
     def one_more(self, token_id: str) -> Iterator[None]:
-        """Count one while it is open; a 429 where the token has as many as it may."""
+        """Count a request while it is open; a 429 if the token has reached the limit."""
         if self._open[token_id] >= self._most:
             said = f"Too many {self._name}: a token may have {self._most} open at a time. Wait until one has ended."
             raise Problem(429, said, _LATER)

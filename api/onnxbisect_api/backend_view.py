@@ -1,4 +1,4 @@
-"""What is told of compilers and of the workers that have them, over REST and on pages."""
+"""Compilers and the workers that have them, as REST and pages show them."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -51,12 +51,12 @@ class BackendView(BaseModel):
 
     @property
     def usable(self) -> bool:
-        """Whether anybody takes its probes now, and nothing is known against the tool there."""
+        """Whether a worker takes its probes now, with a tool that is not known to be broken."""
         return any(worker.takes and worker.usable is not False for worker in self.workers)
 
 
 class WorkerView(BaseModel):
-    """A process that takes probes, as it last told of itself."""
+    """A worker process, as of its last heartbeat."""
 
     id: str
     alive: bool
@@ -70,7 +70,7 @@ class WorkerView(BaseModel):
 
 
 def worker_views(session: Session) -> list[WorkerView]:
-    """All that were seen within a day."""
+    """All workers seen within a day."""
     since, busy = workers.alive_since(session), workers.busy(session)
     return [
         WorkerView(
@@ -89,7 +89,7 @@ def worker_views(session: Session) -> list[WorkerView]:
 
 
 def backend_views(session: Session) -> list[BackendView]:
-    """Those that are installed here, those that workers have, and those that anything waits for."""
+    """The backends installed here, those of workers, and those with waiting work."""
     since = workers.alive_since(session)
     living = [worker for worker in workers.listed(session) if worker.seen_at > since]
     lengths, limits = queues.lengths(session), queues.limits(session)
@@ -103,7 +103,7 @@ def backend_views(session: Session) -> list[BackendView]:
 
 @cache
 def _installed() -> Mapping[str, LoadedBackend | BrokenBackend]:
-    """What is installed beside this process does not change while it runs; looking costs a second."""
+    """Cached, because installed packages do not change while the process runs, and looking takes a second."""
     return registry.available()
 
 

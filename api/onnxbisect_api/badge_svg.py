@@ -1,4 +1,4 @@
-"""A badge: two words on coloured ground, as READMEs show them."""
+"""A badge for READMEs: two texts on a coloured ground."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -13,7 +13,7 @@ _PADDING = 10
 
 
 class Colour(StrEnum):
-    """The ground of the right half; white text on each of them can be read."""
+    """The ground of the right half, readable with white text."""
 
     GOOD = "#2a7f3f"
     BAD = "#b3372b"
@@ -24,14 +24,14 @@ class Colour(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Badge:
-    """What it says."""
+    """The contents of a badge."""
 
     title: str
     message: str
     colour: Colour
 
     def svg(self) -> str:
-        """Without scripts, fonts and anything else from elsewhere. Both texts may be hostile."""
+        """The SVG, without scripts, fonts or other external resources. Both texts may be hostile."""
         title, message = (clip(text, _MOST_CHARACTERS) for text in (self.title, self.message))
         left, right = _width(title), _width(message)
         label = escape(f"{title}: {message}")
@@ -51,6 +51,6 @@ def _text(text: str, middle: float, width: int) -> str:
 
 
 def _width(text: str) -> int:
-    """About what it takes; `textLength` makes it exact whatever the font."""
+    """An approximate width; `textLength` makes it exact in any font."""
     wide = sum(4 if char in _NARROW else 10 if char in _WIDE else 7 if char.isascii() else 11 for char in text)
     return max(wide, 1) + _PADDING

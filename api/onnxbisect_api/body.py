@@ -1,6 +1,4 @@
-"""How large a request's body may be, and how long it may take. Uploads count for themselves; anything else is a small
-document.
-"""
+"""Limits of a request's body: size and time. Uploads have their own; all other bodies are small documents."""
 
 import asyncio
 from collections.abc import Collection
@@ -10,16 +8,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from onnxbisect_api.problems import Problem, answer
 
-#: The most that a document may have.
+#: Most bytes of a document.
 DOCUMENT_BYTES = 1 << 20
-#: The longest that one may take to come.
+#: Most seconds to receive a document.
 DOCUMENT_SECONDS = 30.0
 _DETAIL = f"A request's body may have {DOCUMENT_BYTES:,} bytes here: models are uploaded with PUT /v1/models."
 
 
 class BodyLimit:
-    """413 beyond the limit, before anything is read where the length is told, else as soon as it is passed; 408 where
-    the body takes too long.
+    """413 for a body beyond the limit, before it is read if its length is given; 408 if the body takes too long.
 
     The framework's own limit would answer in plain text.
     """
@@ -42,7 +39,7 @@ class BodyLimit:
 
         async def received() -> Message:
             nonlocal size, whole
-            if whole:  # what comes now is that the client has gone
+            if whole:  # the next message is the disconnect
                 return await receive()
             try:
                 async with asyncio.timeout_at(until):
@@ -62,5 +59,5 @@ class BodyLimit:
 
 
 def is_form(scope: Scope) -> bool:
-    """Whether the request says that its body is a form with files."""
+    """Whether the request's body is a form with files."""
     return Headers(scope=scope).get("content-type", "").lower().startswith("multipart/form-data")

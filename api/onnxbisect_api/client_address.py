@@ -1,10 +1,10 @@
-"""The address by which clients are counted."""
+"""The address under which a client is counted."""
 
 from ipaddress import IPv6Address, IPv6Network, ip_address
 
 
 def counted_address(address: str) -> str:
-    """Providers give each IPv6 client a network of addresses: they count as one."""
+    """The address; for IPv6 the network, because providers give each client a network."""
     try:
         ip = ip_address(address)
     except ValueError:

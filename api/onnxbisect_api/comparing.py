@@ -1,4 +1,4 @@
-"""Two jobs beside each other: which targets are compared, and what has become of their culprits."""
+"""Compares two jobs: pairs their targets, and compares culprits."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from onnxbisect_service.service import Service
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """One target of each job. Without a `comparison`, and without the reports, there is a `problem`: one is missing."""
+    """One target of each job. If it is missing in one, there is a `problem` instead of reports and `comparison`."""
 
     old: Search
     new: Search
@@ -24,7 +24,7 @@ class Pair:
 
 @dataclass(frozen=True, kw_only=True)
 class Compared:
-    """Targets are paired by backend and options; two jobs with one target each are compared whatever these are."""
+    """Targets are paired by backend and options; two jobs with one target each are always compared."""
 
     pairs: tuple[Pair, ...]
     only_before: tuple[Search, ...]
@@ -32,7 +32,7 @@ class Compared:
 
 
 def compared(before: Job, after: Job, service: Service) -> Compared:
-    """What has become of the culprits of job `before` in job `after`."""
+    """The culprits of job `before` compared with those of job `after`."""
     alike = _alike(before, after)
     paired = {search.id for pair in alike for search in pair}
     return Compared(

@@ -1,6 +1,6 @@
-"""Bounds on connections: how many there are, and how long one may take to send the head of a request.
+"""Limits on connections: their number, and the time in which one must send the head of a request.
 
-uvicorn bounds the size of a head and the pause between two requests, and nothing before the first one.
+uvicorn limits the size of a head and the pause between two requests, but no time before the first one.
 """
 
 import asyncio
@@ -19,8 +19,8 @@ _REFUSAL = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nContent-Lengt
 class Connections:
     """The connections of one server, counted by client address. Used in its event loop.
 
-    A connection that waits for a request gives way to a new one where the limit is reached; one whose request is being
-    answered does not. `is_proxy` tells the addresses of trusted proxies, which bring the connections of many clients.
+    At the limit, a connection that waits for a request is closed for a new one; one whose request is being answered is
+    not. `is_proxy` recognises trusted proxies, whose connections are from many clients.
     """
 
     def __init__(self, *, most: int, most_of_address: int, is_proxy: Callable[[str], bool]) -> None:
@@ -31,7 +31,7 @@ class Connections:
         self._count = 0
 
     def admit(self, connection: "BoundedProtocol", address: str) -> bool:
-        """Count the connection; False where it must be refused."""
+        """Count the connection; False if it must be refused."""
         same = self._by_address.get(counted_address(address), {})
         if len(same) >= self._most_of_address and not self._is_proxy(address):
             gives_way = _oldest_waiting(same)
@@ -47,7 +47,7 @@ class Connections:
         return True
 
     def remove(self, connection: "BoundedProtocol", address: str) -> None:
-        """The connection is gone; a second call changes nothing."""
+        """Stop counting the connection; repeated calls have no effect."""
         key = counted_address(address)
         same = self._by_address.get(key, {})
         if connection in same:
@@ -70,7 +70,7 @@ def _oldest_waiting(connections: dict["BoundedProtocol", None]) -> "BoundedProto
 
 
 class BoundedProtocol(H11Protocol):
-    """uvicorn's protocol within the bounds of `connections`."""
+    """uvicorn's protocol with the limits of `connections`."""
 
     def __init__(self, *, connections: Connections, **given: Any) -> None:
         super().__init__(**given)
@@ -116,7 +116,7 @@ class BoundedProtocol(H11Protocol):
         self._watch_head()
 
     def _watch_head(self) -> None:
-        """Start the time limit where a request is awaited, and stop it where one has come."""
+        """Start the time limit while a request is awaited, and stop it once one has arrived."""
         if not self.waits or self.transport.is_closing():
             self._forget_head()
         elif self._head is None:

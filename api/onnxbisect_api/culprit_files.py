@@ -1,4 +1,4 @@
-"""The files that a job keeps of a culprit, as answers."""
+"""Responses with the files that a job keeps of a culprit."""
 
 import re
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ FileName = Literal["model.onnx", "model.data", "compiler.log"]
 
 
 def file_of(search: Search, number: int, name: FileName) -> str:
-    """SHA-256 of a file of the culprit with this number, the first being 1."""
+    """SHA-256 of a file of the culprit with this number, starting at 1."""
     report_of(search)
     place = re.compile(rf"culprits/{number:02d}-[^/]*/{re.escape(name)}")
     sha256: str | None = next((sha256 for path, sha256 in search.files.items() if place.fullmatch(path)), None)
@@ -27,18 +27,18 @@ def file_of(search: Search, number: int, name: FileName) -> str:
 
 
 def address_of(job_url: str, path: str, target: int) -> str:
-    """Where a culprit's file is: `culprits/02-Exp/model.onnx` is at `culprits/2/model.onnx`."""
+    """The URL of a culprit's file: `culprits/02-Exp/model.onnx` is at `culprits/2/model.onnx`."""
     culprit, _, name = path.removeprefix("culprits/").partition("/")
     return f"{job_url}/culprits/{number_of(culprit)}/{name}?target={target}"
 
 
 def number_of(folder: str) -> int:
-    """Of the culprit in `02-Exp`: 2."""
+    """The number of the culprit in the folder `02-Exp`: 2."""
     return int(folder.partition("-")[0])
 
 
 def answered(request: Request, service: Service, sha256: str, name: FileName) -> Response:
-    """A stored file of a culprit as an answer, unless the client has it."""
+    """A response with a culprit's stored file, or a 304 if the client has it."""
     is_log = name.endswith(".log")
     placed = "inline" if is_log else "attachment"
     headers = {"ETag": f'"{sha256}"', "Content-Disposition": f'{placed}; filename="{name}"'}
@@ -47,9 +47,9 @@ def answered(request: Request, service: Service, sha256: str, name: FileName) ->
 
 
 def stored(service: Service, sha256: str, media_type: str, headers: Mapping[str, str]) -> FileResponse:
-    """A stored file as an answer."""
+    """A response with a stored file."""
     try:
         path = service.files.path(sha256)
-    except FileNotFoundError:  # the job was deleted since it was read
+    except FileNotFoundError:  # the job was deleted meanwhile
         raise missing("job") from None
     return FileResponse(path, media_type=media_type, headers=dict(headers))

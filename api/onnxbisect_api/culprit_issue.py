@@ -1,6 +1,6 @@
-"""A culprit as the text of an issue for the compiler's vendor: how to reproduce it, the environment, the log.
+"""A culprit as the text of an issue for the compiler's vendor: reproduction, environment, log.
 
-It names no model and no label of the tenant's; what the compiler said may name nodes.
+It contains no model names and labels of the tenant; the compiler's messages may contain node names.
 """
 
 from collections.abc import Sequence
@@ -11,14 +11,14 @@ from onnxbisect_db.culprit_versions import TargetVersion
 from onnxbisect_db.tables import Culprit, CulpritVerdict
 from onnxbisect_service.service import Service
 
-#: The end of a log, which has the error: lines, and characters of each.
+#: The end of a log, with the error: most lines, and most characters of each.
 _LINES, _WIDTH = 100, 400
-#: Bytes of a file that are read, whatever a model process has written as a log.
+#: Most bytes of a log file that are read, because a model process wrote it.
 _LARGEST = 1 << 20
 
 
 def issue(service: Service, culprit: Culprit, refused: CulpritVerdict, versions: Sequence[TargetVersion]) -> str:
-    """Markdown, about the version that has `refused` it; `versions` are all that were asked."""
+    """Markdown about the version that `refused` it; `versions` are all versions with a verdict."""
     ops = " + ".join(code(op) for op in culprit.ops[:8])
     tool = code(f"{refused.tool} {refused.version}")
     same = [it for it in versions if it.target == (refused.backend, refused.options)]

@@ -1,4 +1,4 @@
-"""What is told of a culprit over all jobs of a tenant."""
+"""Culprits over all jobs of a tenant, as REST shows them."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -16,13 +16,13 @@ from onnxbisect_db.culprit_versions import TargetVersion, versions_of
 from onnxbisect_db.states import CulpritState
 from onnxbisect_db.tables import Culprit
 
-#: From how many of the newest jobs that found it a culprit's models and labels are told.
+#: The number of newest jobs whose models and labels are shown for a culprit.
 _LATELY = 200
 _JOBS = 20
 
 
 class CulpritView(BaseModel):
-    """A culprit. The words are those of the latest report that has it."""
+    """A culprit. Its texts are from the latest report that has it."""
 
     id: str
     url: str
@@ -42,7 +42,7 @@ class CulpritView(BaseModel):
 
 
 class VersionView(BaseModel):
-    """What one version of a compiler said last."""
+    """The latest verdict of one version of a compiler."""
 
     tool: str
     version: str
@@ -52,7 +52,7 @@ class VersionView(BaseModel):
 
 
 class CulpritTarget(BaseModel):
-    """A target that was asked, with its versions from the oldest to the newest."""
+    """A target, with its versions from oldest to newest."""
 
     backend: str
     options: dict[str, str]
@@ -67,7 +67,7 @@ class CulpritModel(BaseModel):
 
 
 class CulpritDetails(CulpritView):
-    """Also where it occurs."""
+    """A culprit with the places where it occurs."""
 
     targets: list[CulpritTarget]
     models: list[CulpritModel]
@@ -78,13 +78,13 @@ class CulpritDetails(CulpritView):
 
 
 def culprit_views(session: Session, found: Sequence[Culprit], addresses: Addresses) -> list[CulpritView]:
-    """Several, in brief."""
+    """Several culprits, in brief."""
     paid = costs(session, [culprit.id for culprit in found])
     return [_view(culprit, paid.get(culprit.id, Cost()), addresses) for culprit in found]
 
 
 def culprit_details(session: Session, culprit: Culprit, addresses: Addresses) -> CulpritDetails:
-    """One."""
+    """One culprit in full."""
     (brief,) = culprit_views(session, [culprit], addresses)
     lately = culprits.lately(session, culprit.id, limit=_LATELY)
     kept = culprits.reproducing(session, culprit.id)

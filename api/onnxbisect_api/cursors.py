@@ -1,4 +1,4 @@
-"""Where a list of what has no id of its own goes on: by the moment in which it was made, and its SHA-256."""
+"""Cursors for lists without row ids: time of creation and SHA-256."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -12,12 +12,12 @@ _WRITTEN = re.compile("([0-9a-f]{1,16})-([0-9a-f]{64})")
 
 
 def write(at: datetime, sha256: str) -> str:
-    """For `?after=`."""
+    """The value for `?after=`."""
     return f"{(at - _BEGINNING) // _STEP:x}-{sha256}"
 
 
 def read(cursor: str) -> tuple[datetime, str]:
-    """What `write` was given."""
+    """The arguments of `write`."""
     written = _WRITTEN.fullmatch(cursor)
     try:
         if written is not None:

@@ -1,4 +1,4 @@
-"""Strong entity tags: what a client has already is not sent again."""
+"""Strong entity tags, so that unchanged content is not sent again."""
 
 import hashlib
 from collections.abc import Mapping
@@ -8,13 +8,13 @@ from fastapi import Request, Response
 
 
 def tag_of(*parts: object) -> str:
-    """The tag of what is made of these parts by this version of the program."""
+    """The tag for content made of these parts by this version of the program."""
     text = "\n".join([version("onnx-bisect"), *map(str, parts)])
     return f'"{hashlib.sha256(text.encode()).hexdigest()[:32]}"'
 
 
 def unchanged(request: Request, headers: Mapping[str, str]) -> Response | None:
-    """A 304 where the client says that it has what has the tag in these headers."""
+    """A 304 if the client has the content with the tag in these headers."""
     known = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
     same = headers["ETag"] in known or known == ["*"]
     return Response(status_code=304, headers=dict(headers)) if same else None

@@ -1,4 +1,4 @@
-"""The forms of a report, and which of them a client takes."""
+"""The forms of a report, and content negotiation."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -18,7 +18,7 @@ class Form(StrEnum):
 
     @property
     def file_name(self) -> str:
-        """As `run` calls it."""
+        """The name that `run` uses."""
         return _FILES[self]
 
     @property
@@ -28,7 +28,7 @@ class Form(StrEnum):
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """How a browser shows it, or that it does not: a report is made of hostile names."""
+        """Headers that make it safe to show or download: reports contain hostile names."""
         shown = self in (Form.JSON, Form.MD, Form.HTML)
         placed = "inline" if shown else "attachment"
         return {"Content-Disposition": f'{placed}; filename="{self.file_name}"', "Content-Security-Policy": _POLICY}
@@ -50,7 +50,7 @@ _MEDIA_TYPES = {
     Form.SARIF: "application/sarif+json",
     Form.GITLAB: "application/json",
 }
-#: Reports have styles and no scripts; even if one had, it would run nowhere.
+#: Reports have styles and no scripts, which this policy would block.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'; sandbox"
 _ACCEPTED = {
     "*/*": Form.JSON,
@@ -66,7 +66,7 @@ _ACCEPTED = {
 
 
 def accepted(header: str) -> Form:
-    """The form that an `Accept` header likes best, JSON where it does not say."""
+    """The form that an `Accept` header prefers, JSON by default."""
     wanted = [_weighed(part) for part in header.split(",") if part.strip()] or [("*/*", 1.0)]
     for media_type, weight in sorted(wanted, key=lambda it: -it[1]):
         if weight > 0 and media_type in _ACCEPTED:

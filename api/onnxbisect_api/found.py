@@ -1,4 +1,4 @@
-"""A job of the caller's, and one target of it: what most addresses below `/jobs` begin with."""
+"""Finds a job of the caller and one of its targets, for the operations below `/jobs`."""
 
 import json
 from typing import cast
@@ -15,7 +15,7 @@ from onnxbisect_service.service import Service
 
 
 def job_of(session: Session, job_id: str, caller: Caller) -> Job:
-    """The job, with its searches; a 404 where the caller's tenant has no such job."""
+    """The job, with its searches; a 404 if the caller's tenant has no such job."""
     job = jobs.get(session, job_id, caller.tenant)
     if job is None:
         raise missing("job")
@@ -23,7 +23,7 @@ def job_of(session: Session, job_id: str, caller: Caller) -> Job:
 
 
 def search_of(job: Job, target: int | None) -> Search:
-    """The job's target with this number; its only one where none is said."""
+    """The job's target with this number; by default its only one."""
     if target is None:
         if len(job.searches) > 1:
             raise Problem(422, f"The job has {len(job.searches)} targets: say which with ?target=NUMBER, from 1.")
@@ -34,7 +34,7 @@ def search_of(job: Job, target: int | None) -> Search:
 
 
 def report_of(search: Search) -> str:
-    """SHA-256 of a target's report; a 409 where there is none."""
+    """SHA-256 of a target's report; a 409 if there is none."""
     if search.report is not None:
         return search.report
     if search.state == JobState.FAILED:
@@ -50,10 +50,10 @@ def document_of(service: Service, sha256: str) -> Report:
 
 
 def stored_json(service: Service, sha256: str) -> object:
-    """What is in a stored JSON file of a job."""
+    """The contents of a stored JSON file of a job."""
     try:
         with service.files.open(sha256) as file:
             document: object = json.load(file)
-    except FileNotFoundError:  # the job was deleted since it was read
+    except FileNotFoundError:  # the job was deleted meanwhile
         raise missing("job") from None
     return document

@@ -1,4 +1,4 @@
-"""Headers of every answer: nothing is guessed, framed, executed or kept unless a route says otherwise."""
+"""Security headers of every response: no sniffing, framing, scripts or caching unless a route sets its own."""
 
 from collections.abc import Mapping
 from urllib.parse import urlsplit, urlunsplit
@@ -17,9 +17,9 @@ _HSTS = "max-age=31536000"
 
 
 class SecurityHeaders:
-    """Adds them where a route has not set its own. With `https` browsers are told to use nothing else.
+    """Adds headers that a route has not set. With `https`, browsers are told to use only TLS.
 
-    A redirect to this host loses scheme and host: behind a proxy the scheme is not known for certain.
+    Redirects to this host become relative, because behind a proxy the scheme is not known for certain.
     """
 
     def __init__(self, app: ASGIApp, *, https: bool) -> None:

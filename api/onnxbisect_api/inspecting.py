@@ -1,4 +1,4 @@
-"""How the API has models looked at: it reads none itself."""
+"""The interface for inspecting models, which the API itself never reads."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -8,7 +8,7 @@ from onnxbisect_service.service import Service
 
 
 class InspectModel(Protocol):
-    """Looks at a stored model in a process of its own; empty `backend`: for no target."""
+    """Inspects a stored model in a process of its own; an empty `backend` means no target."""
 
     def __call__(
         self,

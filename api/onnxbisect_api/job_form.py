@@ -1,4 +1,4 @@
-"""A job and its model in one form: how the requests that have one are told from others, and the document in it."""
+"""A job and its model in one form: recognises such requests, and reads the document in them."""
 
 import json
 from collections.abc import Callable
@@ -47,14 +47,14 @@ DESCRIBED: dict[str, Any] = {
 
 
 class FormRoute(APIRoute):
-    """Takes requests with a form, and leaves others to the next route at its address."""
+    """Matches requests with a form, and leaves others to the next route with the same path."""
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         return super().matches(scope) if is_form(scope) else (Match.NONE, {})
 
 
 class JobDocument:
-    """See `model_form.Texts`: what is asked of the form's model. `accept` raises where it cannot be."""
+    """See `model_form.Texts`: the request for the form's model. `accept` raises for an invalid one."""
 
     told = f"a document in '{_FIELD}'"
 
@@ -77,13 +77,13 @@ class JobDocument:
             raise Problem(422, f"The form has no field '{_FIELD}': a JSON document belongs there.")
 
     def write(self, chunk: bytes) -> None:
-        """Some of its text."""
+        """Append to its text."""
         if len(self._text) + len(chunk) > DOCUMENT_BYTES:
             raise Problem(413, f"The field '{_FIELD}' may have {DOCUMENT_BYTES:,} bytes here.")
         self._text += chunk
 
     def seal(self) -> None:
-        """That was all of it."""
+        """End its text."""
         try:
             terms = JobTerms.model_validate_json(bytes(self._text))
         except ValidationError as error:
@@ -93,6 +93,6 @@ class JobDocument:
 
     @property
     def accepted(self) -> Accepted:
-        """What it asks for, once it has come."""
+        """The accepted request, once it is complete."""
         assert self._accepted is not None, "a form without its document is none"  # noqa: S101
         return self._accepted

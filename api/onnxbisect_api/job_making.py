@@ -1,4 +1,4 @@
-"""What a client asks for made a job: looked at and kept. However its model came, this is the one way."""
+"""Turns a client's request into a job: validates and stores it. All requests for jobs use this."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ _LATER = {"Retry-After": "60"}
 
 @dataclass(frozen=True, kw_only=True)
 class Accepted:
-    """Terms that can be met, whatever the model."""
+    """A valid request, for any model."""
 
     terms: JobTerms
     targets: tuple[NewTarget, ...]
@@ -42,7 +42,7 @@ class Accepted:
         return replace(self, terms=terms.model_copy(update=own))
 
     def of(self, model_sha256: str) -> NewJob:
-        """The job on this model."""
+        """The job for this model."""
         terms = self.terms
         same = {field.name for field in fields(SearchSpec)} & JobTerms.model_fields.keys()
         asked = terms.model_dump(mode="json", include=same)
@@ -62,7 +62,7 @@ class Accepted:
 
 
 def accepted(terms: JobTerms, service: Service, caller: Caller) -> Accepted:
-    """A problem or an OptionError where no model could make a job of these terms."""
+    """Validate the terms; raises a problem or an OptionError."""
     settings = service.settings
     if terms.priority > 0 and Scope.ADMIN not in caller.scopes:
         raise Problem(403, "A priority above 0 puts a job before everybody's: it needs a token with the scope 'admin'.")
@@ -88,8 +88,9 @@ def made(
     idempotency_key: str | None,
     first: Callable[[Session], object] | None = None,
 ) -> SubmittedView:
-    """The job, or the one that the same key and request made before. What is done `first` is done with it or not at
-    all.
+    """The new job, or the one that the same key and request created before.
+
+    `first` is called in the same transaction.
     """
     new = wanted.of(model_sha256)
 
@@ -115,7 +116,7 @@ def made_parts(
     *,
     idempotency_key: str | None,
 ) -> PartsSubmitted:
-    """A job for each of several models, all of them or none; or those that the same key and request made before."""
+    """A job for each of several models, all or none; or those that the same key and request created before."""
     models = [part.model for part in parts]
     label = new_id() if idempotency_key is None else _digest(idempotency_key, *models)[:32]
     label = wanted.terms.labels.get(PARTS, label)
@@ -145,7 +146,7 @@ def made_parts(
 
 
 def _part_key(key: str, number: int) -> str:
-    """The first job has the client's key, so that another request under it is found out."""
+    """The idempotency key of a part; the first has the client's, so that another request with it is detected."""
     return key if not number else _digest(key, str(number))
 
 
@@ -154,7 +155,7 @@ def _digest(*texts: str) -> str:
 
 
 def demand_few(session: Session, service: Service, caller: Caller) -> None:
-    """A 429 where more of the tenant's jobs wait or run than may, with the one that this transaction has begun."""
+    """A 429 if more of the tenant's jobs wait or run than allowed, including the one in this transaction."""
     most = service.settings.tenant_jobs
     if jobs.going(session, caller.tenant) > most:
         raise Problem(429, f"{most} jobs wait or run already: let some end, or cancel them.", _LATER)

@@ -1,4 +1,4 @@
-"""What a client asks for when it makes a job."""
+"""The request for a job, as clients send it."""
 
 from typing import Annotated, Literal, Self
 
@@ -50,7 +50,7 @@ class _Request(BaseModel):
 
 
 class TargetRequest(_Request):
-    """One compiler and how it is asked."""
+    """One compiler and its options."""
 
     backend: BackendName = Field(description="a name that `GET /v1/backends` lists", examples=["onnxruntime"])
     options: dict[_OptionName, _OptionText] = Field(
@@ -64,14 +64,14 @@ class TargetRequest(_Request):
 
 
 class BudgetRequest(_Request):
-    """Where the search on each target ends, with what it knows by then."""
+    """Limits after which the search on each target ends with what is known."""
 
     calls: int | None = Field(default=None, ge=1, le=10**9, description="compiler calls")
     seconds: _Seconds | None = Field(default=None, description="seconds")
 
 
 class RepairRequest(_Request):
-    """A repair of what is refused, as `onnx-bisect fix` makes it: proven in onnxruntime, and compiled."""
+    """A repair like that of `onnx-bisect fix`: proven in onnxruntime, and compiled."""
 
     allow: Exactness = Field(default=Exactness.ROUNDING, description="the least exact replacements that may be used")
     samples: dict[_SampleFile, _Sha256] = Field(
@@ -91,19 +91,19 @@ class RepairRequest(_Request):
 
 
 class WebhookRequest(_Request):
-    """Where the events of this one job go."""
+    """A webhook for the events of this job."""
 
     url: str = Field(max_length=2000)
     events: tuple[WebhookEvent, ...] = Field(default=(), max_length=7, description="none means all")
 
     @property
     def types(self) -> tuple[EventType, ...]:
-        """The events that it wants."""
+        """The requested events."""
         return tuple(sorted({EventType(event) for event in self.events}))
 
 
 class JobTerms(_Request):
-    """What is asked of a model, on one or more targets."""
+    """The request apart from the model: targets and settings."""
 
     targets: tuple[TargetRequest, ...] = Field(min_length=1, max_length=32)
     input_shapes: InputShapes = Field(
@@ -144,7 +144,7 @@ class JobTerms(_Request):
 
 
 class PartRequest(_Request):
-    """One of several models, with what is asked of it alone."""
+    """One of several models, with its own settings."""
 
     model: _Sha256
     input_shapes: InputShapes = Field(default={}, max_length=256, description="beside those of the request")
@@ -152,7 +152,7 @@ class PartRequest(_Request):
 
 
 class JobRequest(JobTerms):
-    """The same, of a model that was uploaded before; or of several, a job for each."""
+    """A request for an uploaded model, or for several, with a job for each."""
 
     model: _Sha256 | None = Field(
         default=None, description="SHA-256 of an uploaded model, as `PUT /v1/models` answered; this or `models`"
@@ -182,7 +182,7 @@ class JobRequest(JobTerms):
 
 
 def _typed(value: object) -> object:
-    """A number or a truth value as it is typed after `--option`; whatever else is validated as it is."""
+    """A number or boolean in the syntax of `--option`; other values unchanged, for validation."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int | float) else value

@@ -1,4 +1,4 @@
-"""What is told of a job."""
+"""Jobs as REST shows them."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from onnxbisect_db.trouble import waits
 
 
 class JobModel(BaseModel):
-    """Which model it is about."""
+    """The job's model."""
 
     sha256: str
     name: str
@@ -39,7 +39,7 @@ class RepairView(BaseModel):
 
 
 class TargetView(BaseModel):
-    """One target of a job: `number` is what `?target=` takes."""
+    """One target of a job: `number` is the value for `?target=`."""
 
     number: int = Field(ge=1)
     backend: str
@@ -64,7 +64,7 @@ class TargetView(BaseModel):
 
 
 class WebhookView(BaseModel):
-    """The webhook that came with a job, for admins to ask about."""
+    """The job's own webhook, whose id admins can look up."""
 
     id: str
     url: str = Field(description="where it is described")
@@ -72,7 +72,7 @@ class WebhookView(BaseModel):
 
 
 class JobView(BaseModel):
-    """A job. Once its state is done it has a verdict: the worst of its targets'."""
+    """A job. When its state is done, its verdict is the worst of its targets'."""
 
     id: str
     url: str
@@ -93,13 +93,13 @@ class JobView(BaseModel):
 
 
 class SubmittedView(JobView):
-    """A new job. `webhook_secret` verifies the messages of its own webhook, and is told here only."""
+    """A new job. `webhook_secret` verifies the messages of its own webhook, and is shown only here."""
 
     webhook_secret: str | None = None
 
 
 class PartsSubmitted(BaseModel):
-    """The new jobs on several models, in their order."""
+    """The new jobs for several models, in order."""
 
     label: str = Field(description="which all of them have: `GET /v1/jobs?label=` lists them")
     report: str = Field(description="where the table of all of them is, once they have ended")
@@ -108,8 +108,10 @@ class PartsSubmitted(BaseModel):
 
 @dataclass(frozen=True, kw_only=True)
 class Circumstances:
-    """What is told with these jobs, and is not in their rows: the backends that living workers take, those that are
-    paused, and by search what was in the way, where a job may wait for that; by job the id of its own webhook.
+    """What is shown with these jobs and is not in their rows.
+
+    These are the backends of living workers, paused backends, the failures that searches wait for, and the ids of the
+    jobs' own webhooks.
     """
 
     offered: Mapping[str, int]
@@ -119,7 +121,7 @@ class Circumstances:
 
     @classmethod
     def of(cls, session: Session, jobs: Collection[Job]) -> Self:
-        """As they are now. Backends are nothing to jobs that have ended, which is what most clients read."""
+        """The current ones. Backends are not read for ended jobs, which most clients read."""
         webhooks = endpoints.of_jobs(session, jobs)
         if all(JobState(job.state).ended for job in jobs):
             return cls(offered={}, paused=frozenset(), waits={}, webhooks=webhooks)
@@ -206,14 +208,14 @@ def _repair(search: Search, url: str) -> RepairView:
 
 
 def _address_of(url: str, path: str, target: int) -> str:
-    """Where a file is that goes with a report."""
+    """The URL of a file of a report."""
     if path.startswith(FOLDER):
         return repair_files.address_of(url, path, target)
     return culprit_files.address_of(url, path, target)
 
 
 def _lack(search: Search, circumstances: Circumstances) -> str:
-    """Why nothing happens, where that can be said."""
+    """Why a search makes no progress, if that is known."""
     if JobState(search.state).ended:
         return ""
     if search.backend not in circumstances.offered:

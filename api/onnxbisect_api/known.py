@@ -1,4 +1,4 @@
-"""What is known of each unit of a target: from its report, and until that is there from the answers so far."""
+"""The state of each unit of a target: from its report, or before that from the answers so far."""
 
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -16,12 +16,12 @@ from onnxbisect_db import probe_queries
 from onnxbisect_db.probe_queries import PassedUnits
 from onnxbisect_db.tables import Search
 
-#: A set of ten thousand units is a kilobyte; two thousand ids of answers are a hundred.
+#: Entries of the cache: a set of ten thousand units has 1 kB, two thousand ids of answers have 100 kB.
 _KEPT = 64
 
 
 class CulpritUnits(BaseModel):
-    """Which units a culprit is."""
+    """The units of a culprit."""
 
     number: int = Field(description="as the report counts culprits, or until then as they are found, from 1")
     units: str = Field(description="the one that was asked about")
@@ -39,14 +39,14 @@ class StatesView(BaseModel):
 
 
 class Known:
-    """Remembers which answers it has read: a large model's are megabytes. Threads may share it."""
+    """Caches the answers that it has read, which are megabytes for large models. Threads may share it."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._passed: OrderedDict[str, PassedUnits] = OrderedDict()
 
     def passed(self, session: Session, search: Search) -> UnitSet:
-        """All units that were in a probe that passed."""
+        """All units in passing probes."""
         with self._lock:
             before = self._passed.get(search.id)
         now = probe_queries.passed_units(session, search.id, before)
@@ -59,7 +59,7 @@ class Known:
 
 
 def so_far(search: Search, passed: UnitSet) -> StatesView:
-    """As `onnxbisect.report.states` sorts units, by what can be said before the search is over."""
+    """The states as `onnxbisect.report.states` defines them, as far as known during the search."""
     culprit = suspected = 0
     for found in search.found.values():
         places = of(indices(found.get("places", "")))
@@ -87,7 +87,7 @@ def so_far(search: Search, passed: UnitSet) -> StatesView:
 
 
 def of_report(document: Report) -> StatesView:
-    """What a report says."""
+    """The states in a report."""
     units = document["units"]
     return StatesView(
         units=len(units["names"]),

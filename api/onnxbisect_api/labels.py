@@ -1,4 +1,4 @@
-"""Labels in addresses: `label=repo:net&label=branch:main`."""
+"""Labels in URLs: `label=repo:net&label=branch:main`."""
 
 import re
 from collections.abc import Iterable
@@ -9,12 +9,12 @@ from fastapi import Depends, Query
 from onnxbisect_api.job_request import LABEL_NAME, ONE_LINE
 from onnxbisect_api.problems import Problem
 
-#: Neither of the two marks can be in a name.
+#: Names contain neither of the two separators.
 _PARTS = re.compile(r"([^:=]*)([:=]?)(.*)", re.DOTALL)
 
 
 def read(texts: Iterable[str]) -> dict[str, str]:
-    """What `name:value` or `name=value` say, each once."""
+    """The labels in `name:value` or `name=value` texts, each once."""
     found = {}
     for text in texts:
         name, mark, value = _PARTS.fullmatch(text).groups()  # type: ignore[union-attr] # it matches any text

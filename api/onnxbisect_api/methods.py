@@ -1,4 +1,4 @@
-"""Methods that every address has: OPTIONS, HEAD where there is GET, and a 405 that names all that are there."""
+"""Methods of every URL: OPTIONS, HEAD wherever there is GET, and a 405 that lists all methods."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ _ROUTED = ("GET", "HEAD", "PUT", "POST", "PATCH", "DELETE")
 
 
 class Methods:
-    """FastAPI's routes have one method each, so its `Allow` names one of them, and HEAD is a method like any other."""
+    """FastAPI's routes have one method each, so its `Allow` names only one, and it has no automatic HEAD."""
 
     def __init__(self, app: ASGIApp, *, routes: Sequence[BaseRoute]) -> None:
         self._app = app
@@ -31,7 +31,7 @@ class Methods:
         return any(route.matches({**scope, "method": method})[0] is Match.FULL for route in self._routes)
 
     def _allow(self, scope: Scope) -> str:
-        """For the header; empty where there is nothing at the address."""
+        """The header's value; empty if there is no route."""
         found = {method for method in _ROUTED if self._has(scope, method)}
         if "GET" in found:
             found.add("HEAD")
@@ -46,11 +46,11 @@ class Methods:
         return sent
 
     async def _answer_head(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """What GET answers, without its body: a stream ends with its head."""
+        """Answer like GET without a body; a stream ends after its head."""
 
         async def sent(message: Message) -> None:
             if message["type"] == "http.response.start":
-                scope["method"] = "HEAD"  # by which the server knows that no body follows
+                scope["method"] = "HEAD"  # so that the server expects no body
                 await send(message)
                 await send({"type": "http.response.body", "body": b""})
 

@@ -1,4 +1,4 @@
-"""What Prometheus is told: this process's requests, and from the database how the whole service is doing."""
+"""Prometheus metrics: this process's requests, and the state of the service from the database."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ _METHODS = frozenset({"GET", "HEAD", "PUT", "POST", "PATCH", "DELETE"})
 
 
 class Metrics:
-    """Of one application; `registry` is what is shown."""
+    """The metrics of one application; `registry` is exposed."""
 
     def __init__(self, database: Database) -> None:
         self.registry = CollectorRegistry()
@@ -33,7 +33,7 @@ class Metrics:
 
 
 class MeasuredRequests:
-    """Counts and times requests. Addresses that are no route's are counted together: strangers choose them."""
+    """Counts and times requests. Unknown paths are counted together, because clients choose them."""
 
     def __init__(self, app: ASGIApp, *, metrics: Metrics) -> None:
         self._app = app
@@ -54,13 +54,13 @@ class MeasuredRequests:
 
 
 class _ServiceCollector(Collector):
-    """Reads the database when it is asked, so that every process tells the same."""
+    """Reads the database for each scrape, so that every process exposes the same."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def describe(self) -> list[Metric]:
-        """Nothing: else registering would read the database."""
+        """Empty, because otherwise registration would read the database."""
         return []
 
     def collect(self) -> Iterator[Metric]:

@@ -1,13 +1,13 @@
-"""What is wrong with a request, in our words: the framework's are about Python's types."""
+"""Sentences for validation errors, in place of the framework's, which name Python types."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from onnxbisect.report.text import clip
 
-#: The most characters of a name that came with the request.
+#: Most characters of a name from the request.
 _NAME = 100
-#: Beside a dictionary's own key, for what is wrong with that.
+#: pydantic's marker for an error of a dictionary's key.
 _KEY = "[key]"
 _NUMBER = "This must be a number"
 _WHOLE = "This must be a whole number"
@@ -56,7 +56,7 @@ _SENTENCES = {
 
 
 def sentence(error: Mapping[str, Any]) -> str:
-    """What is wrong, without a full stop. What pydantic finds and nobody thought of here is told in its own words."""
+    """The error without a full stop; pydantic's own text if there is no sentence for its kind."""
     known = _SENTENCES.get(error["type"])
     try:
         said = str(error["msg"]) if known is None else known.format_map(error.get("ctx", {}))
@@ -67,18 +67,18 @@ def sentence(error: Mapping[str, Any]) -> str:
 
 
 def where(error: Mapping[str, Any]) -> str:
-    """A path into the request, as `body.targets.0.backend`."""
+    """The path in the request, such as `body.targets.0.backend`."""
     parts = error["loc"] if _place(error) is None else error["loc"][:1]
     return ".".join(clip(str(part), _NAME) for part in parts if part != _KEY)
 
 
 def is_untold_json(error: Mapping[str, Any]) -> bool:
-    """Whether the body was not read, since nothing said that it is JSON."""
+    """Whether the body was not parsed because its type was not declared as JSON."""
     return error["loc"] == ("body",) and isinstance(error.get("input"), bytes)
 
 
 def _place(error: Mapping[str, Any]) -> int | None:
-    """Where the body stops being JSON, from 1."""
+    """The position, from 1, where the body stops being JSON."""
     match error["type"], error["loc"]:
         case "json_invalid", ("body", int(place)):
             return place + 1

@@ -1,7 +1,6 @@
-"""A form with a model and the files of its external data, read as it comes: `model` once, `data` for each file.
+"""A form with a model and its external data, parsed as it arrives: `model` once, `data` for each file.
 
-A part's file name is what the model says about it: its own name for `model`, the location of the data for `data`.
-Fields that are text and no file may come with them.
+A part's file name is the model's own name for `model`, and the location for `data`. Text fields may come with them.
 """
 
 import hashlib
@@ -26,8 +25,9 @@ _MOST_FILES = 10_000
 
 @dataclass(frozen=True, kw_only=True)
 class Form:
-    """What came: the ONNX file, and by location the files of its data. `sha256` is of all their bytes, as a report has
-    it: of the ONNX file, and then of its data, in the order of their locations.
+    """The received files: the ONNX file, and data files by location.
+
+    `sha256` is of all their bytes, as in a report: the ONNX file, then the data in the order of locations.
     """
 
     name: str
@@ -37,42 +37,42 @@ class Form:
 
     @property
     def size(self) -> int:
-        """Bytes of all files."""
+        """The bytes of all files."""
         return self.model.size + sum(stored.size for stored in self.data.values())
 
 
 class Part(Protocol):
-    """Where the bytes of a part go."""
+    """A writer for the bytes of a part."""
 
     def write(self, chunk: bytes) -> None:
-        """Some of them."""
+        """Append bytes."""
 
     def seal(self) -> object:
-        """That was all of them."""
+        """End the part."""
 
 
 class Texts(Protocol):
-    """The fields that are text and no file. What it raises ends the upload."""
+    """The text fields. An exception ends the upload."""
 
-    #: How the sentence on a field that nobody knows tells of these.
+    #: The name of these fields in the error for an unknown field.
     told: str
 
     def begin(self, field: str, file_name: str) -> Part | None:
-        """Where the bytes of this field go; None where it is no text."""
+        """A writer for this field; None if it is no text field."""
 
     def demand_all(self) -> None:
-        """The form is whole."""
+        """Called when the form is complete."""
 
 
 class NoModel(Problem):
-    """A form that is whole, and has no model."""
+    """A complete form without a model."""
 
     def __init__(self) -> None:
         super().__init__(422, "The form has no file in the field 'model': the ONNX file belongs there.")
 
 
 class ModelForm:
-    """See `receiving.Sink`: takes the body of a form of type multipart/form-data, and keeps every file unfinished."""
+    """See `receiving.Sink`: parses a multipart/form-data body, and keeps every file unfinished."""
 
     def __init__(
         self, content_type: str, begin: Callable[[], Unfinished], room: Room, texts: Texts | None = None
@@ -92,7 +92,7 @@ class ModelForm:
         self._model: tuple[str, Unfinished] | None = None
         self._head = OnnxHead()
         self._data: dict[str, Unfinished] = {}
-        #: Of the model and its data, while these come in the order in which they are counted.
+        #: The digest of model and data, while they arrive in order.
         self._whole: hashlib._Hash | None = None
 
     def write(self, chunk: memoryview) -> None:
@@ -102,7 +102,7 @@ class ModelForm:
             raise _broken() from error
 
     def sealed(self) -> Form:
-        """All files, on disk and not to be found yet."""
+        """All files, on disk and not yet visible."""
         if not self._ended:
             raise _broken()
         if self._model is None:
@@ -115,7 +115,7 @@ class ModelForm:
         return Form(name=name, sha256=self._sha256() if data else stored.sha256, model=stored, data=data)
 
     def finish(self) -> None:
-        """Give all files their names."""
+        """Make all files visible under their names."""
         for file in self._files():
             file.finish()
 
@@ -153,29 +153,29 @@ class ModelForm:
             self._whole = None
         self._current = self._data[location] = self._begin()
 
-    # What the parser tells.
+    # Callbacks of the parser.
 
     def on_part_begin(self) -> None:
-        """A part follows; its headers are first."""
+        """A part starts with its headers."""
         self._header = self._value = b""
         self._disposition = ""
 
     def on_header_field(self, data: bytes, start: int, end: int) -> None:
-        """Some of a header's name."""
+        """A piece of a header's name."""
         self._header += data[start:end]
 
     def on_header_value(self, data: bytes, start: int, end: int) -> None:
-        """Some of its value."""
+        """A piece of a header's value."""
         self._value += data[start:end]
 
     def on_header_end(self) -> None:
-        """It is whole."""
+        """A header is complete."""
         if self._header.lower() == b"content-disposition":
             self._disposition = self._value.decode("latin-1")
         self._header = self._value = b""
 
     def on_headers_finished(self) -> None:
-        """The part's bytes follow."""
+        """The part's bytes start."""
         options = parse_options_header(self._disposition)[1]
         field = options.get(b"name", b"").decode("utf-8", "replace")
         name = options.get(b"filename", b"").decode("utf-8", "replace")
@@ -194,9 +194,9 @@ class ModelForm:
             self._take_data(name)
 
     def on_part_data(self, data: bytes, start: int, end: int) -> None:
-        """Some of them."""
+        """A piece of the part's bytes."""
         assert self._current is not None, "the parser tells of a part's headers first"  # noqa: S101
-        if isinstance(self._current, Unfinished):  # texts are not kept
+        if isinstance(self._current, Unfinished):  # texts do not count
             self._size += end - start
             self._room.demand(self._size)
             if self._model is not None and self._current is self._model[1]:
@@ -206,12 +206,12 @@ class ModelForm:
         self._current.write(data[start:end])
 
     def on_part_end(self) -> None:
-        """That was all of them. The file is closed: there may be more of them than a process can have open."""
+        """The part ends. Its file is closed, because a form may have more files than a process can open."""
         assert self._current is not None, "the parser tells of a part's headers first"  # noqa: S101
         self._current.seal()
 
     def on_end(self) -> None:
-        """The form is whole."""
+        """The form is complete."""
         self._ended = True
 
 

@@ -1,4 +1,4 @@
-"""Models that are uploaded: received whole, and noted as the tenant's."""
+"""Uploads of models: received completely, and recorded for the tenant."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class ModelFile:
-    """A model that is one file: see `receiving.Sink`."""
+    """A model of one file: see `receiving.Sink`."""
 
     def __init__(self, file: Unfinished) -> None:
         self._file = file
@@ -34,11 +34,11 @@ class ModelFile:
         self._file.write(chunk)
 
     def seal(self) -> Stored:
-        """All of it, on disk and not to be found yet."""
+        """End the file, on disk and not yet visible."""
         return self._file.seal()
 
     def finish(self) -> Stored:
-        """Give it its name."""
+        """Make it visible under its name."""
         return self._file.finish()
 
     def abandon(self) -> None:
@@ -48,8 +48,9 @@ class ModelFile:
 async def receive_form(
     request: Request, service: Service, tenant: str, keep: Callable[[Form], T], *, texts: Texts | None = None
 ) -> T:
-    """The request's form, its files in their places, and what `keep` makes of it. Texts are looked at as soon as they
-    have come: what is wrong with them may end the upload.
+    """Receive the form, store its files, and return the result of `keep`.
+
+    Texts are checked as soon as they have arrived, and an error ends the upload.
     """
     left = await run_in_threadpool(room, service, tenant)
     form = ModelForm(
@@ -69,7 +70,7 @@ async def receive_form(
 
 
 def note_form(session: Session, tenant: str, came: Form) -> Model:
-    """The form's model is the tenant's."""
+    """Record the form's model for the tenant."""
     data = {location: stored.sha256 for location, stored in came.data.items()}
     onnx = came.model.sha256 if data else None
     name = _shown(came.name)
@@ -77,7 +78,7 @@ def note_form(session: Session, tenant: str, came: Form) -> Model:
 
 
 def note(session: Session, tenant: str, stored: Stored, name: str) -> Model:
-    """A model that is one file, which is in place, is the tenant's. The name is for reading only."""
+    """Record a stored model of one file for the tenant. The name is only for display."""
     return models.keep(session, tenant=tenant, sha256=stored.sha256, name=_shown(name), size=stored.size)
 
 

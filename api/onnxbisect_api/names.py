@@ -1,6 +1,4 @@
-"""What names things: in addresses ids of rows and SHA-256 of files, where anything else names nothing and is a 404; and
-the key that a client gives to a request.
-"""
+"""Types of path parameters (row ids and SHA-256, where anything else is a 404), and of the idempotency key."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""The networks of models, for their pictures: from the files that were stored when the models were read."""
+"""The networks of models, for pictures, from files that were stored when the models were read."""
 
 import gzip
 from collections import OrderedDict
@@ -10,18 +10,18 @@ from onnxbisect.report import network_file
 from onnxbisect.report.network import Network
 from onnxbisect_db.files import FileStore
 
-#: A network of ten thousand units takes some ten megabytes, its drawing as it is sent a quarter of one.
+#: Entries of the caches: with ten thousand units, a network has 10 MB, its drawing in gzip 0.25 MB.
 _NETWORKS, _DRAWINGS = 3, 8
-#: Of nine levels; higher ones take several times as long for a tenth less.
+#: Of nine levels; higher ones take several times as long and save a tenth.
 _LEVEL = 5
 
 T = TypeVar("T")
 
 
 class Networks:
-    """The last few that were asked for, by the SHA-256 of their file. Threads may share them.
+    """A cache of the last few networks, by the SHA-256 of their file. Threads may share it.
 
-    Everything raises FileNotFoundError where it is not stored any more.
+    Every method raises FileNotFoundError if the file is not stored any more.
     """
 
     def __init__(self, files: FileStore) -> None:
@@ -30,7 +30,7 @@ class Networks:
         self._drawings: _Kept[bytes] = _Kept(_DRAWINGS)
 
     def network(self, sha256: str) -> Network:
-        """To draw a part of it, or to tell of a unit."""
+        """The network, to draw a part of it or to show a unit."""
 
         def read() -> Network:
             with self._files.open(sha256) as file:
@@ -39,7 +39,7 @@ class Networks:
         return self._networks.of(sha256, read)
 
     def drawing(self, sha256: str) -> bytes:
-        """Of the whole, in gzip."""
+        """The drawing of the whole model, in gzip."""
 
         def read() -> bytes:
             with self._files.open(sha256) as file:
@@ -49,7 +49,7 @@ class Networks:
 
 
 def packed(content: bytes) -> bytes:
-    """In gzip, the same for the same content."""
+    """Deterministic gzip."""
     return gzip.compress(content, _LEVEL, mtime=0)
 
 

@@ -1,25 +1,26 @@
-"""Whether an upload begins like an ONNX file. Only the tags of its first fields are read: a few
-short texts pass, and are refused when a job reads them.
+"""Checks whether an upload starts like an ONNX file.
+
+Only the tags of its first fields are read: a few short texts pass, and are refused when a job reads them.
 """
 
 from onnxbisect_api.problems import Problem
 
-#: Fields of ModelProto by their tags: those that are numbers, and those that have a length.
+#: Tags of ModelProto's fields: numbers, and fields with a length.
 _NUMBERS = frozenset({0x08, 0x28})
 _SIZED = frozenset({number << 3 | 2 for number in (2, 3, 4, 6, 7, 8, 14, 20, 25, 26)})
-#: How many bytes are looked at.
+#: The number of bytes that are checked.
 ENOUGH = 4096
 _VARINT_BYTES = 10
 
 
 class OnnxHead:
-    """The first bytes of a file that is to be a model."""
+    """The first bytes of an uploaded file."""
 
     def __init__(self) -> None:
         self._bytes = b""
 
     def see(self, chunk: bytes | memoryview) -> None:
-        """What comes next of the file; a 422 as soon as it cannot be a model."""
+        """Check the next bytes; a 422 as soon as the file cannot be a model."""
         if len(self._bytes) < ENOUGH:
             self._bytes += bytes(chunk[: ENOUGH - len(self._bytes)])
             if not begins_like_a_model(self._bytes):
@@ -27,7 +28,7 @@ class OnnxHead:
 
 
 def begins_like_a_model(head: bytes) -> bool:
-    """Whether these bytes, of which more may follow, are fields of a ModelProto."""
+    """Whether these bytes can be the start of a ModelProto."""
     at = 0
     while at < len(head):
         tag, at = _varint(head, at)
@@ -44,7 +45,7 @@ def begins_like_a_model(head: bytes) -> bool:
 
 
 def _varint(head: bytes, at: int) -> tuple[int | None, int]:
-    """The number at a place, None where it is too long, and the place behind it: behind the end where it is cut off."""
+    """The number at a position, None if it is too long, and the position after it (past the end if truncated)."""
     number = 0
     for place in range(_VARINT_BYTES):
         if at + place >= len(head):

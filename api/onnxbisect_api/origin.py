@@ -1,4 +1,4 @@
-"""Whether a request comes from a page of ours: what keeps other pages from using a browser's cookie."""
+"""Checks that a request comes from this site's pages, so that other sites cannot use a browser's cookie."""
 
 from urllib.parse import urlsplit
 
@@ -10,9 +10,9 @@ _HARMLESS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 def demand_own_page(request: Request) -> None:
-    """A 403 for a request that changes something and does not say that it comes from here.
+    """A 403 for a changing request that does not show that it comes from this site.
 
-    `Sec-Fetch-Site` cannot be forged by a page; browsers leave it out over plain HTTP, and then send `Origin`.
+    Pages cannot forge `Sec-Fetch-Site`; browsers omit it over plain HTTP, and then send `Origin`.
     """
     if request.method in _HARMLESS:
         return

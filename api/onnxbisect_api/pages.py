@@ -1,4 +1,4 @@
-"""Lists in pages: `?after=` is the place of the last one of the page before, so rows that come or go shift nothing."""
+"""Pagination: `?after=` is the last item of the previous page, so new and deleted rows shift nothing."""
 
 import re
 from typing import Annotated
@@ -13,7 +13,7 @@ from onnxbisect_api.names import UUID_PATTERN
 from onnxbisect_api.problems import Problem
 from onnxbisect_backends.options import unknown
 
-#: What is said of a place that is none.
+#: The error for an invalid cursor.
 NO_PLACE = "This is no place in the list: go on from the `Link` header of the page before"
 _LIMIT = 50
 _MOST = 200
@@ -29,7 +29,7 @@ def _id(text: str | None) -> str | None:
 
 
 class Page:
-    """Which page is requested, and how the answer links to the next one. The route itself interprets `after`."""
+    """The requested page, and the link to the next one. The route itself interprets `after`."""
 
     def __init__(
         self,
@@ -43,13 +43,13 @@ class Page:
         _demand_known(request)
         self.after = after
         self.limit = limit
-        #: Where it goes on, once that is known.
+        #: The cursor of the next page, once known.
         self.next: str | None = None
         self._request = request
         self._response = response
 
     def next_is(self, after: str | None) -> None:
-        """Say in the `Link` header where it goes on; nothing where this is the last page."""
+        """Set the `Link` header to the next page; None for the last page."""
         if after is not None:
             url = self._request.url.include_query_params(after=after)
             self.next = f"{url.path}?{url.query}"
@@ -57,7 +57,7 @@ class Page:
 
 
 class PageOfRows(Page):
-    """The same of a list of what has ids."""
+    """A page of a list whose items have ids."""
 
     def __init__(
         self,
@@ -77,8 +77,9 @@ class PageOfRows(Page):
 
 
 def _demand_known(request: Request) -> None:
-    """A 422 for a parameter that a list of REST does not have: who misspells a filter would take all for what he asked
-    for. The addresses of pages for people have more than we know, from wherever they were linked.
+    """A 422 for an unknown parameter of a REST list, because a misspelt filter would return all rows.
+
+    URLs of pages for people may have other parameters.
     """
     if not request.url.path.startswith(_REST):
         return

@@ -1,4 +1,4 @@
-"""The table of several models, made from the reports of the jobs that have a label in common."""
+"""The table of several models, from the reports of jobs with a common label."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
@@ -11,18 +11,18 @@ from onnxbisect_api.overviews import asked_of, labelled
 from onnxbisect_db.tables import Job
 from onnxbisect_service.service import Service
 
-#: The labels of jobs that one request made: what they are found by, and which of them each is, from 1.
+#: Labels of jobs from one request: their common value, and the number of each, from 1.
 PARTS, PART = "parts", "part"
 
 
 def newest(jobs: Sequence[Job]) -> list[Job]:
-    """Of jobs, the newest first, those that are the newest on their model, in the order of the parts."""
+    """The newest job on each model, in the order of the parts, given jobs newest first."""
     found = {job.model_sha256: job for job in reversed(jobs)}
     return sorted(found.values(), key=lambda job: (_number(job), job.id))
 
 
 def named(jobs: Sequence[Job]) -> dict[str, Job]:
-    """Each job by what its model is called in the table."""
+    """Each job by its model's name in the table."""
     found: dict[str, Job] = {}
     for number, job in enumerate(jobs, 1):
         label = slug(PurePath(job.model_name).stem, 64)
@@ -31,7 +31,7 @@ def named(jobs: Sequence[Job]) -> dict[str, Job]:
 
 
 def table_of(jobs: Sequence[Job], service: Service) -> PartsTable:
-    """Of jobs that have ended. What a job was not asked on is said so."""
+    """The table of ended jobs, with a reason where a target was not asked."""
     targets = {label: search.backend for job in jobs for label, search in labelled(job).items()}
     parts = [_part(label, job, targets, service) for label, job in named(jobs).items()]
     for part in parts:

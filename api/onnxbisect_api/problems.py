@@ -1,4 +1,4 @@
-"""Every error is `application/problem+json` (RFC 9457), with a sentence in `detail` that helps."""
+"""Errors as `application/problem+json` (RFC 9457), with a helpful sentence in `detail`."""
 
 import logging
 import sys
@@ -43,7 +43,7 @@ _STATUSES: Mapping[type[OnnxBisectError], int] = {
     ShortageError: 507,
     QuotaError: 507,
 }
-#: What the caller wrote is understood, and cannot be: unknown model or option, key of another request.
+#: The status of well-formed but invalid requests: unknown model or option, key of another request.
 _REFUSED = 422
 _DETAILS = {
     400: "The request's body cannot be read: send JSON in UTF-8.",
@@ -57,14 +57,14 @@ _UNAVAILABLE = "The service cannot reach its database at the moment: try again s
 
 
 class Mistake(BaseModel):
-    """One thing that is wrong with a request."""
+    """One error in a request."""
 
     where: str = Field(description="a path into the request, as body.targets.0.backend")
     problem: str
 
 
 class ProblemDocument(BaseModel):
-    """What every error looks like (RFC 9457)."""
+    """The form of every error (RFC 9457)."""
 
     type: str = "about:blank"
     title: str = Field(description="what the status means")
@@ -74,14 +74,14 @@ class ProblemDocument(BaseModel):
 
 
 class Problem(HTTPException):
-    """Raise it to answer with a status and a sentence."""
+    """An error with a status and a sentence."""
 
     def __init__(self, status: int, detail: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(status, detail, dict(headers) if headers is not None else None)
 
 
 def missing(what: str) -> Problem:
-    """A 404: it is not there, or belongs to another tenant, which must not make a difference."""
+    """A 404 for what does not exist or belongs to another tenant, which must look the same."""
     return Problem(404, f"There is no such {what}.")
 
 
@@ -96,7 +96,7 @@ def answer(
 
 
 def responses() -> dict[int | str, dict[str, Any]]:
-    """The same, for the OpenAPI description of every operation."""
+    """The problem in the OpenAPI description of every operation."""
     content = {_MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemDocument"}}}
     return {
         "4XX": {"description": "The request is refused", "content": content},
@@ -112,7 +112,7 @@ def status_and_sentence(error: OnnxBisectError | Problem) -> tuple[int, str]:
 
 
 def _unreadable(error: HTTPException) -> str | None:
-    """What Python's JSON parser refuses although it is JSON in UTF-8."""
+    """A sentence for JSON in UTF-8 that Python's parser refuses."""
     match error.__cause__:
         case RecursionError():
             return "The request's body has lists or objects that are nested too deep."
@@ -124,12 +124,12 @@ def _unreadable(error: HTTPException) -> str | None:
     return None
 
 
-#: How an error is told where a person asks: a page, or None for a problem document.
+#: Returns an error page for a person's request, or None for a problem document.
 Pages = Callable[[Request, int, str], Response | None]
 
 
 def install(app: FastAPI, pages: Pages) -> None:
-    """Make every error of the application a problem, or a page."""
+    """Return every error of the application as a problem, or as a page."""
 
     def answered(
         request: Request,
@@ -154,7 +154,7 @@ def install(app: FastAPI, pages: Pages) -> None:
     def _invalid(request: Request, error: RequestValidationError) -> Response:
         if any(mistakes.is_untold_json(each) for each in error.errors()):
             return answered(request, 415, _UNTOLD)
-        # `input` is left out: it can be large, and it can be a secret.
+        # `input` is left out, because it can be large or secret.
         found = [Mistake(where=mistakes.where(each), problem=mistakes.sentence(each)) for each in error.errors()]
         if all(mistake.where.startswith("path.") for mistake in found):
             return answered(request, 404, _DETAILS[404])
@@ -186,9 +186,9 @@ def install(app: FastAPI, pages: Pages) -> None:
 
     @app.exception_handler(ClientDisconnect)
     def _gone(request: Request, error: ClientDisconnect) -> Response:
-        return Response(status_code=400)  # to nobody
+        return Response(status_code=400)  # the client has disconnected
 
     @app.exception_handler(Exception)
     def _unexpected(request: Request, error: Exception) -> Response:
-        # The server logs the error itself; nothing of it is the caller's business.
+        # The server logs the error; the caller gets no details.
         return answered(request, 500, "This is a mistake of the service, and in its log: please report it.")

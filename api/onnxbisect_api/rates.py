@@ -1,4 +1,4 @@
-"""How often something may be done: counted in redis for all processes together, else in this one alone."""
+"""Rate limits, counted in redis for all processes together, or else in this process."""
 
 import logging
 import math
@@ -15,21 +15,21 @@ from onnxbisect_api.problems import Problem
 
 _LOG = logging.getLogger(__name__)
 _PREFIX = "onnxbisect:limits"
-#: How long a request may be held up by a redis that does not answer, and for how long it is then left alone.
+#: Seconds to wait for redis, and seconds without attempts after it did not answer.
 _REDIS_SECONDS = 0.5
 _PAUSE_SECONDS = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rate:
-    """So many of something. `name` keeps what is counted for different things apart."""
+    """A limit. `name` separates the counts of different things."""
 
     name: str
     item: RateLimitItem
 
 
 def rate(name: str, text: str) -> Rate:
-    """From text, as 20/minute; OptionError for anything else."""
+    """Parse a limit such as 20/minute; OptionError for anything else."""
     try:
         return Rate(name=name, item=parse(text))
     except ValueError:
@@ -37,7 +37,7 @@ def rate(name: str, text: str) -> Rate:
 
 
 class Counters:
-    """Counts requests by the caller's name. Where redis fails, each process counts its own requests."""
+    """Counts requests by caller. Without redis, each process counts its own."""
 
     def __init__(self, redis_url: str | None) -> None:
         self._own = SlidingWindowCounterRateLimiter(MemoryStorage())
@@ -45,7 +45,7 @@ class Counters:
         self._shared_after = 0.0
 
     def count(self, rate: Rate, who: str) -> None:
-        """One more; a 429 where that is one too many."""
+        """Count one; a 429 beyond the limit."""
         if self._shared is not None and time.monotonic() >= self._shared_after:
             try:
                 _hit(self._shared, rate, who)

@@ -1,4 +1,4 @@
-"""What must be there before this process can answer."""
+"""What this process needs to answer requests."""
 
 import tempfile
 from pathlib import Path
@@ -13,12 +13,12 @@ from onnxbisect_service.service import Service
 from onnxbisect_service.settings import Settings
 
 _PATIENCE = 2.0
-#: As much as the smallest change of the database needs.
+#: Bytes that the smallest change of the database needs.
 _SOME = 64 << 10
 
 
 def complaints(service: Service) -> list[str]:
-    """What is wrong, as sentences that anybody may read."""
+    """What is missing, as sentences without secrets."""
     found = (_database(service.database), _queue(service.settings), _disk(service), _files(service.files))
     return [said for said in found if said is not None]
 
@@ -27,13 +27,13 @@ def _database(database: Database) -> str | None:
     try:
         current = database.is_current()
     except Exception:
-        # a driver's texts can hold addresses and user names
+        # a driver's messages can contain addresses and user names
         return "The database cannot be reached."
     return None if current else "The database's tables are not those of this version: run `onnx-bisect migrate`."
 
 
 def _disk(service: Service) -> str | None:
-    """Something is written where uploads are, and where SQLite is."""
+    """Check that the folders of uploads and of SQLite can be written to."""
     folders = {service.settings.data, *map(Path, filter(None, [service.database.file]))}
     try:
         for folder in folders:
@@ -49,7 +49,7 @@ def _files(files: FileStore) -> str | None:
     try:
         files.check()
     except FilesUnreachableError:
-        # a server's answer can hold names and addresses
+        # a server's messages can contain names and addresses
         return "The file store cannot be reached: models cannot be taken, nor reports be given."
     return None
 

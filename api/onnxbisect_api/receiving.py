@@ -1,7 +1,7 @@
-"""Uploads: from the network to the disk, two megabytes at a time, however large they are.
+"""Uploads: from the network to the disk in blocks of two megabytes.
 
-The event loop reads while one thread writes and another one makes the digest. A slow client holds no thread, only
-the memory that its bytes fill, two megabytes at most, and a file that nobody sees.
+The event loop reads while one thread writes and another one computes the digest. A slow client holds no thread, only
+the memory of its bytes, two megabytes at most, and an invisible file.
 """
 
 import asyncio
@@ -17,33 +17,33 @@ from starlette.requests import Request
 from onnxbisect_api.problems import Problem
 
 _BLOCK = 2 << 20
-#: A client that does not send so many bytes in so many seconds is gone, or holds the connection on purpose.
+#: Seconds for a block; a slower client counts as gone, or as holding the connection on purpose.
 _PATIENCE = 60.0
 _SHARE = 480 << 10
-#: Uploads that are written at a time.
+#: Most uploads written at a time.
 _AT_A_TIME = 8
 
-# Threads of their own: not those that answer other requests, which a slow disk must not stop. Who writes waits for
-# digests, so that these have others.
+# Separate threads, so that a slow disk does not block other requests. Writers wait for digests, so these have their
+# own.
 _WRITERS = ThreadPoolExecutor(_AT_A_TIME, thread_name_prefix="upload")
-#: Where files make their digests while they are written.
+#: The executor for digests of files that are being written.
 DIGESTS = ThreadPoolExecutor(_AT_A_TIME, thread_name_prefix="digest")
 
 T = TypeVar("T")
 
 
 class Sink(Protocol):
-    """Where the bytes of a request go. It is used by one thread at a time."""
+    """A receiver of a request's bytes. It is used by one thread at a time."""
 
     def write(self, chunk: memoryview) -> None:
-        """What comes next; when the next write has returned, other bytes are there. What it raises ends the upload."""
+        """Append bytes; the memory is reused when the next write has returned. An exception ends the upload."""
 
     def abandon(self) -> None:
-        """Nothing more comes; leave nothing behind, unless all of it was finished."""
+        """Called at the end: remove everything unless it was finished."""
 
 
 async def receive(request: Request, sink: Sink, finish: Callable[[], T]) -> T:
-    """All of the request's body into the sink, then `finish` in a thread. In the end the sink is abandoned."""
+    """Read the request's body into the sink, then call `finish` in a thread. Finally the sink is abandoned."""
     loop = asyncio.get_running_loop()
     working: asyncio.Future[None] | asyncio.Future[T] | None = None
     try:
@@ -58,13 +58,13 @@ async def receive(request: Request, sink: Sink, finish: Callable[[], T]) -> T:
         return await asyncio.shield(finishing)
     finally:
         if working is not None:
-            # A thread cannot be cancelled: what it uses is its own until it ends.
+            # A thread cannot be cancelled, so its resources stay in use until it ends.
             await asyncio.wait([working])
         sink.abandon()
 
 
 async def _blocks(body: AsyncIterator[bytes]) -> AsyncGenerator[memoryview, None]:
-    """The same bytes in few pieces: each costs a change of threads."""
+    """The same bytes in few blocks, because each costs a change of threads."""
     memory = _memory()
     block, size = next(memory), 0
     now = asyncio.get_running_loop().time
@@ -83,7 +83,7 @@ async def _blocks(body: AsyncIterator[bytes]) -> AsyncGenerator[memoryview, None
                     size += took
                     rest = rest[took:]
                     if size == _BLOCK:
-                        patience.reschedule(None)  # from here on it is not the client that is waited for
+                        patience.reschedule(None)  # the client is no longer the cause of waiting
                         yield block
                         patience.reschedule(now() + _PATIENCE)
                         block, size = next(memory), 0
@@ -96,14 +96,15 @@ async def _blocks(body: AsyncIterator[bytes]) -> AsyncGenerator[memoryview, None
 
 
 def _memory() -> Iterator[memoryview]:
-    """For a block to be filled, one to be written, and one whose digest is made. The same again and again: fresh memory
-    costs the kernel as much time as the network does. Mapped, it takes no more than was written to it, and the kernel
-    gets all of it back; the heap would keep it.
+    """Reused blocks: one to fill, one to write, and one to digest.
+
+    Fresh memory costs the kernel as much time as the network does. Mapped memory is returned completely, unlike the
+    heap.
     """
     made = []
     for _ in range(3):
         mapped = mmap.mmap(-1, _BLOCK, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        mapped.madvise(mmap.MADV_NOHUGEPAGE)  # of which the first byte would take all of the block
+        mapped.madvise(mmap.MADV_NOHUGEPAGE)  # otherwise the first byte would allocate the whole block
         made.append(memoryview(mapped))
         yield made[-1]
     yield from cycle(made)

@@ -1,4 +1,4 @@
-"""What a repair of a target has written, as answers."""
+"""Responses with the files of a target's repair."""
 
 from typing import Literal
 
@@ -8,7 +8,7 @@ from onnxbisect_db.states import JobState
 from onnxbisect_db.tables import Job, Search
 from onnxbisect_service.service import Service
 
-#: As addresses have it.
+#: The file's name in URLs.
 FileName = Literal["model.onnx", "report.json"]
 
 FOLDER = "repair/"
@@ -16,7 +16,7 @@ _DOCUMENT, _MODEL = f"{FOLDER}repair.json", f"{FOLDER}repaired.onnx"
 
 
 def form_of(job: Job, search: Search, form: Literal["json", "md"]) -> str:
-    """SHA-256 of what the repair has done, in a form; a 409 where there is none."""
+    """SHA-256 of the repair's document in a form; a 409 if there is none."""
     sha256: str | None = search.files.get(f"{FOLDER}repair.{form}")
     if sha256 is None:
         raise Problem(409, _why_not(job, search))
@@ -33,7 +33,7 @@ def file_of(job: Job, search: Search, name: FileName) -> str:
 
 
 def address_of(job_url: str, path: str, target: int) -> str:
-    """Where a file of a repair is: `repair/repaired.onnx` is at `repair/model.onnx`."""
+    """The URL of a repair's file: `repair/repaired.onnx` is at `repair/model.onnx`."""
     if path.startswith(f"{FOLDER}repair."):
         return f"{job_url}/repair?target={target}&format={path.rpartition('.')[2]}"
     name = "model.onnx" if path == _MODEL else path.removeprefix(FOLDER)
@@ -41,7 +41,7 @@ def address_of(job_url: str, path: str, target: int) -> str:
 
 
 def repair_document(service: Service, search: Search) -> object:
-    """What the repair has done; None where there is none."""
+    """The repair's document; None if there is none."""
     sha256 = search.files.get(_DOCUMENT)
     return None if sha256 is None else stored_json(service, sha256)
 

@@ -1,4 +1,4 @@
-"""How much a tenant may still upload."""
+"""A tenant's remaining upload quota."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,18 +13,18 @@ from onnxbisect_service.service import Service
 
 @dataclass(frozen=True, kw_only=True)
 class Room:
-    """`largest` is how large one file may be, `left` how much all of them together."""
+    """`largest` is the limit of one file, `left` the remaining bytes of all together."""
 
     largest: int
     left: int
 
     @property
     def limit(self) -> int:
-        """How large the next file may be, if it is the only one."""
+        """The largest size of the next file."""
         return min(self.largest, self.left)
 
     def demand(self, size: int) -> None:
-        """QuotaError where files of so many bytes do not fit."""
+        """QuotaError if files of so many bytes do not fit."""
         if size > self.left:
             raise QuotaError(
                 f"You have {self.left:,} bytes left to keep uploads in: delete models and files that you do not need."
@@ -32,7 +32,7 @@ class Room:
 
 
 def room(service: Service, tenant: str) -> Room:
-    """As it is now. Uploads at the same time do not see each other until they are over."""
+    """The current quota. Concurrent uploads do not count before they are complete."""
     most = service.settings.tenant_bytes
     with service.database.session() as session:
         kept = uploads.kept_bytes(session, tenant)
@@ -40,7 +40,7 @@ def room(service: Service, tenant: str) -> Room:
 
 
 def demand_length(request: Request, room: Room) -> None:
-    """Refuse what is said to be too large before any of it comes."""
+    """Refuse an upload whose declared length is too large, before it is read."""
     length = int(request.headers.get("content-length", "0"))
     if length > room.largest:
         raise TooLargeError(f"The file is larger than {room.largest:,} bytes, which is the most that is taken here.")
@@ -49,7 +49,7 @@ def demand_length(request: Request, room: Room) -> None:
 
 @contextmanager
 def quota_named(room: Room) -> Iterator[None]:
-    """Within, a file that was too large for what is left says so."""
+    """Within the context, an error about size mentions the quota if that was the limit."""
     try:
         yield
     except TooLargeError:

@@ -1,4 +1,4 @@
-"""How uvicorn serves the application: the limits that hold before a request reaches it."""
+"""The configuration of uvicorn, with the limits before a request reaches the application."""
 
 import resource
 from collections.abc import Callable
@@ -12,16 +12,16 @@ from fastapi import FastAPI
 from onnxbisect_api.connections import BoundedProtocol, Connections
 from onnxbisect_service.settings import Settings
 
-#: Seconds that open requests, such as those for events, have when the server ends.
+#: Seconds for open requests, such as those for events, when the server stops.
 _GRACE = 2
-#: asyncio accepts so many connections before it looks at the first of them.
+#: Connections that asyncio accepts before it handles the first of them.
 _BACKLOG = 128
 
 
 def server_config(app: FastAPI, settings: Settings, **more: Any) -> uvicorn.Config:
     """The configuration of a server for `app`."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    # the other half of the descriptors is for files, the database and model processes
+    # half of the descriptors are for files, the database and model processes
     most = settings.connections if files == resource.RLIM_INFINITY else min(settings.connections, files // 2)
     proxies = settings.trusted_proxies
     connections = Connections(
@@ -29,7 +29,7 @@ def server_config(app: FastAPI, settings: Settings, **more: Any) -> uvicorn.Conf
     )
     return uvicorn.Config(
         app,
-        # h11 bounds the head of a request: httptools, taken where it is, would read on for ever
+        # h11 limits the head of a request; httptools would read without limit
         http=cast("Any", partial(BoundedProtocol, connections=connections)),
         ws="none",
         proxy_headers=bool(proxies),

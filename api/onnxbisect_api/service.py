@@ -1,4 +1,4 @@
-"""How a route gets at the service that it answers for."""
+"""Access to the service for routes."""
 
 from typing import Annotated
 
@@ -8,7 +8,7 @@ from onnxbisect_service.service import Service
 
 
 def service_of(request: Request) -> Service:
-    """The service that the application was made with."""
+    """The application's service."""
     service: Service = request.app.state.service
     return service
 

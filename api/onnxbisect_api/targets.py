@@ -1,4 +1,4 @@
-"""Which targets a job may have: backends by name, with options that they take from strangers."""
+"""Validates a job's targets: backends by name, with options allowed for remote clients."""
 
 from collections.abc import Collection, Iterable
 
@@ -14,9 +14,9 @@ from onnxbisect_service.search_spec import Alternatives
 def checked(
     targets: Iterable[TargetRequest], offered: Collection[str], alternatives: Alternatives = None
 ) -> tuple[NewTarget, ...]:
-    """The targets, as they are kept; OptionError where one cannot be, or does not have the `alternatives`.
+    """The targets to store; OptionError for an invalid one, or one without the `alternatives`.
 
-    `offered` has the backends that living workers take. No tool is touched.
+    `offered` has the backends of living workers. No tool is started.
     """
     return tuple(_checked(target, offered, alternatives) for target in targets)
 
@@ -33,18 +33,18 @@ def _checked(target: TargetRequest, offered: Collection[str], alternatives: Alte
         if alternatives is not None and alternatives != "all":
             for key, value in ((key, value) for key, values in alternatives.items() for value in values):
                 remote.make(target.backend, {**target.options, key: value})
-            OtherOptions.of(target.backend, target.options, alternatives)  # those without values, too
+            OtherOptions.of(target.backend, target.options, alternatives)  # also validates those without values
     return NewTarget(backend=target.backend, options=target.options)
 
 
 def _refused(name: str, error: OnnxBisectError, offered: Collection[str]) -> OptionError:
-    """Of a name that nobody knows the registry says what a command line could do about it."""
+    """An OptionError without the registry's advice for command lines."""
     known = {*registry.available(), *offered}
     return OptionError(str(error) if name in known or name.endswith(".toml") else unknown("backend", name, known))
 
 
 def _demand_none(target: TargetRequest, alternatives: Alternatives) -> None:
-    """A worker has a backend that is not installed here, so nobody can say which of its options are harmless."""
+    """Refuse options of a backend that only a worker has, because they cannot be validated here."""
     if target.options or alternatives is not None:
         raise OptionError(
             f"The backend '{target.backend}' takes no options over the network until its package is installed beside "

@@ -1,7 +1,7 @@
-"""Addresses that answer without a token, for a while: for programs elsewhere that a person lets have one file.
+"""URLs that work without a token for a limited time, so that a user can give another program one file.
 
-A ticket names the token that it was made with, and when it ends, and seals both together with what it is for. It ends
-with that token, too, and tells nothing of it.
+A ticket contains the id of its token and its end, sealed together with its purpose. It expires with that token, and
+reveals nothing about it.
 """
 
 from datetime import timedelta
@@ -15,7 +15,7 @@ from onnxbisect_db.database import now
 from onnxbisect_db.states import Scope
 from onnxbisect_db.tables import Token
 
-#: How long a ticket is good.
+#: How long a ticket is valid.
 GOOD_FOR = timedelta(hours=1)
 _REFUSED = "This address is not good, or not any more: open it again from the page of the job."
 
@@ -28,7 +28,7 @@ def issue(session: Session, caller: Caller, what: str) -> str:
 
 
 def holder(session: Session, what: str, ticket: str) -> Caller:
-    """Who let it be seen; a 403 where the ticket is for something else, or not good any more."""
+    """The caller who issued it; a 403 if the ticket is for something else, or has expired."""
     token_id, _, rest = ticket.partition(".")
     until, _, seal = rest.partition(".")
     if not (until.isascii() and until.isdigit() and len(until) <= 12) or int(until) <= now(session).timestamp():
@@ -40,5 +40,5 @@ def holder(session: Session, what: str, ticket: str) -> Caller:
 
 
 def _sealed(what: str, until: int) -> str:
-    """No other text that is sealed begins like this."""
+    """The sealed text; no other kind of sealed text starts like this."""
     return f"ticket\n{until}\n{what}"

@@ -1,4 +1,4 @@
-"""What the units of a target are called: from the universe that was stored when the model was read."""
+"""The names of a target's units, from the universe that was stored when the model was read."""
 
 import json
 from collections import OrderedDict
@@ -7,7 +7,7 @@ from threading import Lock
 
 from onnxbisect_db.files import FileStore
 
-#: One of ten thousand units takes two megabytes.
+#: Entries of the cache; one with ten thousand units has 2 MB.
 _KEPT = 16
 
 
@@ -20,7 +20,7 @@ class UnitNames:
 
 
 class Names:
-    """The last few that were asked for, by the SHA-256 of their universe. Threads may share them."""
+    """A cache of the last few, by the SHA-256 of their universe. Threads may share it."""
 
     def __init__(self, files: FileStore) -> None:
         self._files = files
@@ -28,14 +28,14 @@ class Names:
         self._kept: OrderedDict[str, UnitNames] = OrderedDict()
 
     def of(self, universe: str) -> UnitNames:
-        """FileNotFoundError where it is not stored any more."""
+        """Raises FileNotFoundError if it is not stored any more."""
         with self._lock:
             if universe in self._kept:
                 self._kept.move_to_end(universe)
                 return self._kept[universe]
         with self._files.open(universe) as file:
-            # Not by way of `Prepared`: its sets of units cost more than these two. Behind the first line is only what
-            # intake established.
+            # Not read as `Prepared`, whose unit sets cost more than these two. After the first line come only facts
+            # found when the model was loaded.
             read = json.loads(file.readline())["universe"]
         found = UnitNames(names=tuple(names[0] if names else "" for names in read["names"]), ops=tuple(read["op"]))
         with self._lock:

@@ -1,7 +1,7 @@
-"""Waiting for something to happen to a job.
+"""Waiting for events of a job.
 
-One reader asks the database for all that wait, a few times a second, so a listener costs neither a thread nor a
-connection while nothing happens. It reads only while somebody waits.
+One reader queries the database for all listeners, a few times a second, so a waiting listener needs neither a thread
+nor a connection. It queries only while there are listeners.
 """
 
 import asyncio
@@ -20,20 +20,20 @@ from onnxbisect_db.events import Progress
 
 _LOG = logging.getLogger(__name__)
 _EVERY_SECONDS = 0.1
-#: How many jobs one query asks for: databases bound the length of a list.
+#: Most jobs in one query, because databases limit the length of lists.
 _AT_A_TIME = 500
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Waiter:
     job_id: str
-    #: None waits for the end of the job.
+    #: None: wait for the end of the job.
     number: int | None
     happened: asyncio.Future[bool]
 
 
 class Watch:
-    """Of one application, used in its event loop."""
+    """The listeners of one application, used in its event loop."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -42,8 +42,9 @@ class Watch:
         self.ended = False
 
     async def past(self, job_id: str, number: int | None, *, seconds: float) -> bool:
-        """Wait until the job has had more than `number` events, None: until it has ended; or until it is deleted. False
-        where that took more seconds, or the service ends.
+        """Wait until the job has more than `number` events (None: until it has ended), or is deleted.
+
+        False after so many seconds, or if the service stops.
         """
         if self.ended:
             return False
@@ -60,11 +61,11 @@ class Watch:
 
     @property
     def listeners(self) -> int:
-        """How many wait now."""
+        """The number of listeners."""
         return len(self._waiting)
 
     def end(self) -> None:
-        """The service is about to end: let go of all that wait, and of all that would."""
+        """Release all current and future listeners, because the service stops."""
         self.ended = True
         for waiter in self._waiting:
             if not waiter.happened.done():

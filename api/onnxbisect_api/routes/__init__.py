@@ -1,1 +1,1 @@
-"""What the service answers: one module for each thing that has addresses. Each exports `router`, without `/v1`."""
+"""The operations: one module for each resource. Each exports `router`, without `/v1`."""

@@ -1,4 +1,4 @@
-"""Compilers that can be asked, and the workers that have them."""
+"""Compilers, and the workers that have them."""
 
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
@@ -14,7 +14,7 @@ router = APIRouter(tags=["backends"])
 
 
 class BackendChange(BaseModel):
-    """What an admin may change."""
+    """The settings that an admin can change."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -23,14 +23,14 @@ class BackendChange(BaseModel):
 
 @router.get("/backends", summary="Compilers that can be asked")
 def listed(service: TheService, caller: Reader) -> list[BackendView]:
-    """Those that are installed here, and those that workers have."""
+    """Those that are installed here, and those of workers."""
     with service.database.session() as session:
         return backend_views(session)
 
 
 @router.patch("/backends/{name}", summary="Bound how many probes of a compiler run at a time")
 def change(name: BackendName, wanted: BackendChange, service: TheService, caller: Admin) -> BackendView:
-    """It holds for all tenants. Probes that run already run on."""
+    """Applies to all tenants. Probes that run already continue."""
     with service.database.session() as session:
         if name not in {view.name for view in backend_views(session)}:
             raise missing("backend")
@@ -41,6 +41,6 @@ def change(name: BackendName, wanted: BackendChange, service: TheService, caller
 
 @router.get("/workers", summary="Processes that compile")
 def present(service: TheService, caller: Reader) -> list[WorkerView]:
-    """All that were seen within a day."""
+    """All workers seen within a day."""
     with service.database.session() as session:
         return worker_views(session)

@@ -1,7 +1,7 @@
-"""Badges: how the newest job with certain labels went.
+"""Badges: the result of the newest job with certain labels.
 
-READMEs show them, so the browser that fetches one has no token. The address is signed instead: it is valid for these
-labels, as long as the token that requested it is valid, and does not reveal that token.
+READMEs show them, so the browser that fetches one has no token. The URL is signed instead: it is valid for these
+labels, while the token that requested it is valid, and does not reveal that token.
 """
 
 from typing import Annotated, Any
@@ -28,7 +28,7 @@ from onnxbisect_db.tables import Job, Token
 router = APIRouter(tags=["badges"])
 
 _TITLE = "onnx-bisect"
-#: Those who show badges fetch them anew after this.
+#: Seconds for which badges may be cached.
 _SECONDS = 60
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; sandbox"
 _SVG: dict[int | str, dict[str, Any]] = {
@@ -38,7 +38,7 @@ _SVG: dict[int | str, dict[str, Any]] = {
 
 
 class BadgeView(BaseModel):
-    """Where a badge is."""
+    """The URL of a badge."""
 
     url: str
     markdown: str = Field(description="for a README")
@@ -48,8 +48,8 @@ class BadgeView(BaseModel):
 def address(
     request: Request, service: TheService, caller: Reader, labels: TheLabels, addresses: TheAddresses
 ) -> BadgeView:
-    """The badge tells of the newest job with all of these labels. Its address needs no token, and ends with the one
-    that you ask with: use one that may only read and does not expire.
+    """The badge shows the newest job with all of these labels. Its URL needs no token, and expires with the token of
+    this request: use a read-only one that does not expire.
     """
     if not labels:
         raise Problem(422, "A badge is of certain labels: say which, as in label=repo:net.")
@@ -57,7 +57,7 @@ def address(
         token = session.get_one(Token, caller.token_id)
     query = [("label", f"{name}:{value}") for name, value in sorted(labels.items())]
     query += [("token", token.id), ("seal", tokens.seal(token, _sealed(labels)))]
-    # a README is elsewhere: where no public address is set, the one that was asked is the best guess
+    # a README needs an absolute URL; without a public address, the request's is the best guess
     url = urljoin(str(request.base_url), addresses.badge(query))
     return BadgeView(url=url, markdown=f"![{_TITLE}]({url})")
 
@@ -70,7 +70,7 @@ def badge(
     token: Annotated[str, Query(pattern=UUID_PATTERN)],
     seal: Annotated[str, Query(pattern="^[0-9a-f]{64}$")],
 ) -> Response:
-    """At the address that `GET /v1/badge` answers. Nobody needs a token to see it."""
+    """At the URL from `GET /v1/badge`, without a token."""
     with service.database.session() as session:
         owner = tokens.sealed(session, token, _sealed(labels), seal)
         if owner is None or not tokens.allows(owner, Scope.READ):
@@ -86,7 +86,7 @@ def badge(
 
 
 def _sealed(labels: dict[str, str]) -> str:
-    """What is sealed: no other list of labels makes the same text, since names have no colons and no line ends."""
+    """The sealed text, unique for the labels because names contain no colons or line ends."""
     return "\n".join(["badge", *(f"{name}:{value}" for name, value in sorted(labels.items()))])
 
 

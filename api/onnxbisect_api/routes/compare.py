@@ -1,4 +1,4 @@
-"""Two jobs beside each other: what a repair, or another version of a compiler, has changed."""
+"""Two jobs compared: the effect of a repair, or of another version of a compiler."""
 
 from typing import Annotated
 
@@ -28,7 +28,7 @@ class TargetComparison(BaseModel):
 
 
 class Comparison(BaseModel):
-    """Targets are paired by backend and options; two jobs with one target each are compared whatever these are."""
+    """Targets are paired by backend and options; two jobs with one target each are always compared."""
 
     targets: list[TargetComparison]
     only_a: list[int] = Field(description="numbers of the targets that only job a has")
@@ -37,7 +37,7 @@ class Comparison(BaseModel):
 
 @router.get("/compare", summary="What has become of the culprits of job a in job b")
 def compared(a: JobId, b: JobId, service: TheService, caller: Reader) -> Comparison:
-    """Which are fixed, new and unchanged, and whether that is certain. 409 where no target can be compared."""
+    """Which culprits are fixed, new and unchanged, and whether that is certain. 409 if no target can be compared."""
     with service.database.session() as session:
         before, after = job_of(session, a, caller), job_of(session, b, caller)
     found = comparing.compared(before, after, service)

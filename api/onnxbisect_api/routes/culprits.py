@@ -1,4 +1,4 @@
-"""Culprits over all jobs: listed, told of, seen to."""
+"""Culprits over all jobs."""
 
 from typing import Annotated, Literal
 
@@ -27,12 +27,12 @@ from onnxbisect_db.tables import Culprit
 router = APIRouter(tags=["culprits"])
 
 
-#: Not of `CulpritState`: what is wrong with a request would name its members as Python does.
+#: Literals, because errors about `CulpritState` would name Python members.
 OpenOrKnown = Literal["open", "known"]
 
 
 class CulpritChange(BaseModel):
-    """What somebody may say of a culprit that is not fixed."""
+    """The settable state of a culprit that is not fixed."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -53,7 +53,7 @@ def listed(
     model: Annotated[str | None, Query(pattern=SHA256_PATTERN, description="SHA-256 of a model that has it")] = None,
     target: Annotated[BackendName | None, Query(description="a backend that it was found on")] = None,
 ) -> list[CulpritView]:
-    """In pages: the `Link` header says where the next one is. Labels are those of jobs that are still there."""
+    """In pages: the `Link` header has the next one. Labels are those of existing jobs."""
     wanted = Filter(state=state, text=text or None, model_sha256=model, backend=target, labels=labels)
     with service.database.session() as session:
         page = culprits.listed(session, caller.tenant, wanted, after=paged.after, limit=paged.limit)
@@ -64,7 +64,7 @@ def listed(
 
 @router.get("/culprits/{culprit_id}", summary="A culprit, and where it occurs")
 def shown(culprit_id: RowId, service: TheService, caller: Reader, addresses: TheAddresses) -> CulpritDetails:
-    """With what each version of each target says of it."""
+    """With the verdict of each version of each target."""
     with service.database.session() as session:
         return culprit_details(session, found(session, culprit_id, caller), addresses)
 
@@ -73,7 +73,7 @@ def shown(culprit_id: RowId, service: TheService, caller: Reader, addresses: The
 def change(
     culprit_id: RowId, wanted: CulpritChange, service: TheService, caller: Submitter, addresses: TheAddresses
 ) -> CulpritDetails:
-    """One that is fixed opens by itself when it comes back."""
+    """A fixed one opens by itself when it returns."""
     known = wanted.state == "known"
     service.database.run(lambda session: culprits.set_known(session, culprit_id, caller.tenant, known=known))
     return shown(culprit_id, service, caller, addresses)
@@ -86,14 +86,14 @@ def change(
     responses={200: {"description": "The text", "content": {"text/markdown": {"schema": {"type": "string"}}}}},
 )
 def issue_text(culprit_id: RowId, service: TheService, caller: Reader) -> Response:
-    """How to reproduce it, the environment, the end of the log. It names no model; the log may name nodes."""
+    """Reproduction, environment, and the end of the log. It contains no model names; the log may contain node names."""
     with service.database.session() as session:
         culprit = found(session, culprit_id, caller)
         refused = culprits.reproducing(session, culprit.id) or culprits.lately(session, culprit.id, limit=1)[0]
         versions = versions_of(session, [culprit.id])[culprit.id]
     try:
         text = issue(service, culprit, refused, versions)
-    except FileNotFoundError:  # its job was deleted since
+    except FileNotFoundError:  # its job was deleted meanwhile
         raise missing("culprit") from None
     return Response(text.encode("utf-8", "backslashreplace"), media_type="text/markdown")
 
@@ -105,7 +105,7 @@ def issue_text(culprit_id: RowId, service: TheService, caller: Reader) -> Respon
     responses=FILE,
 )
 def file(culprit_id: RowId, name: FileName, request: Request, service: TheService, caller: Reader) -> Response:
-    """Of the newest version of a compiler that refused it in a job."""
+    """From the newest version of a compiler that refused it in a job."""
     with service.database.session() as session:
         kept = culprits.reproducing(session, found(session, culprit_id, caller).id)
     sha256 = None if kept is None else (kept.files or {}).get(name)
@@ -115,7 +115,7 @@ def file(culprit_id: RowId, name: FileName, request: Request, service: TheServic
 
 
 def found(session: Session, culprit_id: str, caller: Caller) -> Culprit:
-    """The culprit; a 404 where the caller's tenant has no such culprit."""
+    """The culprit; a 404 if the caller's tenant has no such culprit."""
     culprit = culprits.get(session, culprit_id, caller.tenant)
     if culprit is None:
         raise missing("culprit")

@@ -1,4 +1,4 @@
-"""What happens to a job, as it happens: server-sent events."""
+"""Events of a job as server-sent events."""
 
 import json
 from collections.abc import AsyncIterator
@@ -21,7 +21,7 @@ from onnxbisect_service.service import Service
 
 router = APIRouter(tags=["events"])
 
-#: Proxies close what is silent for long, and a token that is revoked ends its streams after so many seconds at most.
+#: Seconds between heartbeats: proxies close silent streams, and a revoked token's streams end at the next one.
 _HEARTBEAT_SECONDS = 5.0
 _RETRY_MILLISECONDS = 2000
 _AT_A_TIME = 500
@@ -67,7 +67,7 @@ async def stream(
 
 
 class _SoFar:
-    """Events that came after one that is known. `over` says that no more will come."""
+    """The events after a known one. `over` says that no more will come."""
 
     def __init__(self, found: list[Event], known: int, *, ended: bool, count: int) -> None:
         self.events = found

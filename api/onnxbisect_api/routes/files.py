@@ -1,4 +1,4 @@
-"""Files that jobs speak of, such as samples to calibrate with: named by their SHA-256, for their uploader only."""
+"""Files that jobs name, such as calibration samples: named by their SHA-256, for their uploader only."""
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
@@ -29,7 +29,7 @@ class FileView(BaseModel):
 
 @router.put("/files", summary="Upload a file that a job is to speak of", openapi_extra={"requestBody": _RAW})
 async def put(request: Request, service: TheService, caller: Uploader, addresses: TheAddresses) -> FileView:
-    """The body is the file, as it is: a sample of the model's inputs, for the `calibration` of a job."""
+    """The body is the file itself: a sample of the model's inputs, for the `calibration` of a job."""
     left = await run_in_threadpool(room, service, caller.tenant)
     demand_length(request, left)
     file = service.files.begin(limit=left.limit, beside=DIGESTS)
@@ -48,10 +48,10 @@ async def put(request: Request, service: TheService, caller: Uploader, addresses
 
 @router.get("/files/{sha256}", summary="An uploaded file")
 def shown(sha256: Sha256, service: TheService, caller: Reader, addresses: TheAddresses) -> FileView:
-    """Only if you uploaded it: what others have makes no difference, so that nobody learns of it."""
+    """Only if you uploaded it, so that nobody learns what others have."""
     with service.database.session() as session:
         upload = uploads.get(session, sha256, caller.tenant)
-    # Touched, so that it stays long enough for a job to name it.
+    # Its age is reset, so that it stays long enough for a job to name it.
     if upload is None or not service.files.touch(sha256):
         raise missing("file")
     return FileView(sha256=upload.sha256, size=upload.size, url=addresses.file(upload.sha256))
@@ -65,7 +65,7 @@ def is_known(sha256: Sha256, service: TheService, caller: Reader, addresses: The
 
 @router.delete("/files/{sha256}", summary="Delete a file", status_code=204)
 def delete(sha256: Sha256, service: TheService, caller: Submitter) -> None:
-    """Jobs that speak of it keep it until they are deleted."""
+    """Jobs that name it keep it until they are deleted."""
     with service.database.transaction() as session:
         if not uploads.remove(session, sha256, caller.tenant):
             raise missing("file")

@@ -1,4 +1,4 @@
-"""A job's model as a picture: all of it, or what is around some units."""
+"""A job's model as a picture: the whole, or the neighbourhood of some units."""
 
 import gzip
 from typing import Annotated, Any
@@ -22,9 +22,9 @@ from onnxbisect_db.tables import Search
 
 router = APIRouter(tags=["reports"])
 
-#: Units that a picture of a part may have: it is laid out while somebody waits.
+#: Most units of a partial picture, which is laid out during the request.
 MOST_AROUND = 6000
-#: Units of the largest model; no range goes beyond.
+#: The largest unit number.
 _HIGHEST = 9_999_999
 
 _EDGE = "[node, node, index into tensors, [x, y, x, y, …]], the bends between the lower and the upper side"
@@ -32,7 +32,7 @@ _END = "[name, type, nodes that {}, x, y, bends of each edge]"
 
 
 class Drawing(BaseModel):
-    """Of nodes of 150 x 34 pixels, laid out from top to bottom. Names are fit to be shown, and cut where very long."""
+    """Nodes of 150 x 34 pixels, laid out from top to bottom. Names are safe to show, and shortened if very long."""
 
     format: str = Field(description="onnx-bisect/graph@1")
     total: int = Field(description="units of the model")
@@ -50,7 +50,7 @@ class Drawing(BaseModel):
 
 
 class ReadTensor(BaseModel):
-    """What a unit reads."""
+    """An input of a unit."""
 
     tensor: str
     type: str = Field(description="such as float[1,3,8,8]; empty where it is not known")
@@ -58,7 +58,7 @@ class ReadTensor(BaseModel):
 
 
 class MadeTensor(BaseModel):
-    """What a unit makes."""
+    """An output of a unit."""
 
     tensor: str
     type: str
@@ -66,7 +66,7 @@ class MadeTensor(BaseModel):
 
 
 class UnitView(BaseModel):
-    """A unit with all that is known of it before any compile."""
+    """A unit with everything known about it before any compile."""
 
     unit: int
     name: str
@@ -101,7 +101,7 @@ def graph(
     ] = None,
     hops: Annotated[int, Query(ge=0, le=50, description="how many edges away from these")] = 2,
 ) -> Response:
-    """It is there as soon as the model was read for the target. Of a part there may be 6000 units."""
+    """Available once the model was read for the target. A part may have up to 6000 units."""
     with service.database.session() as session:
         sha256 = graph_of(search_of(job_of(session, job_id, caller), target))
     is_packed = _takes_gzip(request.headers.get("accept-encoding", ""))
@@ -116,7 +116,7 @@ def graph(
             content = networks.drawing(sha256)
         else:
             content = packed(_around(networks.network(sha256), around, hops))
-    except FileNotFoundError:  # the job was deleted since it was read
+    except FileNotFoundError:  # the job was deleted meanwhile
         raise missing("job") from None
     return Response(content if is_packed else gzip.decompress(content), media_type="application/json", headers=headers)
 
@@ -135,7 +135,7 @@ def unit(
     caller: Reader,
     target: TargetNumber = None,
 ) -> Response:
-    """Its facts are those that reports tell."""
+    """With the facts that reports show."""
     with service.database.session() as session:
         sha256 = graph_of(search_of(job_of(session, job_id, caller), target))
     headers = {"ETag": tag_of("unit", sha256, unit)}
@@ -152,7 +152,7 @@ def unit(
 
 
 def graph_of(search: Search) -> str:
-    """SHA-256 of what a target's pictures are made from; a 409 where there is none."""
+    """SHA-256 of the data for a target's pictures; a 409 if there is none."""
     if search.graph is not None:
         return search.graph
     if search.universe is not None:

@@ -15,21 +15,22 @@ router = APIRouter(tags=["health"])
 
 
 class HealthView(BaseModel):
-    """It is well."""
+    """The process is healthy."""
 
     status: str = "ok"
 
 
 @router.get("/livez", summary="Whether the process lives")
 async def live() -> HealthView:
-    """It answers, so it does: nothing else is looked at, since a restart would not mend it."""
+    """Always succeeds if the process answers; nothing else is checked, because a restart would not help."""
     return HealthView()
 
 
 @router.get("/readyz", summary="Whether requests may be sent here")
 def ready(service: TheService) -> HealthView:
-    """The database is there with this version's tables, so is the queue, and the disk can be written; else a 503 that
-    says what is not.
+    """Checks the database with this version's tables, the queue, and that the disk can be written to.
+
+    A 503 names what fails.
     """
     wrong = readiness.complaints(service)
     if wrong:
@@ -39,8 +40,6 @@ def ready(service: TheService) -> HealthView:
 
 @router.get("/metrics", summary="Numbers for Prometheus", response_class=PlainTextResponse)
 def metrics(request: Request, caller: Reader) -> PlainTextResponse:
-    """With any token, one of scope `read` is enough: how much waits is nobody's business outside, and what is told has
-    no tenants, models or labels in it.
-    """
+    """With any token; scope `read` is enough. Contains no tenants, models or labels."""
     told: Metrics = request.app.state.metrics
     return PlainTextResponse(generate_latest(told.registry), media_type=CONTENT_TYPE_LATEST)

@@ -1,4 +1,4 @@
-"""What a target minds about a model, before any compile."""
+"""Known problems of a model for a target, before any compile."""
 
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
@@ -19,7 +19,7 @@ router = APIRouter(tags=["models"])
 
 
 class InspectRequest(BaseModel):
-    """A model that was uploaded, and whose limits count."""
+    """An uploaded model, and a target."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -40,8 +40,8 @@ Inspector = Annotated[Caller, Depends(_one_at_a_time)]
 @router.post("/inspect", summary="What a target minds about a model, before any compile")
 def inspected(wanted: InspectRequest, request: Request, service: TheService, caller: Inspector) -> dict[str, Any]:
     """`onnx-bisect/inspection@1`, as `onnx-bisect inspect --format json` prints it: findings, worst first, components
-    and ops. Nothing is compiled or kept. A tool that is not installed beside the API is described by its profile;
-    of one that has none this is 422. One at a time for each token.
+    and ops. Nothing is compiled or stored. A tool that is not installed beside the API is described by its profile;
+    without one this is 422. One request at a time for each token.
     """
     with service.database.session() as session:
         model = models.get(session, wanted.model, caller.tenant)

@@ -1,4 +1,4 @@
-"""Jobs that come with their model. `routes.jobs` describes the form, and has all else."""
+"""Jobs submitted together with their model. `routes.jobs` describes the form, and has all other operations."""
 
 from fastapi import APIRouter, Request, Response
 
@@ -24,7 +24,7 @@ async def submit(
     response: Response,
     idempotency_key: IdempotencyKey = None,
 ) -> SubmittedView:
-    """As with the SHA-256 of an uploaded model: the model is kept with the job, or neither is."""
+    """As with the SHA-256 of an uploaded model; the model is stored only if the job is created."""
     document = JobDocument(lambda terms: accepted(terms, service, caller))
 
     def keep(came: Form) -> SubmittedView:

@@ -1,4 +1,4 @@
-"""Jobs: made, watched, ended, made again, forgotten."""
+"""Jobs: created, watched, cancelled, retried, deleted."""
 
 import time
 from collections.abc import Callable
@@ -29,7 +29,7 @@ from onnxbisect_service.service import Service
 
 router = APIRouter(tags=["jobs"])
 
-#: How long one request may wait for a job to end, and how often it is looked whether anybody still listens.
+#: Longest wait of one request for a job's end, and seconds between checks that the client is still connected.
 _LONGEST_WAIT = 60.0
 _LISTENS_SECONDS = 1.0
 
@@ -45,11 +45,11 @@ def submit(
     response: Response,
     idempotency_key: IdempotencyKey = None,
 ) -> SubmittedView | PartsSubmitted:
-    """The job waits for workers that have the compilers. Watch it with `GET /v1/jobs/{id}?wait=60`, with
-    `/v1/jobs/{id}/events`, or have a webhook tell. A form brings the model itself, instead of its SHA-256.
+    """The job waits for workers with the compilers. Watch it with `GET /v1/jobs/{id}?wait=60`, with
+    `/v1/jobs/{id}/events`, or with a webhook. A form can contain the model itself instead of its SHA-256.
 
-    `models` makes a job for each of several models, all or none, and answers with all of them: `GET /v1/parts` has
-    their table.
+    `models` creates a job for each of several models, all or none, and returns all of them: `GET /v1/parts` has their
+    table.
     """
     terms = accepted(wanted, service, caller)
     if wanted.model is None:
@@ -81,7 +81,7 @@ def listed(
     model: Annotated[str | None, Query(pattern=SHA256_PATTERN, description="SHA-256 of the model")] = None,
     target: Annotated[BackendName | None, Query(description="a backend that it was asked on")] = None,
 ) -> list[JobView]:
-    """In pages: the `Link` header says where the next one is."""
+    """In pages: the `Link` header has the next one."""
     wanted = Filter(state=state, verdict=verdict, text=text or None, model_sha256=model, backend=target, labels=labels)
     with service.database.session() as session:
         page = jobs.listed(session, caller.tenant, wanted, after=paged.after, limit=paged.limit)
@@ -117,14 +117,15 @@ async def shown(
 
 @router.post("/jobs/{job_id}/cancel", summary="End a job now")
 def cancel(job_id: RowId, service: TheService, caller: Submitter, addresses: TheAddresses) -> JobView:
-    """Its compilers are killed. Cancelling twice is once; a job that has ended by itself cannot be cancelled."""
+    """Its compilers are killed. Cancelling again has no effect; a job that has ended by itself cannot be cancelled."""
     return _changed(service.reserve.run, lifecycle.cancel, service, caller, addresses, job_id)
 
 
 @router.post("/jobs/{job_id}/retry", summary="Begin anew what has no verdict", status_code=202)
 def retry(job_id: RowId, service: TheService, caller: Submitter, addresses: TheAddresses) -> JobView:
-    """For jobs that failed or were cancelled, and those that are done but for targets that failed: what is done stays.
-    What compilers have answered is not asked again.
+    """For jobs that failed or were cancelled, and finished ones with failed targets; finished targets stay.
+
+    Probes with a verdict are not compiled again.
     """
 
     def begin(session: Session, job_id: str, tenant: str) -> Job | None:
@@ -138,8 +139,9 @@ def retry(job_id: RowId, service: TheService, caller: Submitter, addresses: TheA
 
 @router.delete("/jobs/{job_id}", status_code=204, summary="Delete a job and all that came of it")
 def delete(job_id: RowId, service: TheService, caller: Submitter) -> None:
-    """Also its reports, its model and what it taught the verdict base, unless another job needs them. If it is
-    running, it ends.
+    """With its reports, its model and its verdicts in the verdict base, unless another job needs them.
+
+    A running job is ended.
     """
     unneeded = service.reserve.run(lambda session: retention.forget(session, job_id, caller.tenant))
     if unneeded is None:

@@ -1,4 +1,4 @@
-"""A job's model and the verdict on each of its nodes as files for Google's Model Explorer."""
+"""A job's model and verdicts as files for Google's Model Explorer."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ def graph(
     job_id: RowId, request: Request, service: TheService, caller: Reader, target: TargetNumber = None
 ) -> Response:
     """`model-explorer graph.json --node_data_paths=verdicts.json` shows it with the verdicts. It is the same for all
-    targets: without one, that of the first is sent.
+    targets; by default that of the first is sent.
     """
     with service.database.session() as session:
         sha256 = graph_of(search_of(job_of(session, job_id, caller), target or 1))
@@ -54,7 +54,7 @@ def graph(
 def verdicts(
     job_id: RowId, request: Request, service: TheService, caller: Reader, target: TargetNumber = None
 ) -> Response:
-    """From the target's report. It also goes with the ONNX file itself, where its nodes have names."""
+    """From the target's report. They also apply to the ONNX file itself, if its nodes have names."""
     with service.database.session() as session:
         search = search_of(job_of(session, job_id, caller), target)
         sha256, report = graph_of(search), report_of(search)
@@ -73,7 +73,7 @@ def _network(request: Request, sha256: str) -> Network:
     networks: Networks = request.app.state.networks
     try:
         return networks.network(sha256)
-    except FileNotFoundError:  # the job was deleted since it was read
+    except FileNotFoundError:  # the job was deleted meanwhile
         raise missing("job") from None
 
 

@@ -79,8 +79,8 @@ async def put(
     addresses: TheAddresses,
     name: Annotated[str | None, Query(description="what to call it; else as `Content-Disposition` says")] = None,
 ) -> UploadedView:
-    """The body is the file, as it is. Ask `HEAD /v1/models/{sha256}` first: it may be here already. A model with
-    external data is uploaded with `POST`.
+    """The body is the file itself. Try `HEAD /v1/models/{sha256}` first: it may exist already. A model with external
+    data is uploaded with `POST`.
     """
     if request.headers.get("content-type", "").lower().startswith("multipart/"):
         raise Problem(415, "The body of PUT is the ONNX file itself, as `curl -T` sends it: send forms with POST.")
@@ -115,9 +115,9 @@ async def put(
 async def post(
     request: Request, response: Response, service: TheService, caller: Uploader, addresses: TheAddresses
 ) -> UploadedView:
-    """A form: the ONNX file in the field `model`, each file of its data in a field `data`, whose file name is the
-    location that the model has for it, such as `weights/a.bin`. Ask `HEAD /v1/models/{sha256}` first here, too, with
-    the SHA-256 of all bytes: of the ONNX file, and then of the data files, sorted by their locations.
+    """A form: the ONNX file in the field `model`, each of its data files in a field `data`, whose file name is its
+    location in the model, such as `weights/a.bin`. Try `HEAD /v1/models/{sha256}` first here, too, with the SHA-256 of
+    all bytes: the ONNX file, then the data files, sorted by location.
     """
 
     def keep(came: Form) -> UploadedView:
@@ -131,7 +131,7 @@ async def post(
 
 @router.get("/models", summary="List models, the newest first")
 def listed(service: TheService, caller: Reader, addresses: TheAddresses, paged: Paged) -> list[ModelView]:
-    """In pages: the `Link` header says where the next one is."""
+    """In pages: the `Link` header has the next one."""
     after = cursors.read(paged.after) if paged.after is not None else None
     with service.database.session() as session:
         page = models.listed(session, caller.tenant, after=after, limit=paged.limit)
@@ -141,10 +141,10 @@ def listed(service: TheService, caller: Reader, addresses: TheAddresses, paged: 
 
 @router.get("/models/{sha256}", summary="An uploaded model")
 def shown(sha256: Sha256, service: TheService, caller: Reader, addresses: TheAddresses) -> ModelView:
-    """Only if you uploaded it: what others have makes no difference, so that nobody learns of it."""
+    """Only if you uploaded it, so that nobody learns what others have."""
     with service.database.session() as session:
         model = models.get(session, sha256, caller.tenant)
-    # Touched, so that they stay long enough for a job to name the model.
+    # Their age is reset, so that they stay long enough for a job to name the model.
     if model is None or not all(service.files.touch(each) for each in model.all_files):
         raise missing("model")
     return _view(model, addresses)
@@ -158,7 +158,7 @@ def is_known(sha256: Sha256, service: TheService, caller: Reader, addresses: The
 
 @router.delete("/models/{sha256}", summary="Delete a model", status_code=204)
 def delete(sha256: Sha256, service: TheService, caller: Submitter) -> None:
-    """With its data. A model that a job needs stays: delete the job, and the model goes with it."""
+    """With its data. A model that a job needs stays: delete the job, and the model is deleted with it."""
 
     def remove(session: Session) -> list[str]:
         gone = models.remove(session, sha256, caller.tenant)
@@ -198,7 +198,7 @@ def _answered(response: Response, view: UploadedView) -> UploadedView:
 
 
 def _told(request: Request) -> str:
-    """The file name in `Content-Disposition`, in either of its two spellings."""
+    """The file name in `Content-Disposition`, in either of its two encodings."""
     message = Message()
     message["Content-Disposition"] = request.headers.get("content-disposition", "")
     return message.get_filename("")

@@ -1,4 +1,4 @@
-"""Several models beside each other: the parts of one network, on the same targets."""
+"""A table of several models, such as the parts of one network, on the same targets."""
 
 import json
 from typing import Annotated, Any
@@ -44,8 +44,9 @@ def table(
         Form | None, Query(alias="format", description="json, md or html; else what `Accept` likes")
     ] = None,
 ) -> Response:
-    """Of the jobs with these labels, on each model the newest: what each target says of it, and the causes that
-    several models share. 409 until all of them have ended. `POST /v1/jobs` with `models` makes jobs with such a label.
+    """The newest job with these labels on each model: the result on each target, and causes in several models.
+
+    409 until all of them have ended. `POST /v1/jobs` with `models` creates jobs with such a label.
     """
     if not labels:
         raise Problem(422, "Say which jobs with ?label=name:value.")

@@ -1,4 +1,4 @@
-"""What was asked of compilers, and what they said word by word."""
+"""The probes of a job, and compilers' logs."""
 
 from datetime import datetime
 
@@ -26,7 +26,7 @@ router = APIRouter(tags=["probes"])
 
 
 class ProbeView(BaseModel):
-    """One question, and its answer once the state is done. The fields are those of a report's probes, where these have
+    """One probe, with its answer once the state is done. Its fields are those of a report's probes where these have
     them.
     """
 
@@ -61,7 +61,7 @@ def listed(
     target: TargetNumber = None,
     state: ProbeState | None = None,
 ) -> list[ProbeView]:
-    """The oldest first, in pages: the `Link` header says where the next one is."""
+    """Oldest first, in pages: the `Link` header has the next one."""
     with service.database.session() as session:
         job = job_of(session, job_id, caller)
         search_id = None if target is None else search_of(job, target).id
@@ -77,7 +77,7 @@ def listed(
     response_class=PlainTextResponse,
 )
 def log(job_id: RowId, probe_id: RowId, service: TheService, caller: Reader) -> str:
-    """As text, without what would colour a terminal or move its cursor. Empty while there is no answer."""
+    """As text without terminal escape sequences. Empty while there is no answer."""
     with service.database.session() as session:
         job = job_of(session, job_id, caller)
         probe = session.get(Probe, probe_id)

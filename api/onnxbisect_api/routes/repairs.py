@@ -1,4 +1,4 @@
-"""What a job has repaired: the repair itself, and the model that came of it."""
+"""Repairs of a job, and repaired models."""
 
 from typing import Annotated, Any, Literal
 
@@ -47,7 +47,7 @@ def repair(
     target: TargetNumber = None,
     form: Annotated[Literal["json", "md"], Query(alias="format")] = "json",
 ) -> Response:
-    """The file `repair.json` or `repair.md` that `onnx-bisect fix` writes."""
+    """The file `repair.json` or `repair.md` of `onnx-bisect fix`."""
     with service.database.session() as session:
         job = job_of(session, job_id, caller)
         sha256 = form_of(job, search_of(job, target), form)
@@ -66,7 +66,7 @@ def repair(
 def repair_file(
     job_id: RowId, name: FileName, request: Request, service: TheService, caller: Reader, target: TargetNumber = None
 ) -> Response:
-    """A model's external data is what was uploaded with it. There is a report where culprits are left."""
+    """A model's external data is what was uploaded with it. There is a report if culprits are left."""
     with service.database.session() as session:
         job = job_of(session, job_id, caller)
         sha256 = file_of(job, search_of(job, target), name)

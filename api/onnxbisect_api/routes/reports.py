@@ -1,4 +1,4 @@
-"""What a job has found: its reports in every form, and the culprits' files."""
+"""The reports of a job in every form, and the culprits' files."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -56,7 +56,7 @@ def report(
     target: TargetNumber = None,
     form: Annotated[Form | None, Query(alias="format", description="else what `Accept` likes best")] = None,
 ) -> Response:
-    """Of one target. For a job with several, without `target`, the overview of all of them: as json, md or html, once
+    """Of one target. For a job with several, without `target`, the overview of all of them as json, md or html, once
     the job has ended.
     """
     with service.database.session() as session:
@@ -88,7 +88,7 @@ def culprit_file(
     caller: Reader,
     target: TargetNumber = None,
 ) -> Response:
-    """`model.data` is beside `model.onnx` where that has external data."""
+    """`model.data` exists beside `model.onnx` if that has external data."""
     with service.database.session() as session:
         search = search_of(job_of(session, job_id, caller), target)
     return answered(request, service, file_of(search, number, name), name)

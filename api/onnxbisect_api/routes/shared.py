@@ -1,6 +1,6 @@
-"""A culprit's model for Netron's site, which a browser runs without being logged in here.
+"""A culprit's model for Netron's site, which runs in a browser without a session here.
 
-The address has a ticket instead of a token, and only that site may read the answer.
+The URL has a ticket in place of a token, and only that site may read the response.
 """
 
 from typing import Annotated, Final
@@ -16,7 +16,7 @@ from onnxbisect_api.service import TheService
 
 router = APIRouter(tags=["reports"])
 
-#: Draws models in the browser: what it loads goes to no server of its own.
+#: Draws models in the browser, without sending them to its server.
 NETRON = "https://netron.app"
 _MODEL: Final = "model.onnx"
 
@@ -34,7 +34,7 @@ def shared(
     ticket: Annotated[str, Query(max_length=200, description="made by the page of the job")],
     target: TargetNumber = None,
 ) -> Response:
-    """At the address that the page of the job makes, which is good for an hour. Nobody needs a token to see it."""
+    """At the URL from the job's page, which is valid for an hour, without a token."""
     with service.database.session() as session:
         holder = tickets.holder(session, what(job_id, target, number), ticket)
         sha256 = file_of(search_of(job_of(session, job_id, holder), target), number, _MODEL)

@@ -1,4 +1,4 @@
-"""What is known of every unit of a target, for programs that draw the graph."""
+"""The state of every unit of a target, for programs that draw the graph."""
 
 from fastapi import APIRouter, Request, Response
 
@@ -22,7 +22,7 @@ router = APIRouter(tags=["reports"])
 def states(
     job_id: RowId, request: Request, service: TheService, caller: Reader, target: TargetNumber = None
 ) -> Response:
-    """While the search goes on, from the answers so far; then the report's."""
+    """During the search from the answers so far; then from the report."""
     known: Known = request.app.state.known
     with service.database.session() as session:
         search = search_of(job_of(session, job_id, caller), target)

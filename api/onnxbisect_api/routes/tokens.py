@@ -1,4 +1,4 @@
-"""Tokens of the caller's tenant. Those of other tenants are made by `onnx-bisect token`, on the server."""
+"""Tokens of the caller's tenant. Those of other tenants are created by `onnx-bisect token`, on the server."""
 
 from datetime import UTC, datetime
 from typing import Annotated
@@ -19,7 +19,7 @@ router = APIRouter(tags=["tokens"])
 _Name = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]+$", max_length=200)]
 
 
-#: What lies behind is, in some zone, no date any more.
+#: The latest date that is valid in every time zone.
 _LAST = datetime(9999, 12, 30, tzinfo=UTC)
 
 
@@ -45,7 +45,7 @@ class TokenRequest(BaseModel):
 
 
 class TokenView(BaseModel):
-    """A token, without what it is."""
+    """A token without its text."""
 
     id: str
     name: str
@@ -57,14 +57,14 @@ class TokenView(BaseModel):
 
 
 class IssuedView(TokenView):
-    """A new token. `token` is shown this once."""
+    """A new token. `token` is shown only here."""
 
     token: str
 
 
 @router.post("/tokens", status_code=201, summary="Make a token")
 def create(wanted: TokenRequest, service: TheService, caller: Admin) -> IssuedView:
-    """Keep the `token` of the answer: the service keeps a hash of it, so nobody can show it again."""
+    """Keep the `token` of the response: the service stores only a hash of it."""
     with service.database.transaction() as session:
         issued = tokens.issue(
             session, tenant=caller.tenant, name=wanted.name, scopes=wanted.scopes, expires_at=wanted.expires_at
@@ -74,14 +74,14 @@ def create(wanted: TokenRequest, service: TheService, caller: Admin) -> IssuedVi
 
 @router.get("/tokens", summary="List tokens, the newest first")
 def listed(service: TheService, caller: Admin) -> list[TokenView]:
-    """Revoked ones, too."""
+    """Including revoked ones."""
     with service.database.session() as session:
         return [_view(token) for token in tokens.listed(session, caller.tenant)]
 
 
 @router.delete("/tokens/{token_id}", summary="Revoke a token", status_code=204)
 def revoke(token_id: RowId, service: TheService, caller: Admin) -> None:
-    """From now on it is good for nothing."""
+    """It is invalid at once."""
     with service.database.transaction() as session:
         if tokens.revoke(session, token_id, caller.tenant) is None:
             raise missing("token")

@@ -1,4 +1,4 @@
-"""Webhooks: where they go, what signs them, what came of each message."""
+"""Webhooks: endpoints, signing secrets, and deliveries."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -35,7 +35,7 @@ class EndpointRequest(BaseModel):
 
 
 class EndpointView(BaseModel):
-    """Where messages go."""
+    """An endpoint."""
 
     id: str
     url: str
@@ -49,13 +49,13 @@ class EndpointView(BaseModel):
 
 
 class EndpointSecretView(EndpointView):
-    """An endpoint with a new secret, which is shown this once."""
+    """An endpoint with a new secret, which is shown only here."""
 
     secret: str
 
 
 class TryView(BaseModel):
-    """One try to deliver."""
+    """One attempt to deliver."""
 
     at: datetime
     status: int | None = Field(description="null where there was no answer")
@@ -80,7 +80,7 @@ class DeliveryView(BaseModel):
 
 @router.post("/webhooks", status_code=201, summary="Have all jobs told to a URL")
 def create(wanted: EndpointRequest, service: TheService, caller: Admin) -> EndpointSecretView:
-    """Keep the `secret` of the answer: receivers check signatures with it, and it is not shown again."""
+    """Keep the `secret` of the response: receivers verify signatures with it, and it is not shown again."""
     complaint = outbound.complaint(wanted.url, service.settings.webhook_allow)
     if complaint is not None:
         raise OptionError(complaint)
@@ -93,39 +93,39 @@ def create(wanted: EndpointRequest, service: TheService, caller: Admin) -> Endpo
 
 @router.get("/webhooks", summary="List webhooks, the newest first")
 def listed(service: TheService, caller: Admin) -> list[EndpointView]:
-    """Without those that came with a job."""
+    """Without those of single jobs."""
     with service.database.session() as session:
         return [_view(endpoint) for endpoint in endpoints.listed(session, caller.tenant)]
 
 
 @router.get("/webhooks/{webhook_id}", summary="A webhook")
 def shown(webhook_id: RowId, service: TheService, caller: Admin) -> EndpointView:
-    """Also one that came with a job."""
+    """Including those of single jobs."""
     with service.database.session() as session:
         return _view(_found(endpoints.get(session, webhook_id, caller.tenant)))
 
 
 @router.post("/webhooks/{webhook_id}/rotate", summary="Give a webhook a new secret")
 def rotate(webhook_id: RowId, service: TheService, caller: Admin) -> EndpointSecretView:
-    """The one before signs, too, until it is retired: receivers take either, and nothing is lost in between."""
+    """The previous secret also signs until it is retired, so receivers can accept either and nothing is lost."""
     return _with_secret(_changed(endpoints.rotate, service, caller, webhook_id))
 
 
 @router.post("/webhooks/{webhook_id}/retire", summary="Sign with the newest secret only")
 def retire(webhook_id: RowId, service: TheService, caller: Admin) -> EndpointView:
-    """When all receivers have it."""
+    """Once all receivers have the new secret."""
     return _view(_changed(endpoints.retire, service, caller, webhook_id))
 
 
 @router.post("/webhooks/{webhook_id}/enable", summary="Use a webhook again")
 def enable(webhook_id: RowId, service: TheService, caller: Admin) -> EndpointView:
-    """After it was disabled. What was given up stays so; it can be redelivered."""
+    """After it was disabled. Failed messages stay failed; they can be redelivered."""
     return _view(_changed(endpoints.enable, service, caller, webhook_id))
 
 
 @router.delete("/webhooks/{webhook_id}", summary="Delete a webhook", status_code=204)
 def delete(webhook_id: RowId, service: TheService, caller: Admin) -> None:
-    """With all that is known of its messages."""
+    """With its messages."""
     with service.database.transaction() as session:
         if not endpoints.remove(session, webhook_id, caller.tenant):
             raise missing("webhook")
@@ -133,7 +133,7 @@ def delete(webhook_id: RowId, service: TheService, caller: Admin) -> None:
 
 @router.post("/webhooks/{webhook_id}/ping", status_code=202, summary="Send a message that only shows that it arrives")
 def ping(webhook_id: RowId, service: TheService, caller: Admin) -> DeliveryView:
-    """What came of it stands at `GET /v1/deliveries/{id}`, soon."""
+    """The outcome is at `GET /v1/deliveries/{id}` soon after."""
     with service.database.transaction() as session:
         delivery = deliveries.ping(session, _found(endpoints.get(session, webhook_id, caller.tenant)))
     return _delivery_view(delivery)
@@ -141,7 +141,7 @@ def ping(webhook_id: RowId, service: TheService, caller: Admin) -> DeliveryView:
 
 @router.get("/webhooks/{webhook_id}/deliveries", summary="List a webhook's messages, the newest first")
 def delivered(webhook_id: RowId, service: TheService, caller: Admin, paged: PagedRows) -> list[DeliveryView]:
-    """In pages: the `Link` header says where the next one is."""
+    """In pages: the `Link` header has the next one."""
     with service.database.session() as session:
         _found(endpoints.get(session, webhook_id, caller.tenant))
         found = deliveries.listed(session, webhook_id, before=paged.after, limit=paged.limit + 1)
@@ -152,7 +152,7 @@ def delivered(webhook_id: RowId, service: TheService, caller: Admin, paged: Page
 
 @router.get("/deliveries/{delivery_id}", summary="A message")
 def delivery(delivery_id: RowId, service: TheService, caller: Admin) -> DeliveryView:
-    """And what came of each try."""
+    """With the outcome of each attempt."""
     with service.database.session() as session:
         found = deliveries.get(session, delivery_id, caller.tenant)
     if found is None:
@@ -162,7 +162,7 @@ def delivery(delivery_id: RowId, service: TheService, caller: Admin) -> Delivery
 
 @router.post("/deliveries/{delivery_id}/redeliver", status_code=202, summary="Send a message again")
 def redeliver(delivery_id: RowId, service: TheService, caller: Admin) -> DeliveryView:
-    """With the same `webhook-id`, from the beginning of the schedule."""
+    """With the same `webhook-id`, from the start of the schedule."""
     found = service.database.run(lambda session: deliveries.redeliver(session, delivery_id, caller.tenant))
     if found is None:
         raise missing("delivery")
@@ -170,7 +170,7 @@ def redeliver(delivery_id: RowId, service: TheService, caller: Admin) -> Deliver
 
 
 def _demand_room(session: Session, service: Service, caller: Caller) -> None:
-    """A 507 where the tenant has as many webhooks as it may: each is told of every job."""
+    """A 507 if the tenant has the maximum number of webhooks: each gets every event."""
     most = service.settings.tenant_webhooks
     if len(endpoints.listed(session, caller.tenant)) >= most:
         raise QuotaError(f"You have {most} webhooks already: delete one that you do not need.")

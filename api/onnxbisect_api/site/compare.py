@@ -1,4 +1,4 @@
-"""Two jobs beside each other: before and after a repair, two compilers, or two versions of one."""
+"""The page that compares two jobs: before and after a repair, two compilers, or two versions of one."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,17 +22,17 @@ from onnxbisect_db.tables import Job, Search
 
 router = APIRouter()
 
-#: How many of the newest jobs there are to choose from.
+#: The number of newest jobs to choose from.
 _OFFERED = 200
 
-# A form sends its empty fields, too.
+# A form also sends its empty fields.
 _Uuid = Annotated[str, StringConstraints(pattern=UUID_PATTERN)]
 _JobId = Annotated[_Uuid | None, BeforeValidator(lambda value: value or None), Query()]
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Fact:
-    """One line of what the two are."""
+    """One line about the two jobs."""
 
     name: str
     before: str
@@ -42,7 +42,7 @@ class _Fact:
 
 @dataclass(frozen=True, kw_only=True)
 class _OpChange:
-    """An op that is judged otherwise, or that only one of the models has: then the other verdict is empty."""
+    """An op with different verdicts, or one that only one model has; then the other verdict is empty."""
 
     op: str
     before: str
@@ -51,7 +51,7 @@ class _OpChange:
 
 @dataclass(frozen=True, kw_only=True)
 class _Shown:
-    """A pair of targets. `places` leads from a culprit's id to its number in the report, of each job."""
+    """A pair of targets. `places` maps a culprit's id to its number in each job's report."""
 
     pair: Pair
     problem: str
@@ -63,7 +63,7 @@ class _Shown:
 
 @router.get("/compare")
 def compare_page(request: Request, service: TheService, caller: Reader, a: _JobId = None, b: _JobId = None) -> Response:
-    """Without both, there are jobs to choose from: those of a model of the same name first."""
+    """Without both jobs, it offers jobs to choose from: those of a model of the same name first."""
     with service.database.session() as session:
         before, after = (None if job_id is None else job_of(session, job_id, caller) for job_id in (a, b))
         offered = _offered(session, caller, before, after)
@@ -138,7 +138,7 @@ def _facts(before: Report, after: Report) -> list[_Fact]:
             name="certificate",
             before=before["certificate"]["sentence"],
             after=after["certificate"]["sentence"],
-            differs=before["certificate"]["status"] != after["certificate"]["status"],  # whatever the sentences count
+            differs=before["certificate"]["status"] != after["certificate"]["status"],  # sentences may differ in counts
         ),
     ]
 
@@ -163,6 +163,6 @@ def _numbers(report: Report) -> dict[str, int]:
 
 
 def _label(job: Job) -> str:
-    """What tells a job in a list of many, of which only the beginning may be seen."""
+    """A label that identifies a job in a list, even if it is cut at the end."""
     backends = ", ".join(dict.fromkeys(search.backend for search in job.searches))
     return f"{job.created_at:%Y-%m-%d %H:%M:%S} · {job.verdict or job.state} · {backends} · {job.model_name}"

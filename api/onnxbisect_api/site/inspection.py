@@ -1,4 +1,4 @@
-"""What a target minds about a model, before any compile."""
+"""The page with known problems of a model for a target, before any compile."""
 
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
@@ -27,7 +27,7 @@ _forms = APIRouter(route_class=FormRoute)
 
 @_forms.post("/inspect")
 async def bring(request: Request, service: TheService, caller: Uploader, _: Inspector) -> Response:
-    """The form with its file, read as it comes."""
+    """The form with its file, parsed as it arrives."""
     typed = Typed()
     try:
         await model_field.bring(request, service, caller, typed)
@@ -55,7 +55,7 @@ def empty(
 
 @router.post("/inspect")
 async def inspect(request: Request, service: TheService, caller: Inspector) -> Response:
-    """The form, of a model that is here, and below it what was found."""
+    """The form for a stored model, with the findings below it."""
     async with request.form() as form:
         typed = Typed((name, value) for name, value in form.multi_items() if isinstance(value, str))
     return await run_in_threadpool(_inspected, request, service, caller, typed)

@@ -1,4 +1,4 @@
-"""A job's page: what is wrong, where and why, or how far the search is."""
+"""A job's page: its results, or its progress."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 router = APIRouter()
 
-#: How far around a culprit the graph shows at first.
+#: Links around a culprit that the graph initially shows.
 _HOPS = 3
-#: Parts of the address by which the graph begins elsewhere.
+#: Query parameters that move the graph's initial view.
 _ELSEWHERE = frozenset({"culprit", "unit"})
 
-#: Which of several targets; what browsers send of an empty field counts as none.
+#: The number of one of several targets; an empty field counts as none.
 Target = Annotated[int | None, Query(ge=1, le=32)]
 
 
@@ -44,7 +44,7 @@ def shown(
     addresses: TheAddresses,
     target: Target = None,
 ) -> Response:
-    """One target, or of several the overview."""
+    """One target, or the overview of several."""
     names: Names = request.app.state.names
     now = situation(service, request.app.state.known, caller, addresses, job_id, target)
     told = {"doc": None, "overview": None, **_told(now, service)}
@@ -68,7 +68,7 @@ def shown(
 
 
 def _told(now: Situation, service: Service) -> dict[str, Any]:
-    """What has been written of it: the report of its target, or the overview of all."""
+    """The report of its target, or the overview of all."""
     if now.search is not None and now.search.report is not None:
         return report_view(now.row, now.search, document_of(service, now.search.report))
     overview = overview_of(now.row, service) if now.search is None and not now.going else None
@@ -76,19 +76,19 @@ def _told(now: Situation, service: Service) -> dict[str, Any]:
 
 
 def _begins_at(request: Request, culprits: Sequence[CulpritUnits]) -> str:
-    """The units that the graph will ask for at once; empty where that is for its script to say."""
+    """The units that the graph will request at once; empty if its script decides."""
     if _ELSEWHERE & request.query_params.keys():
         return ""
     return next((culprit.units for culprit in culprits if culprit.units), "")
 
 
 def _drawn(now: Situation, names: Names) -> dict[str, Any] | None:
-    """What the strip draws of a report, as far as it is known; None where that is nothing."""
+    """The data for a report's strip, as far as known; None if there are none."""
     if now.search is None or now.search.universe is None or now.states is None:
         return None
     try:
         called = names.of(now.search.universe)
-    except FileNotFoundError:  # the job was deleted since it was read
+    except FileNotFoundError:  # the job was deleted meanwhile
         return None
     return {
         "units": {"names": called.names, "ops": called.ops, "states": now.states.states},
@@ -100,7 +100,7 @@ def _repair(service: Service, search: Search) -> "RepairOnPage | None":
     document = repair_document(service, search)
     if document is None:
         return None
-    # loads ONNX, a quarter of a second that a page without a repair does not wait for
+    # imports ONNX, a quarter of a second, only for pages with a repair
     from onnxbisect_api.site.repair_view import repair_on_page
 
     return repair_on_page(document, search)

@@ -1,4 +1,4 @@
-"""What can be done to a job from its page: forms that work without scripts, and lead back."""
+"""Actions on a job's page: forms that work without scripts, and redirect back."""
 
 from fastapi import APIRouter, Response
 from fastapi.responses import RedirectResponse
@@ -28,6 +28,6 @@ def retry(job_id: RowId, service: TheService, caller: Submitter, addresses: TheA
 
 @router.post("/jobs/{job_id}/delete")
 def delete(job_id: RowId, service: TheService, caller: Submitter) -> Response:
-    """See the operation of this name. Its page is gone, so this leads to the list."""
+    """See the operation of this name. Redirects to the list, because the job's page is gone."""
     jobs.delete(job_id, service, caller)
     return RedirectResponse("/jobs", 303)

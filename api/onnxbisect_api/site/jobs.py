@@ -1,4 +1,4 @@
-"""The list of jobs: found by what they are about, brought up to date while they run, compared two at a time."""
+"""The list of jobs: filtered, updated while they run, and compared in pairs."""
 
 from collections import Counter
 from typing import Annotated
@@ -25,9 +25,9 @@ from onnxbisect_db.states import JobState
 
 router = APIRouter()
 
-# A form sends its empty fields, too.
+# A form also sends its empty fields.
 _Said = BeforeValidator(lambda value: value or None)
-#: What a job has come to: its verdict where it has one.
+#: A job's verdict, or its state if it has none.
 _Outcome = Annotated[Status | JobState | None, _Said]
 _Text = Annotated[Annotated[str, StringConstraints(pattern=ONE_LINE, max_length=200)] | None, _Said]
 _Label = Annotated[str, Query(max_length=400)]
@@ -35,7 +35,7 @@ _Label = Annotated[str, Query(max_length=400)]
 
 @router.get("/")
 def home() -> RedirectResponse:
-    """The root leads to the list of jobs."""
+    """The root redirects to the list of jobs."""
     return RedirectResponse("/jobs", 303)
 
 
@@ -51,7 +51,7 @@ def listed(
     target: Annotated[BackendName | None, _Said] = None,
     label: Annotated[list[_Label], Query(max_length=9)] = [],  # noqa: B006 - FastAPI copies it
 ) -> Response:
-    """The newest first. A script that asks for the rows anew gets nothing but these."""
+    """Newest first. A script that updates the rows gets only these."""
     try:
         wanted, complaint = labels.read(each for each in label if each), ""
     except Problem as problem:
@@ -76,7 +76,7 @@ def listed(
         caller,
         jobs=shown,
         going=any(not job.state.ended for job in shown),
-        # Those that one may ask for: what is offered, and what is asked for already.
+        # The choices of the filter: offered backends, and those in use.
         backends=sorted({*offered, *(view.backend for job in shown for view in job.targets), *filter(None, [target])}),
         state=state,
         text=text or "",
@@ -101,7 +101,7 @@ def compare(
     caller: Reader,
     job: Annotated[list[Annotated[str, Query(pattern=UUID_PATTERN)]], Query(max_length=100)] = [],  # noqa: B006
 ) -> Response:
-    """To the comparison of the two that are ticked, the older one first."""
+    """Redirects to the comparison of the two selected jobs, the older one first."""
     if len(job) != 2:
         raise Problem(422, f"Tick two jobs to compare: {len(job)} are ticked.")
     older, newer = sorted(job)
@@ -109,20 +109,20 @@ def compare(
 
 
 def _address(text: str | None, state: str | None, target: str | None, wanted: dict[str, str]) -> str:
-    """The list with these filters."""
+    """The URL of the list with these filters."""
     said = [(name, value) for name, value in (("text", text), ("state", state), ("target", target)) if value]
     said += [("label", f"{name}:{value}") for name, value in wanted.items()]
     return f"/jobs?{urlencode(said)}" if said else "/jobs"
 
 
 def _progress(job: JobView) -> tuple[int, int]:
-    """Compiler calls so far, and how many there will probably be."""
+    """Compiler calls so far, and the probable total."""
     calls = sum(target.calls for target in job.targets)
     left = sum(target.expected for target in job.targets if not target.state.ended)
     return calls, calls + round(left)
 
 
 def _culprits(job: JobView) -> dict[str, int]:
-    """How many culprits stand of each kind, as `Div + Erf`; the most frequent first."""
+    """The current culprits counted by kind, such as `Div + Erf`; most frequent first."""
     kinds = Counter(" + ".join(culprit["ops"]) for target in job.targets for culprit in target.culprits)
     return dict(kinds.most_common())

@@ -1,6 +1,6 @@
-"""A job's page while the job goes on: the parts of it that change, as they change.
+"""Live updates of a job's page: the parts that change.
 
-Every message has all of a part of the page, so a browser that reconnects needs none of the messages that it missed.
+Every message has a complete part of the page, so a browser that reconnects needs none of the missed ones.
 """
 
 import asyncio
@@ -28,9 +28,9 @@ from onnxbisect_service.service import Service
 
 router = APIRouter()
 
-#: However much happens, the page changes twice a second at most.
+#: Seconds between updates of the page.
 _PAUSE_SECONDS = 0.5
-#: Proxies close what is silent for long; a worker that comes is no event of the job; and a token may be revoked.
+#: Seconds between heartbeats: proxies close silent streams, new workers are no events, and tokens may be revoked.
 _HEARTBEAT_SECONDS = 5.0
 _RETRY_MILLISECONDS = 1000
 _UNBUFFERED = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
@@ -50,7 +50,7 @@ class _Place:
 
 @dataclass(frozen=True, kw_only=True)
 class _Look:
-    """As it was after so many events."""
+    """The state after so many events."""
 
     events: int
     shape: str
@@ -70,8 +70,9 @@ async def stream(
     shape: Annotated[str, Query(max_length=20)],
     target: Target = None,
 ) -> Response:
-    """Markup for htmx; `verdicts` with what is known of the units; `anew` where the page of this `shape` is to be
-    loaded again, and `over` where it stays as it is.
+    """Markup for htmx; `verdicts` with the states of the units; `anew` if the page of this `shape` must be reloaded.
+
+    `over` says that the page is final.
     """
     place = _Place(
         service=service,
@@ -105,7 +106,7 @@ async def _told(place: _Place, watch: Watch, look: _Look, shape: str) -> AsyncIt
             yield KEEPALIVE_COMMENT
         try:
             look = await run_in_threadpool(_look, place)
-        except Problem:  # the job was deleted, or the token revoked
+        except Problem:  # the job was deleted or the token revoked
             break
     yield format_sse_event(data_str="", event="anew")
 

@@ -1,7 +1,7 @@
-"""The field of a page that takes a model: its file, or one that was uploaded before.
+"""The field of a page for a model: a file, or an uploaded model.
 
-A script uploads while the rest is filled in, and then sends the same form without the file. Without scripts the form
-brings the file. Whatever is wrong with the form, a model that has come stays.
+A script uploads the file while the user fills in the rest, and then sends the form without it. Without scripts, the
+form contains the file. If the form has errors, an uploaded model is kept.
 """
 
 from contextlib import suppress
@@ -18,34 +18,34 @@ from onnxbisect_db import models
 from onnxbisect_db.tables import Model
 from onnxbisect_service.service import Service
 
-#: Models that were uploaded last, to choose among.
+#: The number of latest models to choose from.
 _RECENT = 30
 
 
 class Offered(TypedDict):
-    """What `_model_field.html.j2` shows: models to choose among, and the digest of the one that is chosen."""
+    """The values of `_model_field.html.j2`: models to choose from, and the digest of the chosen one."""
 
     recent: list[Model]
     chosen: str
 
 
 async def bring(request: Request, service: Service, caller: Caller, typed: Typed) -> None:
-    """Read a form that may have the file as it comes: the digest of that file is then typed as its model.
+    """Parse a form that may contain the file; the file's digest then becomes the form's model.
 
-    Raises OnnxBisectError or Problem where the file cannot be taken.
+    Raises OnnxBisectError or Problem if the file is refused.
     """
 
     def keep(came: Form) -> str:
         with service.database.transaction() as session:
             return note_form(session, caller.tenant, came).sha256
 
-    # without a file it is one that was uploaded before
+    # without a file it is an uploaded model
     with suppress(NoModel):
         typed.add("model", await receive_form(request, service, caller.tenant, keep, texts=typed))
 
 
 def offered(session: Session, caller: Caller, typed: Typed) -> Offered:
-    """The latest models of the tenant, and the one that was typed."""
+    """The tenant's latest models, and the one that was entered."""
     recent = list(models.listed(session, caller.tenant, limit=_RECENT).models)
     chosen = models.get(session, typed.one("model"), caller.tenant)
     if chosen is not None and chosen.sha256 not in {model.sha256 for model in recent}:

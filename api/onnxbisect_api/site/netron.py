@@ -1,4 +1,4 @@
-"""`/jobs/{id}/culprits/{number}/netron`: a culprit's model in Netron, with what that means said first."""
+"""`/jobs/{id}/culprits/{number}/netron`: opens a culprit's model in Netron, after explaining what that shares."""
 
 from typing import Annotated
 from urllib.parse import urlencode, urljoin, urlsplit
@@ -33,7 +33,7 @@ def netron(
     addresses: TheAddresses,
     target: Annotated[int, Query(ge=1, le=32)] = 1,
 ) -> Response:
-    """A page between, since the address that Netron gets is good without a token; each visit makes a new one."""
+    """A page in between, because Netron's URL works without a token; each visit creates a new one."""
     with service.database.session() as session:
         search = search_of(job_of(session, job_id, caller), target)
         file_of(search, number, "model.onnx")
@@ -41,7 +41,7 @@ def netron(
     culprits = document_of(service, report_of(search))["culprits"]
     if number > len(culprits):
         raise missing("culprit")
-    # where no public address is set, the one that was asked is the best guess
+    # without a public address, the request's is the best guess
     root = urljoin(str(request.base_url), addresses.job(job_id))
     shared = f"{root}/culprits/{number}/shared/model.onnx?{urlencode({'target': target, 'ticket': ticket})}"
     parts = urlsplit(shared)

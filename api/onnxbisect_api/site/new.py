@@ -1,4 +1,4 @@
-"""A new job: a model that is uploaded here or was before, and the compilers that are asked."""
+"""The page for a new job: a model, and the compilers."""
 
 from collections.abc import Mapping
 from typing import Annotated
@@ -26,14 +26,14 @@ from onnxbisect_service.service import Service
 
 _forms = APIRouter(route_class=FormRoute)
 
-#: Options of a backend that are shown at once.
+#: Most options of a backend that are shown unfolded.
 _FEW = 6
 _MORE = ("budget_calls", "budget_seconds", "seconds", "recheck", "as_is")
 
 
 @_forms.post("/new")
 async def bring(request: Request, service: TheService, caller: Uploader, addresses: TheAddresses) -> Response:
-    """The form with its file, read as it comes."""
+    """The form with its file, parsed as it arrives."""
     typed = Typed()
     try:
         await model_field.bring(request, service, caller, typed)
@@ -62,14 +62,14 @@ def empty(
 
 @router.post("/new")
 async def submit(request: Request, service: TheService, caller: Contributor, addresses: TheAddresses) -> Response:
-    """The form, of a model that is here."""
+    """The form for an uploaded model."""
     async with request.form() as form:
         typed = Typed((name, value) for name, value in form.multi_items() if isinstance(value, str))
     return await run_in_threadpool(_submitted, request, service, caller, addresses, typed)
 
 
 def _submitted(request: Request, service: Service, caller: Caller, addresses: Addresses, typed: Typed) -> Response:
-    """To the new job's page; or the form again, with what is wrong beside its fields."""
+    """Redirects to the new job's page; or the form again, with errors beside its fields."""
     with service.database.session() as session:
         offered = workers.slots(session)
         defaults = {view.name: _defaults(view) for view in backend_views(session)}
@@ -111,7 +111,7 @@ def _page(
         typed=typed,
         complaints=complaints,
         offered=_offered,
-        # What is said of a field is not hidden behind a heading.
+        # A field with an error is not hidden in a folded section.
         opened=lambda view, rest: any(option_field(view.name, option.name) in complaints for option in rest),
         chooses=lambda views: any(view.name in typed.all("backend") for view in views),
         more_opened=any(name in complaints or typed.one(name) for name in _MORE),
@@ -126,5 +126,5 @@ def _defaults(view: BackendView) -> Mapping[str, str]:
 
 
 def _offered(view: BackendView) -> list[OptionView]:
-    """What a stranger may set."""
+    """The options that remote clients can set."""
     return [option for option in view.options if option.choices or not option.local]

@@ -1,4 +1,4 @@
-"""The fields of the page that makes a job: what was typed, what it asks for, and which field is wrong."""
+"""The fields of the page for a new job: their values, the resulting request, and errors by field."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -14,7 +14,7 @@ from onnxbisect_api.job_request import JobTerms, TargetRequest
 from onnxbisect_api.model_form import Part
 from onnxbisect_api.problems import Problem
 
-#: By field, a sentence. Under "" what no field is to blame for.
+#: A sentence by field; "" for errors of no single field.
 Complaints = Mapping[str, str]
 
 _OPTION = "option"
@@ -23,12 +23,12 @@ _NAMED = re.compile(r"[Tt]he option '([^']+)'")
 
 
 def option_field(backend: str, option: str) -> str:
-    """The name of an option's field. Neither name of a backend has a colon."""
+    """The name of an option's field. Names of backends have no colon."""
     return f"{_OPTION}:{backend}:{option}"
 
 
 class Typed:
-    """What was typed. As `model_form.Texts` it takes the fields of a form that brings files, too."""
+    """The entered values. As `model_form.Texts` it also reads the fields of a form with files."""
 
     told = "the texts of the page"
 
@@ -39,33 +39,33 @@ class Typed:
             self.add(name, value)
 
     def one(self, name: str) -> str:
-        """The field's text; empty where it did not come."""
+        """The field's text; empty if missing."""
         return self._values.get(name, [""])[-1].strip()
 
     def all(self, name: str) -> list[str]:
-        """Of a field that comes several times."""
+        """The values of a repeated field."""
         return self._values.get(name, [])
 
     def add(self, name: str, value: str) -> None:
-        """A field that came."""
+        """Add a field."""
         self._values.setdefault(name, []).append(value)
 
     def count(self, size: int) -> None:
-        """So many bytes more: texts are small."""
+        """Count bytes against the limit of text fields."""
         self._size += size
         if self._size > DOCUMENT_BYTES:
             raise Problem(413, f"All that is typed may have {DOCUMENT_BYTES:,} bytes.")
 
     def begin(self, field: str, file_name: str) -> Part | None:
-        """See `Texts.begin`. Where no file is chosen, a browser sends one without a name."""
+        """See `Texts.begin`. Without a chosen file, a browser sends one without a name."""
         return None if field in _FILES and file_name else _Text(self, field)
 
     def demand_all(self) -> None:
-        """See `Texts.demand_all`: none has to come."""
+        """See `Texts.demand_all`: no field is required."""
 
 
 class _Text:
-    """See `model_form.Part`: one field on its way."""
+    """See `model_form.Part`: one field that is being received."""
 
     def __init__(self, typed: Typed, field: str) -> None:
         self._typed = typed
@@ -83,7 +83,7 @@ class _Text:
 
 
 class FieldsError(Exception):
-    """Some fields cannot be as they are."""
+    """Some fields are invalid."""
 
     def __init__(self, complaints: Complaints) -> None:
         super().__init__(complaints)
@@ -91,9 +91,9 @@ class FieldsError(Exception):
 
 
 def terms(typed: Typed, options: Mapping[str, Mapping[str, str]], check: Callable[[TargetRequest], object]) -> JobTerms:
-    """What the fields ask for; FieldsError with all that is wrong.
+    """The request of the fields; FieldsError with all errors.
 
-    `options` has the defaults of each backend's options; `check` raises OptionError for a target that cannot be.
+    `options` has the defaults of each backend's options; `check` raises OptionError for an invalid target.
     """
     complaints: dict[str, str] = {}
     document = {
@@ -135,7 +135,7 @@ def _repair(typed: Typed, complaints: dict[str, str]) -> dict[str, dict[str, str
 
 
 def _target(typed: Typed, backend: str, defaults: Mapping[str, str]) -> dict[str, Any]:
-    """Options that are as they are anyway are not spoken of."""
+    """The target without options at their default."""
     given = {name: typed.one(option_field(backend, name)) for name in defaults}
     options = {name: value for name, value in given.items() if value not in ("", defaults[name])}
     return {"backend": backend, "options": options}
@@ -144,7 +144,7 @@ def _target(typed: Typed, backend: str, defaults: Mapping[str, str]) -> dict[str
 def _read(
     typed: Typed, field: str, reader: Callable[[Iterable[str]], Mapping[str, Any]], complaints: dict[str, str]
 ) -> Mapping[str, Any]:
-    """A field with something on each line."""
+    """A field with one item per line."""
     try:
         return reader(line.strip() for line in typed.one(field).splitlines() if line.strip())
     except (OptionError, Problem) as error:
@@ -170,7 +170,7 @@ def _said(values: Mapping[str, str]) -> dict[str, str]:
 
 
 def _field(location: tuple[int | str, ...], document: Mapping[str, Any]) -> str:
-    """The field that a part of the document comes from."""
+    """The field that a part of the request comes from."""
     match location:
         case ("targets", int(number), "options", str(option), *_):
             return option_field(document["targets"][number]["backend"], option)
@@ -184,7 +184,7 @@ def _field(location: tuple[int | str, ...], document: Mapping[str, Any]) -> str:
 
 
 def _blamed(target: TargetRequest, sentence: str) -> str:
-    """The option that a sentence names, if it is of this target; else the target."""
+    """The option of this target that a sentence names; else the target."""
     named = _NAMED.search(sentence)
     known = named is not None and named[1] in target.options
     return option_field(target.backend, named[1]) if known and named is not None else f"backend:{target.backend}"

@@ -1,4 +1,4 @@
-"""Which part of the model a probe has: a bar as wide as the model, in SVG small enough for thousands of them."""
+"""A bar that shows which part of the model a probe contains, in SVG small enough for thousands of them."""
 
 from collections.abc import Iterator
 from itertools import groupby
@@ -7,13 +7,13 @@ from markupsafe import Markup
 
 from onnxbisect.unitset import UnitSet, full, size
 
-#: Finer than this nobody sees; of more units, several share a step.
+#: Most visible steps; with more units, several share a step.
 _STEPS = 120
 _NONE, _SOME, _ALL = range(3)
 
 
 def bar(units: UnitSet, total: int) -> Markup:
-    """Solid where all units are in it, pale where some are. Colours come from a class that is set around it."""
+    """Solid where all units are in it, pale where some are. Colours come from a surrounding class."""
     steps = max(min(total, _STEPS), 1)
     solid, pale = "", ""
     x = 0

@@ -1,4 +1,4 @@
-"""All that is known of one question, for its page."""
+"""Everything known about one probe, for its page."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +23,7 @@ _NAMED = 200
 
 @dataclass(frozen=True, kw_only=True)
 class UnitLine:
-    """A unit of the probe, and what is known of it."""
+    """A unit of the probe, with its state."""
 
     number: int
     op: str
@@ -33,8 +33,9 @@ class UnitLine:
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeFacts:
-    """`around` is what it is within, and `again` are the other times that the same was asked. `units` are the first few
-    of its `size`; none where the model is not stored any more.
+    """`around` is the smallest probe that contains it, and `again` are its other attempts.
+
+    `units` are the first few of its `size` units; empty if the model is not stored any more.
     """
 
     job: Job
@@ -52,7 +53,7 @@ class ProbeFacts:
 
 
 def probe_facts(service: Service, state: Any, caller: Caller, job_id: str, probe_id: str) -> ProbeFacts:
-    """A 404 where the job has no such probe. `state` is the application's: what it keeps of models and answers."""
+    """A 404 if the job has no such probe. `state` is the application's, with its caches of models and answers."""
     known: Known = state.known
     names: Names = state.names
     with service.database.session() as session:

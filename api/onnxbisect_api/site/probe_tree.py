@@ -1,4 +1,4 @@
-"""How questions come from one another: the tree of a search, as far as there is one."""
+"""The nesting of probes, shown as the tree of a search."""
 
 from bisect import bisect_left, insort
 from collections.abc import Collection, Sequence
@@ -9,7 +9,7 @@ from onnxbisect.unitset import UnitSet, size
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where a probe stands: `index` is its number in the order of asking, `depth` how many it is within."""
+    """A probe's place: `index` is its number in the order of asking, `depth` the number of probes that contain it."""
 
     index: int
     parent: int | None
@@ -17,18 +17,18 @@ class Place:
 
 
 def parents(asked: Sequence[UnitSet]) -> list[int | None]:
-    """For each question, in the order of asking, the smallest one before it that has all of its units and more; of
-    equally small ones the first.
+    """For each probe, in the order of asking, the smallest earlier one that contains it properly; the first of equal
+    ones.
 
-    Not what made the search ask it: the planner starts over from all answers each time, and keeps no such thing.
-    What can be said of any two probes is whether one is a part of the other, and which was asked first.
+    This is not what made the search ask it: the planner replays all answers each time, and records no such thing. Only
+    containment and order are known for any two probes.
     """
     earlier: list[tuple[int, int]] = []
     found: list[int | None] = []
     for index, units in enumerate(asked):
         count = size(units)
         start = bisect_left(earlier, (count + 1, -1))
-        # as `is_subset`, in half of the time: two thousand probes are two million pairs
+        # inlined `is_subset` takes half the time: two thousand probes have two million pairs
         around = (other for _, other in earlier[start:] if units & asked[other] == units)
         found.append(next(around, None))
         insort(earlier, (count, index))
@@ -36,7 +36,7 @@ def parents(asked: Sequence[UnitSet]) -> list[int | None]:
 
 
 def nested(parent: Sequence[int | None], shown: Collection[int]) -> list[Place]:
-    """Those that are `shown`, each after what it is within; what is within the same in the order of asking."""
+    """The `shown` ones, each after its parent; those with the same parent in the order of asking."""
     nearest: list[int | None] = []
     depth = [0] * len(parent)
     below: dict[int | None, list[int]] = {}

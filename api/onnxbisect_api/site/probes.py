@@ -1,4 +1,4 @@
-"""The search tree: which question was asked when, by whom, what came of it, and what the compiler said."""
+"""The pages of a search's probes: when, by which worker, with which result and log."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,9 +31,9 @@ from onnxbisect_db.tables import Job, Search
 
 router = APIRouter()
 
-#: Rows of one page, which are a megabyte.
+#: Most rows of one page, about a megabyte.
 _MOST = 2000
-#: A page of no more rows brings itself up to date.
+#: Most rows of a page that updates itself.
 _LIVE = 300
 _DEEPEST = 12
 
@@ -45,7 +45,7 @@ _ProbeName = Annotated[str, Path(pattern="^([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f
 
 @dataclass(frozen=True, kw_only=True)
 class _Row:
-    """`after` is how many seconds after the first question it was asked."""
+    """`after` is the number of seconds since the first probe."""
 
     probe: ProbeSummary
     name: str
@@ -68,7 +68,7 @@ def tree(
     verdict: _Filter | None = None,
     start: Annotated[int, Query(ge=0)] = 0,
 ) -> Response:
-    """Of one target, the first where none is said; only the probes with `unit`, or only those that ended so."""
+    """Of one target, by default the first; only probes with `unit`, or only those with this result."""
     with service.database.session() as session:
         job, search = _search(session, job_id, caller, target)
         probes = summaries(session, search.id)
@@ -97,7 +97,7 @@ def tree(
         found=len(rows),
         following=start + _MOST if start + _MOST < len(rows) else None,
         previous=max(start - _MOST, 0) if start else None,
-        # of some of the probes it would say that workers idled
+        # with only some of the probes it would show idle workers
         timeline=timeline(probes, datetime.now(UTC)) if unit is None and verdict is None else None,
         live=not JobState(search.state).ended and len(rows) <= _LIVE,
         address=lambda **changed: _address(job_id, kept | changed),
@@ -113,7 +113,7 @@ def one(
     caller: Reader,
     target: TargetNumber = None,
 ) -> Response:
-    """One question and all that is known of it, by its id, or by the name that the target's report has for it."""
+    """One probe, by its id, or by its name in the target's report."""
     if probe_name.startswith("p"):
         return _by_name(job_id, probe_name, service, caller, target)
     facts = probe_facts(service, request.app.state, caller, job_id, probe_name)
@@ -121,7 +121,7 @@ def one(
 
 
 def outcome(probe: ProbeSummary) -> str:
-    """Its verdict, or what has become of it so far."""
+    """Its verdict, or its state."""
     return str(probe.status) if probe.status is not None else _STATES.get(probe.state, "unresolved")
 
 
@@ -169,7 +169,7 @@ def _rows(probes: Sequence[ProbeSummary], units: int, wanted: _Filter | None) ->
 
 
 def _unit_name(request: Request, search: Search, unit: int) -> tuple[str, str] | None:
-    """Op and name; None where the model is not stored any more."""
+    """Op and name; None if the model is not stored any more."""
     names: Names = request.app.state.names
     try:
         called = names.of(search.universe or "")

@@ -1,4 +1,4 @@
-"""Mistakes as pages, at the addresses that are pages."""
+"""Errors as pages, at the URLs of pages."""
 
 from http import HTTPStatus
 
@@ -7,12 +7,12 @@ from fastapi import Request, Response
 from onnxbisect_api.site.rendering import page
 from onnxbisect_api.site.session import to_login
 
-#: Here a browser asks for a script of ours, which wants a problem document as any program does.
+#: Paths where browsers' requests come from scripts, which need a problem document.
 _REST = "/v1/"
 
 
 def problem_page(request: Request, status: int, detail: str) -> Response | None:
-    """None where no person is asking."""
+    """The error as a page; None if a program made the request."""
     if request.url.path.startswith(_REST) or "text/html" not in request.headers.get("accept", ""):
         return None
     if status == 401:

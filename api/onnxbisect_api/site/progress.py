@@ -1,4 +1,4 @@
-"""How far a search is, as its page tells it."""
+"""The progress of a search, for its page."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from onnxbisect_db.states import Stage
 from onnxbisect_db.tables import Probe, Search
 
 _ANSWERS = 10
-#: Before so many calls nobody can say how long the rest takes.
+#: Fewest calls for an estimate of the remaining time.
 _CALLS = 3
 _STEPS = {
     Stage.PREPARE: "Read the model",
@@ -39,7 +39,7 @@ class ClaimedProbe:
 
 @dataclass(frozen=True, kw_only=True)
 class Said:
-    """An answer. `seconds` is None where it was known already."""
+    """An answer. `seconds` is None if it was cached."""
 
     probe_id: str
     verdict: str
@@ -51,8 +51,9 @@ class Said:
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """Calls are compiles; `expected` ones are probably left, and that takes about `left`, empty where it is too early
-    to say.
+    """Calls are compiles; `expected` further ones are probable, which take about `left`.
+
+    `left` is empty if it is too early to estimate.
     """
 
     steps: tuple[tuple[str, bool], ...]
@@ -67,8 +68,9 @@ class Progress:
 
 
 def progress(session: Session, search: Search, *, repairs: bool) -> Progress:
-    """Of a search that is not over, and whose job asks for a repair, or does not. One that asks about changed models is
-    as far as the one that it asks about now.
+    """The progress of a running search, whose job requests a repair if `repairs`.
+
+    For a search that asks about changed models, it is that of the current one.
     """
     asked = changed_model(session, search) if search.stage in (Stage.FILES, Stage.REPAIR) else search
     recent = probe_queries.recent(session, asked.id, answers=_ANSWERS)
@@ -76,7 +78,7 @@ def progress(session: Session, search: Search, *, repairs: bool) -> Progress:
     steps = [(stage, name) for stage, name in _STEPS.items() if shown.get(stage, True)]
     return Progress(
         steps=tuple((name, search.started_at is not None and stage == search.stage) for stage, name in steps),
-        # those about changed files are the search's own in the end
+        # calls for changed files count as the search's own
         calls=asked.calls + (search.calls if search.stage == Stage.FILES else 0),
         expected=round(asked.expected),
         waiting=recent.waiting,
@@ -89,17 +91,17 @@ def progress(session: Session, search: Search, *, repairs: bool) -> Progress:
 
 
 def lasting(since: datetime) -> str:
-    """How long it has been; scripts go on counting."""
+    """How long it has run; scripts continue to count."""
     return _whole((datetime.now(UTC) - since).total_seconds())
 
 
 def _whole(seconds: float) -> str:
-    """As `duration`, without tenths that nobody has counted."""
+    """Like `duration`, without tenths."""
     return f"{max(int(seconds), 0)} s" if seconds < 10 else duration(int(seconds))
 
 
 def _left(search: Search, since: datetime | None) -> str:
-    """At the pace so far, however many workers made it."""
+    """The remaining time at the pace so far, for any number of workers."""
     if since is None or search.stage != Stage.SEARCH or search.calls < _CALLS or search.expected < 1:
         return ""
     pace = (datetime.now(UTC) - since).total_seconds() / search.calls

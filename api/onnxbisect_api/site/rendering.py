@@ -1,4 +1,4 @@
-"""Pages from templates, with the headers that keep what is in them from doing anything."""
+"""Pages from templates, with headers that make their contents harmless."""
 
 from datetime import UTC, datetime
 from functools import cache
@@ -13,7 +13,7 @@ from onnxbisect_api.access import Caller
 from onnxbisect_api.site.static import address
 from onnxbisect_db.states import Scope
 
-#: Nothing but our own scripts, styles and addresses; forms go nowhere else, and no other page may frame these.
+#: Only this site's scripts, styles, URLs and form targets; no framing.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -29,7 +29,7 @@ def page(
     headers: dict[str, str] | None = None,
     **what: Any,
 ) -> HTMLResponse:
-    """The template `name`, or a fragment, with `what` in it. `caller` decides what the navigation offers."""
+    """The template `name`, or a fragment, with the values `what`. `caller` determines the navigation."""
     scopes = caller.scopes if caller is not None else frozenset()
     content = (
         _templates()
@@ -42,7 +42,7 @@ def page(
             **what,
         )
     )
-    # lone surrogates cannot be UTF-8, and names of nodes may have them
+    # node names may contain lone surrogates, which UTF-8 cannot encode
     return HTMLResponse(
         content.encode("utf-8", "backslashreplace"),
         status,
@@ -51,17 +51,17 @@ def page(
 
 
 def fragment(name: str, **what: Any) -> str:
-    """A template as text: what goes into an event."""
+    """A template as text, for an event."""
     return _templates().get_template(name).render(**what)
 
 
 def prepare() -> None:
-    """Do once what the first page of each kind would wait for."""
+    """Initialise at start what the first page of each kind would wait for."""
     compile_all(_templates())
 
 
 def age(moment: datetime | None) -> str:
-    """`12 s ago`, `3 h ago`, `2 days ago`; empty where it has not been."""
+    """`12 s ago`, `3 h ago`, `2 days ago`; empty for None."""
     if moment is None:
         return ""
     seconds = max((datetime.now(UTC) - moment).total_seconds(), 0)

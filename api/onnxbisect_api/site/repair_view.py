@@ -1,4 +1,4 @@
-"""What the template of a repair needs: the document that its host wrote, read with care, and pictures of each place."""
+"""The values for the template of a repair: the document, validated because a model process wrote it, and pictures."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,8 +15,9 @@ from onnxbisect_db.tables import Search
 
 @dataclass(frozen=True, kw_only=True)
 class Remedied:
-    """Places of one op that the same ops took. `worst` is what differs most at any of them; `pictures` are of the
-    first, before and after, None where they are too large.
+    """Places of one op with the same replacement. `worst` is the largest difference at any of them.
+
+    `pictures` are of the first one, before and after, None if they are too large.
     """
 
     changes: list[Change]
@@ -26,7 +27,7 @@ class Remedied:
 
 @dataclass(frozen=True, kw_only=True)
 class RepairOnPage:
-    """A repair that has ended. `alternatives` are other options, and what the compiler says with them."""
+    """A finished repair. `alternatives` are other options with the compiler's verdicts."""
 
     document: RepairDocument
     headline: str
@@ -39,7 +40,7 @@ class RepairOnPage:
 
 
 def repair_on_page(found: object, search: Search) -> RepairOnPage | None:
-    """What a target's repair has written; None where this version cannot read it."""
+    """A target's repair; None if this version cannot read it."""
     try:
         document = read_document(found)
     except OnnxBisectError:

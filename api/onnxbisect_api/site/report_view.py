@@ -1,4 +1,4 @@
-"""What templates need to show reports on a page of the service: `_report.html.j2` and `_overview.html.j2`."""
+"""The values for the templates `_report.html.j2` and `_overview.html.j2` on a page of the service."""
 
 from onnxbisect.report.contents import Report
 from onnxbisect.report.links import CulpritLinks, Link, Links
@@ -20,12 +20,12 @@ _FORMS = {
 
 
 def report_view(job: Job, search: Search, document: Report) -> dict[str, object]:
-    """Of one target; `document` is `found.document_of` its report."""
+    """For one target; `document` is `found.document_of` its report."""
     return {"doc": document, "links": _links(job, search)}
 
 
 def overview_view(job: Job, document: Overview) -> dict[str, object]:
-    """Of all targets; `document` is `overviews.overview_of` the job."""
+    """For all targets; `document` is `overviews.overview_of` the job."""
     numbers = {label: search.ordinal + 1 for label, search in labelled(job).items()}
     return {"overview": overview_page(document, lambda label: f"/jobs/{job.id}?target={numbers[label]}")}
 

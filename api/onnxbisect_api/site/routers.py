@@ -1,4 +1,4 @@
-"""All pages."""
+"""The routers of all pages."""
 
 from onnxbisect_api.site import (
     backends,

@@ -1,4 +1,4 @@
-"""Logging in with a token. The browser then has the id of a session in a cookie that no script can read."""
+"""Login with a token. The browser then has the id of a session in a cookie that scripts cannot read."""
 
 from typing import Annotated
 from urllib.parse import quote, unquote, urlsplit
@@ -33,12 +33,12 @@ def login(
     token: Annotated[str, Form(max_length=200)],
     onward: Annotated[str, Form(alias="next", max_length=4000)] = _HOME,
 ) -> Response:
-    """Back to where he was going."""
+    """Redirects to the page that was requested before."""
     demand_own_page(request)
     door: Door = request.app.state.door
     try:
         good, complaint = door.token(token.strip(), address_of(request)), _WRONG
-    except Problem as problem:  # too many wrong ones
+    except Problem as problem:  # too many invalid tokens
         good, complaint = None, problem.detail
     if good is None:
         return page(request, "login.html.j2", None, status=401, onward=_local(onward), complaint=complaint)
@@ -56,7 +56,7 @@ def login(
 
 @router.post("/logout")
 def logout(request: Request, service: TheService) -> Response:
-    """Ends the browser's session; the token stays good."""
+    """End the browser's session; the token stays valid."""
     demand_own_page(request)
     door: Door = request.app.state.door
     door.end_session(request.cookies.get(COOKIE, ""))
@@ -66,8 +66,8 @@ def logout(request: Request, service: TheService) -> Response:
 
 
 def to_login(request: Request) -> Response:
-    """For a request without a good token: log in, and come back if it was for a page."""
-    if request.headers.get("hx-request"):  # a part of a page: the whole of it goes
+    """For a request without a valid token: redirect to the login, and back if it was for a page."""
+    if request.headers.get("hx-request"):  # a request for a part redirects the whole page
         return Response(status_code=401, headers={"HX-Redirect": "/login"})
     was = request.url.path + (f"?{request.url.query}" if request.url.query else "")
     onward = was if request.method == "GET" else _HOME
@@ -79,7 +79,7 @@ def _is_https(request: Request, service: Service) -> bool:
 
 
 def _local(onward: str) -> str:
-    """An address of ours, whatever was asked for: no other host, and no scheme that a browser would run."""
+    """A URL of this site, whatever was requested: no other host, and no other scheme."""
     parts = urlsplit(onward)
     plain = onward.startswith("/") and not onward.startswith(("//", "/\\")) and onward.isprintable()
     return onward if plain and not parts.netloc and not unquote(onward).startswith("//") else _HOME

@@ -1,4 +1,4 @@
-"""How a job stands, for its page: the job, the target that is looked at, and what is known of its units."""
+"""The state of a job for its page: the job, the selected target, and the states of its units."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -20,8 +20,10 @@ from onnxbisect_service.service import Service
 
 @dataclass(frozen=True, kw_only=True)
 class Situation:
-    """Without `search` and `target` it is the overview of several targets; with `progress` the target's search goes
-    on, and `states` are there once its model is read.
+    """Without `search` and `target` it is the overview of several targets; with `progress` the target's search is
+    running.
+
+    `states` are present once its model was read.
     """
 
     row: Job
@@ -33,7 +35,7 @@ class Situation:
 
     @property
     def shape(self) -> str:
-        """Which parts the page has: where this changes, the page is loaded anew."""
+        """Which parts the page has: if this changes, the page is reloaded."""
         if self.target is None:
             return "ended" if self.job.state.ended else "going"
         if self.progress is None:
@@ -44,11 +46,11 @@ class Situation:
 
     @property
     def going(self) -> bool:
-        """Whether anything on the page may change by itself."""
+        """Whether anything on the page may still change."""
         return not self.job.state.ended
 
     def content(self) -> dict[str, Any]:
-        """What the templates of the head and of the live part take."""
+        """The values for the templates of the head and of the live part."""
         return {
             "job": self.job,
             "target": self.target,
@@ -62,14 +64,14 @@ class Situation:
 
     @staticmethod
     def asked(target: TargetView) -> str:
-        """What the target is: `whitelist (profile=edgesam)`."""
+        """A description of the target: `whitelist (profile=edgesam)`."""
         return words.target({"backend": target.backend, "options": target.options})
 
 
 def situation(
     service: Service, known: Known, caller: Caller, addresses: Addresses, job_id: str, number: int | None
 ) -> Situation:
-    """As it is now; a 404 where there is no such job or target."""
+    """The current one; a 404 if there is no such job or target."""
     with service.database.session() as session:
         job = job_of(session, job_id, caller)
         view = job_view(job, addresses, Circumstances.of(session, [job]))
@@ -95,7 +97,7 @@ def _of_target(job: JobView, target: TargetView, search: Search | None) -> str:
         return _sentence(target.problem)
     if target.state is JobState.CANCELLED:
         return f"It was cancelled after {plural(target.calls, 'compiler call')}."
-    if target.problem:  # what it waits for
+    if target.problem:  # the reason why it waits
         return _sentence(target.problem)
     if target.state is JobState.QUEUED:
         return "It waits for a worker that is free."

@@ -1,6 +1,6 @@
-"""Scripts and styles, at addresses that change with them, so that browsers may keep them for ever.
+"""Scripts and styles, at URLs that change with their content, so that browsers can cache them for ever.
 
-All of them share one version: a module that imports `./neighbour.js` asks for it at its own version.
+All of them share one version: a module that imports `./neighbour.js` requests it at its own version.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ class _Folder:
 
 
 def address(name: str) -> str:
-    """Where a file of this folder is; KeyError where there is none."""
+    """The URL of a file of this folder; KeyError if there is none."""
     folder = _folder()
     if name not in folder.files:
         raise KeyError(name)
@@ -42,9 +42,9 @@ def address(name: str) -> str:
 
 @router.get("/static/{version}/{name:path}")
 async def static(version: str, name: str) -> Response:
-    """An old version's address answers with what is there now, and is not kept.
+    """The URL of an old version returns the current content, uncached.
 
-    All of it is in memory: what hands it to a thread costs as much as the rest of the answer.
+    All files are in memory, because handing one to a thread costs as much as the rest of the response.
     """
     folder = _folder()
     file = folder.files.get(name)
@@ -57,7 +57,7 @@ async def static(version: str, name: str) -> Response:
 @cache
 def _folder() -> _Folder:
     found = dict(_below(resources.files("onnxbisect_api.site").joinpath("static"), ""))
-    # of what a page needs before it can be painted, every file is one more wait
+    # each file that a page needs before it can be painted is another delay
     found["site.css"] = stylesheet().encode() + found["site.css"]
     files = {
         name: _File(content=content, media_type=media_type)

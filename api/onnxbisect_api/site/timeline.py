@@ -1,4 +1,4 @@
-"""Who worked when: each worker's probes on one axis of time, which shows how parallel a search was."""
+"""Each worker's probes on one time axis, which shows how parallel a search was."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,17 +12,17 @@ from onnxbisect_db.probe_queries import ProbeSummary
 
 _WIDTH = 1000
 _LANE = 12
-#: A probe of no time at all is still to be seen.
+#: Smallest width of a probe, so that it stays visible.
 _NARROWEST = 1.5
-#: More lines than this would be a hatching.
+#: Most lines for rounds.
 _MOST_ROUNDS = 60
-#: Above this many, probes have no text of their own in the picture, which would be most of the page.
+#: Most probes with titles in the picture; more would be most of the page.
 _MOST_TITLES = 600
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lane:
-    """One worker: `busy` adds up its probes, which may be more than the time that it took where it runs several."""
+    """One worker: `busy` is the sum of its probes' times, which may exceed the elapsed time if it runs several."""
 
     worker: str
     probes: int
@@ -32,7 +32,7 @@ class Lane:
 
 @dataclass(frozen=True, kw_only=True)
 class Timeline:
-    """`seconds` from the first question to the last answer, `at_a_time` how many were asked at once on average."""
+    """`seconds` from the first probe to the last answer, `at_a_time` the average number of concurrent probes."""
 
     lanes: tuple[Lane, ...]
     seconds: float
@@ -41,7 +41,7 @@ class Timeline:
 
 
 def timeline(probes: Sequence[ProbeSummary], until: datetime) -> Timeline | None:
-    """None where no worker has asked anything; `until` is when what is running is seen."""
+    """None if no worker has compiled a probe; `until` is the current time for running ones."""
     spans = {
         probe.id: (probe.started_at, max(probe.ended_at or until, probe.started_at))
         for probe in probes
@@ -77,7 +77,7 @@ def timeline(probes: Sequence[ProbeSummary], until: datetime) -> Timeline | None
 def _picture(
     mine: Sequence[tuple[ProbeSummary, float, float]], scale: float, rounds: Sequence[float], *, titled: bool
 ) -> Markup:
-    """Probes that a worker had at the same time are below one another."""
+    """The picture; concurrent probes of a worker are below one another."""
     free: list[float] = []
     bars: list[Markup] = []
     for probe, start, stop in mine:
@@ -93,7 +93,7 @@ def _picture(
         if titled:
             words = f"{clip(probe.why, 80)}: {probe.status or 'running'}, {stop - start:.2f} s"
             shape += Markup("<title>{}</title>").format(words)
-        # out of the order of tabs: the same links are in the table below
+        # not in the tab order, because the table below has the same links
         bars.append(Markup('<a href="#{}" tabindex="-1">{}</a>').format(probe_name(probe.units, probe.attempt), shape))
     height = len(free) * _LANE
     marks = "".join(f"M{start * scale:.1f} 0v{height}" for start in rounds)

@@ -1,4 +1,4 @@
-"""Tokens, for admins: made, shown once, revoked. Every action is the operation of REST of the same name."""
+"""The page of tokens, for admins. Every action is the REST operation of the same name."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
@@ -18,14 +18,14 @@ from onnxbisect_service.service import Service
 
 router = APIRouter()
 
-#: After how many days a token may end.
+#: Choices of days after which a token expires.
 _DAYS = (7, 30, 90, 365)
 _A_NAME = "Say who or what uses it, in one line."
 
 
 @router.get("/tokens")
 def listed(request: Request, service: TheService, caller: Admin) -> Response:
-    """Revoked ones, too."""
+    """Including revoked ones."""
     return _list(request, service, caller)
 
 
@@ -38,18 +38,18 @@ def create(
     name: Annotated[str, Form(max_length=1000)] = "",
     days: Annotated[int, Form(ge=0, le=36_500)] = 0,
 ) -> Response:
-    """The new one, which is shown this once."""
+    """The new token, which is shown only here."""
     try:
         ends = datetime.now(UTC) + timedelta(days=days) if days else None
         made = rest.create(TokenRequest(name=name.strip(), scopes=(scope,), expires_at=ends), service, caller)
-    except ValidationError:  # all else is chosen
+    except ValidationError:  # only the name is typed
         return _list(request, service, caller, name=name, complaint=_A_NAME, status=422)
     return _list(request, service, caller, fresh=made.id, secret=made.token)
 
 
 @router.post("/tokens/{token_id}/revoke")
 def revoke(token_id: RowId, service: TheService, caller: Admin) -> Response:
-    """To those that are left, unless it was the caller's own."""
+    """Redirects to the list, unless it was the caller's own."""
     rest.revoke(token_id, service, caller)
     return RedirectResponse("/tokens", 303)
 

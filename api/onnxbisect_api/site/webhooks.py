@@ -1,6 +1,6 @@
-"""Webhooks, for admins: where messages go, with which secrets, and what came of each.
+"""The pages of webhooks, for admins: endpoints, secrets and deliveries.
 
-Every action is the operation of REST of the same name.
+Every action is the REST operation of the same name.
 """
 
 import json
@@ -31,7 +31,7 @@ _EVENTS = sorted(ANNOUNCED - {EventType.PING})
 
 @router.get("/webhooks")
 def listed(request: Request, service: TheService, caller: Admin) -> Response:
-    """Without those that came with a job."""
+    """Without those of single jobs."""
     return _list(request, service, caller)
 
 
@@ -43,7 +43,7 @@ def create(
     url: Annotated[str, Form(max_length=5000)] = "",
     events: Annotated[list[str], Form(max_length=10)] = [],  # noqa: B006 - nobody changes it
 ) -> Response:
-    """The new one with its secret, which is shown this once."""
+    """The new one with its secret, which is shown only here."""
     try:
         wanted = EndpointRequest.model_validate({"url": url.strip(), "events": events})
         made = rest.create(wanted, service, caller)
@@ -64,39 +64,39 @@ def shown(request: Request, webhook_id: RowId, service: TheService, caller: Admi
 
 @router.post("/webhooks/{webhook_id}/rotate")
 def rotate(request: Request, webhook_id: RowId, service: TheService, caller: Admin, paged: PagedRows) -> Response:
-    """With the new secret, which is shown this once."""
+    """With the new secret, which is shown only here."""
     made = rest.rotate(webhook_id, service, caller)
     return _one(request, service, caller, made, paged, secret=made.secret)
 
 
 @router.post("/webhooks/{webhook_id}/retire")
 def retire(webhook_id: RowId, service: TheService, caller: Admin) -> Response:
-    """Back to it."""
+    """Redirects back to it."""
     return _done(rest.retire, webhook_id, service, caller)
 
 
 @router.post("/webhooks/{webhook_id}/enable")
 def enable(webhook_id: RowId, service: TheService, caller: Admin) -> Response:
-    """Back to it."""
+    """Redirects back to it."""
     return _done(rest.enable, webhook_id, service, caller)
 
 
 @router.post("/webhooks/{webhook_id}/ping")
 def ping(webhook_id: RowId, service: TheService, caller: Admin) -> Response:
-    """Back to it, where the message stands."""
+    """Redirects back to it, where the message is listed."""
     return _done(rest.ping, webhook_id, service, caller)
 
 
 @router.post("/webhooks/{webhook_id}/delete")
 def delete(webhook_id: RowId, service: TheService, caller: Admin) -> Response:
-    """To those that are left."""
+    """Redirects to the list."""
     rest.delete(webhook_id, service, caller)
     return RedirectResponse("/webhooks", 303)
 
 
 @router.post("/deliveries/{delivery_id}/redeliver")
 def redeliver(delivery_id: RowId, service: TheService, caller: Admin) -> Response:
-    """Back to the webhook."""
+    """Redirects back to the webhook."""
     message = rest.redeliver(delivery_id, service, caller)
     return RedirectResponse(f"/webhooks/{message.webhook}#delivery-{message.id}", 303)
 
@@ -145,7 +145,7 @@ def _one(
         secret=secret,
         messages=messages,
         next=paged.next,
-        # What has been tried waits for minutes or hours: that is not watched.
+        # Retries come after minutes or hours, so they are not watched.
         going=any(message.state is DeliveryState.PENDING and not message.tries for message in messages),
         pretty=lambda payload: json.dumps(payload, indent=2, ensure_ascii=False),
     )
