@@ -149,7 +149,7 @@ def keep_in(place: Path, path: Path) -> None:
 
 @contextmanager
 def _room() -> Iterator[None]:
-    """DiskFullError for an error that says that the disk is full."""
+    """Raises DiskFullError in place of an error about a full disk."""
     try:
         yield
     except OSError as error:
@@ -159,7 +159,7 @@ def _room() -> Iterator[None]:
 
 
 def _sync(folder: Path) -> None:
-    """Make the name last, too: a directory is a file of its own."""
+    """Flush the folder, so that the name is durable, too."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

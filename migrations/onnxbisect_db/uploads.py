@@ -1,4 +1,4 @@
-"""The files besides models that a tenant has uploaded, and how much it keeps here altogether."""
+"""A tenant's uploaded files besides models, and its total storage."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -14,7 +14,7 @@ from onnxbisect_db.tables import Model, Upload
 
 
 def keep(session: Session, *, tenant: str, sha256: str, size: int) -> Upload:
-    """Note a file that is in place."""
+    """Record a stored file."""
     at = now(session)
     kept = (
         insert(session, Upload)
@@ -26,12 +26,12 @@ def keep(session: Session, *, tenant: str, sha256: str, size: int) -> Upload:
 
 
 def get(session: Session, sha256: str, tenant: str) -> Upload | None:
-    """A file of the tenant's."""
+    """A file of the tenant; None if there is none."""
     return session.get(Upload, (tenant, sha256))
 
 
 def use(session: Session, names: Iterable[str], tenant: str, at: datetime) -> None:
-    """A job of the tenant speaks of these files; UnknownFileError for one that the tenant has not uploaded.
+    """Mark these files as used by a job; UnknownFileError for one that the tenant has not uploaded.
 
     Knowing the hash of another tenant's file gives no access to it.
     """
@@ -43,13 +43,13 @@ def use(session: Session, names: Iterable[str], tenant: str, at: datetime) -> No
 
 
 def remove(session: Session, sha256: str, tenant: str) -> bool:
-    """Forget a file; jobs that speak of it keep it. False where the tenant has no such file."""
+    """Delete the tenant's reference; jobs that name the file keep it. False if the tenant has no such file."""
     gone = delete(Upload).where(Upload.tenant == tenant, Upload.sha256 == sha256).returning(Upload.sha256)
     return session.scalars(gone).one_or_none() is not None
 
 
 def kept_bytes(session: Session, tenant: str) -> int:
-    """How many bytes of models and other files the tenant keeps here."""
+    """The bytes of all models and files of the tenant."""
     sizes = (
         select(func.sum(Model.size)).where(Model.tenant == tenant, models.of_clients()),
         select(func.sum(Upload.size)).where(Upload.tenant == tenant),

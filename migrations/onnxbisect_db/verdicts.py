@@ -1,7 +1,7 @@
-"""The verdict base: what compilers have answered, for all later jobs of a tenant.
+"""The verdict base: compilers' answers, for all later jobs of a tenant.
 
-An answer belongs to a target's identity, a probe's key and an attempt: attempt 1 is what a second compile of the same
-question said, and never answers for the first. Unresolved answers are not kept, since their cause may be gone tomorrow.
+An answer belongs to a target's identity, a probe's key and an attempt: attempt 1 is the answer of a second compile, and
+never replaces the first. Unresolved answers are not kept, because their cause may be temporary.
 """
 
 from dataclasses import asdict, dataclass
@@ -17,7 +17,7 @@ from onnxbisect_db.tables import KeptVerdict
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What an answer is kept under."""
+    """The key of a kept answer."""
 
     tenant: str
     identity: str
@@ -26,18 +26,18 @@ class Question:
 
 
 def get(session: Session, question: Question) -> Answer | None:
-    """The answer on record."""
+    """The kept answer; None if there is none."""
     row = session.get(KeptVerdict, (question.tenant, question.identity, question.key, question.attempt))
     return None if row is None else answer_of(row)
 
 
 def answer_of(row: KeptVerdict) -> Answer:
-    """The answer that was kept."""
+    """The answer in a row."""
     return Answer(verdict=from_json(row.verdict), file_sha256=row.file_sha256, log=row.log)
 
 
 def put(session: Session, question: Question, answer: Answer, at: datetime) -> None:
-    """Keep an answer, unless there is one or it is not final: what others have relied on stays as it is."""
+    """Keep a final answer, unless there is one: kept answers never change."""
     if not answer.verdict.final:
         return
     kept = {

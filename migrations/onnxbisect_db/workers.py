@@ -1,4 +1,4 @@
-"""The processes that take probes, as they tell of themselves."""
+"""Worker processes and their heartbeats."""
 
 import json
 from collections.abc import Collection, Mapping
@@ -14,15 +14,16 @@ from onnxbisect_db.insertion import insert
 from onnxbisect_db.states import ProbeState
 from onnxbisect_db.tables import Probe, Worker
 
-#: A worker tells of itself every 20 seconds or so.
+#: A worker without a heartbeat for so long is dead; heartbeats come about every 20 seconds.
 ALIVE = timedelta(seconds=60)
 _FORGOTTEN = timedelta(days=1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Presence:
-    """What a worker says: `tools` has for each backend its tool and version, or the sentence why it cannot be used, and
-    `unusable` names those. `isolation`: how far a backend's compiles are kept away from the rest of that machine.
+    """A worker's heartbeat: `tools` has for each backend its tool and version, or a sentence why it is unusable.
+
+    `unusable` names the latter. `isolation` is the isolation of each backend's compiles on that machine.
     """
 
     id: str
@@ -34,7 +35,7 @@ class Presence:
 
 
 def seen(session: Session, presence: Presence) -> None:
-    """A worker is alive, or has started."""
+    """Record a worker's start or full heartbeat."""
     at = now(session)
     said = {
         "backends": sorted(presence.backends),
@@ -52,8 +53,9 @@ def seen(session: Session, presence: Presence) -> None:
 
 
 def renew(session: Session, worker_id: str) -> frozenset[str] | None:
-    """A worker is still alive. Returns the backends whose tools do not work there, as it has said or as its slots have
-    found since (`doubt`); None where it is not known.
+    """Record a short heartbeat. Returns the backends whose tools do not work there; None if the worker is unknown.
+
+    They are reported by the worker, or by its slots since then (`doubt`).
     """
     mine = update(Worker).where(Worker.id == worker_id).values(seen_at=now(session))
     unusable = session.scalars(mine.returning(Worker.unusable)).one_or_none()
@@ -61,8 +63,9 @@ def renew(session: Session, worker_id: str) -> frozenset[str] | None:
 
 
 def doubt(session: Session, worker_id: str, backend: str, what: str) -> bool:
-    """The backend's tool has failed in the worker's hands, which `what` tells in a sentence: there it does not count as
-    usable until the worker has looked at it again. Returns what `steps_aside` does from now on.
+    """Record that the backend's tool failed on the worker, described by `what`; it is unusable until checked again.
+
+    Returns the new result of `steps_aside`.
     """
     worker = session.get(Worker, worker_id, with_for_update=True, populate_existing=True)
     if worker is not None and backend in worker.backends:
@@ -73,18 +76,19 @@ def doubt(session: Session, worker_id: str, backend: str, what: str) -> bool:
 
 
 def steps_aside(session: Session, worker_id: str, backend: str) -> bool:
-    """Whether the worker leaves what waits for the backend to another one: its tool does not work there, and does
-    elsewhere. Where it works nowhere, somebody must say so.
+    """Whether the worker leaves the backend's work to others: its tool fails there, and works elsewhere.
+
+    If it works nowhere, a worker must report that.
     """
     return not able(session, worker_id, [backend])
 
 
 def able(session: Session, worker_id: str, backends: Collection[str]) -> list[str]:
-    """Those of its backends for which the worker takes work: not those that it leaves to others (`steps_aside`)."""
+    """Those of its backends for which the worker takes work, without those of `steps_aside`."""
     if not backends:
         return []
     broken = set(session.scalars(select(Worker.unusable).where(Worker.id == worker_id)).one_or_none() or ())
-    if broken.isdisjoint(backends):  # mostly; else every claim would read a row of each worker
+    if broken.isdisjoint(backends):  # the usual case, without reading a row of each worker
         return list(backends)
     others = select(Worker.backends, Worker.unusable).where(
         Worker.id != worker_id, Worker.seen_at > alive_since(session)
@@ -96,23 +100,23 @@ def able(session: Session, worker_id: str, backends: Collection[str]) -> list[st
 
 
 def left(session: Session, worker_id: str) -> None:
-    """A worker has stopped."""
+    """Record that a worker has stopped."""
     session.execute(delete(Worker).where(Worker.id == worker_id))
 
 
 def listed(session: Session) -> list[Worker]:
-    """All that were seen within a day; compare `seen_at` with `alive_since` to tell the living."""
+    """All workers seen within a day; living ones have `seen_at` after `alive_since`."""
     recent = select(Worker).where(Worker.seen_at > now(session) - _FORGOTTEN)
     return list(session.scalars(recent.order_by(Worker.id)))
 
 
 def alive_since(session: Session) -> datetime:
-    """Who was not seen after this is taken for dead."""
+    """Workers not seen since this time count as dead."""
     return now(session) - ALIVE
 
 
 def slots(session: Session) -> dict[str, int]:
-    """By backend, how many probes the living could run; who would step aside is not counted."""
+    """By backend, how many probes the living workers can run, without those that step aside."""
     found: dict[str, int] = {}
     able: dict[str, int] = {}
     for backends, unusable, count in session.execute(_SLOTS, {"since": alive_since(session)}):
@@ -125,20 +129,21 @@ def slots(session: Session) -> dict[str, int]:
 
 
 def busy(session: Session) -> dict[str, int]:
-    """By worker, how many probes it has in hand."""
+    """By worker, the number of its claimed probes."""
     held = select(Probe.worker, func.count()).where(Probe.state == ProbeState.RUNNING).group_by(Probe.worker)
     return dict(session.execute(held).all())
 
 
 def forget(session: Session) -> None:
-    """Drop those that have not been seen for a day, and those that were seen before the clock was set back: who lives
-    tells of itself again.
+    """Delete workers not seen for a day, and those seen before the clock was set back.
+
+    Living ones register again with their next heartbeat.
     """
     at = now(session)
     session.execute(delete(Worker).where(or_(Worker.seen_at <= at - _FORGOTTEN, Worker.seen_at > at + ALIVE)))
 
 
-# as text, which can be grouped: of hundreds of workers most say the same
+# as text, which can be grouped, because most of hundreds of workers are equal
 _LISTS = cast(Worker.backends, Text), cast(Worker.unusable, Text)
 _SLOTS = (
     select(*_LISTS, func.sum(Worker.slots)).where(Worker.seen_at > bindparam("since", type_=Moment())).group_by(*_LISTS)

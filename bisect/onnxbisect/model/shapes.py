@@ -287,8 +287,8 @@ class _Establish:
         """Tensors whose shape may hang on input values, custom ops and unbound inputs being no reason to say so."""
         foreign = (node for node in self._nodes if domain_of(node).startswith("com.microsoft"))
         opaque = (self._nodes[index] for index in self._opaque)
-        excused = {name for node in (*opaque, *foreign) for name in node.output} | self._missing()
-        shapes = constness(self._proto, self._static | excused).shapes
+        unknown = {name for node in (*opaque, *foreign) for name in node.output} | self._missing()
+        shapes = constness(self._proto, self._static | unknown).shapes
         names = [
             name
             for name in self._produced

@@ -80,7 +80,7 @@ class Confirmer:
         cases = [self._case(suspect, suspects, remainders, doubted) for suspect in suspects]
         self._oracle.ask_all(self._questions(cases), sure=True, firm=True)
         for case in cases:
-            self._seek_excuse(case)
+            self._seek_counter_evidence(case)
 
         standing: list[Suspect] = []
         narrowed: list[Suspect] = []
@@ -194,7 +194,7 @@ class Confirmer:
             questions += [(probe, f"another place of {self._say(case.suspect)}") for probe in case.others.values()]
         return list(dict.fromkeys(questions))
 
-    def _seek_excuse(self, case: _Case) -> None:
+    def _seek_counter_evidence(self, case: _Case) -> None:
         """Ask contexts one after the other until the suspect passes in one or has failed in all."""
         if not self._is_cleared(case):
             for probe, why in case.neighbourhood:

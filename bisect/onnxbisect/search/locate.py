@@ -100,7 +100,7 @@ class Locator:
             if places & ~passing and self._oracle.ask(passing | places, "all places of what passed together").passed:
                 return True
         for context in (universe.op_surroundings, universe.neighbourhoods, universe.variant):
-            excused = {
+            passed = {
                 (variant, context[unit])
                 for variant in self.atoms.cut_induced
                 for unit in members(universe.variant_members[variant] & self._oracle.exonerated)
@@ -109,7 +109,7 @@ class Locator:
                 unit
                 for variant in self.atoms.cut_induced
                 for unit in members(universe.variant_members[variant] & region)
-                if (variant, context[unit]) in excused
+                if (variant, context[unit]) in passed
             )
             if alike & ~passing and self._oracle.ask(passing | alike, "all places like one that passed").passed:
                 return True
@@ -214,10 +214,10 @@ class Locator:
             places = tuple((other,) for other in members(alike) if around[other] == around[unit])
             return Suspect(units=1 << unit, fails=self._oracle.probe(probe), occurrences=places)
         known = self._oracle.look(probe)
-        excuse = self._oracle.smallest_passing(1 << unit, passing | 1 << unit)
-        if excuse and known is not None and known.failed:
+        evidence = self._oracle.smallest_passing(1 << unit, passing | 1 << unit)
+        if evidence and known is not None and known.failed:
             # It fails alone, so what makes it fail shows only beside the units that make it pass.
-            spoiling = None if atom.variant in self._contested else self.minimiser.spoiling(excuse, passing)
+            spoiling = None if atom.variant in self._contested else self.minimiser.spoiling(evidence, passing)
             if spoiling is not None:
                 return self._found(1 << unit | spoiling)
             self._contested.add(atom.variant)

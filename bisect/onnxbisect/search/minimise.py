@@ -61,21 +61,21 @@ class Minimiser:
             failing = self._shortest(variants, region)
         return self._shortest([1 << unit for unit in self._guess(failing)], region)
 
-    def spoiling(self, excuse: UnitSet, others: UnitSet) -> UnitSet | None:
-        """The few units of `others` that make `excuse` fail, which passes by itself; None if there are no such few.
+    def spoiling(self, base: UnitSet, others: UnitSet) -> UnitSet | None:
+        """The few units of `others` that make `base` fail, which passes by itself; None if there are no such few.
 
-        All of `others` together make it fail. A unit that needs the excuse to pass would fail with any of them, so each
-        probe contains the whole excuse. If several disjoint removals all pass, the size decides and None is returned.
+        All of `others` together make it fail. A unit that needs the base to pass would fail with any of them, so each
+        probe contains the whole base. If several disjoint removals all pass, the size decides and None is returned.
         """
-        rest = [1 << unit for group in self._by_variant(others & ~excuse, 0) for unit in members(group)]
+        rest = [1 << unit for group in self._by_variant(others & ~base, 0) for unit in members(group)]
         removals = [union(rest[start::_WITNESSES]) for start in range(_WITNESSES)]
-        if not any(self.fails((excuse | others) & ~part, "without a part of what fails together") for part in removals):
+        if not any(self.fails((base | others) & ~part, "without a part of what fails together") for part in removals):
             return None
         found: UnitSet = 0
-        while rest and not self.fails(excuse | found, "what is left of a failing set"):
+        while rest and not self.fails(base | found, "what is left of a failing set"):
             if size(found) == _WITNESSES:
                 return None
-            count = self._shortest_prefix(excuse | found, rest)
+            count = self._shortest_prefix(base | found, rest)
             found |= rest[count - 1]
             rest = rest[: count - 1]
         return found
