@@ -53,9 +53,8 @@ class Slots:
                 return
             try:
                 work()
-            except (
-                Exception
-            ) as error:  # most likely the database is away: the lease expires and the work is claimed again
+            except Exception as error:
+                # Most likely the database is away: the lease expires, and the work is claimed again.
                 log.warning("work was left: %s", type(error).__name__, exc_info=_in_detail())
             self.wake()  # for work that waited for this slot
 
@@ -65,7 +64,7 @@ class Slots:
             self._woken.clear()
             try:
                 work = self._claim()
-            except Exception as error:  # as above
+            except Exception as error:
                 log.warning("nothing can be claimed: %s", type(error).__name__, exc_info=_in_detail())
                 work = None
             if work is not None:

@@ -172,11 +172,9 @@ class Search:
     def _find_in_unexplained(self) -> Suspect | None:
         """A suspect in a failing probe that contains none yet; remainders can miss it."""
         for failing in self._oracle.failing:
-            only_alone = (
-                size(failing) == 1 and self._universe.variant[lowest(failing)] in self.locator.atoms.cut_induced
-            )
+            alone = size(failing) == 1 and self._universe.variant[lowest(failing)] in self.locator.atoms.cut_induced
             if (
-                only_alone
+                alone
                 or failing & self.locator.unresolved
                 or self._oracle.passes_within(failing)
                 or any(suspect.capacity or suspect.held_by(failing) for suspect in self.suspects)
