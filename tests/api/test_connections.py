@@ -55,6 +55,7 @@ def seconds_until_closed(connection: socket.socket) -> float:
     return time.monotonic() - began
 
 
+@pytest.mark.long
 def test_silent_connections_do_not_use_up_all_descriptors(tables: Path, tmp_path: Path) -> None:
     """With the default limits: 1100 sockets that say nothing, and 1024 files that the server may open."""
     shutil.copy(tables, tmp_path / "onnx-bisect.sqlite")

@@ -131,6 +131,7 @@ def test_listeners_hold_no_thread(client: Client, callers: Callers, service: Ser
         waiting.join()
 
 
+@pytest.mark.long
 def test_whoever_has_gone_is_not_waited_for(client: Client, callers: Callers, service: Service) -> None:
     job = running(service)
     watch: Watch = callers.app.state.watch

@@ -111,6 +111,7 @@ def test_a_fault_stays_one() -> None:
         forked(fail, ALLOWED)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("count", "trips", "body", "why"),
     [

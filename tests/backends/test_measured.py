@@ -175,6 +175,7 @@ def test_a_use_is_spelled_without_what_makes_no_difference(model: onnx.ModelProt
     assert spelled(model.graph.node[0], scope, exact=False) == says
 
 
+@pytest.mark.long
 def test_every_op_comes_once_before_any_comes_twice() -> None:
     places = [test.place for test in node_tests()]
     assert places == sorted(places)

@@ -212,13 +212,13 @@ shared = bytearray(os.urandom(1 << 20)) * 60
 for _ in range(4):
     if not os.fork():
         own = bytearray(os.urandom(1 << 20)) * int(sys.argv[1])
-        time.sleep(1.0)
+        time.sleep(float(sys.argv[2]))
         os._exit(0)
-time.sleep(1.0)
+time.sleep(float(sys.argv[2]))
 """
 
-    assert python(code, "1", memory_bytes=200 << 20).exit_code == 0  # 5 x 60 MB, shared
-    assert python(code, "60", memory_bytes=200 << 20).over_memory  # 60 + 4 x 60 MB
+    assert python(code, "1", "1", memory_bytes=200 << 20).exit_code == 0  # 5 x 60 MB, shared
+    assert python(code, "60", "60", memory_bytes=200 << 20).over_memory  # 60 + 4 x 60 MB
 
 
 def test_a_huge_file_is_stopped(python: Callable[..., Outcome], tmp_path: Path) -> None:

@@ -59,6 +59,7 @@ def test_the_command_names_image_place_and_bounds(tmp_path: Path, folder: Path) 
     assert words[words.index("--workdir") + 1] == "/data"
 
 
+@pytest.mark.long
 def test_a_container_that_hangs_is_killed_with_its_compiler(tmp_path: Path, folder: Path) -> None:
     pulsar2_tools.stand_in(folder, "--hang")
     began = time.monotonic()

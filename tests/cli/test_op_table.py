@@ -129,6 +129,7 @@ def test_a_shipped_profile_answers_as_its_compiler(
     assert [name for name, (said, simulated) in answers.items() if said != simulated] == []
 
 
+@pytest.mark.long
 def test_limits_are_those_that_the_compiler_has_and_the_profile_answers_as_it_does(shell: Shell) -> None:
     profile = measured(shell, *chip(shell), "--only", ASKED)
     assert profile.refused == {"Acos": "E7: op Acos is not there", "Acosh": "E7: op Acosh is not there"}

@@ -36,6 +36,7 @@ def printed(data: Path, stdout: int, read: Callable[[], str]) -> str:
         assert process.wait(60) == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("terminal", [False, True])
 def test_the_token_is_printed_to_a_terminal_only(tmp_path: Path, terminal: bool) -> None:
     """systemd, docker and cron keep what a service prints."""

@@ -131,6 +131,7 @@ def long_report() -> Report:
     return document(job_of(model, found, more=[*more, *more]))
 
 
+@pytest.mark.long
 def test_a_long_report_is_a_page_that_can_be_opened(callers: Callers, service: Service) -> None:
     report = long_report()
     assert len(report["probes"]) > 3000

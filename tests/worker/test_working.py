@@ -135,6 +135,7 @@ def test_a_queue_that_is_away_costs_a_notifier_a_second_at_most(redis: RedisServ
     assert not [key for key in client.scan_iter() if client.type(key) == b"list"], "what nobody hears piles up"
 
 
+@pytest.mark.long
 def test_a_worker_hears_again_when_the_queue_is_back(tmp_path: Path) -> None:
     with redis_server.running() as redis, closing(Installation.at(tmp_path, redis_url=redis.url, slots="1")) as it:
 
