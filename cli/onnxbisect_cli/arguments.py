@@ -6,7 +6,7 @@ from typing import Literal, TypeVar
 
 from onnxbisect.errors import OptionError
 
-#: Dimensions are int64.
+#: The largest dimension; ONNX stores dimensions as int64.
 _LARGEST = 2**63 - 1
 
 Word = TypeVar("Word", bound=StrEnum)
@@ -49,7 +49,7 @@ class FailOn(StrEnum):
 
 
 def key_values(pairs: Iterable[str], option: str) -> dict[str, str]:
-    """`KEY=VALUE` pairs; a key may be given once."""
+    """Parse `KEY=VALUE` pairs; a key that is given twice is an OptionError."""
     found: dict[str, str] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
@@ -62,7 +62,10 @@ def key_values(pairs: Iterable[str], option: str) -> dict[str, str]:
 
 
 def alternatives(given: Iterable[str]) -> Literal["all"] | dict[str, list[str]] | None:
-    """`all`, or `KEY` and `KEY=VALUE,VALUE` with the values by key; None if nothing is given."""
+    """Parse `--try`: `all`, or lists of values by key; None if nothing is given.
+
+    `KEY=VALUE,VALUE` gives a list of values, `KEY` alone an empty list.
+    """
     words = list(given)
     if not words:
         return None
@@ -83,7 +86,7 @@ def alternatives(given: Iterable[str]) -> Literal["all"] | dict[str, list[str]] 
 
 
 def shapes(pairs: Iterable[str]) -> dict[str, list[int]]:
-    """`NAME=1,3,224,224` pairs. A name may contain `=`: the last one separates. `NAME=` is a scalar."""
+    """Parse `NAME=1,3,224,224` pairs; `NAME=` is a scalar. The last `=` separates, because names may contain `=`."""
     found: dict[str, list[int]] = {}
     for pair in pairs:
         name, equals, dims = pair.rpartition("=")
@@ -105,12 +108,12 @@ def shapes(pairs: Iterable[str]) -> dict[str, list[int]]:
 
 
 def names(groups: Iterable[str], known: Container[str] = ()) -> list[str]:
-    """Comma-separated names of several options, in order. A value that is itself a `known` name stays whole."""
+    """Split the comma-separated names of a repeated option; a value that is itself a `known` name stays whole."""
     return [name for group in groups for name in ([group] if group in known else group.split(",")) if name]
 
 
 def choices(kind: type[Word], given: Iterable[str], option: str) -> list[Word]:
-    """Words of an enumeration."""
+    """Parse values as members of the enumeration `kind`; OptionError for any other word."""
     known = {word.value: word for word in kind}
     for word in given:
         if word not in known:

@@ -14,7 +14,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME|FILE.toml", help="The backend
 
 @app.callback(invoke_without_command=True)
 def list_command(context: typer.Context) -> None:
-    """List the compilers that can be asked here, and what to install for the others."""
+    """List the compilers that this machine can run, and what to install for the others."""
     if context.invoked_subcommand is None:
         from onnxbisect_cli import backend_list
 
@@ -32,7 +32,7 @@ def install_command(
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Every version of every compiler.")] = False,
 ) -> None:
-    """Install vendors' compilers, each in an environment of its own in the cache. Exit status 3 where one fails."""
+    """Install vendors' compilers, each in an environment of its own in the cache. Exit status 3 if one fails."""
     from onnxbisect_cli import backend_install
 
     raise typer.Exit(backend_install.install(names or (), everything=everything))
@@ -51,7 +51,7 @@ def check_command(
 
 @app.command("options")
 def options_command(name: Name) -> None:
-    """Show what `--option` takes for a backend."""
+    """Show the options of a backend, as `--option` takes them."""
     from onnxbisect_cli import backend_list
 
     backend_list.show_options(name)

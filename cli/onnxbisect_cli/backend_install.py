@@ -13,8 +13,9 @@ from onnxbisect_cli.signals import stopping
 
 
 def install(names: Sequence[str], *, everything: bool = False) -> int:
-    """Returns the exit status: 3 if one could not be installed, which does not stop the others. OptionError for a wrong
-    name.
+    """Install the named toolchains, or all of them; a failed installation does not stop the others.
+
+    Returns the exit status, 3 if one failed. OptionError for a wrong name.
     """
     known = toolchains()
     if not names and not everything:

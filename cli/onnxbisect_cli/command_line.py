@@ -5,7 +5,7 @@ from typer.core import TyperCommand
 
 _AFTER = "onnxbisect_cli.after"
 
-#: The end of the help of such commands.
+#: The last paragraph of the help of commands that take another command.
 EPILOG = (
     "COMMAND is any compiler, '{model}' standing for the file to compile. Exit status 0 is a pass, 125 no answer, "
     "anything else a failure."

@@ -38,11 +38,11 @@ def inspect_command(
         FailOn, typer.Option("--fail-on", help="Exit with status 1 where a finding is as grave as this.")
     ] = FailOn.NEVER,
 ) -> None:
-    """Show what of MODEL a compiler minds, worst first, with its ops and components. Compiles nothing.
+    """Show known problems of MODEL for compilers, worst first, with its ops and components. Compiles nothing.
 
-    With --backend the findings are those of that target: its versions of the format and the ops that it takes, inside
-    of If, Loop, Scan and functions too. Exit status: 0, 1 with --fail-on where there is such a finding, 2 for wrong
-    usage or a model that cannot be read, 3 where nothing is known of the backend here.
+    With --backend the findings are for that target: the format versions and the ops that it accepts, also inside
+    If, Loop, Scan and functions. Exit status: 0; 1 if there is a finding as severe as --fail-on; 2 for wrong usage or
+    an unreadable model; 3 if this machine has no information about the backend.
     """
     from onnxbisect_cli import inspection
 
@@ -80,7 +80,7 @@ def extract_command(
     ] = None,
     input_shape: InputShapes = None,
 ) -> None:
-    """Cut nodes, a module, or all between two sets of tensors, out of MODEL as a stand-alone ONNX file."""
+    """Cut nodes, a module, or everything between two sets of tensors out of MODEL into a stand-alone ONNX file."""
     from onnxbisect_cli import extraction
 
     extraction.extract(
@@ -103,7 +103,7 @@ def rules_command(
     input_shape: InputShapes = None,
     form: ListForm = ListFormat.TEXT,
 ) -> None:
-    """List the rules that replace an op by others, with what each promises of the numbers."""
+    """List the rules that replace an op by other ops, and how exact each replacement is."""
     from onnxbisect_cli import rule_list
 
     if match is None:
@@ -128,8 +128,8 @@ def compare_command(
     ] = False,
     form: ListForm = ListFormat.TEXT,
 ) -> None:
-    """Compare two reports: which culprits are fixed, new, unchanged; exit status 1 where one is new. Or two models: the
-    numbers that onnxruntime computes with them; exit status 1 where they differ. 2 for bad input.
+    """Compare two reports: which culprits are fixed, new, unchanged; exit status 1 if one is new. Or compare two
+    models: the numbers that onnxruntime computes with them; exit status 1 if they differ. Exit status 2 for bad input.
     """
     from onnxbisect.proof import Tolerance
     from onnxbisect_cli import comparison, model_comparison
@@ -151,7 +151,7 @@ def report_command(
     report: Annotated[Path, typer.Argument(metavar="REPORT.json", help="A report.json, or the folder it is in.")],
     form: ReportForm = Format.TEXT,
 ) -> None:
-    """Show a report again, in any form."""
+    """Print a saved report in any form."""
     from onnxbisect_cli import reports
 
     print(reports.render(reports.read(report), form), end="")

@@ -23,7 +23,7 @@ from onnxbisect_cli.bisection import backend_of, bisected
 from onnxbisect_cli.progress import Shown
 from onnxbisect_cli.run_job import demand_folder
 
-#: Exit statuses: it compiles now; something is left; no answer.
+#: Exit statuses: the repaired model compiles; culprits are left; the compiler gave no answer.
 COMPILES, PARTIAL, UNKNOWN = 0, 1, 3
 
 
@@ -45,7 +45,7 @@ class Request:
 
 
 def run(request: Request) -> int:
-    """Returns the exit status. The outcome goes to standard output, progress to standard error."""
+    """Repair the model; returns the exit status. The outcome goes to standard output, progress to standard error."""
     if request.plan:
         return _plan(request)
     search, folder = request.search, request.out / "repair"
@@ -103,7 +103,7 @@ def _plan(request: Request) -> int:
     backend = backend_of(search)
     loaded = LoadedModel(search.model, {**input_shapes(backend), **search.input_shapes})
     result, interruption = bisected(replace(search, as_is=True, alternatives=None), loaded)
-    assert result.job is not None  # noqa: S101 - it was searched here
+    assert result.job is not None  # noqa: S101 - `bisected` searches in this process
     before = Found(job=result.job)
     context = search_context(loaded, backend, search.calibration)
     files = [it.sentence for it in changed_files(context, request.allow, before.hints)]

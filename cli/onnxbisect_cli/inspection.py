@@ -13,7 +13,7 @@ from onnxbisect.preflight import Component, Finding, Inspection, Severity, Tenso
 from onnxbisect.report.text import clean, clip, clip_left, plural
 from onnxbisect_cli.arguments import FailOn, InspectionFormat
 
-#: Exit status where there is a finding as grave as --fail-on says.
+#: Exit status if a finding is at least as severe as --fail-on.
 FINDINGS = 1
 
 #: Most names listed for each finding, and most inputs and outputs; the rest is counted.

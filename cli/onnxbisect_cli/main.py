@@ -52,14 +52,14 @@ def run() -> None:
     # onnxruntime's official builds send telemetry to Microsoft by default; models are confidential.
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     for stream in ("stdout", "stderr"):
-        if getattr(sys, stream) is None:  # started with it closed, as some services do: the files are still wanted
+        if getattr(sys, stream) is None:  # some service managers start programs without it; files must still be written
             setattr(sys, stream, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - until the process ends
     try:
         app()
     except OnnxBisectError as error:
         _end(str(error), error.exit_code)
     except BrokenPipeError:
-        # the reader, such as `head`, has seen enough; the interpreter must not flush into the closed pipe again
+        # The reader, such as `head`, closed the pipe; without this, flushing at exit would fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except MemoryError:

@@ -19,7 +19,7 @@ from onnxbisect_backends.probing.forked import forked
 from onnxbisect_cli import table
 from onnxbisect_cli.arguments import ListFormat
 
-#: Most samples taken from the user's.
+#: Most of the user's samples that are used.
 _MOST_SAMPLES = 100
 #: Most inner tensors that are listed.
 _MOST_SHOWN = 20

@@ -1,4 +1,4 @@
-"""`onnx-bisect op-table`: ONNX's node tests through a compiler, and what it took as a profile for `whitelist`."""
+"""`onnx-bisect op-table`: compiles ONNX's node tests, and writes the result as a profile for `whitelist`."""
 
 import sys
 import tempfile
@@ -34,13 +34,16 @@ from onnxbisect_backends.simulator.profiles import Profile
 from onnxbisect_cli.signals import stopping
 from onnxbisect_cli.sweep import Sweep
 
-#: Answers between two lines where standard error is no terminal.
+#: Answers between two progress lines if standard error is no terminal.
 _LINE = 100
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What the user asks for. `only` are ops, all of them where it is empty; `seconds` bounds one compile."""
+    """The user's request. `only` are the ops to test, all if empty; `seconds` limits one compile.
+
+    `keep` stores the verdicts on disk, so that an interrupted run can continue.
+    """
 
     backend: str
     output: Path
@@ -53,10 +56,10 @@ class Request:
 
 
 def measure(request: Request) -> int:
-    """Write the profile; returns the exit status."""
+    """Compile the tests and write the profile; returns the exit status."""
     if request.output.suffix != ".toml" or not request.output.parent.is_dir():
         raise OptionError(f"{request.output} cannot be a profile: name a file that ends in .toml in a folder that is.")
-    try:  # before an hour of compiling, not after
+    try:  # checked first, because compiling can take an hour
         tempfile.TemporaryFile(dir=request.output.parent).close()
     except OSError as error:
         raise OptionError(f"{request.output} cannot be written: {error.strerror or error}.") from error
@@ -80,7 +83,7 @@ def measure(request: Request) -> int:
         )
         with stopping(sweep.stop) as interruption, _Shown() as shown:
             asked = _answers(sweep, tests, description, shown)
-            sweep.until = None  # two questions more, whose answers are about every op
+            sweep.until = None  # two more compiles whatever the budget, because their result concerns every op
             behaviour = _refusal_behaviour(sweep, asked.answers, shown)
         if interruption.number is not None:
             kept = "its verdicts are kept and the same command goes on" if request.keep else "nothing is kept"
@@ -126,7 +129,7 @@ def _base(request: Request, backend: Backend, description: Description) -> Verdi
 
 @dataclass(kw_only=True)
 class _Measurement:
-    """The answers, the ops that were tried, and the tests of which some form got no answer."""
+    """The answers, the ops that were tried, and the names of tests with a form that got no answer."""
 
     answers: list[Measured] = field(default_factory=list)
     ops: set[str] = field(default_factory=set)
@@ -196,7 +199,7 @@ def _say(profile: Profile, output: Path, asked: Set[str], calls: int) -> None:
 
 
 class _Shown:
-    """Progress on standard error: a bar on a terminal, else a line now and then."""
+    """Progress on standard error: a bar on a terminal, else a line after every `_LINE` answers."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -218,7 +221,7 @@ class _Shown:
         self._bar.stop()
 
     def begin(self, what: str, count: int) -> None:
-        """A series of so many questions starts."""
+        """Start a series of `count` compiles."""
         if self._task is not None:
             self._bar.remove_task(self._task)
         self._task = self._bar.add_task(what, total=count)
@@ -226,7 +229,7 @@ class _Shown:
             print(f"{what}: {plural(count, 'model')}", file=sys.stderr, flush=True)
 
     def answered(self, verdict: Verdict, known: bool) -> None:
-        """One question was answered."""
+        """Count an answer; `known` if it came from an earlier run."""
         self.calls += not known
         self._known += known
         self._refused += verdict.failed

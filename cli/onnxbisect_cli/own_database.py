@@ -54,7 +54,7 @@ def revision_of(database: Database) -> str | None:
     """The version of the tables, None if there are none; OptionError if the database cannot be reached."""
     try:
         return database.revision()
-    except SQLAlchemyError as error:  # whose text may have the password
+    except SQLAlchemyError as error:  # its text may contain the password
         if database.file is not None:
             raise OptionError(
                 f"The database {database.file} cannot be read ({type(error).__name__}): is it onnx-bisect's, and are "

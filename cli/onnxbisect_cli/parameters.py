@@ -80,7 +80,7 @@ BackendOptions = Annotated[
     list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="An option of the backend; repeatable.")
 ]
 
-# how far a repair may go, and on which samples it is proven
+# The limits of a repair, and the samples on which it is proven.
 Samples = Annotated[
     Path | None,
     typer.Option(

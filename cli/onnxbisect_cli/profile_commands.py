@@ -26,7 +26,9 @@ def op_table_command(
     timeout: Timeout = None,
     no_cache: NoCache = False,
 ) -> None:
-    """Ask a compiler about ONNX's own tests of every op; write what it takes as a profile for the whitelist backend."""
+    """Compile ONNX's own tests of every op; write which ones the compiler accepts as a profile for the whitelist
+    backend.
+    """
     from onnxbisect_cli import op_table
 
     request = op_table.Request(
@@ -51,9 +53,10 @@ def profile_command(
     output: _Profile,
     more: Annotated[list[Path] | None, typer.Argument(metavar="REPORT", help="More reports.")] = None,
 ) -> None:
-    """Make a profile for the whitelist backend from reports of runs on a compiler. Asks no compiler.
+    """Make a profile for the whitelist backend from reports of runs on a compiler. Runs no compiler.
 
-    What passed is supported as far as it was seen, what was refused is refused, and the rest is not known.
+    The profile supports the ops that passed, as far as the reports show them, and refuses those that were refused.
+    All other ops are unknown.
     """
     from onnxbisect_cli import profile_record
 

@@ -19,7 +19,7 @@ def write(reports: Sequence[Path], output: Path) -> None:
         output.write_text(profile_text(profile, command="profile"), encoding="utf-8")
     except OSError as error:
         raise OptionError(f"{output} cannot be written: {error.strerror or error}.") from error
-    supported = len(profile.ops) - 1  # Constant
+    supported = len(profile.ops) - 1  # all but Constant, which every profile has
     print(f"{output}: {plural(supported, 'op')} supported as far as seen, {len(profile.refused)} refused")
     for note in profile.notes:
         print(f"  {note}")

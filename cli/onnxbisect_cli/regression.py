@@ -12,7 +12,7 @@ from onnxbisect_cli.bisection import Request
 from onnxbisect_cli.progress import Shown
 from onnxbisect_cli.reports import terminal_width
 
-#: Exit statuses: every change was located; some were not.
+#: Exit statuses: the version of every change was found; some were not.
 FOUND, OPEN = 0, 3
 
 
@@ -33,7 +33,7 @@ class Range:
 
 
 def run(search: Request, versions: Range, form: ListFormat) -> int:
-    """Returns the exit status. The history goes to standard output, progress to standard error."""
+    """Search the versions; returns the exit status. The history goes to standard output, progress to standard error."""
     if search.backend is None:
         raise OptionError("No compiler is named: give --backend NAME ('onnx-bisect backends' lists them).")
     cancellation = onnx_bisect.Cancellation()
@@ -54,7 +54,7 @@ def run(search: Request, versions: Range, form: ListFormat) -> int:
                 progress=shown,
                 cancellation=cancellation,
             )
-    except KeyboardInterrupt:  # while something is installed, or between two searches
+    except KeyboardInterrupt:  # outside a search: during an installation, or between two searches
         print("onnx-bisect: interrupted; verdicts and installed versions are kept.", file=sys.stderr)
         return 130
     match form:

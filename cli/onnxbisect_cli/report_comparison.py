@@ -79,7 +79,7 @@ def _side(side: ComparedSide) -> str:
 
 
 def _places(culprit: ComparedCulprit) -> str:
-    """`2 places`, or `2 of 5 places` if some are fixed."""
+    """`2 places`, or `2 places, was 5` if the number changed."""
     before = culprit.get("places_before", culprit["places"])
     now = plural(culprit["places"], "place")
     return now if before == culprit["places"] else f"{now}, was {before}"

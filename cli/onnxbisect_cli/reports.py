@@ -1,4 +1,4 @@
-"""Reads reports, and writes them and overviews of them in any form."""
+"""Reads reports; writes reports, overviews and tables of models in any form."""
 
 import json
 import shutil
@@ -36,7 +36,7 @@ _OVERVIEWS: Mapping[Format, Callable[[Overview], str]] = {
 
 
 def render(document: Report, form: Format, *, files: str = "") -> str:
-    """The report as text with a final newline; `files` tells readers where its files were written."""
+    """The report as text with a final newline; `files` is the folder of its files, empty if there is none."""
     if form is Format.TEXT:
         return "\n".join(lines(document, width=terminal_width(), files=files)) + "\n"
     text = FORMS[_FILES[form]](document)
@@ -44,7 +44,7 @@ def render(document: Report, form: Format, *, files: str = "") -> str:
 
 
 def demand_overview(form: Format) -> None:
-    """OptionError if an overview has no such form, raised before any compile."""
+    """OptionError if overviews do not exist in this form; callers check this before any compile."""
     if form not in (Format.TEXT, *_OVERVIEWS):
         raise OptionError(
             f"--format {form} is for one model and one target; of several, text, json, md and html show an overview, "
@@ -68,7 +68,7 @@ def relabelled(overview: Overview, labels: Sequence[str]) -> Overview:
 
 
 def render_overview(overview: Overview, form: Format, *, files: str = "") -> str:
-    """The overview as text with a final newline; `files` tells readers where its files were written."""
+    """The overview as text with a final newline; `files` is the folder of its files, empty if there is none."""
     if form is Format.TEXT:
         return "\n".join(overview_lines(overview, width=terminal_width(), files=files)) + "\n"
     return _OVERVIEWS[form](overview)
@@ -81,7 +81,11 @@ def write_overview(overview: Overview, out: Path) -> None:
 
 
 def render_parts(table: PartsTable, form: Format, *, several: bool, files: str = "") -> str:
-    """The table of several models as text with a final newline; `several`: there are several targets."""
+    """The table of several models as text with a final newline.
+
+    `several` tells that there are several targets, whose reports are then in folders of their own. `files` is the
+    folder of the files, empty if there is none.
+    """
     if form is Format.TEXT:
         return "\n".join(parts_forms.lines(table, width=terminal_width(), files=files)) + "\n"
     link = _below if several else _beside
@@ -109,7 +113,7 @@ def _beside(model: str, _target: str, name: str) -> str:
 
 
 def terminal_width() -> int:
-    """The columns to fill, limited because wide lines are hard to read."""
+    """The terminal's width in columns, limited because wide lines are hard to read."""
     return min(shutil.get_terminal_size(fallback=(100, 24)).columns, 140)
 
 

@@ -46,7 +46,7 @@ class MatchRow(TypedDict):
 
 
 def show(form: ListFormat) -> None:
-    """All rules, ordered by how often users needed them; then the packages whose rules cannot be loaded."""
+    """Print all rules, ordered by how often users needed them, and the packages whose rules cannot be loaded."""
     found = installed()
     if form is ListFormat.JSON:
         broken = [{"name": it.name, "origin": it.origin, "reason": it.reason} for it in found.broken]

@@ -24,7 +24,10 @@ COMPILES, CULPRITS, UNRESOLVED = 0, 1, 3
 
 
 def run(request: Request, out: Path | None, form: Format) -> int:
-    """Returns the exit status. The report goes to standard output, everything else to standard error."""
+    """Diagnose the model and write the report to standard output; returns the exit status.
+
+    Everything else goes to standard error. With `out`, the reports and culprits are also written to that folder.
+    """
     if out is not None:
         demand_folder(out)
         request = replace(request, artifacts=fresh_folder(out))
@@ -33,7 +36,7 @@ def run(request: Request, out: Path | None, form: Format) -> int:
     if out is not None:
         try:
             write_files(result, out)
-        except OSError as error:  # a full disk must not cost the answer, too
+        except OSError as error:  # on a full disk the report is still printed
             unwritten = error
     sys.stdout.write(render(result.report, form, files="" if out is None or unwritten else str(out)))
     sys.stdout.flush()
@@ -52,7 +55,10 @@ def run(request: Request, out: Path | None, form: Format) -> int:
 
 
 def fresh_folder(out: Path) -> Path:
-    """An empty folder for the compiler's output on the model, below the report's folder."""
+    """The folder for the compiler's output on the model, below the report's folder.
+
+    Output of an earlier run is deleted if its report is there.
+    """
     folder = out / COMPILED
     if (out / "report.json").exists():
         shutil.rmtree(folder, ignore_errors=True)
@@ -83,7 +89,7 @@ def write_files(result: Result, out: Path) -> None:
 
 
 def demand_folder(out: Path) -> None:
-    """OptionError if the folder cannot be written to, raised before any compile."""
+    """Create the folder; OptionError if it cannot be written to. Callers do this before any compile."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -138,8 +138,8 @@ def fix_command(
     calibration: CalibrationPath = None,
     no_cache: NoCache = False,
 ) -> None:
-    """Repair MODEL: replace what the compiler refuses, and prove it. Exit status: 0 it compiles now, 1 partly, 2 usage
-    or bad input, 3 no answer.
+    """Repair MODEL: replace the ops that the compiler refuses, and prove the replacements. Exit status: 0 it compiles
+    now, 1 partly, 2 usage or bad input, 3 no answer.
     """
     from onnxbisect.proof import Tolerance
     from onnxbisect.rewrites import Exactness
@@ -196,7 +196,7 @@ def regress_command(
     no_cache: NoCache = False,
     form: ListForm = ListFormat.TEXT,
 ) -> None:
-    """Find the first version of a compiler that refuses, or takes, each part of MODEL; installs versions in between.
+    """Find the first version of a compiler that refuses, or accepts, each part of MODEL; installs versions in between.
     Exit status: 0 every change is found, 2 usage or bad input, 3 some are not.
     """
     from onnxbisect_cli import regression
@@ -225,10 +225,10 @@ def share_command(
     option: BackendOptions = None,
     timeout: Timeout = None,
 ) -> None:
-    """Make a file that fails as CULPRIT does, with random weights, plain names and the smallest shapes.
+    """Write a file that fails like CULPRIT, with random weights, neutral names and the smallest shapes.
 
-    The compiler is asked about every step, and was seen to fail on the file that is written. Ops, attributes, small
-    integers and scalars stay. Exit status: 0, 1 where only CULPRIT's own weights or names fail, 2 usage or bad input.
+    The compiler compiles the result of every step, and fails on the file that is written. Ops, attributes, small
+    integers and scalars stay. Exit status: 0; 1 if only CULPRIT's own weights or names fail; 2 usage or bad input.
     """
     from onnxbisect_cli import sharing
 

@@ -32,7 +32,7 @@ app.add_typer(token_app, name="token")
 webhook_app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, help="What became of webhooks' messages.")
 app.add_typer(webhook_app, name="webhook")
 
-#: What `run` takes, too.
+#: The parameters that `run` has too.
 BackendNames = Annotated[
     list[str],
     typer.Option("--backend", "-b", metavar="NAME", help="The compiler to ask; LABEL=NAME where there are several."),
@@ -45,7 +45,7 @@ Tenant = Annotated[str, typer.Option("--tenant", help="Whose: models, jobs and v
 
 
 def _folder(text: str) -> Path:
-    if not text:  # as a shell makes of a variable that is not set; Path would take it for this folder
+    if not text:  # a shell expands an unset variable to it; Path would read it as the current folder
         raise typer.BadParameter("it is empty; name a folder, or leave it out.")
     return Path(text)
 
@@ -59,7 +59,9 @@ def serve_command(
     port: Annotated[int | None, typer.Option("--port", min=0, max=65535, help="8321 if unset, 0 for any.")] = None,
     data: Data = None,
 ) -> None:
-    """Serve REST, with the compilers of this machine. With ONNXBISECT_REDIS_URL set, the API alone."""
+    """Serve the API and its pages, with a worker for this machine's compilers. With ONNXBISECT_REDIS_URL set, there is
+    no worker.
+    """
     from onnxbisect_cli.serving import serve
     from onnxbisect_service.settings import load_settings
 
@@ -79,7 +81,7 @@ def worker_command(
         typer.Option("--alive", help="Only look: exit status 0 where a worker of this host is alive."),
     ] = False,
 ) -> None:
-    """Take work from the queue, for the compilers of this host."""
+    """Run a worker: take probes from the queue and compile them with this host's compilers."""
     from onnxbisect_service.settings import load_settings
 
     settings = load_settings()
@@ -190,7 +192,7 @@ def settings_command() -> None:
 
 @app.command("migrate")
 def migrate_command(data: Data = None) -> None:
-    """Bring the service's database to this version; there is no way back but a backup."""
+    """Upgrade the service's database to this version. Only a backup can undo this."""
     from onnxbisect_cli.own_database import migrate
 
     migrate(data)
@@ -221,7 +223,7 @@ def create_token_command(
     tenant: Tenant = "",
     data: Data = None,
 ) -> None:
-    """Print a new token. It is shown this once."""
+    """Create a token and print it. It cannot be shown again."""
     from onnxbisect_cli import service_tokens
     from onnxbisect_cli.arguments import choices
     from onnxbisect_db.states import Scope
@@ -232,7 +234,7 @@ def create_token_command(
 
 @token_app.command("list")
 def list_tokens_command(tenant: Tenant = "", data: Data = None) -> None:
-    """List tokens, revoked ones, too."""
+    """List all tokens, including revoked ones."""
     from onnxbisect_cli import service_tokens
 
     service_tokens.show(data, tenant)
@@ -244,7 +246,7 @@ def revoke_token_command(
     tenant: Tenant = "",
     data: Data = None,
 ) -> None:
-    """End a token, from the next request on."""
+    """Revoke a token, from the next request on."""
     from onnxbisect_cli import service_tokens
 
     service_tokens.revoke(data, token_id, tenant=tenant)
@@ -256,7 +258,7 @@ def webhook_log_command(
     limit: Annotated[int, typer.Option("--limit", min=1, help="How many, the newest first.")] = 20,
     data: Data = None,
 ) -> None:
-    """List messages to webhooks and what came of them."""
+    """List messages to webhooks, with the outcome of the last attempt."""
     from onnxbisect_cli import service_webhooks
 
     service_webhooks.show(data, tenant, limit)
@@ -268,7 +270,7 @@ def redeliver_command(
     tenant: Tenant = "",
     data: Data = None,
 ) -> None:
-    """Send a message again, from the beginning of the schedule; it keeps its id."""
+    """Send a message again, with the same id and the whole schedule of retries."""
     from onnxbisect_cli import service_webhooks
 
     service_webhooks.redeliver(data, message_id, tenant=tenant)

@@ -50,7 +50,7 @@ def serve(settings: Settings) -> None:
             app, token = create_app(service, inspect_model=inspection), None
         config = server_config(app, settings)
         for number in (signal.SIGINT, signal.SIGTERM):
-            # uvicorn ends at these, and then raises them again for the handler that was there before: none
+            # uvicorn stops at these signals, then raises them again for the previous handler, which must not exit.
             signal.signal(number, lambda _number, _frame: None)
         _Server(config, _url(listening), token, app.state.watch).run(sockets=[listening])
 
@@ -79,7 +79,7 @@ class _Server(uvicorn.Server):
 
 
 def _with_workers(service: Service) -> Lifespan[FastAPI]:
-    from onnxbisect_worker.running import embedded  # imports all of the worker
+    from onnxbisect_worker.running import embedded  # slow: it imports the whole worker package
 
     worker = embedded(service)
 
@@ -93,7 +93,7 @@ def _with_workers(service: Service) -> Lifespan[FastAPI]:
 
 
 def listening_socket(settings: Settings) -> socket.socket:
-    """A bound socket; OptionError if the address is unavailable."""
+    """A listening socket at the configured address; OptionError if the address is unavailable."""
     try:
         family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
         listening = socket.create_server((settings.host, settings.port), family=family, backlog=_BACKLOG)
@@ -102,8 +102,8 @@ def listening_socket(settings: Settings) -> socket.socket:
             f"{settings.host}:{settings.port} cannot be listened on: {error.strerror or error}. Another port is "
             f"--port N, 0 for any that is free."
         ) from error
-    # Connections have it from here. asyncio would set it for sockets whose protocol is named, and this one's is not:
-    # then a body waits 40 ms for the client to acknowledge its headers.
+    # Connections inherit this option. Without it a body waits 40 ms for the client to acknowledge the headers. asyncio
+    # sets it only for sockets with an explicit protocol, which this one lacks.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listening
 
@@ -114,7 +114,7 @@ def _url(listening: socket.socket) -> str:
 
 
 def _told_of_token(path: Path, url: str, *, terminal: bool) -> list[str]:
-    """Lines that say where the token is, not the token: other readers may see a journal."""
+    """Lines about the token: on a terminal the token itself, else only its file, because others may read a log."""
     if not terminal:
         return [f"the token is in {path}; log in at {url}/login"]
     token = path.read_text().strip()
@@ -122,7 +122,7 @@ def _told_of_token(path: Path, url: str, *, terminal: bool) -> list[str]:
 
 
 def _own_token(database: Database, path: Path) -> Path:
-    """The file with the token of the user that started the service; the previous one while it is valid."""
+    """The file with an admin token for the user who started the service; reused while its token is valid."""
     with database.session() as session:
         if path.is_file() and tokens.check(session, path.read_text().strip()) is not None:
             return path

@@ -69,7 +69,7 @@ class _Asking:
     unwritten: OSError | ShortageError | None = None
 
     def part(self, model: Part, requests: Mapping[str, Request], backends: Mapping[str, _Known]) -> Row:
-        """One model on all targets. A model that cannot be read is a usage error if it is the only one."""
+        """Search one model on all targets. If the model is the only one, ModelError is raised when it is unreadable."""
         heads = [TargetReport(label=label, backend=request.backend or "") for label, request in requests.items()]
         if self.interrupted:
             return _part(model, None, [replace(head, reason=_BEFORE, ended=True) for head in heads])
@@ -122,7 +122,7 @@ class _Asking:
                 print(f"onnx-bisect: {name}: {error}", file=sys.stderr)
                 self.worst = max(self.worst, error.exit_code)
                 asked = replace(head, reason=str(error))
-            except (OSError, ShortageError) as error:  # a full disk must not cost the other searches
+            except (OSError, ShortageError) as error:  # on a full disk the other searches still run
                 self.unwritten = error
                 asked = asked if asked.report else replace(head, reason=str(error))
             except KeyboardInterrupt:  # outside of a search, which handles signals itself

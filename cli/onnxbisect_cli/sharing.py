@@ -88,7 +88,7 @@ class _Compiler:
             return None
 
     def write(self, model: onnx.ModelProto, path: Path) -> None:
-        """Write the file that was compiled."""
+        """Write the file that `verdict_on` compiles for this model."""
         context = self._context_of(model)
         context.write(context.universe.everything, path)
 

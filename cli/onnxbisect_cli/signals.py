@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
 
-#: What a terminal, a job scheduler and a closed connection send; Windows has no SIGHUP.
+#: The signals of a terminal, a job scheduler and a closed connection; Windows has no SIGHUP.
 _SIGNALS = tuple(signal.Signals[name] for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
@@ -24,7 +24,7 @@ class Interruption:
 
 @contextmanager
 def stopping(stop: Callable[[], None]) -> Iterator[Interruption]:
-    """While in this context, a signal calls `stop`; a second one of the same kind has its former effect."""
+    """While in this context, a signal calls `stop`; a second one of the same kind has its previous handler."""
     interruption = Interruption()
     before = {number: signal.getsignal(number) for number in _SIGNALS}
 
@@ -35,7 +35,7 @@ def stopping(stop: Callable[[], None]) -> Iterator[Interruption]:
         stop()
 
     for number in _SIGNALS:
-        if before[number] is not signal.SIG_IGN:  # as under nohup
+        if before[number] is not signal.SIG_IGN:  # nohup ignores SIGHUP, which must stay ignored
             signal.signal(number, handle)
     try:
         yield interruption

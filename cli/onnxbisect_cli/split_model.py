@@ -125,7 +125,7 @@ def _backend(request: Request, report: Report) -> Backend | None:
 
 
 def _plain(options: Mapping[str, object]) -> object:
-    """Options in the form that a report has after it was read."""
+    """The options after a round trip through JSON, to compare them with those in a report."""
     return json.loads(json.dumps(options))
 
 

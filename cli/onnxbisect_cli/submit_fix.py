@@ -22,8 +22,8 @@ def show(
 ) -> dict[str, int]:
     """Show the repairs, and write each below its target's folder if there is one.
 
-    Returns the exit statuses of the targets with a repair. If there is none, the reason goes to standard error if
-    `told`, and the diagnosis stands.
+    Returns the exit status of each finished target. `told` prints the repairs to standard output. If a repair cannot
+    be fetched, the error goes to standard error and gives the exit status.
     """
     codes = {}
     for (label, folder), target in zip(folders.items(), targets, strict=True):

@@ -32,7 +32,10 @@ class Request:
 
 
 def submit(request: Request, *, wait: bool, out: Path | None, form: Format) -> int:
-    """Returns the exit status. Without `wait` it is 0 once the server has the job, and only its URL is printed."""
+    """Submit the job, wait and show its results; returns the exit status.
+
+    Without `wait` it only prints the job's URL, and the status is 0.
+    """
     if len(request.targets) > 1:
         demand_overview(form)
     if out is not None:
@@ -67,7 +70,7 @@ def submit(request: Request, *, wait: bool, out: Path | None, form: Format) -> i
 
 
 class ProgressLines:
-    """Prints a line on standard error for each change."""
+    """Prints a line on standard error whenever the job's progress changes."""
 
     def __init__(self, labels: Sequence[str]) -> None:
         self._labels = labels
@@ -89,7 +92,7 @@ class ProgressLines:
 def _show(
     job: RemoteJob, targets: Sequence[TargetStatus], labels: Sequence[str], out: Path | None, form: Format
 ) -> dict[str, int]:
-    """The exit status of each target."""
+    """Print and write the job's results; returns the exit status of each target."""
     ended = dict(zip(labels, targets, strict=True))
     results = {label: job.fetched(target) for label, target in ended.items() if target["state"] == "done"}
     overview = relabelled(job.client.overview(job.id), labels) if len(targets) > 1 else None
@@ -103,7 +106,7 @@ def _show(
         for label, result in results.items():
             try:
                 write_files(result, out if overview is None else out / label)
-            except (OnnxBisectError, OSError) as error:  # the answer is there, whatever of it cannot be fetched or kept
+            except (OnnxBisectError, OSError) as error:  # without the files, the results are still printed
                 unwritten = unwritten or error
     files = "" if out is None or unwritten else str(out)
     if overview is None:
@@ -123,5 +126,5 @@ def say(sentence: str) -> None:
 
 
 def interrupt() -> None:
-    """The effect of the first signal: end the wait."""
+    """Handle the first signal: end the wait by KeyboardInterrupt."""
     raise KeyboardInterrupt

@@ -19,8 +19,9 @@ from onnxbisect_cli.submit_job import ProgressLines, Request, interrupt, say
 
 
 def submit(request: Request, parts: Sequence[Part], *, wait: bool, out: Path | None, form: Format) -> int:
-    """Returns the highest exit status. Without `wait` it is 0 once the server has the jobs, and only their URLs are
-    printed.
+    """Submit a job for each model, wait and show their table; returns the highest exit status.
+
+    Without `wait` it only prints the jobs' URLs, and the status is 0.
     """
     demand_overview(form)
     if out is not None:
@@ -73,7 +74,7 @@ class _Shown:
                 folder = self._out / part.label
                 try:
                     write_files(result, folder if len(self._labels) == 1 else folder / label)
-                except (OnnxBisectError, OSError) as error:  # the answer is there, whatever cannot be fetched or kept
+                except (OnnxBisectError, OSError) as error:  # without the files, the table is still printed
                     self._unwritten = self._unwritten or error
         reports = [each.report for each in asked if each.report]
         subject = Subject.of_report(reports[0]) if reports else None
@@ -82,7 +83,7 @@ class _Shown:
             write_overview(overview(subject, asked), self._out / part.label)
 
     def end(self, form: Format) -> int:
-        """Show and write the table."""
+        """Print the table and write its files; returns the highest exit status."""
         targets = {label: label for label in self._labels}
         for row in self.rows:
             targets |= {asked.label: words.target(asked.report["target"]) for asked in row.asked if asked.report}

@@ -60,7 +60,7 @@ class Sweep:
         return self._stopping.is_set()
 
     def ask(self, models: Iterable[onnx.ModelProto], on_answer: OnAnswer) -> list[Verdict | None]:
-        """The verdicts in order; None for models that were not compiled before the end."""
+        """Compile the models; returns verdicts in their order, None for those not compiled before `until` or `stop`."""
         verdicts: list[Verdict | None] = []
         running: dict[Future[ProbeResult], str] = {}
         waiting: dict[str, list[int]] = {}

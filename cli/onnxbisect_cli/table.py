@@ -1,4 +1,4 @@
-"""A table on standard output, as wide as the terminal, or as needed if there is none."""
+"""Prints tables on standard output, as wide as the terminal; without a terminal no line is wrapped."""
 
 from collections.abc import Iterable, Sequence
 

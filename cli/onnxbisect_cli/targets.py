@@ -9,7 +9,7 @@ from onnxbisect.errors import OptionError
 from onnxbisect.report.text import slug
 from onnxbisect_cli.arguments import key_values
 
-#: A label names a folder and stands before the first dot of an option.
+#: Labels are names of folders and precede the first dot in `--option LABEL.KEY=VALUE`.
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _LABELLED = re.compile(rf"({_LABEL.pattern})=(.+)", re.DOTALL)
 
