@@ -1,1 +1,1 @@
-"""What the API and the workers of the service share: settings, the opened service, a job's request, outbound rules."""
+"""Code that the API and the workers share: settings, resources of a process, search specs, outbound rules."""

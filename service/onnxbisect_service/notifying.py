@@ -77,7 +77,7 @@ class CeleryNotifier:
         self._quiet_until = 0.0
 
     def __call__(self, topics: Collection[str]) -> None:
-        """The callback for `Database.listen`."""
+        """Notify the workers with these topics; `Database.listen` takes this as its callback."""
         with self._lock:
             if time.monotonic() < self._quiet_until:
                 return
@@ -94,7 +94,7 @@ class CeleryNotifier:
                         declare=[queue.exchange],
                         retry=False,
                     )
-            except Exception as error:  # whatever the transport raises
+            except Exception as error:  # the transport may raise anything
                 log.warning("the queue cannot be reached: %s", type(error).__name__)
                 self._quiet_until = time.monotonic() + _QUIET
                 self._drop()
@@ -110,5 +110,5 @@ class CeleryNotifier:
         if producer is not None:
             try:
                 producer.connection.collect(socket_timeout=_PATIENCE)
-            except Exception as error:  # it was broken before
+            except Exception as error:  # closing a broken connection may fail
                 log.debug("the broken connection could not be closed: %s", type(error).__name__)

@@ -1,4 +1,4 @@
-"""Where webhooks may go: the public internet, and what the administrator allows.
+"""The addresses to which webhooks may be sent: the public internet, and those that the administrator allows.
 
 The connected address decides, not the name, so `posting` calls `Allowed.permits` with each address when it connects.
 `complaint` gives the errors that are known earlier, when a URL is entered.
@@ -16,11 +16,11 @@ import httpx2
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
-#: The variable that allows further hosts and networks.
+#: The environment variable that allows further hosts and networks.
 SETTING = "ONNXBISECT_WEBHOOK_ALLOW"
 
-#: IANA's special-purpose addresses. Python's `is_global` would do for most, but it takes multicast and those that carry
-#: an IPv4 address for global, and what it says changes from one Python to the next.
+#: IANA's special-purpose addresses. Python's `is_global` is not used: it accepts multicast, and IPv6 addresses that
+#: embed an IPv4 address, and its result depends on the version of Python.
 _SPECIAL: tuple[Network, ...] = tuple(
     ipaddress.ip_network(network)
     for network in (
@@ -92,7 +92,10 @@ class Allowed:
 
 
 def complaint(url: str, allow: Iterable[str]) -> str | None:
-    """Why this cannot be a webhook's URL, as a sentence; None if only sending can tell. `allow` is the setting."""
+    """The reason why a webhook cannot have this URL, as a sentence; `allow` is the setting of that name.
+
+    None if there is none yet: the addresses of a host name are only checked when a message is sent.
+    """
     if len(url) > _LONGEST_URL:
         return f"The webhook's URL is longer than {_LONGEST_URL} characters."
     try:

@@ -1,10 +1,10 @@
-"""What a job requests besides model and targets: the fields of `Job.request`, for REST and for workers."""
+"""A job's request besides model and targets, which the database stores as `Job.request`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-#: Other options of each target: values by option (empty: those worth trying), or all options worth trying.
+#: Further options to try on each target: values by option (an empty list means the backend's own), or `all`.
 Alternatives = Literal["all"] | Mapping[str, Sequence[str]] | None
 
 
@@ -26,11 +26,11 @@ class RepairSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchSpec:
-    """`seconds` limits one compile; `budget_calls` and `budget_seconds` limit the search on each target, including
-    `repair`.
+    """The settings of a job's searches, the same on each target.
 
-    `calibration` maps file names to the SHA-256 of stored files: samples of the model's inputs, like a folder for
-    `--calibration`.
+    `seconds` limits one compile; `budget_calls` and `budget_seconds` limit the search on one target together with its
+    repair. `calibration` maps file names to the SHA-256 of stored files: samples of the model's inputs, like a folder
+    for `--calibration`.
     """
 
     input_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class SearchSpec:
     repair: RepairSpec | None = None
     #: Whether to skip changed copies of the file and search its parts at once.
     as_is: bool = False
-    #: Most calls for neighbours of culprits, before the report.
+    #: Most compiler calls for slightly changed culprits, made before the report to confirm causes.
     confirm_causes: int = 0
     #: Whether only the whole model is compiled, and its parts are not searched.
     whole: bool = False
@@ -53,7 +53,7 @@ class SearchSpec:
 
     @property
     def files(self) -> frozenset[str]:
-        """The SHA-256 of all stored files that it names."""
+        """The SHA-256 of all stored files that the spec names."""
         repair = RepairSpec() if self.repair is None else self.repair
         return frozenset([*self.calibration.values(), *repair.samples.values()])
 

@@ -16,7 +16,7 @@ from onnxbisect_service.settings import Settings
 
 @dataclass(frozen=True, kw_only=True)
 class Service:
-    """Threads may share it; each process opens its own, because connections do not survive a fork."""
+    """The resources of one process. Threads may share them; connections do not survive a fork, so processes may not."""
 
     settings: Settings
     database: Database
@@ -24,7 +24,7 @@ class Service:
 
     @cached_property
     def reserve(self) -> Reserve:
-        """Disk space set aside for what must work when the disk is full."""
+        """Reserved disk space, released for operations that must succeed on a full disk, such as deleting jobs."""
         return Reserve(self.database)
 
     def close(self) -> None:
@@ -60,7 +60,7 @@ def _begin_folder(folder: Path) -> None:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):  # reports can still be read, and jobs deleted
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):  # a full disk still allows to read reports and delete jobs
             return
         raise OptionError(
             f"The data folder {folder} cannot be written ({error.strerror}): name another with --data or "

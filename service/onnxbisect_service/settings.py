@@ -16,16 +16,16 @@ from onnxbisect_backends.options import reason
 from onnxbisect_service.outbound import Allowed
 
 _SECRETS = Path("/run/secrets")
-#: redis-py says `unix` for what celery calls `redis+socket`.
+#: URL schemes of redis; redis-py's `unix` is celery's `redis+socket`.
 _REDIS = ("redis", "rediss", "redis+socket", "unix")
 #: A hundred years in days; dates have an upper limit.
 _CENTURY = 36_500
 
 
 class Settings(BaseSettings):
-    """Each field is read from the variable of its name in capitals, prefixed by `ONNXBISECT_`.
+    """The settings. Each field is read from the environment variable `ONNXBISECT_` and its name in capitals.
 
-    Secrets may also be files of that name, in lower case, in `/run/secrets`.
+    Secrets may also be files of the variable's name in lower case, in `/run/secrets`.
     """
 
     model_config = SettingsConfigDict(
