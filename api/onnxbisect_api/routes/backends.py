@@ -23,14 +23,14 @@ class BackendChange(BaseModel):
 
 @router.get("/backends", summary="Compilers that can be asked")
 def listed(service: TheService, caller: Reader) -> list[BackendView]:
-    """Those that are installed here, and those of workers."""
+    """The list has the backends installed on the API's machine, those of workers, and those with waiting work."""
     with service.database.session() as session:
         return backend_views(session)
 
 
 @router.patch("/backends/{name}", summary="Bound how many probes of a compiler run at a time")
 def change(name: BackendName, wanted: BackendChange, service: TheService, caller: Admin) -> BackendView:
-    """Applies to all tenants. Probes that run already continue."""
+    """The limit applies to all tenants. Probes that are running continue."""
     with service.database.session() as session:
         if name not in {view.name for view in backend_views(session)}:
             raise missing("backend")
@@ -41,6 +41,6 @@ def change(name: BackendName, wanted: BackendChange, service: TheService, caller
 
 @router.get("/workers", summary="Processes that compile")
 def present(service: TheService, caller: Reader) -> list[WorkerView]:
-    """All workers seen within a day."""
+    """The list has all workers that sent a heartbeat within a day."""
     with service.database.session() as session:
         return worker_views(session)

@@ -48,8 +48,8 @@ class BadgeView(BaseModel):
 def address(
     request: Request, service: TheService, caller: Reader, labels: TheLabels, addresses: TheAddresses
 ) -> BadgeView:
-    """The badge shows the newest job with all of these labels. Its URL needs no token, and expires with the token of
-    this request: use a read-only one that does not expire.
+    """The badge shows the newest job with all of these labels. Its URL needs no token, and is valid as long as the
+    token of this request: use a read-only token that does not expire.
     """
     if not labels:
         raise Problem(422, "A badge is of certain labels: say which, as in label=repo:net.")
@@ -70,7 +70,7 @@ def badge(
     token: Annotated[str, Query(pattern=UUID_PATTERN)],
     seal: Annotated[str, Query(pattern="^[0-9a-f]{64}$")],
 ) -> Response:
-    """At the URL from `GET /v1/badge`, without a token."""
+    """`GET /v1/badge` returns this URL with its query. It needs no token."""
     with service.database.session() as session:
         owner = tokens.sealed(session, token, _sealed(labels), seal)
         if owner is None or not tokens.allows(owner, Scope.READ):
@@ -86,7 +86,7 @@ def badge(
 
 
 def _sealed(labels: dict[str, str]) -> str:
-    """The sealed text, unique for the labels because names contain no colons or line ends."""
+    """The text to seal. It is unique for the labels, because their names contain no colons or line ends."""
     return "\n".join(["badge", *(f"{name}:{value}" for name, value in sorted(labels.items()))])
 
 

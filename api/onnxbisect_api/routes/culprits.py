@@ -53,7 +53,7 @@ def listed(
     model: Annotated[str | None, Query(pattern=SHA256_PATTERN, description="SHA-256 of a model that has it")] = None,
     target: Annotated[BackendName | None, Query(description="a backend that it was found on")] = None,
 ) -> list[CulpritView]:
-    """In pages: the `Link` header has the next one. Labels are those of existing jobs."""
+    """The list is paginated: the `Link` header has the URL of the next page. Only labels of existing jobs match."""
     wanted = Filter(state=state, text=text or None, model_sha256=model, backend=target, labels=labels)
     with service.database.session() as session:
         page = culprits.listed(session, caller.tenant, wanted, after=paged.after, limit=paged.limit)
@@ -64,7 +64,7 @@ def listed(
 
 @router.get("/culprits/{culprit_id}", summary="A culprit, and where it occurs")
 def shown(culprit_id: RowId, service: TheService, caller: Reader, addresses: TheAddresses) -> CulpritDetails:
-    """With the verdict of each version of each target."""
+    """The culprit contains the latest verdict of each version of each target."""
     with service.database.session() as session:
         return culprit_details(session, found(session, culprit_id, caller), addresses)
 
@@ -73,7 +73,7 @@ def shown(culprit_id: RowId, service: TheService, caller: Reader, addresses: The
 def change(
     culprit_id: RowId, wanted: CulpritChange, service: TheService, caller: Submitter, addresses: TheAddresses
 ) -> CulpritDetails:
-    """A fixed one opens by itself when it returns."""
+    """Marks a culprit as known or open. A fixed culprit is opened again automatically when a job finds it again."""
     known = wanted.state == "known"
     service.database.run(lambda session: culprits.set_known(session, culprit_id, caller.tenant, known=known))
     return shown(culprit_id, service, caller, addresses)
@@ -86,14 +86,14 @@ def change(
     responses={200: {"description": "The text", "content": {"text/markdown": {"schema": {"type": "string"}}}}},
 )
 def issue_text(culprit_id: RowId, service: TheService, caller: Reader) -> Response:
-    """Reproduction, environment, and the end of the log. It contains no model names; the log may contain node names."""
+    """Steps to reproduce, environment, and the end of the log, without names of models. The log may name nodes."""
     with service.database.session() as session:
         culprit = found(session, culprit_id, caller)
         refused = culprits.reproducing(session, culprit.id) or culprits.lately(session, culprit.id, limit=1)[0]
         versions = versions_of(session, [culprit.id])[culprit.id]
     try:
         text = issue(service, culprit, refused, versions)
-    except FileNotFoundError:  # its job was deleted meanwhile
+    except FileNotFoundError:  # its job was deleted during this request
         raise missing("culprit") from None
     return Response(text.encode("utf-8", "backslashreplace"), media_type="text/markdown")
 
@@ -105,7 +105,7 @@ def issue_text(culprit_id: RowId, service: TheService, caller: Reader) -> Respon
     responses=FILE,
 )
 def file(culprit_id: RowId, name: FileName, request: Request, service: TheService, caller: Reader) -> Response:
-    """From the newest version of a compiler that refused it in a job."""
+    """The file comes from the newest version of a compiler that refused the culprit in a job."""
     with service.database.session() as session:
         kept = culprits.reproducing(session, found(session, culprit_id, caller).id)
     sha256 = None if kept is None else (kept.files or {}).get(name)

@@ -57,7 +57,7 @@ async def stream(
         str | None, Header(alias="Last-Event-ID", description="the same, as browsers say it when they come again")
     ] = None,
 ) -> Response:
-    """The stream ends after the job's last event."""
+    """Sends the job's events, from the one after the last known event, and ends after the job's last event."""
     known = _number(last_event_id) if last_event_id else after
     so_far = await run_in_threadpool(_read, service, caller, job_id, known)
     if so_far.over and not so_far.events:
@@ -67,7 +67,10 @@ async def stream(
 
 
 class _SoFar:
-    """The events after a known one. `over` says that no more will come."""
+    """The next events after a known one.
+
+    `over` tells that the job has ended and these are its last events, `more` that further events are stored already.
+    """
 
     def __init__(self, found: list[Event], known: int, *, ended: bool, count: int) -> None:
         self.events = found

@@ -29,7 +29,7 @@ class FileView(BaseModel):
 
 @router.put("/files", summary="Upload a file that a job is to speak of", openapi_extra={"requestBody": _RAW})
 async def put(request: Request, service: TheService, caller: Uploader, addresses: TheAddresses) -> FileView:
-    """The body is the file itself: a sample of the model's inputs, for the `calibration` of a job."""
+    """The body is the file itself, such as a sample of the model's inputs for the `calibration` of a job."""
     left = await run_in_threadpool(room, service, caller.tenant)
     demand_length(request, left)
     file = service.files.begin(limit=left.limit, beside=DIGESTS)
@@ -48,10 +48,10 @@ async def put(request: Request, service: TheService, caller: Uploader, addresses
 
 @router.get("/files/{sha256}", summary="An uploaded file")
 def shown(sha256: Sha256, service: TheService, caller: Reader, addresses: TheAddresses) -> FileView:
-    """Only if you uploaded it, so that nobody learns what others have."""
+    """404 unless your tenant uploaded the file, so that clients cannot find out what others have."""
     with service.database.session() as session:
         upload = uploads.get(session, sha256, caller.tenant)
-    # Its age is reset, so that it stays long enough for a job to name it.
+    # `touch` resets the file's age, so that it is not deleted before a job can use it.
     if upload is None or not service.files.touch(sha256):
         raise missing("file")
     return FileView(sha256=upload.sha256, size=upload.size, url=addresses.file(upload.sha256))
@@ -59,13 +59,13 @@ def shown(sha256: Sha256, service: TheService, caller: Reader, addresses: TheAdd
 
 @router.head("/files/{sha256}", summary="Whether a file is here already", response_class=Response)
 def is_known(sha256: Sha256, service: TheService, caller: Reader, addresses: TheAddresses) -> None:
-    """200 if you need not upload it, else 404."""
+    """200 if the file is stored for you already, else 404."""
     shown(sha256, service, caller, addresses)
 
 
 @router.delete("/files/{sha256}", summary="Delete a file", status_code=204)
 def delete(sha256: Sha256, service: TheService, caller: Submitter) -> None:
-    """Jobs that name it keep it until they are deleted."""
+    """A file that jobs use is kept until these jobs are deleted."""
     with service.database.transaction() as session:
         if not uploads.remove(session, sha256, caller.tenant):
             raise missing("file")

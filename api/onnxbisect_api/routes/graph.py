@@ -101,7 +101,7 @@ def graph(
     ] = None,
     hops: Annotated[int, Query(ge=0, le=50, description="how many edges away from these")] = 2,
 ) -> Response:
-    """Available once the model was read for the target. A part may have up to 6000 units."""
+    """The drawing is available once a worker has read the model for the target. A part may have up to 6000 units."""
     with service.database.session() as session:
         sha256 = graph_of(search_of(job_of(session, job_id, caller), target))
     is_packed = _takes_gzip(request.headers.get("accept-encoding", ""))
@@ -116,7 +116,7 @@ def graph(
             content = networks.drawing(sha256)
         else:
             content = packed(_around(networks.network(sha256), around, hops))
-    except FileNotFoundError:  # the job was deleted meanwhile
+    except FileNotFoundError:  # the job was deleted during this request
         raise missing("job") from None
     return Response(content if is_packed else gzip.decompress(content), media_type="application/json", headers=headers)
 
@@ -135,7 +135,7 @@ def unit(
     caller: Reader,
     target: TargetNumber = None,
 ) -> Response:
-    """With the facts that reports show."""
+    """The unit has the facts that reports show about it."""
     with service.database.session() as session:
         sha256 = graph_of(search_of(job_of(session, job_id, caller), target))
     headers = {"ETag": tag_of("unit", sha256, unit)}
@@ -152,7 +152,7 @@ def unit(
 
 
 def graph_of(search: Search) -> str:
-    """SHA-256 of the data for a target's pictures; a 409 if there is none."""
+    """SHA-256 of the file with a target's network, from which pictures are drawn; a 409 if there is none."""
     if search.graph is not None:
         return search.graph
     if search.universe is not None:

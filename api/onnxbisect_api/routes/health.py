@@ -22,7 +22,7 @@ class HealthView(BaseModel):
 
 @router.get("/livez", summary="Whether the process lives")
 async def live() -> HealthView:
-    """Always succeeds if the process answers; nothing else is checked, because a restart would not help."""
+    """Succeeds whenever the process answers. Nothing else is checked, because a restart would repair nothing else."""
     return HealthView()
 
 
@@ -40,6 +40,6 @@ def ready(service: TheService) -> HealthView:
 
 @router.get("/metrics", summary="Numbers for Prometheus", response_class=PlainTextResponse)
 def metrics(request: Request, caller: Reader) -> PlainTextResponse:
-    """With any token; scope `read` is enough. Contains no tenants, models or labels."""
+    """Any token with the scope `read` may read the metrics. They contain no tenants, models or labels."""
     told: Metrics = request.app.state.metrics
     return PlainTextResponse(generate_latest(told.registry), media_type=CONTENT_TYPE_LATEST)

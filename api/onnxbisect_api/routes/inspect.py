@@ -39,9 +39,9 @@ Inspector = Annotated[Caller, Depends(_one_at_a_time)]
 
 @router.post("/inspect", summary="What a target minds about a model, before any compile")
 def inspected(wanted: InspectRequest, request: Request, service: TheService, caller: Inspector) -> dict[str, Any]:
-    """`onnx-bisect/inspection@1`, as `onnx-bisect inspect --format json` prints it: findings, worst first, components
-    and ops. Nothing is compiled or stored. A tool that is not installed beside the API is described by its profile;
-    without one this is 422. One request at a time for each token.
+    """The response is a document `onnx-bisect/inspection@1`, as `onnx-bisect inspect --format json` prints it: the
+    findings, worst first, components and ops. Nothing is compiled or stored. For a compiler that is not installed on
+    the API's machine, its profile is used, or the status is 422 without one. A token can make one request at a time.
     """
     with service.database.session() as session:
         model = models.get(session, wanted.model, caller.tenant)

@@ -24,7 +24,7 @@ async def submit(
     response: Response,
     idempotency_key: IdempotencyKey = None,
 ) -> SubmittedView:
-    """As with the SHA-256 of an uploaded model; the model is stored only if the job is created."""
+    """Creates a job for the model in the form. The model is stored only if the job is created."""
     document = JobDocument(lambda terms: accepted(terms, service, caller))
 
     def keep(came: Form) -> SubmittedView:

@@ -45,11 +45,11 @@ def submit(
     response: Response,
     idempotency_key: IdempotencyKey = None,
 ) -> SubmittedView | PartsSubmitted:
-    """The job waits for workers with the compilers. Watch it with `GET /v1/jobs/{id}?wait=60`, with
+    """Creates a job, which waits for workers with the compilers. Watch it with `GET /v1/jobs/{id}?wait=60`, with
     `/v1/jobs/{id}/events`, or with a webhook. A form can contain the model itself instead of its SHA-256.
 
-    `models` creates a job for each of several models, all or none, and returns all of them: `GET /v1/parts` has their
-    table.
+    With `models`, one request creates and returns a job for each of several models, all or none. `GET /v1/parts` has
+    the table of their results.
     """
     terms = accepted(wanted, service, caller)
     if wanted.model is None:
@@ -81,7 +81,7 @@ def listed(
     model: Annotated[str | None, Query(pattern=SHA256_PATTERN, description="SHA-256 of the model")] = None,
     target: Annotated[BackendName | None, Query(description="a backend that it was asked on")] = None,
 ) -> list[JobView]:
-    """In pages: the `Link` header has the next one."""
+    """The list is paginated: the `Link` header has the URL of the next page."""
     wanted = Filter(state=state, verdict=verdict, text=text or None, model_sha256=model, backend=target, labels=labels)
     with service.database.session() as session:
         page = jobs.listed(session, caller.tenant, wanted, after=paged.after, limit=paged.limit)
@@ -102,7 +102,7 @@ async def shown(
         float, Query(ge=0, le=_LONGEST_WAIT, allow_inf_nan=False, description="seconds to wait for its end at most")
     ] = 0,
 ) -> JobView:
-    """With `wait`, the answer comes when the job has ended, or after so many seconds."""
+    """With `wait`, the response is sent when the job has ended, at the latest after so many seconds."""
     until = time.monotonic() + wait
     while True:
         view = await run_in_threadpool(_read, service, caller, addresses, job_id)
@@ -117,15 +117,15 @@ async def shown(
 
 @router.post("/jobs/{job_id}/cancel", summary="End a job now")
 def cancel(job_id: RowId, service: TheService, caller: Submitter, addresses: TheAddresses) -> JobView:
-    """Its compilers are killed. Cancelling again has no effect; a job that has ended by itself cannot be cancelled."""
+    """The job's compilers are killed. Cancelling it again has no effect; other ended jobs cannot be cancelled."""
     return _changed(service.reserve.run, lifecycle.cancel, service, caller, addresses, job_id)
 
 
 @router.post("/jobs/{job_id}/retry", summary="Begin anew what has no verdict", status_code=202)
 def retry(job_id: RowId, service: TheService, caller: Submitter, addresses: TheAddresses) -> JobView:
-    """For jobs that failed or were cancelled, and finished ones with failed targets; finished targets stay.
+    """Restarts the unfinished targets of a job that failed, was cancelled, or is done with failed targets.
 
-    Probes with a verdict are not compiled again.
+    Finished targets are kept, and probes with a verdict are not compiled again.
     """
 
     def begin(session: Session, job_id: str, tenant: str) -> Job | None:
@@ -139,9 +139,9 @@ def retry(job_id: RowId, service: TheService, caller: Submitter, addresses: TheA
 
 @router.delete("/jobs/{job_id}", status_code=204, summary="Delete a job and all that came of it")
 def delete(job_id: RowId, service: TheService, caller: Submitter) -> None:
-    """With its reports, its model and its verdicts in the verdict base, unless another job needs them.
+    """The job's reports, model and verdicts in the verdict base are deleted, too, unless another job needs them.
 
-    A running job is ended.
+    A running job is stopped.
     """
     unneeded = service.reserve.run(lambda session: retention.forget(session, job_id, caller.tenant))
     if unneeded is None:

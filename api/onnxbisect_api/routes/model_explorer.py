@@ -34,8 +34,8 @@ _RESPONSES: dict[int | str, dict[str, Any]] = {
 def graph(
     job_id: RowId, request: Request, service: TheService, caller: Reader, target: TargetNumber = None
 ) -> Response:
-    """`model-explorer graph.json --node_data_paths=verdicts.json` shows it with the verdicts. It is the same for all
-    targets; by default that of the first is sent.
+    """`model-explorer graph.json --node_data_paths=verdicts.json` shows the model with the verdicts. The graph is the
+    same for all targets; `target` is 1 by default.
     """
     with service.database.session() as session:
         sha256 = graph_of(search_of(job_of(session, job_id, caller), target or 1))
@@ -54,7 +54,7 @@ def graph(
 def verdicts(
     job_id: RowId, request: Request, service: TheService, caller: Reader, target: TargetNumber = None
 ) -> Response:
-    """From the target's report. They also apply to the ONNX file itself, if its nodes have names."""
+    """The verdicts in the target's report. They also fit the ONNX file itself if its nodes have names."""
     with service.database.session() as session:
         search = search_of(job_of(session, job_id, caller), target)
         sha256, report = graph_of(search), report_of(search)
@@ -73,7 +73,7 @@ def _network(request: Request, sha256: str) -> Network:
     networks: Networks = request.app.state.networks
     try:
         return networks.network(sha256)
-    except FileNotFoundError:  # the job was deleted meanwhile
+    except FileNotFoundError:  # the job was deleted during this request
         raise missing("job") from None
 
 

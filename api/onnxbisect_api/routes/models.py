@@ -79,7 +79,7 @@ async def put(
     addresses: TheAddresses,
     name: Annotated[str | None, Query(description="what to call it; else as `Content-Disposition` says")] = None,
 ) -> UploadedView:
-    """The body is the file itself. Try `HEAD /v1/models/{sha256}` first: it may exist already. A model with external
+    """The body is the file itself. `HEAD /v1/models/{sha256}` tells whether an upload is needed. A model with external
     data is uploaded with `POST`.
     """
     if request.headers.get("content-type", "").lower().startswith("multipart/"):
@@ -115,9 +115,9 @@ async def put(
 async def post(
     request: Request, response: Response, service: TheService, caller: Uploader, addresses: TheAddresses
 ) -> UploadedView:
-    """A form: the ONNX file in the field `model`, each of its data files in a field `data`, whose file name is its
-    location in the model, such as `weights/a.bin`. Try `HEAD /v1/models/{sha256}` first here, too, with the SHA-256 of
-    all bytes: the ONNX file, then the data files, sorted by location.
+    """The body is a form: the ONNX file in the field `model`, each data file in a field `data` with its location in the
+    model as file name, such as `weights/a.bin`. `HEAD /v1/models/{sha256}` tells whether an upload is needed; the
+    SHA-256 is that of all bytes: the ONNX file, then the data files, sorted by location.
     """
 
     def keep(came: Form) -> UploadedView:
@@ -131,7 +131,7 @@ async def post(
 
 @router.get("/models", summary="List models, the newest first")
 def listed(service: TheService, caller: Reader, addresses: TheAddresses, paged: Paged) -> list[ModelView]:
-    """In pages: the `Link` header has the next one."""
+    """The list is paginated: the `Link` header has the URL of the next page."""
     after = cursors.read(paged.after) if paged.after is not None else None
     with service.database.session() as session:
         page = models.listed(session, caller.tenant, after=after, limit=paged.limit)
@@ -141,10 +141,10 @@ def listed(service: TheService, caller: Reader, addresses: TheAddresses, paged: 
 
 @router.get("/models/{sha256}", summary="An uploaded model")
 def shown(sha256: Sha256, service: TheService, caller: Reader, addresses: TheAddresses) -> ModelView:
-    """Only if you uploaded it, so that nobody learns what others have."""
+    """404 unless your tenant uploaded the model, so that clients cannot find out what others have."""
     with service.database.session() as session:
         model = models.get(session, sha256, caller.tenant)
-    # Their age is reset, so that they stay long enough for a job to name the model.
+    # `touch` resets the files' age, so that they are not deleted before a job can use the model.
     if model is None or not all(service.files.touch(each) for each in model.all_files):
         raise missing("model")
     return _view(model, addresses)
@@ -152,13 +152,13 @@ def shown(sha256: Sha256, service: TheService, caller: Reader, addresses: TheAdd
 
 @router.head("/models/{sha256}", summary="Whether a model is here already", response_class=Response)
 def is_known(sha256: Sha256, service: TheService, caller: Reader, addresses: TheAddresses) -> None:
-    """200 if you need not upload it, else 404."""
+    """200 if the model is stored for you already, else 404."""
     shown(sha256, service, caller, addresses)
 
 
 @router.delete("/models/{sha256}", summary="Delete a model", status_code=204)
 def delete(sha256: Sha256, service: TheService, caller: Submitter) -> None:
-    """With its data. A model that a job needs stays: delete the job, and the model is deleted with it."""
+    """The model's data files are deleted, too. A model that a job needs is kept until the job is deleted."""
 
     def remove(session: Session) -> list[str]:
         gone = models.remove(session, sha256, caller.tenant)
@@ -198,7 +198,7 @@ def _answered(response: Response, view: UploadedView) -> UploadedView:
 
 
 def _told(request: Request) -> str:
-    """The file name in `Content-Disposition`, in either of its two encodings."""
+    """The file name in the `Content-Disposition` header, from `filename` or `filename*`."""
     message = Message()
     message["Content-Disposition"] = request.headers.get("content-disposition", "")
     return message.get_filename("")

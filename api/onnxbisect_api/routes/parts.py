@@ -44,9 +44,10 @@ def table(
         Form | None, Query(alias="format", description="json, md or html; else what `Accept` likes")
     ] = None,
 ) -> Response:
-    """The newest job with these labels on each model: the result on each target, and causes in several models.
+    """The table shows the newest job with these labels on each model: the result on each target, and the causes that
+    several models share.
 
-    409 until all of them have ended. `POST /v1/jobs` with `models` creates jobs with such a label.
+    409 until all these jobs have ended. `POST /v1/jobs` with `models` gives its jobs a common label.
     """
     if not labels:
         raise Problem(422, "Say which jobs with ?label=name:value.")

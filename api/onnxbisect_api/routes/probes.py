@@ -26,8 +26,9 @@ router = APIRouter(tags=["probes"])
 
 
 class ProbeView(BaseModel):
-    """One probe, with its answer once the state is done. Its fields are those of a report's probes where these have
-    them.
+    """One probe, with its answer once the state is done.
+
+    Fields that a report's probes have, too, have the same meaning.
     """
 
     id: str
@@ -61,7 +62,7 @@ def listed(
     target: TargetNumber = None,
     state: ProbeState | None = None,
 ) -> list[ProbeView]:
-    """Oldest first, in pages: the `Link` header has the next one."""
+    """The list is paginated, oldest first: the `Link` header has the URL of the next page."""
     with service.database.session() as session:
         job = job_of(session, job_id, caller)
         search_id = None if target is None else search_of(job, target).id
@@ -77,7 +78,7 @@ def listed(
     response_class=PlainTextResponse,
 )
 def log(job_id: RowId, probe_id: RowId, service: TheService, caller: Reader) -> str:
-    """As text without terminal escape sequences. Empty while there is no answer."""
+    """The compiler's log as text without terminal escape sequences; empty until the probe is done."""
     with service.database.session() as session:
         job = job_of(session, job_id, caller)
         probe = session.get(Probe, probe_id)

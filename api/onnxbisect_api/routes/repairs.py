@@ -47,7 +47,7 @@ def repair(
     target: TargetNumber = None,
     form: Annotated[Literal["json", "md"], Query(alias="format")] = "json",
 ) -> Response:
-    """The file `repair.json` or `repair.md` of `onnx-bisect fix`."""
+    """The same document as the file `repair.json` or `repair.md` of `onnx-bisect fix`."""
     with service.database.session() as session:
         job = job_of(session, job_id, caller)
         sha256 = form_of(job, search_of(job, target), form)
@@ -66,7 +66,9 @@ def repair(
 def repair_file(
     job_id: RowId, name: FileName, request: Request, service: TheService, caller: Reader, target: TargetNumber = None
 ) -> Response:
-    """A model's external data is what was uploaded with it. There is a report if culprits are left."""
+    """A repaired model uses the external data that was uploaded with the original. A report exists if culprits are
+    left.
+    """
     with service.database.session() as session:
         job = job_of(session, job_id, caller)
         sha256 = file_of(job, search_of(job, target), name)

@@ -56,8 +56,8 @@ def report(
     target: TargetNumber = None,
     form: Annotated[Form | None, Query(alias="format", description="else what `Accept` likes best")] = None,
 ) -> Response:
-    """Of one target. For a job with several, without `target`, the overview of all of them as json, md or html, once
-    the job has ended.
+    """The report of one target. For a job with several targets, without `target`: the overview of all of them as json,
+    md or html, once the job has ended.
     """
     with service.database.session() as session:
         job = job_of(session, job_id, caller)
@@ -88,7 +88,7 @@ def culprit_file(
     caller: Reader,
     target: TargetNumber = None,
 ) -> Response:
-    """`model.data` exists beside `model.onnx` if that has external data."""
+    """The file `model.data` exists if the culprit's `model.onnx` has external data."""
     with service.database.session() as session:
         search = search_of(job_of(session, job_id, caller), target)
     return answered(request, service, file_of(search, number, name), name)

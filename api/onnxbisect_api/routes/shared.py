@@ -34,7 +34,7 @@ def shared(
     ticket: Annotated[str, Query(max_length=200, description="made by the page of the job")],
     target: TargetNumber = None,
 ) -> Response:
-    """At the URL from the job's page, which is valid for an hour, without a token."""
+    """The job's page links to this URL with a ticket in place of a token; the ticket is valid for an hour."""
     with service.database.session() as session:
         holder = tickets.holder(session, what(job_id, target, number), ticket)
         sha256 = file_of(search_of(job_of(session, job_id, holder), target), number, _MODEL)
@@ -47,5 +47,5 @@ def shared(
 
 
 def what(job_id: str, target: int | None, number: int) -> str:
-    """The file that a ticket is for."""
+    """The text that identifies the file in its ticket."""
     return f"{job_id} {target or ''} {number} {_MODEL}"

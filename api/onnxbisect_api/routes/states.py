@@ -22,7 +22,7 @@ router = APIRouter(tags=["reports"])
 def states(
     job_id: RowId, request: Request, service: TheService, caller: Reader, target: TargetNumber = None
 ) -> Response:
-    """During the search from the answers so far; then from the report."""
+    """The states come from the probes answered so far while the search runs, and from the report afterwards."""
     known: Known = request.app.state.known
     with service.database.session() as session:
         search = search_of(job_of(session, job_id, caller), target)

@@ -19,7 +19,7 @@ router = APIRouter(tags=["tokens"])
 _Name = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]+$", max_length=200)]
 
 
-#: The latest date that is valid in every time zone.
+#: The latest date that Python can represent in every time zone.
 _LAST = datetime(9999, 12, 30, tzinfo=UTC)
 
 
@@ -74,14 +74,14 @@ def create(wanted: TokenRequest, service: TheService, caller: Admin) -> IssuedVi
 
 @router.get("/tokens", summary="List tokens, the newest first")
 def listed(service: TheService, caller: Admin) -> list[TokenView]:
-    """Including revoked ones."""
+    """Revoked tokens are listed, too."""
     with service.database.session() as session:
         return [_view(token) for token in tokens.listed(session, caller.tenant)]
 
 
 @router.delete("/tokens/{token_id}", summary="Revoke a token", status_code=204)
 def revoke(token_id: RowId, service: TheService, caller: Admin) -> None:
-    """It is invalid at once."""
+    """The token is invalid from the next request on."""
     with service.database.transaction() as session:
         if tokens.revoke(session, token_id, caller.tenant) is None:
             raise missing("token")

@@ -93,39 +93,41 @@ def create(wanted: EndpointRequest, service: TheService, caller: Admin) -> Endpo
 
 @router.get("/webhooks", summary="List webhooks, the newest first")
 def listed(service: TheService, caller: Admin) -> list[EndpointView]:
-    """Without those of single jobs."""
+    """Endpoints that were created for a single job are left out."""
     with service.database.session() as session:
         return [_view(endpoint) for endpoint in endpoints.listed(session, caller.tenant)]
 
 
 @router.get("/webhooks/{webhook_id}", summary="A webhook")
 def shown(webhook_id: RowId, service: TheService, caller: Admin) -> EndpointView:
-    """Including those of single jobs."""
+    """An endpoint that was created for a single job can be shown, too."""
     with service.database.session() as session:
         return _view(_found(endpoints.get(session, webhook_id, caller.tenant)))
 
 
 @router.post("/webhooks/{webhook_id}/rotate", summary="Give a webhook a new secret")
 def rotate(webhook_id: RowId, service: TheService, caller: Admin) -> EndpointSecretView:
-    """The previous secret also signs until it is retired, so receivers can accept either and nothing is lost."""
+    """Messages are signed with both secrets until the previous one is retired, so receivers can change to the new one
+    without losing messages.
+    """
     return _with_secret(_changed(endpoints.rotate, service, caller, webhook_id))
 
 
 @router.post("/webhooks/{webhook_id}/retire", summary="Sign with the newest secret only")
 def retire(webhook_id: RowId, service: TheService, caller: Admin) -> EndpointView:
-    """Once all receivers have the new secret."""
+    """The previous secret stops signing. Do this once all receivers have the new secret."""
     return _view(_changed(endpoints.retire, service, caller, webhook_id))
 
 
 @router.post("/webhooks/{webhook_id}/enable", summary="Use a webhook again")
 def enable(webhook_id: RowId, service: TheService, caller: Admin) -> EndpointView:
-    """After it was disabled. Failed messages stay failed; they can be redelivered."""
+    """Enables a webhook that was disabled after failures. Its failed messages must be redelivered one by one."""
     return _view(_changed(endpoints.enable, service, caller, webhook_id))
 
 
 @router.delete("/webhooks/{webhook_id}", summary="Delete a webhook", status_code=204)
 def delete(webhook_id: RowId, service: TheService, caller: Admin) -> None:
-    """With its messages."""
+    """The webhook's messages are deleted, too."""
     with service.database.transaction() as session:
         if not endpoints.remove(session, webhook_id, caller.tenant):
             raise missing("webhook")
@@ -133,7 +135,7 @@ def delete(webhook_id: RowId, service: TheService, caller: Admin) -> None:
 
 @router.post("/webhooks/{webhook_id}/ping", status_code=202, summary="Send a message that only shows that it arrives")
 def ping(webhook_id: RowId, service: TheService, caller: Admin) -> DeliveryView:
-    """The outcome is at `GET /v1/deliveries/{id}` soon after."""
+    """The message is sent soon after this response; `GET /v1/deliveries/{id}` then shows the outcome."""
     with service.database.transaction() as session:
         delivery = deliveries.ping(session, _found(endpoints.get(session, webhook_id, caller.tenant)))
     return _delivery_view(delivery)
@@ -141,7 +143,7 @@ def ping(webhook_id: RowId, service: TheService, caller: Admin) -> DeliveryView:
 
 @router.get("/webhooks/{webhook_id}/deliveries", summary="List a webhook's messages, the newest first")
 def delivered(webhook_id: RowId, service: TheService, caller: Admin, paged: PagedRows) -> list[DeliveryView]:
-    """In pages: the `Link` header has the next one."""
+    """The list is paginated: the `Link` header has the URL of the next page."""
     with service.database.session() as session:
         _found(endpoints.get(session, webhook_id, caller.tenant))
         found = deliveries.listed(session, webhook_id, before=paged.after, limit=paged.limit + 1)
@@ -152,7 +154,7 @@ def delivered(webhook_id: RowId, service: TheService, caller: Admin, paged: Page
 
 @router.get("/deliveries/{delivery_id}", summary="A message")
 def delivery(delivery_id: RowId, service: TheService, caller: Admin) -> DeliveryView:
-    """With the outcome of each attempt."""
+    """The message contains the outcome of each attempt to deliver it."""
     with service.database.session() as session:
         found = deliveries.get(session, delivery_id, caller.tenant)
     if found is None:
@@ -162,7 +164,7 @@ def delivery(delivery_id: RowId, service: TheService, caller: Admin) -> Delivery
 
 @router.post("/deliveries/{delivery_id}/redeliver", status_code=202, summary="Send a message again")
 def redeliver(delivery_id: RowId, service: TheService, caller: Admin) -> DeliveryView:
-    """With the same `webhook-id`, from the start of the schedule."""
+    """The message keeps its `webhook-id`, and its schedule of retries starts again."""
     found = service.database.run(lambda session: deliveries.redeliver(session, delivery_id, caller.tenant))
     if found is None:
         raise missing("delivery")
@@ -170,7 +172,7 @@ def redeliver(delivery_id: RowId, service: TheService, caller: Admin) -> Deliver
 
 
 def _demand_room(session: Session, service: Service, caller: Caller) -> None:
-    """A 507 if the tenant has the maximum number of webhooks: each gets every event."""
+    """Raise QuotaError (507) if the tenant has the maximum number of webhooks, each of which gets every event."""
     most = service.settings.tenant_webhooks
     if len(endpoints.listed(session, caller.tenant)) >= most:
         raise QuotaError(f"You have {most} webhooks already: delete one that you do not need.")
