@@ -1,1 +1,1 @@
-"""REST: the edge of the service. Routes read the request, and call the database layer."""
+"""The service's HTTP interface: REST and pages. Routes parse requests and call the database layer."""

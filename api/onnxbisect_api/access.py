@@ -1,9 +1,9 @@
 """Authentication and scopes: `Authorization: Bearer obk_…`, or the cookie of a logged-in browser.
 
-A parameter of type `Reader`, `Submitter` or `Admin` makes an operation require that scope, and is the caller. With
-`Contributor`, a submitter, the request counts as an upload or a new job. `Uploader` (the same) and `Listener` (a
-reader) also count the token's open requests of that kind. Data of another tenant do not exist for the caller: query
-everything by `tenant`, and raise `problems.missing`.
+An operation requires a scope by a parameter of type `Reader`, `Submitter` or `Admin`, which is the caller.
+`Contributor` is a `Submitter` whose request counts as an upload or a new job. `Uploader` is a `Contributor` and
+`Listener` a `Reader` whose number of open requests is limited. Callers must not see data of another tenant: operations
+query everything by `tenant`, and raise `problems.missing` for anything else.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -26,7 +26,7 @@ from onnxbisect_db.states import Scope
 from onnxbisect_db.tables import Token
 from onnxbisect_service.service import Service
 
-#: Holds the id of the session of a browser that has logged in to the status page.
+#: The cookie with the session id of a browser that has logged in to the pages.
 COOKIE = "onnxbisect_session"
 _CHALLENGE = "WWW-Authenticate"
 _REFUSED = "The token is unknown, expired or revoked: ask an admin for a new one."
@@ -39,7 +39,7 @@ _Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(_scheme)]
 
 @dataclass(frozen=True, kw_only=True)
 class Caller:
-    """The owner of the token. `token_id` is no secret."""
+    """The tenant and the scopes of a request's token. `token_id` is no secret."""
 
     tenant: str
     token_id: str
@@ -47,7 +47,7 @@ class Caller:
 
 
 class Door:
-    """Checks tokens, and counts their use."""
+    """Checks the tokens and sessions of requests, and enforces the rate limits."""
 
     def __init__(self, service: Service) -> None:
         settings = service.settings
@@ -77,11 +77,11 @@ class Door:
         return self._used(lambda session: browser_sessions.token_of(session, text))
 
     def begin_session(self, token: Token) -> str:
-        """The value of a new session's cookie."""
+        """Create a session for the token, and return the cookie's value."""
         return self._database.run(lambda session: browser_sessions.begin(session, token.id))
 
     def end_session(self, text: str) -> None:
-        """Invalidate the cookie."""
+        """End the session with this cookie."""
         self._database.run(lambda session: browser_sessions.end(session, text))
 
     def _used(self, find: Callable[[Session], Token | None]) -> Token | None:
@@ -97,7 +97,7 @@ class Door:
         return token
 
     def contribution(self, token_id: str) -> None:
-        """Count an upload or a new job."""
+        """Count an upload or a new job; a 429 beyond the token's rate."""
         self._counters.count(self._uploads, token_id)
 
 

@@ -19,7 +19,7 @@ class Addresses:
         return f"{self._root}/v1/jobs/{job_id}"
 
     def page(self, job_id: str) -> str:
-        """A job, for people."""
+        """A job's HTML page."""
         return f"{self._root}/jobs/{job_id}"
 
     def model(self, sha256: str) -> str:
@@ -27,7 +27,7 @@ class Addresses:
         return f"{self._root}/v1/models/{sha256}"
 
     def file(self, sha256: str) -> str:
-        """Another uploaded file."""
+        """An uploaded file that is no model, such as a calibration sample."""
         return f"{self._root}/v1/files/{sha256}"
 
     def webhook(self, webhook_id: str) -> str:

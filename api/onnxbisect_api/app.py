@@ -48,7 +48,7 @@ from onnxbisect_api.watch import Watch
 from onnxbisect_service.service import Service
 
 _UPLOADS = frozenset({"/v1/models", "/v1/files"})
-#: Paths where forms are uploads; all other bodies are documents.
+#: Paths where multipart forms contain files, with limits of their own; other bodies have the limits of documents.
 _FORMS = frozenset({"/v1/jobs", "/new"})
 _DESCRIPTION = "Finds every part of an ONNX model that an NPU compiler refuses, and proves that nothing else is wrong."
 

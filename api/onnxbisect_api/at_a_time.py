@@ -10,7 +10,7 @@ _LATER = {"Retry-After": "5"}
 
 
 class AtATime:
-    """A limit for each token. Used in the event loop."""
+    """A limit on concurrent requests of each token. Not thread-safe: use it in the event loop."""
 
     def __init__(self, name: str, most: int) -> None:
         self._name = name

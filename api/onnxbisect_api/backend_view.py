@@ -15,7 +15,7 @@ from onnxbisect_db.tables import Worker
 
 
 class OptionView(BaseModel):
-    """What `options` of a target may have."""
+    """An option that a target's `options` may contain."""
 
     name: str
     default: str
@@ -51,7 +51,7 @@ class BackendView(BaseModel):
 
     @property
     def usable(self) -> bool:
-        """Whether a worker takes its probes now, with a tool that is not known to be broken."""
+        """Whether a live worker with a working tool compiles probes for this backend now."""
         return any(worker.takes and worker.usable is not False for worker in self.workers)
 
 
@@ -103,7 +103,7 @@ def backend_views(session: Session) -> list[BackendView]:
 
 @cache
 def _installed() -> Mapping[str, LoadedBackend | BrokenBackend]:
-    """Cached, because installed packages do not change while the process runs, and looking takes a second."""
+    """The backends installed here, cached: looking takes a second, and packages do not change in a running process."""
     return registry.available()
 
 

@@ -13,7 +13,7 @@ _PADDING = 10
 
 
 class Colour(StrEnum):
-    """The ground of the right half, readable with white text."""
+    """Background colours of the right half, on which white text is readable."""
 
     GOOD = "#2a7f3f"
     BAD = "#b3372b"

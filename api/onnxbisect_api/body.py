@@ -16,9 +16,10 @@ _DETAIL = f"A request's body may have {DOCUMENT_BYTES:,} bytes here: models are 
 
 
 class BodyLimit:
-    """413 for a body beyond the limit, before it is read if its length is given; 408 if the body takes too long.
+    """Middleware that limits bodies: 413 for one that is too large, 408 for one that takes too long.
 
-    The framework's own limit would answer in plain text.
+    A declared length is checked before the body is read. The framework's own limit is not used, because its error is
+    plain text.
     """
 
     def __init__(self, app: ASGIApp, *, uploads: Collection[str], forms: Collection[str]) -> None:
@@ -39,7 +40,7 @@ class BodyLimit:
 
         async def received() -> Message:
             nonlocal size, whole
-            if whole:  # the next message is the disconnect
+            if whole:  # after the body, the only message is the disconnect, which may come at any time
                 return await receive()
             try:
                 async with asyncio.timeout_at(until):

@@ -4,7 +4,7 @@ from ipaddress import IPv6Address, IPv6Network, ip_address
 
 
 def counted_address(address: str) -> str:
-    """The address; for IPv6 the network, because providers give each client a network."""
+    """The address itself, or for IPv6 its network, because providers give each client a whole network."""
     try:
         ip = ip_address(address)
     except ValueError:

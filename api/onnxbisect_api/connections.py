@@ -1,4 +1,4 @@
-"""Limits on connections: their number, and the time in which one must send the head of a request.
+"""Limits on connections: their number, and the time until the head of a request is complete.
 
 uvicorn limits the size of a head and the pause between two requests, but no time before the first one.
 """
@@ -17,10 +17,10 @@ _REFUSAL = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nContent-Lengt
 
 
 class Connections:
-    """The connections of one server, counted by client address. Used in its event loop.
+    """The connections of one server, counted by client address. Not thread-safe: use it in the server's event loop.
 
-    At the limit, a connection that waits for a request is closed for a new one; one whose request is being answered is
-    not. `is_proxy` recognises trusted proxies, whose connections are from many clients.
+    At the limit, the oldest idle connection is closed for a new one; a connection whose request is being answered is
+    kept. `is_proxy` recognises trusted proxies, which have no limit of their own because they serve many clients.
     """
 
     def __init__(self, *, most: int, most_of_address: int, is_proxy: Callable[[str], bool]) -> None:
@@ -31,7 +31,7 @@ class Connections:
         self._count = 0
 
     def admit(self, connection: "BoundedProtocol", address: str) -> bool:
-        """Count the connection; False if it must be refused."""
+        """Count the connection, at the limit in place of an idle one; False if it must be refused."""
         same = self._by_address.get(counted_address(address), {})
         if len(same) >= self._most_of_address and not self._is_proxy(address):
             gives_way = _oldest_waiting(same)
@@ -61,7 +61,7 @@ class Connections:
         self._count += 1
 
     def _crowds(self) -> list[dict["BoundedProtocol", None]]:
-        """Connections by address, the address with the most of them first."""
+        """The connections of each address; the address with the most connections comes first."""
         return sorted(self._by_address.values(), key=len, reverse=True)
 
 
@@ -70,7 +70,7 @@ def _oldest_waiting(connections: dict["BoundedProtocol", None]) -> "BoundedProto
 
 
 class BoundedProtocol(H11Protocol):
-    """uvicorn's protocol with the limits of `connections`."""
+    """uvicorn's HTTP/1.1 protocol with the limits of `Connections`."""
 
     def __init__(self, *, connections: Connections, **given: Any) -> None:
         super().__init__(**given)
@@ -80,7 +80,7 @@ class BoundedProtocol(H11Protocol):
 
     @property
     def waits(self) -> bool:
-        """Whether no request is being answered."""
+        """Whether the connection is idle: no request is being answered."""
         return self.cycle is None or self.cycle.response_complete
 
     def give_way(self) -> None:
@@ -89,7 +89,7 @@ class BoundedProtocol(H11Protocol):
         self.transport.close()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn declares it
-        """Count it, or refuse it."""
+        """Count the new connection, or refuse it."""
         super().connection_made(transport)
         self._address = self.client[0] if self.client is not None else ""
         if self._bounds.admit(self, self._address):
@@ -99,24 +99,24 @@ class BoundedProtocol(H11Protocol):
             transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop counting it."""
+        """Stop counting the connection."""
         self._bounds.remove(self, self._address)
         self._forget_head()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes of a request."""
+        """Handle bytes of a request; a closing connection ignores them."""
         if not self.transport.is_closing():
             super().data_received(data)
             self._watch_head()
 
     def on_response_complete(self) -> None:
-        """The next request may come."""
+        """Start the time limit for the next request."""
         super().on_response_complete()
         self._watch_head()
 
     def _watch_head(self) -> None:
-        """Start the time limit while a request is awaited, and stop it once one has arrived."""
+        """Start the time limit while the connection is idle, and stop it once a request's head has arrived."""
         if not self.waits or self.transport.is_closing():
             self._forget_head()
         elif self._head is None:

@@ -1,4 +1,4 @@
-"""Responses with the files that a job keeps of a culprit."""
+"""Responses with the stored files of a job's culprits."""
 
 import re
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ FileName = Literal["model.onnx", "model.data", "compiler.log"]
 
 
 def file_of(search: Search, number: int, name: FileName) -> str:
-    """SHA-256 of a file of the culprit with this number, starting at 1."""
+    """SHA-256 of a file of the culprit with this number, counted from 1; a problem if there is none."""
     report_of(search)
     place = re.compile(rf"culprits/{number:02d}-[^/]*/{re.escape(name)}")
     sha256: str | None = next((sha256 for path, sha256 in search.files.items() if place.fullmatch(path)), None)
@@ -50,6 +50,6 @@ def stored(service: Service, sha256: str, media_type: str, headers: Mapping[str,
     """A response with a stored file."""
     try:
         path = service.files.path(sha256)
-    except FileNotFoundError:  # the job was deleted meanwhile
+    except FileNotFoundError:  # the job was deleted during this request
         raise missing("job") from None
     return FileResponse(path, media_type=media_type, headers=dict(headers))

@@ -1,4 +1,4 @@
-"""A culprit as the text of an issue for the compiler's vendor: reproduction, environment, log.
+"""A culprit as the text of an issue for the compiler's vendor: steps to reproduce, environment, log.
 
 It contains no model names and labels of the tenant; the compiler's messages may contain node names.
 """
@@ -11,14 +11,14 @@ from onnxbisect_db.culprit_versions import TargetVersion
 from onnxbisect_db.tables import Culprit, CulpritVerdict
 from onnxbisect_service.service import Service
 
-#: The end of a log, with the error: most lines, and most characters of each.
+#: The quoted end of a log, where the error is: most lines, and most characters of each line.
 _LINES, _WIDTH = 100, 400
 #: Most bytes of a log file that are read, because a model process wrote it.
 _LARGEST = 1 << 20
 
 
 def issue(service: Service, culprit: Culprit, refused: CulpritVerdict, versions: Sequence[TargetVersion]) -> str:
-    """Markdown about the version that `refused` it; `versions` are all versions with a verdict."""
+    """The issue in Markdown. `refused` is the verdict that it reports, `versions` are all versions with a verdict."""
     ops = " + ".join(code(op) for op in culprit.ops[:8])
     tool = code(f"{refused.tool} {refused.version}")
     same = [it for it in versions if it.target == (refused.backend, refused.options)]

@@ -60,7 +60,7 @@ class CulpritTarget(BaseModel):
 
 
 class CulpritModel(BaseModel):
-    """A model that has it."""
+    """A model that contains the culprit."""
 
     sha256: str
     name: str
@@ -78,13 +78,13 @@ class CulpritDetails(CulpritView):
 
 
 def culprit_views(session: Session, found: Sequence[Culprit], addresses: Addresses) -> list[CulpritView]:
-    """Several culprits, in brief."""
+    """Several culprits, without the places where they occur."""
     paid = costs(session, [culprit.id for culprit in found])
     return [_view(culprit, paid.get(culprit.id, Cost()), addresses) for culprit in found]
 
 
 def culprit_details(session: Session, culprit: Culprit, addresses: Addresses) -> CulpritDetails:
-    """One culprit in full."""
+    """One culprit, with the places where it occurs."""
     (brief,) = culprit_views(session, [culprit], addresses)
     lately = culprits.lately(session, culprit.id, limit=_LATELY)
     kept = culprits.reproducing(session, culprit.id)

@@ -1,4 +1,4 @@
-"""Cursors for lists without row ids: time of creation and SHA-256."""
+"""Cursors of paginated lists whose items have no row id. A cursor is a time of creation and a SHA-256."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -17,7 +17,7 @@ def write(at: datetime, sha256: str) -> str:
 
 
 def read(cursor: str) -> tuple[datetime, str]:
-    """The arguments of `write`."""
+    """Parse the result of `write` into its arguments."""
     written = _WRITTEN.fullmatch(cursor)
     try:
         if written is not None:

@@ -7,7 +7,7 @@ from onnxbisect_api.problems import Problem
 
 
 class Form(StrEnum):
-    """Each is a file that `onnx-bisect run --out` writes."""
+    """The forms of a report. Each is a file that `onnx-bisect run --out` writes."""
 
     JSON = "json"
     MD = "md"
@@ -18,17 +18,17 @@ class Form(StrEnum):
 
     @property
     def file_name(self) -> str:
-        """The name that `run` uses."""
+        """The name of the file that `onnx-bisect run --out` writes."""
         return _FILES[self]
 
     @property
     def media_type(self) -> str:
-        """Without parameters."""
+        """The media type without parameters such as the charset."""
         return _MEDIA_TYPES[self]
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """Headers that make it safe to show or download: reports contain hostile names."""
+        """Headers that make a report safe to show or download, because reports contain untrusted names."""
         shown = self in (Form.JSON, Form.MD, Form.HTML)
         placed = "inline" if shown else "attachment"
         return {"Content-Disposition": f'{placed}; filename="{self.file_name}"', "Content-Security-Policy": _POLICY}

@@ -1,4 +1,4 @@
-"""Finds a job of the caller and one of its targets, for the operations below `/jobs`."""
+"""Look up a job of the caller, one of its targets, and their stored documents, or raise a problem."""
 
 import json
 from typing import cast
@@ -23,7 +23,10 @@ def job_of(session: Session, job_id: str, caller: Caller) -> Job:
 
 
 def search_of(job: Job, target: int | None) -> Search:
-    """The job's target with this number; by default its only one."""
+    """The job's target with this number, by default its only target.
+
+    A 422 if the job has several targets and no number is given, a 404 if it has no target with the number.
+    """
     if target is None:
         if len(job.searches) > 1:
             raise Problem(422, f"The job has {len(job.searches)} targets: say which with ?target=NUMBER, from 1.")
@@ -45,15 +48,15 @@ def report_of(search: Search) -> str:
 
 
 def document_of(service: Service, sha256: str) -> Report:
-    """A stored report."""
+    """A stored report, by its SHA-256; a 404 if its job was deleted."""
     return cast(Report, stored_json(service, sha256))
 
 
 def stored_json(service: Service, sha256: str) -> object:
-    """The contents of a stored JSON file of a job."""
+    """The contents of a job's stored JSON file, by its SHA-256; a 404 if the job was deleted."""
     try:
         with service.files.open(sha256) as file:
             document: object = json.load(file)
-    except FileNotFoundError:  # the job was deleted meanwhile
+    except FileNotFoundError:  # the job was deleted during this request
         raise missing("job") from None
     return document

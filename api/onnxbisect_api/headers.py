@@ -12,7 +12,7 @@ SECURITY: Mapping[str, str] = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-#: For browsers: no request to this host without TLS, for a year.
+#: Browsers that receive this header send requests to this host only over TLS, for a year.
 _HSTS = "max-age=31536000"
 
 

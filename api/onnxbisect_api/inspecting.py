@@ -1,4 +1,4 @@
-"""The interface for inspecting models, which the API itself never reads."""
+"""The interface for inspecting models. The API's process itself never reads a model, because models are untrusted."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -8,7 +8,7 @@ from onnxbisect_service.service import Service
 
 
 class InspectModel(Protocol):
-    """Inspects a stored model in a process of its own; an empty `backend` means no target."""
+    """Inspects a stored model in a separate process; an empty `backend` means no target."""
 
     def __call__(
         self,
@@ -19,4 +19,4 @@ class InspectModel(Protocol):
         options: Mapping[str, str],
         shapes: Mapping[str, Sequence[int]],
     ) -> dict[str, Any]:
-        """`onnx-bisect/inspection@1`; raises OnnxBisectError with a sentence for the user."""
+        """A document `onnx-bisect/inspection@1`; raises OnnxBisectError with a sentence for the user."""

@@ -1,4 +1,4 @@
-"""A job and its model in one form: recognises such requests, and reads the document in them."""
+"""Requests that submit a job and its model in one form: recognises them, and reads the JSON document in them."""
 
 import json
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from onnxbisect_api.problems import Problem
 
 _FIELD = "job"
 
-#: The form beside the document, for the OpenAPI description of the operation that takes both.
+#: The form as an alternative to the JSON body, for the OpenAPI description of `POST /v1/jobs`.
 DESCRIBED: dict[str, Any] = {
     "requestBody": {
         "content": {
@@ -47,14 +47,14 @@ DESCRIBED: dict[str, Any] = {
 
 
 class FormRoute(APIRoute):
-    """Matches requests with a form, and leaves others to the next route with the same path."""
+    """Matches only requests with a multipart form; other requests go to the next route with the same path."""
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         return super().matches(scope) if is_form(scope) else (Match.NONE, {})
 
 
 class JobDocument:
-    """See `model_form.Texts`: the request for the form's model. `accept` raises for an invalid one."""
+    """The form's field with the request for a job, as a `model_form.Texts`; `accept` validates the request."""
 
     told = f"a document in '{_FIELD}'"
 
@@ -77,13 +77,13 @@ class JobDocument:
             raise Problem(422, f"The form has no field '{_FIELD}': a JSON document belongs there.")
 
     def write(self, chunk: bytes) -> None:
-        """Append to its text."""
+        """Append bytes to the document; a 413 if it is too large."""
         if len(self._text) + len(chunk) > DOCUMENT_BYTES:
             raise Problem(413, f"The field '{_FIELD}' may have {DOCUMENT_BYTES:,} bytes here.")
         self._text += chunk
 
     def seal(self) -> None:
-        """End its text."""
+        """Parse and validate the complete document."""
         try:
             terms = JobTerms.model_validate_json(bytes(self._text))
         except ValidationError as error:
@@ -93,6 +93,6 @@ class JobDocument:
 
     @property
     def accepted(self) -> Accepted:
-        """The accepted request, once it is complete."""
+        """The validated request; available after `seal`."""
         assert self._accepted is not None, "a form without its document is none"  # noqa: S101
         return self._accepted

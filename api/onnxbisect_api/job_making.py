@@ -1,4 +1,4 @@
-"""Turns a client's request into a job: validates and stores it. All requests for jobs use this."""
+"""Validates a client's request and stores it as a job. REST and the pages create jobs only through this module."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -26,13 +26,13 @@ _LATER = {"Retry-After": "60"}
 
 @dataclass(frozen=True, kw_only=True)
 class Accepted:
-    """A valid request, for any model."""
+    """A validated request that has no model yet."""
 
     terms: JobTerms
     targets: tuple[NewTarget, ...]
 
     def part(self, number: int, part: PartRequest, label: str) -> "Accepted":
-        """The same for one of several models."""
+        """The request for one of several models, with that model's own settings and labels."""
         terms = self.terms
         own = {
             "input_shapes": {**terms.input_shapes, **part.input_shapes},
@@ -62,7 +62,7 @@ class Accepted:
 
 
 def accepted(terms: JobTerms, service: Service, caller: Caller) -> Accepted:
-    """Validate the terms; raises a problem or an OptionError."""
+    """Validate the terms; raises Problem or OptionError."""
     settings = service.settings
     if terms.priority > 0 and Scope.ADMIN not in caller.scopes:
         raise Problem(403, "A priority above 0 puts a job before everybody's: it needs a token with the scope 'admin'.")
@@ -88,9 +88,9 @@ def made(
     idempotency_key: str | None,
     first: Callable[[Session], object] | None = None,
 ) -> SubmittedView:
-    """The new job, or the one that the same key and request created before.
+    """Create a job, or find the one that the same idempotency key and request created before.
 
-    `first` is called in the same transaction.
+    `first` is called at the beginning of the same transaction.
     """
     new = wanted.of(model_sha256)
 
@@ -116,7 +116,7 @@ def made_parts(
     *,
     idempotency_key: str | None,
 ) -> PartsSubmitted:
-    """A job for each of several models, all or none; or those that the same key and request created before."""
+    """Create a job for each of several models, all or none, or find those of the same idempotency key and request."""
     models = [part.model for part in parts]
     label = new_id() if idempotency_key is None else _digest(idempotency_key, *models)[:32]
     label = wanted.terms.labels.get(PARTS, label)
@@ -146,7 +146,10 @@ def made_parts(
 
 
 def _part_key(key: str, number: int) -> str:
-    """The idempotency key of a part; the first has the client's, so that another request with it is detected."""
+    """The idempotency key of a part's job.
+
+    The first part has the client's own key, so that the key's use in another request is detected.
+    """
     return key if not number else _digest(key, str(number))
 
 
@@ -155,7 +158,7 @@ def _digest(*texts: str) -> str:
 
 
 def demand_few(session: Session, service: Service, caller: Caller) -> None:
-    """A 429 if more of the tenant's jobs wait or run than allowed, including the one in this transaction."""
+    """Raise a 429 if too many of the tenant's jobs wait or run, including the one created in this transaction."""
     most = service.settings.tenant_jobs
     if jobs.going(session, caller.tenant) > most:
         raise Problem(429, f"{most} jobs wait or run already: let some end, or cancel them.", _LATER)

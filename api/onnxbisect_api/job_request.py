@@ -8,7 +8,7 @@ from onnxbisect.exactness import Exactness
 from onnxbisect_api.names import SHA256_PATTERN
 from onnxbisect_db.states import EventType
 
-#: Dimensions are int64.
+#: The largest dimension; ONNX stores dimensions as int64.
 _LARGEST = 2**63 - 1
 LABEL_NAME = "^[A-Za-z0-9][A-Za-z0-9._/-]*$"
 ONE_LINE = r"^[^\x00-\x1f\x7f]*$"
@@ -64,7 +64,7 @@ class TargetRequest(_Request):
 
 
 class BudgetRequest(_Request):
-    """Limits after which the search on each target ends with what is known."""
+    """Limits of the search on each target. At a limit the search ends and reports what it has found."""
 
     calls: int | None = Field(default=None, ge=1, le=10**9, description="compiler calls")
     seconds: _Seconds | None = Field(default=None, description="seconds")
@@ -98,12 +98,12 @@ class WebhookRequest(_Request):
 
     @property
     def types(self) -> tuple[EventType, ...]:
-        """The requested events."""
+        """The types of the requested events."""
         return tuple(sorted({EventType(event) for event in self.events}))
 
 
 class JobTerms(_Request):
-    """The request apart from the model: targets and settings."""
+    """A request for a job without its model: targets and settings."""
 
     targets: tuple[TargetRequest, ...] = Field(min_length=1, max_length=32)
     input_shapes: InputShapes = Field(

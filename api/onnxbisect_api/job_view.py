@@ -26,7 +26,7 @@ class JobModel(BaseModel):
 
 
 class RepairView(BaseModel):
-    """The repair of a target."""
+    """The result of a target's repair."""
 
     state: JobState
     verdict: Status | None = Field(description="that of the repaired model; there once the state is done")
@@ -108,10 +108,10 @@ class PartsSubmitted(BaseModel):
 
 @dataclass(frozen=True, kw_only=True)
 class Circumstances:
-    """What is shown with these jobs and is not in their rows.
+    """Data for the views of some jobs that their rows do not contain.
 
-    These are the backends of living workers, paused backends, the failures that searches wait for, and the ids of the
-    jobs' own webhooks.
+    `offered` has the slots of live workers by backend, `paused` the backends that are limited to 0 probes, `waits` the
+    failures for whose retry searches wait, and `webhooks` the ids of the jobs' own webhooks.
     """
 
     offered: Mapping[str, int]
@@ -121,7 +121,7 @@ class Circumstances:
 
     @classmethod
     def of(cls, session: Session, jobs: Collection[Job]) -> Self:
-        """The current ones. Backends are not read for ended jobs, which most clients read."""
+        """Read the current data. If all jobs have ended, as in most requests, backends are not queried."""
         webhooks = endpoints.of_jobs(session, jobs)
         if all(JobState(job.state).ended for job in jobs):
             return cls(offered={}, paused=frozenset(), waits={}, webhooks=webhooks)
@@ -215,7 +215,7 @@ def _address_of(url: str, path: str, target: int) -> str:
 
 
 def _lack(search: Search, circumstances: Circumstances) -> str:
-    """Why a search makes no progress, if that is known."""
+    """The reason why a search makes no progress; empty if none is known."""
     if JobState(search.state).ended:
         return ""
     if search.backend not in circumstances.offered:

@@ -1,4 +1,4 @@
-"""The state of each unit of a target: from its report, or before that from the answers so far."""
+"""The state of each unit of a target, from its report or, while the search runs, from the probes answered so far."""
 
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from onnxbisect_db import probe_queries
 from onnxbisect_db.probe_queries import PassedUnits
 from onnxbisect_db.tables import Search
 
-#: Entries of the cache: a set of ten thousand units has 1 kB, two thousand ids of answers have 100 kB.
+#: Searches in the cache; each entry has up to about 100 kB, for a set of units and the ids of counted probes.
 _KEPT = 64
 
 
@@ -30,7 +30,7 @@ class CulpritUnits(BaseModel):
 
 
 class StatesView(BaseModel):
-    """The states of all units as ranges of their numbers, such as `3,5-7`; every unit is in one of them."""
+    """The units in each state, as ranges of their numbers such as `3,5-7`. Every unit has one state."""
 
     units: int = Field(description="how many there are; 0 until the model is read")
     states: dict[UnitState, str] = Field(description="by pass, culprit, suspected, needs_context, unknown")
@@ -39,14 +39,14 @@ class StatesView(BaseModel):
 
 
 class Known:
-    """Caches the answers that it has read, which are megabytes for large models. Threads may share it."""
+    """Caches the passing units of searches, because their probes are megabytes for large models. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._passed: OrderedDict[str, PassedUnits] = OrderedDict()
 
     def passed(self, session: Session, search: Search) -> UnitSet:
-        """All units in passing probes."""
+        """The units of all passing probes of the search so far."""
         with self._lock:
             before = self._passed.get(search.id)
         now = probe_queries.passed_units(session, search.id, before)
@@ -59,7 +59,7 @@ class Known:
 
 
 def so_far(search: Search, passed: UnitSet) -> StatesView:
-    """The states as `onnxbisect.report.states` defines them, as far as known during the search."""
+    """The states during a search, as far as they are known; `onnxbisect.report.states` defines them."""
     culprit = suspected = 0
     for found in search.found.values():
         places = of(indices(found.get("places", "")))
@@ -87,7 +87,7 @@ def so_far(search: Search, passed: UnitSet) -> StatesView:
 
 
 def of_report(document: Report) -> StatesView:
-    """The states in a report."""
+    """The states of the units in a finished report."""
     units = document["units"]
     return StatesView(
         units=len(units["names"]),

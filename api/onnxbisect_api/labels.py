@@ -1,4 +1,4 @@
-"""Labels in URLs: `label=repo:net&label=branch:main`."""
+"""Parses labels in the query of URLs: `label=repo:net&label=branch:main`."""
 
 import re
 from collections.abc import Iterable
@@ -9,12 +9,12 @@ from fastapi import Depends, Query
 from onnxbisect_api.job_request import LABEL_NAME, ONE_LINE
 from onnxbisect_api.problems import Problem
 
-#: Names contain neither of the two separators.
+#: A label's name, separator and value; names contain neither separator.
 _PARTS = re.compile(r"([^:=]*)([:=]?)(.*)", re.DOTALL)
 
 
 def read(texts: Iterable[str]) -> dict[str, str]:
-    """The labels in `name:value` or `name=value` texts, each once."""
+    """The labels in texts `name:value` or `name=value`; a 422 for any other text and for repeated names."""
     found = {}
     for text in texts:
         name, mark, value = _PARTS.fullmatch(text).groups()  # type: ignore[union-attr] # it matches any text
@@ -35,5 +35,5 @@ def _labels(
     return read(label or ())
 
 
-#: A parameter of this type are the labels that are asked for.
+#: A parameter of this type has the labels in the request's query.
 TheLabels = Annotated[dict[str, str], Depends(_labels)]

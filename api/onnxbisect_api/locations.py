@@ -1,4 +1,4 @@
-"""Locations of a model's data files: untrusted paths below the model's folder, which workers create."""
+"""Validates the locations of a model's data files: untrusted relative paths, at which workers create files."""
 
 import re
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ _FORBIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f\\\ufffd\ud800-\udfff]")
 
 
 def demand_location(location: str) -> None:
-    """A 422 unless this can be the location of a data file."""
+    """Raise a 422 unless this is a valid location of a data file."""
     segments = location.split("/")
     plain = not _FORBIDDEN.search(location) and not {"", ".", ".."} & set(segments)
     short = len(location.encode()) <= _LOCATION_BYTES if plain else False
@@ -26,7 +26,7 @@ def demand_location(location: str) -> None:
 
 
 def demand_tree(locations: Iterable[str]) -> None:
-    """A 422 if a location is both a file and the folder of another."""
+    """Raise a 422 if one location is the folder of another one."""
     files = set(locations)
     for location in files:
         for folder in PurePosixPath(location).parents:

@@ -1,4 +1,4 @@
-"""Methods of every URL: OPTIONS, HEAD wherever there is GET, and a 405 that lists all methods."""
+"""HTTP methods that FastAPI lacks: OPTIONS, HEAD for each GET, and a 405 that lists all methods of the URL."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,10 @@ _ROUTED = ("GET", "HEAD", "PUT", "POST", "PATCH", "DELETE")
 
 
 class Methods:
-    """FastAPI's routes have one method each, so its `Allow` names only one, and it has no automatic HEAD."""
+    """Middleware that answers OPTIONS and HEAD, and completes the `Allow` header of 405.
+
+    FastAPI adds no HEAD to GET, and its `Allow` names only the method of one route.
+    """
 
     def __init__(self, app: ASGIApp, *, routes: Sequence[BaseRoute]) -> None:
         self._app = app
@@ -31,7 +34,7 @@ class Methods:
         return any(route.matches({**scope, "method": method})[0] is Match.FULL for route in self._routes)
 
     def _allow(self, scope: Scope) -> str:
-        """The header's value; empty if there is no route."""
+        """The value of `Allow` for the request's path; empty if there is no route."""
         found = {method for method in _ROUTED if self._has(scope, method)}
         if "GET" in found:
             found.add("HEAD")
@@ -46,7 +49,7 @@ class Methods:
         return sent
 
     async def _answer_head(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer like GET without a body; a stream ends after its head."""
+        """Answer with the head of the GET response and no body; a stream ends after its head."""
 
         async def sent(message: Message) -> None:
             if message["type"] == "http.response.start":

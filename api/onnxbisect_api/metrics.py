@@ -18,7 +18,7 @@ _METHODS = frozenset({"GET", "HEAD", "PUT", "POST", "PATCH", "DELETE"})
 
 
 class Metrics:
-    """The metrics of one application; `registry` is exposed."""
+    """The metrics of one application; `GET /metrics` shows those in `registry`."""
 
     def __init__(self, database: Database) -> None:
         self.registry = CollectorRegistry()
@@ -33,7 +33,7 @@ class Metrics:
 
 
 class MeasuredRequests:
-    """Counts and times requests. Unknown paths are counted together, because clients choose them."""
+    """Middleware that counts and times requests by route. Unknown paths count as one, to limit the number of series."""
 
     def __init__(self, app: ASGIApp, *, metrics: Metrics) -> None:
         self._app = app
@@ -54,13 +54,13 @@ class MeasuredRequests:
 
 
 class _ServiceCollector(Collector):
-    """Reads the database for each scrape, so that every process exposes the same."""
+    """Reads the database for each scrape, so that every process reports the same values."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def describe(self) -> list[Metric]:
-        """Empty, because otherwise registration would read the database."""
+        """No metrics; if this method were missing, registration would call `collect`, which reads the database."""
         return []
 
     def collect(self) -> Iterator[Metric]:

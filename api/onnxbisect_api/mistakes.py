@@ -1,4 +1,4 @@
-"""Sentences for validation errors, in place of the framework's, which name Python types."""
+"""Sentences for validation errors. They replace pydantic's texts, which name Python types."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -56,7 +56,7 @@ _SENTENCES = {
 
 
 def sentence(error: Mapping[str, Any]) -> str:
-    """The error without a full stop; pydantic's own text if there is no sentence for its kind."""
+    """The sentence for an error of pydantic, without a full stop; pydantic's own text for other kinds of errors."""
     known = _SENTENCES.get(error["type"])
     try:
         said = str(error["msg"]) if known is None else known.format_map(error.get("ctx", {}))
@@ -67,13 +67,13 @@ def sentence(error: Mapping[str, Any]) -> str:
 
 
 def where(error: Mapping[str, Any]) -> str:
-    """The path in the request, such as `body.targets.0.backend`."""
+    """The path of the error in the request, such as `body.targets.0.backend`."""
     parts = error["loc"] if _place(error) is None else error["loc"][:1]
     return ".".join(clip(str(part), _NAME) for part in parts if part != _KEY)
 
 
 def is_untold_json(error: Mapping[str, Any]) -> bool:
-    """Whether the body was not parsed because its type was not declared as JSON."""
+    """Whether the error is a JSON body that was not parsed, because its content type is not JSON."""
     return error["loc"] == ("body",) and isinstance(error.get("input"), bytes)
 
 

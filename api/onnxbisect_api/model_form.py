@@ -1,6 +1,6 @@
-"""A form with a model and its external data, parsed as it arrives: `model` once, `data` for each file.
+"""Parses a form with a model and its external data while it is received: one field `model`, a field `data` per file.
 
-A part's file name is the model's own name for `model`, and the location for `data`. Text fields may come with them.
+The file name of `model` is the model's name, that of `data` the file's location. A form may contain text fields, too.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ _MOST_FILES = 10_000
 class Form:
     """The received files: the ONNX file, and data files by location.
 
-    `sha256` is of all their bytes, as in a report: the ONNX file, then the data in the order of locations.
+    `sha256` is the digest of all their bytes, as in a report: the ONNX file, then the data sorted by location.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Form:
 
     @property
     def size(self) -> int:
-        """The bytes of all files."""
+        """The size of all files in bytes."""
         return self.model.size + sum(stored.size for stored in self.data.values())
 
 
@@ -52,16 +52,16 @@ class Part(Protocol):
 
 
 class Texts(Protocol):
-    """The text fields. An exception ends the upload."""
+    """A receiver of the form's text fields. An exception ends the upload."""
 
-    #: The name of these fields in the error for an unknown field.
+    #: A description of the fields for the error about an unknown field.
     told: str
 
     def begin(self, field: str, file_name: str) -> Part | None:
-        """A writer for this field; None if it is no text field."""
+        """A writer for the field's bytes; None if it is no text field."""
 
     def demand_all(self) -> None:
-        """Called when the form is complete."""
+        """Called when the form is complete; raises if a required field is missing."""
 
 
 class NoModel(Problem):
@@ -72,7 +72,7 @@ class NoModel(Problem):
 
 
 class ModelForm:
-    """See `receiving.Sink`: parses a multipart/form-data body, and keeps every file unfinished."""
+    """A `receiving.Sink` that parses a multipart/form-data body; its files are invisible until `finish`."""
 
     def __init__(
         self, content_type: str, begin: Callable[[], Unfinished], room: Room, texts: Texts | None = None
@@ -92,7 +92,7 @@ class ModelForm:
         self._model: tuple[str, Unfinished] | None = None
         self._head = OnnxHead()
         self._data: dict[str, Unfinished] = {}
-        #: The digest of model and data, while they arrive in order.
+        #: The digest of model and data; None if they came in another order, so that all files are read again.
         self._whole: hashlib._Hash | None = None
 
     def write(self, chunk: memoryview) -> None:
@@ -102,7 +102,7 @@ class ModelForm:
             raise _broken() from error
 
     def sealed(self) -> Form:
-        """All files, on disk and not yet visible."""
+        """End all files; they are on disk and not yet visible. Raises Problem for an incomplete or invalid form."""
         if not self._ended:
             raise _broken()
         if self._model is None:
@@ -124,7 +124,7 @@ class ModelForm:
             file.abandon()
 
     def _sha256(self) -> str:
-        assert self._model is not None  # noqa: S101 - who asks has looked
+        assert self._model is not None  # noqa: S101 - `sealed` has checked it
         if self._whole is not None:
             return self._whole.hexdigest()
         digest = hashlib.sha256()
@@ -153,29 +153,29 @@ class ModelForm:
             self._whole = None
         self._current = self._data[location] = self._begin()
 
-    # Callbacks of the parser.
+    # The methods below are callbacks of the parser.
 
     def on_part_begin(self) -> None:
-        """A part starts with its headers."""
+        """Handle the start of a part; its headers follow."""
         self._header = self._value = b""
         self._disposition = ""
 
     def on_header_field(self, data: bytes, start: int, end: int) -> None:
-        """A piece of a header's name."""
+        """Append to the current header's name."""
         self._header += data[start:end]
 
     def on_header_value(self, data: bytes, start: int, end: int) -> None:
-        """A piece of a header's value."""
+        """Append to the current header's value."""
         self._value += data[start:end]
 
     def on_header_end(self) -> None:
-        """A header is complete."""
+        """Handle a complete header."""
         if self._header.lower() == b"content-disposition":
             self._disposition = self._value.decode("latin-1")
         self._header = self._value = b""
 
     def on_headers_finished(self) -> None:
-        """The part's bytes start."""
+        """Open a writer for the part, once its headers are complete."""
         options = parse_options_header(self._disposition)[1]
         field = options.get(b"name", b"").decode("utf-8", "replace")
         name = options.get(b"filename", b"").decode("utf-8", "replace")
@@ -194,9 +194,9 @@ class ModelForm:
             self._take_data(name)
 
     def on_part_data(self, data: bytes, start: int, end: int) -> None:
-        """A piece of the part's bytes."""
+        """Write bytes of the part."""
         assert self._current is not None, "the parser tells of a part's headers first"  # noqa: S101
-        if isinstance(self._current, Unfinished):  # texts do not count
+        if isinstance(self._current, Unfinished):  # only files count against the quota
             self._size += end - start
             self._room.demand(self._size)
             if self._model is not None and self._current is self._model[1]:
@@ -206,12 +206,12 @@ class ModelForm:
         self._current.write(data[start:end])
 
     def on_part_end(self) -> None:
-        """The part ends. Its file is closed, because a form may have more files than a process can open."""
+        """End the part and close its file, because a form may have more files than a process can open."""
         assert self._current is not None, "the parser tells of a part's headers first"  # noqa: S101
         self._current.seal()
 
     def on_end(self) -> None:
-        """The form is complete."""
+        """Handle the end of the form."""
         self._ended = True
 
 

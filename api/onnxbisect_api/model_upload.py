@@ -1,4 +1,4 @@
-"""Uploads of models: received completely, and recorded for the tenant."""
+"""Receives uploads of models, and records them for the tenant."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class ModelFile:
-    """A model of one file: see `receiving.Sink`."""
+    """A `receiving.Sink` for a model in a single file."""
 
     def __init__(self, file: Unfinished) -> None:
         self._file = file
@@ -34,11 +34,11 @@ class ModelFile:
         self._file.write(chunk)
 
     def seal(self) -> Stored:
-        """End the file, on disk and not yet visible."""
+        """End the file, which is then on disk and not yet visible."""
         return self._file.seal()
 
     def finish(self) -> Stored:
-        """Make it visible under its name."""
+        """Make the file visible under its SHA-256."""
         return self._file.finish()
 
     def abandon(self) -> None:
@@ -78,7 +78,7 @@ def note_form(session: Session, tenant: str, came: Form) -> Model:
 
 
 def note(session: Session, tenant: str, stored: Stored, name: str) -> Model:
-    """Record a stored model of one file for the tenant. The name is only for display."""
+    """Record a stored model in a single file for the tenant. The name is only for display."""
     return models.keep(session, tenant=tenant, sha256=stored.sha256, name=_shown(name), size=stored.size)
 
 

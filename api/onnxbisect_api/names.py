@@ -7,7 +7,7 @@ from fastapi import Header, Path
 UUID_PATTERN = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 SHA256_PATTERN = "^[0-9a-f]{64}$"
 
-#: A parameter of this type is a part of the path.
+#: Types for parameters in the path.
 RowId = Annotated[str, Path(pattern=UUID_PATTERN)]
 Sha256 = Annotated[str, Path(pattern=SHA256_PATTERN)]
 

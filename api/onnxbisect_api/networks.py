@@ -1,4 +1,4 @@
-"""The networks of models, for pictures, from files that were stored when the models were read."""
+"""Cached networks of models for pictures, from the files that workers store when they read the models."""
 
 import gzip
 from collections import OrderedDict
@@ -12,7 +12,7 @@ from onnxbisect_db.files import FileStore
 
 #: Entries of the caches: with ten thousand units, a network has 10 MB, its drawing in gzip 0.25 MB.
 _NETWORKS, _DRAWINGS = 3, 8
-#: Of nine levels; higher ones take several times as long and save a tenth.
+#: The level of gzip; higher ones take several times as long and save a tenth.
 _LEVEL = 5
 
 T = TypeVar("T")
@@ -30,7 +30,7 @@ class Networks:
         self._drawings: _Kept[bytes] = _Kept(_DRAWINGS)
 
     def network(self, sha256: str) -> Network:
-        """The network, to draw a part of it or to show a unit."""
+        """The network as an object, to draw a part of it or to show a unit."""
 
         def read() -> Network:
             with self._files.open(sha256) as file:
@@ -49,7 +49,7 @@ class Networks:
 
 
 def packed(content: bytes) -> bytes:
-    """Deterministic gzip."""
+    """The content in gzip without a time, so that equal content gives equal bytes."""
     return gzip.compress(content, _LEVEL, mtime=0)
 
 

@@ -1,11 +1,11 @@
-"""Checks whether an upload starts like an ONNX file.
+"""Checks whether an upload starts like an ONNX file, so that other files are refused at once.
 
-Only the tags of its first fields are read: a few short texts pass, and are refused when a job reads them.
+Only the tags of the first fields are checked, so a few short texts pass; a job that reads them fails.
 """
 
 from onnxbisect_api.problems import Problem
 
-#: Tags of ModelProto's fields: numbers, and fields with a length.
+#: Protobuf tags of ModelProto's fields: those with numbers, and those with a length.
 _NUMBERS = frozenset({0x08, 0x28})
 _SIZED = frozenset({number << 3 | 2 for number in (2, 3, 4, 6, 7, 8, 14, 20, 25, 26)})
 #: The number of bytes that are checked.
@@ -14,7 +14,7 @@ _VARINT_BYTES = 10
 
 
 class OnnxHead:
-    """The first bytes of an uploaded file."""
+    """Collects and checks the first bytes of an uploaded file."""
 
     def __init__(self) -> None:
         self._bytes = b""

@@ -10,9 +10,9 @@ _HARMLESS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 def demand_own_page(request: Request) -> None:
-    """A 403 for a changing request that does not show that it comes from this site.
+    """Raise a 403 for a request that changes something and is not shown to come from this site's pages.
 
-    Pages cannot forge `Sec-Fetch-Site`; browsers omit it over plain HTTP, and then send `Origin`.
+    Browsers send `Sec-Fetch-Site`, which pages cannot forge, or over plain HTTP only `Origin`.
     """
     if request.method in _HARMLESS:
         return

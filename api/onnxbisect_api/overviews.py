@@ -10,7 +10,7 @@ from onnxbisect_service.service import Service
 
 
 def labelled(job: Job) -> Mapping[str, Search]:
-    """The targets by label."""
+    """The job's searches by the labels of their targets."""
     backends = [search.backend for search in job.searches]
     return {
         search.backend if backends.count(search.backend) == 1 else f"{search.backend}-{search.ordinal + 1}": search
@@ -19,14 +19,14 @@ def labelled(job: Job) -> Mapping[str, Search]:
 
 
 def overview_of(job: Job, service: Service) -> Overview | None:
-    """The document; None if no target has a report."""
+    """The overview; None if no target has a report."""
     asked = [asked_of(label, search, service) for label, search in labelled(job).items()]
     reports = [each.report for each in asked if each.report is not None]
     return overview(Subject.of_report(reports[0]), asked) if reports else None
 
 
 def asked_of(label: str, search: Search, service: Service) -> TargetReport:
-    """A target's report, or why there is none."""
+    """A target's report, or the reason why there is none."""
     ended = search.state == JobState.CANCELLED
     if search.report is None:
         return TargetReport(label=label, backend=search.backend, reason=search.problem or search.state, ended=ended)

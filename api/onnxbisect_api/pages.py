@@ -1,4 +1,4 @@
-"""Pagination: `?after=` is the last item of the previous page, so new and deleted rows shift nothing."""
+"""Pagination: `?after=` names the last item of the previous page, so new or deleted rows do not shift the pages."""
 
 import re
 from typing import Annotated
@@ -29,7 +29,7 @@ def _id(text: str | None) -> str | None:
 
 
 class Page:
-    """The requested page, and the link to the next one. The route itself interprets `after`."""
+    """The requested page of a list, and the link to the next one. Each route interprets the cursor `after` itself."""
 
     def __init__(
         self,
@@ -77,9 +77,9 @@ class PageOfRows(Page):
 
 
 def _demand_known(request: Request) -> None:
-    """A 422 for an unknown parameter of a REST list, because a misspelt filter would return all rows.
+    """Raise a 422 for an unknown parameter of a REST list, because a misspelt filter would return all rows.
 
-    URLs of pages for people may have other parameters.
+    URLs of HTML pages may have any parameters.
     """
     if not request.url.path.startswith(_REST):
         return
@@ -90,6 +90,6 @@ def _demand_known(request: Request) -> None:
             raise Problem(422, unknown("parameter of this list", clip(name, 50), names))
 
 
-#: A parameter of one of these types makes an operation answer in pages.
+#: A parameter of one of these types makes an operation paginated.
 Paged = Annotated[Page, Depends()]
 PagedRows = Annotated[PageOfRows, Depends()]

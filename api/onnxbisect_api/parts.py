@@ -11,18 +11,18 @@ from onnxbisect_api.overviews import asked_of, labelled
 from onnxbisect_db.tables import Job
 from onnxbisect_service.service import Service
 
-#: Labels of jobs from one request: their common value, and the number of each, from 1.
+#: Labels of jobs that one request created: `parts` has a common value, `part` the number of the job's model, from 1.
 PARTS, PART = "parts", "part"
 
 
 def newest(jobs: Sequence[Job]) -> list[Job]:
-    """The newest job on each model, in the order of the parts, given jobs newest first."""
+    """The newest job on each model, in the order of the parts; `jobs` are sorted newest first."""
     found = {job.model_sha256: job for job in reversed(jobs)}
     return sorted(found.values(), key=lambda job: (_number(job), job.id))
 
 
 def named(jobs: Sequence[Job]) -> dict[str, Job]:
-    """Each job by its model's name in the table."""
+    """The jobs by the names that their models have in the table."""
     found: dict[str, Job] = {}
     for number, job in enumerate(jobs, 1):
         label = slug(PurePath(job.model_name).stem, 64)
@@ -31,7 +31,7 @@ def named(jobs: Sequence[Job]) -> dict[str, Job]:
 
 
 def table_of(jobs: Sequence[Job], service: Service) -> PartsTable:
-    """The table of ended jobs, with a reason where a target was not asked."""
+    """The table of ended jobs, with a reason for each target without a report."""
     targets = {label: search.backend for job in jobs for label, search in labelled(job).items()}
     parts = [_part(label, job, targets, service) for label, job in named(jobs).items()]
     for part in parts:

@@ -1,4 +1,4 @@
-"""Errors as `application/problem+json` (RFC 9457), with a helpful sentence in `detail`."""
+"""Errors as `application/problem+json` (RFC 9457), with a sentence for the user in `detail`."""
 
 import logging
 import sys
@@ -74,14 +74,14 @@ class ProblemDocument(BaseModel):
 
 
 class Problem(HTTPException):
-    """An error with a status and a sentence."""
+    """An error with an HTTP status and a sentence for the user."""
 
     def __init__(self, status: int, detail: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(status, detail, dict(headers) if headers is not None else None)
 
 
 def missing(what: str) -> Problem:
-    """A 404 for what does not exist or belongs to another tenant, which must look the same."""
+    """A 404 for a resource that does not exist or belongs to another tenant, which clients must not tell apart."""
     return Problem(404, f"There is no such {what}.")
 
 
@@ -96,7 +96,7 @@ def answer(
 
 
 def responses() -> dict[int | str, dict[str, Any]]:
-    """The problem in the OpenAPI description of every operation."""
+    """The OpenAPI description of the problem, for every operation."""
     content = {_MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemDocument"}}}
     return {
         "4XX": {"description": "The request is refused", "content": content},
@@ -105,14 +105,14 @@ def responses() -> dict[int | str, dict[str, Any]]:
 
 
 def status_and_sentence(error: OnnxBisectError | Problem) -> tuple[int, str]:
-    """The HTTP status and the sentence for an error that is raised on purpose."""
+    """The HTTP status and the sentence for an expected error, which is a Problem or one of the engine's errors."""
     if isinstance(error, Problem):
         return error.status_code, error.detail
     return _STATUSES.get(type(error), _REFUSED), str(error)
 
 
 def _unreadable(error: HTTPException) -> str | None:
-    """A sentence for JSON in UTF-8 that Python's parser refuses."""
+    """A sentence for JSON with too deep nesting or too long a number for Python's parser; None for other errors."""
     match error.__cause__:
         case RecursionError():
             return "The request's body has lists or objects that are nested too deep."

@@ -22,7 +22,7 @@ _PAUSE_SECONDS = 30.0
 
 @dataclass(frozen=True, kw_only=True)
 class Rate:
-    """A limit. `name` separates the counts of different things."""
+    """A rate limit. Limits with different `name` are counted separately."""
 
     name: str
     item: RateLimitItem
@@ -45,7 +45,7 @@ class Counters:
         self._shared_after = 0.0
 
     def count(self, rate: Rate, who: str) -> None:
-        """Count one; a 429 beyond the limit."""
+        """Count a request of the caller `who`; a 429 beyond the limit."""
         if self._shared is not None and time.monotonic() >= self._shared_after:
             try:
                 _hit(self._shared, rate, who)
@@ -61,7 +61,7 @@ class Counters:
 
 
 def _shared(url: str) -> SlidingWindowCounterRateLimiter | None:
-    # celery and limits spell sockets differently
+    # the packages celery and limits have different URL schemes for sockets
     url = url.replace("redis+socket://", "redis+unix://", 1)
     patience = {"socket_timeout": _REDIS_SECONDS, "socket_connect_timeout": _REDIS_SECONDS}
     try:

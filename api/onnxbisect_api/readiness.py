@@ -1,4 +1,4 @@
-"""What this process needs to answer requests."""
+"""Checks what this process needs to answer requests: database, disk, file store and queue."""
 
 import tempfile
 from pathlib import Path
@@ -13,12 +13,12 @@ from onnxbisect_service.service import Service
 from onnxbisect_service.settings import Settings
 
 _PATIENCE = 2.0
-#: Bytes that the smallest change of the database needs.
+#: Free bytes that the smallest transaction needs.
 _SOME = 64 << 10
 
 
 def complaints(service: Service) -> list[str]:
-    """What is missing, as sentences without secrets."""
+    """Sentences about failed checks, without secrets; empty if the process is ready."""
     found = (_database(service.database), _queue(service.settings), _disk(service), _files(service.files))
     return [said for said in found if said is not None]
 
@@ -33,7 +33,7 @@ def _database(database: Database) -> str | None:
 
 
 def _disk(service: Service) -> str | None:
-    """Check that the folders of uploads and of SQLite can be written to."""
+    """A sentence if the folders of uploads or of SQLite cannot be written to, else None."""
     folders = {service.settings.data, *map(Path, filter(None, [service.database.file]))}
     try:
         for folder in folders:
@@ -57,7 +57,7 @@ def _files(files: FileStore) -> str | None:
 def _queue(settings: Settings) -> str | None:
     if settings.redis_url is None:
         return None
-    # celery spells sockets its own way
+    # celery has a URL scheme of its own for sockets
     url = settings.redis_url.get_secret_value().replace("redis+socket://", "unix://", 1)
     try:
         with redis.from_url(url, socket_timeout=_PATIENCE, socket_connect_timeout=_PATIENCE) as client:

@@ -1,7 +1,7 @@
-"""Uploads: from the network to the disk in blocks of two megabytes.
+"""Writes uploads from the network to the disk in blocks of two megabytes.
 
-The event loop reads while one thread writes and another one computes the digest. A slow client holds no thread, only
-the memory of its bytes, two megabytes at most, and an invisible file.
+The event loop reads while one thread writes and another one computes the digest. A slow client occupies no thread, only
+a block of memory and an invisible file.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from starlette.requests import Request
 from onnxbisect_api.problems import Problem
 
 _BLOCK = 2 << 20
-#: Seconds for a block; a slower client counts as gone, or as holding the connection on purpose.
+#: Seconds in which a client must send a share of a block; slower uploads are ended to free their connections.
 _PATIENCE = 60.0
 _SHARE = 480 << 10
 #: Most uploads written at a time.
@@ -33,17 +33,20 @@ T = TypeVar("T")
 
 
 class Sink(Protocol):
-    """A receiver of a request's bytes. It is used by one thread at a time."""
+    """A receiver of a request's bytes, called by one thread at a time."""
 
     def write(self, chunk: memoryview) -> None:
-        """Append bytes; the memory is reused when the next write has returned. An exception ends the upload."""
+        """Append bytes, whose memory is valid until the next write has returned. An exception ends the upload."""
 
     def abandon(self) -> None:
-        """Called at the end: remove everything unless it was finished."""
+        """Called at the end of every upload: delete what was written unless the upload was finished."""
 
 
 async def receive(request: Request, sink: Sink, finish: Callable[[], T]) -> T:
-    """Read the request's body into the sink, then call `finish` in a thread. Finally the sink is abandoned."""
+    """Write the request's body to the sink, then return the result of `finish`; both run in threads.
+
+    The sink is always abandoned at the end, also after an error.
+    """
     loop = asyncio.get_running_loop()
     working: asyncio.Future[None] | asyncio.Future[T] | None = None
     try:
@@ -64,7 +67,7 @@ async def receive(request: Request, sink: Sink, finish: Callable[[], T]) -> T:
 
 
 async def _blocks(body: AsyncIterator[bytes]) -> AsyncGenerator[memoryview, None]:
-    """The same bytes in few blocks, because each costs a change of threads."""
+    """The body in large blocks, because each block costs a switch of threads; a 408 if the client is too slow."""
     memory = _memory()
     block, size = next(memory), 0
     now = asyncio.get_running_loop().time
@@ -83,7 +86,7 @@ async def _blocks(body: AsyncIterator[bytes]) -> AsyncGenerator[memoryview, None
                     size += took
                     rest = rest[took:]
                     if size == _BLOCK:
-                        patience.reschedule(None)  # the client is no longer the cause of waiting
+                        patience.reschedule(None)  # waiting for the disk does not count against the client
                         yield block
                         patience.reschedule(now() + _PATIENCE)
                         block, size = next(memory), 0
@@ -96,10 +99,10 @@ async def _blocks(body: AsyncIterator[bytes]) -> AsyncGenerator[memoryview, None
 
 
 def _memory() -> Iterator[memoryview]:
-    """Reused blocks: one to fill, one to write, and one to digest.
+    """Three blocks in turn: one to fill, one to write, and one to digest.
 
-    Fresh memory costs the kernel as much time as the network does. Mapped memory is returned completely, unlike the
-    heap.
+    They are reused, because fresh memory costs the kernel as much time as the network does. They are mapped, because
+    mapped memory is returned to the system completely, unlike the heap.
     """
     made = []
     for _ in range(3):

@@ -8,7 +8,7 @@ from onnxbisect_db.states import JobState
 from onnxbisect_db.tables import Job, Search
 from onnxbisect_service.service import Service
 
-#: The file's name in URLs.
+#: Names of a repair's files in URLs.
 FileName = Literal["model.onnx", "report.json"]
 
 FOLDER = "repair/"
@@ -16,7 +16,7 @@ _DOCUMENT, _MODEL = f"{FOLDER}repair.json", f"{FOLDER}repaired.onnx"
 
 
 def form_of(job: Job, search: Search, form: Literal["json", "md"]) -> str:
-    """SHA-256 of the repair's document in a form; a 409 if there is none."""
+    """SHA-256 of the repair's document as JSON or Markdown; a 409 if there is none."""
     sha256: str | None = search.files.get(f"{FOLDER}repair.{form}")
     if sha256 is None:
         raise Problem(409, _why_not(job, search))

@@ -13,18 +13,18 @@ from onnxbisect_service.service import Service
 
 @dataclass(frozen=True, kw_only=True)
 class Room:
-    """`largest` is the limit of one file, `left` the remaining bytes of all together."""
+    """A tenant's remaining quota: `largest` is the limit of one file, `left` that of all further files, in bytes."""
 
     largest: int
     left: int
 
     @property
     def limit(self) -> int:
-        """The largest size of the next file."""
+        """The largest possible size of the next file in bytes."""
         return min(self.largest, self.left)
 
     def demand(self, size: int) -> None:
-        """QuotaError if files of so many bytes do not fit."""
+        """QuotaError if files of `size` bytes in total exceed the quota."""
         if size > self.left:
             raise QuotaError(
                 f"You have {self.left:,} bytes left to keep uploads in: delete models and files that you do not need."
@@ -32,7 +32,7 @@ class Room:
 
 
 def room(service: Service, tenant: str) -> Room:
-    """The current quota. Concurrent uploads do not count before they are complete."""
+    """The tenant's current quota. Concurrent uploads count only once they are complete."""
     most = service.settings.tenant_bytes
     with service.database.session() as session:
         kept = uploads.kept_bytes(session, tenant)
@@ -49,7 +49,7 @@ def demand_length(request: Request, room: Room) -> None:
 
 @contextmanager
 def quota_named(room: Room) -> Iterator[None]:
-    """Within the context, an error about size mentions the quota if that was the limit."""
+    """Within the context, a TooLargeError becomes a QuotaError if the quota was the limit."""
     try:
         yield
     except TooLargeError:

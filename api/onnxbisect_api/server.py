@@ -1,4 +1,4 @@
-"""The configuration of uvicorn, with the limits before a request reaches the application."""
+"""Configures uvicorn, with the limits that apply before a request reaches the application."""
 
 import resource
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from onnxbisect_api.connections import BoundedProtocol, Connections
 from onnxbisect_service.settings import Settings
 
-#: Seconds for open requests, such as those for events, when the server stops.
+#: Seconds that open requests, such as event streams, have to end when the server stops.
 _GRACE = 2
 #: Connections that asyncio accepts before it handles the first of them.
 _BACKLOG = 128

@@ -1,4 +1,4 @@
-"""Access to the service for routes."""
+"""Gives routes the `Service` of their application."""
 
 from typing import Annotated
 
@@ -13,5 +13,5 @@ def service_of(request: Request) -> Service:
     return service
 
 
-#: A parameter of this type is the service.
+#: A route's parameter of this type is the application's service.
 TheService = Annotated[Service, Depends(service_of)]

@@ -14,9 +14,9 @@ from onnxbisect_service.search_spec import Alternatives
 def checked(
     targets: Iterable[TargetRequest], offered: Collection[str], alternatives: Alternatives = None
 ) -> tuple[NewTarget, ...]:
-    """The targets to store; OptionError for an invalid one, or one without the `alternatives`.
+    """The targets to store; OptionError if a target, or one of its `alternatives`, is invalid.
 
-    `offered` has the backends of living workers. No tool is started.
+    `offered` has the backends of live workers, which may be missing here. No compiler is started.
     """
     return tuple(_checked(target, offered, alternatives) for target in targets)
 
@@ -33,18 +33,18 @@ def _checked(target: TargetRequest, offered: Collection[str], alternatives: Alte
         if alternatives is not None and alternatives != "all":
             for key, value in ((key, value) for key, values in alternatives.items() for value in values):
                 remote.make(target.backend, {**target.options, key: value})
-            OtherOptions.of(target.backend, target.options, alternatives)  # also validates those without values
+            OtherOptions.of(target.backend, target.options, alternatives)  # validates keys without values, too
     return NewTarget(backend=target.backend, options=target.options)
 
 
 def _refused(name: str, error: OnnxBisectError, offered: Collection[str]) -> OptionError:
-    """An OptionError without the registry's advice for command lines."""
+    """An OptionError for a remote client, without the registry's advice for command lines."""
     known = {*registry.available(), *offered}
     return OptionError(str(error) if name in known or name.endswith(".toml") else unknown("backend", name, known))
 
 
 def _demand_none(target: TargetRequest, alternatives: Alternatives) -> None:
-    """Refuse options of a backend that only a worker has, because they cannot be validated here."""
+    """OptionError if a backend that only workers have is given options, because the API cannot validate them."""
     if target.options or alternatives is not None:
         raise OptionError(
             f"The backend '{target.backend}' takes no options over the network until its package is installed beside "

@@ -1,7 +1,7 @@
 """URLs that work without a token for a limited time, so that a user can give another program one file.
 
-A ticket contains the id of its token and its end, sealed together with its purpose. It expires with that token, and
-reveals nothing about it.
+A ticket contains the id of a token, the time of its end, and a seal of both the end and the ticket's purpose. It is
+invalid when the token is, and does not reveal the token's secret.
 """
 
 from datetime import timedelta
@@ -21,14 +21,14 @@ _REFUSED = "This address is not good, or not any more: open it again from the pa
 
 
 def issue(session: Session, caller: Caller, what: str) -> str:
-    """A ticket for `what`, which is one line."""
+    """A ticket for `what`, a line of text that identifies the file."""
     until = int((now(session) + GOOD_FOR).timestamp())
     token = session.get_one(Token, caller.token_id)
     return f"{token.id}.{until}.{tokens.seal(token, _sealed(what, until))}"
 
 
 def holder(session: Session, what: str, ticket: str) -> Caller:
-    """The caller who issued it; a 403 if the ticket is for something else, or has expired."""
+    """The caller that the ticket was issued to, with the scope `read`; a 403 if it is not for `what` or has expired."""
     token_id, _, rest = ticket.partition(".")
     until, _, seal = rest.partition(".")
     if not (until.isascii() and until.isdigit() and len(until) <= 12) or int(until) <= now(session).timestamp():
@@ -40,5 +40,5 @@ def holder(session: Session, what: str, ticket: str) -> Caller:
 
 
 def _sealed(what: str, until: int) -> str:
-    """The sealed text; no other kind of sealed text starts like this."""
+    """The text to seal. Its first word differs from that of other sealed texts, such as those of badges."""
     return f"ticket\n{until}\n{what}"

@@ -1,4 +1,4 @@
-"""The names of a target's units, from the universe that was stored when the model was read."""
+"""Cached names of a target's units, from the file that a worker stored when it read the model."""
 
 import json
 from collections import OrderedDict
@@ -13,14 +13,14 @@ _KEPT = 16
 
 @dataclass(frozen=True, kw_only=True)
 class UnitNames:
-    """By unit: the name of its node, and its op."""
+    """The name of each unit's node, and its op, in the order of the units."""
 
     names: tuple[str, ...]
     ops: tuple[str, ...]
 
 
 class Names:
-    """A cache of the last few, by the SHA-256 of their universe. Threads may share it."""
+    """A cache of the last few models' names, by the SHA-256 of the stored universe. Threads may share it."""
 
     def __init__(self, files: FileStore) -> None:
         self._files = files
@@ -28,14 +28,14 @@ class Names:
         self._kept: OrderedDict[str, UnitNames] = OrderedDict()
 
     def of(self, universe: str) -> UnitNames:
-        """Raises FileNotFoundError if it is not stored any more."""
+        """The names in the universe with this SHA-256; FileNotFoundError if it is not stored any more."""
         with self._lock:
             if universe in self._kept:
                 self._kept.move_to_end(universe)
                 return self._kept[universe]
         with self._files.open(universe) as file:
-            # Not read as `Prepared`, whose unit sets cost more than these two. After the first line come only facts
-            # found when the model was loaded.
+            # `Prepared` is not used, because its unit sets cost more than the names. Only the first line is read,
+            # because the others contain facts about the model.
             read = json.loads(file.readline())["universe"]
         found = UnitNames(names=tuple(names[0] if names else "" for names in read["names"]), ops=tuple(read["op"]))
         with self._lock:

@@ -1,4 +1,4 @@
-"""Waiting for events of a job.
+"""Waits for events of jobs.
 
 One reader queries the database for all listeners, a few times a second, so a waiting listener needs neither a thread
 nor a connection. It queries only while there are listeners.
@@ -27,13 +27,13 @@ _AT_A_TIME = 500
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Waiter:
     job_id: str
-    #: None: wait for the end of the job.
+    #: The last known event's number; None to wait for the end of the job.
     number: int | None
     happened: asyncio.Future[bool]
 
 
 class Watch:
-    """The listeners of one application, used in its event loop."""
+    """The listeners of one application. Not thread-safe: use it in the event loop."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -44,7 +44,7 @@ class Watch:
     async def past(self, job_id: str, number: int | None, *, seconds: float) -> bool:
         """Wait until the job has more than `number` events (None: until it has ended), or is deleted.
 
-        False after so many seconds, or if the service stops.
+        False if this did not happen within `seconds`, or if the service stops.
         """
         if self.ended:
             return False
@@ -65,7 +65,7 @@ class Watch:
         return len(self._waiting)
 
     def end(self) -> None:
-        """Release all current and future listeners, because the service stops."""
+        """End the waiting of all current and future listeners, because the service stops."""
         self.ended = True
         for waiter in self._waiting:
             if not waiter.happened.done():
@@ -98,10 +98,10 @@ class Watch:
 
 
 def watch_of(request: Request) -> Watch:
-    """The application's."""
+    """The watch of the request's application."""
     watch: Watch = request.app.state.watch
     return watch
 
 
-#: A parameter of this type is the watch.
+#: A route's parameter of this type is the application's watch.
 TheWatch = Annotated[Watch, Depends(watch_of)]
