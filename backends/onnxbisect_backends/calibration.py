@@ -35,7 +35,7 @@ _ENDINGS = (".npz", ".npy")
 _WANTED = "give a folder, zip or tar of .npz files whose keys are the model's inputs."
 #: An .npy header is shorter than this; the rest of a file is its array.
 _HEADER_BYTES = 1 << 16
-#: What Python raises for damaged, encrypted or unknown archives.
+#: Exceptions that Python raises for damaged, encrypted or unknown archives.
 _DAMAGE = (
     *(zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError),
     *(EOFError, RuntimeError, UnicodeDecodeError),
@@ -74,8 +74,8 @@ def read_calibration(
 def files_at(path: Path, endings: Sequence[str], told: str, wanted: str) -> Iterator[list[tuple[str, "SampleFile"]]]:
     """The files with these endings in a folder or an archive, by name, in order; hidden ones are left out.
 
-    Raises OptionError if there are none, or if they cannot be read while the context lasts. For its message, `told` is
-    the user's option and `wanted` what to give instead.
+    Raises OptionError if there are none, or if they cannot be read while the context lasts. In its message, `told`
+    names the user's option and `wanted` says what to give instead.
     """
     try:
         with ExitStack() as stack:
@@ -147,7 +147,7 @@ def _arrays(name: str, file: SampleFile, kinds: Mapping[str, onnx.TypeProto]) ->
 
 
 def read_array(name: str, key: str, stream: IO[bytes], kind: onnx.TypeProto) -> np.ndarray:
-    """One array, read only if its header matches the input's type."""
+    """Read one array if its header matches the input's type; raises OptionError if not, or for non-finite values."""
     elem_type = kind.tensor_type.elem_type
     if elem_type in (TensorProto.UNDEFINED, TensorProto.STRING):
         raise OptionError(f"The input '{key}' is no array of numbers, and cannot be given in files.")

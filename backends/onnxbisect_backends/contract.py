@@ -39,8 +39,9 @@ class Limits:
     """Limits of one compile: wall seconds, bytes of memory, bytes per written file, bytes of kept log.
 
     A backend may replace defaults by its own limits, except for `seconds_left`: the remaining budget of the search, or
-    the usual time for a probe of this size (`onnxbisect.compile_time`). `process.run` applies `confinement`; a backend
-    that starts programs in another way, or whose tool cannot be confined, must refuse to compile if it is `required`.
+    the longest time for a probe of this size (`onnxbisect.compile_time`). `process.run` applies `confinement`; a
+    backend that starts programs in another way, or whose tool cannot be confined, must refuse to compile if it is
+    `required`.
     """
 
     seconds: float = 600.0
@@ -90,12 +91,12 @@ class Description:
 
     `ops` are the op types that the target advertises as supported (the default domain's by bare name, others as
     `domain::Op`), None if it advertises nothing. `weights_matter`: verdicts depend on weight values (the target
-    quantises with them), so probes that differ only in weights are different questions. `dynamic_shapes`: the target
+    quantises with them), so probes that differ only in weights are compiled separately. `dynamic_shapes`: the target
     accepts models whose inputs have unbound dimensions; otherwise the user must bind them. `newest_ir` and
     `newest_opset` are the newest versions that the tool fully reads, None if unknown; `newer_unfolded`: it accepts
     newer files, but does not fold their constants (`ProbeFormat.folds`). `samples` is the number of input samples that
     the target needs beside each probe (`onnxbisect_backends.samples`), taken from a run of the whole model. `named` are
-    nodes and tensors for which the target has settings: pieces with them are questions of their own, whatever their
+    nodes and tensors for which the target has settings: pieces with them share no verdicts with other pieces of equal
     structure. `computes_in` is the type in which the target stores float32 tensors, `float16` or `bfloat16`; empty if
     it is another or unknown.
     """
@@ -144,7 +145,7 @@ class Backend(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Access:
-    """What a backend's programs need of a machine of which they see only a part.
+    """The programs, files and network that a backend needs when its compiles are confined.
 
     `programs` are the paths of all programs it starts, also in `check` and `describe`; programs on `PATH` need not be
     listed unless they are in a home directory. `reads` are further files and folders. `network`: a program connects to
@@ -165,7 +166,7 @@ def access(backend: Backend) -> Access:
 def products(backend: Backend) -> tuple[str, ...]:
     """Globs of the files for the device that a pass creates, relative to the work directory (`Outcome.artifacts`).
 
-    The backend's attribute `products`; without it, all files that the compile wrote.
+    The backend's optional attribute `products`; without it, the glob of all files.
     """
     found = getattr(backend, "products", ())
     return tuple(found) if isinstance(found, tuple) and found else ("*",)
@@ -181,9 +182,9 @@ def profile(backend: Backend) -> str:
 
 
 def input_shapes(backend: Backend) -> Mapping[str, Sequence[int]]:
-    """The dimensions that the backend's own options give to inputs of the model, whatever the file has.
+    """The shapes that the backend's own options give to inputs of the model, by input name.
 
-    Its optional attribute `input_shapes`.
+    The backend's optional attribute `input_shapes`.
     """
     found: Mapping[str, Sequence[int]] = getattr(backend, "input_shapes", {})
     return found

@@ -8,7 +8,7 @@ from onnxbisect_backends.contract import Outcome
 from onnxbisect_backends.logs import Reading
 
 #: Exit statuses of shells and wrappers whose program died of SIGABRT, SIGFPE or SIGSEGV. No other status above 128
-#: counts as a signal, because compilers use them for themselves.
+#: counts as a signal, because compilers use such statuses for their own errors.
 _CRASHES = {134: signals.SIGABRT, 136: signals.SIGFPE, 139: signals.SIGSEGV}
 
 _TOO_LARGE = signals.SIGXFSZ
@@ -33,11 +33,11 @@ def killed_from_outside(outcome: Outcome) -> bool:
 
 
 def unfinished(outcome: Outcome) -> Verdict | None:
-    """The verdict if the compile says nothing about the model: not started, stopped, timed out, killed, or out of
-    memory.
+    """An unresolved verdict for a compile that did not start, timed out, was killed or got no memory; else None.
 
-    SIGKILL and SIGTERM are sent only by this program, by the kernel for lack of memory, and by administrators. If it
-    was not this program, the same compile may succeed later, or with fewer beside it.
+    Such a compile says nothing about the model. SIGKILL and SIGTERM come from this program, from the kernel for lack of
+    memory, or from administrators. Unless this program sent it, the same compile may succeed later, or with fewer
+    parallel compiles.
     """
     if outcome.broken:
         kind = Kind.RESOURCE if outcome.short else Kind.ERROR

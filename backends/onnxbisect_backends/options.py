@@ -27,8 +27,7 @@ LOCAL = _Local()
 
 @dataclass(frozen=True, kw_only=True)
 class WorthTrying:
-    """Marks an option of which another value may make the compiler accept what it refuses, such as a precision or a
-    chip.
+    """Marks an option, such as a precision, of which another value may make the compiler accept a refused model.
 
     For example `precision: Annotated[Literal["fp16", "bf16"], WorthTrying()]`. `values` are the values to try, or a
     function that returns them; by default the option's choices. `told` is a pattern for list options: its first group

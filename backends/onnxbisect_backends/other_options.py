@@ -48,7 +48,10 @@ class OtherOptions:
         return it
 
     def settings(self, messages: Sequence[str]) -> Iterator[tuple[dict[str, str], Backend]]:
-        """Each change with its backend. `messages` are the compiler's messages for the culprits."""
+        """Each change of one option, with the changed backend; invalid combinations are skipped.
+
+        `messages` are the compiler's messages for the culprits, in which some options find values to try.
+        """
         effective = registry.make(self.name, dict(self.options)).options
         for key, values in self.wanted.items():
             for value in values or self._worth(key, messages):

@@ -77,7 +77,7 @@ def find(name: str) -> LoadedBackend:
 
 
 def is_shipped(path: Path) -> bool:
-    """Whether a TOML file is one of ours, which are known by name."""
+    """Whether a TOML file comes with this package, so that its backend is found by name."""
     return path.parent == _COMPILERS
 
 

@@ -1,7 +1,7 @@
 """Backends for requests over the network: by name, with options that name nothing on this machine.
 
 The command line also accepts TOML files, which are commands, and names of programs, folders and images. Over the
-network these would let others run or read what is here.
+network, these would let a client run programs or read files on this machine.
 """
 
 import re

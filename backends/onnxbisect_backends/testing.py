@@ -1,7 +1,9 @@
-"""The requirements of drivers as tests: subclass `BackendConformance` for every backend. pytest finds its tests by
-name.
+"""Tests of what drivers require of a backend: subclass `BackendConformance`; pytest finds its tests by name.
 
-```python class TestMyChip(BackendConformance): def backend(self) -> Backend: return MyChipBackend({})
+```python
+class TestMyChip(BackendConformance):
+    def backend(self) -> Backend:
+        return MyChipBackend({})
 
     def refused(self) -> onnx.ModelProto:
         return with_op("Sin")  # something that the compiler refuses
@@ -34,10 +36,10 @@ _LATE = 15.0
 
 
 class BackendConformance:
-    """The tests. `backend` and `refused` must be given; the rest may be overridden where a compiler needs it.
+    """The tests. Override `backend` and `refused`; override the rest only where a compiler needs it.
 
-    Models become probes as the drivers make them: in the form that the backend's description wants, with
-    input samples.
+    Models become probes as the drivers make them: in the format and with the samples that the
+    backend's description states.
     """
 
     #: Limits of each compile; enough for the slowest compiler under test.
@@ -92,7 +94,7 @@ class BackendConformance:
         assert all((workdir / path).is_file() for path in outcome.artifacts)
 
     def test_fails_what_it_cannot_do_in_its_own_words(self, tmp_path: Path) -> None:
-        """The same under other names, with hints at what is there."""
+        """The fingerprint does not depend on node names; hints name only ops, nodes and tensors of the probe."""
         model = self.refused()
         first = self._ask(model, tmp_path / "first")
         for number, node in enumerate(model.graph.node):
@@ -220,7 +222,7 @@ class BackendConformance:
 
 
 def _probe(folder: Path) -> Path:
-    """Where the probe of a test is, in a directory of its own."""
+    """The path of a test's probe, in a directory of its own, which is created."""
     probe = folder / "probe" / "model.onnx"
     probe.parent.mkdir(parents=True, exist_ok=True)
     return probe

@@ -1,4 +1,4 @@
-"""Bad disks and stray processes, for tests."""
+"""Test helpers: disks that are full or read-only, and the search for leftover processes."""
 
 import os
 import subprocess
@@ -10,9 +10,9 @@ import pytest
 
 
 def processes_in(workdir: Path) -> list[int]:
-    """Processes that belong to a work directory: it is their directory, or in their arguments or environment.
+    """Processes that belong to a work directory: it is their working directory, or in their arguments or environment.
 
-    Linux only; elsewhere nothing is found.
+    Linux only; on other systems the result is empty.
     """
     mark = os.fsencode(workdir)
     found = []
@@ -29,7 +29,7 @@ def processes_in(workdir: Path) -> list[int]:
 
 @contextmanager
 def bad_disk(folder: Path, disk: str) -> Iterator[Path]:
-    """A work directory on a full disk; skips the test if none can be made."""
+    """A work directory on a disk that is `full` or `read-only`; skips the test if it cannot be created."""
     workdir = folder / "work"
     workdir.mkdir(parents=True)
     if os.geteuid() != 0:

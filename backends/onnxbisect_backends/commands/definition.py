@@ -60,7 +60,10 @@ class Success(_Table):
 
 
 class Unresolved(_Table):
-    """When a compile says nothing about the model, such as when a licence server does not answer."""
+    """The conditions under which a compile says nothing about the model; one suffices.
+
+    For example, a licence server did not answer.
+    """
 
     exit_codes: tuple[int, ...] = ()
     log_matches: tuple[Regex, ...] = ()
@@ -125,7 +128,7 @@ class Definition(_Table):
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     tool: str = ""
-    #: What this compiler is, in one line of a list.
+    #: One line about this compiler, for lists of backends.
     summary: str = ""
     #: What to install if the command is not found: the end of a sentence that begins with "install".
     install: str = ""
@@ -140,7 +143,7 @@ class Definition(_Table):
     cwd: Literal["work", "here"] = "work"
     #: The compiler needs the network, such as for a licence server. Without it an isolated compile has none.
     network: bool = False
-    #: Whether it works under isolation, unlike the client of a daemon.
+    #: Whether its commands work under isolation; the client of a daemon does not.
     isolated: bool = True
     version: str | VersionCommand = UNKNOWN
     #: Op types that the compiler's documents list as supported; `domain::Op` outside the default domain.

@@ -19,8 +19,9 @@ _LETTERS = re.compile(r"[a-z]+|[A-Z][a-z]+")
 
 @dataclass(frozen=True, kw_only=True)
 class Mentions:
-    """The ops and nodes that a sentence names, and the sentence with them blanked, which is equal for two ops refused
-    alike.
+    """The ops and nodes that a sentence names, as `hints`.
+
+    `blanked` is the sentence with `<op>` and `<node>` in place of the names, equal for two ops refused alike.
     """
 
     hints: Hints

@@ -64,7 +64,10 @@ class TomlBackend:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options' values, and a hash of the TOML file and of the files `{here}` in its commands."""
+        """The options' values, and a hash of the TOML file and of files in its commands.
+
+        These are the words with `{here}`, and programs that are named by a relative path.
+        """
         return {**self._values, **self._version, "definition": self._digest}
 
     @property
@@ -164,7 +167,7 @@ class TomlBackend:
         return in_use(wanted, version) if self._definition.takes_version else named(wanted)
 
     def _program(self, word: str) -> str:
-        """A relative command is searched beside the file, then in the directory where onnx-bisect was started."""
+        """The path of a command: a relative one is searched beside the file, then where onnx-bisect was started."""
         if not _is_relative(word):
             return word
         places = [folder / word for folder in (self._path.parent, self._started_in)]

@@ -15,7 +15,7 @@ from onnxbisect_backends.probing.search_context import SearchContext, search_con
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """The answers to the probes of a `CulpritsThenWhole`. `problem` is why they are incomplete."""
+    """The verdicts on the probes of a `CulpritsThenWhole`; `problem` is empty, or why they are incomplete."""
 
     records: Sequence[ProbeRecord]
     calls: int
@@ -34,7 +34,10 @@ def asked_with(
     calibration: Path | None,
     ask: AskOthers,
 ) -> Alternative:
-    """The verdicts of a backend with options `changed` on pieces of the model, and on the whole if it accepts these."""
+    """Compile pieces of the model, and if all pass the whole, with a backend whose options `changed`.
+
+    `ask` compiles the probes. Errors of the backend or the model are returned as `Alternative.problem`.
+    """
     try:
         if complaint := backend.check():
             return Alternative(options=changed, problem=complaint)

@@ -40,11 +40,10 @@ def confirmed(
     most: int,
     tell: Callable[[str], None] = lambda sentence: None,
 ) -> Job:
-    """The job with answers on neighbours of one culprit of each cause, until one passes; at most `most` calls, at least
-    1.
+    """Compile neighbours of one culprit of each cause until one of these passes; the job with the answers.
 
-    Causes take turns, so each gets its first neighbour before any gets a second one. `ask` gets a file in `folder`,
-    `tell` a sentence. The calls are a function of the answers.
+    Causes take turns, so each gets its first neighbour before any gets a second one. The search ends after `most`
+    compiler calls. `ask` compiles a file in `folder`, `tell` gets a sentence. Equal answers lead to equal calls.
     """
     passed = union(record.units for record in job.probes if record.verdict.passed)
     found = [cause for cause in causes(job.model, job.diagnosis, passed) if cause.conditions]
@@ -79,7 +78,10 @@ def _in_turn(
 def _neighbours(
     cause: Cause, job: Job, loaded: LoadedModel, folder: Path, tell: Callable[[str], None]
 ) -> list[tuple[int, Neighbour]]:
-    """The neighbours of the first culprit that has some; those that lack a condition of the cause come first."""
+    """The neighbours of one culprit; those that lack a condition of the cause come first.
+
+    It is the first confirmed culprit with such a neighbour, or else the first with any.
+    """
     made: list[tuple[int, Neighbour]] = []
     sure = [it for it in cause.culprits if job.diagnosis.culprits[it].certainty is Certainty.CONFIRMED]
     for number in [it for it in sure if job.diagnosis.culprits[it].kind is CulpritKind.SINGLE][:_MOST_EXAMPLES]:

@@ -2,8 +2,8 @@
 
 A culprit's file is handed out only if a fresh process failed on exactly its bytes. Usually the search has compiled it;
 its probe is then cut again, and equal bytes are the proof. If the verdict came from another place with equal structure,
-whose weights and bytes differ, the driver compiles this file too, and keeps the answer under the file's digest. Under
-the key of the structure, all such files would be attempts of one probe.
+whose weights and bytes differ, the driver compiles this file too. It keeps the answer under the file's digest, because
+under the key of the structure all such files would count as attempts of one probe.
 """
 
 from collections.abc import Mapping

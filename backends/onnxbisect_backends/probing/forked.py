@@ -21,14 +21,16 @@ from onnxbisect_backends.sandbox.supervise import PR_SET_PDEATHSIG, bound, prctl
 #: First byte of the process's message: result, refusal of the model, out of memory, internal error.
 _RESULT, _REFUSAL, _MEMORY, _FAULT = b"R", b"E", b"M", b"F"
 
-#: Wall time limit, as a multiple of the CPU seconds.
+#: Wall time limit, as a multiple of `Allowance.seconds`: on a busy machine, a process waits for a CPU.
 _IDLE = 5
 
 
 def forked(work: Callable[[], Established], allowance: Allowance) -> Established:
-    """A `Bounded`. The forked process has the parsed model, and only the result is sent back.
+    """Do `work` in a forked process, which already has the parsed model; only the result is sent back.
 
-    On other systems than Linux the work is done here without limits, because forking is not safe there.
+    Implements `Bounded`. Raises ModelError if `work` does, RuntimeError for its other errors, and ExceededError if the
+    process needs more than its allowance or crashes. On other systems than Linux the work is done here without limits,
+    because forking is not safe there.
     """
     if sys.platform != "linux":
         return work()
@@ -69,7 +71,10 @@ def _result(answer: bytes, status: int, allowance: Allowance) -> Established:
 
 
 def _read(source: int, child: int, seconds: float) -> bytes | None:
-    """The result; None if it takes too long. On a busy machine, the process's own CPU seconds count."""
+    """All bytes that the process writes until it ends; None if it takes too long.
+
+    It takes too long after `seconds` of both wall time and CPU time, or `_IDLE` times as much wall time.
+    """
     began = time.monotonic()
     answer = bytearray()
     poll = select.poll()

@@ -19,8 +19,9 @@ _PLACES = 20
 
 @dataclass(frozen=True, kw_only=True)
 class KnownTarget:
-    """`rules` are the op limits of a profile, or of the tool itself; None if there are none. `notes` are about the
-    tool.
+    """The versions that a target reads, and its limits on ops.
+
+    `rules` are those of a profile, or of the tool itself; None if there are none. `notes` are for the user.
     """
 
     reader: Reader
@@ -29,7 +30,7 @@ class KnownTarget:
 
 
 def inspect_for(model: Model, target: KnownTarget) -> Inspection:
-    """What this target refuses or narrows in the model, without calling a compiler."""
+    """Inspect the model for what this target refuses or converts, without calling a compiler."""
     if target.rules is None:
         note = f"Nothing here records which ops {target.reader.tool} takes; onnx-bisect run asks it."
         return inspect(model, target.reader, notes=(*target.notes, note))

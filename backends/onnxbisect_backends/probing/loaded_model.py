@@ -1,4 +1,4 @@
-"""A model file, loaded once for all targets, with what cuts and validates its pieces."""
+"""Loads a model file once for all targets, and writes its pieces."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -37,7 +37,7 @@ class LoadedModel:
 
 
 def demand_static(model: Model, backend: Backend, description: Description) -> None:
-    """ModelError where the target needs dimensions that are not bound."""
+    """Raise ModelError if the target needs static shapes and an input of the model has unbound dimensions."""
     if description.dynamic_shapes or not model.unbound:
         return
     name = model.unbound[0]
@@ -52,7 +52,7 @@ def demand_static(model: Model, backend: Backend, description: Description) -> N
 
 
 def probe_writer(loaded: LoadedModel, probe_format: ProbeFormat) -> WriteProbe:
-    """Writes pieces of the model as a target wants them."""
+    """A function that writes pieces of the model in a target's probe format."""
 
     def write_probe(units: UnitSet, path: Path) -> Mapping[str, str]:
         piece = loaded.cutter.cut(units, probe_format)

@@ -1,4 +1,4 @@
-"""The compiler interface of a repair: every question is a search of a model, and all share verdicts."""
+"""The compiler interface of a repair: every call searches a model or a piece, and all share verdicts."""
 
 import shutil
 from collections.abc import Callable, Collection
@@ -26,10 +26,10 @@ REPAIRED = "repaired.onnx"
 
 
 class Search(Protocol):
-    """Searches a model; the caller decides how."""
+    """A search of a model; the library runs it in threads, the service in workers."""
 
     def __call__(self, model: LoadedModel, *, piece: bool, whole: bool) -> Found:
-        """Find what is refused of the model, or, with `whole`, only whether it is refused, in one call.
+        """Find the refused parts of the model, or with `whole` compile it once as a whole.
 
         A `piece` has inputs of its own, without samples, and is searched in brief (`onnxbisect.search.plan`).
         """
@@ -37,7 +37,7 @@ class Search(Protocol):
 
 @dataclass(kw_only=True)
 class RepairCompiler:
-    """Asks for the repair of one model, that of `loaded` (`onnxbisect.remedies.Compiler`).
+    """Searches models for the repair of the model `loaded`; implements `onnxbisect.remedies.Compiler`.
 
     Models are written to `folder`, which outlives it. `context_of` returns the search context of a model, given whether
     it is a piece. `calls` counts compiler calls.
@@ -68,7 +68,7 @@ class RepairCompiler:
         return self._search(self.read(model), whole=True)
 
     def ask(self, model: onnx.ModelProto, nodes: Collection[str]) -> Found:
-        """See `Compiler.ask`. A piece that cannot be compiled counts as not seen to pass."""
+        """Search the piece of these nodes and required producers; unresolved if the piece cannot be cut or loaded."""
         loaded = self.read(model)
         context = self.context_of(loaded, False)
         piece = self.folder / "piece" / "model.onnx"
@@ -84,7 +84,7 @@ class RepairCompiler:
         return replace(found, names=names)
 
     def inside(self, model: onnx.ModelProto) -> "RepairCompiler":
-        """See `Compiler.inside`. Its calls are counted here, too."""
+        """A compiler for a model with inputs of its own, such as the body of a Loop; its calls count here, too."""
         self._inside += 1
         folder = self.folder / f"inside-{self._inside}"
         folder.mkdir()

@@ -94,10 +94,10 @@ def repair_model(
 
 
 def written(found: Repair, told: RepairDocument) -> dict[str, bytes]:
-    """The files of a repair by name: the repaired model, the report on what is left, and the document as Markdown and
-    JSON.
+    """The contents of a repair's files by name.
 
-    External data of the model are where the original's are.
+    The document as Markdown and JSON, the repaired model if there is one, and the report if culprits are left. External
+    data of the model are where the original's are.
     """
     files = {}
     if found.model is not None:

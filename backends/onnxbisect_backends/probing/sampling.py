@@ -37,7 +37,7 @@ class Sampling:
 
 
 def sampling(model: Model, calibration: Path | None, count: int, backend: Backend | None = None) -> Sampling | None:
-    """Writes samples for a target that needs `count` of them; None if it needs none.
+    """The samples for a target that needs `count` of them beside each probe; None if it needs none.
 
     They are the user's at `calibration`, or those that the backend's options name, or generated. Raises OptionError if
     they do not fit the model.

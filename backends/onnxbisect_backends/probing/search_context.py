@@ -36,11 +36,11 @@ from onnxbisect_backends.samples import samples_folder
 
 @dataclass(frozen=True, kw_only=True)
 class SearchContext:
-    """A model, and how one target wants its probes.
+    """A model combined with the description of one target.
 
-    `universe` is the model's, with the variants that this target tells apart; planners search on it. `samples` writes
-    input samples beside every probe, None for targets that need none. The compiler itself is needed to describe the
-    target and to compile probes, not to cut and to report.
+    `universe` is the model's, with variants split where this target treats equal units differently; planners use it.
+    `samples` writes input samples beside every probe, None for targets that need none. Cutting and reporting do not
+    need the compiler itself.
     """
 
     loaded: LoadedModel
@@ -136,7 +136,7 @@ class SearchContext:
 def search_context(loaded: LoadedModel, backend: Backend, calibration: Path | None = None) -> SearchContext:
     """Combine the model with a target that can be used (`Backend.check`); `calibration` holds samples of its inputs.
 
-    Raises ModelError where the target cannot take such a model, OptionError where the samples do not fit.
+    Raises ModelError if the target does not accept such a model, OptionError if options or samples do not fit it.
     """
     model = loaded.model
     _demand_shapes(model, backend)
@@ -173,12 +173,12 @@ def _demand_shapes(model: Model, backend: Backend) -> None:
 
 
 def _apart(model: Model, description: Description) -> frozenset[int]:
-    """The units that the target tells apart from equal ones elsewhere in the model."""
+    """The units that this target may treat otherwise than equal units elsewhere in the model."""
     return unguarded_outputs(model, description.probe_format.covered) | touching(model, description.named)
 
 
 def _as_it_takes(model: Model, description: Description) -> Description:
-    """The description for this model: some tools fold less in files that are newer than they are."""
+    """The description, without constant folding if the model is newer than what the tool fully reads."""
     opsets = {opset.domain: opset.version for opset in model.proto.opset_import}
     opset = opsets.get("", opsets.get("ai.onnx", 0))
     newer = [
