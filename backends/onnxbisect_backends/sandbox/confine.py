@@ -47,14 +47,17 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def demand(outcome: int, what: str) -> None:
-    """OSError if a system call failed."""
+    """Raise OSError, with `what` in its text, if a system call failed."""
     if outcome != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{what}: {os.strerror(number)}")
 
 
 def enter(*, network: bool) -> None:
-    """Move to a new user namespace, of which the next child is the first process. Raises OSError."""
+    """Move to new user and IPC namespaces, and without `network` to a new network namespace. Raises OSError.
+
+    The next child is the first process of a new process namespace.
+    """
     me = os.geteuid(), os.getegid()
     wanted = CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWIPC | (0 if network else CLONE_NEWNET)
     demand(_libc.unshare(wanted), "namespaces")
@@ -68,8 +71,8 @@ def fork_confined(view: dict[str, Any], *, network: bool) -> int | None:
 
     The child's working directory is the folder `own`, and its descriptors must not refer to folders. This process waits
     for it, and returns its wait status once all processes of its namespaces are gone. Killing this process kills them,
-    too. OSError if the kernel refuses the namespaces; if it refuses the mounts, the child says so on standard error and
-    exits with 1.
+    too. Raises OSError if the kernel refuses the namespaces; if it refuses the mounts, the child says so on standard
+    error and exits with 1.
     """
     parent = os.getppid()
     enter(network=network)
@@ -205,7 +208,7 @@ def cover(path: str, size: int, mode: int) -> bool:
 
 
 def same(path: str, held: int) -> bool:
-    """Whether the path still refers to what is held."""
+    """Whether the path still refers to the file or folder of the open descriptor `held`."""
     try:
         return os.path.samestat(os.stat(path), os.fstat(held))  # noqa: PTH116 - as above
     except OSError:
@@ -213,7 +216,7 @@ def same(path: str, held: int) -> bool:
 
 
 def uncover(path: str, held: int) -> None:
-    """Make what is held visible at the path."""
+    """Bind-mount the file or folder of the open descriptor `held` at the path."""
     folder = stat.S_ISDIR(os.fstat(held).st_mode)
     os.makedirs(path if folder else os.path.dirname(path), exist_ok=True)  # noqa: PTH103, PTH120 - as above
     if not folder:

@@ -20,11 +20,11 @@ _WORDS = re.compile(r"No space left on device|Disk quota exceeded")
 
 
 def disk_trouble(workdir: Path, log: str) -> str:
-    """A sentence if a compile has filled the disk of its work directory, or a failure's log reports a full disk; else
-    empty.
+    """Why a full disk may be the cause of a compile's failure, as a sentence; empty if it is not.
 
-    ShortageError if that disk is full and the compile has little on it. Programs remove incomplete files, so there may
-    be space again when they have ended; therefore the log is checked.
+    The compile has filled the disk of its work directory, or `log` reports a full disk: programs remove incomplete
+    files, so there may be space again when they have ended. Raises ShortageError if other files fill the disk, or if
+    the work directory is not writable.
     """
     state = os.statvfs(workdir)
     free = state.f_bfree if os.geteuid() == 0 else state.f_bavail
@@ -46,9 +46,9 @@ def _bytes_of(folder: Path) -> int:
 
 
 def demand_plenty(folder: Path, error: BaseException | None = None) -> None:
-    """ShortageError if the machine caused an error in the folder.
+    """Raise ShortageError if the machine, not the model, caused an error in the folder.
 
-    Either the error says so, or no files can be written or opened there.
+    It did if the error says so, or if no files can be written or opened there.
     """
     found = None if error is None else shortage(error)
     try:

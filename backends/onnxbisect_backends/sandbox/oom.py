@@ -4,8 +4,7 @@ from pathlib import Path
 
 
 def oom_kills() -> int:
-    """The processes that the kernel has killed for lack of memory of the machine or a container; 0 if it does not count
-    them.
+    """The number of processes killed for lack of memory of the machine or a container; 0 if the kernel does not count.
 
     A process that ended by SIGKILL while this count grew was most likely killed for that; otherwise another process
     killed it.

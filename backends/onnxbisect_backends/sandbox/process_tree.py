@@ -44,7 +44,7 @@ def resident(pids: list[int]) -> int:
 
 
 def proportional(pids: list[int]) -> int:
-    """The same with shared pages counted once; slow, so used only when the quick sum exceeds the limit."""
+    """The memory of the processes in bytes, with shared pages counted once; slower than `resident`."""
     total = 0
     for pid in pids:
         try:

@@ -77,7 +77,7 @@ def prctl(option: int, value: int) -> None:
 
 
 def make_way() -> None:
-    """Lower the priority of the session: Linux schedules sessions as groups (autogroup, sched(7))."""
+    """Give this session the nice value of this process: Linux schedules sessions as groups (autogroup, sched(7))."""
     nice = os.getpriority(os.PRIO_PROCESS, 0)
     if nice > 0:
         with contextlib.suppress(OSError), open("/proc/self/autogroup", "w") as group:  # noqa: PTH123 - pathlib is slow to import
@@ -138,7 +138,7 @@ def become_compiler(
 
 
 def drain(source: int, log: Log) -> bool:
-    """Read what is available; False if nothing is, which after a poll means that all writers have closed."""
+    """Add available output to the log; False if there is none, that is, after a poll, if all writers have closed."""
     with contextlib.suppress(BlockingIOError):
         data = os.read(source, 1 << 20)
         log.add(data)
@@ -235,7 +235,7 @@ def supervise(spec: dict[str, Any], confined: Any) -> tuple[dict[str, Any], byte
 
 
 def main() -> None:
-    """Read the order, run it, answer."""
+    """Read the order from standard input, run it, and write the answer to standard output."""
     parent = os.getppid()
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     # unbuffered bytes: after the order, standard input only has its end

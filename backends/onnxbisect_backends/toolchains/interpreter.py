@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-#: Where interpreters are that PATH does not show.
+#: Patterns for the paths of interpreters that are not on PATH.
 _PLACES = (
     "~/.pyenv/versions/{version}.*/bin/python{version}",
     "~/.local/share/uv/python/cpython-{version}.*/bin/python{version}",

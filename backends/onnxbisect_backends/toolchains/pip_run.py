@@ -22,10 +22,10 @@ class PipError(Exception):
 
 
 def carry_out(argv: Sequence[str], say: Say, lock: int | None = None) -> list[str]:
-    """Run it to its end, and return the printed lines; raises PipError with its complaint.
+    """Run a command to its end, and return the printed lines; raises PipError with its complaint.
 
-    It keeps the descriptor `lock`, so that no other process starts while it still works for a killed caller. If this
-    call is interrupted, it is killed.
+    The command inherits the descriptor `lock`, so that the lock lasts while it still works for a killed caller. If this
+    call is interrupted, the command is killed.
     """
     said: list[str] = []
     process = subprocess.Popen(
@@ -54,7 +54,7 @@ def carry_out(argv: Sequence[str], say: Say, lock: int | None = None) -> list[st
 
 
 def _complaint(said: Sequence[str]) -> str:
-    """The line that tells what went wrong."""
+    """The last error that pip printed, else its last line, as a sentence."""
     errors = [line.removeprefix("ERROR: ") for line in said if line.startswith("ERROR")]
     words = (errors or [line for line in said if line] or ["it ended without a word"])[-1]
     offline = any("Retrying (" in line for line in said)

@@ -39,7 +39,7 @@ class Series:
     pinned: bool = False
 
 
-#: By the name of the toolchain.
+#: The series of each toolchain, by its name.
 SERIES: dict[str, Series] = {
     "iree": Series(package="iree-base-compiler[onnx]", without=("sympy", "mpmath")),
     "mnn": Series(package="MNN", without=("numpy",)),

@@ -21,7 +21,7 @@ from onnxbisect_backends.sandbox.process import clean_env
 from onnxbisect_backends.toolchains.interpreter import find_python
 from onnxbisect_backends.toolchains.pip_run import PipError, Say, carry_out
 
-#: The `pip` that a tool finds.
+#: A script in place of the environment's `pip`, because some tools install packages with it.
 _NO_PIP = "#!/bin/sh\necho 'this environment is pinned; nothing is installed into it' >&2\nexit 1\n"
 
 
@@ -72,7 +72,7 @@ class Toolchain:
         )
 
     def environment(self, workdir: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
-        """The environment variables of the tool's processes: its own and the system's programs, home in `workdir`."""
+        """The variables of the tool's processes: PATH has its own and the system's programs, and HOME is `workdir`."""
         path = os.pathsep.join([str(self.folder / "bin"), "/usr/bin", "/bin"])
         own = {"PATH": path, "VIRTUAL_ENV": str(self.folder), "PYTHONNOUSERSITE": "1", "PYTHONDONTWRITEBYTECODE": "1"}
         return clean_env(workdir, extra={**own, "PYTHONIOENCODING": "utf-8:backslashreplace", **(extra or {})})
