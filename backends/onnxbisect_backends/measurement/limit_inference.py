@@ -71,7 +71,7 @@ def limits(uses: Sequence[Use]) -> tuple[list[AttrConstraint | InputConstraint],
 
 
 def _established(uses: Sequence[Use]) -> Iterator[tuple[Feature, str]]:
-    """What experiments show to be refused, with the compiler's message."""
+    """The features that experiments show to be refused, each with the compiler's message."""
     passing = [use.features.keys() for use in uses if use.passed]
     fine = {feature for features in passing for feature in features}
     for use in uses:
@@ -87,8 +87,9 @@ def _established(uses: Sequence[Use]) -> Iterator[tuple[Feature, str]]:
 
 
 def _in_its_place(feature: Feature, passing: Feature) -> bool:
-    """Whether the passing use has `passing` where the other has `feature`: another value, or the older attribute of an
-    input.
+    """Whether `passing`, a feature of a passing use, corresponds to `feature` of a refused one.
+
+    It is another value of the same attribute or input, or the attribute that the input has replaced.
     """
     return passing.name == feature.name and (passing.sort == feature.sort or _SORTS[feature.sort] == "given")
 

@@ -1,4 +1,4 @@
-"""Makes a profile, with the same answers, from a compiler's answers about single nodes."""
+"""Builds a profile from a compiler's answers about single nodes, to give the same answers."""
 
 import re
 from collections import Counter
@@ -149,8 +149,9 @@ def _words(answer: Measured) -> str:
 
 
 def _likeliest(answers: Sequence[Measured]) -> Measured:
-    """The most telling answer about the first test: preferably with constant weights, because computed ones may be the
-    reason.
+    """The answer, about the first test, whose message says most about the op.
+
+    Preferably its hints name the op, and its weights are constant, because computed weights may be the reason.
     """
     first = [answer for answer in answers if answer.test == answers[0].test]
     named = [answer for answer in first if answer.model.graph.node[0].op_type in answer.verdict.hints.ops] or first

@@ -41,8 +41,8 @@ class Form(StrEnum):
     WEIGHTS = "all but the first input constant"
     #: None, as in ONNX's test.
     COMPUTED = "every input computed"
-    #: As WEIGHTS, with the first output only: tests of some ops all ask for optional ones, or leave out the first one
-    #: (GRU), which models seldom do.
+    #: As WEIGHTS, with the first output only: all tests of some ops use optional outputs, or omit the first one (GRU),
+    #: which models seldom do.
     ONE_OUTPUT = "one output"
     #: As USUAL, in the opset before the op's inputs or attributes last changed.
     OLDER = "as an older opset has it"

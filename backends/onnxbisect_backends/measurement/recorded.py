@@ -194,7 +194,7 @@ def _limits(passed: Sequence[_Entry]) -> Iterator[Constraint]:
 
 
 def _seen(use: _Entry) -> Iterator[_Seen]:
-    """Single values of attributes, including defaults, and dtype, rank and origin of each input."""
+    """Single values of attributes, including defaults, and of each input dtype, rank, and whether it is constant."""
     schema = use.schema_of_op
     if schema is None:
         return

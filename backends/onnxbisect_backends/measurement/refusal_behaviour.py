@@ -53,7 +53,7 @@ def reporting_model(answers: Sequence[Measured]) -> onnx.ModelProto | None:
 
 
 def report_of(model: onnx.ModelProto, verdict: Verdict) -> Report | None:
-    """How many of the two the log named; None if the model compiled."""
+    """How many of the model's nodes the log named; None if the model did not fail."""
     if not verdict.failed:
         return None
     hints = verdict.hints

@@ -30,7 +30,7 @@ class KnownTarget:
 
 
 def inspect_for(model: Model, target: KnownTarget) -> Inspection:
-    """Inspect the model for what this target refuses or converts, without calling a compiler."""
+    """Inspect the model for what this target refuses or converts to narrower types, without calling a compiler."""
     if target.rules is None:
         note = f"Nothing here records which ops {target.reader.tool} takes; onnx-bisect run asks it."
         return inspect(model, target.reader, notes=(*target.notes, note))

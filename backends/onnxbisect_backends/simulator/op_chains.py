@@ -49,7 +49,7 @@ class Flow:
         return None
 
     def stands_in(self, index: int, chain: Chain) -> bool:
-        """Whether this node is part of such a chain."""
+        """Whether the node at `index` is part of nodes that form the chain."""
         return any(
             is_named(self.nodes[index], name)
             and self._extend(index, chain[position + 1 :], self._consumers) is not None

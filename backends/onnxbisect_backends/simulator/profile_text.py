@@ -8,7 +8,7 @@ from onnxbisect_backends.simulator.profiles import Profile
 #: Longer lists have one item on each line.
 _WIDE = 100
 
-#: How the fields of an inline table are ordered; others follow.
+#: The order of fields in an inline table; other fields follow.
 _ORDER = ("kind", "name", "rule", "value", "variant")
 
 

@@ -43,7 +43,7 @@ class Effect(StrEnum):
 
 
 class Unlisted(StrEnum):
-    """The meaning of an op that is neither in `ops` nor in `refused`."""
+    """How an op counts that is neither in `ops` nor in `refused`."""
 
     #: The source lists all supported ops, so the op is refused.
     REFUSED = "refused"
@@ -90,7 +90,7 @@ class InputConstraint(_Constraint):
 
     `initializer` also accepts what is computed from constants where the compiler folds first. `absent_or_const`:
     absent, or a constant with one of `value`. `dtype_in` and `dtype_not_in` name dtypes as TensorProto does. `note`
-    and `shape_note` are words that no program checks.
+    and `shape_note` are text for readers, which no program checks.
     """
 
     kind: Literal["input"]

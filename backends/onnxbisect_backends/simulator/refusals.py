@@ -31,10 +31,11 @@ _SMALL = 1024
 class Rules:
     """The rules of the simulated compiler.
 
-    `denied` ops are refused whatever the profile says. A `chains` entry fails if its ops follow each other along the
-    dataflow, a `together` entry if all its ops occur anywhere in the model (twice if listed twice). `contexts` maps an
-    op to the only chains in which it is accepted, listed or not. `input_dtypes` are the allowed dtypes of graph inputs,
-    as onnxruntime spells them; None allows all.
+    With `everything_else`, ops that the profile does not list are accepted. `denied` ops are refused whatever the
+    profile says. A `chains` entry fails if its ops follow each other along the dataflow, a `together` entry if all its
+    ops occur anywhere in the model (twice if listed twice). `contexts` maps an op to the only chains in which it is
+    accepted, listed or not. `input_dtypes` are the allowed dtypes of graph inputs, as onnxruntime spells them; None
+    allows all.
     """
 
     profile: Profile
@@ -96,7 +97,7 @@ class Refusal:
 
 @dataclass(frozen=True, kw_only=True)
 class _Place:
-    """The place of nodes outside the main graph: the main graph's node, and the path from there."""
+    """The place of a node outside the main graph: `holder` is the main graph's node, `inside` the path from there."""
 
     holder: str
     inside: tuple[str, ...]
@@ -223,7 +224,7 @@ class _Walk:
             yield replace(refusal, nodes=(owner.holder,), inside=(*owner.inside, *refusal.inside))
 
     def _answer(self, key: _Key, inner: Scope) -> tuple[tuple[Refusal, ...], Counter[str], int]:
-        """The refusals of a function's body, each once, and the size it counts as."""
+        """The refusals of a function's body, each once, and the ops and the number of nodes that it adds to a call."""
         before = self.seen, self.count
         self.seen, self.count = Counter(), 0
         self._calling.add(key)
