@@ -30,7 +30,7 @@ _REFUSED = 3
 
 
 class Options(BaseModel):
-    """What `--option key=value` takes."""
+    """The options of the backend."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -69,7 +69,7 @@ class OnnxRuntimeBackend:
 
     def compile(self, probe: Path, workdir: Path, limits: Limits) -> Outcome:
         """Create a session of one probe."""
-        # -P: this package's own modules must not shadow others; PYTHONPATH: what is importable here is there too
+        # -P: this package's own modules must not shadow others; PYTHONPATH: it imports what this process can import
         argv = [sys.executable, "-P", str(_SCRIPT), str(probe.absolute()), self._options.optimization.upper()]
         path = os.pathsep.join(entry for entry in sys.path if entry)
         own = {"PYTHONPATH": path, "PYTHONIOENCODING": "utf-8:backslashreplace"}

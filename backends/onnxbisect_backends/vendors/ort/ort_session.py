@@ -14,7 +14,7 @@ _REFUSED = 3
 
 
 def main(model: str, level: str) -> int:
-    """Create the session; exit status."""
+    """Create the session; returns the exit status."""
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, f"ORT_{level}")
     options.intra_op_num_threads = 1

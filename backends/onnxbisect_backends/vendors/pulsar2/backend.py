@@ -51,7 +51,7 @@ _PROBE_FORMAT = ProbeFormat(
     self_contained=True,
     safe_names=True,
     explicit_defaults=True,
-    covered=("Reshape", "Squeeze"),  # at a graph output they divide its scheduler by zero
+    covered=("Reshape", "Squeeze"),  # at a graph output, they make its scheduler divide by zero
 )
 
 
@@ -145,7 +145,7 @@ class Pulsar2Backend:
         return brought_home(outcome, workdir / _MODEL, workdir)
 
     def vendor_files(self, probe: Path) -> None:
-        """See `contract.vendor_files`: the configuration and the data of the compile, and its command."""
+        """Write the configuration, the calibration data and the command of the compile beside the model."""
         with suppress(ValueError, DecodeError):  # such a probe was not compiled
             self._prepare(probe, probe.parent)
             write_script(probe.parent, container.by_hand(self._settings.own.image, self._command(), gpus=self._gpus))
@@ -226,7 +226,7 @@ class Pulsar2Backend:
     def _run(self, words: Sequence[str], workdir: Path, limits: Limits) -> Outcome:
         image = self._settings.own.image
         if image is None:
-            # The vendor's image is set up by its environment, and the licence is found at home.
+            # The vendor's image sets variables that pulsar2 needs, and the licence is in the home directory.
             env = {**os.environ, **_ENVIRONMENT, "TMPDIR": str(workdir)}
             return run(words, cwd=workdir, env=env, limits=limits, isolated=False)
         box = Container(image, workdir, gpus=self._gpus)
@@ -252,7 +252,7 @@ class Pulsar2Backend:
 
 
 def _of_container(outcome: Outcome, limits: Limits) -> Outcome:
-    """The outcome with docker's own exit statuses told from pulsar2's."""
+    """The outcome; docker's own exit statuses become `broken`, and that of a killed container a signal."""
     if outcome.exit_code in container.NOT_RUN:
         words = outcome.log.strip().splitlines() or ["nothing"]
         return replace(outcome, exit_code=None, broken=f"docker did not run pulsar2; it said: {words[-1]}")

@@ -39,7 +39,7 @@ def read_config(path: Path) -> dict[str, Any]:
 def lenient_json(text: str) -> Any:
     """JSON with `//` and `#` comments and trailing commas, as pulsar2's own examples have them.
 
-    What is taken out leaves blanks, so that complaints name the right place.
+    Blanks replace the removed text, so that error messages name the right position.
     """
     text = _COMMENT.sub(lambda match: match[0] if match[0].startswith('"') else re.sub(r"[^\n]", " ", match[0]), text)
     return json.loads(_TRAILING_COMMA.sub(lambda match: match[0] if match[0].startswith('"') else " ", text))

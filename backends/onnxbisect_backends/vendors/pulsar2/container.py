@@ -17,12 +17,12 @@ from onnxbisect_backends.sandbox.process import find_executable
 
 #: Seconds that docker itself may take for a small request.
 _SECONDS = 60.0
-#: Where the work directory is inside.
+#: The path of the work directory inside the container.
 _INSIDE = "/data"
 
 #: docker's exit statuses without a container: its own errors, and commands that cannot be started or found.
 NOT_RUN = (125, 126, 127)
-#: Exit status of a container that was killed, for example because memory ran out.
+#: The exit status of a killed container, for example for lack of memory.
 KILLED = 137
 
 _CLIENT = ("DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH", "XDG_RUNTIME_DIR")

@@ -1,4 +1,4 @@
-"""Calibration data as `pulsar2 build` wants them: for each input a tar of `.npy` files, one name per sample.
+"""Writes calibration data for `pulsar2 build`: for each input a tar of `.npy` files, one name per sample.
 
 Every file has exactly the dtype and the full shape of the input (pulsar2-docs, user_guides_advanced, custom datasets).
 """

@@ -1,4 +1,4 @@
-"""What the fields of the configuration's messages hold, read off their annotations."""
+"""Reads the types of the configuration's fields from their annotations."""
 
 from typing import Any, get_args
 
@@ -16,13 +16,13 @@ def element(annotation: Any) -> tuple[type, bool]:
 
 
 def message_of(annotation: Any) -> type[BaseModel] | None:
-    """The message that a field holds, one or several; None for other fields."""
+    """The message type of a field, single or repeated; None if the field is no message."""
     kind, _ = element(annotation)
     return kind if issubclass(kind, BaseModel) else None
 
 
 def message_at(root: type[BaseModel], path: list[str]) -> type[BaseModel]:
-    """The message in which a dotted path ends; indices of lists, and what is no message, are passed over."""
+    """The message type at the end of a path of fields; list indices and fields that are no messages are skipped."""
     for part in path:
         if part in root.model_fields:
             root = message_of(root.model_fields[part].annotation) or root

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class ModelType(StrEnum):
-    """What the input file is."""
+    """Formats of the input file."""
 
     ONNX = "ONNX"
     QUANT_AX_MODEL = "QuantAxModel"
@@ -27,7 +27,7 @@ class Hardware(StrEnum):
 
 
 class NpuMode(StrEnum):
-    """How many NPU cores."""
+    """Numbers of NPU cores to compile for."""
 
     NPU1 = "NPU1"
     NPU2 = "NPU2"
@@ -35,7 +35,7 @@ class NpuMode(StrEnum):
 
 
 class QuantMethod(StrEnum):
-    """How ranges are found."""
+    """Methods of finding the ranges of values for quantisation."""
 
     MIN_MAX = "MinMax"
     PERCENTILE = "Percentile"
@@ -44,28 +44,28 @@ class QuantMethod(StrEnum):
 
 
 class AnalysisMethod(StrEnum):
-    """Where the inputs of each analysed layer come from."""
+    """Sources of the inputs of each layer in the precision analysis."""
 
     PER_LAYER = "PerLayer"
     END_TO_END = "EndToEnd"
 
 
 class AnalysisMode(StrEnum):
-    """What simulates the layers."""
+    """Simulators of the layers in the precision analysis."""
 
     REFERENCE = "Reference"
     NPU_BACKEND = "NPUBackend"
 
 
 class CheckMode(StrEnum):
-    """Which tensors are compared after compiling."""
+    """Sets of tensors that are compared after compiling."""
 
     OUTPUT = "CheckOutput"
     PER_LAYER = "CheckPerLayer"
 
 
 class DataFormat(StrEnum):
-    """What is in a calibration archive."""
+    """Formats of the files in a calibration archive."""
 
     IMAGE = "Image"
     NUMPY = "Numpy"
@@ -74,7 +74,7 @@ class DataFormat(StrEnum):
 
 
 class LayerType(StrEnum):
-    """How a layer, or what it makes, is quantised."""
+    """Element types of a layer, or of its outputs."""
 
     U8 = "U8"
     S8 = "S8"
@@ -84,7 +84,7 @@ class LayerType(StrEnum):
 
 
 class WeightType(StrEnum):
-    """How the weights of a layer are quantised."""
+    """Element types of the weights of a layer."""
 
     S8 = "S8"
     FP32 = "FP32"
@@ -106,7 +106,7 @@ class ScaleType(StrEnum):
 
 
 class SourceType(StrEnum):
-    """Element types of inputs at run time. S64 is in no document; 6.0 was seen to take it."""
+    """Element types of inputs at run time. S64 is not documented; version 6.0 accepts it."""
 
     U8 = "U8"
     S8 = "S8"
@@ -157,7 +157,7 @@ class Layout(StrEnum):
 
 
 class OutputLayout(StrEnum):
-    """Orders of image dimensions of an output, which need not have one."""
+    """Orders of image dimensions of an output; `DefaultLayout` for outputs that are no images."""
 
     DEFAULT = "DefaultLayout"
     NHWC = "NHWC"
@@ -165,7 +165,7 @@ class OutputLayout(StrEnum):
 
 
 class CscMode(StrEnum):
-    """How colours are converted."""
+    """Conversions of colour spaces."""
 
     NONE = "NoCSC"
     MATRIX = "Matrix"
@@ -174,14 +174,14 @@ class CscMode(StrEnum):
 
 
 class ScheduleStrategy(StrEnum):
-    """How a group of ops is scheduled."""
+    """Scheduling strategies for a group of ops."""
 
     TILE = "Tile"
     SLICE = "Slice"
 
 
 class MatchMode(StrEnum):
-    """By what a group is found."""
+    """Whether a group pattern is matched by ops or by tensors."""
 
     OP = "Op"
     TENSOR = "Tensor"

@@ -1,7 +1,7 @@
 """Reads protobuf's text format for messages that are pydantic models.
 
-protobuf can parse the text only against a descriptor, so one is built from the models. Field numbers do not occur in
-the text format; any will do.
+protobuf can parse the text only against a descriptor, so one is built from the models. The text format has no field
+numbers, so they are arbitrary.
 """
 
 import re
@@ -21,7 +21,7 @@ _SCALARS = {bool: _Field.TYPE_BOOL, int: _Field.TYPE_INT32, float: _Field.TYPE_D
 
 
 def parse(text: str, root: type[BaseModel], package: str) -> dict[str, Any]:
-    """The fields that the text sets, by name; raises ValueError with the place and protobuf's words."""
+    """The fields that the text sets, by name; raises ValueError with the position and protobuf's message."""
     message = _message_class(root, package)()
     try:
         text_format.Parse(text, message)
@@ -64,7 +64,7 @@ def _describe(model: type[BaseModel], file: descriptor_pb2.FileDescriptorProto, 
 
 
 def _nearest(words: str, root: type[BaseModel]) -> str:
-    """protobuf's complaint of an unknown field, with the nearest that there is."""
+    """protobuf's message; if it is about an unknown field, a sentence with the nearest known one instead."""
     match = _UNKNOWN.search(words)
     models: set[type[BaseModel]] = set()
     _collect(root, models)
@@ -85,7 +85,10 @@ def _collect(model: type[BaseModel], found: set[type[BaseModel]]) -> None:
 
 
 def _enum(kind: type[StrEnum], file: descriptor_pb2.FileDescriptorProto, done: set[type]) -> str:
-    """Inside a message of its own: enumerations share values such as `Slice`, which one scope cannot hold twice."""
+    """Define an enumeration and return its name.
+
+    It is inside a message of its own: two enumerations in one scope cannot share values such as `Slice`.
+    """
     if kind not in done:
         done.add(kind)
         values = file.message_type.add(name=f"{kind.__name__}Names").enum_type.add(name=kind.__name__)

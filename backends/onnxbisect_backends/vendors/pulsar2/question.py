@@ -63,7 +63,7 @@ class Question:
         return _without_empty(data)
 
     def _input_config(self, name: str, dataset: str, samples: int) -> dict[str, Any]:
-        """The user's entry for this input, if any: its mean and deviation are also defaults of processors."""
+        """The entry for one input; it keeps the user's mean and deviation, which are also defaults of processors."""
         found: dict[str, Any] = {
             "tensor_name": name,
             "calibration_dataset": dataset,
@@ -84,7 +84,7 @@ class Question:
         several = {entry["tensor_name"] for entry in own if entry.get("src_extra_shapes")}
         if not all(value.name in several for value in self.inputs):
             for entry in own:
-                entry.pop("src_extra_shapes", None)  # all inputs must have equally many
+                entry.pop("src_extra_shapes", None)  # all inputs must have the same number of shapes
         named = {entry["tensor_name"] for entry in own}
         needed = [
             {"tensor_name": value.name, "src_dtype": _RUNTIME[value.type.tensor_type.elem_type]}
@@ -135,7 +135,7 @@ class Question:
         return [{**entry, field: here} for entry in entries if (here := self._here(entry[field])) in there]
 
     def _here(self, name: str) -> str:
-        """The probe's name for the user's tensor, if it may be at the boundary."""
+        """The probe's name for a node or tensor of the model; a tensor at the boundary may have been renamed."""
         return name if name in self._tensors or name in self._nodes else safe_name(name)
 
     @cached_property

@@ -54,7 +54,7 @@ class Message(BaseModel):
 
 
 class OnnxOptimizeOption(Message):
-    """`onnx_opt`: what becomes of the graph before quantisation."""
+    """`onnx_opt`: transformations and checks of the graph before quantisation."""
 
     disable_onnx_optimization: bool = False
     enable_onnxsim: bool = False
@@ -69,13 +69,13 @@ class InputQuantConfig(Message):
     tensor_name: str
     calibration_dataset: str
     calibration_format: DataFormat = DataFormat.IMAGE
-    calibration_size: int = Field(default=32, ge=-1)  # -1: all that there are
+    calibration_size: int = Field(default=32, ge=-1)  # -1: all samples
     calibration_mean: tuple[float, ...] = ()
     calibration_std: tuple[float, ...] = ()
 
 
 class LayerConfig(Message):
-    """Precision of the layers that one selector names."""
+    """Precision of the layers that one selector chooses."""
 
     layer_name: str = ""
     op_type: str = ""
@@ -144,7 +144,7 @@ class Shape(Message):
 
 
 class InputProcessor(Message):
-    """What is done to one input before the model, or to all as `DEFAULT`."""
+    """Preprocessing of one input, or of all inputs as `DEFAULT`."""
 
     tensor_name: str
     tensor_format: TensorFormat = TensorFormat.AUTO
@@ -170,7 +170,7 @@ class InputProcessor(Message):
 
 
 class OutputProcessor(Message):
-    """What is done to one output behind the model, or to all as `DEFAULT`."""
+    """Postprocessing of one output, or of all outputs as `DEFAULT`."""
 
     tensor_name: str
     tensor_layout: OutputLayout = OutputLayout.DEFAULT
@@ -179,7 +179,7 @@ class OutputProcessor(Message):
 
 
 class ConstProcessor(Message):
-    """Another value for a constant."""
+    """A replacement for the value of a constant."""
 
     name: str
     data: tuple[float, ...] = ()
@@ -187,7 +187,7 @@ class ConstProcessor(Message):
 
 
 class OpProcessor(Message):
-    """Other attributes for an operator."""
+    """Replacements for attributes of an operator."""
 
     op_name: str
     attrs: dict[str, Any] = Field(default_factory=dict)
@@ -211,7 +211,7 @@ class Graph(Message):
 
 
 class CompilerConfig(Message):
-    """`compiler`: scheduling, and checks of the result. Tensor names are for sub configurations only."""
+    """`compiler`: scheduling, and checks of the result. Only entries of `sub_configs` have tensor names."""
 
     static_batch_sizes: tuple[int, ...] = ()
     max_dynamic_batch_size: int = Field(default=0, ge=0)
@@ -241,7 +241,7 @@ class CompilerConfig(Message):
 
 
 class BuildConfig(Message):
-    """The root."""
+    """The root message of a configuration."""
 
     input: str = ""
     output_dir: str = ""
@@ -279,7 +279,7 @@ class BuildConfig(Message):
 
 
 class Debug(Message):
-    """Switches of `pulsar2 build` that its help does not list and its guide uses; only the command line has them."""
+    """Switches of `pulsar2 build` from the vendor's guide; its help and its configuration file lack them."""
 
     dump_frontend_graph: bool = Field(
         default=False, description="write the model as it is behind the front end into output/frontend"
@@ -287,6 +287,6 @@ class Debug(Message):
 
 
 class BuildOptions(BuildConfig):
-    """What the command line can say: the configuration, and more."""
+    """All settings of the command line: the configuration and the debug switches."""
 
     debug: Debug = Debug()

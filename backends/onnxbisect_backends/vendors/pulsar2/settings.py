@@ -31,7 +31,7 @@ OURS = (
 
 
 class Options(BaseModel):
-    """The options of this program; pulsar2's have its own dotted names."""
+    """Options that are not pulsar2's own; those have the dotted names of its configuration."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -56,9 +56,11 @@ class Options(BaseModel):
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The given options, ours as values, and the user's configuration with pulsar2's options merged in.
+    """The validated settings of a backend.
 
-    `constants` are the files that the configuration names, each with a digest of its content.
+    `given` are the options as text, `own` those that are not pulsar2's, and `build` is the user's configuration with
+    pulsar2's options merged in. `constants` are the files that the configuration names, each with a digest of its
+    content.
     """
 
     given: Mapping[str, str]
@@ -68,7 +70,7 @@ class Settings:
 
 
 def read_settings(given: Mapping[str, str]) -> Settings:
-    """Raises OptionError, which names the nearest option or field."""
+    """Read and merge the options and the configuration file; raises OptionError naming the nearest option or field."""
     fields = scalars(BuildOptions)
     for key in given:
         if key not in fields and key not in Options.model_fields:

@@ -1,6 +1,6 @@
 """The samples that the user's own configuration names: `calibration_dataset` in all four formats of pulsar2.
 
-Files of one name are one sample, as they are in pulsar2 (pulsar2-docs, user_guides_advanced, several inputs).
+Files of the same name are one sample, as in pulsar2 (pulsar2-docs, user_guides_advanced, several inputs).
 """
 
 import io
@@ -33,7 +33,7 @@ _ENDINGS: Mapping[DataFormat, tuple[str, ...]] = {
 }
 _ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip")
 
-#: What the pickle of a dictionary of numpy's arrays is made of.
+#: The classes and functions in a pickled dictionary of numpy arrays; others are refused.
 _PICKLED = {
     ("numpy", "ndarray"),
     ("numpy", "dtype"),
@@ -43,14 +43,14 @@ _PICKLED = {
     )),
 }  # fmt: skip
 
-#: One input's value in one sample, given the name of the file and the file.
+#: Reads one input's value in one sample, given the file's name and the file.
 _Read = Callable[[str, SampleFile], np.ndarray]
 
 
 def read_user_dataset(build: BuildConfig, inputs: Sequence[onnx.ValueInfoProto], most: int) -> list[Sample] | None:
-    """The first `most` samples of a model of these inputs; None where the configuration names no data.
+    """The first `most` samples of a model of these inputs; None if the configuration names no data.
 
-    Raises OptionError where an input has none, and where they do not fit.
+    Raises OptionError if an input has no data, or if the data do not fit it.
     """
     configs = {it.tensor_name: it for it in build.quant.input_configs}
     if not configs or not inputs:
@@ -139,7 +139,7 @@ def _of_object(name: str, file: SampleFile, value: onnx.ValueInfoProto) -> np.nd
         raise OptionError(f"The calibration file {name} is no dictionary of arrays, as NumpyObject is.")
     if value.name not in found:
         raise OptionError(f"The calibration file {name} has no array for the input '{value.name}'.")
-    # numpy's own form of the one array, so that it is checked like any other
+    # written as .npy again, so that `read_array` checks it like other arrays
     packed = io.BytesIO()
     np.save(packed, np.asarray(found[value.name]), allow_pickle=False)
     packed.seek(0)
@@ -147,7 +147,7 @@ def _of_object(name: str, file: SampleFile, value: onnx.ValueInfoProto) -> np.nd
 
 
 class _Arrays(pickle.Unpickler):
-    """Takes arrays and nothing else: a pickle can run any program."""
+    """Loads only arrays, because a pickle can run any program."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _PICKLED:

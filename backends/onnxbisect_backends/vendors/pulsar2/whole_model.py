@@ -1,4 +1,4 @@
-"""Checks the user's configuration against the whole model: entries must name existing parts, `DEFAULT` its ends."""
+"""Checks that the entries of the user's configuration name parts of the whole model."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -26,17 +26,17 @@ class Ends:
 
     @classmethod
     def of(cls, graph: onnx.GraphProto) -> "Ends":
-        """Those of a graph whose initializers are not among its inputs."""
+        """The names for a graph whose initializers are not among its inputs."""
         return cls(
             inputs=tuple(value.name for value in graph.input), outputs=tuple(value.name for value in graph.output)
         )
 
 
 def demand_named(build: BuildConfig, graph: onnx.GraphProto, advertised: Collection[str]) -> None:
-    """OptionError, with the nearest name, for an entry about something that the model lacks.
+    """Raise OptionError, with the nearest name, for an entry about a part that the model lacks.
 
-    `advertised` are op types of the vendor's list: pulsar2 has some of its own. An op type that the model lacks is no
-    error, because one configuration serves many models.
+    `advertised` are op types of the vendor's list, which includes some of pulsar2's own. An op type that the model
+    lacks is no error, because one configuration serves many models.
     """
     ends = Ends.of(graph)
     nodes = [node.name for node in graph.node]
@@ -60,7 +60,7 @@ def demand_named(build: BuildConfig, graph: onnx.GraphProto, advertised: Collect
 
 
 def singled_out(build: BuildConfig, graph: onnx.GraphProto) -> frozenset[str]:
-    """Nodes and tensors with entries of their own; a piece with one is a different question from an equal piece."""
+    """Nodes and tensors with entries of their own; pieces with one share no verdicts with pieces of equal structure."""
     ends = Ends.of(graph)
     found: set[str] = set()
     for _, kind, name in _named(build):
@@ -70,7 +70,7 @@ def singled_out(build: BuildConfig, graph: onnx.GraphProto) -> frozenset[str]:
 
 
 def _named(build: BuildConfig) -> Iterator[tuple[str, str, str]]:
-    """For each name in the configuration its place, what it names, and the name."""
+    """For each name in the configuration: the field, the kind of thing that it names, and the name."""
     quant = build.quant
     for name in build.shapes:
         yield "input_shapes", "input", name

@@ -50,7 +50,7 @@ _COMPUTES_IN: Mapping[str, Literal["float16", "bfloat16"]] = {"fp16": "float16",
 
 
 class Options(BaseModel):
-    """What `--option key=value` takes."""
+    """The options of the backend."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -142,7 +142,7 @@ class QnnBackend:
         return brought_home(outcome, probe.absolute(), workdir, self._toolchain.folder)
 
     def vendor_files(self, probe: Path) -> None:
-        """See `contract.vendor_files`: the script that makes the session, and how it is called."""
+        """Write the script that creates the session, and the command that runs it, beside the model."""
         script = Path(shutil.copyfile(_SCRIPT, probe.parent / _SCRIPT.name))
         words = ["python", script.name, probe.name, "context.onnx", json.dumps(self._provider_options())]
         versions = f"# pip install onnxruntime-qnn=={self._toolchain.version}"

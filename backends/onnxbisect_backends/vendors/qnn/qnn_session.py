@@ -22,7 +22,7 @@ _NOT_MADE = "Error creating execution provider: "
 
 
 def main(model: str, context: str, provider_options: str) -> int:
-    """Create the session that writes the context; exit status."""
+    """Create the session that writes the context; returns the exit status."""
     onnxruntime.register_execution_provider_library(_PROVIDER, onnxruntime_qnn.get_library_path())
     devices = [device for device in onnxruntime.get_ep_devices() if device.ep_name == _PROVIDER]
     if not devices:

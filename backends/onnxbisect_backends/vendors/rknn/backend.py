@@ -64,7 +64,7 @@ def _split(text: object) -> object:
 
 
 class Options(BaseModel):
-    """What `--option key=value` takes. Those under the toolkit's own names go to `RKNN.config`."""
+    """The options of the backend. Those with the toolkit's own names become arguments of `RKNN.config`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -140,11 +140,11 @@ class RknnBackend:
 
     @property
     def profile(self) -> str:
-        """The measured profile of the pinned version, float."""
+        """The measured profile of this version; empty with `quantize`, because float models were measured."""
         return "" if self._options.quantize else f"rknn-{self._toolchain.version}-measured"
 
     def describe(self) -> Description:
-        """The version that is pinned."""
+        """The toolchain's version; nothing is started."""
         return Description(
             tool="RKNN-Toolkit2",
             version=self._toolchain.version,
@@ -186,7 +186,7 @@ class RknnBackend:
         return brought_home(outcome, model, workdir, self._toolchain.folder)
 
     def vendor_files(self, probe: Path) -> None:
-        """See `contract.vendor_files`: the script that calls the toolkit, its samples, and how it is called."""
+        """Write the script that calls the toolkit, its samples, and the command that runs it, beside the model."""
         folder = probe.parent
         script = Path(shutil.copyfile(_SCRIPT, folder / _SCRIPT.name))
         samples = []
@@ -244,7 +244,7 @@ class RknnBackend:
         return {"target_platform": self._options.target, **chosen}
 
     def _placed(self, outcome: Outcome) -> Verdict:
-        """The verdict on a converted model: whether its layers may run where they do."""
+        """The verdict on a converted model: with `fallback=forbid`, a failure if a layer does not run on the NPU."""
         if outcome.log_truncated:
             return _unanswered("The log is cut, and with it what it may say of nodes left out", Kind.ERROR, outcome)
         found = layers(outcome.log)

@@ -17,7 +17,7 @@ _ROW = re.compile(
 #: The ends of the model, which always run on the host.
 _ENDS = frozenset({"InputOperator", "OutputOperator"})
 
-#: The toolkit's own changes of layout have the name of the tensor that they change.
+#: Layers that the toolkit inserts to change the layout of a tensor; they have its name with a suffix.
 _LAYOUT = re.compile(r"^(?:Reshape|Transpose):.*[-_](?:rs|tp)$")
 
 

@@ -23,7 +23,7 @@ _LINE_BUFFERED = 1
 
 
 def main(model: str, out: str, order: str) -> int:
-    """Convert; exit status."""
+    """Convert the model; returns the exit status."""
     _say_lines_at_once()
     asked = json.loads(order)
     inputs = _inputs(model)

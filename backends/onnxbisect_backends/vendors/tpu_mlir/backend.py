@@ -83,7 +83,7 @@ Tolerance = Annotated[str, AfterValidator(_similarities)]
 
 
 class Options(BaseModel):
-    """What `--option key=value` takes."""
+    """The options of the backend."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -198,7 +198,7 @@ class TpuMlirBackend:
         return replace(outcome, log=_BAR.sub("", outcome.log))
 
     def vendor_files(self, probe: Path) -> None:
-        """See `contract.vendor_files`: the input values, and the commands of all steps."""
+        """Write the input values and the commands of all steps beside the model."""
         order = self._order(probe)
         graph = onnx.load(probe, load_external_data=False).graph
         count = order["calibrate"] or int(order["verify"])

@@ -1,6 +1,6 @@
 """A script for TPU-MLIR's own Python, in a process of its own: run one model through the steps of a compile.
 
-`tpu_mlir_steps.py compile MODEL ORDER`, where ORDER is JSON (`Order` in `tpu_mlir.py`): model_transform, then, if a
+`tpu_mlir_steps.py compile MODEL ORDER`, where ORDER is JSON (`TpuMlirBackend._order`): model_transform, then, if a
 processor is given, run_calibration and model_deploy, each in a process of its own. All output is in the working
 directory. Exit status: that of the failed step, 0 if none failed, 3 if the compiler was not called. `tpu_mlir_steps.py
 describe` prints JSON about the tool. `tpu_mlir_steps.py tool FILE ARGUMENTS` is one step.
@@ -34,7 +34,7 @@ _MARK = "[onnx-bisect]"
 
 
 def main(words: list[str]) -> int:
-    """Do what the first word says; exit status."""
+    """Run the command that the first word names; returns the exit status."""
     # the modules beside this script must not shadow the tool's
     del sys.path[0]
     if words[0] == "tool":
@@ -66,7 +66,7 @@ def _root() -> "Path | None":
 
 
 def _compile(root: Path, model: str, order: "dict[str, Any]") -> int:
-    """All steps, until one fails."""
+    """Run all steps until one fails; returns the exit status."""
     import onnx
 
     proto = onnx.load(model, load_external_data=False)
@@ -180,7 +180,7 @@ def write_samples(graph: "onnx.GraphProto", given: "list[str]", count: int, fold
     for number in range(count):
         values = {name: _random(numpy, dtypes[name], shapes[name], number) for name in types}
         if number < len(given):
-            # tensors of unknown value are missing there
+            # the file lacks tensors whose values are unknown
             with numpy.load(given[number]) as stored:
                 values.update({name: stored[name] for name in types if name in stored.files})
         files.append(f"{SAMPLES}/{number}.npz")
