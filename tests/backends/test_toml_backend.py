@@ -225,6 +225,18 @@ def test_options_fill_placeholders_and_are_part_of_the_target(tmp_path: Path) ->
         backend(tmp_path, text, chop="a1")
 
 
+def test_two_named_files_of_one_name_both_count(tmp_path: Path) -> None:
+    text = 'command = ["python", "{here}/a/s.py", "{here}/b/s.py", "{model}"]\n'
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "s.py").write_text("")
+    seen = {backend(tmp_path, text).options["definition"]}
+    for folder in ("a", "b"):
+        (tmp_path / folder / "s.py").write_text("# edited\n" + folder)
+        seen.add(backend(tmp_path, text).options["definition"])
+    assert len(seen) == 3
+
+
 def test_editing_the_file_or_the_script_makes_another_target(tmp_path: Path) -> None:
     (tmp_path / "s.py").write_text("1")
     text = 'command = ["python", "{here}/s.py", "{model}"]\n'

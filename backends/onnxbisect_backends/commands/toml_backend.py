@@ -54,7 +54,8 @@ class TomlBackend:
         words = [word for command in self._definition.commands for word in command]
         own = [word for word in words if "here" in placeholders(word)]
         own += [self._program(command[0]) for command in self._definition.commands if _is_relative(command[0])]
-        files = {Path(name).name: digest for name, digest in files_named(self._filled(own), self._path.parent).items()}
+        named = files_named(self._filled(own), self._path.parent)
+        files = sorted((Path(name).name, digest) for name, digest in named.items())
         self._digest = short_hash(self._path.read_text(encoding="utf-8") + json.dumps(files))
 
     @property
