@@ -124,7 +124,7 @@ def _has_ending(name: str, endings: Sequence[str]) -> bool:
 
 
 def _arrays(name: str, file: SampleFile, kinds: Mapping[str, onnx.TypeProto]) -> Iterator[tuple[str, np.ndarray]]:
-    if name.endswith(".npy"):
+    if _has_ending(name, (".npy",)):
         if len(kinds) != 1:
             raise OptionError(
                 f"The sample file {name} holds one array, and the model has {len(kinds)} inputs: write .npz "

@@ -79,10 +79,11 @@ def test_samples_come_in_the_order_of_their_numbers(
     assert [one["file"].tolist() for one in found.samples] == [[1, 0], [2, 0], [10, 0]]
 
 
-def test_npy_files_serve_a_model_of_one_input(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["0.npy", "0.NPY"])
+def test_npy_files_serve_a_model_of_one_input(tmp_path: Path, name: str) -> None:
     values = np.asfortranarray(np.arange(6, dtype=np.float32).reshape(2, 3))
     value = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])
-    path = folder(tmp_path / "c", {"0.npy": npy(values)})
+    path = folder(tmp_path / "c", {name: npy(values)})
 
     (one,) = read_calibration(path, [value], 4).samples
 
