@@ -437,7 +437,7 @@ def test_written_lists_files_with_content_and_follows_no_links(tmp_path: Path) -
 def test_a_compile_that_the_disk_failed_says_nothing_of_the_model(
     tmp_path: Path, outcome: Outcome, trouble: str
 ) -> None:
-    home = process.brought_home(outcome, tmp_path / "model.onnx", tmp_path)
+    home = process.with_artifacts(outcome, tmp_path / "model.onnx", tmp_path)
 
     assert trouble in home.broken
     assert bool(home.broken) == bool(trouble)

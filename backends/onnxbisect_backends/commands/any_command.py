@@ -20,7 +20,7 @@ from onnxbisect_backends.commands.named_files import files_named, short_hash
 from onnxbisect_backends.contract import Description, Limits, Outcome
 from onnxbisect_backends.judging import crashed, unfinished
 from onnxbisect_backends.logs import read_log
-from onnxbisect_backends.sandbox.process import brought_home, find_executable, not_found, run
+from onnxbisect_backends.sandbox.process import find_executable, not_found, run, with_artifacts
 
 #: The exit status for no answer, as for `git bisect run`.
 _UNRESOLVED = 125
@@ -80,7 +80,7 @@ class CommandBackend:
         values = {"{model}": str(probe.absolute()), "{workdir}": str(workdir), "{out}": str(workdir / "out")}
         argv = [_fill(element, values) for element in self._argv]
         outcome = run(argv, cwd=self._cwd, env={**os.environ, "TMPDIR": str(workdir)}, limits=limits)
-        outcome = brought_home(outcome, probe.absolute(), workdir)
+        outcome = with_artifacts(outcome, probe.absolute(), workdir)
         if not outcome.exit_code or outcome.exit_code == _UNRESOLVED:
             return outcome
         kept = {field.name: getattr(outcome, field.name) for field in fields(outcome)}

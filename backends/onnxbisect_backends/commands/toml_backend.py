@@ -23,7 +23,7 @@ from onnxbisect_backends.judging import unfinished
 from onnxbisect_backends.logs import Pattern, compile_pattern, read_log
 from onnxbisect_backends.options import unknown
 from onnxbisect_backends.sandbox.confined_view import listed
-from onnxbisect_backends.sandbox.process import brought_home, clean_env, find_executable, inherited, not_found, run
+from onnxbisect_backends.sandbox.process import clean_env, find_executable, inherited, not_found, run, with_artifacts
 from onnxbisect_backends.toolchains.catalogue import VERSION, in_use, named
 from onnxbisect_backends.toolchains.toolchain import Toolchain
 
@@ -155,7 +155,7 @@ class TomlBackend:
         if self._definition.probe_format.self_contained:
             probe = Path(shutil.copyfile(probe, workdir / "model.onnx"))
         outcome = self._run_all(workdir, self._bounded(limits), probe)
-        return brought_home(outcome, probe, workdir, self._toolchain.folder if self._toolchain else None)
+        return with_artifacts(outcome, probe, workdir, self._toolchain.folder if self._toolchain else None)
 
     def judge(self, outcome: Outcome) -> Verdict:
         """Decide by the file's conditions of success; its patterns give kind, message and hints."""

@@ -1,6 +1,6 @@
 """Shows a process only a part of the machine: a compiler, or the process that reads a model.
 
-`supervise.py` loads this file before any package can be imported, and calls `enter`, `live_as_first` and
+`supervise.py` loads this file before any package can be imported, and calls `enter`, `run_as_init` and
 `give_up_rights` before it executes a compiler. `fork_confined` does all of that for a process that executes nothing.
 
 The process gets namespaces of its own: of processes, so that it sees and signals no others; of the network, unless it
@@ -86,7 +86,7 @@ def fork_confined(view: dict[str, Any], *, network: bool) -> int | None:
         os.close(living)
         os.close(told)
         try:
-            live_as_first(view, alive, tell)
+            run_as_init(view, alive, tell)
             os.close(alive)
             os.close(tell)
             os.chdir(view["own"])
@@ -140,7 +140,7 @@ def loopback() -> None:
         inside.close()
 
 
-def live_as_first(view: dict[str, Any], alive: int, ended: int) -> None:
+def run_as_init(view: dict[str, Any], alive: int, ended: int) -> None:
     """Arrange the mounts, and fork; returns only in the child, which executes the compiler.
 
     The first process of a namespace ignores most signals, including its own aborts, and inherits all orphans, so the

@@ -81,7 +81,7 @@ def run(
 
     Never raises because of the command; one that cannot be started, or was ended by `kill_running`, returns as
     `broken`. `exit_code` is the command's own; the judge interprets a wrapper's 139. The caller collects artifacts with
-    `brought_home`, because only it knows where the command writes.
+    `with_artifacts`, because only it knows where the command writes.
     """
     found = find_executable(argv[0], cwd=cwd, path=env.get("PATH"))
     if found is None:
@@ -159,7 +159,7 @@ def written(workdir: Path) -> tuple[Path, ...]:
     return tuple(found[:_MOST_ARTIFACTS])
 
 
-def brought_home(outcome: Outcome, probe: Path, workdir: Path, tool: Path | None = None) -> Outcome:
+def with_artifacts(outcome: Outcome, probe: Path, workdir: Path, tool: Path | None = None) -> Outcome:
     """The outcome with its artifacts, and with `model.onnx` and `.` in its log in place of absolute paths.
 
     Paths differ between compiles; without them the same compile has the same log everywhere. Paths below `tool`, the

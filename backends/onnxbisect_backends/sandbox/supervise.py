@@ -76,7 +76,7 @@ def prctl(option: int, value: int) -> None:
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
-def make_way() -> None:
+def lower_priority() -> None:
     """Give this session the nice value of this process: Linux schedules sessions as groups (autogroup, sched(7))."""
     nice = os.getpriority(os.PRIO_PROCESS, 0)
     if nice > 0:
@@ -97,7 +97,7 @@ def become_compiler(
 ) -> NoReturn:
     """Turn the forked child into the compiler; an error is written to `trouble` as a sentence.
 
-    A confined compiler is that child's child; see `live_as_first` for `alive` and `ended`.
+    A confined compiler is that child's child; see `run_as_init` for `alive` and `ended`.
     """
     what = "could not be prepared"
     try:
@@ -109,9 +109,9 @@ def become_compiler(
             adjust.write("500")  # the out-of-memory killer takes the compiler first
         if spec["view"] is not None:
             what = "could not be isolated"
-            confined.live_as_first(spec["view"], alive, ended)
+            confined.run_as_init(spec["view"], alive, ended)
             os.setsid()
-            make_way()
+            lower_priority()
             bound(resource.RLIMIT_NPROC, MOST_PROCESSES)
             confined.give_up_rights()
         else:
@@ -120,7 +120,7 @@ def become_compiler(
             prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != parent:
                 os._exit(1)
-            make_way()
+            lower_priority()
         bound(resource.RLIMIT_CORE, 0)
         if spec["file_bytes"] is not None:
             bound(resource.RLIMIT_FSIZE, spec["file_bytes"])

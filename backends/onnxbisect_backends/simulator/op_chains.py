@@ -48,7 +48,7 @@ class Flow:
                 return (index, *found)
         return None
 
-    def stands_in(self, index: int, chain: Chain) -> bool:
+    def is_part_of(self, index: int, chain: Chain) -> bool:
         """Whether the node at `index` is part of nodes that form the chain."""
         return any(
             is_named(self.nodes[index], name)

@@ -168,7 +168,7 @@ class _Walk:
                 for name, body in named_bodies(node):
                     yield from self.graph(body, outer=scope, place=owner.then(name))
             for name, chains in self.rules.contexts.items():
-                if is_named(node, name) and not any(flow.stands_in(index, chain) for chain in chains):
+                if is_named(node, name) and not any(flow.is_part_of(index, chain) for chain in chains):
                     yield Refusal(kind=Kind.UNSUPPORTED, ops=(qualified(node),), nodes=(owner.holder,))
         for chain in self.rules.chains:
             if (match := flow.first_match(chain)) is not None:
@@ -213,7 +213,7 @@ class _Walk:
                 **{a.name: said for a in node.attribute if (said := scope.attribute(node, a.name)) is not None},
             },
         )
-        question = (key, _circumstances(inner))
+        question = (key, _call_context(inner))
         inner.types.update(types_in(function.value_info))
         if question not in self._answers:
             self._answers[question] = self._answer(key, inner)
@@ -239,7 +239,7 @@ class _Walk:
         return found, seen, count
 
 
-def _circumstances(scope: Scope) -> Hashable:
+def _call_context(scope: Scope) -> Hashable:
     """All that affects a function's body in a call: equal calls are judged once, because nested calls multiply."""
     return (
         tuple(sorted(scope.types.items())),

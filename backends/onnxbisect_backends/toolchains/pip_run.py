@@ -21,7 +21,7 @@ class PipError(Exception):
     """pip failed; the text is its complaint, as a sentence."""
 
 
-def carry_out(argv: Sequence[str], say: Say, lock: int | None = None) -> list[str]:
+def run_to_end(argv: Sequence[str], say: Say, lock: int | None = None) -> list[str]:
     """Run a command to its end, and return the printed lines; raises PipError with its complaint.
 
     The command inherits the descriptor `lock`, so that the lock lasts while it still works for a killed caller. If this

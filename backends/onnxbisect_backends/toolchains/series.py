@@ -17,7 +17,7 @@ from onnxbisect.errors import BackendUnusableError, OptionError
 from onnxbisect_backends.options import unknown
 from onnxbisect_backends.toolchains.catalogue import made_folder, numbers, read_definition, toolchains
 from onnxbisect_backends.toolchains.interpreter import find_python
-from onnxbisect_backends.toolchains.pip_run import PipError, Say, carry_out
+from onnxbisect_backends.toolchains.pip_run import PipError, Say, run_to_end
 from onnxbisect_backends.toolchains.toolchain import Toolchain
 
 _VERSION = re.compile(r"[0-9][0-9A-Za-z.+!_-]*")
@@ -101,7 +101,7 @@ class Index:
     def _pip(self, *words: str) -> list[str]:
         argv = [str(self._python), "-I", "-m", "pip", "--disable-pip-version-check", "--no-input", *words]
         try:
-            return carry_out(argv, self._say)
+            return run_to_end(argv, self._say)
         except PipError as error:
             raise BackendUnusableError(f"The package index could not be asked about {self._name}: {error}") from None
 
@@ -123,7 +123,7 @@ def opened(name: str, say: Say) -> Iterator[Index]:
         )
     with TemporaryDirectory(prefix="onnx-bisect-index-") as place:
         try:
-            carry_out([str(base), "-I", "-m", "venv", f"{place}/venv"], say)
+            run_to_end([str(base), "-I", "-m", "venv", f"{place}/venv"], say)
         except PipError as error:
             raise BackendUnusableError(f"An environment of {base} could not be made: {error}") from None
         yield Index(name, Path(place, "venv", "bin", "python"), minor, Path(place), say)

@@ -19,7 +19,7 @@ from onnxbisect.report.text import plural
 from onnxbisect_backends.cache import cache_folder
 from onnxbisect_backends.sandbox.process import clean_env
 from onnxbisect_backends.toolchains.interpreter import find_python
-from onnxbisect_backends.toolchains.pip_run import PipError, Say, carry_out
+from onnxbisect_backends.toolchains.pip_run import PipError, Say, run_to_end
 
 #: A script in place of the environment's `pip`, because some tools install packages with it.
 _NO_PIP = "#!/bin/sh\necho 'this environment is pinned; nothing is installed into it' >&2\nexit 1\n"
@@ -126,16 +126,16 @@ class Toolchain:
         self._remove()
         try:
             say(f"a new environment of {base}")
-            carry_out([str(base), "-I", "-m", "venv", str(self.folder)], say, lock)
+            run_to_end([str(base), "-I", "-m", "venv", str(self.folder)], say, lock)
             packages = len(self.requirements) + sum(map(len, self.elsewhere.values()))
             say(f"installing {plural(packages, 'package')}, about {self.gigabytes:g} GB")
             pip = [str(self.python), "-I", "-m", "pip", "--disable-pip-version-check", "--no-input"]
             install = [*pip, "install", "--no-deps", "--progress-bar=off"]
-            carry_out([*install, *self.requirements], say, lock)
+            run_to_end([*install, *self.requirements], say, lock)
             for index, requirements in self.elsewhere.items():
-                carry_out([*install, "--extra-index-url", index, *requirements], say, lock)
+                run_to_end([*install, "--extra-index-url", index, *requirements], say, lock)
             scripts = [*(self.folder / "bin").glob("pip*")]
-            carry_out([*pip, "uninstall", "--yes", "pip"], say, lock)
+            run_to_end([*pip, "uninstall", "--yes", "pip"], say, lock)
             for script in scripts:
                 script.write_text(_NO_PIP)
                 script.chmod(0o755)

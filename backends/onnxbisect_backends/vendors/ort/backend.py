@@ -17,7 +17,7 @@ from onnxbisect_backends.contract import Description, Limits, Outcome
 from onnxbisect_backends.judging import crashed, unfinished
 from onnxbisect_backends.logs import read_log
 from onnxbisect_backends.options import WorthTrying, read_options
-from onnxbisect_backends.sandbox.process import brought_home, clean_env, run
+from onnxbisect_backends.sandbox.process import clean_env, run, with_artifacts
 from onnxbisect_backends.vendors.ort.log import PATTERNS, PREAMBLE
 
 _SCRIPT = Path(__file__).with_name("ort_session.py")
@@ -76,7 +76,7 @@ class OnnxRuntimeBackend:
         # the official builds send telemetry to Microsoft by default
         env = clean_env(workdir, extra={**own, "ORT_DISABLE_TELEMETRY": "1"})
         outcome = run(argv, cwd=workdir, env=env, limits=limits)
-        return brought_home(outcome, probe, workdir)
+        return with_artifacts(outcome, probe, workdir)
 
     def judge(self, outcome: Outcome) -> Verdict:
         """Decide by the exit status; the error gives kind and hints."""

@@ -23,7 +23,7 @@ from onnxbisect_backends.judging import crashed, unfinished
 from onnxbisect_backends.options import OptionHelp, explained
 from onnxbisect_backends.reproduce import write_script
 from onnxbisect_backends.samples import samples_of
-from onnxbisect_backends.sandbox.process import brought_home, clean_env, find_executable, run
+from onnxbisect_backends.sandbox.process import clean_env, find_executable, run, with_artifacts
 from onnxbisect_backends.sandbox.working_folder import working_folder
 from onnxbisect_backends.simulator import profiles
 from onnxbisect_backends.vendors.pulsar2 import container, texts
@@ -34,7 +34,7 @@ from onnxbisect_backends.vendors.pulsar2.question import Question
 from onnxbisect_backends.vendors.pulsar2.schema import BuildOptions
 from onnxbisect_backends.vendors.pulsar2.settings import Options, read_settings, scalars
 from onnxbisect_backends.vendors.pulsar2.user_dataset import read_user_dataset
-from onnxbisect_backends.vendors.pulsar2.whole_model import Ends, demand_named, singled_out
+from onnxbisect_backends.vendors.pulsar2.whole_model import Ends, demand_named, named_parts
 
 _MODEL, _CONFIG = "model.onnx", "config.json"
 #: The last file that a build writes.
@@ -88,7 +88,7 @@ class Pulsar2Backend:
         build = self._settings.build
         demand_named(build, graph, _advertised(build.target_hardware))
         found = copy(self)
-        found._ends, found._named = Ends.of(graph), singled_out(build, graph)
+        found._ends, found._named = Ends.of(graph), named_parts(build, graph)
         return found
 
     @property
@@ -142,7 +142,7 @@ class Pulsar2Backend:
         outcome = self._run(self._command(), workdir, limits)
         if complaint := texts.complaint_about_configuration(outcome.log):
             raise BackendUnusableError(f"pulsar2 does not take the configuration, whatever the model: {complaint}")
-        return brought_home(outcome, workdir / _MODEL, workdir)
+        return with_artifacts(outcome, workdir / _MODEL, workdir)
 
     def vendor_files(self, probe: Path) -> None:
         """Write the configuration, the calibration data and the command of the compile beside the model."""
@@ -160,7 +160,7 @@ class Pulsar2Backend:
         if outcome.exit_code == 0 and _RESULT in outcome.artifacts:
             return Verdict(status=Status.PASS, seconds=outcome.seconds, tables=tables)
         reading = texts.read(outcome.log)
-        if texts.is_unfair(outcome.log):
+        if texts.blames_configuration(outcome.log):
             message = f"pulsar2 does not take what onnx-bisect gave it: {reading.message}"
             return Verdict(status=Status.UNRESOLVED, kind=Kind.ERROR, message=message, seconds=outcome.seconds)
         if verdict := crashed(outcome, reading):

@@ -25,7 +25,7 @@ def _pattern(regex: str, kind: Kind = Kind.UNSUPPORTED) -> Pattern:
 _CONFIGURATION = r"Message type \"[\w.]+\" has no field named \"\w+\""
 
 #: Errors of the configuration or samples, not of the model: they give no verdict.
-_UNFAIR = (
+_CONFIGURATION_ERRORS = (
     _pattern(r"FileNotFoundError: Could not find file `.*?' in `.*?'", Kind.ERROR),
     _pattern(
         r"Numpy File\(.*?\) has dtype\(\w+\), however corresponding type of inputs\((?P<tensor>.*?)\) is", Kind.ERROR
@@ -58,7 +58,7 @@ _REFUSALS = (
     _pattern(r"<ErrorCode\.\w+: \d+>.*", Kind.ERROR),
 )
 
-PATTERNS = (*_UNFAIR, *_REFUSALS)
+PATTERNS = (*_CONFIGURATION_ERRORS, *_REFUSALS)
 
 _AX = re.compile(r"^Ax(?:Quantized)?")
 #: pulsar2's ops that differ from the ONNX op of the same name, such as its fused MatMul and Add.
@@ -86,10 +86,10 @@ def complaint_about_configuration(log: str) -> str:
     return match[0] if match else ""
 
 
-def is_unfair(log: str) -> bool:
+def blames_configuration(log: str) -> bool:
     """Whether pulsar2 refuses the configuration or the samples, not the model."""
     text = plain(log)
-    return any(pattern.regex.search(text) for pattern in _UNFAIR)
+    return any(pattern.regex.search(text) for pattern in _CONFIGURATION_ERRORS)
 
 
 def precision_tables(log: str) -> tuple[Table, ...]:

@@ -59,7 +59,7 @@ def demand_named(build: BuildConfig, graph: onnx.GraphProto, advertised: Collect
             raise OptionError(f"quant.layer_configs names '{name}', which is no op type{_nearest(name, ops)}")
 
 
-def singled_out(build: BuildConfig, graph: onnx.GraphProto) -> frozenset[str]:
+def named_parts(build: BuildConfig, graph: onnx.GraphProto) -> frozenset[str]:
     """Nodes and tensors with entries of their own; pieces with one share no verdicts with pieces of equal structure."""
     ends = Ends.of(graph)
     found: set[str] = set()

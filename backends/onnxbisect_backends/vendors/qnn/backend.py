@@ -22,7 +22,7 @@ from onnxbisect_backends.judging import crashed, unfinished
 from onnxbisect_backends.logs import read_log
 from onnxbisect_backends.options import WorthTrying, read_options, unknown
 from onnxbisect_backends.reproduce import write_script
-from onnxbisect_backends.sandbox.process import brought_home, run
+from onnxbisect_backends.sandbox.process import run, with_artifacts
 from onnxbisect_backends.toolchains.catalogue import VERSION_HELP, in_use, installed_versions
 from onnxbisect_backends.toolchains.toolchain import Toolchain
 from onnxbisect_backends.vendors.qnn.log import NO_ANSWER, PATTERNS, PREAMBLE
@@ -139,7 +139,7 @@ class QnnBackend:
         outcome = run(argv, cwd=workdir, env=self._toolchain.environment(workdir), limits=limits, network=False)
         if outcome.exit_code == _REFUSED:
             outcome = replace(outcome, log=f"{outcome.log}\n{support_line(workdir, probe)}\n")
-        return brought_home(outcome, probe.absolute(), workdir, self._toolchain.folder)
+        return with_artifacts(outcome, probe.absolute(), workdir, self._toolchain.folder)
 
     def vendor_files(self, probe: Path) -> None:
         """Write the script that creates the session, and the command that runs it, beside the model."""

@@ -22,7 +22,7 @@ from onnxbisect_backends.logs import read_log
 from onnxbisect_backends.options import WorthTrying, read_options
 from onnxbisect_backends.reproduce import write_script
 from onnxbisect_backends.samples import samples_of
-from onnxbisect_backends.sandbox.process import brought_home, run
+from onnxbisect_backends.sandbox.process import run, with_artifacts
 from onnxbisect_backends.toolchains.catalogue import VERSION_HELP, in_use, installed_versions
 from onnxbisect_backends.toolchains.toolchain import Toolchain
 from onnxbisect_backends.vendors.rknn.layers import layers, placement, pointing_at
@@ -183,7 +183,7 @@ class RknnBackend:
             limits=_bounded(limits, model.stat().st_size),
             network=False,
         )
-        return brought_home(outcome, model, workdir, self._toolchain.folder)
+        return with_artifacts(outcome, model, workdir, self._toolchain.folder)
 
     def vendor_files(self, probe: Path) -> None:
         """Write the script that calls the toolkit, its samples, and the command that runs it, beside the model."""

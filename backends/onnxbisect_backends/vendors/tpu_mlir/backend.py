@@ -22,7 +22,7 @@ from onnxbisect_backends.logs import read_log
 from onnxbisect_backends.options import LOCAL, WorthTrying, read_options
 from onnxbisect_backends.reproduce import write_script
 from onnxbisect_backends.samples import samples_of
-from onnxbisect_backends.sandbox.process import brought_home, clean_env, inherited, run
+from onnxbisect_backends.sandbox.process import clean_env, inherited, run, with_artifacts
 from onnxbisect_backends.sandbox.working_folder import working_folder
 from onnxbisect_backends.toolchains.catalogue import in_use, installed_versions
 from onnxbisect_backends.toolchains.toolchain import Toolchain
@@ -194,7 +194,7 @@ class TpuMlirBackend:
         order = self._order(probe)
         outcome = self._run(("compile", str(probe.absolute()), json.dumps(order)), workdir, limits)
         folder = self._toolchain.folder if self._toolchain else None
-        outcome = brought_home(outcome, probe.absolute(), workdir, folder)
+        outcome = with_artifacts(outcome, probe.absolute(), workdir, folder)
         return replace(outcome, log=_BAR.sub("", outcome.log))
 
     def vendor_files(self, probe: Path) -> None:
