@@ -1,5 +1,6 @@
-"""The status page, for people: HTML from templates, updated by server-sent events.
+"""The HTML pages of the service, made from templates and updated by server-sent events.
 
-Every page works without scripts; these add progress, movable pictures, and no waiting. `onnxbisect_api.access`
-identifies a logged-in browser by its cookie, and it sees what the same token sees over REST.
+Every page works without scripts, which only add live progress, interactive pictures and uploads in the background.
+`onnxbisect_api.access` identifies a logged-in browser by its cookie. The browser has the rights of the token of its
+login.
 """

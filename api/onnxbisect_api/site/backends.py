@@ -1,4 +1,4 @@
-"""The page of compilers and workers: what is available, and how much waits for it."""
+"""The page of compilers and workers: which are available, and how many probes wait and run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ _MOST = 100_000
 
 @dataclass(frozen=True, kw_only=True)
 class _Row:
-    """A backend with its workers; workers with equal states are named together."""
+    """A row of the table: a backend with its workers, grouped by equal tools and by equal errors."""
 
     backend: BackendView
     tools: Sequence[tuple[str, Sequence[str]]]
@@ -31,7 +31,7 @@ class _Row:
 
 @router.get("/backends")
 def backends(request: Request, service: TheService, caller: Reader) -> Response:
-    """Available ones come first; scripts fetch the page again and replace its tables."""
+    """The page; available backends come first. A script fetches it again and again and replaces its tables."""
     with service.database.session() as session:
         views, workers = backend_views(session), worker_views(session)
     rows = [_row(view) for view in sorted(views, key=lambda view: (not view.usable, view.name))]
@@ -49,7 +49,7 @@ def backends(request: Request, service: TheService, caller: Reader) -> Response:
 
 @router.post("/backends/{name}")
 def bound(name: BackendName, service: TheService, caller: Admin, at_most: Annotated[str, Form()] = "") -> Response:
-    """Limits how many probes of it run at a time; an empty field removes the limit."""
+    """Limit how many probes of a backend run at a time, and redirect to the page; an empty field removes the limit."""
     text = at_most.strip()
     if text and not (text.isascii() and text.isdigit() and len(text) <= len(str(_MOST)) and int(text) <= _MOST):
         raise Problem(422, f"How many may run at a time is a number from 0 to {_MOST}, or empty for no bound.")

@@ -25,14 +25,14 @@ router = APIRouter()
 #: The number of newest jobs to choose from.
 _OFFERED = 200
 
-# A form also sends its empty fields.
+# Browsers also send empty fields of a form; these count as missing.
 _Uuid = Annotated[str, StringConstraints(pattern=UUID_PATTERN)]
 _JobId = Annotated[_Uuid | None, BeforeValidator(lambda value: value or None), Query()]
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Fact:
-    """One line about the two jobs."""
+    """A property of both jobs, as a row of the table."""
 
     name: str
     before: str
@@ -51,7 +51,9 @@ class _OpChange:
 
 @dataclass(frozen=True, kw_only=True)
 class _Shown:
-    """A pair of targets. `places` maps a culprit's id to its number in each job's report."""
+    """The comparison of two targets. `numbers_before` and `numbers_after` map a culprit's id to its number in the
+    report of each job.
+    """
 
     pair: Pair
     problem: str
@@ -63,7 +65,7 @@ class _Shown:
 
 @router.get("/compare")
 def compare_page(request: Request, service: TheService, caller: Reader, a: _JobId = None, b: _JobId = None) -> Response:
-    """Without both jobs, it offers jobs to choose from: those of a model of the same name first."""
+    """The comparison of jobs `a` and `b`, with lists to choose other jobs, those of a model of the same name first."""
     with service.database.session() as session:
         before, after = (None if job_id is None else job_of(session, job_id, caller) for job_id in (a, b))
         offered = _offered(session, caller, before, after)

@@ -24,7 +24,7 @@ router = APIRouter()
 #: Most culprits, versions and weeks that are shown.
 _COSTLIEST, _VERSIONS, _WEEKS = 50, 20, 12
 
-# A form also sends its empty fields.
+# Browsers also send empty fields of a form; these count as missing.
 _Said = BeforeValidator(lambda value: value or None)
 _Text = Annotated[Annotated[str, StringConstraints(pattern=ONE_LINE, max_length=200)] | None, _Said]
 
@@ -39,7 +39,7 @@ def overview(
     text: _Text = None,
     target: Annotated[BackendName | None, _Said] = None,
 ) -> Response:
-    """The filters apply to the culprits, not to versions and weeks."""
+    """The page of all culprits, which the filters select. Its tables of versions and weeks are never filtered."""
     wanted = Filter(state=state, text=text, backend=target)
     with service.database.session() as session:
         costliest = culprit_overview.costliest(session, caller.tenant, wanted, limit=_COSTLIEST + 1)
@@ -48,7 +48,7 @@ def overview(
         weeks = culprit_overview.weeks(session, caller.tenant, count=_WEEKS)
         backends = culprit_overview.backends(session, caller.tenant)
     while len(weeks) > 1 and not (weeks[-1].new or weeks[-1].fixed or weeks[-1].seconds):
-        weeks.pop()  # weeks before the first culprit
+        weeks.pop()  # omit weeks before the first culprit
     return page(
         request,
         "culprits.html.j2",
@@ -70,7 +70,7 @@ def overview(
 def shown(
     request: Request, culprit_id: RowId, service: TheService, caller: Reader, addresses: TheAddresses
 ) -> Response:
-    """One culprit, with the places where it occurs."""
+    """The page of one culprit, with the places where it occurs."""
     found = rest.shown(culprit_id, service, caller, addresses)
     return page(request, "culprit.html.j2", caller, culprit=found)
 
@@ -83,6 +83,6 @@ def change(
     addresses: TheAddresses,
     state: Annotated[OpenOrKnown, Form()],
 ) -> Response:
-    """Redirects back to it."""
+    """Mark the culprit as known or open, and redirect to its page."""
     rest.change(culprit_id, CulpritChange(state=state), service, caller, addresses)
     return RedirectResponse(f"/culprits/{culprit_id}", 303)

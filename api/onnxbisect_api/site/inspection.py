@@ -27,7 +27,7 @@ _forms = APIRouter(route_class=FormRoute)
 
 @_forms.post("/inspect")
 async def bring(request: Request, service: TheService, caller: Uploader, _: Inspector) -> Response:
-    """The form with its file, parsed as it arrives."""
+    """Handle the form with a file, which is stored while it is received; the response is that of `inspect`."""
     typed = Typed()
     try:
         await model_field.bring(request, service, caller, typed)
@@ -49,13 +49,13 @@ def empty(
     model: Annotated[str, Query(pattern=SHA256_PATTERN)] = "",
     backend: Annotated[str, Query(max_length=128)] = "",
 ) -> Response:
-    """The form. A link may choose the model and the backend."""
+    """The page with an empty form; a link's query may choose the model and the backend."""
     return _page(request, service, caller, Typed([("model", model), ("backend", backend)]))
 
 
 @router.post("/inspect")
 async def inspect(request: Request, service: TheService, caller: Inspector) -> Response:
-    """The form for a stored model, with the findings below it."""
+    """Handle the form for a stored model: the page again, with the findings below the form."""
     async with request.form() as form:
         typed = Typed((name, value) for name, value in form.multi_items() if isinstance(value, str))
     return await run_in_threadpool(_inspected, request, service, caller, typed)
@@ -88,7 +88,7 @@ def _page(
     service: Service,
     caller: Caller,
     typed: Typed,
-    complaints: Complaints = {},  # noqa: B006 - nobody changes it
+    complaints: Complaints = {},  # noqa: B006 - never changed
     *,
     found: Mapping[str, Any] | None = None,
     status: int = 200,

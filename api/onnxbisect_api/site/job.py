@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 router = APIRouter()
 
-#: Links around a culprit that the graph initially shows.
+#: How many edges around the culprit the graph initially shows.
 _HOPS = 3
 #: Query parameters that move the graph's initial view.
 _ELSEWHERE = frozenset({"culprit", "unit"})
@@ -44,7 +44,7 @@ def shown(
     addresses: TheAddresses,
     target: Target = None,
 ) -> Response:
-    """One target, or the overview of several."""
+    """The job's page: one target, or for several without `target` their overview."""
     names: Names = request.app.state.names
     now = situation(service, request.app.state.known, caller, addresses, job_id, target)
     told = {"doc": None, "overview": None, **_told(now, service)}
@@ -68,7 +68,7 @@ def shown(
 
 
 def _told(now: Situation, service: Service) -> dict[str, Any]:
-    """The report of its target, or the overview of all."""
+    """The template's values for the target's report or the overview of all targets; empty while there is none."""
     if now.search is not None and now.search.report is not None:
         return report_view(now.row, now.search, document_of(service, now.search.report))
     overview = overview_of(now.row, service) if now.search is None and not now.going else None
@@ -76,19 +76,19 @@ def _told(now: Situation, service: Service) -> dict[str, Any]:
 
 
 def _begins_at(request: Request, culprits: Sequence[CulpritUnits]) -> str:
-    """The units that the graph will request at once; empty if its script decides."""
+    """The units of the first culprit, around which the graph starts; empty if the URL names another place."""
     if _ELSEWHERE & request.query_params.keys():
         return ""
     return next((culprit.units for culprit in culprits if culprit.units), "")
 
 
 def _drawn(now: Situation, names: Names) -> dict[str, Any] | None:
-    """The data for a report's strip, as far as known; None if there are none."""
+    """The data for the strip that shows each unit's state during a search; None if there are none."""
     if now.search is None or now.search.universe is None or now.states is None:
         return None
     try:
         called = names.of(now.search.universe)
-    except FileNotFoundError:  # the job was deleted meanwhile
+    except FileNotFoundError:  # the job was deleted during this request
         return None
     return {
         "units": {"names": called.names, "ops": called.ops, "states": now.states.states},
@@ -100,7 +100,7 @@ def _repair(service: Service, search: Search) -> "RepairOnPage | None":
     document = repair_document(service, search)
     if document is None:
         return None
-    # imports ONNX, a quarter of a second, only for pages with a repair
+    # imported here because it imports ONNX, which takes a quarter of a second
     from onnxbisect_api.site.repair_view import repair_on_page
 
     return repair_on_page(document, search)

@@ -14,20 +14,20 @@ router = APIRouter()
 
 @router.post("/jobs/{job_id}/cancel")
 def cancel(job_id: RowId, service: TheService, caller: Submitter, addresses: TheAddresses) -> Response:
-    """See the operation of this name."""
+    """Cancel the job like `POST /v1/jobs/{job_id}/cancel`, and redirect to its page."""
     jobs.cancel(job_id, service, caller, addresses)
     return RedirectResponse(f"/jobs/{job_id}", 303)
 
 
 @router.post("/jobs/{job_id}/retry")
 def retry(job_id: RowId, service: TheService, caller: Submitter, addresses: TheAddresses) -> Response:
-    """See the operation of this name."""
+    """Retry the job like `POST /v1/jobs/{job_id}/retry`, and redirect to its page."""
     jobs.retry(job_id, service, caller, addresses)
     return RedirectResponse(f"/jobs/{job_id}", 303)
 
 
 @router.post("/jobs/{job_id}/delete")
 def delete(job_id: RowId, service: TheService, caller: Submitter) -> Response:
-    """See the operation of this name. Redirects to the list, because the job's page is gone."""
+    """Delete the job like `DELETE /v1/jobs/{job_id}`, and redirect to the list of jobs."""
     jobs.delete(job_id, service, caller)
     return RedirectResponse("/jobs", 303)

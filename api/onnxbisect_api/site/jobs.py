@@ -25,9 +25,9 @@ from onnxbisect_db.states import JobState
 
 router = APIRouter()
 
-# A form also sends its empty fields.
+# Browsers also send empty fields of a form; these count as missing.
 _Said = BeforeValidator(lambda value: value or None)
-#: A job's verdict, or its state if it has none.
+#: The filter by outcome: a job's verdict, or its state if it has no verdict.
 _Outcome = Annotated[Status | JobState | None, _Said]
 _Text = Annotated[Annotated[str, StringConstraints(pattern=ONE_LINE, max_length=200)] | None, _Said]
 _Label = Annotated[str, Query(max_length=400)]
@@ -35,7 +35,7 @@ _Label = Annotated[str, Query(max_length=400)]
 
 @router.get("/")
 def home() -> RedirectResponse:
-    """The root redirects to the list of jobs."""
+    """Redirect the root to the list of jobs."""
     return RedirectResponse("/jobs", 303)
 
 
@@ -51,7 +51,7 @@ def listed(
     target: Annotated[BackendName | None, _Said] = None,
     label: Annotated[list[_Label], Query(max_length=9)] = [],  # noqa: B006 - FastAPI copies it
 ) -> Response:
-    """Newest first. A script that updates the rows gets only these."""
+    """The list of jobs, newest first. htmx, which updates the rows, gets only the rows."""
     try:
         wanted, complaint = labels.read(each for each in label if each), ""
     except Problem as problem:
@@ -76,7 +76,7 @@ def listed(
         caller,
         jobs=shown,
         going=any(not job.state.ended for job in shown),
-        # The choices of the filter: offered backends, and those in use.
+        # Choices of the filter: backends of live workers, those of the listed jobs, and the chosen one.
         backends=sorted({*offered, *(view.backend for job in shown for view in job.targets), *filter(None, [target])}),
         state=state,
         text=text or "",
@@ -101,7 +101,7 @@ def compare(
     caller: Reader,
     job: Annotated[list[Annotated[str, Query(pattern=UUID_PATTERN)]], Query(max_length=100)] = [],  # noqa: B006
 ) -> Response:
-    """Redirects to the comparison of the two selected jobs, the older one first."""
+    """Redirect to the comparison of the two selected jobs, the older one first."""
     if len(job) != 2:
         raise Problem(422, f"Tick two jobs to compare: {len(job)} are ticked.")
     older, newer = sorted(job)
@@ -116,13 +116,13 @@ def _address(text: str | None, state: str | None, target: str | None, wanted: di
 
 
 def _progress(job: JobView) -> tuple[int, int]:
-    """Compiler calls so far, and the probable total."""
+    """The number of compiler calls so far, and the expected total."""
     calls = sum(target.calls for target in job.targets)
     left = sum(target.expected for target in job.targets if not target.state.ended)
     return calls, calls + round(left)
 
 
 def _culprits(job: JobView) -> dict[str, int]:
-    """The current culprits counted by kind, such as `Div + Erf`; most frequent first."""
+    """The current culprits counted by their ops, such as `Div + Erf`; the most frequent first."""
     kinds = Counter(" + ".join(culprit["ops"]) for target in job.targets for culprit in target.culprits)
     return dict(kinds.most_common())

@@ -1,6 +1,6 @@
-"""Live updates of a job's page: the parts that change.
+"""Live updates of a job's page by server-sent events.
 
-Every message has a complete part of the page, so a browser that reconnects needs none of the missed ones.
+Every event has a complete part of the page, so a browser that reconnects does not need the events it missed.
 """
 
 import asyncio
@@ -30,7 +30,8 @@ router = APIRouter()
 
 #: Seconds between updates of the page.
 _PAUSE_SECONDS = 0.5
-#: Seconds between heartbeats: proxies close silent streams, new workers are no events, and tokens may be revoked.
+#: Seconds between heartbeats, which keep proxies from closing the stream. Then the stream also reads the job again,
+#: because new workers create no events, and ends if the token was revoked.
 _HEARTBEAT_SECONDS = 5.0
 _RETRY_MILLISECONDS = 1000
 _UNBUFFERED = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
@@ -38,7 +39,7 @@ _UNBUFFERED = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 @dataclass(frozen=True, kw_only=True)
 class _Place:
-    """What a listener looks at."""
+    """The job and target that a stream is about, and the resources to read them."""
 
     service: Service
     known: Known
@@ -50,7 +51,7 @@ class _Place:
 
 @dataclass(frozen=True, kw_only=True)
 class _Look:
-    """The state after so many events."""
+    """The contents of the page when the job has `events` events."""
 
     events: int
     shape: str
@@ -70,9 +71,10 @@ async def stream(
     shape: Annotated[str, Query(max_length=20)],
     target: Target = None,
 ) -> Response:
-    """Markup for htmx; `verdicts` with the states of the units; `anew` if the page of this `shape` must be reloaded.
+    """Streams changes of the page, which was loaded with this `shape`.
 
-    `over` says that the page is final.
+    Events without a name have HTML for htmx, `verdicts` the states of the units. `anew` tells the page to reload,
+    because it now has other parts. `over` tells that nothing will change any more.
     """
     place = _Place(
         service=service,

@@ -1,7 +1,7 @@
-"""The field of a page for a model: a file, or an uploaded model.
+"""The field of a form that chooses a model: a file, or a model that was uploaded before.
 
 A script uploads the file while the user fills in the rest, and then sends the form without it. Without scripts, the
-form contains the file. If the form has errors, an uploaded model is kept.
+form contains the file. If the form has errors, its file stays uploaded.
 """
 
 from contextlib import suppress
@@ -23,14 +23,14 @@ _RECENT = 30
 
 
 class Offered(TypedDict):
-    """The values of `_model_field.html.j2`: models to choose from, and the digest of the chosen one."""
+    """The values of `_model_field.html.j2`: models to choose from, and the SHA-256 of the chosen one."""
 
     recent: list[Model]
     chosen: str
 
 
 async def bring(request: Request, service: Service, caller: Caller, typed: Typed) -> None:
-    """Parse a form that may contain the file; the file's digest then becomes the form's model.
+    """Receive a form that may contain a file; then the file is stored, and `typed` gets its SHA-256 as `model`.
 
     Raises OnnxBisectError or Problem if the file is refused.
     """
@@ -39,13 +39,13 @@ async def bring(request: Request, service: Service, caller: Caller, typed: Typed
         with service.database.transaction() as session:
             return note_form(session, caller.tenant, came).sha256
 
-    # without a file it is an uploaded model
+    # without a file, the form names an uploaded model
     with suppress(NoModel):
         typed.add("model", await receive_form(request, service, caller.tenant, keep, texts=typed))
 
 
 def offered(session: Session, caller: Caller, typed: Typed) -> Offered:
-    """The tenant's latest models, and the one that was entered."""
+    """The tenant's latest models, and the model that the form names."""
     recent = list(models.listed(session, caller.tenant, limit=_RECENT).models)
     chosen = models.get(session, typed.one("model"), caller.tenant)
     if chosen is not None and chosen.sha256 not in {model.sha256 for model in recent}:

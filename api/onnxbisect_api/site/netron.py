@@ -33,7 +33,7 @@ def netron(
     addresses: TheAddresses,
     target: Annotated[int, Query(ge=1, le=32)] = 1,
 ) -> Response:
-    """A page in between, because Netron's URL works without a token; each visit creates a new one."""
+    """A page before Netron's site, because the URL for Netron works without a token. Each visit creates a new URL."""
     with service.database.session() as session:
         search = search_of(job_of(session, job_id, caller), target)
         file_of(search, number, "model.onnx")
@@ -41,7 +41,7 @@ def netron(
     culprits = document_of(service, report_of(search))["culprits"]
     if number > len(culprits):
         raise missing("culprit")
-    # without a public address, the request's is the best guess
+    # Netron needs an absolute URL; without a public address in the settings, the request's is used
     root = urljoin(str(request.base_url), addresses.job(job_id))
     shared = f"{root}/culprits/{number}/shared/model.onnx?{urlencode({'target': target, 'ticket': ticket})}"
     parts = urlsplit(shared)

@@ -26,14 +26,14 @@ from onnxbisect_service.service import Service
 
 _forms = APIRouter(route_class=FormRoute)
 
-#: Most options of a backend that are shown unfolded.
+#: Most options of a backend that the page shows at once; it hides the others in a section to unfold.
 _FEW = 6
 _MORE = ("budget_calls", "budget_seconds", "seconds", "recheck", "as_is")
 
 
 @_forms.post("/new")
 async def bring(request: Request, service: TheService, caller: Uploader, addresses: TheAddresses) -> Response:
-    """The form with its file, parsed as it arrives."""
+    """Handle the form with a file, which is stored while it is received; the response is that of `submit`."""
     typed = Typed()
     try:
         await model_field.bring(request, service, caller, typed)
@@ -55,21 +55,21 @@ def empty(
     model: Annotated[str, Query(pattern=SHA256_PATTERN)] = "",
     backend: Annotated[list[Annotated[str, Query(max_length=128)]], Query(max_length=32)] = [],  # noqa: B006
 ) -> Response:
-    """The page. A link may choose the model and the backends."""
+    """The page with an empty form; a link's query may choose the model and the backends."""
     chosen = Typed([("model", model), *(("backend", name) for name in backend)])
     return _page(request, service, caller, chosen)
 
 
 @router.post("/new")
 async def submit(request: Request, service: TheService, caller: Contributor, addresses: TheAddresses) -> Response:
-    """The form for an uploaded model."""
+    """Handle the form for an uploaded model."""
     async with request.form() as form:
         typed = Typed((name, value) for name, value in form.multi_items() if isinstance(value, str))
     return await run_in_threadpool(_submitted, request, service, caller, addresses, typed)
 
 
 def _submitted(request: Request, service: Service, caller: Caller, addresses: Addresses, typed: Typed) -> Response:
-    """Redirects to the new job's page; or the form again, with errors beside its fields."""
+    """Create the job and redirect to its page, or show the form again with errors beside its fields."""
     with service.database.session() as session:
         offered = workers.slots(session)
         defaults = {view.name: _defaults(view) for view in backend_views(session)}
@@ -94,7 +94,7 @@ def _page(
     service: Service,
     caller: Caller,
     typed: Typed,
-    complaints: Complaints = {},  # noqa: B006 - nobody changes it
+    complaints: Complaints = {},  # noqa: B006 - never changed
     status: int = 200,
 ) -> Response:
     with service.database.session() as session:

@@ -1,4 +1,4 @@
-"""The fields of the page for a new job: their values, the resulting request, and errors by field."""
+"""The fields of the page for a new job: reads their values, makes the request, and assigns errors to fields."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -14,7 +14,7 @@ from onnxbisect_api.job_request import JobTerms, TargetRequest
 from onnxbisect_api.model_form import Part
 from onnxbisect_api.problems import Problem
 
-#: A sentence by field; "" for errors of no single field.
+#: Errors as sentences, by field; the key "" has errors that concern no single field.
 Complaints = Mapping[str, str]
 
 _OPTION = "option"
@@ -23,12 +23,12 @@ _NAMED = re.compile(r"[Tt]he option '([^']+)'")
 
 
 def option_field(backend: str, option: str) -> str:
-    """The name of an option's field. Names of backends have no colon."""
+    """The name of an option's field, unique because names of backends have no colon."""
     return f"{_OPTION}:{backend}:{option}"
 
 
 class Typed:
-    """The entered values. As `model_form.Texts` it also reads the fields of a form with files."""
+    """The values of a form's text fields; as a `model_form.Texts`, it also receives those of a form with files."""
 
     told = "the texts of the page"
 
@@ -39,7 +39,7 @@ class Typed:
             self.add(name, value)
 
     def one(self, name: str) -> str:
-        """The field's text; empty if missing."""
+        """The field's text, its last value if repeated; empty if missing."""
         return self._values.get(name, [""])[-1].strip()
 
     def all(self, name: str) -> list[str]:
@@ -47,25 +47,25 @@ class Typed:
         return self._values.get(name, [])
 
     def add(self, name: str, value: str) -> None:
-        """Add a field."""
+        """Add a value of a field."""
         self._values.setdefault(name, []).append(value)
 
     def count(self, size: int) -> None:
-        """Count bytes against the limit of text fields."""
+        """Count bytes against the limit of all text fields; a 413 beyond it."""
         self._size += size
         if self._size > DOCUMENT_BYTES:
             raise Problem(413, f"All that is typed may have {DOCUMENT_BYTES:,} bytes.")
 
     def begin(self, field: str, file_name: str) -> Part | None:
-        """See `Texts.begin`. Without a chosen file, a browser sends one without a name."""
+        """A writer for any field without a file. An unused file field counts as such: its file name is empty."""
         return None if field in _FILES and file_name else _Text(self, field)
 
     def demand_all(self) -> None:
-        """See `Texts.demand_all`: no field is required."""
+        """Do nothing, because no field is required."""
 
 
 class _Text:
-    """See `model_form.Part`: one field that is being received."""
+    """A text field that is being received, as a `model_form.Part`."""
 
     def __init__(self, typed: Typed, field: str) -> None:
         self._typed = typed
@@ -83,7 +83,7 @@ class _Text:
 
 
 class FieldsError(Exception):
-    """Some fields are invalid."""
+    """Some fields are invalid; `complaints` has the errors."""
 
     def __init__(self, complaints: Complaints) -> None:
         super().__init__(complaints)
@@ -91,9 +91,9 @@ class FieldsError(Exception):
 
 
 def terms(typed: Typed, options: Mapping[str, Mapping[str, str]], check: Callable[[TargetRequest], object]) -> JobTerms:
-    """The request of the fields; FieldsError with all errors.
+    """Make a request from the fields; FieldsError has the errors of all fields.
 
-    `options` has the defaults of each backend's options; `check` raises OptionError for an invalid target.
+    `options` maps backends to the defaults of their options; `check` raises OptionError for an invalid target.
     """
     complaints: dict[str, str] = {}
     document = {
@@ -135,7 +135,7 @@ def _repair(typed: Typed, complaints: dict[str, str]) -> dict[str, dict[str, str
 
 
 def _target(typed: Typed, backend: str, defaults: Mapping[str, str]) -> dict[str, Any]:
-    """The target without options at their default."""
+    """The backend as a target of the request, without options that have their default."""
     given = {name: typed.one(option_field(backend, name)) for name in defaults}
     options = {name: value for name, value in given.items() if value not in ("", defaults[name])}
     return {"backend": backend, "options": options}
@@ -144,7 +144,7 @@ def _target(typed: Typed, backend: str, defaults: Mapping[str, str]) -> dict[str
 def _read(
     typed: Typed, field: str, reader: Callable[[Iterable[str]], Mapping[str, Any]], complaints: dict[str, str]
 ) -> Mapping[str, Any]:
-    """A field with one item per line."""
+    """Parse a field with one item per line by `reader`; an error is added to `complaints`."""
     try:
         return reader(line.strip() for line in typed.one(field).splitlines() if line.strip())
     except (OptionError, Problem) as error:
@@ -153,7 +153,7 @@ def _read(
 
 
 def _shapes(lines: Iterable[str]) -> dict[str, list[int]]:
-    """`x=1,3,224,224` on each line."""
+    """Parse lines such as `x=1,3,224,224`; OptionError for any other line."""
     found: dict[str, list[int]] = {}
     for line in lines:
         name, _, dimensions = line.rpartition("=")
@@ -170,7 +170,7 @@ def _said(values: Mapping[str, str]) -> dict[str, str]:
 
 
 def _field(location: tuple[int | str, ...], document: Mapping[str, Any]) -> str:
-    """The field that a part of the request comes from."""
+    """The name of the field from which this part of the request was made; empty if there is none."""
     match location:
         case ("targets", int(number), "options", str(option), *_):
             return option_field(document["targets"][number]["backend"], option)
@@ -184,7 +184,7 @@ def _field(location: tuple[int | str, ...], document: Mapping[str, Any]) -> str:
 
 
 def _blamed(target: TargetRequest, sentence: str) -> str:
-    """The option of this target that a sentence names; else the target."""
+    """The field of the target's option that an error's sentence names; the target's own field if it names none."""
     named = _NAMED.search(sentence)
     known = named is not None and named[1] in target.options
     return option_field(target.backend, named[1]) if known and named is not None else f"backend:{target.backend}"

@@ -13,7 +13,7 @@ _NONE, _SOME, _ALL = range(3)
 
 
 def bar(units: UnitSet, total: int) -> Markup:
-    """Solid where all units are in it, pale where some are. Colours come from a surrounding class."""
+    """The bar: solid where the probe has all units, pale where it has some. CSS classes around it set the colours."""
     steps = max(min(total, _STEPS), 1)
     solid, pale = "", ""
     x = 0

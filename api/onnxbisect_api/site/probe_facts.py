@@ -1,4 +1,4 @@
-"""Everything known about one probe, for its page."""
+"""Reads the facts about one probe, for its page."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -33,9 +33,9 @@ class UnitLine:
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeFacts:
-    """`around` is the smallest probe that contains it, and `again` are its other attempts.
+    """The facts about a probe. `again` are other attempts of it, `around` is the smallest probe that contains it.
 
-    `units` are the first few of its `size` units; empty if the model is not stored any more.
+    `units` are the first few of its `size` units; empty if the names of the model's units are not stored any more.
     """
 
     job: Job
@@ -53,7 +53,7 @@ class ProbeFacts:
 
 
 def probe_facts(service: Service, state: Any, caller: Caller, job_id: str, probe_id: str) -> ProbeFacts:
-    """A 404 if the job has no such probe. `state` is the application's, with its caches of models and answers."""
+    """Read the facts; a 404 if the job has no such probe. `state` is the application's, with its caches."""
     known: Known = state.known
     names: Names = state.names
     with service.database.session() as session:

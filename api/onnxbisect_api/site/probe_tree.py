@@ -1,4 +1,4 @@
-"""The nesting of probes, shown as the tree of a search."""
+"""Arranges the probes of a search in a tree, by which probe contains which."""
 
 from bisect import bisect_left, insort
 from collections.abc import Collection, Sequence
@@ -9,7 +9,7 @@ from onnxbisect.unitset import UnitSet, size
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """A probe's place: `index` is its number in the order of asking, `depth` the number of probes that contain it."""
+    """A probe in the tree: `index` is its number in the order of the probes, `depth` the number of shown ancestors."""
 
     index: int
     parent: int | None
@@ -17,18 +17,17 @@ class Place:
 
 
 def parents(asked: Sequence[UnitSet]) -> list[int | None]:
-    """For each probe, in the order of asking, the smallest earlier one that contains it properly; the first of equal
-    ones.
+    """The parent of each probe: the smallest earlier, larger probe that contains it, the first of equally small ones.
 
-    This is not what made the search ask it: the planner replays all answers each time, and records no such thing. Only
-    containment and order are known for any two probes.
+    The parent need not be the reason for the probe. The planner replays all answers each time and records no reasons,
+    so only containment and order are known.
     """
     earlier: list[tuple[int, int]] = []
     found: list[int | None] = []
     for index, units in enumerate(asked):
         count = size(units)
         start = bisect_left(earlier, (count + 1, -1))
-        # inlined `is_subset` takes half the time: two thousand probes have two million pairs
+        # `is_subset` is inlined, which halves the time: two thousand probes have two million pairs
         around = (other for _, other in earlier[start:] if units & asked[other] == units)
         found.append(next(around, None))
         insort(earlier, (count, index))
@@ -36,7 +35,7 @@ def parents(asked: Sequence[UnitSet]) -> list[int | None]:
 
 
 def nested(parent: Sequence[int | None], shown: Collection[int]) -> list[Place]:
-    """The `shown` ones, each after its parent; those with the same parent in the order of asking."""
+    """The `shown` probes, each after its nearest shown ancestor; siblings are in the order of the probes."""
     nearest: list[int | None] = []
     depth = [0] * len(parent)
     below: dict[int | None, list[int]] = {}

@@ -1,4 +1,4 @@
-"""The pages of a search's probes: when, by which worker, with which result and log."""
+"""The pages of a search's probes: their times, workers, results and logs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,13 +39,13 @@ _DEEPEST = 12
 
 _Filter = Literal["pass", "fail", "unresolved", "running", "waiting", "dropped"]
 _STATES = {ProbeState.QUEUED: "waiting", ProbeState.RUNNING: "running", ProbeState.DROPPED: "dropped"}
-#: The id of a row, or the name that a report has for it.
+#: A probe's id in the database, or its name in the report.
 _ProbeName = Annotated[str, Path(pattern="^([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|p[0-9a-f]{10})$")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Row:
-    """`after` is the number of seconds since the first probe."""
+    """A row of the table. `after` is the number of seconds from the first probe to this one."""
 
     probe: ProbeSummary
     name: str
@@ -68,7 +68,10 @@ def tree(
     verdict: _Filter | None = None,
     start: Annotated[int, Query(ge=0)] = 0,
 ) -> Response:
-    """Of one target, by default the first; only probes with `unit`, or only those with this result."""
+    """The probes of one target, by default the first.
+
+    `unit` and `verdict` filter the probes: those that contain the unit, those with the result.
+    """
     with service.database.session() as session:
         job, search = _search(session, job_id, caller, target)
         probes = summaries(session, search.id)
@@ -97,7 +100,7 @@ def tree(
         found=len(rows),
         following=start + _MOST if start + _MOST < len(rows) else None,
         previous=max(start - _MOST, 0) if start else None,
-        # with only some of the probes it would show idle workers
+        # a timeline of filtered probes would show workers as idle that were not
         timeline=timeline(probes, datetime.now(UTC)) if unit is None and verdict is None else None,
         live=not JobState(search.state).ended and len(rows) <= _LIVE,
         address=lambda **changed: _address(job_id, kept | changed),
@@ -113,7 +116,7 @@ def one(
     caller: Reader,
     target: TargetNumber = None,
 ) -> Response:
-    """One probe, by its id, or by its name in the target's report."""
+    """The page of one probe, given by its id, or by its name in the target's report."""
     if probe_name.startswith("p"):
         return _by_name(job_id, probe_name, service, caller, target)
     facts = probe_facts(service, request.app.state, caller, job_id, probe_name)
@@ -121,7 +124,7 @@ def one(
 
 
 def outcome(probe: ProbeSummary) -> str:
-    """Its verdict, or its state."""
+    """The probe's verdict, or its state if it has none."""
     return str(probe.status) if probe.status is not None else _STATES.get(probe.state, "unresolved")
 
 
@@ -169,7 +172,7 @@ def _rows(probes: Sequence[ProbeSummary], units: int, wanted: _Filter | None) ->
 
 
 def _unit_name(request: Request, search: Search, unit: int) -> tuple[str, str] | None:
-    """Op and name; None if the model is not stored any more."""
+    """Op and name of a unit; None if the names are not stored any more."""
     names: Names = request.app.state.names
     try:
         called = names.of(search.universe or "")

@@ -7,12 +7,12 @@ from fastapi import Request, Response
 from onnxbisect_api.site.rendering import page
 from onnxbisect_api.site.session import to_login
 
-#: Paths where browsers' requests come from scripts, which need a problem document.
+#: Paths at which a browser's requests come from scripts, which get a problem document.
 _REST = "/v1/"
 
 
 def problem_page(request: Request, status: int, detail: str) -> Response | None:
-    """The error as a page; None if a program made the request."""
+    """The error as a page; None if the client is a program, which gets a problem document."""
     if request.url.path.startswith(_REST) or "text/html" not in request.headers.get("accept", ""):
         return None
     if status == 401:

@@ -16,7 +16,7 @@ from onnxbisect_db.states import Stage
 from onnxbisect_db.tables import Probe, Search
 
 _ANSWERS = 10
-#: Fewest calls for an estimate of the remaining time.
+#: The number of calls from which the remaining time is estimated.
 _CALLS = 3
 _STEPS = {
     Stage.PREPARE: "Read the model",
@@ -39,7 +39,7 @@ class ClaimedProbe:
 
 @dataclass(frozen=True, kw_only=True)
 class Said:
-    """An answer. `seconds` is None if it was cached."""
+    """A probe with its answer. `seconds` is None if the answer was cached."""
 
     probe_id: str
     verdict: str
@@ -51,9 +51,9 @@ class Said:
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """Calls are compiles; `expected` further ones are probable, which take about `left`.
+    """The progress of a search. `calls` compiles are done, and about `expected` further ones take the time `left`.
 
-    `left` is empty if it is too early to estimate.
+    `left` is empty until it can be estimated.
     """
 
     steps: tuple[tuple[str, bool], ...]
@@ -68,9 +68,9 @@ class Progress:
 
 
 def progress(session: Session, search: Search, *, repairs: bool) -> Progress:
-    """The progress of a running search, whose job requests a repair if `repairs`.
+    """Read the progress of a running search; `repairs` tells that its job requests a repair.
 
-    For a search that asks about changed models, it is that of the current one.
+    While the search compiles changed models, this is the progress of the current changed model.
     """
     asked = changed_model(session, search) if search.stage in (Stage.FILES, Stage.REPAIR) else search
     recent = probe_queries.recent(session, asked.id, answers=_ANSWERS)
@@ -91,17 +91,17 @@ def progress(session: Session, search: Search, *, repairs: bool) -> Progress:
 
 
 def lasting(since: datetime) -> str:
-    """How long it has run; scripts continue to count."""
+    """The time since `since` as text; a script on the page counts on."""
     return _whole((datetime.now(UTC) - since).total_seconds())
 
 
 def _whole(seconds: float) -> str:
-    """Like `duration`, without tenths."""
+    """The duration as text, in whole seconds."""
     return f"{max(int(seconds), 0)} s" if seconds < 10 else duration(int(seconds))
 
 
 def _left(search: Search, since: datetime | None) -> str:
-    """The remaining time at the pace so far, for any number of workers."""
+    """The remaining time as text, if calls end at the same rate as before; empty if it cannot be estimated."""
     if since is None or search.stage != Stage.SEARCH or search.calls < _CALLS or search.expected < 1:
         return ""
     pace = (datetime.now(UTC) - since).total_seconds() / search.calls
@@ -113,7 +113,7 @@ def _asked(probe: Probe) -> ClaimedProbe:
 
 
 def _said(probe: Probe) -> Said:
-    assert probe.verdict is not None  # noqa: S101 - answers have one
+    assert probe.verdict is not None  # noqa: S101 - answered probes have a verdict
     verdict = from_json(probe.verdict)
     return Said(
         probe_id=probe.id,

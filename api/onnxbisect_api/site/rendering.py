@@ -1,4 +1,4 @@
-"""Pages from templates, with headers that make their contents harmless."""
+"""Renders pages from templates, with a policy that prevents untrusted contents from running scripts."""
 
 from datetime import UTC, datetime
 from functools import cache
@@ -29,7 +29,7 @@ def page(
     headers: dict[str, str] | None = None,
     **what: Any,
 ) -> HTMLResponse:
-    """The template `name`, or a fragment, with the values `what`. `caller` determines the navigation."""
+    """A response with the template `name`, filled with the values `what`. `caller` determines the navigation."""
     scopes = caller.scopes if caller is not None else frozenset()
     content = (
         _templates()
@@ -51,12 +51,12 @@ def page(
 
 
 def fragment(name: str, **what: Any) -> str:
-    """A template as text, for an event."""
+    """The template `name`, filled with the values `what`, as text for a server-sent event."""
     return _templates().get_template(name).render(**what)
 
 
 def prepare() -> None:
-    """Initialise at start what the first page of each kind would wait for."""
+    """Compile all templates, so that the first page of each kind is fast."""
     compile_all(_templates())
 
 

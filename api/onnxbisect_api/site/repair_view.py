@@ -1,4 +1,4 @@
-"""The values for the template of a repair: the document, validated because a model process wrote it, and pictures."""
+"""The values for the template of a repair. The document is validated, because a model process wrote it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,9 +15,9 @@ from onnxbisect_db.tables import Search
 
 @dataclass(frozen=True, kw_only=True)
 class Remedied:
-    """Places of one op with the same replacement. `worst` is the largest difference at any of them.
+    """Changes of one op by the same replacement. `worst` is the largest difference of their outputs.
 
-    `pictures` are of the first one, before and after, None if they are too large.
+    `pictures` show the first of these places before and after the change; None if they would be too large.
     """
 
     changes: list[Change]
@@ -27,7 +27,7 @@ class Remedied:
 
 @dataclass(frozen=True, kw_only=True)
 class RepairOnPage:
-    """A finished repair. `alternatives` are other options with the compiler's verdicts."""
+    """A finished repair. `alternatives` are other options that were tried, with the compiler's verdicts."""
 
     document: RepairDocument
     headline: str
@@ -40,7 +40,7 @@ class RepairOnPage:
 
 
 def repair_on_page(found: object, search: Search) -> RepairOnPage | None:
-    """A target's repair; None if this version cannot read it."""
+    """A target's repair from the stored document `found`; None if this version cannot read it."""
     try:
         document = read_document(found)
     except OnnxBisectError:

@@ -20,12 +20,12 @@ _FORMS = {
 
 
 def report_view(job: Job, search: Search, document: Report) -> dict[str, object]:
-    """For one target; `document` is `found.document_of` its report."""
+    """The values for one target, whose report is `document`."""
     return {"doc": document, "links": _links(job, search)}
 
 
 def overview_view(job: Job, document: Overview) -> dict[str, object]:
-    """For all targets; `document` is `overviews.overview_of` the job."""
+    """The values for all targets of the job, whose overview is `document`."""
     numbers = {label: search.ordinal + 1 for label, search in labelled(job).items()}
     return {"overview": overview_page(document, lambda label: f"/jobs/{job.id}?target={numbers[label]}")}
 

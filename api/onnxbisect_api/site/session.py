@@ -1,4 +1,4 @@
-"""Login with a token. The browser then has the id of a session in a cookie that scripts cannot read."""
+"""Login with a token. The browser gets the id of a session in a cookie that scripts cannot read."""
 
 from typing import Annotated
 from urllib.parse import quote, unquote, urlsplit
@@ -22,7 +22,7 @@ _WRONG = "This token is unknown, expired or revoked."
 
 @router.get("/login")
 def login_page(request: Request, onward: Annotated[str, Query(alias="next", max_length=4000)] = _HOME) -> Response:
-    """The page to which a browser without a session is redirected."""
+    """The login page. `next` is the URL of this site to open after the login."""
     return page(request, "login.html.j2", None, onward=_local(onward), complaint="")
 
 
@@ -33,7 +33,7 @@ def login(
     token: Annotated[str, Form(max_length=200)],
     onward: Annotated[str, Form(alias="next", max_length=4000)] = _HOME,
 ) -> Response:
-    """Redirects to the page that was requested before."""
+    """Check the token and redirect to `next` with a new session; a 401 with the login page for an invalid token."""
     demand_own_page(request)
     door: Door = request.app.state.door
     try:
@@ -56,7 +56,7 @@ def login(
 
 @router.post("/logout")
 def logout(request: Request, service: TheService) -> Response:
-    """End the browser's session; the token stays valid."""
+    """End the browser's session, and redirect to the login; the token stays valid."""
     demand_own_page(request)
     door: Door = request.app.state.door
     door.end_session(request.cookies.get(COOKIE, ""))
@@ -66,8 +66,8 @@ def logout(request: Request, service: TheService) -> Response:
 
 
 def to_login(request: Request) -> Response:
-    """For a request without a valid token: redirect to the login, and back if it was for a page."""
-    if request.headers.get("hx-request"):  # a request for a part redirects the whole page
+    """The response to a browser without a valid session: a redirect to the login, which leads back to a GET request."""
+    if request.headers.get("hx-request"):  # htmx requested a part of a page: redirect the whole page
         return Response(status_code=401, headers={"HX-Redirect": "/login"})
     was = request.url.path + (f"?{request.url.query}" if request.url.query else "")
     onward = was if request.method == "GET" else _HOME
@@ -79,7 +79,7 @@ def _is_https(request: Request, service: Service) -> bool:
 
 
 def _local(onward: str) -> str:
-    """A URL of this site, whatever was requested: no other host, and no other scheme."""
+    """The URL if it is a path of this site, else the home page, so that a link cannot redirect to another site."""
     parts = urlsplit(onward)
     plain = onward.startswith("/") and not onward.startswith(("//", "/\\")) and onward.isprintable()
     return onward if plain and not parts.netloc and not unquote(onward).startswith("//") else _HOME

@@ -20,10 +20,9 @@ from onnxbisect_service.service import Service
 
 @dataclass(frozen=True, kw_only=True)
 class Situation:
-    """Without `search` and `target` it is the overview of several targets; with `progress` the target's search is
-    running.
+    """The state of a job's page: that of one target, or without `search` and `target` the overview of several.
 
-    `states` are present once its model was read.
+    `progress` is present while the target's search is running, `states` once a worker has read the model.
     """
 
     row: Job
@@ -35,7 +34,7 @@ class Situation:
 
     @property
     def shape(self) -> str:
-        """Which parts the page has: if this changes, the page is reloaded."""
+        """A name for the parts that the page has; when it changes, the page must be reloaded."""
         if self.target is None:
             return "ended" if self.job.state.ended else "going"
         if self.progress is None:
@@ -50,7 +49,7 @@ class Situation:
         return not self.job.state.ended
 
     def content(self) -> dict[str, Any]:
-        """The values for the templates of the head and of the live part."""
+        """The values for the templates of the page's head and of its live part."""
         return {
             "job": self.job,
             "target": self.target,
@@ -71,7 +70,7 @@ class Situation:
 def situation(
     service: Service, known: Known, caller: Caller, addresses: Addresses, job_id: str, number: int | None
 ) -> Situation:
-    """The current one; a 404 if there is no such job or target."""
+    """Read the current situation; a 404 if the caller's tenant has no such job or target."""
     with service.database.session() as session:
         job = job_of(session, job_id, caller)
         view = job_view(job, addresses, Circumstances.of(session, [job]))
@@ -97,7 +96,7 @@ def _of_target(job: JobView, target: TargetView, search: Search | None) -> str:
         return _sentence(target.problem)
     if target.state is JobState.CANCELLED:
         return f"It was cancelled after {plural(target.calls, 'compiler call')}."
-    if target.problem:  # the reason why it waits
+    if target.problem:  # the reason why the target waits
         return _sentence(target.problem)
     if target.state is JobState.QUEUED:
         return "It waits for a worker that is free."

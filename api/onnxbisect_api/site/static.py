@@ -1,6 +1,6 @@
 """Scripts and styles, at URLs that change with their content, so that browsers can cache them for ever.
 
-All of them share one version: a module that imports `./neighbour.js` requests it at its own version.
+All files share one version in their URLs, so that a module imports `./neighbour.js` in its own version.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ class _Folder:
 
 
 def address(name: str) -> str:
-    """The URL of a file of this folder; KeyError if there is none."""
+    """The URL of a static file; KeyError if there is none of this name."""
     folder = _folder()
     if name not in folder.files:
         raise KeyError(name)
@@ -42,9 +42,9 @@ def address(name: str) -> str:
 
 @router.get("/static/{version}/{name:path}")
 async def static(version: str, name: str) -> Response:
-    """The URL of an old version returns the current content, uncached.
+    """A static file. The URL of another version returns the current content, which must not be cached.
 
-    All files are in memory, because handing one to a thread costs as much as the rest of the response.
+    The content comes from memory, because reading a file in a thread would double the time of the response.
     """
     folder = _folder()
     file = folder.files.get(name)
@@ -57,7 +57,7 @@ async def static(version: str, name: str) -> Response:
 @cache
 def _folder() -> _Folder:
     found = dict(_below(resources.files("onnxbisect_api.site").joinpath("static"), ""))
-    # each file that a page needs before it can be painted is another delay
+    # one stylesheet instead of two, because browsers wait for each of them before they show the page
     found["site.css"] = stylesheet().encode() + found["site.css"]
     files = {
         name: _File(content=content, media_type=media_type)

@@ -1,4 +1,4 @@
-"""Each worker's probes on one time axis, which shows how parallel a search was."""
+"""Draws the probes of each worker on a common time axis, which shows how parallel a search was."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,11 +12,11 @@ from onnxbisect_db.probe_queries import ProbeSummary
 
 _WIDTH = 1000
 _LANE = 12
-#: Smallest width of a probe, so that it stays visible.
+#: The smallest width of a probe in the picture, so that it stays visible.
 _NARROWEST = 1.5
-#: Most lines for rounds.
+#: Most vertical lines that mark rounds of the search.
 _MOST_ROUNDS = 60
-#: Most probes with titles in the picture; more would be most of the page.
+#: Most probes that have titles in the picture, because titles of more would be most of the page's bytes.
 _MOST_TITLES = 600
 
 
@@ -32,7 +32,10 @@ class Lane:
 
 @dataclass(frozen=True, kw_only=True)
 class Timeline:
-    """`seconds` from the first probe to the last answer, `at_a_time` the average number of concurrent probes."""
+    """The probes of all workers. `seconds` is the time from the first probe to the last answer.
+
+    `at_a_time` is the average number of probes that ran at the same time.
+    """
 
     lanes: tuple[Lane, ...]
     seconds: float
@@ -41,7 +44,7 @@ class Timeline:
 
 
 def timeline(probes: Sequence[ProbeSummary], until: datetime) -> Timeline | None:
-    """None if no worker has compiled a probe; `until` is the current time for running ones."""
+    """The timeline; None if no worker has started a probe. `until` is the end of probes that are still running."""
     spans = {
         probe.id: (probe.started_at, max(probe.ended_at or until, probe.started_at))
         for probe in probes
@@ -77,7 +80,7 @@ def timeline(probes: Sequence[ProbeSummary], until: datetime) -> Timeline | None
 def _picture(
     mine: Sequence[tuple[ProbeSummary, float, float]], scale: float, rounds: Sequence[float], *, titled: bool
 ) -> Markup:
-    """The picture; concurrent probes of a worker are below one another."""
+    """The picture of one worker, as SVG; its concurrent probes are drawn below one another."""
     free: list[float] = []
     bars: list[Markup] = []
     for probe, start, stop in mine:

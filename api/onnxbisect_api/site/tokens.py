@@ -1,4 +1,4 @@
-"""The page of tokens, for admins. Every action is the REST operation of the same name."""
+"""The page of tokens, for admins. Each form calls the REST operation of the same name."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
@@ -25,7 +25,7 @@ _A_NAME = "Say who or what uses it, in one line."
 
 @router.get("/tokens")
 def listed(request: Request, service: TheService, caller: Admin) -> Response:
-    """Including revoked ones."""
+    """The page with all tokens, including revoked ones."""
     return _list(request, service, caller)
 
 
@@ -38,18 +38,18 @@ def create(
     name: Annotated[str, Form(max_length=1000)] = "",
     days: Annotated[int, Form(ge=0, le=36_500)] = 0,
 ) -> Response:
-    """The new token, which is shown only here."""
+    """Create a token, and show the page with its text, which cannot be shown again."""
     try:
         ends = datetime.now(UTC) + timedelta(days=days) if days else None
         made = rest.create(TokenRequest(name=name.strip(), scopes=(scope,), expires_at=ends), service, caller)
-    except ValidationError:  # only the name is typed
+    except ValidationError:  # only the name can be invalid, because browsers send valid values of the other fields
         return _list(request, service, caller, name=name, complaint=_A_NAME, status=422)
     return _list(request, service, caller, fresh=made.id, secret=made.token)
 
 
 @router.post("/tokens/{token_id}/revoke")
 def revoke(token_id: RowId, service: TheService, caller: Admin) -> Response:
-    """Redirects to the list, unless it was the caller's own."""
+    """Revoke the token, and redirect to the page of tokens."""
     rest.revoke(token_id, service, caller)
     return RedirectResponse("/tokens", 303)
 

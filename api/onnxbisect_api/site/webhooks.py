@@ -1,6 +1,6 @@
 """The pages of webhooks, for admins: endpoints, secrets and deliveries.
 
-Every action is the REST operation of the same name.
+Each form calls the REST operation of the same name.
 """
 
 import json
@@ -31,7 +31,7 @@ _EVENTS = sorted(ANNOUNCED - {EventType.PING})
 
 @router.get("/webhooks")
 def listed(request: Request, service: TheService, caller: Admin) -> Response:
-    """Without those of single jobs."""
+    """The page with all endpoints, without those of single jobs."""
     return _list(request, service, caller)
 
 
@@ -41,9 +41,9 @@ def create(
     service: TheService,
     caller: Admin,
     url: Annotated[str, Form(max_length=5000)] = "",
-    events: Annotated[list[str], Form(max_length=10)] = [],  # noqa: B006 - nobody changes it
+    events: Annotated[list[str], Form(max_length=10)] = [],  # noqa: B006 - never changed
 ) -> Response:
-    """The new one with its secret, which is shown only here."""
+    """Create an endpoint, and show its secret, which cannot be shown again."""
     try:
         wanted = EndpointRequest.model_validate({"url": url.strip(), "events": events})
         made = rest.create(wanted, service, caller)
@@ -58,45 +58,45 @@ def create(
 
 @router.get("/webhooks/{webhook_id}")
 def shown(request: Request, webhook_id: RowId, service: TheService, caller: Admin, paged: PagedRows) -> Response:
-    """One, with its messages."""
+    """The page of one endpoint, with its messages."""
     return _one(request, service, caller, rest.shown(webhook_id, service, caller), paged)
 
 
 @router.post("/webhooks/{webhook_id}/rotate")
 def rotate(request: Request, webhook_id: RowId, service: TheService, caller: Admin, paged: PagedRows) -> Response:
-    """With the new secret, which is shown only here."""
+    """Create a new secret, and show the endpoint's page with it; it cannot be shown again."""
     made = rest.rotate(webhook_id, service, caller)
     return _one(request, service, caller, made, paged, secret=made.secret)
 
 
 @router.post("/webhooks/{webhook_id}/retire")
 def retire(webhook_id: RowId, service: TheService, caller: Admin) -> Response:
-    """Redirects back to it."""
+    """Retire the previous secret, and redirect to the endpoint's page."""
     return _done(rest.retire, webhook_id, service, caller)
 
 
 @router.post("/webhooks/{webhook_id}/enable")
 def enable(webhook_id: RowId, service: TheService, caller: Admin) -> Response:
-    """Redirects back to it."""
+    """Enable the endpoint, and redirect to its page."""
     return _done(rest.enable, webhook_id, service, caller)
 
 
 @router.post("/webhooks/{webhook_id}/ping")
 def ping(webhook_id: RowId, service: TheService, caller: Admin) -> Response:
-    """Redirects back to it, where the message is listed."""
+    """Send a test message, and redirect to the endpoint's page, which lists the message."""
     return _done(rest.ping, webhook_id, service, caller)
 
 
 @router.post("/webhooks/{webhook_id}/delete")
 def delete(webhook_id: RowId, service: TheService, caller: Admin) -> Response:
-    """Redirects to the list."""
+    """Delete the endpoint, and redirect to the page of endpoints."""
     rest.delete(webhook_id, service, caller)
     return RedirectResponse("/webhooks", 303)
 
 
 @router.post("/deliveries/{delivery_id}/redeliver")
 def redeliver(delivery_id: RowId, service: TheService, caller: Admin) -> Response:
-    """Redirects back to the webhook."""
+    """Send the message again, and redirect to its endpoint's page."""
     message = rest.redeliver(delivery_id, service, caller)
     return RedirectResponse(f"/webhooks/{message.webhook}#delivery-{message.id}", 303)
 
@@ -145,7 +145,7 @@ def _one(
         secret=secret,
         messages=messages,
         next=paged.next,
-        # Retries come after minutes or hours, so they are not watched.
+        # The page updates itself only until the first attempt, because retries come after minutes or hours.
         going=any(message.state is DeliveryState.PENDING and not message.tries for message in messages),
         pretty=lambda payload: json.dumps(payload, indent=2, ensure_ascii=False),
     )
