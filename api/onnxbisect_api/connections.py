@@ -20,7 +20,7 @@ class Connections:
     """The connections of one server, counted by client address. Not thread-safe: use it in the server's event loop.
 
     At the limit, the oldest idle connection is closed for a new one; a connection whose request is being answered is
-    kept. `is_proxy` recognises trusted proxies, which have no limit of their own because they serve many clients.
+    kept. `is_proxy` recognises trusted proxies, to which the limit per address does not apply.
     """
 
     def __init__(self, *, most: int, most_of_address: int, is_proxy: Callable[[str], bool]) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-#: Further options to try on each target: values by option (an empty list means the backend's own), or `all`.
+#: Further options to try on each target: values by option (if empty, those that the backend suggests), or `all`.
 Alternatives = Literal["all"] | Mapping[str, Sequence[str]] | None
 
 

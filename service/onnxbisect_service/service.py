@@ -60,7 +60,7 @@ def _begin_folder(folder: Path) -> None:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):  # a full disk still allows to read reports and delete jobs
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):  # on a full disk, users can still read and delete
             return
         raise OptionError(
             f"The data folder {folder} cannot be written ({error.strerror}): name another with --data or "
