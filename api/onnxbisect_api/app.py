@@ -49,7 +49,7 @@ from onnxbisect_service.service import Service
 
 _UPLOADS = frozenset({"/v1/models", "/v1/files"})
 #: Paths where multipart forms contain files, with limits of their own; other bodies have the limits of documents.
-_FORMS = frozenset({"/v1/jobs", "/new"})
+_FORMS = frozenset({"/v1/jobs", "/new", "/inspect"})
 _DESCRIPTION = "Finds every part of an ONNX model that an NPU compiler refuses, and proves that nothing else is wrong."
 
 

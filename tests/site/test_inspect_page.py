@@ -2,6 +2,7 @@
 
 import re
 
+import numpy as np
 import onnx
 import pytest
 
@@ -51,6 +52,14 @@ def test_the_form_brings_the_file(callers: Callers, net: onnx.ModelProto) -> Non
     assert "net.onnx" in client.get("/inspect").text, "it stays"
     wrong = client.post("/inspect", data=fields, files={"model": ("notes.txt", b"no model")}, headers=FORM)
     assert (wrong.status_code, "ONNX" in text(wrong.text)) == (422, True)
+
+
+def test_a_file_larger_than_a_document_is_inspected(callers: Callers, net: onnx.ModelProto) -> None:
+    net.graph.initializer.append(onnx.numpy_helper.from_array(np.zeros(1 << 19, np.float32), "w"))
+    files = {"model": ("net.onnx", net.SerializeToString()), "data": ("", b"")}
+    fields = {"backend": "whitelist", "options": "profile=edgesam"}
+    answer = callers.submitter().post("/inspect", data=fields, files=files, headers=FORM)
+    assert (answer.status_code, "error Gather: 1 node" in text(answer.text)) == (200, True)
 
 
 def test_what_cannot_be_is_a_sentence_beside_the_form(callers: Callers, service: Service, net: onnx.ModelProto) -> None:
