@@ -64,7 +64,7 @@ class WorkerView(BaseModel):
     tools: dict[str, str] = Field(description="by backend, the tool and its version, or why it cannot be used there")
     unusable: list[str] = Field(description="backends whose tool does not work there")
     slots: int = Field(description="compiles that it runs at a time")
-    busy: int = Field(description="probes that it has in hand")
+    busy: int = Field(description="probes that it has claimed")
     started_at: datetime
     seen_at: datetime
 

@@ -119,7 +119,7 @@ class JobTerms(_Request):
     )
     budget: BudgetRequest = BudgetRequest()
     seconds: _Seconds | None = Field(default=None, description="the longest that one compile may take")
-    recheck: bool = Field(default=False, description="for a compiler that does not always answer alike")
+    recheck: bool = Field(default=False, description="for a non-deterministic compiler: repeat deciding probes")
     as_is: bool = Field(
         default=False, description="search the file as it is, where a changed copy of it might compile, too"
     )
@@ -127,12 +127,17 @@ class JobTerms(_Request):
         default=0, ge=0, le=100, description="compiler calls to find out why culprits are refused, after the search"
     )
     repair: RepairRequest | None = Field(default=None, description="repair each target's culprits after the search")
-    priority: int = Field(default=0, ge=-100, le=100, description="who is next; more than 0 needs the scope admin")
+    priority: int = Field(
+        default=0,
+        ge=-100,
+        le=100,
+        description="jobs with a higher priority are claimed first; more than 0 needs the scope admin",
+    )
     labels: dict[LabelName, LabelValue] = Field(
-        default={}, max_length=32, description="what the job is found by", examples=[{"repo": "net", "branch": "main"}]
+        default={}, max_length=32, description="labels to find the job by", examples=[{"repo": "net", "branch": "main"}]
     )
     webhook: WebhookRequest | None = Field(
-        default=None, description="a URL that hears of this job; the answer has the secret that signs, once"
+        default=None, description="a URL for events of this job; the response has the signing secret, only this once"
     )
 
     @field_validator(

@@ -55,7 +55,7 @@ class TargetView(BaseModel):
     units: int = Field(description="nodes that can be cut out; 0 until the model is read")
     calls: int = Field(description="compiler calls so far")
     expected: float = Field(description="compiler calls that are probably left")
-    culprits: list[dict[str, Any]] = Field(description="those that stand now; the report says all of them")
+    culprits: list[dict[str, Any]] = Field(description="the current culprits in short; the report has them in full")
     report: str | None = Field(description="where its report is, once it is written")
     repair: RepairView | None = Field(description="where one was asked for")
     files: dict[str, str] = Field(description="what goes with the report, by path beside it, and where each file is")
@@ -83,7 +83,7 @@ class JobView(BaseModel):
     fault: Fault | None = Field(description="`request` where it failed for nothing but what was asked, else `service`")
     model: JobModel
     targets: list[TargetView]
-    request: dict[str, Any] = Field(description="what was asked besides targets")
+    request: dict[str, Any] = Field(description="the request besides targets")
     labels: dict[str, str]
     priority: int
     webhook: WebhookView | None = Field(description="the one that came with it, and hears of it only")

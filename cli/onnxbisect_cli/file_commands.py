@@ -27,12 +27,14 @@ def inspect_command(
     model: ModelPath,
     backend: Annotated[
         str | None,
-        typer.Option("--backend", "-b", metavar="NAME|FILE.toml", help="Whose limits count; without, what is general."),
+        typer.Option(
+            "--backend", "-b", metavar="NAME|FILE.toml", help="The target whose limits apply; by default general ones."
+        ),
     ] = None,
     option: BackendOptions = None,
     input_shape: InputShapes = None,
     form: Annotated[
-        InspectionFormat, typer.Option("--format", help="What standard output gets: text, or JSON.")
+        InspectionFormat, typer.Option("--format", help="The form on standard output: text or JSON.")
     ] = InspectionFormat.TEXT,
     fail_on: Annotated[
         FailOn, typer.Option("--fail-on", help="Exit with status 1 where a finding is as grave as this.")

@@ -74,8 +74,8 @@ BackendName = Annotated[str, typer.Option("--backend", "-b", metavar="NAME|FILE.
 ReportsFolder = Annotated[
     Path | None, typer.Option("--out", "-o", metavar="DIR", help="Write all reports and the culprits' files here.")
 ]
-ReportForm = Annotated[Format, typer.Option("--format", help="What standard output gets.")]
-ListForm = Annotated[ListFormat, typer.Option("--format", help="What standard output gets.")]
+ReportForm = Annotated[Format, typer.Option("--format", help="The form on standard output.")]
+ListForm = Annotated[ListFormat, typer.Option("--format", help="The form on standard output.")]
 BackendOptions = Annotated[
     list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="An option of the backend; repeatable.")
 ]

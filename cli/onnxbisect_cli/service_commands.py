@@ -27,9 +27,13 @@ from onnxbisect_cli.parameters import (
 )
 
 app = typer.Typer(rich_markup_mode=None)
-token_app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, help="Who may use the service.")
+token_app = typer.Typer(
+    rich_markup_mode=None, no_args_is_help=True, help="Create, list and revoke tokens of the service."
+)
 app.add_typer(token_app, name="token")
-webhook_app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, help="What became of webhooks' messages.")
+webhook_app = typer.Typer(
+    rich_markup_mode=None, no_args_is_help=True, help="List webhook messages, and send one again."
+)
 app.add_typer(webhook_app, name="webhook")
 
 #: The parameters that `run` has too.
@@ -41,7 +45,7 @@ BackendOptions = Annotated[
     list[str] | None,
     typer.Option("--option", metavar="KEY=VALUE", help="An option of the backend, LABEL.KEY=VALUE of one of several."),
 ]
-Tenant = Annotated[str, typer.Option("--tenant", help="Whose: models, jobs and verdicts are a tenant's own.")]
+Tenant = Annotated[str, typer.Option("--tenant", help="The tenant, which has its own models, jobs and verdicts.")]
 
 
 def _folder(text: str) -> Path:
@@ -123,7 +127,9 @@ def submit_command(
         list[str] | None,
         typer.Option("--label", metavar="NAME=VALUE", help="Such as repo, branch, commit; repeatable."),
     ] = None,
-    webhook: Annotated[str | None, typer.Option("--webhook", metavar="URL", help="Is told of this job.")] = None,
+    webhook: Annotated[
+        str | None, typer.Option("--webhook", metavar="URL", help="Gets the events of this job.")
+    ] = None,
     priority: Annotated[int, typer.Option("--priority", help="Jobs of a higher one go first.")] = 0,
     fix: Annotated[
         bool, typer.Option("--fix", help="Repair what is refused, as the command fix does; the options below bound it.")

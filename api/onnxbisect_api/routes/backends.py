@@ -21,14 +21,14 @@ class BackendChange(BaseModel):
     at_most: int | None = Field(ge=0, le=100_000, description="null for no bound, 0 to pause it")
 
 
-@router.get("/backends", summary="Compilers that can be asked")
+@router.get("/backends", summary="List compilers")
 def listed(service: TheService, caller: Reader) -> list[BackendView]:
     """The list has the backends installed on the API's machine, those of workers, and those with waiting work."""
     with service.database.session() as session:
         return backend_views(session)
 
 
-@router.patch("/backends/{name}", summary="Bound how many probes of a compiler run at a time")
+@router.patch("/backends/{name}", summary="Limit the concurrent probes of a compiler")
 def change(name: BackendName, wanted: BackendChange, service: TheService, caller: Admin) -> BackendView:
     """The limit applies to all tenants. Probes that are running continue."""
     with service.database.session() as session:
@@ -39,7 +39,7 @@ def change(name: BackendName, wanted: BackendChange, service: TheService, caller
         return next(view for view in backend_views(session) if view.name == name)
 
 
-@router.get("/workers", summary="Processes that compile")
+@router.get("/workers", summary="List worker processes")
 def present(service: TheService, caller: Reader) -> list[WorkerView]:
     """The list has all workers that sent a heartbeat within a day."""
     with service.database.session() as session:

@@ -44,7 +44,7 @@ class BadgeView(BaseModel):
     markdown: str = Field(description="for a README")
 
 
-@router.get("/badge", summary="The address of a badge")
+@router.get("/badge", summary="The URL of a badge")
 def address(
     request: Request, service: TheService, caller: Reader, labels: TheLabels, addresses: TheAddresses
 ) -> BadgeView:

@@ -35,7 +35,7 @@ class Comparison(BaseModel):
     only_b: list[int]
 
 
-@router.get("/compare", summary="What has become of the culprits of job a in job b")
+@router.get("/compare", summary="Compare the culprits of two jobs")
 def compared(a: JobId, b: JobId, service: TheService, caller: Reader) -> Comparison:
     """Which culprits are fixed, new and unchanged, and whether that is certain. 409 if no target can be compared."""
     with service.database.session() as session:

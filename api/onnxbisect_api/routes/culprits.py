@@ -62,14 +62,14 @@ def listed(
     return views
 
 
-@router.get("/culprits/{culprit_id}", summary="A culprit, and where it occurs")
+@router.get("/culprits/{culprit_id}", summary="A culprit with its occurrences")
 def shown(culprit_id: RowId, service: TheService, caller: Reader, addresses: TheAddresses) -> CulpritDetails:
     """The culprit contains the latest verdict of each version of each target."""
     with service.database.session() as session:
         return culprit_details(session, found(session, culprit_id, caller), addresses)
 
 
-@router.patch("/culprits/{culprit_id}", summary="Say that a culprit is known, or open again")
+@router.patch("/culprits/{culprit_id}", summary="Mark a culprit as known or open")
 def change(
     culprit_id: RowId, wanted: CulpritChange, service: TheService, caller: Submitter, addresses: TheAddresses
 ) -> CulpritDetails:
@@ -100,7 +100,7 @@ def issue_text(culprit_id: RowId, service: TheService, caller: Reader) -> Respon
 
 @router.get(
     "/culprits/{culprit_id}/{name}",
-    summary="A file that reproduces a culprit, or says what the compiler said",
+    summary="A file of a culprit: model, data or compiler log",
     response_class=Response,
     responses=FILE,
 )

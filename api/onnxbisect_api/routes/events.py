@@ -46,7 +46,9 @@ _STREAM: dict[int | str, dict[str, Any]] = {
 }
 
 
-@router.get("/jobs/{job_id}/events", summary="What happens to a job", response_class=Response, responses=_STREAM)
+@router.get(
+    "/jobs/{job_id}/events", summary="A job's events, as they happen", response_class=Response, responses=_STREAM
+)
 async def stream(
     job_id: RowId,
     service: TheService,
@@ -54,7 +56,7 @@ async def stream(
     watch: TheWatch,
     after: Annotated[int, Query(ge=0, le=_LARGEST, description="the number of the last event that is known")] = 0,
     last_event_id: Annotated[
-        str | None, Header(alias="Last-Event-ID", description="the same, as browsers say it when they come again")
+        str | None, Header(alias="Last-Event-ID", description="the same, as browsers send it when they reconnect")
     ] = None,
 ) -> Response:
     """Sends the job's events, from the one after the last known event, and ends after the job's last event."""

@@ -27,7 +27,9 @@ class FileView(BaseModel):
     url: str
 
 
-@router.put("/files", summary="Upload a file that a job is to speak of", openapi_extra={"requestBody": _RAW})
+@router.put(
+    "/files", summary="Upload a file for jobs, such as a calibration sample", openapi_extra={"requestBody": _RAW}
+)
 async def put(request: Request, service: TheService, caller: Uploader, addresses: TheAddresses) -> FileView:
     """The body is the file itself, such as a sample of the model's inputs for the `calibration` of a job."""
     left = await run_in_threadpool(room, service, caller.tenant)
@@ -57,7 +59,7 @@ def shown(sha256: Sha256, service: TheService, caller: Reader, addresses: TheAdd
     return FileView(sha256=upload.sha256, size=upload.size, url=addresses.file(upload.sha256))
 
 
-@router.head("/files/{sha256}", summary="Whether a file is here already", response_class=Response)
+@router.head("/files/{sha256}", summary="Whether a file exists", response_class=Response)
 def is_known(sha256: Sha256, service: TheService, caller: Reader, addresses: TheAddresses) -> None:
     """200 if the file is stored for you already, else 404."""
     shown(sha256, service, caller, addresses)

@@ -81,7 +81,7 @@ _NOT_AGAIN: dict[int | str, dict[str, Any]] = {304: {"description": "The client 
 
 @router.get(
     "/jobs/{job_id}/graph",
-    summary="The model as a picture: nodes and edges with their places",
+    summary="The model's graph, laid out for drawing",
     response_model=Drawing,
     responses=_NOT_AGAIN,
 )
@@ -123,7 +123,7 @@ def graph(
 
 @router.get(
     "/jobs/{job_id}/graph/{unit}",
-    summary="A unit with all that is known of it",
+    summary="A unit with its facts",
     response_model=UnitView,
     responses=_NOT_AGAIN,
 )

@@ -20,13 +20,13 @@ class HealthView(BaseModel):
     status: str = "ok"
 
 
-@router.get("/livez", summary="Whether the process lives")
+@router.get("/livez", summary="Liveness of the process")
 async def live() -> HealthView:
     """Succeeds whenever the process answers. Nothing else is checked, because a restart would repair nothing else."""
     return HealthView()
 
 
-@router.get("/readyz", summary="Whether requests may be sent here")
+@router.get("/readyz", summary="Readiness for requests")
 def ready(service: TheService) -> HealthView:
     """Checks the database with this version's tables, the queue, and that the disk can be written to.
 
@@ -38,7 +38,7 @@ def ready(service: TheService) -> HealthView:
     return HealthView()
 
 
-@router.get("/metrics", summary="Numbers for Prometheus", response_class=PlainTextResponse)
+@router.get("/metrics", summary="Metrics for Prometheus", response_class=PlainTextResponse)
 def metrics(request: Request, caller: Reader) -> PlainTextResponse:
     """Any token with the scope `read` may read the metrics. They contain no tenants, models or labels."""
     told: Metrics = request.app.state.metrics

@@ -37,7 +37,7 @@ async def _one_at_a_time(request: Request, caller: Contributor) -> AsyncIterator
 Inspector = Annotated[Caller, Depends(_one_at_a_time)]
 
 
-@router.post("/inspect", summary="What a target minds about a model, before any compile")
+@router.post("/inspect", summary="Known problems of a model for a target, before any compile")
 def inspected(wanted: InspectRequest, request: Request, service: TheService, caller: Inspector) -> dict[str, Any]:
     """The response is a document `onnx-bisect/inspection@1`, as `onnx-bisect inspect --format json` prints it: the
     findings, worst first, components and ops. Nothing is compiled or stored. For a compiler that is not installed on

@@ -115,13 +115,13 @@ async def shown(
                 break
 
 
-@router.post("/jobs/{job_id}/cancel", summary="End a job now")
+@router.post("/jobs/{job_id}/cancel", summary="Cancel a job")
 def cancel(job_id: RowId, service: TheService, caller: Submitter, addresses: TheAddresses) -> JobView:
     """The job's compilers are killed. Cancelling it again has no effect; other ended jobs cannot be cancelled."""
     return _changed(service.reserve.run, lifecycle.cancel, service, caller, addresses, job_id)
 
 
-@router.post("/jobs/{job_id}/retry", summary="Begin anew what has no verdict", status_code=202)
+@router.post("/jobs/{job_id}/retry", summary="Retry what has no verdict", status_code=202)
 def retry(job_id: RowId, service: TheService, caller: Submitter, addresses: TheAddresses) -> JobView:
     """Restarts the unfinished targets of a job that failed, was cancelled, or is done with failed targets.
 
@@ -137,7 +137,7 @@ def retry(job_id: RowId, service: TheService, caller: Submitter, addresses: TheA
     return _changed(service.database.run, begin, service, caller, addresses, job_id)
 
 
-@router.delete("/jobs/{job_id}", status_code=204, summary="Delete a job and all that came of it")
+@router.delete("/jobs/{job_id}", status_code=204, summary="Delete a job with its results")
 def delete(job_id: RowId, service: TheService, caller: Submitter) -> None:
     """The job's reports, model and verdicts in the verdict base are deleted, too, unless another job needs them.
 

@@ -47,7 +47,7 @@ def graph(
 
 @router.get(
     "/jobs/{job_id}/model-explorer/verdicts.json",
-    summary="The verdict on each node, to be laid over the model in Google's Model Explorer",
+    summary="The verdict on each node, for Google's Model Explorer",
     response_class=Response,
     responses=_RESPONSES,
 )

@@ -150,7 +150,7 @@ def shown(sha256: Sha256, service: TheService, caller: Reader, addresses: TheAdd
     return _view(model, addresses)
 
 
-@router.head("/models/{sha256}", summary="Whether a model is here already", response_class=Response)
+@router.head("/models/{sha256}", summary="Whether a model exists", response_class=Response)
 def is_known(sha256: Sha256, service: TheService, caller: Reader, addresses: TheAddresses) -> None:
     """200 if the model is stored for you already, else 404."""
     shown(sha256, service, caller, addresses)

@@ -41,7 +41,7 @@ def table(
     caller: Reader,
     labels: TheLabels,
     form: Annotated[
-        Form | None, Query(alias="format", description="json, md or html; else what `Accept` likes")
+        Form | None, Query(alias="format", description="json, md or html; by default negotiated by `Accept`")
     ] = None,
 ) -> Response:
     """The table shows the newest job with these labels on each model: the result on each target, and the causes that

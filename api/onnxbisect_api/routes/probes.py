@@ -47,13 +47,13 @@ class ProbeView(BaseModel):
     fingerprint: str
     seconds: float | None = Field(description="of the compiler")
     cached: bool = Field(description="answered without a compiler")
-    worker: str = Field(description="who has it, or had it last")
+    worker: str = Field(description="the worker of its latest claim")
     created_at: datetime
     started_at: datetime | None
     ended_at: datetime | None
 
 
-@router.get("/jobs/{job_id}/probes", summary="All questions that were asked for a job")
+@router.get("/jobs/{job_id}/probes", summary="List the probes of a job")
 def listed(
     job_id: RowId,
     service: TheService,
@@ -74,7 +74,7 @@ def listed(
 
 @router.get(
     "/jobs/{job_id}/probes/{probe_id}/log",
-    summary="What the compiler said",
+    summary="A probe's compiler log",
     response_class=PlainTextResponse,
 )
 def log(job_id: RowId, probe_id: RowId, service: TheService, caller: Reader) -> str:

@@ -35,7 +35,7 @@ _FILE: dict[int | str, dict[str, Any]] = {
 
 @router.get(
     "/jobs/{job_id}/repair",
-    summary="What was changed, proven and compiled",
+    summary="The document of a repair",
     response_class=Response,
     responses=_REPAIR,
 )

@@ -54,7 +54,7 @@ def report(
     service: TheService,
     caller: Reader,
     target: TargetNumber = None,
-    form: Annotated[Form | None, Query(alias="format", description="else what `Accept` likes best")] = None,
+    form: Annotated[Form | None, Query(alias="format", description="by default negotiated by `Accept`")] = None,
 ) -> Response:
     """The report of one target. For a job with several targets, without `target`: the overview of all of them as json,
     md or html, once the job has ended.
@@ -75,7 +75,7 @@ def report(
 
 @router.get(
     "/jobs/{job_id}/culprits/{number}/{name}",
-    summary="A file that reproduces a culprit, or says what the compiler said",
+    summary="A file of a culprit: model, data or compiler log",
     response_class=Response,
     responses=FILE,
 )

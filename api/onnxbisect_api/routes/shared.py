@@ -23,7 +23,7 @@ _MODEL: Final = "model.onnx"
 
 @router.get(
     "/jobs/{job_id}/culprits/{number}/shared/model.onnx",
-    summary="A culprit's model, for a viewer that has a ticket",
+    summary="A culprit's model, for a viewer with a ticket",
     response_class=Response,
     responses=FILE,
 )

@@ -15,7 +15,7 @@ router = APIRouter(tags=["reports"])
 
 @router.get(
     "/jobs/{job_id}/states",
-    summary="What is known of every unit of a target",
+    summary="The state of every unit of a target",
     response_model=StatesView,
     responses={304: {"description": "The client has it"}},
 )

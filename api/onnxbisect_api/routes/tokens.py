@@ -62,7 +62,7 @@ class IssuedView(TokenView):
     token: str
 
 
-@router.post("/tokens", status_code=201, summary="Make a token")
+@router.post("/tokens", status_code=201, summary="Create a token")
 def create(wanted: TokenRequest, service: TheService, caller: Admin) -> IssuedView:
     """Keep the `token` of the response: the service stores only a hash of it."""
     with service.database.transaction() as session:

@@ -78,7 +78,7 @@ class DeliveryView(BaseModel):
     created_at: datetime
 
 
-@router.post("/webhooks", status_code=201, summary="Have all jobs told to a URL")
+@router.post("/webhooks", status_code=201, summary="Create a webhook for all jobs")
 def create(wanted: EndpointRequest, service: TheService, caller: Admin) -> EndpointSecretView:
     """Keep the `secret` of the response: receivers verify signatures with it, and it is not shown again."""
     complaint = outbound.complaint(wanted.url, service.settings.webhook_allow)
@@ -105,7 +105,7 @@ def shown(webhook_id: RowId, service: TheService, caller: Admin) -> EndpointView
         return _view(_found(endpoints.get(session, webhook_id, caller.tenant)))
 
 
-@router.post("/webhooks/{webhook_id}/rotate", summary="Give a webhook a new secret")
+@router.post("/webhooks/{webhook_id}/rotate", summary="Rotate a webhook's secret")
 def rotate(webhook_id: RowId, service: TheService, caller: Admin) -> EndpointSecretView:
     """Messages are signed with both secrets until the previous one is retired, so receivers can change to the new one
     without losing messages.
@@ -113,13 +113,13 @@ def rotate(webhook_id: RowId, service: TheService, caller: Admin) -> EndpointSec
     return _with_secret(_changed(endpoints.rotate, service, caller, webhook_id))
 
 
-@router.post("/webhooks/{webhook_id}/retire", summary="Sign with the newest secret only")
+@router.post("/webhooks/{webhook_id}/retire", summary="Retire a webhook's previous secret")
 def retire(webhook_id: RowId, service: TheService, caller: Admin) -> EndpointView:
     """The previous secret stops signing. Do this once all receivers have the new secret."""
     return _view(_changed(endpoints.retire, service, caller, webhook_id))
 
 
-@router.post("/webhooks/{webhook_id}/enable", summary="Use a webhook again")
+@router.post("/webhooks/{webhook_id}/enable", summary="Enable a webhook")
 def enable(webhook_id: RowId, service: TheService, caller: Admin) -> EndpointView:
     """Enables a webhook that was disabled after failures. Its failed messages must be redelivered one by one."""
     return _view(_changed(endpoints.enable, service, caller, webhook_id))
@@ -133,7 +133,7 @@ def delete(webhook_id: RowId, service: TheService, caller: Admin) -> None:
             raise missing("webhook")
 
 
-@router.post("/webhooks/{webhook_id}/ping", status_code=202, summary="Send a message that only shows that it arrives")
+@router.post("/webhooks/{webhook_id}/ping", status_code=202, summary="Send a test message")
 def ping(webhook_id: RowId, service: TheService, caller: Admin) -> DeliveryView:
     """The message is sent soon after this response; `GET /v1/deliveries/{id}` then shows the outcome."""
     with service.database.transaction() as session:
