@@ -18,6 +18,8 @@ from onnxbisect_backends.simulator.refusals import Rules, refusals
 from onnxbisect_backends.simulator.scope import enter
 from onnxbisect_backends.simulator.variant import spelled
 
+pytestmark = pytest.mark.long
+
 PASS = Verdict(status=Status.PASS)
 HOSTILE = 'no "way"\n\x1b[31m\\ {op} \u202e'
 
@@ -175,7 +177,6 @@ def test_a_use_is_spelled_without_what_makes_no_difference(model: onnx.ModelProt
     assert spelled(model.graph.node[0], scope, exact=False) == says
 
 
-@pytest.mark.long
 def test_every_op_comes_once_before_any_comes_twice() -> None:
     places = [test.place for test in node_tests()]
     assert places == sorted(places)

@@ -18,6 +18,8 @@ from onnxbisect_backends.simulator.profiles import AttrConstraint, InputConstrai
 from onnxbisect_cli.sweep import Sweep
 from support.cli.command_line import Shell
 
+pytestmark = pytest.mark.long
+
 #: A compiler with a limit of every sort, written down so that what is measured can be held against it.
 CHIP = """
 profile = "chip"
@@ -71,7 +73,6 @@ def usual(ops: set[str], newest: int) -> list[tuple[NodeTest, onnx.ModelProto]]:
     return [(test, model) for test, model in posed if model is not None]
 
 
-@pytest.mark.long
 def test_the_profile_of_a_real_compiler_answers_as_the_compiler_does(shell: Shell) -> None:
     ops = {"BitShift", "GRU", "Relu", "ai.onnx.preview.training::Adagrad"}
     profile = measured(shell, "--backend", "onnxruntime", "--only", ",".join(sorted(ops)))
@@ -129,7 +130,6 @@ def test_a_shipped_profile_answers_as_its_compiler(
     assert [name for name, (said, simulated) in answers.items() if said != simulated] == []
 
 
-@pytest.mark.long
 def test_limits_are_those_that_the_compiler_has_and_the_profile_answers_as_it_does(shell: Shell) -> None:
     profile = measured(shell, *chip(shell), "--only", ASKED)
     assert profile.refused == {"Acos": "E7: op Acos is not there", "Acosh": "E7: op Acosh is not there"}
@@ -223,7 +223,6 @@ def answers(base: Path) -> int:
     return 0
 
 
-@pytest.mark.long
 def test_an_interrupt_writes_no_profile_and_keeps_the_verdicts(shell: Shell) -> None:
     arguments = ["op-table", *chip(shell), "--only", "Add,MaxPool,Resize", "-o", "found.toml"]
     base = shell.folder / "cache" / "verdicts.sqlite"

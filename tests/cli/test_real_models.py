@@ -16,6 +16,8 @@ from onnxbisect_backends.simulator import profiles
 from onnxbisect_backends.simulator.refusals import Rules, refusals
 from support.cli.command_line import Shell, culprits
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 DECODER = ROOT / "examples" / "sam_decoder.onnx"
 REAL = [DECODER, *sorted((ROOT / "tests" / "models" / "real").glob("*.onnx"))]
@@ -76,7 +78,6 @@ def test_the_parts_of_the_decoder_fare_as_the_record_says(
     assert {row["op"]: row["nodes"] for row in rows if row["verdict"] == "unknown"} == unknown
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("profile", PROFILES)
 @pytest.mark.parametrize("path", REAL, ids=lambda path: path.stem)
 def test_every_refused_node_is_a_culprit_and_no_other(shell: Shell, path: Path, profile: str) -> None:
@@ -121,7 +122,6 @@ def test_a_second_run_asks_nothing(shell: Shell) -> None:
     assert again["culprits"] == first["culprits"]
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("compiler", ["deny=Abs,Sin,Cos", "profile=edgesam", "profile=pulsar2-ax650"])
 def test_a_repaired_model_asks_only_for_what_changed(shell: Shell, compiler: str) -> None:
     first = shell.report(str(DECODER), "--backend", "whitelist", "--option", compiler)

@@ -11,6 +11,8 @@ import pytest
 
 from support.cli.command_line import CASES, PROGRAM, Shell
 
+pytestmark = pytest.mark.long
+
 C1 = str(CASES / "c1_chain100_1bad.onnx")
 #: Looks for the op's type in the bytes of the file, which takes a tenth of the time of importing onnx.
 REFUSE = f"""#!{sys.executable} -IS

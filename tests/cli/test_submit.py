@@ -118,6 +118,7 @@ def overview(folder: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.long
 def test_what_a_server_finds_is_what_run_finds_byte_for_byte(server: Server, tmp_path: Path) -> None:
     here = server.run(SAM, *EDGESAM, "--out", tmp_path / "here")
     there = server.submit(SAM, *EDGESAM, "--wait", "--out", tmp_path / "there")

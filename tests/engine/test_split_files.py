@@ -30,6 +30,8 @@ from support import TESTS
 from support.engine.cut_models import BRANCHES, FILES, bound, external, matmuls, read, same_bits, session
 from support.examples import models
 
+pytestmark = pytest.mark.long
+
 DECODER = TESTS / "models" / "sam_part1_prompt__ts11.onnx"
 #: What `run.py` is given: nothing of the environment, none of the project.
 BARE = [sys.executable, "-I"]

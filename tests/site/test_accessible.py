@@ -75,5 +75,6 @@ def test_what_is_wrong_would_be_found(page: Page) -> None:
     assert "<h1" in page.evaluate(_WIDEST)
 
 
+@pytest.mark.long
 def test_no_page_is_left_out(scene: Scene) -> None:
     assert routes() == addresses(scene).keys() | NO_PAGES.keys()
