@@ -24,7 +24,7 @@ def headline(document: RepairDocument) -> str:
     if document.verdict == "pass":
         return f"{name} compiles with {tool} {f'after {changed}' if changed else 'as it is'}."
     if not document.complete:
-        return f"The repair of {name} was ended before its time."
+        return f"The repair of {name} was cancelled, or its budget spent; run again, it goes on from the kept verdicts."
     if not document.left:
         return f"There is no answer whether {name} compiles with {tool}{f' after {changed}' if changed else ''}."
     still = plural(len(document.left), "place")
