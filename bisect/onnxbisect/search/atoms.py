@@ -14,24 +14,24 @@ from onnxbisect.search.prior import (
     Beliefs,
     rarity,
 )
+from onnxbisect.search.state import SearchState
 from onnxbisect.unitset import UnitSet, lowest, members, of, union
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Kind
 
 
 class Atoms:
-    """Atoms and odds of one replay. `split` is how far a variant has been split.
+    """Atoms and odds of one replay. `SearchState.split` is how far a variant has been split.
 
     Level 0: all its units are one atom. Level 1: one atom for each shape and direct context. Level 2: every unit.
     """
 
-    def __init__(self, universe: Universe, oracle: Oracle) -> None:
+    def __init__(self, universe: Universe, oracle: Oracle, state: SearchState) -> None:
         self._universe = universe
         self._oracle = oracle
         self.named = LogHints(universe, oracle)
-        self.split: dict[int, int] = {}
-        #: Variants of which a unit failed alone and passed in the model: failing alone says nothing of them.
-        self.cut_induced = set(failing_only_alone(universe, oracle))
+        self._state = state
+        state.only_alone.update(failing_only_alone(universe, oracle))
         #: Atoms known to be to blame: they tell how dense blame is.
         self.guilty: list[Atom] = []
 
@@ -45,7 +45,7 @@ class Atoms:
         return sorted(found, key=lambda atom: lowest(atom.units))
 
     def _parts(self, variant: int, units: UnitSet) -> list[UnitSet]:
-        level = self.split.get(variant, 0)
+        level = self._state.split.get(variant, 0)
         if level == 0:
             return [units]
         groups: dict[tuple[int, ...], list[int]] = {}
@@ -78,7 +78,7 @@ class Atoms:
         """Whether a probe of the atom alone would add no information."""
         probe = self.alone(atom)
         known = self._oracle.look(probe) is not None or self._oracle.passes_within(probe)
-        return known or atom.variant in self.cut_induced
+        return known or atom.variant in self._state.only_alone
 
     def not_known(self, atoms: Iterable[Atom]) -> UnitSet:
         """Units of variants that the recorded profile of a compiler lacks; no probe would add information."""
@@ -96,7 +96,7 @@ class Atoms:
 
     def take_apart(self, atom: Atom) -> None:
         """Split the atom's variant one level further."""
-        self.split[atom.variant] = self.split.get(atom.variant, 0) + 1
+        self._state.split[atom.variant] = self._state.split.get(atom.variant, 0) + 1
 
     def beliefs(self, passing: UnitSet, pool: list[Atom], group: list[Atom]) -> Beliefs:
         """A posterior for the atoms in question; `group` is part of a failing probe, `passing` units are safe."""

@@ -40,9 +40,9 @@ def conclude(universe: Universe, oracle: Oracle, search: Search, recheck: bool, 
     """
     whole = oracle.look(universe.everything)
     record = Oracle(universe, verdicts, recheck)
-    doubted = union(universe.variant_members[variant] for variant in search.locator.atoms.cut_induced)
-    seen = seen_to_fail(universe, oracle, search.suspects, doubted, search.locator.not_known)
-    culprits = tuple(_culprit(oracle, record, suspect, seen, recheck) for suspect in search.suspects)
+    doubted = union(universe.variant_members[variant] for variant in search.state.only_alone)
+    seen = seen_to_fail(universe, oracle, search.state.suspects, doubted, search.state.not_known)
+    culprits = tuple(_culprit(oracle, record, suspect, seen, recheck) for suspect in search.state.suspects)
     verdict = whole.status if whole is not None else Status.UNRESOLVED
     if not universe.everything:
         verdict = Status.PASS
@@ -55,11 +55,11 @@ def conclude(universe: Universe, oracle: Oracle, search: Search, recheck: bool, 
                 occurrences=tuple(of(occurrence) for occurrence in failure.occurrences),
                 passes_with=failure.passes_with,
             )
-            for failure in search.cut_induced
+            for failure in search.state.cut_induced
         ),
         certificate=_certificate(universe, oracle, search, recheck, culprits, record),
         remainder=search.remainder,
-        unresolved=search.locator.unresolved,
+        unresolved=search.state.unresolved,
         flaky=record.flaky,
     )
 
@@ -144,17 +144,19 @@ def _certificate(
 ) -> Certificate:
     unknown = [*_unknown(universe, oracle, search), *_unexplained(search, culprits, record)]
     assumes = [] if recheck else [DETERMINISTIC]
-    if search.suspects:
+    if search.state.suspects:
         assumes.append(MONOTONE)
-    if any(not is_subset(search.remainder, suspect.blame) for suspect in search.suspects if suspect.blame is not None):
+    if any(
+        not is_subset(search.remainder, suspect.blame) for suspect in search.state.suspects if suspect.blame is not None
+    ):
         assumes.append(LOCAL)
     if any(culprit.inferred for culprit in culprits):
         assumes.append(EVERYWHERE)
-    if not search.exhaustive:
+    if not search.state.exhaustive:
         assumes.append(TWO)
     return Certificate(
         status=CertificateStatus.BOUNDED if unknown else CertificateStatus.PROVEN,
-        probes=tuple(oracle.probe(region) for region in search.proof) if search.finished else (),
+        probes=tuple(oracle.probe(region) for region in search.state.proof) if search.state.finished else (),
         assumes=tuple(assumes),
         unknown=tuple(unknown),
     )
@@ -166,11 +168,11 @@ def _unexplained(search: Search, culprits: Sequence[Culprit], record: Oracle) ->
     orphans = [
         failing
         for failing in record.failing
-        if not failing & search.locator.unresolved
+        if not failing & search.state.unresolved
         and not record.passes_within(failing)
         and not any(culprit.held_by(failing) for culprit in culprits)
     ]
-    if orphans and search.finished and not search.hopeless:
+    if orphans and search.state.finished and not search.state.hopeless:
         smallest = size(orphans[0])
         sentences.append(f"A probe of {_units(smallest)} failed that holds none of these culprits.")
     if any(
@@ -182,33 +184,35 @@ def _unexplained(search: Search, culprits: Sequence[Culprit], record: Oracle) ->
 
 def _unknown(universe: Universe, oracle: Oracle, search: Search) -> list[str]:
     unknown = []
-    if not search.finished:
+    if not search.state.finished:
         unknown.append(_unfinished(universe, oracle, search))
-    if search.hopeless:
-        unknown.append(search.hopeless)
-    if search.stuck:
+    if search.state.hopeless:
+        unknown.append(search.state.hopeless)
+    if search.state.stuck:
         unknown.append(
             "The compiler refuses parts of what it takes as a whole, in a way that more questions would not settle."
         )
-    if search.locator.contradicted:
+    if search.state.contradicted:
         unknown.append("A remainder fails although it passed with more around it: the compiler is not monotone there.")
-    if any(suspect.verified and not _minimal(oracle, suspect) for suspect in search.suspects):
+    if any(suspect.verified and not _minimal(oracle, suspect) for suspect in search.state.suspects):
         unknown.append("Not every part of an interaction is in a probe that passed, so it may not be minimal.")
-    if search.finished and any(suspect.blame is None and not suspect.capacity for suspect in search.suspects):
+    if search.state.finished and any(
+        suspect.blame is None and not suspect.capacity for suspect in search.state.suspects
+    ):
         unknown.append("A culprit could not be put back into its context: that probe got no answer.")
-    if not_known := search.locator.not_known:
+    if not_known := search.state.not_known:
         ops = Counter(universe.op[unit] for unit in members(not_known))
         counted = ", ".join(f"{op} {count}" for op, count in sorted(ops.items()))
         is_ = "is" if size(not_known) == 1 else "are"
         unknown.append(f"{_units(size(not_known))} {is_} not known to this profile: {counted}.")
-    if unanswered := search.locator.unresolved & ~search.locator.not_known:
+    if unanswered := search.state.unresolved & ~search.state.not_known:
         unknown.append(f"No probe gave an answer about {_units(size(unanswered))}.")
-    if search.locator.capacity:
+    if search.state.capacity:
         unknown.append(
             f"The model is too large as a whole; the largest piece that passed has "
-            f"{_units(size(search.locator.capacity))}, and what is outside it was only asked in pieces."
+            f"{_units(size(search.state.capacity))}, and what is outside it was only asked in pieces."
         )
-    if search.cut_short:
+    if search.state.cut_short:
         unknown.append("There are too many ways to break all interactions to try each of them.")
     if oracle.flaky:
         unknown.append(
@@ -222,7 +226,7 @@ def _unfinished(universe: Universe, oracle: Oracle, search: Search) -> str:
     if oracle.look(universe.everything) is None:
         return "The whole model was not compiled."
     blamed: UnitSet = 0
-    for suspect in search.suspects:
+    for suspect in search.state.suspects:
         blamed |= suspect.everywhere
     seen = blamed
     for passing in oracle.passing:

@@ -13,6 +13,7 @@ from onnxbisect.search.minimise import Minimiser
 from onnxbisect.search.oracle import Oracle, Question
 from onnxbisect.search.pattern import Occurrence, alone, apart, choices, joined, occurrences, representative
 from onnxbisect.search.prior import HOT, Atom, Beliefs
+from onnxbisect.search.state import SearchState
 from onnxbisect.search.suspect import Suspect
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
 from onnxbisect.universe import Universe
@@ -26,56 +27,43 @@ _MOST_GROUPS = 4
 class Locator:
     """Finds one culprit after the other in a part of the model; created anew for each replay."""
 
-    def __init__(self, universe: Universe, oracle: Oracle) -> None:
+    def __init__(self, universe: Universe, oracle: Oracle, state: SearchState) -> None:
         self._universe = universe
         self._oracle = oracle
+        self._state = state
         self.minimiser = Minimiser(universe, oracle)
-        self.atoms = Atoms(universe, oracle)
+        self.atoms = Atoms(universe, oracle, state)
         #: The part in which a culprit is looked for; all others are broken there.
         self._region: UnitSet = universe.everything
-        #: Units whose probes gave no answer.
-        self.unresolved: UnitSet = 0
-        #: Those of `unresolved` whose variant the recorded profile of a compiler lacks.
-        self.not_known: UnitSet = 0
-        #: Units of a remainder that failed although it passed with more around it.
-        self.contradicted: UnitSet = 0
-        #: The largest passing set once the model is too large as a whole; from then on pieces of at most half its size
-        #: are compiled by themselves.
-        self.capacity: UnitSet = 0
         #: Variants that fail inside the model and pass in a part of it, while no few units make the difference.
         self._contested: set[int] = set()
-        #: The atoms in question, and the units that pass with them.
-        self.open: list[Atom] = []
-        self.passing: UnitSet = 0
-        #: Bits still unknown about the atoms under search: a lower bound on the calls that remain.
-        self.surprise = 0.0
 
     def find(self, region: UnitSet) -> Suspect | None:
         """A culprit inside the region; None once the region passes (or, beyond capacity, all its pieces do)."""
         self._region = region
         # Every iteration asks a probe, splits a variant or gives up a unit; otherwise there is no answer.
         for _ in range(4 * len(self._universe) + 64):
-            region &= ~self.unresolved
+            region &= ~self._state.unresolved
             if not region or self._passes(region):
                 return None
-            passing = 0 if self.capacity else self._oracle.best_passing(region)
-            covered = self._covered(region) if self.capacity else passing
+            passing = 0 if self._state.capacity else self._oracle.best_passing(region)
+            covered = self._covered(region) if self._state.capacity else passing
             pool = self.atoms.of_units(region & ~covered)
             if not pool:
                 return None
             if not_known := self.atoms.not_known(pool):
-                self.not_known |= not_known
-                self.unresolved |= not_known
+                self._state.not_known |= not_known
+                self._state.unresolved |= not_known
                 continue
             for atom in pool:
-                if atom.variant not in self.atoms.cut_induced and self.atoms.fails_by_itself(atom):
+                if atom.variant not in self._state.only_alone and self.atoms.fails_by_itself(atom):
                     return self._single(atom)
             if self._put_back(region, passing):
                 continue
             suspect = self._step(region, passing, covered, pool)
             if suspect is not None:
                 return suspect
-        self.unresolved |= region & ~self._oracle.best_passing(region)
+        self._state.unresolved |= region & ~self._oracle.best_passing(region)
         return None
 
     def _passes(self, region: UnitSet) -> bool:
@@ -83,7 +71,7 @@ class Locator:
         if not self._oracle.passes_within(region):
             return False
         if not self._oracle.ask(region, "a remainder", sure=True).passed:
-            self.contradicted |= region
+            self._state.contradicted |= region
         return True
 
     def _put_back(self, region: UnitSet, passing: UnitSet) -> bool:
@@ -93,7 +81,7 @@ class Locator:
         same neighbourhood, then the whole variant.
         """
         universe = self._universe
-        if self.capacity or not self.atoms.cut_induced:
+        if self._state.capacity or not self._state.only_alone:
             return False
         for group in self._passed_together(region):
             places = union(map(of, occurrences(universe, group))) & region
@@ -102,12 +90,12 @@ class Locator:
         for context in (universe.op_surroundings, universe.neighbourhoods, universe.variant):
             passed = {
                 (variant, context[unit])
-                for variant in self.atoms.cut_induced
+                for variant in self._state.only_alone
                 for unit in members(universe.variant_members[variant] & self._oracle.exonerated)
             }
             alike = of(
                 unit
-                for variant in self.atoms.cut_induced
+                for variant in self._state.only_alone
                 for unit in members(universe.variant_members[variant] & region)
                 if (variant, context[unit]) in passed
             )
@@ -117,7 +105,7 @@ class Locator:
 
     def _passed_together(self, region: UnitSet) -> list[UnitSet]:
         """Small connected groups of units that fail alone and passed together, smallest first."""
-        doubted = union(self._universe.variant_members[variant] for variant in self.atoms.cut_induced)
+        doubted = union(self._universe.variant_members[variant] for variant in self._state.only_alone)
         groups = []
         for passing in self._oracle.passing:
             together = passing & doubted
@@ -142,10 +130,10 @@ class Locator:
             group = [Atom(atom.units & failing, atom.variant) for atom in group]
         beliefs = self.atoms.beliefs(covered, pool, group)
         chances = dict(zip(pool, beliefs.chance(pool, [a for a in pool if a.units & (failing or 0)]), strict=True))
-        self.surprise = beliefs.surprise(pool)
-        self.open, self.passing = pool, passing
+        self._state.surprise = beliefs.surprise(pool)
+        self._state.open, self._state.passing = pool, passing
         doubtful = next((atom for atom in pool if self._fails_only_here(atom)), None)
-        if doubtful is not None and not self.capacity:
+        if doubtful is not None and not self._state.capacity:
             return self._where_it_stands(doubtful, region, passing)
         hot = [atom for atom in pool if chances[atom] >= HOT and not self.atoms.tried(atom)]
         if hot:
@@ -178,11 +166,11 @@ class Locator:
 
     def _fails_only_here(self, atom: Atom) -> bool:
         """Whether a unit of its variant passed among others, but none of these units did."""
-        return atom.variant in self.atoms.cut_induced and not atom.units & self._oracle.exonerated
+        return atom.variant in self._state.only_alone and not atom.units & self._oracle.exonerated
 
     def _named_here(self, atom: Atom, region: UnitSet, passing: UnitSet) -> Suspect | None:
         """Ask a unit of each context inside the model, for an atom that the log names and that passes elsewhere."""
-        if size(atom.units) > 1 and not self.atoms.split.get(atom.variant):
+        if size(atom.units) > 1 and not self._state.split.get(atom.variant):
             self.atoms.take_apart(atom)
             return None
         return self._where_it_stands(atom, region, passing)
@@ -197,7 +185,7 @@ class Locator:
         if together.failed:
             return self._alone_or_with(atom, region, passing)
         if not together.passed:
-            self.unresolved |= one
+            self._state.unresolved |= one
         return None
 
     def _alone_or_with(self, atom: Atom, region: UnitSet, passing: UnitSet) -> Suspect | None:
@@ -205,7 +193,7 @@ class Locator:
         unit = lowest(atom.units)
         probe = alone(self._universe, unit)
         near = self._universe.ball(1 << unit, REACH, passing | 1 << unit)
-        if atom.variant in self.atoms.cut_induced and size(near) < size(passing):
+        if atom.variant in self._state.only_alone and size(near) < size(passing):
             self._oracle.ask(near, f"{self.atoms.say(atom)} with what surrounds it")
         exonerated = self._oracle.exonerated >> unit & 1
         if not exonerated and self._oracle.ask(probe, f"{self.atoms.say(atom)} alone").failed:
@@ -238,7 +226,7 @@ class Locator:
     def _ask_hot(self, hot: list[Atom], region: UnitSet, passing: UnitSet, pool: list[Atom], beliefs: Beliefs) -> None:
         questions: list[Question] = [(self.atoms.alone(atom), f"{self.atoms.say(atom)} alone") for atom in hot]
         rest = [atom for atom in pool if atom not in hot]
-        if rest and not self.capacity:
+        if rest and not self._state.capacity:
             if self.atoms.named.informative:
                 questions.append((region & ~units_of(hot), "the model without what is suspected"))
             else:
@@ -248,7 +236,7 @@ class Locator:
         self._oracle.ask_all([(units, why) for units, why in questions if not self._oracle.passes_within(units)])
 
     def _ask_group(self, candidates: Sequence[Atom], passing: UnitSet, beliefs: Beliefs, *, failing: bool) -> None:
-        if not failing and self.atoms.named.informative and not self.capacity:
+        if not failing and self.atoms.named.informative and not self._state.capacity:
             count = len(candidates)
         else:
             count = beliefs.even_split(candidates, failing)
@@ -261,8 +249,8 @@ class Locator:
         if not count:
             self.atoms.take_apart(max(candidates, key=lambda atom: size(atom.units)))
             return
-        if self.capacity:
-            room = size(self.capacity) // 2
+        if self._state.capacity:
+            room = size(self._state.capacity) // 2
             while count > 1 and size(units_of(candidates[:count])) > room:
                 count -= 1
         chosen = candidates[:count]
@@ -284,10 +272,10 @@ class Locator:
             if size(atom.units) > 1:
                 self.atoms.take_apart(atom)
             else:
-                self.unresolved |= atom.units
+                self._state.unresolved |= atom.units
             return None
         passing &= failing
-        if atom.variant in self.atoms.cut_induced:
+        if atom.variant in self._state.only_alone:
             # It passes elsewhere, so it is to blame only where it fails in context.
             if size(atom.units) == 1:
                 return self._alone_or_with(atom, region, passing)
@@ -306,7 +294,7 @@ class Locator:
                 return self._found(part)
             if not answer.failed:
                 if not answer.passed:
-                    self.unresolved |= minimal
+                    self._state.unresolved |= minimal
                 return None
             if pool := self._pool(minimal):
                 return Suspect(
@@ -315,7 +303,7 @@ class Locator:
             return self.interaction(minimal, occurrences(self._universe, minimal))
         unit = lowest(minimal)
         variant = self._universe.variant[unit]
-        self.atoms.split.setdefault(variant, 1)
+        self._state.split.setdefault(variant, 1)
         solo = self._universe.solo
         alike = Atom(
             1 << unit
@@ -327,7 +315,7 @@ class Locator:
             variant,
         )
         if not self._oracle.ask(self.atoms.alone(alike), f"{self.atoms.say(alike)} alone").failed:
-            self.unresolved |= alike.units
+            self._state.unresolved |= alike.units
             return None
         return self._single(alike)
 
@@ -378,7 +366,7 @@ class Locator:
 
     def _single(self, atom: Atom) -> Suspect:
         unit = representative(self._universe, atom.units)
-        if not self.atoms.split.get(atom.variant):
+        if not self._state.split.get(atom.variant):
             atom = Atom(self._universe.variant_members[atom.variant] & ~self._oracle.exonerated, atom.variant)
         self.atoms.guilty.append(atom)
         return Suspect(

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from onnxbisect.answer import Ask
 from onnxbisect.search.frontier import first_wrong, unlisted_before
 from onnxbisect.search.plan import Verdicts
+from onnxbisect.search.state import SearchState
 from onnxbisect.unitset import UnitSet, is_subset, of, size, sort_key
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Kind, Status, Verdict
@@ -28,14 +29,16 @@ class Oracle:
     are compiled `LEAD` times if the user asked for rechecks or the compiler has contradicted itself in this job.
     """
 
-    def __init__(self, universe: Universe, verdicts: Verdicts, recheck: bool = False) -> None:
+    def __init__(
+        self, universe: Universe, verdicts: Verdicts, recheck: bool = False, state: SearchState | None = None
+    ) -> None:
+        """`state` is that of the replay that asks; without it nothing is masked."""
         self.universe = universe
         self.wanted: dict[UnitSet, Ask] = {}
         #: Whether all of `wanted` must be answered before the search continues.
         self.wants_all = False
         self._verdicts = verdicts
-        #: Units of culprits that the part under search must not contain.
-        self.masked: UnitSet = 0
+        self._state = state or SearchState()
         self._grown: dict[tuple[UnitSet, UnitSet], UnitSet] = {}
         self._settled: dict[UnitSet, Verdict | None] = {}
         self._named: dict[UnitSet, UnitSet] = {}
@@ -85,9 +88,9 @@ class Oracle:
         """
         if not self.universe.required_producers or units in self._verdicts:
             return units
-        asked = (units, self.masked)
+        asked = (units, self._state.masked)
         if asked not in self._grown:
-            self._grown[asked] = self.universe.with_required_producers(units, self.masked)
+            self._grown[asked] = self.universe.with_required_producers(units, self._state.masked)
         return self._grown[asked]
 
     def look(self, units: UnitSet) -> Verdict | None:

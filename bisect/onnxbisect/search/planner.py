@@ -16,6 +16,7 @@ from onnxbisect.search.oracle import Oracle
 from onnxbisect.search.plan import Plan, Verdicts
 from onnxbisect.search.search import Search
 from onnxbisect.search.speculate import Seen, speculate
+from onnxbisect.search.state import SearchState
 from onnxbisect.universe import Universe
 
 #: What the last replay of a universe saw, and its options. Only saves time: a replay from the start sees the same.
@@ -48,7 +49,7 @@ def plan(universe: Universe, verdicts: Verdicts, width: int = 1, *, recheck: boo
     if asks and len(asks) < width:
         replay = partial(_replay, universe, recheck=recheck, brief=brief)
         asks += speculate(universe, search, oracle, replay, seen, verdicts, asks, width - len(asks))
-    expected = 0.0 if search.finished else len(asks) + search.locator.surprise
+    expected = 0.0 if search.state.finished else len(asks) + search.state.surprise
     return Plan(asks=tuple(asks), diagnosis=diagnosis, expected=expected)
 
 
@@ -63,7 +64,8 @@ def _resume(universe: Universe, verdicts: Verdicts, options: tuple[bool, bool]) 
 
 
 def _replay(universe: Universe, seen: Seen, recheck: bool, brief: bool) -> tuple[Search, Oracle]:
-    oracle = Oracle(universe, seen, recheck)
-    search = Search(universe, oracle, brief=brief)
+    state = SearchState()
+    oracle = Oracle(universe, seen, recheck, state)
+    search = Search(universe, oracle, state, brief=brief)
     search.run()
     return search, oracle

@@ -9,7 +9,8 @@ from onnxbisect.search.locate import Locator
 from onnxbisect.search.minimise import CapacityError
 from onnxbisect.search.oracle import BlockedError, Oracle
 from onnxbisect.search.pattern import components
-from onnxbisect.search.suspect import CutInducedFailure, Suspect
+from onnxbisect.search.state import SearchState
+from onnxbisect.search.suspect import Suspect
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Kind
@@ -19,38 +20,27 @@ MOST_IN_VAIN = 8
 
 
 class Search:
-    """One replay. After `run`, the attributes hold what follows from the verdicts on record."""
+    """One replay. After `run`, `state` holds what follows from the verdicts on record."""
 
-    def __init__(self, universe: Universe, oracle: Oracle, *, brief: bool = False) -> None:
+    def __init__(self, universe: Universe, oracle: Oracle, state: SearchState, *, brief: bool = False) -> None:
         self._universe = universe
         self._oracle = oracle
         self._brief = brief
         self._confirmer = Confirmer(universe, oracle, brief=brief)
-        self.locator = Locator(universe, oracle)
-        self.suspects: tuple[Suspect, ...] = ()
-        self.cut_induced: list[CutInducedFailure] = []
-        #: The remainders that passed, one for each tried way to break all culprits.
-        self.proof: tuple[UnitSet, ...] = ()
-        #: Whether `proof` has every minimal way, and whether there were too many ways to try even a selection.
-        self.exhaustive = True
-        self.cut_short = False
-        self.finished = False
-        #: Why no search is possible with this compiler, as a sentence; empty if one is.
-        self.hopeless = ""
-        #: Whether verdicts contradict each other in a way that the search cannot settle.
-        self.stuck = False
+        self.locator = Locator(universe, oracle, state)
+        self.state = state
 
     def run(self) -> None:
         """Replay as far as the verdicts on record allow; the missing probes are in `Oracle.wanted`."""
         try:
             whole = self._universe.everything
             if not whole or self._compiles(whole):
-                self.proof = (whole,)
+                self.state.proof = (whole,)
             elif sentence := self._hopeless():
-                self.hopeless = sentence
+                self.state.hopeless = sentence
             else:
                 self._search()
-            self.finished = True
+            self.state.finished = True
         except BlockedError:
             return
 
@@ -101,7 +91,7 @@ class Search:
             self._find_all()
             if self._settle():
                 return
-        self.stuck = True
+        self.state.stuck = True
 
     def _may_be_all(self, listed: UnitSet) -> bool:
         """Whether the nodes listed for the whole model may be every refused one.
@@ -121,36 +111,36 @@ class Search:
             found = self._find_in_remainders() or self._find_in_unexplained()
             if found is None:
                 return
-            if any(found.units == of(places) for suspect in self.suspects for places in suspect.occurrences):
+            if any(found.units == of(places) for suspect in self.state.suspects for places in suspect.occurrences):
                 break  # a culprit that is found again was not broken
             self._add(found)
-        self.stuck = True
+        self.state.stuck = True
 
     def _add(self, found: Suspect) -> None:
         """Add a suspect. Contested units of one variant are found one by one and merged into one suspect."""
         variant = self._universe.variant
-        for index, other in enumerate(self.suspects):
+        for index, other in enumerate(self.state.suspects):
             if found.contested and other.contested and variant[lowest(found.units)] == variant[lowest(other.units)]:
                 merged = replace(other, occurrences=(*other.occurrences, *found.occurrences))
-                self.suspects = (*self.suspects[:index], merged, *self.suspects[index + 1 :])
+                self.state.suspects = (*self.state.suspects[:index], merged, *self.state.suspects[index + 1 :])
                 return
-        self.suspects = (*self.suspects, found)
+        self.state.suspects = (*self.state.suspects, found)
 
     def _find_in_remainders(self) -> Suspect | None:
-        ways, self.exhaustive, self.cut_short = ways_to_break(self._universe, self.suspects)
+        ways, self.state.exhaustive, self.state.cut_short = ways_to_break(self._universe, self.state.suspects)
         if self._brief and len(ways) > 1:
-            ways, self.exhaustive, self.cut_short = ways[:1], False, True
+            ways, self.state.exhaustive, self.state.cut_short = ways[:1], False, True
         proof = []
         for broken in ways:
-            region = self._universe.everything & ~broken & ~self.locator.unresolved
-            self._oracle.masked = broken
+            region = self._universe.everything & ~broken & ~self.state.unresolved
+            self.state.masked = broken
             if (smaller := self._smaller(region)) is not None:
                 return smaller
             found = self._find(region)
             if found is not None:
                 return found
-            proof.append(region & ~self.locator.unresolved)
-        self.proof = tuple(proof)
+            proof.append(region & ~self.state.unresolved)
+        self.state.proof = tuple(proof)
         return None
 
     def _smaller(self, region: UnitSet) -> Suspect | None:
@@ -158,26 +148,26 @@ class Search:
         verdict = self._oracle.look(region)
         if verdict is None or not verdict.failed:
             return None
-        for suspect in self.suspects:
+        for suspect in self.state.suspects:
             if not suspect.interaction or not suspect.units & region:
                 continue
             part = suspect.units & region
             if size(suspect.units & ~region) != 1 or self._oracle.passes_within(part):
                 continue
             if self.locator.minimiser.fails(part, "a part of an interaction"):
-                self.suspects = tuple(other for other in self.suspects if other is not suspect)
+                self.state.suspects = tuple(other for other in self.state.suspects if other is not suspect)
                 return self.locator.narrowed(part, region)
         return None
 
     def _find_in_unexplained(self) -> Suspect | None:
         """A suspect in a failing probe that contains none yet; remainders can miss it."""
         for failing in self._oracle.failing:
-            alone = size(failing) == 1 and self._universe.variant[lowest(failing)] in self.locator.atoms.cut_induced
+            alone = size(failing) == 1 and self._universe.variant[lowest(failing)] in self.state.only_alone
             if (
                 alone
-                or failing & self.locator.unresolved
+                or failing & self.state.unresolved
                 or self._oracle.passes_within(failing)
-                or any(suspect.capacity or suspect.held_by(failing) for suspect in self.suspects)
+                or any(suspect.capacity or suspect.held_by(failing) for suspect in self.state.suspects)
             ):
                 continue
             found = self._find(failing)
@@ -190,10 +180,10 @@ class Search:
             return self.locator.find(region)
         except CapacityError as error:
             largest = self._oracle.best_passing(region)
-            if self.locator.capacity or not largest:
-                self.locator.unresolved |= error.units & ~largest
+            if self.state.capacity or not largest:
+                self.state.unresolved |= error.units & ~largest
                 return None
-            self.locator.capacity = largest
+            self.state.capacity = largest
             return Suspect(
                 units=error.units,
                 fails=error.units,
@@ -205,38 +195,38 @@ class Search:
     def _settle(self) -> bool:
         """Confirm the suspects; True if all of them stand unchanged."""
         minimal = self._minimal()
-        if minimal != self.suspects:
-            self.suspects = minimal
+        if minimal != self.state.suspects:
+            self.state.suspects = minimal
             return False
-        outcome = self._confirmer.confirm(self.suspects, self._remainders, self.locator.atoms.cut_induced)
-        self.suspects = (*outcome.suspects, *outcome.narrowed)
-        self.locator.unresolved |= outcome.unanswered
+        outcome = self._confirmer.confirm(self.state.suspects, self._remainders, self.state.only_alone)
+        self.state.suspects = (*outcome.suspects, *outcome.narrowed)
+        self.state.unresolved |= outcome.unanswered
         for suspect in outcome.narrowed:
-            self.locator.atoms.split.setdefault(self._universe.variant[lowest(suspect.units)], 1)
+            self.state.split.setdefault(self._universe.variant[lowest(suspect.units)], 1)
         for suspect in outcome.cleared:
             if size(suspect.units) == 1:
-                self.locator.atoms.cut_induced.add(self._universe.variant[lowest(suspect.units)])
+                self.state.only_alone.add(self._universe.variant[lowest(suspect.units)])
         if outcome.cleared:
             # Blame found in a remainder without the cleared suspects must be confirmed with them.
-            self.suspects = tuple(
+            self.state.suspects = tuple(
                 suspect if suspect.capacity or suspect.contested else replace(suspect, context=None, blame=None)
-                for suspect in self.suspects
+                for suspect in self.state.suspects
             )
         if outcome.cleared or outcome.narrowed:
             return False
-        blamed = union(suspect.everywhere for suspect in self.suspects)
-        self.cut_induced = cut_induced_failures(self._universe, self._oracle, blamed)
+        blamed = union(suspect.everywhere for suspect in self.state.suspects)
+        self.state.cut_induced = cut_induced_failures(self._universe, self._oracle, blamed)
         return True
 
     def _minimal(self) -> tuple[Suspect, ...]:
         """The suspects without occurrences that contain an occurrence of another suspect; those are not minimal."""
         kept = []
-        for suspect in self.suspects:
+        for suspect in self.state.suspects:
             if not suspect.interaction:
                 kept.append(suspect)
                 continue
             others = [
-                other for other in self.suspects if other is not suspect and not other.capacity and not other.pool
+                other for other in self.state.suspects if other is not suspect and not other.capacity and not other.pool
             ]
             singles = union(other.everywhere for other in others if other.single)
             smaller = [
@@ -260,14 +250,14 @@ class Search:
 
     @property
     def _remainders(self) -> tuple[UnitSet, ...]:
-        return self.proof if self.proof and not self.locator.capacity else (self.remainder,)
+        return self.state.proof if self.state.proof and not self.state.capacity else (self.remainder,)
 
     @property
     def remainder(self) -> UnitSet:
         """The model without its culprits; beyond capacity, the largest piece that passed."""
-        if self.locator.capacity:
-            return self.locator.capacity
-        if self.proof:
-            return self.proof[0]
-        blamed = union(suspect.everywhere for suspect in self.suspects)
+        if self.state.capacity:
+            return self.state.capacity
+        if self.state.proof:
+            return self.state.proof[0]
+        blamed = union(suspect.everywhere for suspect in self.state.suspects)
         return self._oracle.best_passing(self._universe.everything & ~blamed)

@@ -111,8 +111,10 @@ def speculate(
 def _groups(search: Search, oracle: Oracle, forecast: _Forecast, count: int) -> list[Ask]:
     """`count` group tests that partition the unknown atoms, each together with the passing set."""
     locator = search.locator
-    open_atoms = [atom for atom in locator.open if forecast.status(oracle.probe(locator.atoms.alone(atom))) is None]
-    useless = locator.capacity or forecast.together or locator.atoms.named.informative
+    open_atoms = [
+        atom for atom in search.state.open if forecast.status(oracle.probe(locator.atoms.alone(atom))) is None
+    ]
+    useless = search.state.capacity or forecast.together or locator.atoms.named.informative
     if useless or not open_atoms or count < _FEWEST_GROUPS:
         return []
     if forecast.culprits:
@@ -122,7 +124,7 @@ def _groups(search: Search, oracle: Oracle, forecast: _Forecast, count: int) -> 
     return [
         Ask(units=oracle.probe(locator.atoms.alone(group[0])), attempt=0, why=f"{locator.atoms.say(group[0])} alone")
         if len(group) == 1
-        else Ask(units=oracle.probe(locator.passing | units_of(group)), attempt=0, why="a group of ops")
+        else Ask(units=oracle.probe(search.state.passing | units_of(group)), attempt=0, why="a group of ops")
         for group in groups
     ]
 

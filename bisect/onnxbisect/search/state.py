@@ -1,0 +1,45 @@
+"""What one replay has established so far: written by the search and the locator, read by the conclusion."""
+
+from dataclasses import dataclass, field
+
+from onnxbisect.search.prior import Atom
+from onnxbisect.search.suspect import CutInducedFailure, Suspect
+from onnxbisect.unitset import UnitSet
+
+
+@dataclass(kw_only=True)
+class SearchState:
+    """The state of one replay. Only a replay changes it; it is created anew for each."""
+
+    suspects: tuple[Suspect, ...] = ()
+    cut_induced: list[CutInducedFailure] = field(default_factory=list)
+    #: The remainders that passed, one for each tried way to break all culprits.
+    proof: tuple[UnitSet, ...] = ()
+    #: Whether `proof` has every minimal way, and whether there were too many ways to try even a selection.
+    exhaustive: bool = True
+    cut_short: bool = False
+    finished: bool = False
+    #: Why no search is possible with this compiler, as a sentence; empty if one is.
+    hopeless: str = ""
+    #: Whether verdicts contradict each other in a way that the search cannot settle.
+    stuck: bool = False
+    #: Variants of which a unit failed alone and passed in the model: failing alone says nothing about them.
+    only_alone: set[int] = field(default_factory=set)
+    #: How far a variant has been split (`Atoms`); 0 if it is missing.
+    split: dict[int, int] = field(default_factory=dict)
+    #: Units of culprits that the part under search must not contain.
+    masked: UnitSet = 0
+    #: Units whose probes gave no answer.
+    unresolved: UnitSet = 0
+    #: Those of `unresolved` whose variant the recorded profile of a compiler lacks.
+    not_known: UnitSet = 0
+    #: Units of a remainder that failed although it passed with more around it.
+    contradicted: UnitSet = 0
+    #: The largest passing set once the model is too large as a whole; from then on pieces of at most half its size are
+    #: compiled by themselves.
+    capacity: UnitSet = 0
+    #: The atoms in question, and the units that pass with them.
+    open: list[Atom] = field(default_factory=list)
+    passing: UnitSet = 0
+    #: Bits still unknown about the atoms under search: a lower bound on the calls that remain.
+    surprise: float = 0.0
