@@ -169,5 +169,6 @@ def test_alike_nodes_that_a_complete_log_leaves_out_are_not_blamed(
     result = onnx_bisect.diagnose(model(tmp_path / "model.onnx"), backend=compiles)
     [culprit] = result.culprits
     assert culprit.occurrences == ((truth,),)
+    assert culprit.message == f"node {truth} is not supported"
     assert (culprit.certainty, result.certificate.status) == (Certainty.CONFIRMED, CertificateStatus.PROVEN)
     assert result.stats.compiler_calls <= 10

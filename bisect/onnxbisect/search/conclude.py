@@ -89,7 +89,7 @@ def _culprit(oracle: Oracle, record: Oracle, suspect: Suspect, seen: UnitSet, re
         certainty=certainty,
         failure=(words.kind if words is not None else None) or Kind.ERROR,
         fingerprint=words.fingerprint if words is not None else "",
-        message=words.message if words is not None else "",
+        message=_message(oracle, suspect),
         evidence=Evidence(
             fails=oracle.probe(suspect.fails),
             own=suspect.fails if is_subset(suspect.units, suspect.fails) else oracle.probe(suspect.units),
@@ -102,6 +102,18 @@ def _culprit(oracle: Oracle, record: Oracle, suspect: Suspect, seen: UnitSet, re
         among=suspect.pool,
         inferred=inferred,
     )
+
+
+def _message(oracle: Oracle, suspect: Suspect) -> str:
+    """What the compiler says of the culprit.
+
+    The probe that shows the failure may be of another node of the variant, which its log then names. A log that names
+    the culprit itself is preferred.
+    """
+    probes = [probe for probe in (suspect.fails, suspect.blame, suspect.context) if probe is not None]
+    naming = (probe for probe in probes if oracle.named_in(probe) & suspect.everywhere)
+    verdict = oracle.look(next(naming, suspect.fails))
+    return verdict.message if verdict is not None else ""
 
 
 def _kind(suspect: Suspect) -> CulpritKind:
