@@ -11,6 +11,7 @@ raises instead of querying the database.
 
 import os
 import random
+import select
 import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterator
@@ -21,7 +22,7 @@ from threading import Lock
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event
-from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
 from sqlalchemy.orm import Session, sessionmaker
 
 from onnxbisect.errors import OptionError
@@ -150,13 +151,21 @@ def _sqlite(url: str, *, durable: bool) -> Engine:
 
 
 def _postgresql(url: str) -> Engine:
-    engine = _engine(url, pool_pre_ping=True)
+    engine = _engine(url)
 
     @event.listens_for(engine, "connect")
     def _connect(connection: Any, record: Any) -> None:
         # workers' queries run for milliseconds; on long queues, PostgreSQL would JIT-compile each for fifty
         connection.execute("SET jit = off")
         connection.commit()
+
+    @event.listens_for(engine, "checkout")
+    def _checkout(connection: Any, record: Any, proxy: Any) -> None:
+        # A server sends nothing on an idle connection but its end. `pool_pre_ping` would cost each transaction a query.
+        arrived = select.poll()
+        arrived.register(connection.fileno(), select.POLLIN)
+        if arrived.poll(0):
+            raise DisconnectionError
 
     return engine
 

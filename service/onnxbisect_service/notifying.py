@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Collection
+from functools import cache
 from threading import Lock
 from typing import Any
 
@@ -48,6 +49,7 @@ def make_app(settings: Settings, topics: Collection[str] = ()) -> Celery:
     return app
 
 
+@cache
 def _queue(topic: str) -> Queue:
     """A fanout queue: every worker with the topic gets every message, and messages nobody receives are dropped."""
     name = f"{_WAKE}.{topic}"
