@@ -15,6 +15,7 @@ from onnxbisect.search.context import (
     neighbours_kept,
     other_contexts,
     place_with_most_neighbours,
+    with_one_other,
 )
 from onnxbisect.search.oracle import Oracle, Question
 from onnxbisect.search.pattern import Occurrence
@@ -115,7 +116,7 @@ class Confirmer:
             return _Case(replace(suspect, context=remainders[0], blame=suspect.fails), remainders[0], None, (), {})
         is_open = suspect.single and not suspect.verified
         if is_open and (case := self._named_case(suspect, suspects, remainders, doubted)):
-            return case
+            return replace(case, neighbourhood=self._few_contexts(case.suspect)) if self._small else case
         suspect, remainder = self._place(suspect, remainders, NEAR if is_open else 0)
         questions: list[Question] = []
         say = self._say(suspect)
@@ -135,8 +136,18 @@ class Confirmer:
         if self._small and not suspect.verified and not self._is_named_for_itself(suspect):
             ways = every_way(self._universe, suspect, suspects, remainder)
             questions += [(probe, f"{say} in another context") for probe in ways]
+        elif self._small and is_open:
+            questions += self._few_contexts(suspect)
         asked = tuple((probe, why) for probe, why in dict.fromkeys(questions) if probe != self._universe.everything)
         return _Case(suspect, remainder, blame, asked, self._occurrences_to_ask(suspect))
+
+    def _few_contexts(self, suspect: Suspect) -> tuple[Question, ...]:
+        """Small contexts for an op that a log names, in a small model.
+
+        The log may name it for an interaction that it is part of, or because a unit that makes it pass is left out.
+        """
+        why = f"{self._say(suspect)} with one other unit"
+        return tuple((probe, why) for probe in with_one_other(self._universe, suspect.units))
 
     def _named_case(
         self, suspect: Suspect, suspects: Sequence[Suspect], remainders: Sequence[UnitSet], doubted: set[int]

@@ -166,6 +166,14 @@ def every_way(universe: Universe, suspect: Suspect, suspects: Sequence[Suspect],
     return [probe for probe in dict.fromkeys(found) if is_subset(suspect.units, probe) or suspect.held_by(probe)]
 
 
+def with_one_other(universe: Universe, units: UnitSet) -> list[UnitSet]:
+    """A suspect with each other unit of a small model, nearest first: with what connects the two, and without it."""
+    others = _outwards(universe, units)
+    found = [joined(universe, units | 1 << other, universe.everything) for other in others]
+    found += [units | 1 << other for other in others]
+    return [probe for probe in dict.fromkeys(found) if probe != universe.everything]
+
+
 def _outwards(universe: Universe, units: UnitSet) -> list[int]:
     """All other units, nearest first."""
     order: list[int] = []
