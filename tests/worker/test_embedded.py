@@ -137,7 +137,7 @@ def running_probes(it: Installation) -> int:
 def test_a_job_is_not_slower_for_earlier_ones_with_the_same_refused_op(it: Installation, tmp_path: Path) -> None:
     def probes(number: int) -> int:
         model = tmp_path / f"{number}.onnx"
-        model.write_bytes(chain(*["Relu"] * (number + 1), "Asinh", *["Tanh"] * 3))
+        model.write_bytes(chain(*["Relu"] * (number + 12), "Asinh", *["Tanh"] * 3))
         job = it.ended(it.submit(model, DENY))
         assert it.report(job)["culprits"][0]["ops"] == ["Asinh"]
         with it.service.database.session() as session:
