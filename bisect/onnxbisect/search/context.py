@@ -5,9 +5,10 @@ which a remainder leaves out, so these probes put them back.
 """
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from itertools import combinations
 
-from onnxbisect.search.pattern import components, joined
+from onnxbisect.search.pattern import Occurrence, components, joined
 from onnxbisect.search.suspect import Suspect
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
 from onnxbisect.universe import Universe
@@ -143,8 +144,23 @@ def _cluster(universe: Universe, units: UnitSet, masked: UnitSet, steps: int = P
 def every_way(universe: Universe, suspect: Suspect, suspects: Sequence[Suspect], remainder: UnitSet) -> list[UnitSet]:
     """Contexts of all sizes for a suspect of a small model; if any context makes it pass, one of these does."""
     masked = union(other.everywhere for other in suspects if not other.capacity)
+    kept_out = tuple(other.everywhere for other in suspects if other is not suspect)
+    found = _every_context(universe, suspect.units, suspect.occurrences, masked, kept_out, remainder)
+    return [probe for probe in found if is_subset(suspect.units, probe) or suspect.held_by(probe)]
+
+
+# Each replay of a search asks for the same contexts.
+@lru_cache(maxsize=256)
+def _every_context(
+    universe: Universe,
+    own: UnitSet,
+    occurrences: tuple[Occurrence, ...],
+    masked: UnitSet,
+    kept_out: tuple[UnitSet, ...],
+    remainder: UnitSet,
+) -> tuple[UnitSet, ...]:
     kinds: dict[tuple[int, ...], UnitSet] = {}
-    for place in suspect.occurrences:
+    for place in occurrences:
         units = of(place)
         kinds.setdefault((size(universe.ball(units, 1)), *_neighbourhoods(universe, units)), units)
     found: list[UnitSet] = []
@@ -161,9 +177,8 @@ def every_way(universe: Universe, suspect: Suspect, suspects: Sequence[Suspect],
         found.append(remainder | units | nearest)
         found += [universe.everything & ~(1 << other) for other in members(universe.everything & ~units)]
         found += [units | 1 << other for other in _outwards(universe, units)]
-    kept_out = [other.everywhere for other in suspects if other is not suspect]
-    found += [universe.everything & ~others | suspect.units for others in kept_out]
-    return [probe for probe in dict.fromkeys(found) if is_subset(suspect.units, probe) or suspect.held_by(probe)]
+    found += [universe.everything & ~others | own for others in kept_out]
+    return tuple(dict.fromkeys(found))
 
 
 def with_one_other(universe: Universe, units: UnitSet) -> list[UnitSet]:

@@ -8,9 +8,11 @@ probes, of other searches) until it asks for them. Therefore a diagnosis does no
 order of their answers, or earlier verdicts on record.
 """
 
+from collections.abc import Sequence
 from functools import partial
 from weakref import WeakKeyDictionary
 
+from onnxbisect.answer import Ask
 from onnxbisect.search.conclude import conclude
 from onnxbisect.search.oracle import Oracle
 from onnxbisect.search.plan import Plan, Verdicts
@@ -19,8 +21,9 @@ from onnxbisect.search.speculate import Seen, speculate
 from onnxbisect.search.state import SearchState
 from onnxbisect.universe import Universe
 
-#: What the last replay of a universe saw, and its options. Only saves time: a replay from the start sees the same.
-_LAST_SEEN: WeakKeyDictionary[Universe, tuple[tuple[bool, bool], Seen]] = WeakKeyDictionary()
+#: The options of a universe's last replay, what it saw, and what it asked for. Only saves time: a replay from the start
+#: sees and asks the same.
+_LAST: WeakKeyDictionary[Universe, tuple[tuple[bool, bool], Seen, list[Ask]]] = WeakKeyDictionary()
 
 
 def plan(universe: Universe, verdicts: Verdicts, width: int = 1, *, recheck: bool = False, brief: bool = False) -> Plan:
@@ -40,12 +43,12 @@ def plan(universe: Universe, verdicts: Verdicts, width: int = 1, *, recheck: boo
     while True:
         search, oracle = _replay(universe, seen, *options)
         due = oracle.due
-        if not due or any(ask.attempt >= len(verdicts.get(ask.units, ())) for ask in due):
+        asks = _without_answer(due, verdicts)
+        if asks or not due:
             break
-        seen |= {ask.units: tuple(verdicts[ask.units][: ask.attempt + 1]) for ask in due}
-    _LAST_SEEN[universe] = (options, seen)
+        seen |= _answers(due, verdicts)
+    _LAST[universe] = (options, seen, due)
     diagnosis = conclude(universe, oracle, search, recheck, verdicts)
-    asks = [ask for ask in due if ask.attempt >= len(verdicts.get(ask.units, ()))]
     if asks and len(asks) < width:
         replay = partial(_replay, universe, recheck=recheck, brief=brief)
         asks += speculate(universe, search, oracle, replay, seen, verdicts, asks, width - len(asks))
@@ -54,13 +57,22 @@ def plan(universe: Universe, verdicts: Verdicts, width: int = 1, *, recheck: boo
 
 
 def _resume(universe: Universe, verdicts: Verdicts, options: tuple[bool, bool]) -> Seen:
-    last = _LAST_SEEN.get(universe)
+    """What the last replay saw, with the answers to what it asked for once all of them are on record."""
+    last = _LAST.get(universe)
     if last is None or last[0] != options:
         return {}
-    seen = last[1]
-    if all(tuple(verdicts.get(units, ())[: len(answers)]) == answers for units, answers in seen.items()):
-        return dict(seen)
-    return {}
+    _, seen, due = last
+    if any(tuple(verdicts.get(units, ())[: len(answers)]) != answers for units, answers in seen.items()):
+        return {}
+    return dict(seen) if _without_answer(due, verdicts) else seen | _answers(due, verdicts)
+
+
+def _without_answer(asks: Sequence[Ask], verdicts: Verdicts) -> list[Ask]:
+    return [ask for ask in asks if ask.attempt >= len(verdicts.get(ask.units, ()))]
+
+
+def _answers(asks: Sequence[Ask], verdicts: Verdicts) -> Seen:
+    return {ask.units: tuple(verdicts[ask.units][: ask.attempt + 1]) for ask in asks}
 
 
 def _replay(universe: Universe, seen: Seen, recheck: bool, brief: bool) -> tuple[Search, Oracle]:
