@@ -210,6 +210,16 @@ def test_a_count_of_an_op_is_found_as_what_it_is(allowed: int):
         assert one.calls <= 20
 
 
+def test_a_pair_with_an_op_of_which_there_are_too_many_is_not_missed():
+    """At most one V0, and no V0 before V2: the only V0 there is neither the first in the model nor the last."""
+    graph = chain([0, 0, 1, 0, 2, 3, 4, 0, 5, 6])
+    pairs = {of([3, 4]), of([4, 5])}
+    step = World(graph, lambda units: size(units & of([0, 1, 3, 7])) > 1 or monotone(pairs)(units)).diagnose()
+    assert {culprit.units for culprit in step.diagnosis.culprits if not culprit.among} == pairs
+    assert [culprit.among for culprit in step.diagnosis.culprits if culprit.among] == [of([0, 1, 3, 7])]
+    assert step.diagnosis.certificate.status is CertificateStatus.PROVEN
+
+
 def test_what_fuses_at_a_distance_of_three_is_innocent_in_every_layer():
     """Layer normalisation, four times, with two ReduceMean (V1) in each; a fifth pools, and is refused."""
     layer = [0, 1, 2, 3, 1, 4, 5, 6]  # MatMul, ReduceMean, Sub, Pow, ReduceMean, Add, Sqrt, Div

@@ -22,8 +22,8 @@ def ways_to_break(universe: Universe, suspects: Iterable[Suspect]) -> tuple[list
     Up to `EXHAUSTIVE` minimal sets are all returned (Berge's algorithm for minimal hitting sets). Beyond that, the sets
     together satisfy three conditions: every role of every pattern is left out everywhere in one of them; any two
     adjacent units of different occurrences are both kept in one of them; and for any two variants, some two of their
-    units are. For a target that accepts only so many units of an op, one set keeps the first units and one keeps the
-    last.
+    units are. For a target that accepts only so many units of an op, one set keeps the first units, one keeps the last,
+    and each unit near another culprit's is kept in one.
     """
     patterns = tuple(suspect.occurrences for suspect in suspects if not suspect.capacity and not suspect.pool)
     pools = tuple((suspect.pool, suspect.allowed) for suspect in suspects if suspect.pool)
@@ -43,16 +43,23 @@ def _ways(
     exhaustive, cut_short = ways is not None and not pools, False
     if ways is None:
         ways, cut_short = _covering(universe, patterns, edges)
-    spared = product(*(_thinned(pool & ~singles, allowed) for pool, allowed in pools))
+    room = max(2, MOST // len(ways))
+    thinned = [_thinned(universe, pool & ~singles, allowed, union(edges)) for pool, allowed in pools]
+    cut_short |= any(len(thin) > room for thin in thinned)
+    spared = product(*(thin[:room] for thin in thinned))
     found = {singles | way | union(thin) for thin in spared for way in ways}
     return sorted(found, key=sort_key), exhaustive, cut_short
 
 
-def _thinned(pool: UnitSet, allowed: int) -> list[UnitSet]:
+def _thinned(universe: Universe, pool: UnitSet, allowed: int, others: UnitSet) -> list[UnitSet]:
+    """What to leave out of a pool: all but the first units, all but the last, and all but those near `others`."""
     units = list(members(pool))
     if len(units) <= allowed:
         return [0]
-    return [of(units[allowed:]), of(units[: len(units) - allowed])]
+    kept = [of(units[:allowed]), of(units[len(units) - allowed :])]
+    near = list(members(universe.ball(others, _NEAR) & pool & ~union(kept)))
+    kept += [of(near[start : start + allowed]) for start in range(0, len(near), allowed)]
+    return [pool & ~some for some in kept]
 
 
 def _every(edges: Sequence[UnitSet]) -> list[UnitSet] | None:
