@@ -28,8 +28,8 @@ _NAMED_WORLDS = 60
 #: A tenth of them: a log that names an op is believed with less evidence.
 _MOST_FALSE_NAMED = 6
 _MOST_INNOCENT_NAMED = 2
-#: Three times the calls of a search that believes the log, and half of those of a silent compiler.
-_MOST_CALLS_NAMED = 32
+#: Two to three times the calls of a search that believes the log, and half of those of a silent compiler.
+_MOST_CALLS_NAMED = 28
 NAMED = (Behaviour.FUSION, Behaviour.EXCUSE, Behaviour.WEAK, Behaviour.UNLESS, Behaviour.XOR)
 
 

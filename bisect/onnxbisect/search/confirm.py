@@ -15,14 +15,14 @@ from onnxbisect.search.context import (
     neighbours_kept,
     other_contexts,
     place_with_most_neighbours,
-    with_one_other,
+    small_contexts,
 )
 from onnxbisect.search.oracle import Oracle, Question
 from onnxbisect.search.pattern import Occurrence
 from onnxbisect.search.pattern import alone as alone_probe
 from onnxbisect.search.places import is_named, named, refused_by_name
 from onnxbisect.search.suspect import Suspect
-from onnxbisect.unitset import UnitSet, is_subset, members, of, size, union
+from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
 from onnxbisect.universe import Universe
 
 #: Most suspects, named by a log while suspects near them were left out, that are also asked with those put back.
@@ -116,7 +116,7 @@ class Confirmer:
             return _Case(replace(suspect, context=remainders[0], blame=suspect.fails), remainders[0], None, (), {})
         is_open = suspect.single and not suspect.verified
         if is_open and (case := self._named_case(suspect, suspects, remainders, doubted)):
-            return replace(case, neighbourhood=self._few_contexts(case.suspect)) if self._small else case
+            return replace(case, neighbourhood=self._few_contexts(case.suspect, suspects))
         suspect, remainder = self._place(suspect, remainders, NEAR if is_open else 0)
         questions: list[Question] = []
         say = self._say(suspect)
@@ -136,18 +136,31 @@ class Confirmer:
         if self._small and not suspect.verified and not self._is_named_for_itself(suspect):
             ways = every_way(self._universe, suspect, suspects, remainder)
             questions += [(probe, f"{say} in another context") for probe in ways]
-        elif self._small and is_open:
-            questions += self._few_contexts(suspect)
+        elif is_open:
+            questions += self._few_contexts(suspect, suspects)
         asked = tuple((probe, why) for probe, why in dict.fromkeys(questions) if probe != self._universe.everything)
         return _Case(suspect, remainder, blame, asked, self._occurrences_to_ask(suspect))
 
-    def _few_contexts(self, suspect: Suspect) -> tuple[Question, ...]:
-        """Small contexts for an op that a log names, in a small model.
+    def _few_contexts(self, suspect: Suspect, suspects: Sequence[Suspect]) -> tuple[Question, ...]:
+        """Contexts for an op that a log names, in a small model; none if the compiler lists all ops that it refuses.
 
-        The log may name it for an interaction that it is part of, or because a unit that makes it pass is left out.
+        A log with a single name may mean an interaction that the op is part of, or that a unit is left out that makes
+        the op pass.
         """
-        why = f"{self._say(suspect)} with one other unit"
-        return tuple((probe, why) for probe in with_one_other(self._universe, suspect.units))
+        if not self._small or self._lists_ops(suspects):
+            return ()
+        why = f"{self._say(suspect)} in a small context"
+        return tuple((probe, why) for probe in small_contexts(self._universe, suspect.units))
+
+    def _lists_ops(self, suspects: Sequence[Suspect]) -> bool:
+        """Whether one log names the ops of several suspects, so the compiler does not stop at the first."""
+        ops = {self._universe.op[lowest(suspect.units)] for suspect in suspects if suspect.single}
+        for failing in self._oracle.failing:
+            verdict = self._oracle.look(failing)
+            named = {self._universe.op[unit] for unit in members(self._oracle.named_in(failing))}
+            if verdict is not None and len(ops & named.union(verdict.hints.ops)) > 1:
+                return True
+        return False
 
     def _named_case(
         self, suspect: Suspect, suspects: Sequence[Suspect], remainders: Sequence[UnitSet], doubted: set[int]

@@ -181,11 +181,10 @@ def _every_context(
     return tuple(dict.fromkeys(found))
 
 
-def with_one_other(universe: Universe, units: UnitSet) -> list[UnitSet]:
-    """A suspect with each other unit of a small model, nearest first: with what connects the two, and without it."""
-    others = _outwards(universe, units)
-    found = [joined(universe, units | 1 << other, universe.everything) for other in others]
-    found += [units | 1 << other for other in others]
+def small_contexts(universe: Universe, units: UnitSet) -> list[UnitSet]:
+    """A suspect of a small model with all within one to three steps, then with each other unit, nearest first."""
+    found = [universe.ball(units, steps) for steps in (1, 2, 3)]
+    found += [units | 1 << other for other in _outwards(universe, units)]
     return [probe for probe in dict.fromkeys(found) if probe != universe.everything]
 
 
