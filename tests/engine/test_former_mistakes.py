@@ -220,6 +220,23 @@ def test_a_pair_with_an_op_of_which_there_are_too_many_is_not_missed():
     assert step.diagnosis.certificate.status is CertificateStatus.PROVEN
 
 
+def test_a_pair_is_not_blamed_where_half_of_it_was_cut_from_what_it_is_fused_with():
+    """V0 is refused unless it feeds V0; the unit 0, which does, is refused with V1, and other units are not."""
+    run = Run(world=world(Behaviour.FUSION, 0), log=Log.FIRST_OFFENDER)
+    assert not judge(run, run.diagnose()).false_facts
+
+
+def test_a_search_ends_where_parts_of_what_passes_fail_again_and_again():
+    """V3 is refused without V0 in the file, and V0 without V3, in two blocks: hundreds of sets fail and are parts of
+    what passes.
+    """
+    run = Run(world=world(Behaviour.XOR, 178), log=Log.FIRST_OFFENDER)
+    diagnosis = run.diagnose()
+    assert run.calls <= 300
+    assert diagnosis.certificate.status is CertificateStatus.BOUNDED
+    assert {culprit.certainty for culprit in diagnosis.culprits} == {Certainty.SUSPECTED}
+
+
 def test_what_fuses_at_a_distance_of_three_is_innocent_in_every_layer():
     """Layer normalisation, four times, with two ReduceMean (V1) in each; a fifth pools, and is refused."""
     layer = [0, 1, 2, 3, 1, 4, 5, 6]  # MatMul, ReduceMean, Sub, Pow, ReduceMean, Add, Sqrt, Div

@@ -25,11 +25,11 @@ SEARCHES = [(behaviour, False) for behaviour in Behaviour] + [(Behaviour.FLAKY, 
 KEPT = (Behaviour.EXCUSE, Behaviour.CUT, Behaviour.WEAK, Behaviour.UNLESS)
 
 _NAMED_WORLDS = 60
-#: A tenth of them: a log that names an op is believed with less evidence.
-_MOST_FALSE_NAMED = 6
-_MOST_INNOCENT_NAMED = 2
-#: Two to three times the calls of a search that believes the log, and half of those of a silent compiler.
-_MOST_CALLS_NAMED = 28
+#: A twentieth of them: a log that names an op is believed with less evidence.
+_MOST_FALSE_NAMED = 3
+_MOST_INNOCENT_NAMED = 1
+#: Two to four times the calls of a search that believes the log, and half of those of a silent compiler.
+_MOST_CALLS_NAMED = 33
 NAMED = (Behaviour.FUSION, Behaviour.EXCUSE, Behaviour.WEAK, Behaviour.UNLESS, Behaviour.XOR)
 
 

@@ -17,6 +17,8 @@ from onnxbisect.verdict import Kind
 
 #: Probes without an answer after which the search gives up.
 MOST_IN_VAIN = 8
+#: Failing probes that are part of a passing one, after which the search gives up.
+_MOST_CONTRADICTED = 150
 
 
 class Search:
@@ -89,9 +91,18 @@ class Search:
         # Every iteration settles a suspect or a cut-induced failure; otherwise verdicts contradict each other.
         for _ in range(4 * len(self._universe) + 16):
             self._find_all()
+            if self._contradicts_itself():
+                break
             if self._settle():
                 return
         self.state.stuck = True
+
+    def _contradicts_itself(self) -> bool:
+        """Whether so many parts of what passes have failed that more probes would not settle what is to blame."""
+        failing = self._oracle.failing
+        if len(failing) <= _MOST_CONTRADICTED:
+            return False
+        return sum(map(self._oracle.passes_within, failing)) > _MOST_CONTRADICTED
 
     def _may_be_all(self, listed: UnitSet) -> bool:
         """Whether the nodes listed for the whole model may be every refused one.
