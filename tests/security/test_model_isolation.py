@@ -14,17 +14,15 @@ from typing import Any
 
 import pytest
 
-from onnxbisect.job import Stats
 from onnxbisect_backends.sandbox import isolation
 from onnxbisect_backends.sandbox.isolation import Isolation
 from onnxbisect_db.database import Database
 from onnxbisect_worker.held_folders import hold
 from onnxbisect_worker.model_processes.client import hosts_folder
 from onnxbisect_worker.model_processes.protocol import Case, ModelProcess, ProcessLostError
-from support.worker.hosted import MODELS, Place
+from support.worker.hosted import MODELS, NOTHING, Place
 
 MODEL = MODELS / "unsorted_nodes.onnx"
-STATS = Stats(compiler_calls=0, cached=0, rounds=0, compile_seconds=0.0, engine_seconds=0.0, wall_seconds=0.0)
 
 #: A backend whose compiles run code of the test in the host's process, and fail with what it prints.
 SPY = '''
@@ -349,7 +347,7 @@ def test_10_a_host_cannot_make_its_worker_read_or_write_a_file(
     with required.hosted(code) as (host, units):
         host.ask(units, seconds_left=None)
         with pytest.raises(ProcessLostError, match="The process that had the model"):
-            host.report([], STATS, {}, folder)
+            host.report(NOTHING, folder, logs={})
     assert not [it for it in folder.rglob("*") if it.is_file() and not it.is_symlink()]
     assert Path(given["token"]).read_text() == "secret"
     assert not (required.place.settings.cache.parent / "outside").exists()

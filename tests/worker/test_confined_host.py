@@ -214,7 +214,7 @@ def test_a_compiler_in_a_home_is_found_with_all_that_it_is_installed_with(
         prepared = host.prepare()
         assert prepared.target.version == "1.2.3"
         found = searched(host, prepared)
-        written = host.report(found.answers, found.stats, found.logs, place.settings.cache / "report")
+        written = host.report(found.begun, place.settings.cache / "report", logs=found.logs)
         assert isinstance(written, Written)
     assert [culprit["ops"] for culprit in written.document["culprits"]] == [["Sinh"]]
     assert sorted(Path(name).name for name in written.files) == ["compiler.log", "model.onnx"]

@@ -14,7 +14,6 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxbisect.errors import BackendUnusableError, ModelError, OnnxBisectError
-from onnxbisect.job import Stats
 from onnxbisect.report import network_file
 from onnxbisect_worker.held_folders import hold
 from onnxbisect_worker.model_processes.client import hosts_folder
@@ -28,7 +27,7 @@ from onnxbisect_worker.model_processes.protocol import (
     Written,
 )
 from support import TESTS
-from support.worker.hosted import MODELS, Place
+from support.worker.hosted import MODELS, NOTHING, Place
 from support.worker.process_tree import children, gone, hosts_of, keepers_of, within
 from support.worker.small_models import model, relus
 
@@ -39,8 +38,6 @@ summary = "Does not end."
 command = ["sh", "-c", "setsid sleep 1000 & echo $! $$ > {here}/writing; mv {here}/writing {here}/pids; sleep 1000", \
 "{model}"]
 """
-
-STATS = Stats(compiler_calls=0, cached=0, rounds=0, compile_seconds=0.0, engine_seconds=0.0, wall_seconds=0.0)
 
 
 def toml(folder: Path, text: str) -> str:
@@ -142,7 +139,7 @@ def test_a_bomb_ends_in_an_answer(tmp_path: Path) -> None:
                     assert host.draw()
                     assert host.key(everything)
                     assert host.ask(everything, seconds_left=None).answer
-                    written = host.report([], STATS, {}, tmp_path)
+                    written = host.report(NOTHING, tmp_path, logs={})
                     assert isinstance(written, Written)
                     assert written.document["units"]
                 except OnnxBisectError as error:
@@ -523,7 +520,7 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
         host.prepare()
         asked = host.ask(0b1, seconds_left=None)
         assert asked.answer is not None
-        written = host.report([], STATS, {}, tmp_path / "written")
+        written = host.report(NOTHING, tmp_path / "written", logs={})
         assert isinstance(written, Written)
     assert written.document["units"]["names"] == [name]
     assert written.document["model"]["name"] == "\x1b.onnx"

@@ -78,7 +78,7 @@ def compared(folder: Path, model: Path, backend: str, options: dict[str, str], s
             found = searched(host, prepared)
         stored = place.files.put([prepared.to_bytes()]).sha256
         with hosts.acquire(replace(case, prepared=stored, model_name="as uploaded.onnx")) as other:
-            written = other.report(found.answers, found.stats, found.logs, folder / "written")
+            written = other.report(found.begun, folder / "written", logs=found.logs)
             assert isinstance(written, Written)
     document: dict[str, Any] = json.loads(json.dumps(written.document))
     validate(document, report_schema())
@@ -147,7 +147,7 @@ def test_the_samples_of_the_order_are_given_to_the_compiler(tmp_path: Path) -> N
         assert prepared.identity == local.identity
         assert prepared.target.calibration == local.target.calibration != ""
         found = searched(host, prepared)
-        written = host.report(found.answers, found.stats, found.logs, tmp_path / "written")
+        written = host.report(found.begun, tmp_path / "written", logs=found.logs)
         assert isinstance(written, Written)
     assert [culprit["ops"] for culprit in written.document["culprits"]] == [["Cosh"], ["Sinh"]]
     assert "made-up inputs" not in " ".join(written.document["model"]["notes"])
@@ -180,11 +180,11 @@ def test_a_culprit_whose_own_file_was_not_seen_to_fail_has_no_file(tmp_path: Pat
     with place.hosts() as hosts, hosts.acquire(case) as host:
         found = searched(host, host.prepare())
         # places of equal structure share an answer, whose file is that of the first
-        first = {it.file_sha256: it for it in reversed(found.answers) if it.verdict.failed and it.file_sha256}
+        first = {it.file_sha256: it for it in reversed(found.begun.answers) if it.verdict.failed and it.file_sha256}
         small = list(first.values())
         assert host.digests([it.units for it in small]) == [it.file_sha256 for it in small]
-        without = [replace(it, file_sha256="") for it in found.answers]
-        written = host.report(without, found.stats, found.logs, tmp_path / "written")
+        without = [replace(it, file_sha256="") for it in found.begun.answers]
+        written = host.report(replace(found.begun, answers=without), tmp_path / "written", logs=found.logs)
         assert isinstance(written, Written)
     culprits = written.document["culprits"]
     assert small
@@ -206,9 +206,10 @@ def test_a_host_without_the_compiler_gives_keys_and_reports(tmp_path: Path) -> N
     with place.hosts() as hosts, hosts.acquire(replace(case, prepared=stored)) as host:
         assert [host.key(1 << unit) for unit in range(len(keys))] == keys
         # places of equal structure share an answer, whose file is that of the first
-        first = {it.file_sha256: it.units for it in reversed(found.answers) if it.verdict.failed and it.file_sha256}
+        failures = [it for it in found.begun.answers if it.verdict.failed and it.file_sha256]
+        first = {it.file_sha256: it.units for it in reversed(failures)}
         failed = {units: digest for digest, units in first.items()}
         assert host.digests([*failed]) == [*failed.values()]
-        written = host.report(found.answers, found.stats, found.logs, tmp_path / "written")
+        written = host.report(found.begun, tmp_path / "written", logs=found.logs)
         assert isinstance(written, Written)
     assert written.document["verdict"] == "fail"

@@ -30,7 +30,7 @@ from onnxbisect_worker import held_folders
 from onnxbisect_worker.changed_models import Left, asked_model, begun_of
 from onnxbisect_worker.context import WorkerContext
 from onnxbisect_worker.lease_keeper import LeaseKeeper
-from onnxbisect_worker.model_processes.protocol import Begun, Neighbours, Question, Written
+from onnxbisect_worker.model_processes.protocol import Begun, Question, Written
 
 _CHUNK = 1 << 20
 #: Prefix of the folders in which steps write.
@@ -129,9 +129,10 @@ def _stored(
     """The report with its stored files, or a question that comes first, with its model."""
     with context.service.database.session() as session:
         logs = _logs(session, claimed, begun.answers)
-    neighbours = Neighbours(most=_most_neighbours(claimed, begun, left), replies=begun.replies)
+    neighbours = _most_neighbours(claimed, begun, left)
     with context.pool.acquire(context.case(claimed), new=claimed.alone) as process, keeper.kills(process):
-        came = process.report(begun.answers, begun.stats, logs, folder, _compiles_after(claimed), neighbours)
+        after = _compiles_after(claimed)
+        came = process.report(begun, folder, logs=logs, compiles_after=after, neighbours=neighbours)
     return came, store_all(context.service.files, came.files)
 
 

@@ -12,7 +12,7 @@ from typing import cast
 from onnxbisect.answer import Answer
 from onnxbisect.diagnosis import Diagnosis
 from onnxbisect.errors import OnnxBisectError
-from onnxbisect.job import CompilesAfter, Stats, Target
+from onnxbisect.job import CompilesAfter, Target
 from onnxbisect.report.contents import Report
 from onnxbisect.search import plan
 from onnxbisect.unitset import UnitSet, members
@@ -22,11 +22,9 @@ from onnxbisect_backends.contract import Description
 from onnxbisect_backends.probing.prober import ProbeResult
 from onnxbisect_db.answers import AnsweredProbe
 from onnxbisect_worker.model_processes.protocol import (
-    NO_NEIGHBOURS,
     Begun,
     Case,
     Changed,
-    Neighbours,
     ProcessKilledError,
     ProcessLostError,
     Question,
@@ -160,15 +158,15 @@ class HiddenRuleProcess:
 
     def report(
         self,
-        answers: Sequence[AnsweredProbe],
-        stats: Stats,
-        logs: Mapping[str, str],
+        begun: Begun,
         folder: Path,
+        *,
+        logs: Mapping[str, str],
         compiles_after: CompilesAfter | None = None,
-        neighbours: Neighbours = NO_NEIGHBOURS,
+        neighbours: int = 0,
     ) -> Written:
         self._be_shot()
-        diagnosis = self._diagnosis(answers)
+        diagnosis = self._diagnosis(begun.answers)
         files = {}
         for culprit in diagnosis.culprits:
             name = f"culprits/{culprit.units:x}/model.onnx"
@@ -178,7 +176,7 @@ class HiddenRuleProcess:
             "verdict": diagnosis.verdict.value,
             "diagnosis": culprits_of(diagnosis),
             "culprits": [],  # a model that is a rule has no ops that an entry could name
-            "stats": asdict(stats),
+            "stats": asdict(begun.stats),
             "logs": sorted(logs.values()),
             "compiles_after": None if compiles_after is None else compiles_after.sentence,
         }

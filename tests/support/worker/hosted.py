@@ -21,11 +21,13 @@ from onnxbisect_db.files import Files
 from onnxbisect_service.search_spec import SearchSpec
 from onnxbisect_service.settings import Settings
 from onnxbisect_worker.model_processes.pool import ModelPool
-from onnxbisect_worker.model_processes.protocol import Case, ModelProcess
+from onnxbisect_worker.model_processes.protocol import Begun, Case, ModelProcess
 from onnxbisect_worker.prepared import Prepared
 from support import TESTS
 
 MODELS = TESTS / "models"
+#: A search without answers.
+NOTHING = Begun(answers=[], stats=Stats.of([], calls=0, rounds=0, engine_seconds=0.0, wall_seconds=0.0))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,9 +75,8 @@ class Place:
 class Searched:
     """What became of a search: what the database would have of it."""
 
-    answers: list[AnsweredProbe]
+    begun: Begun
     logs: dict[str, str]
-    stats: Stats
 
 
 class _Probes:
@@ -121,4 +122,4 @@ def searched(host: ModelProcess, prepared: Prepared) -> Searched:
     ended = driver.run()
     known = answered(ended.records, ended.answers)
     logs = {it.probe_id: ended.answers[it.units].log for it in known if it.verdict.failed}
-    return Searched(answers=known, logs=logs, stats=ended.stats)
+    return Searched(begun=Begun(answers=known, stats=ended.stats), logs=logs)

@@ -12,23 +12,20 @@ from typing import Any
 from uuid import uuid4
 
 from onnxbisect.errors import OnnxBisectError
-from onnxbisect.job import CompilesAfter, Stats
+from onnxbisect.job import CompilesAfter
 from onnxbisect.unitset import UnitSet
 from onnxbisect.verdict import Status
 from onnxbisect_backends import registry
 from onnxbisect_backends.probing.prober import ProbeResult
-from onnxbisect_db.answers import AnsweredProbe
 from onnxbisect_db.files import FileStore
 from onnxbisect_service.settings import Settings
 from onnxbisect_worker.model_processes.confinement import confinement, environment
 from onnxbisect_worker.model_processes.process import ChildProcess, ForkServer
 from onnxbisect_worker.model_processes.protocol import (
-    NO_NEIGHBOURS,
     OWN,
     Begun,
     Case,
     Changed,
-    Neighbours,
     ProcessKilledError,
     ProcessLostError,
     Question,
@@ -96,15 +93,14 @@ class ModelClient:
 
     def report(
         self,
-        answers: Sequence[AnsweredProbe],
-        stats: Stats,
-        logs: Mapping[str, str],
+        begun: Begun,
         folder: Path,
+        *,
+        logs: Mapping[str, str],
         compiles_after: CompilesAfter | None = None,
-        neighbours: Neighbours = NO_NEIGHBOURS,
+        neighbours: int = 0,
     ) -> Question | Written:
-        given = {"answers": answers, "stats": stats, "logs": logs, "compiles_after": compiles_after}
-        came = self._ask("report", **given, neighbours=neighbours)
+        came = self._ask("report", begun=begun, logs=logs, compiles_after=compiles_after, neighbours=neighbours)
         if came["question"] is not None:
             return self._question(came, folder)
         return Written(document=came["document"], files=self._all_taken(came["files"], folder, _FILE))

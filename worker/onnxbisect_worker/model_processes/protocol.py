@@ -155,21 +155,9 @@ class Begun:
 
     answers: Sequence[AnsweredProbe]
     stats: Stats
-    replies: Sequence[Reply]
-    ended: bool
-    searched: bool = True
-
-
-@dataclass(frozen=True, kw_only=True)
-class Neighbours:
-    """The answers on changed culprits, which confirm causes, and the calls allowed for all of them; 0 for none."""
-
-    most: int = 0
     replies: Sequence[Reply] = ()
-
-
-#: For searches whose causes are not confirmed.
-NO_NEIGHBOURS = Neighbours()
+    ended: bool = False
+    searched: bool = True
 
 
 class ModelProcess(Protocol):
@@ -192,17 +180,18 @@ class ModelProcess(Protocol):
 
     def report(
         self,
-        answers: Sequence[AnsweredProbe],
-        stats: Stats,
-        logs: Mapping[str, str],
+        begun: Begun,
         folder: Path,
+        *,
+        logs: Mapping[str, str],
         compiles_after: CompilesAfter | None = None,
-        neighbours: Neighbours = NO_NEIGHBOURS,
+        neighbours: int = 0,
     ) -> Question | Written:
         """The report for these answers, or a neighbour of a culprit to be compiled first.
 
         `logs` are compilers' logs by probe id, at least of failures with a `file_sha256`; files are written into the
-        folder. With `compiles_after`, the parts of the model were not searched.
+        folder. With `compiles_after`, the parts of the model were not searched. `neighbours` are the calls allowed for
+        changed culprits, which confirm causes; 0 for none.
         """
 
     def change(self, begun: Begun, folder: Path) -> Question | Changed:

@@ -31,7 +31,7 @@ import onnxruntime  # noqa: F401 - see above
 from onnx import TensorProto, helper
 
 from onnxbisect.errors import BackendUnusableError, OnnxBisectError
-from onnxbisect.job import CompilesAfter, Stats
+from onnxbisect.job import CompilesAfter
 from onnxbisect.model.allowance import directly
 from onnxbisect.report.rendering import compile_all, environment
 from onnxbisect.shortage import shortage
@@ -39,7 +39,6 @@ from onnxbisect_backends import registry
 from onnxbisect_backends.probing.loaded_model import LoadedModel
 from onnxbisect_backends.probing.search_context import search_context
 from onnxbisect_backends.sandbox.supervise import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, prctl
-from onnxbisect_db.answers import AnsweredProbe
 from onnxbisect_worker.held_folders import remove_held
 from onnxbisect_worker.model_processes.confinement import Layout, confine
 from onnxbisect_worker.model_processes.limits import Bounds
@@ -47,7 +46,6 @@ from onnxbisect_worker.model_processes.protocol import (
     OWN,
     PROCESS_NAME,
     Begun,
-    Neighbours,
     ProcessLostError,
     Question,
     Setup,
@@ -220,12 +218,11 @@ def _answer(work: ModelWork, setup: Setup, request: Mapping[str, Any]) -> dict[s
 
 
 def _report(work: ModelWork, request: Mapping[str, Any]) -> dict[str, Any]:
-    answers = converter.structure(request["answers"], list[AnsweredProbe])
-    stats = converter.structure(request["stats"], Stats)
+    begun = converter.structure(request["begun"], Begun)
     after = request["compiles_after"]
     compiles_after = None if after is None else converter.structure(after, CompilesAfter)
-    neighbours = converter.structure(request["neighbours"], Neighbours)
-    came = work.report(answers, stats, request["logs"], compiles_after, neighbours)
+    neighbours = converter.structure(request["neighbours"], int)
+    came = work.report(begun, request["logs"], compiles_after, neighbours)
     if isinstance(came, Question):
         return _question(came)
     files = {name: path.name for name, path in came.files.items()}

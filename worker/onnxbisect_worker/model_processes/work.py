@@ -10,7 +10,7 @@ from typing import Any
 
 from onnxbisect.answer import Answer
 from onnxbisect.errors import BackendUnusableError, OnnxBisectError, OptionError
-from onnxbisect.job import CompilesAfter, Job, Stats
+from onnxbisect.job import CompilesAfter, Job
 from onnxbisect.model import Established
 from onnxbisect.preflight import Finding, inspect, inspection_document
 from onnxbisect.report import network_file
@@ -30,13 +30,11 @@ from onnxbisect_backends.probing.loaded_model import LoadedModel
 from onnxbisect_backends.probing.prober import Prober, ProbeResult
 from onnxbisect_backends.probing.sampling import sampling
 from onnxbisect_backends.probing.search_context import SearchContext, search_context
-from onnxbisect_db.answers import AnsweredProbe
 from onnxbisect_worker.model_processes.confinement import Layout
 from onnxbisect_worker.model_processes.limits import Bounds, UnboundBackend
 from onnxbisect_worker.model_processes.protocol import (
     Begun,
     Changed,
-    Neighbours,
     Question,
     Repaired,
     Setup,
@@ -108,28 +106,23 @@ class ModelWork:
             return list(map(self._context.culprit_files(Path(name)).digest, pieces))
 
     def report(
-        self,
-        answers: Sequence[AnsweredProbe],
-        stats: Stats,
-        logs: Mapping[str, str],
-        compiles_after: CompilesAfter | None,
-        neighbours: Neighbours,
+        self, begun: Begun, logs: Mapping[str, str], compiles_after: CompilesAfter | None, neighbours: int
     ) -> Question | Written:
         """See `ModelProcess.report`. The files are in the working folder under generated names."""
-        verdicts = Known(records=answers).verdicts
+        verdicts = Known(records=begun.answers).verdicts
         diagnosis = plan(self._context.universe, verdicts, recheck=self._spec.recheck).diagnosis
         if compiles_after is not None:
             diagnosis = replace(diagnosis, culprits=(), needs_context=())
-        job = self._context.job(diagnosis, answers, stats)
+        job = self._context.job(diagnosis, begun.answers, begun.stats)
         job = replace(job, preflight=self._advised(job.preflight), compiles_after=compiles_after)
-        if neighbours.most:
-            came = self._confirmed(job, neighbours)
+        if neighbours:
+            came = self._confirmed(job, begun, neighbours)
             if isinstance(came, Question):
                 return came
             job = came
         latest = {
             it.units: Answer(verdict=it.verdict, file_sha256=it.file_sha256, log=logs.get(it.probe_id, ""))
-            for it in sorted(answers, key=lambda it: it.attempt)
+            for it in sorted(begun.answers, key=lambda it: it.attempt)
         }
         # the file on disk has a generated name
         written = document(replace(job, model=replace(job.model, path=Path(self._case.model_name))))
@@ -146,11 +139,11 @@ class ModelWork:
                     files[f"{place}/{file}"] = put(self._folder / f"written-{len(files)}", content)
         return Written(document=written, files=files)
 
-    def _confirmed(self, job: Job, neighbours: Neighbours) -> Question | Job:
-        told = answers_from(neighbours.replies, self._context.identity)
+    def _confirmed(self, job: Job, begun: Begun, most: int) -> Question | Job:
+        told = answers_from(begun.replies, self._context.identity)
         with TemporaryDirectory(dir=self._folder) as name:
             try:
-                return confirmed(job, self._loaded, told, Path(name), most=neighbours.most)
+                return confirmed(job, self._loaded, told, Path(name), most=most)
             except UnansweredError as error:
                 return replace(error.question, files=self._put(error.question.files))
 
