@@ -317,8 +317,8 @@ ANSWERS = """
 import os
 import __main__ as server
 {before}
-answer = {{"question": None, "document": {{}}, "files": {{{name!r}: {path!r}}}}}
-server._REQUESTS["report"] = lambda work, request: answer
+answer = {{"document": {{}}, "files": {{{name!r}: {path!r}}}}}
+server._result = lambda work, request: answer
 """
 CULPRIT = "culprits/01-Abs/model.onnx"
 

@@ -152,7 +152,7 @@ def test_a_host_draws_its_model(tmp_path: Path) -> None:
     place = Place.at(tmp_path)
     with place.hosts() as hosts, hosts.acquire(place.case(relus(3))) as host:
         host.prepare()
-        drawn = network_file.network(BytesIO(host.draw()))
+        drawn = network_file.network(BytesIO(host.draw().encode()))
     assert ([*drawn.ops], [[*link] for link in drawn.links]) == (["Relu"] * 3, [[0, 1, 0], [1, 2, 1]])
 
 

@@ -31,7 +31,7 @@ def prepare(context: WorkerContext, claimed: ClaimedSearch, keeper: LeaseKeeper)
 def _drawn(context: WorkerContext, claimed: ClaimedSearch, process: ModelProcess, keeper: LeaseKeeper) -> str | None:
     """The stored data for pictures. If the machine fails, the search continues without."""
     try:
-        return context.service.files.put([process.draw()]).sha256
+        return context.service.files.put([process.draw().encode()]).sha256
     except OnnxBisectError as error:
         if keeper.ended or outside(error) is not None:
             raise

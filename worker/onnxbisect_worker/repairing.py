@@ -39,7 +39,7 @@ def change(context: WorkerContext, claimed: ClaimedSearch, keeper: LeaseKeeper) 
         with context.pool.acquire(context.case(claimed), new=claimed.alone) as process, keeper.kills(process):
             step = process.change if claimed.stage is Stage.FILES else process.repair
             came = step(begun, folder)
-        files = {} if isinstance(came, Changed) else store_all(context.service.files, came.files)
+        files = store_all(context.service.files, came.files)
         remedies = _remedies(context, claimed, came) if isinstance(came, Repaired) else {}
     asked = asked_model(context, claimed, begun, came, files, left) if isinstance(came, Question) else None
     keeper.write(lambda session: _written(session, claimed, came, files, asked, remedies))
@@ -78,7 +78,8 @@ def _written(
     remedies: Mapping[str, str],
 ) -> None:
     if isinstance(came, Repaired):
-        searches.repaired(session, claimed, came.outcome, files, remedies)
+        outcome = {name: getattr(came, name) for name in ("verdict", "changes", "left", "calls", "problem")}
+        searches.repaired(session, claimed, outcome, files, remedies)
     elif isinstance(came, Changed):
         searches.changed(session, claimed, {} if came.compiles_after is None else asdict(came.compiles_after))
     elif asked is not None:

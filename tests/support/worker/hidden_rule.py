@@ -123,10 +123,10 @@ class HiddenRuleProcess:
             changeable=bool(self._compiler.changed_files),
         )
 
-    def draw(self) -> bytes:
+    def draw(self) -> str:
         if self._compiler.no_picture is not None:
             raise self._compiler.no_picture
-        return b"a picture"
+        return "a picture"
 
     def key(self, units: UnitSet) -> str:
         return self._compiler.key(units)
@@ -201,8 +201,8 @@ class HiddenRuleProcess:
         path = folder / "repair.json"
         path.write_text('{"changes": []}')
         calls = sum(it.calls for it in begun.replies)
-        outcome = {"verdict": "pass", "changes": 1, "left": 0, "calls": calls, "problem": ""}
-        return Repaired(outcome=outcome, files={"repair/repair.json": path})
+        files = {"repair/repair.json": path}
+        return Repaired(verdict=Status.PASS, changes=1, left=0, calls=calls, problem="", files=files)
 
     def _next_question(self, models: Sequence[bytes], begun: Begun, folder: Path, *, whole: bool) -> Question | None:
         known = {it.question for it in begun.replies}

@@ -8,13 +8,12 @@ from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar, cast
 from uuid import uuid4
 
 from onnxbisect.errors import OnnxBisectError
 from onnxbisect.job import CompilesAfter
 from onnxbisect.unitset import UnitSet
-from onnxbisect.verdict import Status
 from onnxbisect_backends import registry
 from onnxbisect_backends.probing.prober import ProbeResult
 from onnxbisect_db.files import FileStore
@@ -26,6 +25,8 @@ from onnxbisect_worker.model_processes.protocol import (
     Begun,
     Case,
     Changed,
+    Document,
+    Outcome,
     ProcessKilledError,
     ProcessLostError,
     Question,
@@ -37,10 +38,16 @@ from onnxbisect_worker.model_processes.protocol import (
 )
 from onnxbisect_worker.prepared import Prepared
 
-#: Allowed names of a report's files, of a repair's, and of a questioned model's.
-_FILE = re.compile(r"culprits/[0-9]{2,}-[A-Za-z0-9-]+/[A-Za-z0-9][A-Za-z0-9._-]*")
-_REPAIR_FILE = re.compile(r"repair/[a-z]+\.(onnx|json|md)")
-_MODEL_FILE = re.compile(r"model\.(onnx|data)")
+#: Allowed names of the files of each outcome.
+_NAMES: Mapping[type[Outcome], re.Pattern[str]] = {
+    Written: re.compile(r"culprits/[0-9]{2,}-[A-Za-z0-9-]+/[A-Za-z0-9][A-Za-z0-9._-]*"),
+    Repaired: re.compile(r"repair/[a-z]+\.(onnx|json|md)"),
+    Question: re.compile(r"model\.(onnx|data)"),
+    Changed: re.compile(r"(?!)"),  # it has none
+}
+
+T = TypeVar("T")
+OutcomeT = TypeVar("OutcomeT", bound=Outcome)
 
 
 class ModelClient:
@@ -64,32 +71,28 @@ class ModelClient:
 
     def prepare(self) -> Prepared:
         """See `ModelProcess.prepare`. Afterwards it also serves the prepared case that is returned."""
-        prepared = Prepared.from_bytes(self._ask("prepare").encode())
+        prepared = self._ask(Prepared, "prepare")
         self.case = replace(self.case, prepared=sha256(prepared.to_bytes()).hexdigest())
         return prepared
 
-    def draw(self) -> bytes:
-        drawn: str = self._ask("draw")
-        return drawn.encode()
+    def draw(self) -> str:
+        return self._ask(str, "draw")
 
-    def inspect(self) -> dict[str, Any]:
+    def inspect(self) -> Document:
         """Known problems of the model for the target, as `onnx-bisect/inspection@1`; compiles nothing.
 
         Without a backend, problems for compilers in general.
         """
-        found: dict[str, Any] = self._ask("inspect")
-        return found
+        return self._ask(Document, "inspect")
 
     def key(self, units: UnitSet) -> str:
-        key: str = self._ask("key", units=units)
-        return key
+        return self._ask(str, "key", units=units)
 
     def ask(self, units: UnitSet, *, seconds_left: float | None) -> ProbeResult:
-        return converter.structure(self._ask("ask", units=units, seconds_left=seconds_left), ProbeResult)
+        return self._ask(ProbeResult, "ask", units=units, seconds_left=seconds_left)
 
     def digests(self, pieces: Sequence[UnitSet]) -> list[str]:
-        found: list[str] = self._ask("digests", pieces=pieces)
-        return found
+        return self._ask(list[str], "digests", pieces=pieces)
 
     def report(
         self,
@@ -100,22 +103,14 @@ class ModelClient:
         compiles_after: CompilesAfter | None = None,
         neighbours: int = 0,
     ) -> Question | Written:
-        came = self._ask("report", begun=begun, logs=logs, compiles_after=compiles_after, neighbours=neighbours)
-        if came["question"] is not None:
-            return self._question(came, folder)
-        return Written(document=came["document"], files=self._all_taken(came["files"], folder, _FILE))
+        given = {"logs": logs, "compiles_after": compiles_after, "neighbours": neighbours}
+        return self._step(Written, folder, "report", begun=begun, **given)
 
     def change(self, begun: Begun, folder: Path) -> Question | Changed:
-        came = self._ask("change", begun=begun)
-        if came["question"] is not None:
-            return self._question(came, folder)
-        return converter.structure(came["outcome"], Changed)
+        return self._step(Changed, folder, "change", begun=begun)
 
     def repair(self, begun: Begun, folder: Path) -> Question | Repaired:
-        came = self._ask("repair", begun=begun)
-        if came["question"] is not None:
-            return self._question(came, folder)
-        return Repaired(outcome=_outcome(came["outcome"]), files=self._all_taken(came["files"], folder, _REPAIR_FILE))
+        return self._step(Repaired, folder, "repair", begun=begun)
 
     def kill(self) -> None:
         with self._starting:
@@ -130,26 +125,19 @@ class ModelClient:
         if self._process is not None:
             self._process.close()
 
-    def _question(self, came: Mapping[str, Any], folder: Path) -> Question:
-        files = self._all_taken(came["files"], folder, _MODEL_FILE)
-        asked = came["question"]
-        return Question(
-            files=files,
-            piece=bool(asked["piece"]),
-            whole=bool(asked["whole"]),
-            options={str(name): str(value) for name, value in asked["options"].items()},
-            pieces=tuple(int(units, 16) for units in asked["pieces"]),
-        )
+    def _step(self, kind: type[OutcomeT], folder: Path, what: str, **given: Any) -> Question | OutcomeT:
+        """The result of a step, whose files are moved to the folder."""
+        came = self._ask(cast("type[Question | OutcomeT]", Question | kind), what, **given)
+        called = _NAMES[type(came)]
+        files = {name: self._taken(path, folder, name, called) for name, path in came.files.items()}
+        return replace(came, files=files)
 
-    def _all_taken(self, written: Mapping[str, str], folder: Path, called: re.Pattern[str]) -> dict[str, Path]:
-        return {name: self._taken(path, folder, name, called) for name, path in written.items()}
-
-    def _taken(self, written: str, folder: Path, name: str, called: re.Pattern[str]) -> Path:
+    def _taken(self, written: Path, folder: Path, name: str, called: re.Pattern[str]) -> Path:
         """Move a file that the process wrote to its place in the folder.
 
         A model may have taken over the process, put a link there instead, or named a file of another.
         """
-        if not called.fullmatch(name) or Path(written).name != written:
+        if not called.fullmatch(name) or Path(written.name) != written:
             raise ProcessLostError("The process that had the model named a file that is none of its own.")
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -161,10 +149,14 @@ class ModelClient:
             raise ProcessLostError("The process that had the model wrote something else than a file.")
         return path
 
-    def _ask(self, what: str, **more: Any) -> Any:
-        answer = self._started().ask({"do": what, **converter.unstructure(more)})
+    def _ask(self, kind: type[T], what: str, **given: Any) -> T:
+        answer = self._started().ask({"do": what, "given": converter.unstructure(given)})
         if "error" not in answer:
-            return answer["result"]
+            try:
+                return converter.structure(answer["result"], kind)
+            except Exception as wrong:  # converters raise anything
+                self.kill()
+                raise ProcessLostError("The process that had the model gave an answer that is none.") from wrong
         error = raised(answer)
         if isinstance(error, ProcessLostError):
             self.kill()  # it reports that it cannot continue
@@ -211,12 +203,6 @@ class ModelClient:
         with suppress(OnnxBisectError):  # the process will report it
             return (*registry.inherited_by(self.case.backend), *self._settings.compiler_env)
         return self._settings.compiler_env
-
-
-def _outcome(came: Mapping[str, Any]) -> dict[str, Any]:
-    """The outcome with only its expected fields, because a model may have taken over the process."""
-    numbers = {name: int(came[name]) for name in ("changes", "left", "calls")}
-    return {"verdict": Status(came["verdict"]).value, **numbers, "problem": str(came["problem"])}
 
 
 def hosts_folder(settings: Settings) -> Path:

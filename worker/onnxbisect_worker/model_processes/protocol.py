@@ -3,9 +3,10 @@
 A model process has one model and one target, and handles one request at a time. If the model crashes it, only that
 process is lost.
 
-A message is one JSON object on a line. The first one is the `Setup`. A request is `{"do": name, ...}`; an answer is
-`{"result": ...}`, or `{"error": class, "text": sentence}`. A model may have taken over the process, so its answers are
-not trusted.
+A message is one JSON object on a line. The first one is the `Setup`. A request names a method of `ModelProcess`:
+`{"do": name, "given": {argument: ...}}`. An answer is `{"result": ...}`, or `{"error": class, "text": sentence}`. The
+`converter` reads both by the types of the method. A model may have taken over the process, so its answers are not
+trusted: one of another type is an error.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -21,6 +22,7 @@ from onnxbisect.errors import BackendUnusableError, OnnxBisectError
 from onnxbisect.job import CompilesAfter, Stats
 from onnxbisect.report.contents import Report
 from onnxbisect.unitset import UnitSet
+from onnxbisect.verdict import Status
 from onnxbisect_backends.contract import Confinement
 from onnxbisect_backends.probing.prober import ProbeResult
 from onnxbisect_db.answers import AnsweredProbe, Reply
@@ -32,6 +34,9 @@ PROCESS_NAME = "model-process"
 #: The subfolder that the process writes to; the lock is beside it.
 OWN = "own"
 
+#: A document of JSON values, which messages have as it is.
+Document = dict[str, Any]
+
 #: Converts values of messages. Unit sets are hexadecimal, because Python limits decimal digits of integers in JSON.
 converter = cattrs.Converter(detailed_validation=False)
 converter.register_unstructure_hook(int, lambda number: f"{number:x}")
@@ -39,6 +44,10 @@ converter.register_structure_hook(int, lambda text, _: int(text, 16))
 converter.register_unstructure_hook(bool, bool)
 converter.register_structure_hook(bool, lambda value, _: bool(value))
 converter.register_structure_hook(Alternatives, lambda value, _: value)
+converter.register_unstructure_hook(Prepared, lambda prepared: prepared.to_bytes().decode())
+converter.register_structure_hook(Prepared, lambda text, _: Prepared.from_bytes(text.encode()))
+converter.register_unstructure_hook_func(lambda kind: kind in (Report, Document), lambda document: document)
+converter.register_structure_hook_func(lambda kind: kind in (Report, Document), lambda document, _: document)
 
 
 class ProcessLostError(OnnxBisectError):
@@ -109,22 +118,27 @@ class Setup:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Written:
-    """A report: the document, and its files by path below it (`culprits/01-Abs/model.onnx`, ...)."""
+class Outcome:
+    """The result of a step, with its files by name."""
 
-    document: Report
-    files: Mapping[str, Path]
+    files: Mapping[str, Path] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
+class Written(Outcome):
+    """A report: the document, and its files by path below it (`culprits/01-Abs/model.onnx`, ...)."""
+
+    document: Report
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question(Outcome):
     """A changed model to search: `model.onnx` and its other files by name; without files, the original model.
 
     A `piece` has inputs of its own, other models those of the job, and its external data. `whole`: compile only the
     whole model. With `options`, these replace the target's, and only `pieces` of the model are compiled.
     """
 
-    files: Mapping[str, Path]
     piece: bool = False
     whole: bool = False
     options: Mapping[str, str] = field(default_factory=dict)
@@ -132,18 +146,21 @@ class Question:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Changed:
+class Changed(Outcome):
     """The result of changing the whole file: the changed copy that the compiler accepts, if any."""
 
     compiles_after: CompilesAfter | None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Repaired:
-    """The result of a repair: a short outcome (`Search.repair`), and the written files by path below the report."""
+class Repaired(Outcome):
+    """The result of a repair in short (`Search.repair`), and the written files by path below the report."""
 
-    outcome: dict[str, Any]
-    files: Mapping[str, Path]
+    verdict: Status
+    changes: int
+    left: int
+    calls: int
+    problem: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,7 +183,7 @@ class ModelProcess(Protocol):
     def prepare(self) -> Prepared:
         """Read the model for the target; needs the compiler. Raises ModelError, OptionError, BackendUnusableError."""
 
-    def draw(self) -> bytes:
+    def draw(self) -> str:
         """The data for pictures of the model (`onnxbisect.report.network_file`)."""
 
     def key(self, units: UnitSet) -> str:

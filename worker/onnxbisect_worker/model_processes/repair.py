@@ -115,18 +115,18 @@ class RepairWork:
         except UnansweredError as error:
             return error.question
         document = replace(document, model=self.model_name)  # the file here has a generated name
-        outcome = {
-            "verdict": document.verdict,
-            "changes": len(document.changes),
-            "left": len(document.left),
-            "calls": document.repair_calls,
-            "problem": "" if document.complete else "The budget was spent before the repair had ended.",
-        }
         files = {}
         for name, content in written(repair, document).items():
             files[f"repair/{name}"] = folder / name
             (folder / name).write_bytes(content)
-        return Repaired(outcome=outcome, files=files)
+        return Repaired(
+            verdict=Status(document.verdict),
+            changes=len(document.changes),
+            left=len(document.left),
+            calls=document.repair_calls,
+            problem="" if document.complete else "The budget was spent before the repair had ended.",
+            files=files,
+        )
 
     def _alternatives(self, begun: Begun, loaded: LoadedModel, diagnosis: Diagnosis) -> list[Alternative]:
         """The answers with other options; raises UnansweredError. After the budget's end, missing ones are left out."""

@@ -19,10 +19,10 @@ import socket
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import IO, Any, NoReturn, get_type_hints
 
 # imported by the first request otherwise
 import numpy.random  # noqa: F401 - see above
@@ -31,7 +31,6 @@ import onnxruntime  # noqa: F401 - see above
 from onnx import TensorProto, helper
 
 from onnxbisect.errors import BackendUnusableError, OnnxBisectError
-from onnxbisect.job import CompilesAfter
 from onnxbisect.model.allowance import directly
 from onnxbisect.report.rendering import compile_all, environment
 from onnxbisect.shortage import shortage
@@ -45,9 +44,7 @@ from onnxbisect_worker.model_processes.limits import Bounds
 from onnxbisect_worker.model_processes.protocol import (
     OWN,
     PROCESS_NAME,
-    Begun,
     ProcessLostError,
-    Question,
     Setup,
     converter,
     failure,
@@ -196,7 +193,7 @@ def _end_like(status: int) -> NoReturn:
 
 def _answer(work: ModelWork, setup: Setup, request: Mapping[str, Any]) -> dict[str, Any]:
     try:
-        return {"result": _REQUESTS[request["do"]](work, request)}
+        return {"result": _result(work, request)}
     except BackendUnusableError as error:
         blamed = work.blamed(error)
         return failure(blamed, work.plain(str(blamed)))
@@ -217,50 +214,11 @@ def _answer(work: ModelWork, setup: Setup, request: Mapping[str, Any]) -> dict[s
         return failure(OnnxBisectError(), work.plain(text))
 
 
-def _report(work: ModelWork, request: Mapping[str, Any]) -> dict[str, Any]:
-    begun = converter.structure(request["begun"], Begun)
-    after = request["compiles_after"]
-    compiles_after = None if after is None else converter.structure(after, CompilesAfter)
-    neighbours = converter.structure(request["neighbours"], int)
-    came = work.report(begun, request["logs"], compiles_after, neighbours)
-    if isinstance(came, Question):
-        return _question(came)
-    files = {name: path.name for name, path in came.files.items()}
-    return {"question": None, "document": came.document, "files": files}
-
-
-def _change(work: ModelWork, request: Mapping[str, Any]) -> dict[str, Any]:
-    came = work.change(converter.structure(request["begun"], Begun))
-    if isinstance(came, Question):
-        return _question(came)
-    return {"question": None, "outcome": converter.unstructure(came)}
-
-
-def _question(came: Question) -> dict[str, Any]:
-    files = {name: path.name for name, path in came.files.items()}
-    asked = {"piece": came.piece, "whole": came.whole, "options": dict(came.options)}
-    return {"question": {**asked, "pieces": converter.unstructure(came.pieces)}, "files": files}
-
-
-def _repair(work: ModelWork, request: Mapping[str, Any]) -> dict[str, Any]:
-    came = work.repair(converter.structure(request["begun"], Begun))
-    if isinstance(came, Question):
-        return _question(came)
-    files = {name: path.name for name, path in came.files.items()}
-    return {"question": None, "outcome": came.outcome, "files": files}
-
-
-_REQUESTS: Mapping[str, Callable[[ModelWork, Mapping[str, Any]], object]] = {
-    "prepare": lambda work, _: work.prepare().to_bytes().decode(),
-    "draw": lambda work, _: work.draw().decode(),
-    "inspect": lambda work, _: work.inspect(),
-    "key": lambda work, it: work.key(int(it["units"], 16)),
-    "ask": lambda work, it: converter.unstructure(work.ask(int(it["units"], 16), seconds_left=it["seconds_left"])),
-    "digests": lambda work, it: work.digests([int(units, 16) for units in it["pieces"]]),
-    "report": _report,
-    "change": _change,
-    "repair": _repair,
-}
+def _result(work: ModelWork, request: Mapping[str, Any]) -> Any:
+    method = getattr(work, request["do"])
+    kinds = get_type_hints(method)
+    given = {name: converter.structure(value, kinds[name]) for name, value in request["given"].items()}
+    return converter.unstructure(method(**given), unstructure_as=kinds["return"])
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from uuid import uuid4
 
 from onnxbisect.answer import Answer
 from onnxbisect.errors import BackendUnusableError, OnnxBisectError, OptionError
@@ -35,6 +35,7 @@ from onnxbisect_worker.model_processes.limits import Bounds, UnboundBackend
 from onnxbisect_worker.model_processes.protocol import (
     Begun,
     Changed,
+    Document,
     Question,
     Repaired,
     Setup,
@@ -79,10 +80,10 @@ class ModelWork:
             established=established.to_bytes() if known <= _MOST_KNOWN else b"",
         )
 
-    def draw(self) -> bytes:
-        return network_file.to_bytes(network_of(self._loaded.model))
+    def draw(self) -> str:
+        return network_file.to_bytes(network_of(self._loaded.model)).decode()
 
-    def inspect(self) -> dict[str, Any]:
+    def inspect(self) -> Document:
         model = self._loaded.model
         if not self._case.backend:
             found = inspect(model)
@@ -106,7 +107,7 @@ class ModelWork:
             return list(map(self._context.culprit_files(Path(name)).digest, pieces))
 
     def report(
-        self, begun: Begun, logs: Mapping[str, str], compiles_after: CompilesAfter | None, neighbours: int
+        self, begun: Begun, *, logs: Mapping[str, str], compiles_after: CompilesAfter | None, neighbours: int
     ) -> Question | Written:
         """See `ModelProcess.report`. The files are in the working folder under generated names."""
         verdicts = Known(records=begun.answers).verdicts
@@ -135,8 +136,7 @@ class ModelWork:
                 of_culprit = culprits.files(culprit, latest)
                 if not of_culprit:  # the search ended before that file was seen to fail
                     entry["repro"] = None
-                for file, content in of_culprit.items():
-                    files[f"{place}/{file}"] = put(self._folder / f"written-{len(files)}", content)
+                files |= self._put({f"{place}/{file}": content for file, content in of_culprit.items()})
         return Written(document=written, files=files)
 
     def _confirmed(self, job: Job, begun: Begun, most: int) -> Question | Job:
@@ -187,11 +187,9 @@ class ModelWork:
             recheck=self._spec.recheck,
         )
 
-    def _put(self, files: Mapping[str, Path]) -> dict[str, Path]:
-        """The files under generated names."""
-        return {
-            place: put(self._folder / f"written-{number}", path) for number, (place, path) in enumerate(files.items())
-        }
+    def _put(self, files: Mapping[str, Path | bytes]) -> dict[str, Path]:
+        """Put the files into the working folder under generated names; returns these."""
+        return {name: Path(put(self._folder / uuid4().hex, content).name) for name, content in files.items()}
 
     def _advised(self, findings: Sequence[Finding]) -> tuple[Finding, ...]:
         """The findings with the model's original file name in their commands."""
