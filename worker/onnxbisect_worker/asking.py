@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 def ask(context: WorkerContext, claim: Claim, keeper: LeaseKeeper) -> None:
     """Compile a claimed probe, and store its answer."""
     log.info("probe %s of search %s: %d units, attempt %d", *_facts(claim))
-    with context.pool.acquire(context.case(claim), new=claim.alone) as process, keeper.kills(process):
+    with keeper.process() as process:
         if claim.alone:
             _wait_for_others(context, claim, keeper)
         _answer(context, claim, keeper, process)

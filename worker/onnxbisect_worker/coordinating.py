@@ -130,7 +130,7 @@ def _digests(
 ) -> dict[UnitSet, str]:
     """The SHA-256 of the files of these pieces; empty if the model cannot be read, which is logged."""
     try:
-        with context.pool.acquire(context.case(claimed), new=claimed.alone) as process, keeper.kills(process):
+        with keeper.process() as process:
             return dict(zip(pieces, process.digests(pieces), strict=True))
     except OnnxBisectError as error:
         if keeper.ended or outside(error) is not None:

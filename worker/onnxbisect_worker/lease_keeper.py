@@ -64,15 +64,17 @@ class LeaseKeeper:
         return self.lost or self._context.stopping.is_set()
 
     @contextmanager
-    def kills(self, process: ModelProcess) -> Iterator[None]:
-        """While the context lasts, the model process is killed as soon as this has ended."""
-        with self._lock:
-            self._process = process
-        try:
-            yield
-        finally:
+    def process(self) -> Iterator[ModelProcess]:
+        """A model process for the work, which is killed as soon as this has ended."""
+        case = self._context.case(self._held)
+        with self._context.pool.acquire(case, new=self._held.alone) as process:
             with self._lock:
-                self._process = None
+                self._process = process
+            try:
+                yield process
+            finally:
+                with self._lock:
+                    self._process = None
 
     def write(self, work: Callable[[Session], T]) -> T:
         """Run `work` in a transaction, with retries as long as the lease lasts.

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 def prepare(context: WorkerContext, claimed: ClaimedSearch, keeper: LeaseKeeper) -> None:
     """Prepare a claimed search, so that probes can be planned."""
     log.info("search %s: preparing for %s", claimed.search.id, claimed.search.backend)
-    with context.pool.acquire(context.case(claimed), new=claimed.alone) as process, keeper.kills(process):
+    with keeper.process() as process:
         prepared = process.prepare()
         graph = None if claimed.search.asked_for is not None else _drawn(context, claimed, process, keeper)
     stored = context.service.files.put([prepared.to_bytes()])

@@ -36,7 +36,7 @@ def change(context: WorkerContext, claimed: ClaimedSearch, keeper: LeaseKeeper) 
     cache = context.service.settings.cache
     with held_folders.temporary(cache / f"{FOLDERS}{uuid4().hex}") as folder:
         begun, left = keeper.write(lambda session: begun_of(session, claimed))
-        with context.pool.acquire(context.case(claimed), new=claimed.alone) as process, keeper.kills(process):
+        with keeper.process() as process:
             step = process.change if claimed.stage is Stage.FILES else process.repair
             came = step(begun, folder)
         files = store_all(context.service.files, came.files)

@@ -130,7 +130,7 @@ def _stored(
     with context.service.database.session() as session:
         logs = _logs(session, claimed, begun.answers)
     neighbours = _most_neighbours(claimed, begun, left)
-    with context.pool.acquire(context.case(claimed), new=claimed.alone) as process, keeper.kills(process):
+    with keeper.process() as process:
         after = _compiles_after(claimed)
         came = process.report(begun, folder, logs=logs, compiles_after=after, neighbours=neighbours)
     return came, store_all(context.service.files, came.files)
