@@ -36,11 +36,11 @@ from onnxbisect_db.unfinished import Stored
 from onnxbisect_db.workers import Presence
 from onnxbisect_service.search_spec import SearchSpec
 from onnxbisect_service.settings import Settings
+from onnxbisect_worker.changed_models import clear_folders
 from onnxbisect_worker.claiming import Claiming
 from onnxbisect_worker.context import WorkerContext
 from onnxbisect_worker.held_folders import temporary
 from onnxbisect_worker.model_processes.protocol import Case, ProcessLostError, ToolBrokenError
-from onnxbisect_worker.reporting import clear_reports
 from support.db.scenes import LEASE, Clock
 from support.engine.worlds import chain, monotone, universe
 from support.worker.crank import NPU, Crank
@@ -610,11 +610,11 @@ with temporary(Path(sys.argv[1])) as folder:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "there\n"
-        clear_reports(settings)
+        clear_folders(settings)
         assert (left / "report.json").exists()  # it is being written
         process.kill()
         process.wait()
-    clear_reports(settings)
+    clear_folders(settings)
     assert not left.exists()
     with temporary(settings.cache / "report-whole") as whole:
         assert whole.is_dir()

@@ -1,7 +1,14 @@
-"""Questions about changed models, which steps of a search ask: the answers so far, and the next question."""
+"""Steps of a search that may ask about changed models: changed files, the report, and the repair.
 
-from collections.abc import Mapping, Sequence
+A model process replays the step on all answers so far. Its next question becomes a search of its own, for which the
+step's search waits.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+from uuid import uuid4
 
 from sqlalchemy.orm import Session
 
@@ -15,12 +22,20 @@ from onnxbisect_db.repairs import ChangedModel
 from onnxbisect_db.searches import ClaimedSearch
 from onnxbisect_db.tables import Search
 from onnxbisect_service.search_spec import SearchSpec
+from onnxbisect_service.settings import Settings
+from onnxbisect_worker import held_folders
 from onnxbisect_worker.context import WorkerContext
-from onnxbisect_worker.model_processes.protocol import Begun, Question
+from onnxbisect_worker.lease_keeper import LeaseKeeper
+from onnxbisect_worker.model_processes.protocol import Begun, ModelProcess, Outcome, Question
 from onnxbisect_worker.model_processes.repair import question_name
 
 #: Most changed models per target, because a model that has taken over its process could ask for ever.
 MOST_QUESTIONS = 300
+#: Prefix of the folders in which steps write.
+_FOLDERS = "report-"
+_CHUNK = 1 << 20
+
+OutcomeT = TypeVar("OutcomeT", bound=Outcome)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,10 +50,41 @@ class Left:
         return (self.calls is not None and self.calls <= 0) or (self.seconds is not None and self.seconds <= 0)
 
 
-def begun_of(session: Session, claimed: ClaimedSearch) -> tuple[Begun, Left]:
+def replayed(
+    context: WorkerContext,
+    claimed: ClaimedSearch,
+    keeper: LeaseKeeper,
+    step: Callable[[ModelProcess, Begun, Left, Path], Question | OutcomeT],
+) -> tuple[OutcomeT, Mapping[str, str]] | None:
+    """The outcome of a step with its stored files; None if it asks about a model, whose search is then queued."""
+    with held_folders.temporary(context.service.settings.cache / f"{_FOLDERS}{uuid4().hex}") as folder:
+        begun, left = keeper.write(lambda session: _begun(session, claimed))
+        with keeper.process() as process:
+            came = step(process, begun, left, folder)
+        files = {name: context.service.files.put(_chunks(path)).sha256 for name, path in sorted(came.files.items())}
+    if not isinstance(came, Question):
+        return came, files
+    asked = _asked_model(context, claimed, begun, came, files, left)
+    keeper.write(lambda session: repairs.ask(session, claimed, asked))
+    return None
+
+
+def clear_folders(settings: Settings) -> None:
+    """Remove the folders of processes that were killed during a step."""
+    for left in settings.cache.glob(f"{_FOLDERS}*"):
+        held_folders.remove(left)
+
+
+def _chunks(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            yield chunk
+
+
+def _begun(session: Session, claimed: ClaimedSearch) -> tuple[Begun, Left]:
     """The answers so far on a claimed search and its changed models, and the remaining budget."""
     answers = probe_queries.answered(session, claimed.search.id)
-    stats, replies = stats_of(session, claimed, answers), repairs.replies(session, claimed)
+    stats, replies = _stats(session, claimed, answers), repairs.replies(session, claimed)
     spec = SearchSpec.from_json(claimed.request)
     calls = stats.compiler_calls + sum(it.calls for it in replies)
     passed = (now(session) - claimed.started_at).total_seconds()
@@ -50,7 +96,7 @@ def begun_of(session: Session, claimed: ClaimedSearch) -> tuple[Begun, Left]:
     return Begun(answers=answers, stats=stats, replies=replies, ended=left.nothing, searched=searched), left
 
 
-def asked_model(
+def _asked_model(
     context: WorkerContext,
     claimed: ClaimedSearch,
     begun: Begun,
@@ -95,7 +141,7 @@ def _demand_wanted(claimed: ClaimedSearch, question: Question) -> None:
         remote.refuse_local(registry.find(claimed.search.backend), question.options)
 
 
-def stats_of(session: Session, claimed: ClaimedSearch, answers: Sequence[AnsweredProbe]) -> Stats:
+def _stats(session: Session, claimed: ClaimedSearch, answers: Sequence[AnsweredProbe]) -> Stats:
     """The cost of a search so far."""
     search = session.get_one(Search, claimed.search.id)
     return Stats.of(

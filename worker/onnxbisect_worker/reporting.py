@@ -2,12 +2,11 @@
 
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 from typing import cast
-from uuid import uuid4
 
 from sqlalchemy.orm import Session
 
@@ -19,22 +18,16 @@ from onnxbisect.report.contents import Report
 from onnxbisect.report.files import FORMS, culprit_dirs
 from onnxbisect.report.text import clip, slug
 from onnxbisect.verdict import Kind, Status
-from onnxbisect_db import culprits, probe_queries, repairs, searches
+from onnxbisect_db import culprits, probe_queries, searches
 from onnxbisect_db.answers import AnsweredProbe
 from onnxbisect_db.culprits import FoundCulprit
-from onnxbisect_db.files import FileStore
 from onnxbisect_db.searches import ClaimedSearch
 from onnxbisect_service.search_spec import SearchSpec
-from onnxbisect_service.settings import Settings
-from onnxbisect_worker import held_folders
-from onnxbisect_worker.changed_models import Left, asked_model, begun_of
+from onnxbisect_worker.changed_models import Left, replayed
 from onnxbisect_worker.context import WorkerContext
 from onnxbisect_worker.lease_keeper import LeaseKeeper
-from onnxbisect_worker.model_processes.protocol import Begun, Question, Written
+from onnxbisect_worker.model_processes.protocol import Begun, ModelProcess, Question, Written
 
-_CHUNK = 1 << 20
-#: Prefix of the folders in which steps write.
-FOLDERS = "report-"
 #: Most stored characters of a culprit's identity, of an op's name, and of other text.
 _IDENTITY, _OP, _TEXT = 80, 120, 2000
 #: Most stored ops of a culprit; one of kind capacity may have thousands.
@@ -45,15 +38,18 @@ log = logging.getLogger(__name__)
 
 def write_report(context: WorkerContext, claimed: ClaimedSearch, keeper: LeaseKeeper) -> None:
     """Write the report of a claimed search."""
-    cache = context.service.settings.cache
-    with held_folders.temporary(cache / f"{FOLDERS}{uuid4().hex}") as folder:
-        begun, left = keeper.write(lambda session: begun_of(session, claimed))
-        came, files = _stored(context, claimed, keeper, folder, begun, left)
-    if isinstance(came, Question):
-        asked = asked_model(context, claimed, begun, came, files, left)
-        keeper.write(lambda session: repairs.ask(session, claimed, asked))
+
+    def step(process: ModelProcess, begun: Begun, left: Left, folder: Path) -> Question | Written:
+        with context.service.database.session() as session:
+            logs = _logs(session, claimed, begun.answers)
+        neighbours, after = _most_neighbours(claimed, begun, left), _compiles_after(claimed)
+        return process.report(begun, folder, logs=logs, compiles_after=after, neighbours=neighbours)
+
+    done = replayed(context, claimed, keeper, step)
+    if done is None:
         return
-    document = came.document
+    written, files = done
+    document = written.document
     report = context.service.files.put([FORMS["report.json"](document).encode("utf-8", "backslashreplace")])
     verdict, found = Status(document["verdict"]), culprits_of(document, files, _earlier(context, claimed))
     keeper.write(
@@ -117,25 +113,6 @@ def _earlier(context: WorkerContext, claimed: ClaimedSearch) -> EarlierReport | 
         return None
 
 
-def clear_reports(settings: Settings) -> None:
-    """Remove the folders of processes that were killed while they wrote a report."""
-    for left in settings.cache.glob(f"{FOLDERS}*"):
-        held_folders.remove(left)
-
-
-def _stored(
-    context: WorkerContext, claimed: ClaimedSearch, keeper: LeaseKeeper, folder: Path, begun: Begun, left: Left
-) -> tuple[Question | Written, Mapping[str, str]]:
-    """The report with its stored files, or a question that comes first, with its model."""
-    with context.service.database.session() as session:
-        logs = _logs(session, claimed, begun.answers)
-    neighbours = _most_neighbours(claimed, begun, left)
-    with keeper.process() as process:
-        after = _compiles_after(claimed)
-        came = process.report(begun, folder, logs=logs, compiles_after=after, neighbours=neighbours)
-    return came, store_all(context.service.files, came.files)
-
-
 def _most_neighbours(claimed: ClaimedSearch, begun: Begun, left: Left) -> int:
     """Calls allowed for neighbours, including those made; none is added once the budget is spent."""
     wanted, made = SearchSpec.from_json(claimed.request).confirm_causes, sum(it.calls for it in begun.replies)
@@ -152,11 +129,6 @@ def _compiles_after(claimed: ClaimedSearch) -> CompilesAfter | None:
     return CompilesAfter(**{**found, **typed})
 
 
-def store_all(store: FileStore, written: Mapping[str, Path]) -> dict[str, str]:
-    """Store the files; returns their SHA-256 by name."""
-    return {name: store.put(_chunks(path)).sha256 for name, path in sorted(written.items())}
-
-
 def _logs(session: Session, claimed: ClaimedSearch, answers: Sequence[AnsweredProbe]) -> dict[str, str]:
     """The logs of failures whose file may be handed out: a culprit's log goes with its file."""
     found = {}
@@ -164,9 +136,3 @@ def _logs(session: Session, claimed: ClaimedSearch, answers: Sequence[AnsweredPr
         if answer.verdict.failed and answer.file_sha256:
             found[answer.probe_id] = probe_queries.log(session, answer.probe_id, claimed.job.tenant) or ""
     return found
-
-
-def _chunks(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            yield chunk

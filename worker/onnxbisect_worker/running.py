@@ -8,6 +8,7 @@ from onnxbisect_backends import registry
 from onnxbisect_db import notices
 from onnxbisect_db.workers import Presence
 from onnxbisect_service.service import Service
+from onnxbisect_worker.changed_models import clear_folders
 from onnxbisect_worker.claiming import Claiming
 from onnxbisect_worker.context import WorkerContext
 from onnxbisect_worker.delivering import next_delivery
@@ -16,7 +17,6 @@ from onnxbisect_worker.model_processes.pool import ModelPool
 from onnxbisect_worker.model_processes.protocol import Pool
 from onnxbisect_worker.presence import Attendance, worker_id
 from onnxbisect_worker.reconciling import Reconciler
-from onnxbisect_worker.reporting import clear_reports
 from onnxbisect_worker.slots import Slots
 
 #: Threads that send webhooks, separate from slots because receivers may be slow.
@@ -69,7 +69,7 @@ class Running:
 
     def start(self) -> None:
         """Start; the worker claims when this returns, however long its compilers take to start."""
-        clear_reports(self._context.service.settings)
+        clear_folders(self._context.service.settings)
         self._context.service.database.listen(self.wake)
         self._slots.start()
         self._senders.start()
