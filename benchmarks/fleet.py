@@ -16,7 +16,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import count
@@ -40,6 +40,7 @@ from onnxbisect_db import claims, models, probes, queues, search_queue, searches
 from onnxbisect_db.claims import Claim
 from onnxbisect_db.columns import new_id
 from onnxbisect_db.database import Database, now
+from onnxbisect_db.errors import LostClaimError
 from onnxbisect_db.queues import ClaimRequest
 from onnxbisect_db.search_queue import Taker
 from onnxbisect_db.states import JobState, Stage
@@ -184,9 +185,9 @@ class Fleet:
 
     def _answer(self, claim: Claim) -> None:
         verdict = self.compilers[claim.search.id](claim.units)
-        # of a search that has ended meanwhile nobody takes it
         answer = partial(probes.answer, claim=claim, given=Answer(verdict=verdict))
-        self._timed("answer", partial(self.database.run, answer))
+        with suppress(LostClaimError):  # the search has ended meanwhile
+            self._timed("answer", partial(self.database.run, answer))
 
     def _timed(self, kind: str, work: Callable[[], Found]) -> Found:
         began, cpu = time.monotonic(), time.thread_time()

@@ -64,7 +64,7 @@ def measure(here: Installed, name: str, count: int, each: int, claims: int) -> Q
         took.append(time.monotonic() - began)
         assert claim is not None
         began = time.monotonic()
-        assert database.run(partial(probes.answer, claim=claim, given=_PASS))
+        database.run(partial(probes.answer, claim=claim, given=_PASS))
         answered.append(time.monotonic() - began)
     began = time.monotonic()
     reconcile(database, "benchmark")

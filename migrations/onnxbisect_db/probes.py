@@ -1,4 +1,8 @@
-"""Ends the claim of a probe: it is answered exactly once, or given back."""
+"""Ends the claim of a probe: it is answered exactly once, or given back.
+
+LostClaimError if the claim is lost, so that nothing that its holder writes counts: the probe has its answer, or another
+worker has it.
+"""
 
 from datetime import datetime
 
@@ -11,6 +15,7 @@ from onnxbisect.verdict_json import to_json
 from onnxbisect_db import events, leases, locking, notices, searches, trouble, verdicts
 from onnxbisect_db.claims import Claim
 from onnxbisect_db.database import now
+from onnxbisect_db.errors import LostClaimError
 from onnxbisect_db.states import EventType, ProbeState
 from onnxbisect_db.tables import Job, Probe, Search
 
@@ -23,75 +28,56 @@ def answer(
     cached: bool = False,
     compiled: bool = True,
     engine_seconds: float = 0.0,
-    keep: bool = True,
-) -> bool:
+) -> None:
     """Store the verdict, also in the verdict base; `cached`: it was known before.
 
-    Without `compiled`, no compiler was called because the probe could not be cut. False if the answer does not count:
-    there was one already, or the claim is lost.
+    Without `compiled`, no compiler was called because the probe could not be cut.
     """
-    held = _held(session, claim)
-    if held is None:
-        return False
-    job, search, probe = held
+    job, search, probe = _held(session, claim)
     probe.cached = cached
     probe.engine_seconds = engine_seconds
     at = now(session)
-    if keep and not cached and probe.key is not None:
+    if not cached and probe.key is not None:
         verdicts.put(session, claim.question(probe.key), given, at)
     _answer(session, job, search, probe, given, at, compiled=compiled)
-    return True
 
 
-def give_back(session: Session, claim: Claim, *, spent: bool = False, behind: str | None = None) -> bool:
-    """Return the probe to the queue, which does not count as a failed attempt. False if the claim is lost.
+def give_back(session: Session, claim: Claim, *, spent: bool = False, behind: str | None = None) -> None:
+    """Return the probe to the queue, which does not count as a failed attempt.
 
     The worker stops; or the probe waits for its duplicate `behind`; or, `spent`, the search has no time left, and no
     worker claims the probe before the coordinator has seen that.
     """
-    held = _held(session, claim)
-    if held is None:
-        return False
-    _, search, probe = held
+    _, search, probe = _held(session, claim)
     probe.duplicate_id = behind
     _put_back(session, search, probe)
     if spent:
         probe.state = ProbeState.DROPPED
         searches.mark_dirty(session, search)
-    return True
 
 
-def lost(session: Session, claim: Claim, what: str) -> bool:
+def lost(session: Session, claim: Claim, what: str) -> None:
     """Return the probe to the queue after a failure that says nothing about the model, described by `what`.
 
-    It is repeated after increasing delays. False if the claim is lost.
+    It is repeated after increasing delays.
     """
-    held = _held(session, claim)
-    if held is None:
-        return False
-    _, search, probe = held
+    _, search, probe = _held(session, claim)
     _put_back(session, search, probe)
     trouble.lose(probe, what, now(session))
-    return True
 
 
-def crashed(session: Session, claim: Claim, what: str, log: str = "") -> bool:
+def crashed(session: Session, claim: Claim, what: str, log: str = "") -> None:
     """Record that its model process or compiler died, described by `what`; `log` is the compiler's output.
 
-    The first time, the probe is repeated alone; the second time it ends as unresolved, and the job continues. True if
-    it is answered now.
+    The first time, the probe is repeated alone; the second time it ends as unresolved, and the job continues.
     """
-    held = _held(session, claim)
-    if held is None:
-        return False
-    job, search, probe = held
+    job, search, probe = _held(session, claim)
     if not trouble.crash(probe, what):
         _put_back(session, search, probe)
-        return False
+        return
     message = f"{trouble.MOST_CRASHES} times, the last time alone, this ended without an answer: {what}"
     verdict = Verdict(status=Status.UNRESOLVED, kind=Kind.CRASH, message=message)
     _answer(session, job, search, probe, Answer(verdict=verdict, log=log), now(session))
-    return True
 
 
 def expire(session: Session, probe_id: str) -> bool:
@@ -111,14 +97,12 @@ def expire(session: Session, probe_id: str) -> bool:
     return True
 
 
-def _held(session: Session, claim: Claim) -> tuple[Job, Search, Probe] | None:
-    """The job, locked, with search and probe; None if the claim is lost."""
+def _held(session: Session, claim: Claim) -> tuple[Job, Search, Probe]:
+    """The job, locked, with search and probe."""
     job = locking.locked(session, claim.job.id)
-    if job is None:
-        return None
     found = session.execute(_WITH_SEARCH, {"probe": claim.probe.id}, execution_options=_AFRESH).one_or_none()
-    if found is None or not leases.is_held(found[0], claim.lease):
-        return None
+    if job is None or found is None or not leases.is_held(found[0], claim.lease):
+        raise LostClaimError(f"Another worker has probe {claim.probe.id} now, or its job has ended.")
     probe, search = found
     return job, search, probe
 

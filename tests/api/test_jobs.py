@@ -430,7 +430,7 @@ def test_a_job_says_what_it_waits_for_when_a_question_was_lost(callers: Callers,
         while (mine := service.database.run(lambda session: claims.claim(session, hand))) is None:
             time.sleep(0.1)
         with service.database.transaction() as session:
-            assert probes.lost(session, mine, "A worker has no room to go on. The disk is full.")
+            probes.lost(session, mine, "A worker has no room to go on. The disk is full.")
     [target] = client.get(f"/v1/jobs/{job.id}").json()["targets"]
     assert (target["state"], target["verdict"]) == ("running", None)
     assert "The disk is full. This says nothing about the model; it is tried again at" in target["problem"]

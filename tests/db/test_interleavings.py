@@ -11,7 +11,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from onnxbisect_db import leases, probe_queries, probes
 from onnxbisect_db.claims import Claim
 from onnxbisect_db.database import Database
-from support.db.scenes import FAIL, LEASE, PASS, UNSURE, Clock, answer, asking, claim
+from support.db.scenes import FAIL, LEASE, PASS, UNSURE, Clock, answer, asking, claim, counts
 
 UNITS = (1, 2, 3)
 ANSWERS = {"pass": PASS, "fail": FAIL, "unresolved": UNSURE}
@@ -79,7 +79,7 @@ class Workers(RuleBasedStateMachine):
     def give_back(self, mine: Claim | None) -> None:
         if mine is None:
             return
-        given = self.database.run(lambda session: probes.give_back(session, mine))
+        given = counts(self.database, lambda session: probes.give_back(session, mine))
         assert given == self.rightful(mine)
         if given:
             del self.owner[mine.probe.id]

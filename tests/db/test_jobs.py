@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from onnxbisect.verdict import Status
-from onnxbisect_db import deliveries, endpoints, events, jobs, leases, lifecycle, probes, searches
+from onnxbisect_db import deliveries, endpoints, events, jobs, leases, lifecycle, searches
 from onnxbisect_db.database import Database
 from onnxbisect_db.errors import IdempotencyError, JobStateError, LostClaimError, UnknownModelError
 from onnxbisect_db.events import Progress
@@ -195,8 +195,8 @@ def test_cancelling_takes_everything_from_everybody(database: Database) -> None:
     with database.transaction() as session:
         assert not leases.wanted(session, mine.lease)
         assert not leases.renew(session, mine.lease, seconds=30)
-        assert not probes.answer(session, mine, FAIL)
         assert not leases.renew(session, taken.lease, seconds=30)
+    assert not answer(database, mine, FAIL)
     with pytest.raises(LostClaimError), database.transaction() as session:
         searches.searched(session, taken)
     assert claim(database) is None

@@ -173,7 +173,7 @@ database = Database(sys.argv[1])
 answer = Answer(verdict=Verdict(status=Status.PASS))
 request = ClaimRequest(backend="npu", worker=sys.argv[2], seconds=30)
 while claim := database.run(lambda session: claims.claim(session, request)):
-    assert database.run(lambda session: probes.answer(session, claim, answer))
+    database.run(lambda session: probes.answer(session, claim, answer))
     print(claim.probe.id)
 """
 

@@ -421,11 +421,11 @@ def test_an_answer_outlives_a_database_that_is_away(crank: NewCrank, monkeypatch
     it, _, place = asking(crank)
     answer, away = probes.answer, [True, True]
 
-    def answered(*given: Any, **more: Any) -> bool:
+    def answered(*given: Any, **more: Any) -> None:
         if away:
             away.pop()
             raise OperationalError("UPDATE", {}, ConnectionError())
-        return answer(*given, **more)
+        answer(*given, **more)
 
     monkeypatch.setattr(probes, "answer", answered)
     it.step(place)

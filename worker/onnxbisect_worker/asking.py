@@ -70,15 +70,17 @@ def _key(process: ModelProcess, claim: Claim) -> str:
     return own or process.key(claim.units)
 
 
-def _said(session: Session, claim: Claim, asked: ProbeResult) -> bool:
+def _said(session: Session, claim: Claim, asked: ProbeResult) -> None:
     if asked.answer is None:  # the search's budget ended, not the compiler's limit
-        return probes.give_back(session, claim, spent=True)
+        probes.give_back(session, claim, spent=True)
+        return
     verdict = asked.answer.verdict
     if verdict.status is Status.UNRESOLVED and verdict.kind is Kind.RESOURCE:
         # out of memory or disk: the same compile may succeed with nothing beside it
-        return probes.crashed(session, claim, verdict.message, asked.answer.log)
+        probes.crashed(session, claim, verdict.message, asked.answer.log)
+        return
     seconds = asked.engine_seconds
-    return probes.answer(session, claim, asked.answer, compiled=asked.compiled, engine_seconds=seconds)
+    probes.answer(session, claim, asked.answer, compiled=asked.compiled, engine_seconds=seconds)
 
 
 def _seconds_left(context: WorkerContext, claim: Claim) -> float | None:

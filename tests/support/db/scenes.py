@@ -6,12 +6,15 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from sqlalchemy.orm import Session
+
 from onnxbisect.answer import Answer, Ask
 from onnxbisect.unitset import UnitSet
 from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_db import claims, deduplication, jobs, models, plans, probes, searches
 from onnxbisect_db.claims import Claim
 from onnxbisect_db.database import Database
+from onnxbisect_db.errors import LostClaimError
 from onnxbisect_db.jobs import NewJob, NewTarget
 from onnxbisect_db.queues import ClaimRequest
 from onnxbisect_db.searches import ClaimedSearch
@@ -118,12 +121,21 @@ def claimed(database: Database, backend: str = NPU, worker: str = "w") -> Claim:
 
 
 def answer(database: Database, claim: Claim, given: Answer = PASS, key: str | None = None) -> bool:
-    def write(session: Any) -> bool:
+    def write(session: Session) -> None:
         if key is not None:
             assert deduplication.dedupe_by_key(session, claim, key).mine
-        return probes.answer(session, claim, given)
+        probes.answer(session, claim, given)
 
-    return database.run(write)
+    return counts(database, write)
+
+
+def counts(database: Database, write: Callable[[Session], object]) -> bool:
+    """Whether what the holder of a claim writes counts; if not, the claim is lost."""
+    try:
+        database.run(write)
+    except LostClaimError:
+        return False
+    return True
 
 
 def end(database: Database, search_id: str, verdict: Status = Status.PASS) -> None:
