@@ -19,6 +19,7 @@ from onnxbisect_db.columns import new_id
 from onnxbisect_db.culprit_versions import TargetVersion, passes_now, versions_of
 from onnxbisect_db.errors import CulpritStateError
 from onnxbisect_db.insertion import insert_if_new
+from onnxbisect_db.paging import Page, page
 from onnxbisect_db.states import CulpritState, EventType
 from onnxbisect_db.tables import Culprit, CulpritVerdict, Job, Label, Search
 
@@ -58,14 +59,6 @@ class Filter:
     backend: str | None = None
     model_sha256: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Page:
-    """Some culprits, and the id after which to continue: None on the last page."""
-
-    culprits: tuple[Culprit, ...]
-    after: str | None
 
 
 def record(session: Session, job: Job, search: Search, found: Sequence[FoundCulprit], at: datetime) -> None:
@@ -202,14 +195,12 @@ def get(session: Session, culprit_id: str, tenant: str) -> Culprit | None:
 
 def listed(
     session: Session, tenant: str, wanted: Filter | None = None, *, after: str | None = None, limit: int = 50
-) -> Page:
+) -> Page[Culprit, str]:
     """The tenant's culprits, newest first, after the one with id `after`."""
     found = selected(tenant, wanted or Filter())
     if after is not None:
         found = found.where(Culprit.id < after)
-    rows = list(session.scalars(found.order_by(Culprit.id.desc()).limit(limit + 1)))
-    more, rows = len(rows) > limit, rows[:limit]
-    return Page(culprits=tuple(rows), after=rows[-1].id if more else None)
+    return page(session, found.order_by(Culprit.id.desc()), lambda culprit: culprit.id, limit=limit)
 
 
 def selected(tenant: str, wanted: Filter) -> Select[Culprit]:

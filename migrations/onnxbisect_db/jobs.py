@@ -16,6 +16,7 @@ from onnxbisect_db.columns import new_id
 from onnxbisect_db.database import now
 from onnxbisect_db.errors import IdempotencyError, UnknownModelError
 from onnxbisect_db.insertion import insert
+from onnxbisect_db.paging import Page, page
 from onnxbisect_db.states import EventType, JobState
 from onnxbisect_db.tables import Job, Label, Model, Search
 
@@ -62,14 +63,6 @@ class Filter:
     text: str | None = None
     backend: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Page:
-    """Some jobs, and the id after which to continue: None on the last page."""
-
-    jobs: tuple[Job, ...]
-    after: str | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +141,7 @@ def get(session: Session, job_id: str, tenant: str) -> Job | None:
 
 def listed(
     session: Session, tenant: str, wanted: Filter | None = None, *, after: str | None = None, limit: int = 50
-) -> Page:
+) -> Page[Job, str]:
     """The tenant's jobs with their searches, newest first, after the one with id `after`."""
     wanted = wanted or Filter()
     found = _with_searches().where(Job.tenant == tenant, Job.culprit_id.is_(None))
@@ -168,10 +161,7 @@ def listed(
     for name, value in wanted.labels.items():
         same = (Label.tenant == tenant, Label.name == name, Label.value == value)
         found = found.where(Job.id.in_(select(Label.job_id).where(*same)))
-    jobs = list(session.scalars(found.order_by(Job.id.desc()).limit(limit + 1)))
-    more = len(jobs) > limit
-    jobs = jobs[:limit]
-    return Page(jobs=tuple(jobs), after=jobs[-1].id if more else None)
+    return page(session, found.order_by(Job.id.desc()), lambda job: job.id, limit=limit)
 
 
 def going(session: Session, tenant: str) -> int:

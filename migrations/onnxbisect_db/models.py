@@ -1,7 +1,6 @@
 """The models that a tenant has uploaded."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy import ColumnElement, and_, delete, exists, or_, select
@@ -10,16 +9,9 @@ from sqlalchemy.orm import Session
 from onnxbisect_db.database import now
 from onnxbisect_db.errors import InUseError
 from onnxbisect_db.insertion import insert
+from onnxbisect_db.paging import Page, page
 from onnxbisect_db.states import JobState
 from onnxbisect_db.tables import Job, Model
-
-
-@dataclass(frozen=True, kw_only=True)
-class Page:
-    """Some models, and where to continue: None on the last page."""
-
-    models: tuple[Model, ...]
-    after: tuple[datetime, str] | None
 
 
 def keep(
@@ -56,15 +48,16 @@ def get(session: Session, sha256: str, tenant: str) -> Model | None:
     return session.get(Model, (tenant, sha256))
 
 
-def listed(session: Session, tenant: str, *, after: tuple[datetime, str] | None = None, limit: int = 50) -> Page:
+def listed(
+    session: Session, tenant: str, *, after: tuple[datetime, str] | None = None, limit: int = 50
+) -> Page[Model, tuple[datetime, str]]:
     """The tenant's uploaded models, newest first, after `after`."""
     found = select(Model).where(Model.tenant == tenant, of_clients())
     if after is not None:
         at, sha256 = after
         found = found.where(or_(Model.created_at < at, and_(Model.created_at == at, Model.sha256 < sha256)))
-    rows = list(session.scalars(found.order_by(Model.created_at.desc(), Model.sha256.desc()).limit(limit + 1)))
-    more, rows = len(rows) > limit, rows[:limit]
-    return Page(models=tuple(rows), after=(rows[-1].created_at, rows[-1].sha256) if more else None)
+    found = found.order_by(Model.created_at.desc(), Model.sha256.desc())
+    return page(session, found, lambda model: (model.created_at, model.sha256), limit=limit)
 
 
 def of_clients() -> ColumnElement[bool]:

@@ -12,6 +12,7 @@ from onnxbisect.verdict import Kind, Status
 from onnxbisect.verdict_json import from_json
 from onnxbisect_db import verdicts
 from onnxbisect_db.answers import AnsweredProbe
+from onnxbisect_db.paging import Page, page
 from onnxbisect_db.states import ProbeState
 from onnxbisect_db.tables import Job, Probe, Search
 from onnxbisect_db.verdicts import Question
@@ -99,15 +100,7 @@ def _answered(probe: Any) -> AnsweredProbe:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProbePage:
-    """Some probes, and the id after which to continue: None on the last page."""
-
-    probes: tuple[Probe, ...]
-    after: str | None
-
-
-def page(
+def listed(
     session: Session,
     job: Job,
     *,
@@ -115,7 +108,7 @@ def page(
     state: ProbeState | None = None,
     after: str | None = None,
     limit: int = 50,
-) -> ProbePage:
+) -> Page[Probe, str]:
     """The probes of a job's targets, oldest first, after the one with id `after`; not those of their repairs."""
     mine = (Search.job_id == job.id, Search.asked_for.is_(None))
     found = select(Probe).join(Search, Search.id == Probe.search_id).where(*mine)
@@ -125,10 +118,7 @@ def page(
         found = found.where(Probe.state == state)
     if after is not None:
         found = found.where(Probe.id > after)
-    probes = list(session.scalars(found.order_by(Probe.id).limit(limit + 1)))
-    more = len(probes) > limit
-    probes = probes[:limit]
-    return ProbePage(probes=tuple(probes), after=probes[-1].id if more else None)
+    return page(session, found.order_by(Probe.id), lambda probe: probe.id, limit=limit)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -90,7 +90,7 @@ def report(
 
 def listed(database: Database, tenant: str = "", **wanted: Any) -> list[Culprit]:
     with database.session() as session:
-        return list(culprits.listed(session, tenant, Filter(**wanted)).culprits)
+        return list(culprits.listed(session, tenant, Filter(**wanted)).rows)
 
 
 def identities(database: Database, tenant: str = "", **wanted: Any) -> list[str]:
@@ -132,7 +132,7 @@ def test_culprits_come_in_pages(database: Database) -> None:
         first = culprits.listed(session, "", limit=3)
         rest = culprits.listed(session, "", after=first.after, limit=3)
     assert rest.after is None
-    names = [each.identity for each in (*first.culprits, *rest.culprits)]
+    names = [each.identity for each in (*first.rows, *rest.rows)]
     assert sorted(names) == [f"Sin-{number}" for number in range(5)]
 
 
@@ -316,11 +316,11 @@ def test_a_new_version_is_asked_once_about_each_culprit_after_all_other_work(dat
     assert (job.request, job.priority < -100) == ({"whole": True, "as_is": True}, True)
     assert files.path(job.model_sha256).read_bytes() == b"a culprit's model"
     with database.session() as session:
-        assert [model.name for model in models.listed(session, "").models] == ["net.onnx"]
+        assert [model.name for model in models.listed(session, "").rows] == ["net.onnx"]
         assert uploads.kept_bytes(session, "") == 10, "of what clients have uploaded"
     assert [(search.backend, search.options) for search in job.searches] == [(NPU, {})]
     with database.session() as session:
-        assert job.id not in [each.id for each in jobs.listed(session, "").jobs]
+        assert job.id not in [each.id for each in jobs.listed(session, "").rows]
         assert jobs.going(session, "") == 0
     finish(database, job.searches[0].id, [], "2", Status.UNRESOLVED)
     assert ask_again(database, files) == 0

@@ -76,7 +76,7 @@ def test_a_job_is_nobody_elses(database: Database) -> None:
     job = new_job(database, tenant="a")
     with database.session() as session:
         assert jobs.get(session, job.id, "b") is None
-        assert jobs.listed(session, "b").jobs == ()
+        assert jobs.listed(session, "b").rows == ()
     for change in (lifecycle.cancel, lifecycle.retry):
         with database.transaction() as session:
             assert change(session, job.id, "b") is None
@@ -90,7 +90,7 @@ def test_pages_go_on_where_the_last_one_ended(database: Database) -> None:
     while True:
         with database.session() as session:
             page = jobs.listed(session, "", after=after, limit=3)
-        seen += [job.id for job in page.jobs]
+        seen += [job.id for job in page.rows]
         after = page.after
         if after is None:
             break
@@ -123,7 +123,7 @@ def test_jobs_are_found_by_what_they_are_about(database: Database, wanted: Filte
         if wanted.backend == NPU:
             session.get_one(Label, (other.id, "branch")).value = "elsewhere"
     with database.session() as session:
-        assert {made[job.id] for job in jobs.listed(session, "", wanted).jobs} == set(found)
+        assert {made[job.id] for job in jobs.listed(session, "", wanted).rows} == set(found)
 
 
 def test_a_job_tells_its_way_once(database: Database) -> None:

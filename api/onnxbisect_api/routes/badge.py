@@ -75,7 +75,7 @@ def badge(
         owner = tokens.sealed(session, token, _sealed(labels), seal)
         if owner is None or not tokens.allows(owner, Scope.READ):
             raise missing("badge")
-        found = jobs.listed(session, owner.tenant, Filter(labels=labels), limit=1).jobs
+        found = jobs.listed(session, owner.tenant, Filter(labels=labels), limit=1).rows
     svg = _badge(found[0] if found else None).svg()
     headers = {
         "Cache-Control": f"public, max-age={_SECONDS}",

@@ -57,7 +57,7 @@ def listed(
     wanted = Filter(state=state, text=text or None, model_sha256=model, backend=target, labels=labels)
     with service.database.session() as session:
         page = culprits.listed(session, caller.tenant, wanted, after=paged.after, limit=paged.limit)
-        views = culprit_views(session, page.culprits, addresses)
+        views = culprit_views(session, page.rows, addresses)
     paged.next_is(page.after)
     return views
 

@@ -85,9 +85,9 @@ def listed(
     wanted = Filter(state=state, verdict=verdict, text=text or None, model_sha256=model, backend=target, labels=labels)
     with service.database.session() as session:
         page = jobs.listed(session, caller.tenant, wanted, after=paged.after, limit=paged.limit)
-        circumstances = Circumstances.of(session, page.jobs)
+        circumstances = Circumstances.of(session, page.rows)
     paged.next_is(page.after)
-    return [job_view(job, addresses, circumstances) for job in page.jobs]
+    return [job_view(job, addresses, circumstances) for job in page.rows]
 
 
 @router.get("/jobs/{job_id}", summary="A job, now or when it has ended")

@@ -136,7 +136,7 @@ def listed(service: TheService, caller: Reader, addresses: TheAddresses, paged: 
     with service.database.session() as session:
         page = models.listed(session, caller.tenant, after=after, limit=paged.limit)
     paged.next_is(cursors.write(*page.after) if page.after is not None else None)
-    return [_view(model, addresses) for model in page.models]
+    return [_view(model, addresses) for model in page.rows]
 
 
 @router.get("/models/{sha256}", summary="An uploaded model")

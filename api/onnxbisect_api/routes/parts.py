@@ -55,7 +55,7 @@ def table(
     if form not in (Form.JSON, Form.MD, Form.HTML):
         raise Problem(422, f"{form} is for one target of one job: the table is there as json, md and html.")
     with service.database.session() as session:
-        rows = newest(jobs.listed(session, caller.tenant, Filter(labels=labels), limit=_MOST_JOBS).jobs)
+        rows = newest(jobs.listed(session, caller.tenant, Filter(labels=labels), limit=_MOST_JOBS).rows)
     if not rows:
         raise missing("job with these labels")
     going = sum(not JobState(job.state).ended for job in rows)

@@ -66,10 +66,12 @@ def listed(
     with service.database.session() as session:
         job = job_of(session, job_id, caller)
         search_id = None if target is None else search_of(job, target).id
-        page = probe_queries.page(session, job, search_id=search_id, state=state, after=paged.after, limit=paged.limit)
+        page = probe_queries.listed(
+            session, job, search_id=search_id, state=state, after=paged.after, limit=paged.limit
+        )
     paged.next_is(page.after)
     numbers = {search.id: search.ordinal + 1 for search in job.searches}
-    return [_view(probe, numbers[probe.search_id]) for probe in page.probes]
+    return [_view(probe, numbers[probe.search_id]) for probe in page.rows]
 
 
 @router.get(

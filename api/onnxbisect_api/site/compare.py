@@ -86,7 +86,7 @@ def compare_page(request: Request, service: TheService, caller: Reader, a: _JobI
 
 
 def _offered(session: Session, caller: Caller, *chosen: Job | None) -> list[Job]:
-    newest = jobs.listed(session, caller.tenant, limit=_OFFERED).jobs
+    newest = jobs.listed(session, caller.tenant, limit=_OFFERED).rows
     wanted = [job for job in chosen if job is not None]
     others = [job for job in newest if job.id not in {job.id for job in wanted}]
     named = {job.model_name for job in wanted}

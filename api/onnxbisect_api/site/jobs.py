@@ -65,10 +65,10 @@ def listed(
     )
     with service.database.session() as session:
         found = jobs.listed(session, caller.tenant, sought, after=paged.after, limit=paged.limit)
-        circumstances = Circumstances.of(session, found.jobs)
+        circumstances = Circumstances.of(session, found.rows)
         offered = workers.slots(session)
     paged.next_is(found.after)
-    shown = [job_view(job, addresses, circumstances) for job in found.jobs]
+    shown = [job_view(job, addresses, circumstances) for job in found.rows]
     part = "_jobs.html.j2" if request.headers.get("hx-request") else "jobs.html.j2"
     return page(
         request,

@@ -46,7 +46,7 @@ async def bring(request: Request, service: Service, caller: Caller, typed: Typed
 
 def offered(session: Session, caller: Caller, typed: Typed) -> Offered:
     """The tenant's latest models, and the model that the form names."""
-    recent = list(models.listed(session, caller.tenant, limit=_RECENT).models)
+    recent = list(models.listed(session, caller.tenant, limit=_RECENT).rows)
     chosen = models.get(session, typed.one("model"), caller.tenant)
     if chosen is not None and chosen.sha256 not in {model.sha256 for model in recent}:
         recent.insert(0, chosen)
