@@ -13,6 +13,8 @@ from onnxbisect.universe import Universe
 from onnxbisect_backends.contract import Description
 
 _converter = cattrs.Converter(detailed_validation=False, unstruct_collection_overrides={AbstractSet: sorted})
+_converter.register_unstructure_hook(Universe, universe_json.to_json)
+_converter.register_structure_hook(Universe, lambda fields, _: universe_json.from_json(fields))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,15 +37,10 @@ class Prepared:
 
     def to_bytes(self) -> bytes:
         """The file; equal contents give equal bytes."""
-        fields = {
-            "target": _converter.unstructure(self.target),
-            "description": _converter.unstructure(self.description),
-            "universe": universe_json.to_json(self.universe),
-            "identity": self.identity,
-            "changeable": self.changeable,
-        }
+        fields = _converter.unstructure(self)
+        established = fields.pop("established")
         line = json.dumps(fields, sort_keys=True, separators=(",", ":"))
-        return b"\n".join([line.encode(), b64encode(self.established)])
+        return b"\n".join([line.encode(), b64encode(established)])
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> "Prepared":
@@ -52,11 +49,4 @@ class Prepared:
         fields = json.loads(line)
         if "dressing" in fields["description"]:  # files of earlier versions
             fields["description"]["probe_format"] = fields["description"].pop("dressing")
-        return cls(
-            target=_converter.structure(fields["target"], Target),
-            description=_converter.structure(fields["description"], Description),
-            universe=universe_json.from_json(fields["universe"]),
-            identity=fields["identity"],
-            changeable=fields.get("changeable", False),
-            established=b64decode(established),
-        )
+        return _converter.structure({**fields, "established": b64decode(established)}, cls)
