@@ -65,26 +65,21 @@ def renew(session: Session, worker_id: str) -> frozenset[str] | None:
 def doubt(session: Session, worker_id: str, backend: str, what: str) -> bool:
     """Record that the backend's tool failed on the worker, described by `what`; it is unusable until checked again.
 
-    Returns the new result of `steps_aside`.
+    Returns whether the worker leaves the backend's work to others (`able`).
     """
     worker = session.get(Worker, worker_id, with_for_update=True, populate_existing=True)
     if worker is not None and backend in worker.backends:
         worker.unusable = sorted({*worker.unusable, backend})
         worker.tools = {**worker.tools, backend: what}
         session.flush()
-    return steps_aside(session, worker_id, backend)
-
-
-def steps_aside(session: Session, worker_id: str, backend: str) -> bool:
-    """Whether the worker leaves the backend's work to others: its tool fails there, and works elsewhere.
-
-    If it works nowhere, a worker must report that.
-    """
     return not able(session, worker_id, [backend])
 
 
 def able(session: Session, worker_id: str, backends: Collection[str]) -> list[str]:
-    """Those of its backends for which the worker takes work, without those of `steps_aside`."""
+    """Those of its backends for which the worker takes work: not those whose tool fails there and works elsewhere.
+
+    If it works nowhere, a worker must report that.
+    """
     if not backends:
         return []
     broken = set(session.scalars(select(Worker.unusable).where(Worker.id == worker_id)).one_or_none() or ())
@@ -116,7 +111,7 @@ def alive_since(session: Session) -> datetime:
 
 
 def slots(session: Session) -> dict[str, int]:
-    """By backend, how many probes the living workers can run, without those that step aside."""
+    """By backend, how many probes the living workers can run, without those that leave it to others (`able`)."""
     found: dict[str, int] = {}
     able: dict[str, int] = {}
     for backends, unusable, count in session.execute(_SLOTS, {"since": alive_since(session)}):

@@ -61,27 +61,27 @@ def test_a_tool_that_fails_is_doubted_until_the_worker_has_asked_it_again(databa
         assert workers.renew(session, "a") == A.unusable
         assert workers.doubt(session, "a", "qnn", "no licence")
         assert workers.renew(session, "a") == A.unusable | {"qnn"}
-        assert workers.steps_aside(session, "a", "qnn")
-        assert not workers.steps_aside(session, "b", "qnn")
+        assert workers.able(session, "a", ["qnn"]) == []
+        assert workers.able(session, "b", ["qnn"]) == ["qnn"]
         assert workers.slots(session) == {"qnn": 1, "rknn": 2}
         assert not workers.doubt(session, "b", "qnn", "no licence"), "somebody must say so"
         workers.seen(session, A)
         assert workers.renew(session, "a") == A.unusable
-        assert workers.steps_aside(session, "b", "qnn")
+        assert workers.able(session, "b", ["qnn"]) == []
 
 
 def test_nobody_steps_aside_for_the_dead_or_for_what_has_no_such_tool(database: Database, clock: Clock) -> None:
     with database.transaction() as session:
         workers.seen(session, A)
         workers.seen(session, B)
-        assert not workers.steps_aside(session, "a", "rknn"), "nobody else has it"
+        assert workers.able(session, "a", ["rknn"]) == ["rknn"], "nobody else has it"
         assert not workers.doubt(session, "unknown", "qnn", "no licence")
         assert not workers.doubt(session, "b", "rknn", "no licence")
     clock.forward(59)
     with database.transaction() as session:
         workers.seen(session, B)
         workers.doubt(session, "b", "qnn", "no licence")
-        assert workers.steps_aside(session, "b", "qnn")
+        assert workers.able(session, "b", ["qnn"]) == []
     clock.forward(1)
     with database.session() as session:
-        assert not workers.steps_aside(session, "b", "qnn")
+        assert workers.able(session, "b", ["qnn"]) == ["qnn"]
