@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 
-from sqlalchemy import delete, exists, select, tuple_, update
+from sqlalchemy import ColumnElement, delete, exists, select, tuple_, update
 from sqlalchemy.orm import Session, aliased
 
-from onnxbisect_db import lifecycle, locking
+from onnxbisect_db import locking
 from onnxbisect_db.database import Database, now
 from onnxbisect_db.files import FileStore
 from onnxbisect_db.insertion import insert_if_new
@@ -115,19 +115,21 @@ def needed(session: Session) -> set[str]:
         found |= set((files or {}).values())
     for mine in session.scalars(select(Job.files)):
         found |= set(mine)
-    spoken_of = select(Search.universe, Search.graph, Search.report, Search.onnx, Search.data, Search.files)
-    for *one, data, others in session.execute(spoken_of):
-        found |= {*one, *(data or {}).values(), *others.values()} - {None}
-    return found
+    return found | _files_of_searches(session)
 
 
 def _files_of(session: Session, job: Job) -> set[str]:
     found = set(job.files)
     model = session.get(Model, (job.tenant, job.model_sha256))
     found |= model.all_files if model is not None else set()
-    for search in lifecycle.searches_of(session, job):
-        own = {search.universe, search.graph, search.report, search.onnx}
-        found |= {*own, *(search.data or {}).values(), *search.files.values()} - {None}
+    return found | _files_of_searches(session, Search.job_id == job.id)
+
+
+def _files_of_searches(session: Session, *which: ColumnElement[bool]) -> set[str]:
+    found: set[str] = set()
+    spoken_of = select(Search.universe, Search.graph, Search.report, Search.onnx, Search.data, Search.files)
+    for *one, data, others in session.execute(spoken_of.where(*which)):
+        found |= {*one, *(data or {}).values(), *others.values()} - {None}
     return found
 
 
