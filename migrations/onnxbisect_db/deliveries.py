@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import or_, select, update
+from sqlalchemy import Select, or_, select, update
 from sqlalchemy.orm import Session
 
 from onnxbisect_db import leases, notices
@@ -99,18 +99,13 @@ def listed(session: Session, endpoint_id: str, *, before: str | None = None, lim
 
 def newest(session: Session, tenant: str, *, limit: int) -> list[tuple[Endpoint, Delivery]]:
     """The tenant's newest deliveries with their endpoints, including those of single jobs."""
-    mine = (
-        select(Endpoint, Delivery).join(Endpoint, Endpoint.id == Delivery.endpoint_id).where(Endpoint.tenant == tenant)
-    )
-    return [
-        (endpoint, delivery) for endpoint, delivery in session.execute(mine.order_by(Delivery.id.desc()).limit(limit))
-    ]
+    mine = _of(tenant).add_columns(Endpoint).order_by(Delivery.id.desc()).limit(limit)
+    return [(endpoint, delivery) for delivery, endpoint in session.execute(mine)]
 
 
 def get(session: Session, delivery_id: str, tenant: str) -> Delivery | None:
     """One of the deliveries to the tenant's endpoints."""
-    mine = select(Delivery).join(Endpoint, Endpoint.id == Delivery.endpoint_id).where(Endpoint.tenant == tenant)
-    return session.scalars(mine.where(Delivery.id == delivery_id)).one_or_none()
+    return session.scalars(_of(tenant).where(Delivery.id == delivery_id)).one_or_none()
 
 
 def claim(session: Session, *, seconds: float) -> Sending | None:
@@ -164,12 +159,8 @@ def record(session: Session, sending: Sending, tried: Try, *, jitter: float = 0.
 
 def redeliver(session: Session, delivery_id: str, tenant: str) -> Delivery | None:
     """Send it again now, from the start of the schedule; None if the tenant has no such delivery."""
-    found = session.scalars(
-        select(Delivery)
-        .join(Endpoint, Endpoint.id == Delivery.endpoint_id)
-        .where(Delivery.id == delivery_id, Endpoint.tenant == tenant)
-        .with_for_update(of=Delivery)
-    ).one_or_none()
+    mine = _of(tenant).where(Delivery.id == delivery_id)
+    found = session.scalars(mine.with_for_update(of=Delivery)).one_or_none()
     if found is not None:
         found.state = DeliveryState.PENDING
         found.due_at = now(session)
@@ -178,6 +169,10 @@ def redeliver(session: Session, delivery_id: str, tenant: str) -> Delivery | Non
         found.lease_until = None
         notices.notify(session, notices.WEBHOOKS)
     return found
+
+
+def _of(tenant: str) -> Select[Delivery]:
+    return select(Delivery).join(Endpoint, Endpoint.id == Delivery.endpoint_id).where(Endpoint.tenant == tenant)
 
 
 def _disable(session: Session, endpoint: Endpoint, at: datetime, why: str) -> None:
