@@ -69,6 +69,7 @@ class Database:
         """A read-only session with one consistent view."""
         with self._reading() as session:
             yield session
+            session.commit()  # a rollback would make psycopg forget the connection's prepared statements
 
     @contextmanager
     def transaction(self) -> Iterator[Session]:
