@@ -4,10 +4,11 @@ import os
 import re
 import time
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import DateTime, Dialect, Text
+from sqlalchemy import ColumnElement, DateTime, Dialect, String, Text, literal_column
 from sqlalchemy.types import TypeDecorator
 
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
@@ -48,6 +49,11 @@ class Wording(TypeDecorator[str]):
         if value is None:
             return None
         return _UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", value)
+
+
+def constant(state: StrEnum) -> ColumnElement[str]:
+    """A state written into the statement: PostgreSQL then knows how rare it is, even in a prepared statement."""
+    return literal_column(f"'{state}'", String())
 
 
 def new_id() -> str:

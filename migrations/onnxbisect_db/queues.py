@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Integer, Select, String, and_, bindparam, case, func, or_, select
+from sqlalchemy import ColumnElement, Integer, Select, String, Subquery, bindparam, case, cast, func, or_, select
 from sqlalchemy.orm import Session, aliased
 
 from onnxbisect_db import leases
-from onnxbisect_db.columns import Moment
+from onnxbisect_db.columns import Moment, constant
 from onnxbisect_db.database import now
 from onnxbisect_db.insertion import insert_if_new
 from onnxbisect_db.states import ProbeState, Stage
@@ -81,10 +81,30 @@ def lengths(session: Session) -> dict[str, Length]:
 
 def due(session: Session, backends: Collection[str]) -> list[str]:
     """The backends with a probe that can be claimed now."""
-    queued = (Probe.state == ProbeState.QUEUED, leases.is_free(Probe.retry_at, now(session)))
-    of_search = select(Probe.id).where(Probe.search_id == Search.id, *queued)
-    asking = (Search.stage == Stage.SEARCH, Search.backend.in_(backends), of_search.exists())
-    return list(session.scalars(select(Search.backend).where(*asking).distinct().order_by(Search.backend)))
+    at = now(session)
+    return list(session.scalars(_DUE, {"backends": list(backends), "at": at, "far": at + leases.LONGEST}))
+
+
+def _due() -> Select[str]:
+    queued = Probe.state == constant(ProbeState.QUEUED)
+    of_search = select(Probe.id).where(Probe.search_id == Search.id, queued, _may_start())
+    return (
+        select(Search.backend)
+        .where(
+            select(Probe.id).where(queued).exists(),  # mostly there is none, and PostgreSQL looks at no search
+            Search.stage == constant(Stage.SEARCH),
+            Search.backend.in_(bindparam("backends", expanding=True)),
+            of_search.exists(),
+        )
+        .distinct()
+        .order_by(Search.backend)
+    )
+
+
+def _may_start() -> ColumnElement[bool]:
+    """A condition for probes that do not wait for a retry."""
+    at, far = bindparam("at", type_=Moment()), bindparam("far", type_=Moment())
+    return or_(Probe.retry_at.is_(None), Probe.retry_at <= at, Probe.retry_at > far)
 
 
 def others_run(session: Session, worker: str, probe_id: str) -> bool:
@@ -122,72 +142,93 @@ def best(session: Session, queue: Queue, request: ClaimRequest, at: datetime, *,
         "far": at + leases.LONGEST,
         "at_most": _BOUNDLESS if queue.at_most is None else queue.at_most,
     }
-    return session.scalars(_CHOICE_OF_ALL if wait else _CHOICE, given).one_or_none()
+    for speculative in (False, True):
+        found = session.scalars(_CHOICE_OF_ALL if wait else _CHOICE, {**given, "speculative": speculative})
+        probe_id = found.one_or_none()
+        if probe_id is not None:
+            return probe_id
+    return None
 
 
 def _choice() -> Select[str]:
     duplicate = aliased(Probe)
-    asking = select(duplicate.id).where(duplicate.id == Probe.duplicate_id, duplicate.state == ProbeState.RUNNING)
-    at, far = bindparam("at", type_=Moment()), bindparam("far", type_=Moment())
-    # queued, not waiting for a retry, and not waiting for a duplicate in flight
-    free = and_(
-        Probe.state == ProbeState.QUEUED,
-        or_(Probe.retry_at.is_(None), Probe.retry_at <= at, Probe.retry_at > far),
-        or_(Probe.duplicate_id.is_(None), ~asking.exists()),
-    )
-    # one index lookup for each search, however many of its probes wait
-    first = (
-        select(Probe.id)
-        .where(Probe.search_id == Search.id, free)
-        .order_by(Probe.speculative, Probe.rank, Probe.id)
-        .limit(1)
-        .correlate(Search)
-    )
-    speculative = first.with_only_columns(Probe.speculative).scalar_subquery()
+    is_running = constant(ProbeState.RUNNING)
+    asking = select(duplicate.id).where(duplicate.id == Probe.duplicate_id, duplicate.state == is_running)
     running = (
         select(Search.job_id, func.count().label("probes"))
         .join(Probe, Probe.search_id == Search.id)
-        .where(Probe.state == ProbeState.RUNNING, Search.backend == bindparam("backend"))
+        .where(Probe.state == is_running, Search.backend == bindparam("backend"))
         .group_by(Search.job_id)
         .cte("running")
     )
     of_tenant = (
-        select(Job.tenant, func.sum(running.c.probes).label("probes"))
+        select(Job.tenant, cast(func.sum(running.c.probes), Integer).label("probes"))
         .join(running, running.c.job_id == Job.id)
         .group_by(Job.tenant)
         .cte("of_tenant")
     )
     of_backend = select(func.coalesce(func.sum(running.c.probes), 0)).scalar_subquery()
-    claimed = (Probe.state == ProbeState.RUNNING, Probe.worker == bindparam("worker"))
+    claimed = (Probe.state == is_running, Probe.worker == bindparam("worker"))
     # a probe that has crashed is retried alone
     alone = select(Probe.id).where(*claimed, Probe.crashes > 0)
     overdue = func.coalesce(Job.served_at, Search.started_at) <= bindparam("overdue", type_=Moment())
     at_hand = or_(Search.universe.in_(bindparam("warm", expanding=True)), overdue)
-    return (
-        # as few columns as possible: PostgreSQL sorts all rows before it locks one
-        select(first.scalar_subquery())
+    # as few columns as possible, because PostgreSQL sorts all rows
+    searches = (
+        select(
+            *(Search.id, Search.ordinal, Job.id.label("job_id"), Job.priority, Job.served_at),
+            func.coalesce(of_tenant.c.probes, 0).label("of_tenant"),
+            func.coalesce(running.c.probes, 0).label("of_job"),
+            case((at_hand, 0), else_=1).label("cold"),
+        )
         .select_from(Job)
         .join(Search, Search.job_id == Job.id)
         .outerjoin(running, running.c.job_id == Job.id)
         .outerjoin(of_tenant, of_tenant.c.tenant == Job.tenant)
         .where(
-            *(Search.stage == Stage.SEARCH, Search.backend == bindparam("backend")),
+            *(Search.stage == constant(Stage.SEARCH), Search.backend == bindparam("backend")),
             of_backend < bindparam("at_most"),
             ~alone.exists(),
-            speculative.is_not(None),
         )
-        .order_by(
-            speculative,
-            Job.priority.desc(),
-            func.coalesce(of_tenant.c.probes, 0),
-            func.coalesce(running.c.probes, 0),
-            case((at_hand, 0), else_=1),
-            Job.served_at.nulls_first(),
-            Job.id,
-            Search.ordinal,
+    )
+    in_order, order = _ordered(searches)
+    # queued, not waiting for a retry, and not waiting for a duplicate in flight
+    first = (
+        select(Probe.id)
+        .where(
+            *(Probe.search_id == in_order.c.id, Probe.state == constant(ProbeState.QUEUED)),
+            *(Probe.speculative == bindparam("speculative"), _may_start()),
+            or_(Probe.duplicate_id.is_(None), ~asking.exists()),
         )
+        .order_by(Probe.rank, Probe.id)
+        .limit(1)
+        .correlate(in_order)
+        .scalar_subquery()
+    )
+    return (
+        select(first)
+        .select_from(in_order)
+        .join(Job, Job.id == in_order.c.job_id)
+        .where(first.is_not(None))
+        .order_by(*order)
         .limit(1)
     )
+
+
+def _ordered(searches: Select[Any]) -> tuple[Subquery, list[ColumnElement[Any]]]:
+    """These searches in the order of their turns, and that order.
+
+    Sorted inside as well, so that PostgreSQL looks for a probe of one search after the other until it has found one.
+    """
+
+    def order(it: Any) -> list[ColumnElement[Any]]:
+        return [
+            *(it.priority.desc(), it.of_tenant, it.of_job, it.cold, it.served_at.nulls_first()),
+            *(it.job_id, it.ordinal),
+        ]
+
+    in_order = searches.order_by(*order(searches.selected_columns)).subquery("in_order")
+    return in_order, order(in_order.c)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,6 +271,7 @@ def _demand() -> Select[Any]:
 #: More probes than can run.
 _BOUNDLESS = 1 << 30
 # Built once: composing the statement takes longer than running it.
+_DUE = _due()
 _CHOICE_OF_ALL = _choice().with_for_update(of=Job)
 _CHOICE = _choice().with_for_update(of=Job, skip_locked=True)
 _DEMAND = _demand()
