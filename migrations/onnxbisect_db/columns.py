@@ -51,9 +51,13 @@ class Wording(TypeDecorator[str]):
         return _UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", value)
 
 
-def constant(state: StrEnum) -> ColumnElement[str]:
-    """A state written into the statement: PostgreSQL then knows how rare it is, even in a prepared statement."""
-    return literal_column(f"'{state}'", String())
+def constant(value: int | StrEnum) -> ColumnElement[Any]:
+    """A value written into the statement instead of a parameter.
+
+    PostgreSQL then knows how rare a state is, and does not take its plan of the prepared statement for a worse one than
+    it could make for the parameters, which it would make anew each time.
+    """
+    return literal_column(f"'{value}'", String()) if isinstance(value, StrEnum) else literal_column(f"{value}")
 
 
 def new_id() -> str:

@@ -114,7 +114,7 @@ def others_run(session: Session, worker: str, probe_id: str) -> bool:
     """
     before = or_(Probe.crashes == 0, Probe.id < probe_id)
     others = (Probe.state == ProbeState.RUNNING, Probe.worker == worker, Probe.id != probe_id, before)
-    return session.scalars(select(Probe.id).where(*others).limit(1)).one_or_none() is not None
+    return session.scalars(select(Probe.id).where(*others).limit(constant(1))).one_or_none() is not None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,19 +167,19 @@ def _choice() -> Select[str]:
         .group_by(Job.tenant)
         .cte("of_tenant")
     )
-    of_backend = select(func.coalesce(func.sum(running.c.probes), 0)).scalar_subquery()
+    of_backend = select(func.coalesce(func.sum(running.c.probes), constant(0))).scalar_subquery()
     claimed = (Probe.state == is_running, Probe.worker == bindparam("worker"))
     # a probe that has crashed is retried alone
-    alone = select(Probe.id).where(*claimed, Probe.crashes > 0)
+    alone = select(Probe.id).where(*claimed, Probe.crashes > constant(0))
     overdue = func.coalesce(Job.served_at, Search.started_at) <= bindparam("overdue", type_=Moment())
     at_hand = or_(Search.universe.in_(bindparam("warm", expanding=True)), overdue)
     # as few columns as possible, because PostgreSQL sorts all rows
     searches = (
         select(
             *(Search.id, Search.ordinal, Job.id.label("job_id"), Job.priority, Job.served_at),
-            func.coalesce(of_tenant.c.probes, 0).label("of_tenant"),
-            func.coalesce(running.c.probes, 0).label("of_job"),
-            case((at_hand, 0), else_=1).label("cold"),
+            func.coalesce(of_tenant.c.probes, constant(0)).label("of_tenant"),
+            func.coalesce(running.c.probes, constant(0)).label("of_job"),
+            case((at_hand, constant(0)), else_=constant(1)).label("cold"),
         )
         .select_from(Job)
         .join(Search, Search.job_id == Job.id)
@@ -201,7 +201,7 @@ def _choice() -> Select[str]:
             or_(Probe.duplicate_id.is_(None), ~asking.exists()),
         )
         .order_by(Probe.rank, Probe.id)
-        .limit(1)
+        .limit(constant(1))
         .correlate(in_order)
         .scalar_subquery()
     )
@@ -211,7 +211,7 @@ def _choice() -> Select[str]:
         .join(Job, Job.id == in_order.c.job_id)
         .where(first.is_not(None))
         .order_by(*order)
-        .limit(1)
+        .limit(constant(1))
     )
 
 
@@ -246,7 +246,7 @@ class Demand:
 
 
 def demand(session: Session, backend: str, search_id: str, *, most: int) -> Demand:
-    """The demand as one search sees it. At most `most` waiting probes are counted."""
+    """The demand as one search sees it. At most `most` waiting probes are counted, and as many searches."""
     at_most, running, elsewhere = session.execute(
         _DEMAND, {"backend": backend, "search": search_id, "most": most}
     ).one()
@@ -256,16 +256,22 @@ def demand(session: Session, backend: str, search_id: str, *, most: int) -> Dema
 def _demand() -> Select[Any]:
     backend = bindparam("backend", type_=String())
     bound = select(Queue.at_most).where(Queue.backend == backend)
-    mine = (Search.backend == backend, Probe.state == ProbeState.RUNNING)
+    mine = (Search.backend == backend, Probe.state == constant(ProbeState.RUNNING))
     running = select(func.count()).select_from(Probe).join(Search).where(*mine)
-    others = (Search.backend == backend, Search.stage == Stage.SEARCH, Search.id != bindparam("search"))
-    waiting = (Probe.state == ProbeState.QUEUED, Probe.speculative.is_(False))
+    others = (
+        *(Search.backend == backend, Search.stage == constant(Stage.SEARCH)),
+        Search.id != bindparam("search"),
+    )
+    waiting = (Probe.state == constant(ProbeState.QUEUED), Probe.speculative.is_(False))
     wanted = select(Probe.id).join(Search, Search.id == Probe.search_id).where(*others, *waiting)
-    few = wanted.limit(bindparam("most", type_=Integer())).subquery()
-    asked = select(func.count()).select_from(few)
-    to_come = select(func.count()).select_from(Search).where(*others, Search.dirty)
-    elsewhere = asked.scalar_subquery() + to_come.scalar_subquery()
+    elsewhere = _few(wanted) + _few(select(Search.id).where(*others, Search.dirty))
     return select(bound.scalar_subquery(), running.scalar_subquery(), elsewhere)
+
+
+def _few(rows: Select[str]) -> ColumnElement[int]:
+    """How many rows there are, counted up to `most`."""
+    few = rows.limit(bindparam("most", type_=Integer(), literal_execute=True)).subquery()
+    return select(func.count()).select_from(few).scalar_subquery()
 
 
 #: More probes than can run.

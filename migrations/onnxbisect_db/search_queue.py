@@ -14,7 +14,7 @@ from sqlalchemy import Boolean, ColumnElement, Select, String, and_, bindparam, 
 from sqlalchemy.orm import Session
 
 from onnxbisect_db import leases, locking, searches
-from onnxbisect_db.columns import Moment
+from onnxbisect_db.columns import Moment, constant
 from onnxbisect_db.database import now
 from onnxbisect_db.searches import ClaimedSearch
 from onnxbisect_db.states import Stage
@@ -22,7 +22,7 @@ from onnxbisect_db.tables import Job, Search, Token
 
 #: The latest claims that determine when tenants and jobs were served; one without any comes first.
 _LATEST = 200
-_OPEN = [stage for stage in Stage if stage is not Stage.OVER]
+_OPEN = [constant(stage) for stage in Stage if stage is not Stage.OVER]
 #: Most attempts if the chosen search is gone.
 _TRIES = 5
 #: More slots than any worker has, for no limit.
@@ -92,19 +92,25 @@ def _waiting() -> tuple[ColumnElement[bool], ...]:
     """Conditions for searches that a worker may claim for these stages and backends."""
     at, far = bindparam("at", type_=Moment()), bindparam("far", type_=Moment())
     return (
-        Search.stage.in_(bindparam("stages", type_=String(), expanding=True)),
-        or_(bindparam("any_backend", type_=Boolean()), Search.backend.in_(bindparam("backends", expanding=True))),
+        _at_stages(),
+        or_(
+            bindparam("any_backend", type_=Boolean(), literal_execute=True),
+            Search.backend.in_(bindparam("backends", expanding=True)),
+        ),
         searches.claimable(at, far),
     )
+
+
+def _at_stages() -> ColumnElement[bool]:
+    return Search.stage.in_(bindparam("stages", type_=String(), expanding=True, literal_execute=True))
 
 
 def _choice() -> Select[str, str]:
     at = bindparam("at", type_=Moment())
     far = bindparam("far", type_=Moment())
-    stages = bindparam("stages", type_=String(), expanding=True)
     held = (Search.stage.in_(_OPEN), Search.lease_until > at, Search.lease_until <= far)
-    here = case((Search.worker == bindparam("worker", type_=String()), 1), else_=0)
-    at_stages = case((Search.stage.in_(stages), 1), else_=0)
+    here = case((Search.worker == bindparam("worker", type_=String()), constant(1)), else_=constant(0))
+    at_stages = case((_at_stages(), constant(1)), else_=constant(0))
     slots = (
         select(Job.tenant, func.sum(here).label("here"), func.sum(at_stages).label("at_stages"))
         .join(Search, Search.job_id == Job.id)
@@ -116,7 +122,7 @@ def _choice() -> Select[str, str]:
         select(Search.job_id, Search.claimed_at)
         .where(Search.claimed_at.is_not(None))
         .order_by(Search.claimed_at.desc())
-        .limit(_LATEST)
+        .limit(constant(_LATEST))
         .cte("latest")
     )
     of_job = select(latest.c.job_id, func.max(latest.c.claimed_at).label("at")).group_by(latest.c.job_id).cte("of_job")
@@ -128,7 +134,7 @@ def _choice() -> Select[str, str]:
     )
     good = (Token.revoked_at.is_(None), or_(Token.expires_at.is_(None), Token.expires_at > at))
     tenants = select(func.count(Token.tenant.distinct())).where(*good).scalar_subquery()
-    full = func.coalesce(slots.c.here, 0) >= bindparam("share")
+    full = func.coalesce(slots.c.here, constant(0)) >= bindparam("share")
     return (
         # as few columns as possible: PostgreSQL sorts all rows before it locks one
         select(Search.id, Search.stage)
@@ -140,17 +146,17 @@ def _choice() -> Select[str, str]:
         .where(
             *_waiting(),
             Search.id.not_in(bindparam("without", expanding=True)),
-            ~and_(full, tenants > 1),
+            ~and_(full, tenants > constant(1)),
         )
         .order_by(
             Job.priority.desc(),
-            func.coalesce(slots.c.at_stages, 0),
+            func.coalesce(slots.c.at_stages, constant(0)),
             served.c.at.nulls_first(),
             of_job.c.at.nulls_first(),
             Search.claimed_at.nulls_first(),
             Search.id,
         )
-        .limit(1)
+        .limit(constant(1))
     )
 
 

@@ -3,12 +3,14 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import BigInteger, ForeignKey, ForeignKeyConstraint, Index, String, UniqueConstraint
+from sqlalchemy import BigInteger, ForeignKey, ForeignKeyConstraint, Index, String, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
 from onnxbisect_db.columns import new_id
 from onnxbisect_db.states import JobState, ProbeState, Stage
 from onnxbisect_db.tables.base import Base, Leased, Troubled
+
+_CLAIMABLE = text("dirty OR lease_until IS NOT NULL")
 
 
 class Model(Base):
@@ -152,6 +154,8 @@ class Search(Leased, Troubled, Base):
         Index("ix_search_universe_identity", "universe", "identity"),
         Index("ix_search_claimed_at", "claimed_at"),
         Index("ix_search_asked_for", "asked_for"),
+        # searches that a worker may claim or holds, of which there are few among ten thousand that wait for answers
+        Index("ix_search_lease_until", "lease_until", postgresql_where=_CLAIMABLE, sqlite_where=_CLAIMABLE),
     )
 
     id: Mapped[str] = mapped_column(String(36), primary_key=True, default=new_id)
