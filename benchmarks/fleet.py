@@ -124,6 +124,7 @@ class Fleet:
             while True:
                 for ended in [threads.submit(self._coordinate, context) for _ in range(_AT_ONCE)]:
                     ended.result()
+                print(f"second {self.moment:.0f}: {len(self.done)} jobs done, {len(ends)} compile", file=sys.stderr)
                 if len(self.done) == self.jobs:
                     break
                 if not self.moment:

@@ -47,9 +47,12 @@ def locked_with(session: Session, search_id: str) -> tuple[Job, Search] | None:
     return held.searches[search_id]
 
 
-def note_locked(session: Session, job: Job) -> None:
-    """Record that this transaction has locked the job in a statement of its own."""
-    _held(session).jobs[job.id] = job
+def note_locked(session: Session, job: Job, search: Search | None = None) -> None:
+    """Record that this transaction has locked the job in a statement of its own, and then read the search."""
+    held = _held(session)
+    held.jobs[job.id] = job
+    if search is not None:
+        held.searches[search.id] = job, search
 
 
 def holds_any(session: Session) -> bool:

@@ -11,7 +11,20 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Integer, Select, String, Subquery, bindparam, case, cast, func, or_, select
+from sqlalchemy import (
+    ColumnElement,
+    Integer,
+    Select,
+    String,
+    Subquery,
+    bindparam,
+    case,
+    cast,
+    func,
+    or_,
+    select,
+    union_all,
+)
 from sqlalchemy.orm import Session, aliased
 
 from onnxbisect_db import leases
@@ -231,47 +244,38 @@ def _ordered(searches: Select[Any]) -> tuple[Subquery, list[ColumnElement[Any]]]
     return in_order, order(in_order.c)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Demand:
-    """The demand for slots of a backend: the limit of running probes (None without), the running ones, and others'
-    probes.
+def idle(session: Session, backend: str, search_id: str, slots: int) -> int:
+    """How many of the backend's slots have nothing to do but this search's speculation.
 
-    The latter are the waiting ones except speculative ones, and one for each search that waits for its coordinator: its
-    next probe precedes another search's speculation.
+    They are free, and neither a probe of another search will take them, except a speculative one, nor the next probe of
+    one that waits for its coordinator.
     """
-
-    at_most: int | None
-    running: int
-    elsewhere: int
-
-
-def demand(session: Session, backend: str, search_id: str, *, most: int) -> Demand:
-    """The demand as one search sees it. At most `most` waiting probes are counted, and as many searches."""
-    at_most, running, elsewhere = session.execute(
-        _DEMAND, {"backend": backend, "search": search_id, "most": most}
-    ).one()
-    return Demand(at_most=at_most, running=running, elsewhere=elsewhere)
+    at_most, running = session.execute(_RUNNING, {"backend": backend}).one()
+    free = (slots if at_most is None else min(slots, at_most)) - running
+    if free <= 0:  # as a rule, when there is much to do
+        return 0
+    wanted: int = session.scalars(_ELSEWHERE, {"backend": backend, "search": search_id, "free": free}).one()
+    return free - wanted
 
 
-def _demand() -> Select[Any]:
+def _running() -> Select[Any]:
     backend = bindparam("backend", type_=String())
-    bound = select(Queue.at_most).where(Queue.backend == backend)
+    at_most = select(Queue.at_most).where(Queue.backend == backend)
     mine = (Search.backend == backend, Probe.state == constant(ProbeState.RUNNING))
     running = select(func.count()).select_from(Probe).join(Search).where(*mine)
+    return select(at_most.scalar_subquery(), running.scalar_subquery())
+
+
+def _elsewhere() -> Select[int]:
+    """Counted as far as there are free slots."""
     others = (
-        *(Search.backend == backend, Search.stage == constant(Stage.SEARCH)),
+        *(Search.backend == bindparam("backend"), Search.stage == constant(Stage.SEARCH)),
         Search.id != bindparam("search"),
     )
     waiting = (Probe.state == constant(ProbeState.QUEUED), Probe.speculative.is_(False))
-    wanted = select(Probe.id).join(Search, Search.id == Probe.search_id).where(*others, *waiting)
-    elsewhere = _few(wanted) + _few(select(Search.id).where(*others, Search.dirty))
-    return select(bound.scalar_subquery(), running.scalar_subquery(), elsewhere)
-
-
-def _few(rows: Select[str]) -> ColumnElement[int]:
-    """How many rows there are, counted up to `most`."""
-    few = rows.limit(bindparam("most", type_=Integer(), literal_execute=True)).subquery()
-    return select(func.count()).select_from(few).scalar_subquery()
+    probes = select(Probe.id).join(Search, Search.id == Probe.search_id).where(*others, *waiting)
+    wanted = union_all(probes, select(Search.id).where(*others, Search.dirty))
+    return select(func.count()).select_from(wanted.limit(bindparam("free", type_=Integer())).subquery())
 
 
 #: More probes than can run.
@@ -280,4 +284,5 @@ _BOUNDLESS = 1 << 30
 _DUE = _due()
 _CHOICE_OF_ALL = _choice().with_for_update(of=Job)
 _CHOICE = _choice().with_for_update(of=Job, skip_locked=True)
-_DEMAND = _demand()
+_RUNNING = _running()
+_ELSEWHERE = _elsewhere()

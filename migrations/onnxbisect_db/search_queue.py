@@ -18,7 +18,7 @@ from onnxbisect_db.columns import Moment, constant
 from onnxbisect_db.database import now
 from onnxbisect_db.searches import ClaimedSearch
 from onnxbisect_db.states import Stage
-from onnxbisect_db.tables import Job, Search, Token
+from onnxbisect_db.tables import Job, Model, Search, Token
 
 #: The latest claims that determine when tenants and jobs were served; one without any comes first.
 _LATEST = 200
@@ -73,6 +73,10 @@ def take(session: Session, taker: Taker) -> ClaimedSearch | None:
         if chosen is None:
             return None
         search_id, stage = chosen
+        # read after the lock, in one statement, which leaves nothing to read to the claim
+        found = session.execute(_WITH_MODEL, {"search": search_id}, execution_options=_AFRESH).one_or_none()
+        if found is not None:
+            locking.note_locked(session, found.Job, found.Search)
         claimed = searches.claim(session, search_id, stage, seconds=taker.seconds, worker=taker.worker)
         if claimed is not None:
             return claimed
@@ -163,4 +167,11 @@ def _choice() -> Select[str, str]:
 # Built once: composing the statement takes longer than running it.
 _CHOICE_OF_ALL = _choice().with_for_update(of=Job)
 _CHOICE = _choice().with_for_update(of=Job, skip_locked=True)
+_AFRESH = {"populate_existing": True}
+_WITH_MODEL = (
+    select(Job, Search, Model)
+    .join(Search, Search.job_id == Job.id)
+    .join(Model, and_(Model.tenant == Job.tenant, Model.sha256 == Job.model_sha256))
+    .where(Search.id == bindparam("search"))
+)
 _ANY = select(select(Search.id).where(*_waiting()).exists())

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 from onnxbisect_db import claims, queues
 from onnxbisect_db.database import Database
-from onnxbisect_db.queues import ClaimRequest, demand
+from onnxbisect_db.queues import ClaimRequest
 from support.db.scenes import NPU, Clock, answer, asking, asks, claim, claimed, new_job, plan, prepare
 
 #: Has a model in memory.
@@ -116,7 +116,7 @@ def test_bounds_of_queues(database: Database) -> None:
         assert queues.limits(session) == {}
 
 
-def test_what_other_searches_want_is_counted_as_far_as_it_matters(database: Database) -> None:
+def test_slots_are_idle_that_no_other_search_wants(database: Database) -> None:
     mine = asking(database, [1, 2]).searches[0].id
     others = asking(database, [1, 2, 3])
     speculating = new_job(database).searches[0].id
@@ -124,19 +124,21 @@ def test_what_other_searches_want_is_counted_as_far_as_it_matters(database: Data
     plan(database, speculating, asks([1], speculative=True))
     asking(database, [1, 2, 3], "another")
 
-    def wanted(most: int) -> int:
+    def idle(slots: int) -> int:
         with database.session() as session:
-            return demand(session, NPU, mine, most=most).elsewhere
+            return queues.idle(session, NPU, mine, slots)
 
-    assert (wanted(100), wanted(2)) == (3, 2)
+    assert (idle(100), idle(2)) == (97, 0)
     new = new_job(database).searches[0].id
     prepare(database, new)  # its coordinator has not come to it
-    assert (wanted(100), wanted(2)) == (4, 3)
+    assert (idle(100), idle(2)) == (96, 0)
     plan(database, new, [])
-    assert wanted(100) == 3
+    assert idle(100) == 97
     taken = [claimed(database) for _ in range(3)]
     assert any(claim.job.id == others.id for claim in taken)
-    assert wanted(100) == 3 - sum(claim.job.id == others.id for claim in taken)
+    assert idle(100) == 97 - sum(claim.job.id != others.id for claim in taken)
+    limit(database, 3)
+    assert idle(100) == 0
 
 
 def test_a_worker_takes_what_it_has_in_memory_unless_another_job_has_waited_for_too_long(

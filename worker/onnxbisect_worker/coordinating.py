@@ -24,9 +24,8 @@ from onnxbisect.session import Known, Planner, next_step, of_the_whole
 from onnxbisect.unitset import UnitSet, members, size
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Status
-from onnxbisect_db import plans, probe_queries, searches, workers
+from onnxbisect_db import plans, probe_queries, queues, searches, workers
 from onnxbisect_db.database import now
-from onnxbisect_db.queues import demand
 from onnxbisect_db.searches import ClaimedSearch
 from onnxbisect_db.tables import Search
 from onnxbisect_service.search_spec import SearchSpec
@@ -44,19 +43,15 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class _Seen:
-    """What the coordinator reads: the answers of the search, and the workers that can compile for it."""
+    """What the coordinator reads: the answers of the search, and the slots that only its speculation could use."""
 
     known: Known
-    #: Free worker slots, None if no worker of the backend is known.
-    free: int | None
-    #: Probes of other searches that these slots will claim first.
-    elsewhere: int
+    idle: int
 
     @property
     def width(self) -> int:
         """The number of compiles to plan for: those of this search that run, and idle slots."""
-        idle = max((self.free or 0) - self.elsewhere, 0)
-        return min(max(len(self.known.in_flight) + idle, 1), _WIDEST)
+        return min(max(len(self.known.in_flight) + self.idle, 1), _WIDEST)
 
 
 def coordinate(context: WorkerContext, claimed: ClaimedSearch, keeper: LeaseKeeper) -> None:
@@ -106,10 +101,8 @@ def coordinate(context: WorkerContext, claimed: ClaimedSearch, keeper: LeaseKeep
 
 def _seen(session: Session, claimed: ClaimedSearch, spec: SearchSpec) -> _Seen:
     here = probe_queries.known_probes(session, claimed.search.id)
-    slots = workers.slots(session).get(claimed.search.backend)
-    wanted = demand(session, claimed.search.backend, claimed.search.id, most=_WIDEST)
-    if slots is not None and wanted.at_most is not None:
-        slots = min(slots, wanted.at_most)
+    slots = workers.slots(session).get(claimed.search.backend, 0)
+    idle = queues.idle(session, claimed.search.backend, claimed.search.id, slots)
     calls_left = None
     if spec.budget_calls is not None:
         calls_left = spec.budget_calls - session.get_one(Search, claimed.search.id).calls - len(here.claimed)
@@ -120,9 +113,7 @@ def _seen(session: Session, claimed: ClaimedSearch, spec: SearchSpec) -> _Seen:
         calls_left=calls_left,
         out_of_time=lasts is not None and now(session) >= claimed.started_at + lasts,
     )
-    return _Seen(
-        known=known, free=None if slots is None else max(slots - wanted.running, 0), elsewhere=wanted.elsewhere
-    )
+    return _Seen(known=known, idle=idle)
 
 
 def _digests(
