@@ -64,7 +64,7 @@ _LEASE = 300.0
 _IN_VAIN = 1000
 #: Threads, so that this process and PostgreSQL's each have work; and simulated seconds whose compiles end together.
 _AT_ONCE, _TOGETHER = 4, 0.5
-_AT_A_TIME = 100
+_AT_A_TIME = 500
 Found = TypeVar("Found")
 
 
@@ -204,15 +204,16 @@ class Fleet:
         with self.database.transaction() as session:
             for number in range(self.workers):
                 workers.seen(session, Presence(id=f"worker-{number}", backends=(_BACKEND,), slots=_SLOTS))
+            for number in range(_TENANTS):
+                for universe in stored:
+                    models.keep(session, tenant=f"tenant {number}", sha256=universe, name="net.onnx", size=1)
         for first in range(0, self.jobs, _AT_A_TIME):
             with self.database.transaction() as session:
-                made = []
                 for number in range(first, min(first + _AT_A_TIME, self.jobs)):
                     tenant = f"tenant {number % _TENANTS if number % 2 else 0}"
                     which = 1 + number // _REFUSED % (_TENANTS - 1) if number % _REFUSED == 0 else 0
-                    made.append((which, _prepared(session, tenant, stored[which])))
-                session.flush()
-                self.compilers |= {search.id: compilers[which] for which, search in made}
+                    search = _prepared(session, tenant, stored[which])
+                    self.compilers[search.id] = compilers[which]
 
     def _stored(self, kind: Generated) -> str:
         prepared = Prepared(
@@ -226,10 +227,16 @@ class Fleet:
 
 def _prepared(session: Session, tenant: str, universe: str) -> Search:
     """The search of a new job, as it is once its model was read."""
-    models.keep(session, tenant=tenant, sha256=universe, name="net.onnx", size=1)
     at, identity = now(session), new_id()
     search = Search(
-        **{"ordinal": 0, "backend": _BACKEND, "state": JobState.RUNNING, "stage": Stage.SEARCH, "started_at": at},
+        **{
+            "id": new_id(),
+            "ordinal": 0,
+            "backend": _BACKEND,
+            "state": JobState.RUNNING,
+            "stage": Stage.SEARCH,
+            "started_at": at,
+        },
         **{"tool": "simulated", "version": "1", "identity": identity, "universe": universe, "units": 24},
         compiles_after={},
     )

@@ -251,10 +251,10 @@ def idle(session: Session, backend: str, search_id: str, slots: int) -> int:
     one that waits for its coordinator.
     """
     at_most, running = session.execute(_RUNNING, {"backend": backend}).one()
-    free = (slots if at_most is None else min(slots, at_most)) - running
+    free: int = (slots if at_most is None else min(slots, at_most)) - running
     if free <= 0:  # as a rule, when there is much to do
         return 0
-    wanted: int = session.scalars(_ELSEWHERE, {"backend": backend, "search": search_id, "free": free}).one()
+    wanted = session.scalars(_ELSEWHERE, {"backend": backend, "search": search_id, "free": free}).one()
     return free - wanted
 
 
