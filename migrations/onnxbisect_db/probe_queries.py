@@ -4,18 +4,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import bindparam, func, select
+from sqlalchemy import and_, bindparam, func, select
 from sqlalchemy.orm import Session
 
 from onnxbisect.unitset import UnitSet
 from onnxbisect.verdict import Kind, Status
 from onnxbisect.verdict_json import from_json
-from onnxbisect_db import verdicts
 from onnxbisect_db.answers import AnsweredProbe
+from onnxbisect_db.columns import constant
 from onnxbisect_db.paging import Page, page
 from onnxbisect_db.states import ProbeState
-from onnxbisect_db.tables import Job, Probe, Search
-from onnxbisect_db.verdicts import Question
+from onnxbisect_db.tables import Job, KeptVerdict, Probe, Search
 
 #: Most values in one list, which databases limit.
 _AT_A_TIME = 500
@@ -70,19 +69,15 @@ def passed_units(session: Session, search_id: str, before: PassedUnits | None = 
 
 def log(session: Session, probe_id: str, tenant: str) -> str | None:
     """The compiler's log; None if the tenant has no such probe. For a cached answer, the verdict base has it."""
-    found = session.execute(
-        select(Probe.log, Probe.key, Probe.attempt, Search.identity)
-        .join(Search, Search.id == Probe.search_id)
-        .join(Job, Job.id == Search.job_id)
-        .where(Probe.id == probe_id, Job.tenant == tenant)
-    ).one_or_none()
-    if found is None:
-        return None
-    text, key, attempt, identity = found
-    if text or key is None or identity is None:
-        return text
-    known = verdicts.get(session, Question(tenant=tenant, identity=identity, key=key, attempt=attempt))
-    return "" if known is None else known.log
+    mine = _LOGS.where(Probe.id == bindparam("probe"), Job.tenant == bindparam("tenant"))
+    found = session.execute(mine, {"probe": probe_id, "tenant": tenant}).one_or_none()
+    return None if found is None else found.text
+
+
+def failure_logs(session: Session, search_id: str) -> dict[str, str]:
+    """The compiler's logs of all probes of a search that failed, by probe."""
+    found = session.execute(_FAILURE_LOGS, {"search": search_id})
+    return {row.id: row.text for row in found}
 
 
 def _answered(probe: Any) -> AnsweredProbe:
@@ -217,6 +212,21 @@ _KNOWN_PROBES = (
     )
     .where(Probe.search_id == bindparam("search"), Probe.state.in_((ProbeState.DONE, ProbeState.RUNNING)))
     .order_by(Probe.ended_at, Probe.id)
+)
+_LOGS = (
+    select(Probe.id, func.coalesce(func.nullif(Probe.log, ""), KeptVerdict.log, "").label("text"))
+    .join(Search, Search.id == Probe.search_id)
+    .join(Job, Job.id == Search.job_id)
+    .outerjoin(
+        KeptVerdict,
+        and_(
+            *(KeptVerdict.tenant == Job.tenant, KeptVerdict.identity == Search.identity),
+            *(KeptVerdict.key == Probe.key, KeptVerdict.attempt == Probe.attempt),
+        ),
+    )
+)
+_FAILURE_LOGS = _LOGS.where(
+    Probe.search_id == bindparam("search"), Probe.verdict["status"].as_string() == constant(Status.FAIL)
 )
 _SUMMARIES = select(
     *(Probe.id, Probe.units, Probe.attempt, Probe.why, Probe.state, Probe.speculative, Probe.round, Probe.worker),

@@ -131,8 +131,5 @@ def _compiles_after(claimed: ClaimedSearch) -> CompilesAfter | None:
 
 def _logs(session: Session, claimed: ClaimedSearch, answers: Sequence[AnsweredProbe]) -> dict[str, str]:
     """The logs of failures whose file may be handed out: a culprit's log goes with its file."""
-    found = {}
-    for answer in answers:
-        if answer.verdict.failed and answer.file_sha256:
-            found[answer.probe_id] = probe_queries.log(session, answer.probe_id, claimed.job.tenant) or ""
-    return found
+    logs = probe_queries.failure_logs(session, claimed.search.id)
+    return {it.probe_id: logs[it.probe_id] for it in answers if it.verdict.failed and it.file_sha256}
