@@ -65,6 +65,8 @@ _IN_VAIN = 1000
 #: Threads, so that this process and PostgreSQL's each have work; and simulated seconds whose compiles end together.
 _AT_ONCE, _TOGETHER = 4, 0.5
 _AT_A_TIME = 500
+#: Looks a second of a worker that is notified all the time (`onnxbisect_worker.slots`).
+_LOOKS = 5
 Found = TypeVar("Found")
 
 
@@ -274,7 +276,12 @@ def table(fleet: Fleet) -> str:
         (
             "of PostgreSQL, for a look where nothing waits, ms",
             f"{1000 * fleet.in_vain:.2f}",
-            f"{fleet.in_vain * rate * fleet.workers:.1f} cores if all workers look after each answer",
+            f"{fleet.in_vain * _LOOKS * fleet.workers:.1f} cores if all workers look as often as they may",
+        ),
+        (
+            "answers a second for which one core is enough",
+            f"{answers / fleet.postgres:.0f} in PostgreSQL, {1 / control:.0f} in coordinators",
+            "",
         ),
     ]
     head = f"{fleet.jobs} jobs of {_TENANTS} tenants, {fleet.workers} workers of {_SLOTS} slots"
