@@ -152,7 +152,7 @@ def _sqlite(url: str, *, durable: bool) -> Engine:
 
 
 def _postgresql(url: str) -> Engine:
-    engine = _engine(url)
+    engine = _engine(url, pool_use_lifo=True)  # few connections, each with its prepared statements
 
     @event.listens_for(engine, "connect")
     def _connect(connection: Any, record: Any) -> None:
