@@ -75,7 +75,10 @@ class Surroundings:
         """
         centre = self._centre(atom, near, high)
         if centre is None:
-            return Failing(near)
+            # A limit on the number of units of an op is mostly low, so half of them fail by themselves.
+            several = of(list(members(atom))[: size(atom) // 2])
+            enough = size(several) > _MOST_CENTRES
+            return Failing(several if enough and self._fails(several, "half of the units of an op") else near)
         while high - low > 1:
             middle = (low + high) // 2
             if self._fails(self._universe.ball(centre, middle, near), "an op and what surrounds it"):
