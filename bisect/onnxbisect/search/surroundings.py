@@ -3,7 +3,7 @@
 The unit is compiled with balls of growing radius around it, and the failing ball is then trimmed from its rim.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from onnxbisect.search.pattern import joined
@@ -17,6 +17,8 @@ _REPEATED = 3
 _SHARE = 8
 #: A connected failing set seldom has more units of one op that matter.
 _MOST_CENTRES = 2
+#: A ball of at most so many units is trimmed without being asked first.
+_UNASKED = 4
 #: Longest distance in a pattern that balls are asked for.
 _FURTHEST = 12
 #: In a model of at most so many units, balls of any size are asked.
@@ -73,26 +75,34 @@ class Surroundings:
 
         The ball around all of them fails with radius `high` and passes with radius `low`.
         """
-        centre = self._centre(atom, near, high)
-        if centre is None:
-            # A limit on the number of units of an op is mostly low, so half of them fail by themselves.
-            several = of(list(members(atom))[: size(atom) // 2])
-            enough = size(several) > _MOST_CENTRES
-            return Failing(several if enough and self._fails(several, "half of the units of an op") else near)
+        for centre in self._centres(atom, near, high):
+            if found := self._around_centre(centre, near, low, high):
+                return Failing(found, trimmed=True)
+        # A limit on the number of units of an op is mostly low, so half of them fail by themselves.
+        several = of(list(members(atom))[: size(atom) // 2])
+        enough = size(several) > _MOST_CENTRES
+        return Failing(several if enough and self._fails(several, "half of the units of an op") else near)
+
+    def _around_centre(self, centre: UnitSet, near: UnitSet, low: int, high: int) -> UnitSet:
+        """A minimal connected failing set around a centre; 0 if its ball was not asked and passes."""
         while high - low > 1:
             middle = (low + high) // 2
             if self._fails(self._universe.ball(centre, middle, near), "an op and what surrounds it"):
                 high = middle
             else:
                 low = middle
-        return Failing(self._trimmed(centre, self._universe.ball(centre, high, near)), trimmed=True)
+        return self._trimmed(centre, self._universe.ball(centre, high, near))
 
-    def _centre(self, atom: UnitSet, near: UnitSet, steps: int) -> UnitSet | None:
-        """One or two units of the atom around which a set fails; None if it takes more."""
+    def _centres(self, atom: UnitSet, near: UnitSet, steps: int) -> Iterator[UnitSet]:
+        """One or two units of the atom around which a set fails, as far as is known.
+
+        A ball of few units is not asked, because it is trimmed in as few calls if it fails. The next centre is taken
+        only if it does not.
+        """
         balls, places = self._places(atom, near, steps)
         repeated = len(places) < len(balls)
         if repeated and self._fails(balls[places[0][0]], "one place of a repeated structure"):
-            return 1 << places[0][0]
+            yield 1 << places[0][0]
         left = [units[0] for units in places[int(repeated) :]]
         centre, around = 0, 0
         while left and size(centre) < _MOST_CENTRES:
@@ -106,10 +116,10 @@ class Surroundings:
                     low = middle
             centre |= 1 << left[high - 1]
             around |= balls[left[high - 1]]
-            if self._fails(around, "one place of an op" if size(centre) == 1 else "two places of an op"):
-                return centre
+            why = "one place of an op" if size(centre) == 1 else "two places of an op"
+            if size(around) <= _UNASKED or self._fails(around, why):
+                yield centre
             left = left[: high - 1]
-        return None
 
     def _places(self, atom: UnitSet, within: UnitSet, steps: int) -> tuple[dict[int, UnitSet], list[list[int]]]:
         """The ball around each unit of the atom, and the units grouped by equal balls, most repeated first."""
@@ -147,7 +157,7 @@ class Surroundings:
         )
 
     def _trimmed(self, centre: UnitSet, failing: UnitSet) -> UnitSet:
-        """A minimal connected failing set inside a failing ball, as far as its rim is concerned.
+        """A minimal connected failing set inside a failing ball, as far as its rim is concerned; 0 if the ball passes.
 
         The units are ordered by distance from those known to be necessary. The last unit of the shortest failing prefix
         is necessary, and all after it are not. Whether the connecting units are necessary is left to the certificate,
@@ -165,6 +175,8 @@ class Surroundings:
                 else:
                     low = middle
             failing = core | of(rest[:high])
+            if not rest and not self._fails(core, "one place of an op"):
+                return 0
             if not high:
                 return core
             needed |= 1 << rest[high - 1]
