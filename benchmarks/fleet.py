@@ -65,8 +65,6 @@ _IN_VAIN = 1000
 #: Threads, so that this process and PostgreSQL's each have work; and simulated seconds whose compiles end together.
 _AT_ONCE, _TOGETHER = 4, 0.5
 _AT_A_TIME = 500
-#: Looks a second of a worker that is notified all the time (`onnxbisect_worker.slots`).
-_LOOKS = 5
 Found = TypeVar("Found")
 
 
@@ -276,7 +274,7 @@ def table(fleet: Fleet) -> str:
         (
             "of PostgreSQL, for a look where nothing waits, ms",
             f"{1000 * fleet.in_vain:.2f}",
-            f"{fleet.in_vain * _LOOKS * fleet.workers:.1f} cores if all workers look as often as they may",
+            f"{fleet.in_vain * rate * fleet.workers:.1f} cores if all workers look after each answer",
         ),
         (
             "answers a second for which one core is enough",

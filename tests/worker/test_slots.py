@@ -115,20 +115,3 @@ def test_a_stop_waits_for_what_was_claimed_and_claims_nothing_more() -> None:
     running.stop(30)
     assert ended.is_set()
     assert waiting.work.qsize() == 1
-
-
-@pytest.mark.usefixtures("never_polled")
-def test_notifications_in_vain_do_not_make_a_slot_look_all_the_time() -> None:
-    waiting, done = Waiting(), Event()
-    running = Slots("slot", 2, waiting.claim)
-    running.start()
-    until(lambda: waiting.looks == 1)
-    give_up = time.monotonic() + 1.0
-    while time.monotonic() < give_up:
-        running.wake()
-        time.sleep(0.001)
-    assert waiting.looks < 30  # of a thousand; after the twentieth five a second
-    waiting.work.put(done.set)
-    running.wake()
-    assert done.wait(10)
-    running.stop(30)

@@ -1,8 +1,7 @@
 """Worker slots: threads that claim a piece of work, do it, and claim the next one.
 
 The database is asked every two seconds, and at once after a notification. One idle slot at a time asks; when it has
-found work, the next idle one takes over. A notification reaches all workers of a fleet, and one finds the work: a slot
-for which one notification after the other was in vain waits a little before it asks, up to a fifth of a second.
+found work, the next idle one takes over.
 """
 
 import logging
@@ -12,8 +11,6 @@ from threading import Event, Lock, Thread
 
 #: Seconds between claims without a notification: the most that a lost one costs.
 POLL_SECONDS = 2.0
-#: Seconds that a slot waits before it asks, for each notification in a row that was in vain, and at most.
-_PAUSE, _LONGEST_PAUSE = 0.01, 0.2
 
 Work = Callable[[], object]
 
@@ -63,7 +60,6 @@ class Slots:
 
     def _next(self) -> Work | None:
         """The next work; None if this slot must stop."""
-        in_vain = 0
         while not self._stopping.is_set():
             self._woken.clear()
             try:
@@ -73,11 +69,7 @@ class Slots:
                 work = None
             if work is not None:
                 return work
-            if self._woken.wait(POLL_SECONDS):
-                self._stopping.wait(min(in_vain * _PAUSE, _LONGEST_PAUSE))
-                in_vain += 1
-            else:
-                in_vain = 0
+            self._woken.wait(POLL_SECONDS)
         return None
 
 
