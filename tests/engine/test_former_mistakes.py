@@ -5,6 +5,7 @@ import random
 import pytest
 
 from onnxbisect.diagnosis import Certainty, CertificateStatus, CulpritKind
+from onnxbisect.search import plan
 from onnxbisect.search.oracle import Oracle
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
 from onnxbisect.universe import Universe
@@ -235,6 +236,18 @@ def test_a_search_ends_where_parts_of_what_passes_fail_again_and_again():
     assert run.calls <= 300
     assert diagnosis.certificate.status is CertificateStatus.BOUNDED
     assert {culprit.certainty for culprit in diagnosis.culprits} == {Certainty.SUSPECTED}
+
+
+def test_a_culprit_in_a_probe_that_mostly_passed_is_not_confirmed():
+    """Another worker has asked that probe; three answers of a flaky compiler do not settle it."""
+    one = World(chain(list(range(14))), monotone({0b11}))
+    assert [culprit.certainty for culprit in one.diagnose().diagnosis.culprits] == [Certainty.CONFIRMED]
+    probe = of([0, 1, 5, 9])
+    assert probe not in one.verdicts
+    passed, failed = Verdict(status=Status.PASS), Verdict(status=Status.FAIL)
+    known = {**one.verdicts, probe: [passed, failed, passed]}
+    (culprit,) = plan(one.universe, known).diagnosis.culprits
+    assert culprit.certainty is Certainty.SUSPECTED
 
 
 def test_what_fuses_at_a_distance_of_three_is_innocent_in_every_layer():

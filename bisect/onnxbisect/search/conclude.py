@@ -72,7 +72,8 @@ def _culprit(oracle: Oracle, record: Oracle, suspect: Suspect, seen: UnitSet, re
     confidence = min(oracle.confidence(probe) for probe in deciding)
     # That no small part fails rests on many passes, of which only one needs to be a flake.
     doubtful = (suspect.capacity or suspect.pool) and (recheck or bool(oracle.flaky))
-    refuted = not suspect.capacity and any(suspect.held_by(passing) for passing in record.passing)
+    passing = (*record.passing, *filter(record.mostly_passed, record.flaky))
+    refuted = not suspect.capacity and any(map(suspect.held_by, passing))
     unblamed = suspect.blame is None and not suspect.capacity
     inferred = suspect.everywhere & ~seen if suspect.single else 0
     nowhere_seen = suspect.single and inferred == suspect.everywhere

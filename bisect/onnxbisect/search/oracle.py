@@ -129,6 +129,11 @@ class Oracle:
         passes = sum(answer.passed for answer in answers)
         return (max(fails, passes) + 1) / (fails + passes + 2)
 
+    def mostly_passed(self, units: UnitSet) -> bool:
+        """Whether more than half of this probe's answers are passes, even if that does not settle it."""
+        answers = self._verdicts.get(self.probe(units), ())
+        return sum(answer.passed for answer in answers) > sum(answer.failed for answer in answers)
+
     def answers(self, units: UnitSet) -> int:
         """How often this probe was compiled."""
         return len(self._verdicts.get(self.probe(units), ()))
