@@ -127,8 +127,7 @@ class Confirmer:
         if is_open:
             beside = clusters(self._universe, suspect, suspects, remainder)
             questions += [(probe, f"{say} with what is suspected beside it") for probe in beside]
-        doubtful = [unit for unit in members(suspect.units) if self._universe.variant[unit] in doubted]
-        if suspect.interaction and doubtful:
+        if suspect.interaction and any(self._universe.variant[unit] in doubted for unit in members(suspect.units)):
             completed = [it | suspect.units for it in remainders if size(suspect.units & ~it) == 1]
             questions += [(probe, f"{say} in another remainder") for probe in completed]
             questions += self._few_contexts(suspect, suspects)
