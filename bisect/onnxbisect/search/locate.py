@@ -11,10 +11,11 @@ from onnxbisect.search.atoms import Atoms, units_of
 from onnxbisect.search.context import PATTERN, REACH
 from onnxbisect.search.minimise import Minimiser
 from onnxbisect.search.oracle import Oracle, Question
-from onnxbisect.search.pattern import Occurrence, alone, apart, choices, joined, occurrences, representative
+from onnxbisect.search.pattern import alone, joined, occurrences
 from onnxbisect.search.prior import HOT, Atom, Beliefs
 from onnxbisect.search.state import SearchState
 from onnxbisect.search.suspect import Suspect
+from onnxbisect.search.suspect_maker import SuspectMaker
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
 from onnxbisect.universe import Universe
 
@@ -33,6 +34,7 @@ class Locator:
         self._state = state
         self.minimiser = Minimiser(universe, oracle)
         self.atoms = Atoms(universe, oracle, state)
+        self._makes = SuspectMaker(universe, oracle, state, self.minimiser, self.atoms)
         #: The part in which a culprit is looked for; all others are broken there.
         self._region: UnitSet = universe.everything
         #: Variants that fail inside the model and pass in a part of it, while no few units make the difference.
@@ -57,7 +59,7 @@ class Locator:
                 continue
             for atom in pool:
                 if atom.variant not in self._state.only_alone and self.atoms.fails_by_itself(atom):
-                    return self._single(atom)
+                    return self._makes.single(atom)
             if self._put_back(region, passing):
                 continue
             suspect = self._step(region, passing, covered, pool)
@@ -207,7 +209,7 @@ class Locator:
             # It fails alone, so what makes it fail shows only beside the units that make it pass.
             spoiling = None if atom.variant in self._contested else self.minimiser.spoiling(evidence, passing)
             if spoiling is not None:
-                return self._found(1 << unit | spoiling)
+                return self._suspect(1 << unit | spoiling)
             self._contested.add(atom.variant)
             return Suspect(
                 units=1 << unit,
@@ -218,7 +220,7 @@ class Locator:
                 blame=passing | 1 << unit,
                 verified=True,
             )
-        return self._found(self.minimiser.around(1 << unit, passing, self.atoms.named.units, region))
+        return self._suspect(self.minimiser.around(1 << unit, passing, self.atoms.named.units, region))
 
     def _ask_alone(self, atom: Atom) -> None:
         self._oracle.ask(self.atoms.alone(atom), f"{self.atoms.say(atom)} alone")
@@ -281,96 +283,11 @@ class Locator:
                 return self._alone_or_with(atom, region, passing)
             self.atoms.take_apart(atom)
             return None
-        return self._found(self.minimiser.around(atom.units, passing, self.atoms.named.units, region))
+        return self._suspect(self.minimiser.around(atom.units, passing, self.atoms.named.units, region))
 
     def narrowed(self, failing: UnitSet, region: UnitSet) -> Suspect | None:
         """A suspect inside a failing set; pieces of the same size for comparison are taken from `region`."""
-        return self._found(self.minimiser.narrow(failing, self.atoms.named.units, region))
+        return self._suspect(self.minimiser.narrow(failing, self.atoms.named.units, region))
 
-    def _found(self, minimal: UnitSet) -> Suspect | None:
-        if size(minimal) > 1:
-            answer = self._oracle.ask(minimal, "an interaction", sure=True, again=self._rests_on_one_answer(minimal))
-            if answer.failed and (part := self._part_that_fails(minimal)):
-                return self._found(part)
-            if not answer.failed:
-                if not answer.passed:
-                    self._state.unresolved |= minimal
-                return None
-            if pool := self._pool(minimal):
-                return Suspect(
-                    units=minimal, fails=self._oracle.probe(minimal), occurrences=choices(minimal, pool), pool=pool
-                )
-            return self.interaction(minimal, occurrences(self._universe, minimal))
-        unit = lowest(minimal)
-        variant = self._universe.variant[unit]
-        self._state.split.setdefault(variant, 1)
-        solo = self._universe.solo
-        alike = Atom(
-            1 << unit
-            | of(
-                other
-                for other in members(self._universe.variant_members[variant] & ~self._oracle.exonerated)
-                if solo[other] == solo[unit]
-            ),
-            variant,
-        )
-        if not self._oracle.ask(self.atoms.alone(alike), f"{self.atoms.say(alike)} alone").failed:
-            self._state.unresolved |= alike.units
-            return None
-        return self._single(alike)
-
-    def _rests_on_one_answer(self, minimal: UnitSet) -> bool:
-        """Whether no other failing probe without another culprit contains these units."""
-        return not any(
-            is_subset(minimal, failing) and failing != minimal and is_subset(failing, self._region)
-            for failing in self._oracle.failing
-        )
-
-    def _part_that_fails(self, minimal: UnitSet) -> UnitSet:
-        """A part without one unit that fails when rechecked; 0 if there is none or one answer is enough."""
-        if not self._oracle.rechecks:
-            return 0
-        parts = self.minimiser.parts(minimal)
-        answers = self._oracle.ask_all(((part, "a part of an interaction") for part in parts), sure=True)
-        return next((part for part, answer in zip(parts, answers, strict=True) if answer.failed), 0)
-
-    def _pool(self, minimal: UnitSet) -> UnitSet:
-        """All units of an op of which the target accepts one fewer than `minimal` has; 0 if there is no such limit.
-
-        The evidence: other choices of the same size fail, and a choice of one unit fewer passes.
-        """
-        universe = self._universe
-        op = universe.op[lowest(minimal)]
-        if any(universe.op[unit] != op for unit in members(minimal)):
-            return 0
-        for pool in dict.fromkeys(
-            (universe.units_by_op[op], universe.variant_members[universe.variant[lowest(minimal)]])
-        ):
-            units, count = list(members(pool)), size(minimal)
-            if len(units) == count or not is_subset(minimal, pool):
-                continue
-            # The same choices for any `minimal`, so that each is asked once.
-            several = dict.fromkeys((of(units[:count]), of(units[-count:]), apart(universe, units, count)))
-            fails = self.minimiser.fails
-            if any(fails(1 << unit, f"{op} alone") for unit in members(union(several))):
-                continue  # an op that fails alone is no evidence of a limit
-            if all(fails(chosen, f"{count} others of {op}") for chosen in several):
-                fewer = of(units[: count - 1])
-                if not fails(fewer, f"{count - 1} of {op}"):
-                    return pool
-        return 0
-
-    def interaction(self, units: UnitSet, places: tuple[Occurrence, ...]) -> Suspect:
-        """A suspect of several units."""
-        return Suspect(units=units, fails=self._oracle.probe(units), occurrences=places)
-
-    def _single(self, atom: Atom) -> Suspect:
-        unit = representative(self._universe, atom.units)
-        if not self._state.split.get(atom.variant):
-            atom = Atom(self._universe.variant_members[atom.variant] & ~self._oracle.exonerated, atom.variant)
-        self.atoms.guilty.append(atom)
-        return Suspect(
-            units=1 << unit,
-            fails=self._oracle.probe(alone(self._universe, unit)),
-            occurrences=tuple((other,) for other in members(atom.units)),
-        )
+    def _suspect(self, minimal: UnitSet) -> Suspect | None:
+        return self._makes.suspect(minimal, self._region)

@@ -254,7 +254,8 @@ class Search:
             if len(occurrences) == len(suspect.occurrences):
                 kept.append(suspect)
             elif occurrences and suspect.units not in {of(occurrence) for occurrence in occurrences}:
-                kept.append(self.locator.interaction(of(occurrences[0]), occurrences))
+                first = of(occurrences[0])
+                kept.append(Suspect(units=first, fails=self._oracle.probe(first), occurrences=occurrences))
             elif occurrences:
                 kept.append(replace(suspect, occurrences=occurrences))
         return tuple(kept)

@@ -1,0 +1,113 @@
+"""Make a suspect of a minimal failing set: ask it again where that is due, and find its occurrences."""
+
+from onnxbisect.search.atoms import Atoms
+from onnxbisect.search.minimise import Minimiser
+from onnxbisect.search.oracle import Oracle
+from onnxbisect.search.pattern import alone, apart, choices, occurrences, representative
+from onnxbisect.search.prior import Atom
+from onnxbisect.search.state import SearchState
+from onnxbisect.search.suspect import Suspect
+from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
+from onnxbisect.universe import Universe
+
+
+class SuspectMaker:
+    """Every probe goes through the oracle, so methods may raise BlockedError."""
+
+    def __init__(
+        self, universe: Universe, oracle: Oracle, state: SearchState, minimiser: Minimiser, atoms: Atoms
+    ) -> None:
+        self._universe = universe
+        self._oracle = oracle
+        self._state = state
+        self._minimiser = minimiser
+        self._atoms = atoms
+
+    def suspect(self, minimal: UnitSet, region: UnitSet) -> Suspect | None:
+        """The suspect of a minimal failing set in a region; None if it gets no answer, or passes when asked again."""
+        if size(minimal) > 1:
+            answer = self._oracle.ask(
+                minimal, "an interaction", sure=True, again=self._rests_on_one_answer(minimal, region)
+            )
+            if answer.failed and (part := self._part_that_fails(minimal)):
+                return self.suspect(part, region)
+            if not answer.failed:
+                if not answer.passed:
+                    self._state.unresolved |= minimal
+                return None
+            if pool := self._pool(minimal):
+                return Suspect(
+                    units=minimal, fails=self._oracle.probe(minimal), occurrences=choices(minimal, pool), pool=pool
+                )
+            places = occurrences(self._universe, minimal)
+            return Suspect(units=minimal, fails=self._oracle.probe(minimal), occurrences=places)
+        unit = lowest(minimal)
+        variant = self._universe.variant[unit]
+        self._state.split.setdefault(variant, 1)
+        solo = self._universe.solo
+        alike = Atom(
+            1 << unit
+            | of(
+                other
+                for other in members(self._universe.variant_members[variant] & ~self._oracle.exonerated)
+                if solo[other] == solo[unit]
+            ),
+            variant,
+        )
+        if not self._oracle.ask(self._atoms.alone(alike), f"{self._atoms.say(alike)} alone").failed:
+            self._state.unresolved |= alike.units
+            return None
+        return self.single(alike)
+
+    def _rests_on_one_answer(self, minimal: UnitSet, region: UnitSet) -> bool:
+        """Whether no other failing probe without another culprit contains these units."""
+        return not any(
+            is_subset(minimal, failing) and failing != minimal and is_subset(failing, region)
+            for failing in self._oracle.failing
+        )
+
+    def _part_that_fails(self, minimal: UnitSet) -> UnitSet:
+        """A part without one unit that fails when rechecked; 0 if there is none or one answer is enough."""
+        if not self._oracle.rechecks:
+            return 0
+        parts = self._minimiser.parts(minimal)
+        answers = self._oracle.ask_all(((part, "a part of an interaction") for part in parts), sure=True)
+        return next((part for part, answer in zip(parts, answers, strict=True) if answer.failed), 0)
+
+    def _pool(self, minimal: UnitSet) -> UnitSet:
+        """All units of an op of which the target accepts one fewer than `minimal` has; 0 if there is no such limit.
+
+        The evidence: other choices of the same size fail, and a choice of one unit fewer passes.
+        """
+        universe = self._universe
+        op = universe.op[lowest(minimal)]
+        if any(universe.op[unit] != op for unit in members(minimal)):
+            return 0
+        for pool in dict.fromkeys(
+            (universe.units_by_op[op], universe.variant_members[universe.variant[lowest(minimal)]])
+        ):
+            units, count = list(members(pool)), size(minimal)
+            if len(units) == count or not is_subset(minimal, pool):
+                continue
+            # The same choices for any `minimal`, so that each is asked once.
+            several = dict.fromkeys((of(units[:count]), of(units[-count:]), apart(universe, units, count)))
+            fails = self._minimiser.fails
+            if any(fails(1 << unit, f"{op} alone") for unit in members(union(several))):
+                continue  # an op that fails alone is no evidence of a limit
+            if all(fails(chosen, f"{count} others of {op}") for chosen in several):
+                fewer = of(units[: count - 1])
+                if not fails(fewer, f"{count - 1} of {op}"):
+                    return pool
+        return 0
+
+    def single(self, atom: Atom) -> Suspect:
+        """The suspect of an atom that fails alone."""
+        unit = representative(self._universe, atom.units)
+        if not self._state.split.get(atom.variant):
+            atom = Atom(self._universe.variant_members[atom.variant] & ~self._oracle.exonerated, atom.variant)
+        self._atoms.guilty.append(atom)
+        return Suspect(
+            units=1 << unit,
+            fails=self._oracle.probe(alone(self._universe, unit)),
+            occurrences=tuple((other,) for other in members(atom.units)),
+        )
