@@ -1,6 +1,7 @@
 """`onnx-bisect serve`: the API and, if no redis is set, a worker in the same process."""
 
 import asyncio
+import gc
 import os
 import signal
 import socket
@@ -52,17 +53,17 @@ def serve(settings: Settings) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             # uvicorn stops at these signals, then raises them again for the previous handler, which must not exit.
             signal.signal(number, lambda _number, _frame: None)
-        _Server(config, _url(listening), token, app.state.watch).run(sockets=[listening])
+        _Server(config, app, _url(listening), token).run(sockets=[listening])
 
 
 class _Server(uvicorn.Server):
     """Prints its address as soon as it answers, and ends waiting and streaming requests before it stops."""
 
-    def __init__(self, config: uvicorn.Config, url: str, token: Path | None, watch: Watch) -> None:
+    def __init__(self, config: uvicorn.Config, app: FastAPI, url: str, token: Path | None) -> None:
         super().__init__(config)
+        self._app = app
         self._url = url
         self._token = token
-        self._watch = watch
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -71,11 +72,22 @@ class _Server(uvicorn.Server):
         print(f"onnx-bisect is at {self._url}", flush=True)
         if self._token is not None:
             print(*_told_of_token(self._token, self._url, terminal=sys.stdout.isatty()), sep="\n", flush=True)
-        asyncio.get_running_loop().run_in_executor(None, rendering.prepare)
+        asyncio.get_running_loop().run_in_executor(None, _warm_up, self._app)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._watch.end()
+        watch: Watch = self._app.state.watch
+        watch.end()
         await super().shutdown(sockets)
+
+
+def _warm_up(app: FastAPI) -> None:
+    """Do what the first requests would otherwise wait for."""
+    rendering.prepare()
+    for route in app.routes:  # FastAPI builds included routers when it first matches a path
+        route.matches({"type": "http", "method": "GET", "path": "/-", "root_path": "", "headers": []})
+    # a full collection would stop all requests for a tenth of a second
+    gc.collect()
+    gc.freeze()
 
 
 def _with_workers(service: Service) -> Lifespan[FastAPI]:

@@ -3,6 +3,7 @@
 Celery receives notifications over redis and handles signals.
 """
 
+import gc
 import signal
 import sys
 from collections.abc import Sequence
@@ -71,6 +72,8 @@ def work(settings: Settings, *, backends: Sequence[str] = (), control: bool = Fa
         quiet=True,
     )
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # until celery installs its handler
+    gc.collect()
+    gc.freeze()  # a full collection would stop all slots for a tenth of a second
     try:
         worker.start()
     finally:
