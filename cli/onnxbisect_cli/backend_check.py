@@ -14,7 +14,7 @@ from onnxbisect_backends.contract import Backend, Limits
 from onnxbisect_backends.measurement.sample_models import conv_net, write_whole
 from onnxbisect_backends.sandbox.process import kill_running
 from onnxbisect_backends.sandbox.working_folder import working_folder
-from onnxbisect_cli.run_job import COMPILES, CULPRITS, UNRESOLVED
+from onnxbisect_cli.results import COMPILES, CULPRITS, UNRESOLVED
 from onnxbisect_cli.signals import stopping
 
 _SAYS = {

@@ -5,7 +5,6 @@ It starts fast, because onnx, onnxruntime and the engine are imported only by th
 
 import os
 import sys
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
@@ -34,6 +33,8 @@ app.add_typer(service_commands.app)
 
 def _show_version(wanted: bool) -> None:
     if wanted:
+        from importlib.metadata import version
+
         print(f"onnx-bisect {version('onnx-bisect')}")
         raise typer.Exit
 

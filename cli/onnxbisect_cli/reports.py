@@ -8,8 +8,7 @@ from typing import TypeVar, cast
 
 from onnxbisect.errors import OptionError
 from onnxbisect.report import parts_forms
-from onnxbisect.report.contents import Report
-from onnxbisect.report.document import FORMAT
+from onnxbisect.report.contents import FORMAT, Report
 from onnxbisect.report.files import FORMS, put
 from onnxbisect.report.overview import Overview
 from onnxbisect.report.overview_forms import html, markdown

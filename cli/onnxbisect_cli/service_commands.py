@@ -145,19 +145,24 @@ def submit_command(
     form: ReportForm = Format.TEXT,
 ) -> None:
     """Diagnose MODEL on a server. Output and exit status are those of run; with --fix the status is that of fix."""
-    from onnx_bisect import Exactness, RemoteTarget, RepairTerms, Tolerance
+    from onnx_bisect import RemoteTarget
     from onnxbisect_cli import parts, submit_job, submit_parts, targets
 
+    if not fix and (allow, samples, count, absolute, relative, try_) != ("rounding", None, 4, 1e-6, 1e-4, None):
+        raise OptionError("--allow, --samples, --count, --absolute, --relative, --try are about a repair: add --fix.")
     found = parts.parts_of(models, arguments.shapes(input_shape or ()), calibration)
     asked = targets.chosen(backend, option or ())
-    tolerance = Tolerance(absolute=absolute, relative=relative)
-    repair = RepairTerms(
-        allow=arguments.choices(Exactness, [allow], "--allow")[0],
-        samples=samples,
-        count=count,
-        tolerance=tolerance,
-        alternatives=arguments.alternatives(try_ or ()),
-    )
+    repair = None
+    if fix:
+        from onnx_bisect import Exactness, RepairTerms, Tolerance  # they import the engine
+
+        repair = RepairTerms(
+            allow=arguments.choices(Exactness, [allow], "--allow")[0],
+            samples=samples,
+            count=count,
+            tolerance=Tolerance(absolute=absolute, relative=relative),
+            alternatives=arguments.alternatives(try_ or ()),
+        )
     request = submit_job.Request(
         model=found[0].model,
         server=server,
@@ -176,11 +181,9 @@ def submit_command(
             "labels": arguments.key_values(label or (), "--label"),
             "webhook": webhook,
             "priority": priority,
-            "repair": repair if fix else None,
+            "repair": repair,
         },
     )
-    if not fix and (allow, samples, count, absolute, relative, try_) != ("rounding", None, 4, 1e-6, 1e-4, None):
-        raise OptionError("--allow, --samples, --count, --absolute, --relative, --try are about a repair: add --fix.")
     if len(found) > 1:
         if fix:
             raise OptionError("--fix is for one model: submit each of them with it.")

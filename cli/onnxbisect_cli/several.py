@@ -17,7 +17,7 @@ from onnxbisect_backends.probing.loaded_model import LoadedModel, demand_static
 from onnxbisect_cli.arguments import Format
 from onnxbisect_cli.bisection import Request, backend_of, bisected
 from onnxbisect_cli.reports import demand_overview, render_overview, render_parts, write_overview, write_parts
-from onnxbisect_cli.run_job import demand_folder, exit_code, fresh_folder, write_files
+from onnxbisect_cli.results import demand_folder, exit_code, fresh_folder, write_files
 from onnxbisect_cli.signals import Interruption, stopping
 
 _BEFORE = "the run was interrupted before its turn"

@@ -10,10 +10,9 @@ from onnx_bisect.client import failure
 from onnx_bisect.job_documents import JobStatus, TargetStatus
 from onnxbisect.errors import OnnxBisectError
 from onnxbisect.report.text import clean, plural
-from onnxbisect_cli import submit_fix
 from onnxbisect_cli.arguments import Format
 from onnxbisect_cli.reports import demand_overview, relabelled, render, render_overview, write_overview
-from onnxbisect_cli.run_job import demand_folder, exit_code, write_files
+from onnxbisect_cli.results import demand_folder, exit_code, write_files
 from onnxbisect_cli.signals import stopping
 from onnxbisect_cli.targets import Chosen
 
@@ -63,6 +62,8 @@ def submit(request: Request, *, wait: bool, out: Path | None, form: Format) -> i
             raise failure(ended)
         codes = _show(job, ended["targets"], labels, out, form)
         if request.terms.get("repair") is not None:
+            from onnxbisect_cli import submit_fix  # it imports the engine
+
             folders = {label: out if out is None or len(labels) == 1 else out / label for label in labels}
             repairs = submit_fix.show(request.model, job, ended["targets"], folders, told=form is Format.TEXT)
             codes = {label: repairs.get(label, code) for label, code in codes.items()}

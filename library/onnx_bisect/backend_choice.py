@@ -1,4 +1,4 @@
-"""Creates the backend that a caller names or passes."""
+"""Creates the backend that a caller names or passes, and says how a report's commands call it again."""
 
 from collections.abc import Mapping
 from os import PathLike, fspath
@@ -6,7 +6,10 @@ from typing import cast
 
 from onnx_bisect.callable_backend import CallableBackend, CompileFunction
 from onnxbisect.errors import OptionError
+from onnxbisect.report.contents import Reproduce
 from onnxbisect_backends import registry
+from onnxbisect_backends.commands.any_command import CommandBackend
+from onnxbisect_backends.commands.toml_backend import TomlBackend
 from onnxbisect_backends.contract import Backend
 from onnxbisect_backends.options import option_text
 
@@ -30,3 +33,12 @@ def chosen_backend(backend: BackendChoice, options: Mapping[str, object]) -> Bac
 def texts(options: Mapping[str, object]) -> dict[str, str]:
     """The options as strings, in the form that `--option` takes."""
     return {key: option_text(value) for key, value in options.items()}
+
+
+def started_from(backend: Backend) -> Reproduce | None:
+    """The field `reproduce`, with absolute paths; None for an installed backend."""
+    if isinstance(backend, CommandBackend):
+        return {"folder": str(backend.folder)}
+    if isinstance(backend, TomlBackend) and not registry.is_shipped(backend.file):
+        return {"backend": str(backend.file)}
+    return None

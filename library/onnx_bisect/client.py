@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, Unpack, cast
+from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 from urllib.parse import urljoin
 from uuid import uuid4
 
@@ -15,7 +15,6 @@ import httpx2
 
 from onnx_bisect.job_documents import JobStatus, JobTerms, RemoteTarget, TargetStatus
 from onnx_bisect.parts import Part
-from onnx_bisect.remote_repair import RemoteRepair, RepairTerms
 from onnx_bisect.result import Result
 from onnxbisect.errors import BackendUnusableError, OnnxBisectError, OptionError
 from onnxbisect.model.external import locations
@@ -23,9 +22,11 @@ from onnxbisect.model.read import read
 from onnxbisect.report import model_explorer
 from onnxbisect.report.contents import Report
 from onnxbisect.report.overview import Overview
-from onnxbisect_backends.other_options import listed
 from onnxbisect_backends.probing.culprit_files import DATA_NAME, LOG_NAME
 from onnxbisect_backends.probing.prober import PROBE_NAME
+
+if TYPE_CHECKING:  # it imports the engine
+    from onnx_bisect.remote_repair import RemoteRepair, RepairTerms
 
 #: Seconds for one request. The limits are for each read and write, so a long body does not exceed them.
 _TIMEOUT = httpx2.Timeout(60.0, connect=10.0)
@@ -136,7 +137,9 @@ class Client:
             else {sample.name: self.store(sample) for sample in _samples(part.calibration)},
         }
 
-    def _repair(self, terms: RepairTerms) -> dict[str, Any]:
+    def _repair(self, terms: "RepairTerms") -> dict[str, Any]:
+        from onnxbisect_backends.other_options import listed  # it imports all backends
+
         samples = [] if terms.samples is None else _samples(Path(terms.samples))
         return {
             "allow": terms.allow.value,
@@ -200,9 +203,10 @@ class Client:
         """The overview of a job with several targets."""
         return cast(Overview, self._json("GET", f"/v1/jobs/{job_id}/report", params={"format": "json"}))
 
-    def repair(self, job_id: str, target: int) -> RemoteRepair:
+    def repair(self, job_id: str, target: int) -> "RemoteRepair":
         """The result of the repair of a target; targets count from 1."""
-        from onnxbisect_backends.probing.repair_document import read_document  # pydantic takes a while to import
+        from onnx_bisect.remote_repair import RemoteRepair
+        from onnxbisect_backends.probing.repair_document import read_document
 
         def fetch(path: str, to: Path) -> bool:
             path, _, form = path.partition("?format=")
@@ -297,7 +301,7 @@ class RemoteJob:
             raise failure(found)
         return self.fetched(found)
 
-    def repair(self, target: int = 1) -> RemoteRepair:
+    def repair(self, target: int = 1) -> "RemoteRepair":
         """Wait until the job has ended, and fetch the result of a target's repair; targets count from 1.
 
         Raises OptionError if no repair was requested, BackendUnusableError if the repair or its target has failed.

@@ -8,12 +8,11 @@ from pathlib import Path
 from threading import Lock
 
 from onnx_bisect.alternatives import other_options, tried
-from onnx_bisect.backend_choice import BackendChoice, chosen_backend
+from onnx_bisect.backend_choice import BackendChoice, chosen_backend, started_from
 from onnx_bisect.cancellation import Cancellation
 from onnx_bisect.driver import Budget, Driver, Ended
 from onnx_bisect.events import Note, Progress, SearchEnded
 from onnx_bisect.models import Shapes, Source, load_model
-from onnx_bisect.reproducing import started_from
 from onnx_bisect.result import Result, with_repro
 from onnx_bisect.searching import Searches, Searching
 from onnxbisect.alternatives import Alternative

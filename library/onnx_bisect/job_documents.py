@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NotRequired, TypedDict
+from typing import TYPE_CHECKING, NotRequired, TypedDict
 
-from onnx_bisect.remote_repair import RepairTerms
+if TYPE_CHECKING:  # it imports the engine
+    from onnx_bisect.remote_repair import RepairTerms
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +35,7 @@ class JobTerms(TypedDict, total=False):
     labels: Mapping[str, str] | None
     webhook: str | None
     priority: int
-    repair: RepairTerms | None
+    repair: "RepairTerms | None"
 
 
 class RepairStatus(TypedDict):

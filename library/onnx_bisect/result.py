@@ -8,7 +8,6 @@ from typing import Protocol, Self
 
 import onnx
 
-from onnx_bisect.reproducing import seen_from
 from onnxbisect.causes.terms import CauseState
 from onnxbisect.diagnosis import Certainty, CertificateStatus, CulpritKind
 from onnxbisect.errors import OnnxBisectError, OptionError
@@ -263,8 +262,6 @@ class Result:
                 files.forget_culprit(out / place)  # it may be of an earlier run
                 given[culprit["id"]] = found
             report = with_repro(self.report, [bool(found) for found in given.values()])
-            if "reproduce" in report:
-                report["reproduce"] = seen_from(report["reproduce"], out)
             files.write(report, out, given)
         pictures = self.attachments.pictures()
         for place in model_explorer.FILES:

@@ -7,7 +7,7 @@ a document that was read from a file, the members of enumerations are plain stri
 This module needs no ONNX: pages show reports in processes that read no model.
 """
 
-from typing import Any, Literal, NotRequired
+from typing import Any, Final, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
@@ -16,6 +16,9 @@ from onnxbisect.exactness import Exactness
 from onnxbisect.finding import Severity
 from onnxbisect.report.culprit_contents import AlternativeEntry, CauseEntry, CulpritEntry, NeedsContextEntry
 from onnxbisect.verdict import Kind, Status
+
+#: The value of a report's `format`; an incompatible change increments the number.
+FORMAT: Final = "onnx-bisect/report@1"
 
 OpVerdict = Literal["fail", "mixed", "unknown", "needs_context", "pass"]
 UnitState = Literal["culprit", "suspected", "needs_context", "pass", "unknown"]

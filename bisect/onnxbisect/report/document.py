@@ -1,13 +1,19 @@
 """Make the report's JSON document, `onnx-bisect/report@1`; every other form of the report is made from it."""
 
-from typing import Final
-
 from onnxbisect.diagnosis import Certainty, CertificateStatus
 from onnxbisect.job import Job, ProbeRecord
 from onnxbisect.report import words
 from onnxbisect.report.alternatives import alternative_entries
 from onnxbisect.report.causes import cause_entries
-from onnxbisect.report.contents import CertificateEntry, CompilesAfterEntry, ModelEntry, ProbeEntry, Report, UnitsEntry
+from onnxbisect.report.contents import (
+    FORMAT,
+    CertificateEntry,
+    CompilesAfterEntry,
+    ModelEntry,
+    ProbeEntry,
+    Report,
+    UnitsEntry,
+)
 from onnxbisect.report.culprits import Entries
 from onnxbisect.report.module_entries import module_entries
 from onnxbisect.report.names import op_name
@@ -20,9 +26,6 @@ from onnxbisect.report.tables import tables
 from onnxbisect.report.uses import use_entries
 from onnxbisect.unitset import UnitSet, size
 from onnxbisect.verdict import Status
-
-#: The value of `format`; an incompatible change increments the number.
-FORMAT: Final = "onnx-bisect/report@1"
 
 
 def document(job: Job) -> Report:

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from onnxbisect.report.contents import Report
+from onnxbisect.report.contents import Report, Reproduce
 from onnxbisect.report.gitlab import gitlab
 from onnxbisect.report.html import html
 from onnxbisect.report.junit import junit
@@ -49,9 +49,11 @@ def write(
     `culprit_files` gives by culprit id what else belongs into its folder, path to content or to a file that is copied
     (`model.onnx`, its external data, `compiler.log`, `VENDOR_FILES`, `dataset/…`); files that are already there stay.
     Each file appears whole or not at all. Folders of culprits that an earlier report left and this one has not are
-    emptied of what a report puts there.
+    emptied of what a report puts there. Paths in the field `reproduce` become relative to the folder.
     """
     out_dir.mkdir(parents=True, exist_ok=True)
+    if "reproduce" in document:
+        document = {**document, "reproduce": _seen_from(document["reproduce"], out_dir.absolute())}
     written: list[Path] = []
     folders = culprit_dirs(document)
     _forget(out_dir / "culprits", {folder.rpartition("/")[2] for folder in folders})
@@ -90,6 +92,21 @@ def put(path: Path, content: Path | bytes) -> Path:
     finally:
         partial.unlink(missing_ok=True)
     return path
+
+
+def _seen_from(place: Reproduce, out: Path) -> Reproduce:
+    """The field with paths relative to the report's folder `out`."""
+    if "folder" in place:
+        return {"folder": _relative(Path(place["folder"]), out), "report": _relative(out, Path(place["folder"]))}
+    return {"backend": _relative(Path(place["backend"]), out)}
+
+
+def _relative(path: Path, start: Path) -> str:
+    """The path relative to `start`; absolute if there is none, as between drives."""
+    try:
+        return Path(os.path.relpath(path, start)).as_posix()
+    except ValueError:
+        return path.as_posix()
 
 
 def _beside(out_dir: Path, folder: str) -> CulpritLinks:

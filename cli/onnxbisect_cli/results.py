@@ -1,0 +1,63 @@
+"""What a diagnosis leaves behind, made here or by a server: the files of its result, and the exit status."""
+
+import shutil
+import sys
+from pathlib import Path
+from tempfile import TemporaryFile
+
+from onnx_bisect import Result
+from onnxbisect.errors import OptionError
+from onnxbisect.report import model_explorer
+from onnxbisect.report.files import culprit_dirs
+from onnxbisect.verdict import Status
+from onnxbisect_backends.probing.piece_compiler import COMPILED
+from onnxbisect_backends.probing.prober import PROBE_NAME
+
+#: Exit statuses: the model compiles; culprits were found; no answer.
+COMPILES, CULPRITS, UNRESOLVED = 0, 1, 3
+
+
+def fresh_folder(out: Path) -> Path:
+    """The folder for the compiler's output on the model, below the report's folder.
+
+    Output of an earlier run is deleted if its report is there.
+    """
+    folder = out / COMPILED
+    if (out / "report.json").exists():
+        shutil.rmtree(folder, ignore_errors=True)
+    return folder
+
+
+def exit_code(result: Result) -> int:
+    """0 if the whole model compiles, 1 for culprits or a needed change of the file, 3 if there is no answer."""
+    if result.verdict is Status.PASS:
+        return COMPILES
+    return CULPRITS if result.culprits or result.compiles_after else UNRESOLVED
+
+
+def write_files(result: Result, out: Path) -> None:
+    """Write the report in every form, and the culprits' files; raises OSError."""
+    result.write(out)
+    for culprit, folder in zip(result.report["culprits"], culprit_dirs(result.report), strict=True):
+        if culprit["repro"] is None:
+            print(
+                f"onnx-bisect: {folder} has no {PROBE_NAME}: the search ended before that file was seen to fail.",
+                file=sys.stderr,
+            )
+    if (out / COMPILED).exists():
+        print(f"onnx-bisect: {out / COMPILED} holds what the compiler made of the model.", file=sys.stderr)
+    for place in model_explorer.FILES:
+        if not (out / place).exists():
+            print(f"onnx-bisect: there is no {place}: the server has no picture of the model.", file=sys.stderr)
+
+
+def demand_folder(out: Path) -> None:
+    """Create the folder; OptionError if it cannot be written to. Callers do this before any compile."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OptionError(f"--out {out} cannot be a folder: {error.strerror or error}.") from error
+    try:
+        TemporaryFile(dir=out).close()
+    except OSError as error:
+        raise OptionError(f"--out {out} cannot be written to: {error.strerror or error}.") from error
