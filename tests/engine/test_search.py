@@ -506,6 +506,20 @@ def test_bad_units_are_found_whatever_must_come_along(data: st.DataObject, graph
     assert step.diagnosis.certificate.status is CertificateStatus.PROVEN
 
 
+@pytest.mark.parametrize("ops", [4, 6, 12])
+def test_a_command_that_refuses_everything_is_found_out_whatever_the_size_of_the_model(ops: int) -> None:
+    """As a wrong path does: a search that believed it would put every op into every context."""
+    step = World(chain([unit % ops for unit in range(12)]), bool).diagnose(most=12)
+    assert all_found(step) == set()
+    assert any("see whether the compiler works at all" in unknown for unknown in step.diagnosis.certificate.unknown)
+
+
+def test_three_ops_that_all_are_refused_are_culprits() -> None:
+    """Of so small a model that may well be so."""
+    step = World(chain([0, 1, 2, 0]), bool).diagnose()
+    assert all_found(step) == {1 << unit for unit in range(4)}
+
+
 @pytest.mark.parametrize("bad", [0, 17, 39])
 def test_halves_end_where_nearly_everything_comes_along(bad: int) -> None:
     """Each needs the one before: half of the variants, with what they need, may be all of them."""

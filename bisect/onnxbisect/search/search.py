@@ -15,8 +15,10 @@ from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, un
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Kind
 
-#: Probes without an answer after which the search gives up.
+#: Probes without an answer, or ops that fail alone in the same words, after which the search gives up.
 MOST_IN_VAIN = 8
+#: Fewest ops of a model that are enough if all of them fail so.
+_FEWEST_OPS = 4
 #: Failing probes that are part of a passing one, after which the search gives up.
 _MOST_CONTRADICTED = 150
 
@@ -66,7 +68,8 @@ class Search:
         ops = {self._universe.op[lowest(probe)] for probe in refused}
         together = any(size(probe) > 1 and probe != self._universe.everything for probe in self._oracle.failing)
         alike = len({answer.fingerprint for answer in answers}) == 1 and not any(answer.hints for answer in answers)
-        if alike and together and len(ops) >= MOST_IN_VAIN:
+        enough = min(MOST_IN_VAIN, max(_FEWEST_OPS, len(self._universe.units_by_op)))
+        if alike and together and len(ops) >= enough:
             return (
                 f"Nothing passed, and {len(ops)} different ops fail alone in the same words: "
                 "see whether the compiler works at all."
