@@ -357,6 +357,22 @@ def test_too_much_of_it_is_called_capacity_and_a_real_culprit_beside_it_is_still
     assert step.diagnosis.certificate.status is CertificateStatus.BOUNDED
 
 
+@pytest.mark.parametrize("most", [1, 2, 4])
+def test_a_compiler_that_takes_a_few_nodes_only_is_not_said_to_refuse_their_combinations(most: int) -> None:
+    """Any choice of one node more fails, and there are dozens of them in a model of eight."""
+    step = World(chain([0, 1, 2, 3, 3, 1, 4, 5]), lambda units: size(units) > most).diagnose(most=60)
+    [culprit] = step.diagnosis.culprits
+    assert culprit.kind is CulpritKind.CAPACITY
+    assert size(culprit.largest_passing or 0) == most
+
+
+def test_several_patterns_of_as_many_ops_are_not_called_capacity() -> None:
+    truth = {0b111, 0b111000, 0b111000000, 0b111000000000}
+    step = World(chain(list(range(14))), monotone(truth)).diagnose()
+    assert all_found(step) == truth
+    assert step.diagnosis.certificate.status is CertificateStatus.PROVEN
+
+
 def test_an_op_that_is_refused_at_one_shape_only_is_not_blamed_at_the_others():
     solos = [0, 1, 2, 3, 2, 1, 4, 2]
     graph = chain([0, 1, 1, 2, 1, 1, 3, 1], solos)

@@ -198,6 +198,10 @@ class Search:
                 self.state.unresolved |= error.units & ~largest
                 return None
             self.state.capacity = largest
+            # of sets that are larger than what passes, nothing tells whether their ops matter
+            self.state.suspects = tuple(
+                it for it in self.state.suspects if it.single or size(it.units) <= size(largest)
+            )
             return Suspect(
                 units=error.units,
                 fails=error.units,

@@ -1,7 +1,10 @@
 """Make a suspect of a minimal failing set: ask it again where that is due, and find its occurrences."""
 
+from collections.abc import Sequence
+from itertools import combinations, islice
+
 from onnxbisect.search.atoms import Atoms
-from onnxbisect.search.minimise import Minimiser
+from onnxbisect.search.minimise import CapacityError, Minimiser
 from onnxbisect.search.oracle import Oracle
 from onnxbisect.search.pattern import alone, apart, choices, occurrences, representative
 from onnxbisect.search.prior import Atom
@@ -9,6 +12,11 @@ from onnxbisect.search.state import SearchState
 from onnxbisect.search.suspect import Suspect
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
 from onnxbisect.universe import Universe
+
+#: Interactions of as many units after which their number is considered as the cause.
+_MANY_AS_LARGE = 2
+#: Most choices of units that are looked at for one that holds no suspect.
+_MOST_CHOICES = 1000
 
 
 class SuspectMaker:
@@ -24,7 +32,10 @@ class SuspectMaker:
         self._atoms = atoms
 
     def suspect(self, minimal: UnitSet, region: UnitSet) -> Suspect | None:
-        """The suspect of a minimal failing set in a region; None if it gets no answer, or passes when asked again."""
+        """The suspect of a minimal failing set in a region; None if it gets no answer, or passes when asked again.
+
+        Raises CapacityError if the number of its units is to blame.
+        """
         if size(minimal) > 1:
             answer = self._oracle.ask(
                 minimal, "an interaction", sure=True, again=self._rests_on_one_answer(minimal, region)
@@ -39,6 +50,8 @@ class SuspectMaker:
                 return Suspect(
                     units=minimal, fails=self._oracle.probe(minimal), occurrences=choices(minimal, pool), pool=pool
                 )
+            if self._is_too_large(minimal):
+                raise CapacityError(minimal)
             places = occurrences(self._universe, minimal)
             return Suspect(units=minimal, fails=self._oracle.probe(minimal), occurrences=places)
         unit = lowest(minimal)
@@ -58,6 +71,27 @@ class SuspectMaker:
             self._state.unresolved |= alike.units
             return None
         return self.single(alike)
+
+    def _is_too_large(self, minimal: UnitSet) -> bool:
+        """Whether the number of units is to blame: others as many fail, too, that hold no suspect.
+
+        Asked where several interactions of as many units were found and nothing as large has passed.
+        """
+        count = size(minimal)
+        alike = [it for it in self._state.suspects if it.interaction and size(it.units) == count]
+        if len(alike) < _MANY_AS_LARGE or any(size(it) >= count for it in self._oracle.passing):
+            return False
+        outside = [*members(self._universe.everything & ~minimal), *members(minimal)]
+        others = [self._as_large(order, minimal) for order in (outside, outside[::-1])]
+        return all(other and self._minimiser.fails(other, "other units as many") for other in others)
+
+    def _as_large(self, order: Sequence[int], minimal: UnitSet) -> UnitSet:
+        """The first units in this order that are as many and hold no suspect; 0 if there are none among some."""
+        for chosen in islice(combinations(order, size(minimal)), _MOST_CHOICES):
+            units = of(chosen)
+            if units != minimal and not any(it.held_by(units) for it in self._state.suspects):
+                return units
+        return 0
 
     def _rests_on_one_answer(self, minimal: UnitSet, region: UnitSet) -> bool:
         """Whether no other failing probe without another culprit contains these units."""

@@ -236,7 +236,12 @@ def _majority(answers: list[Verdict]) -> Status | None:
 
 
 def _holds_an_occurrence(units: UnitSet, culprits: list[Culprit] | tuple[Culprit, ...]) -> bool:
-    return any(is_subset(occurrence, units) for culprit in culprits for occurrence in culprit.occurrences)
+    """Of too many units of one op the diagnosis does not list every choice."""
+    return any(
+        any(is_subset(occurrence, units) for occurrence in culprit.occurrences)
+        or (culprit.among and size(culprit.among & units) >= size(culprit.units))
+        for culprit in culprits
+    )
 
 
 def _named(units: UnitSet) -> str:
