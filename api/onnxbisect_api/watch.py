@@ -19,7 +19,7 @@ from onnxbisect_db.database import Database
 from onnxbisect_db.events import Progress
 
 _LOG = logging.getLogger(__name__)
-_EVERY_SECONDS = 0.1
+_EVERY_SECONDS = 0.05
 #: Most jobs in one query, because databases limit the length of lists.
 _AT_A_TIME = 500
 

@@ -4,11 +4,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Thread
 
 from onnx_bisect import Client, JobTerms, RemoteJob
 from onnx_bisect.client import failure
 from onnx_bisect.job_documents import JobStatus, TargetStatus
 from onnxbisect.errors import OnnxBisectError
+from onnxbisect.report.rendering import compile_all, environment
 from onnxbisect.report.text import clean, plural
 from onnxbisect_cli.arguments import Format
 from onnxbisect_cli.reports import demand_overview, relabelled, render, render_overview, write_overview
@@ -53,6 +55,8 @@ def submit(request: Request, *, wait: bool, out: Path | None, form: Format) -> i
         with stopping(interrupt) as interruption:
             try:
                 say(f"job {job.id}: {job.page}")
+                # templates compile while the server works
+                Thread(target=compile_all, args=[environment()], daemon=True).start()
                 ended = job.wait(ProgressLines(labels))
             except KeyboardInterrupt:
                 job.cancel()

@@ -54,7 +54,12 @@ class Client:
             raise OptionError("The token has characters that no token has: give it as 'token create' printed it.")
         self._url = url.rstrip("/")
         self._reached = False
-        self._client = httpx2.Client(base_url=self._url, headers={"Authorization": f"Bearer {token}"}, timeout=_TIMEOUT)
+        self._client = httpx2.Client(
+            base_url=self._url,
+            headers={"Authorization": f"Bearer {token}"},
+            timeout=_TIMEOUT,
+            verify=self._url.startswith("https://"),  # http, of which no redirect is followed, needs no certificates
+        )
 
     def __enter__(self) -> Self:
         return self
