@@ -170,7 +170,7 @@ class Search:
                 continue
             if self.locator.minimiser.fails(part, "a part of an interaction"):
                 self.state.suspects = tuple(other for other in self.state.suspects if other is not suspect)
-                return self.locator.narrowed(part, region)
+                return self._find(region, part)
         return None
 
     def _find_in_unexplained(self) -> Suspect | None:
@@ -189,9 +189,10 @@ class Search:
                 return found
         return None
 
-    def _find(self, region: UnitSet) -> Suspect | None:
+    def _find(self, region: UnitSet, part: UnitSet = 0) -> Suspect | None:
+        """A suspect in the region, or in a part of it that fails."""
         try:
-            return self.locator.find(region)
+            return self.locator.narrowed(part, region) if part else self.locator.find(region)
         except CapacityError as error:
             largest = self._oracle.best_passing(region)
             if self.state.capacity or not largest:
