@@ -2,6 +2,8 @@
 
 from collections.abc import Container, Iterable
 from enum import StrEnum
+from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Literal, TypeVar
 
 from onnxbisect.errors import OptionError
@@ -119,3 +121,24 @@ def choices(kind: type[Word], given: Iterable[str], option: str) -> list[Word]:
         if word not in known:
             raise OptionError(f"{option} cannot be {word!r}: it is {', '.join(known)}.")
     return [known[word] for word in given]
+
+
+def demand_overview(form: Format) -> None:
+    """OptionError if overviews do not exist in this form; callers check this before any compile."""
+    if form not in (Format.TEXT, Format.JSON, Format.MD, Format.HTML):
+        raise OptionError(
+            f"--format {form} is for one model and one target; of several, text, json, md and html show an overview, "
+            f"and --out DIR writes every form for each of them."
+        )
+
+
+def demand_folder(out: Path) -> None:
+    """Create the folder; OptionError if it cannot be written to. Callers do this before any compile."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OptionError(f"--out {out} cannot be a folder: {error.strerror or error}.") from error
+    try:
+        TemporaryFile(dir=out).close()
+    except OSError as error:
+        raise OptionError(f"--out {out} cannot be written to: {error.strerror or error}.") from error

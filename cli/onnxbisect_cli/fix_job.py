@@ -19,9 +19,9 @@ from onnxbisect_backends.probing.loaded_model import LoadedModel
 from onnxbisect_backends.probing.repair_compiler import REPAIRED
 from onnxbisect_backends.probing.search_context import search_context
 from onnxbisect_cli import bisection
+from onnxbisect_cli.arguments import demand_folder
 from onnxbisect_cli.bisection import backend_of, bisected
 from onnxbisect_cli.progress import Shown
-from onnxbisect_cli.results import demand_folder
 
 #: Exit statuses: the repaired model compiles; culprits are left; the compiler gave no answer.
 COMPILES, PARTIAL, UNKNOWN = 0, 1, 3

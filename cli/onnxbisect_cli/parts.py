@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from onnx_bisect.parts import Part
+from onnx_bisect.job_documents import Part
 from onnxbisect.errors import OptionError
 from onnxbisect.report.text import clip, slug
 

@@ -42,15 +42,6 @@ def render(document: Report, form: Format, *, files: str = "") -> str:
     return text if text.endswith("\n") else text + "\n"
 
 
-def demand_overview(form: Format) -> None:
-    """OptionError if overviews do not exist in this form; callers check this before any compile."""
-    if form not in (Format.TEXT, *_OVERVIEWS):
-        raise OptionError(
-            f"--format {form} is for one model and one target; of several, text, json, md and html show an overview, "
-            f"and --out DIR writes every form for each of them."
-        )
-
-
 def relabelled(overview: Overview, labels: Sequence[str]) -> Overview:
     """The overview with its targets, in order, under other labels."""
     new = {target["label"]: label for target, label in zip(overview["targets"], labels, strict=True)}

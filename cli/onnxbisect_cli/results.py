@@ -3,10 +3,8 @@
 import shutil
 import sys
 from pathlib import Path
-from tempfile import TemporaryFile
 
 from onnx_bisect import Result
-from onnxbisect.errors import OptionError
 from onnxbisect.report import model_explorer
 from onnxbisect.report.files import culprit_dirs
 from onnxbisect.verdict import Status
@@ -49,15 +47,3 @@ def write_files(result: Result, out: Path) -> None:
     for place in model_explorer.FILES:
         if not (out / place).exists():
             print(f"onnx-bisect: there is no {place}: the server has no picture of the model.", file=sys.stderr)
-
-
-def demand_folder(out: Path) -> None:
-    """Create the folder; OptionError if it cannot be written to. Callers do this before any compile."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OptionError(f"--out {out} cannot be a folder: {error.strerror or error}.") from error
-    try:
-        TemporaryFile(dir=out).close()
-    except OSError as error:
-        raise OptionError(f"--out {out} cannot be written to: {error.strerror or error}.") from error

@@ -5,11 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from onnxbisect.report.text import plural
-from onnxbisect_cli.arguments import Format
+from onnxbisect_cli.arguments import Format, demand_folder
 from onnxbisect_cli.bisection import Request, bisected
 from onnxbisect_cli.fix_hint import fix_hint
 from onnxbisect_cli.reports import render
-from onnxbisect_cli.results import demand_folder, exit_code, fresh_folder, write_files
+from onnxbisect_cli.results import exit_code, fresh_folder, write_files
 
 
 def run(request: Request, out: Path | None, form: Format) -> int:

@@ -146,7 +146,7 @@ def submit_command(
 ) -> None:
     """Diagnose MODEL on a server. Output and exit status are those of run; with --fix the status is that of fix."""
     from onnx_bisect import RemoteTarget
-    from onnxbisect_cli import parts, submit_job, submit_parts, targets
+    from onnxbisect_cli import parts, submit_job, targets
 
     if not fix and (allow, samples, count, absolute, relative, try_) != ("rounding", None, 4, 1e-6, 1e-4, None):
         raise OptionError("--allow, --samples, --count, --absolute, --relative, --try are about a repair: add --fix.")
@@ -187,6 +187,8 @@ def submit_command(
     if len(found) > 1:
         if fix:
             raise OptionError("--fix is for one model: submit each of them with it.")
+        from onnxbisect_cli import submit_parts
+
         raise typer.Exit(submit_parts.submit(request, found, wait=wait, out=out, form=form))
     raise typer.Exit(submit_job.submit(request, wait=wait, out=out, form=form))
 

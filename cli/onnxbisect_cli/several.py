@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from onnx_bisect.parts import Part
+from onnx_bisect.job_documents import Part
 from onnxbisect.errors import BackendUnusableError, ModelError, ShortageError
 from onnxbisect.report import words
 from onnxbisect.report.overview import Subject, TargetReport, overview
@@ -14,10 +14,10 @@ from onnxbisect.report.parts import Part as Row
 from onnxbisect.report.parts import parts_table
 from onnxbisect_backends.contract import Backend, Description, for_model, input_shapes
 from onnxbisect_backends.probing.loaded_model import LoadedModel, demand_static
-from onnxbisect_cli.arguments import Format
+from onnxbisect_cli.arguments import Format, demand_folder, demand_overview
 from onnxbisect_cli.bisection import Request, backend_of, bisected
-from onnxbisect_cli.reports import demand_overview, render_overview, render_parts, write_overview, write_parts
-from onnxbisect_cli.results import demand_folder, exit_code, fresh_folder, write_files
+from onnxbisect_cli.reports import render_overview, render_parts, write_overview, write_parts
+from onnxbisect_cli.results import exit_code, fresh_folder, write_files
 from onnxbisect_cli.signals import Interruption, stopping
 
 _BEFORE = "the run was interrupted before its turn"

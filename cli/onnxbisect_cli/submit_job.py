@@ -6,15 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Thread
 
-from onnx_bisect import Client, JobTerms, RemoteJob
+from onnx_bisect import Client, JobTerms
 from onnx_bisect.client import failure
-from onnx_bisect.job_documents import JobStatus, TargetStatus
-from onnxbisect.errors import OnnxBisectError
-from onnxbisect.report.rendering import compile_all, environment
-from onnxbisect.report.text import clean, plural
-from onnxbisect_cli.arguments import Format
-from onnxbisect_cli.reports import demand_overview, relabelled, render, render_overview, write_overview
-from onnxbisect_cli.results import demand_folder, exit_code, write_files
+from onnx_bisect.job_documents import JobStatus
+from onnxbisect.report.text import plural
+from onnxbisect_cli.arguments import Format, demand_folder, demand_overview
 from onnxbisect_cli.signals import stopping
 from onnxbisect_cli.targets import Chosen
 
@@ -55,8 +51,7 @@ def submit(request: Request, *, wait: bool, out: Path | None, form: Format) -> i
         with stopping(interrupt) as interruption:
             try:
                 say(f"job {job.id}: {job.page}")
-                # templates compile while the server works
-                Thread(target=compile_all, args=[environment()], daemon=True).start()
+                Thread(target=_get_ready, daemon=True).start()
                 ended = job.wait(ProgressLines(labels))
             except KeyboardInterrupt:
                 job.cancel()
@@ -64,7 +59,9 @@ def submit(request: Request, *, wait: bool, out: Path | None, form: Format) -> i
                 return interruption.exit_code
         if ended["state"] != "done":
             raise failure(ended)
-        codes = _show(job, ended["targets"], labels, out, form)
+        from onnxbisect_cli import submit_results
+
+        codes = submit_results.show(job, ended["targets"], labels, out, form)
         if request.terms.get("repair") is not None:
             from onnxbisect_cli import submit_fix  # it imports the engine
 
@@ -72,6 +69,14 @@ def submit(request: Request, *, wait: bool, out: Path | None, form: Format) -> i
             repairs = submit_fix.show(request.model, job, ended["targets"], folders, told=form is Format.TEXT)
             codes = {label: repairs.get(label, code) for label, code in codes.items()}
         return max(codes.values())
+
+
+def _get_ready() -> None:
+    """Import what shows the results, and compile its templates, while the server works."""
+    from onnxbisect.report.rendering import compile_all, environment
+    from onnxbisect_cli import submit_results  # noqa: F401 - see above
+
+    compile_all(environment())
 
 
 class ProgressLines:
@@ -92,37 +97,6 @@ class ProgressLines:
             if line not in self._said:
                 say(line)
                 self._said.add(line)
-
-
-def _show(
-    job: RemoteJob, targets: Sequence[TargetStatus], labels: Sequence[str], out: Path | None, form: Format
-) -> dict[str, int]:
-    """Print and write the job's results; returns the exit status of each target."""
-    ended = dict(zip(labels, targets, strict=True))
-    results = {label: job.fetched(target) for label, target in ended.items() if target["state"] == "done"}
-    overview = relabelled(job.client.overview(job.id), labels) if len(targets) > 1 else None
-    failures = {label: failure(target) for label, target in ended.items() if label not in results}
-    for label, what in failures.items():
-        say(f"{label}: {clean(str(what))}")
-    unwritten = None
-    if out is not None:
-        if overview is not None:
-            write_overview(overview, out)
-        for label, result in results.items():
-            try:
-                write_files(result, out if overview is None else out / label)
-            except (OnnxBisectError, OSError) as error:  # without the files, the results are still printed
-                unwritten = unwritten or error
-    files = "" if out is None or unwritten else str(out)
-    if overview is None:
-        sys.stdout.write(render(results[labels[0]].report, form, files=files))
-    else:
-        sys.stdout.write(render_overview(overview, form, files=files))
-    sys.stdout.flush()
-    if unwritten is not None:
-        raise unwritten
-    codes = {label: exit_code(result) for label, result in results.items()}
-    return codes | {label: what.exit_code for label, what in failures.items()}
 
 
 def say(sentence: str) -> None:

@@ -11,9 +11,9 @@ from onnxbisect.report import parts as table
 from onnxbisect.report import words
 from onnxbisect.report.overview import Subject, TargetReport, overview
 from onnxbisect.report.text import clean
-from onnxbisect_cli.arguments import Format
-from onnxbisect_cli.reports import demand_overview, render_parts, write_overview, write_parts
-from onnxbisect_cli.results import demand_folder, exit_code, write_files
+from onnxbisect_cli.arguments import Format, demand_folder, demand_overview
+from onnxbisect_cli.reports import render_parts, write_overview, write_parts
+from onnxbisect_cli.results import exit_code, write_files
 from onnxbisect_cli.signals import stopping
 from onnxbisect_cli.submit_job import ProgressLines, Request, interrupt, say
 

@@ -14,10 +14,10 @@ from .events import (
     SearchStarted,
 )
 from .fixing import FixResult, fix
-from .job_documents import JobTerms, RemoteTarget
+from .job_documents import JobTerms, Part, RemoteTarget
 from .listing import BackendInfo, BackendState, backends
 from .models import extract, inspect
-from .parts import Part, parts_table
+from .parts import parts_table
 from .regressing import regress
 from .remote_repair import RemoteRepair, RepairTerms
 from .result import Cause, Certificate, Culprit, NeedsContext, NoReproducerError, Result, TriedOptions

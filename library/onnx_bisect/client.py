@@ -13,20 +13,16 @@ from uuid import uuid4
 
 import httpx2
 
-from onnx_bisect.job_documents import JobStatus, JobTerms, RemoteTarget, TargetStatus
-from onnx_bisect.parts import Part
-from onnx_bisect.result import Result
+from onnx_bisect.job_documents import JobStatus, JobTerms, Part, RemoteTarget, TargetStatus
 from onnxbisect.errors import BackendUnusableError, OnnxBisectError, OptionError
 from onnxbisect.model.external import locations
 from onnxbisect.model.read import read
-from onnxbisect.report import model_explorer
 from onnxbisect.report.contents import Report
 from onnxbisect.report.overview import Overview
-from onnxbisect_backends.probing.culprit_files import DATA_NAME, LOG_NAME
-from onnxbisect_backends.probing.prober import PROBE_NAME
 
-if TYPE_CHECKING:  # it imports the engine
+if TYPE_CHECKING:  # they import what makes reports, and the engine
     from onnx_bisect.remote_repair import RemoteRepair, RepairTerms
+    from onnx_bisect.result import Result
 
 #: Seconds for one request. The limits are for each read and write, so a long body does not exceed them.
 _TIMEOUT = httpx2.Timeout(60.0, connect=10.0)
@@ -296,7 +292,7 @@ class RemoteJob:
         """Cancel the job; its verdicts so far are kept. No effect if it has ended."""
         self.client.cancel(self.id)
 
-    def result(self, target: int = 1) -> Result:
+    def result(self, target: int = 1) -> "Result":
         """Wait until the job has ended, and fetch the result for a target; targets count from 1.
 
         Raises OptionError if the target failed because of a mistake in the request, else BackendUnusableError.
@@ -321,35 +317,12 @@ class RemoteJob:
             raise BackendUnusableError(f"There is no repair: {repair['problem'] or repair['state']}")
         return self.client.repair(self.id, target)
 
-    def fetched(self, target: TargetStatus) -> Result:
+    def fetched(self, target: TargetStatus) -> "Result":
         """Fetch the result for a target whose state is "done"."""
-        return Result.of(self.client.report(self.id, target["number"]), _RemoteFiles(self.client, self.id, target))
+        from onnx_bisect.remote_files import RemoteFiles
+        from onnx_bisect.result import Result
 
-
-class _RemoteFiles:
-    """The attachments of a report, downloaded from the server."""
-
-    def __init__(self, client: Client, job_id: str, target: TargetStatus) -> None:
-        self._client = client
-        self._job_id = job_id
-        self._target = target["number"]
-        self._paths = target["files"]
-
-    def of_culprit(self, number: int, folder: Path) -> Mapping[str, Path | bytes]:
-        mine = [path.rpartition("/")[2] for path in self._paths if path.startswith(f"culprits/{number:02d}-")]
-        paths = {name: folder / f"{number}-{name}" for name in (PROBE_NAME, DATA_NAME, LOG_NAME) if name in mine}
-        return {
-            name: path
-            for name, path in paths.items()
-            if self._client.culprit_file(self._job_id, self._target, number, name, path)
-        }
-
-    def pictures(self) -> Mapping[str, bytes]:
-        found = {
-            place: self._client.model_explorer(self._job_id, self._target, place.rpartition("/")[2])
-            for place in model_explorer.FILES
-        }
-        return {place: content for place, content in found.items() if content is not None}
+        return Result.of(self.client.report(self.id, target["number"]), RemoteFiles(self.client, self.id, target))
 
 
 def failure(ended: JobStatus | TargetStatus) -> OnnxBisectError:

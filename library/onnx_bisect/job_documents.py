@@ -1,7 +1,8 @@
-"""Types of the REST API's job requests and responses, as the client uses them."""
+"""What a client submits, and types of the REST API's responses, as the client uses them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 if TYPE_CHECKING:  # it imports the engine
@@ -14,6 +15,16 @@ class RemoteTarget:
 
     backend: str
     options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """One of several models, with its own inputs. `label` names it in tables and names its folder."""
+
+    label: str
+    model: Path
+    input_shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    calibration: Path | None = None
 
 
 class JobTerms(TypedDict, total=False):

@@ -1,24 +1,12 @@
-"""Several models, such as the parts of one network, and a table of their results."""
+"""A table of the results of several models, such as the parts of one network."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
 
 from onnx_bisect.result import Result
 from onnxbisect.errors import OptionError
 from onnxbisect.report import parts, words
 from onnxbisect.report.overview import Subject, TargetReport
 from onnxbisect.report.parts import PartsTable
-
-
-@dataclass(frozen=True, kw_only=True)
-class Part:
-    """One of several models, with its own inputs. `label` names it in tables and names its folder."""
-
-    label: str
-    model: Path
-    input_shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    calibration: Path | None = None
 
 
 def parts_table(results: Mapping[str, Result | Sequence[Result]]) -> PartsTable:
