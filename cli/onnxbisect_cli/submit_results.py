@@ -12,7 +12,6 @@ from onnxbisect.report.text import clean
 from onnxbisect_cli.arguments import Format
 from onnxbisect_cli.reports import relabelled, render, render_overview, write_overview
 from onnxbisect_cli.results import exit_code, write_files
-from onnxbisect_cli.submit_job import say
 
 
 def show(
@@ -24,7 +23,7 @@ def show(
     overview = relabelled(job.client.overview(job.id), labels) if len(targets) > 1 else None
     failures = {label: failure(target) for label, target in ended.items() if label not in results}
     for label, what in failures.items():
-        say(f"{label}: {clean(str(what))}")
+        print(f"onnx-bisect: {label}: {clean(str(what))}", file=sys.stderr, flush=True)
     unwritten = None
     if out is not None:
         if overview is not None:

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -322,7 +323,13 @@ class RemoteJob:
         from onnx_bisect.remote_files import RemoteFiles
         from onnx_bisect.result import Result
 
-        return Result.of(self.client.report(self.id, target["number"]), RemoteFiles(self.client, self.id, target))
+        number = target["number"]
+        files = RemoteFiles(
+            paths=target["files"],
+            fetch=partial(self.client.culprit_file, self.id, number),
+            picture=partial(self.client.model_explorer, self.id, number),
+        )
+        return Result.of(self.client.report(self.id, number), files)
 
 
 def failure(ended: JobStatus | TargetStatus) -> OnnxBisectError:

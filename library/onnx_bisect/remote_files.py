@@ -1,36 +1,38 @@
 """The files that belong to a report on a server."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
-from onnx_bisect.client import Client
-from onnx_bisect.job_documents import TargetStatus
 from onnxbisect.report import model_explorer
 from onnxbisect_backends.probing.culprit_files import DATA_NAME, LOG_NAME
 from onnxbisect_backends.probing.prober import PROBE_NAME
 
 
-class RemoteFiles:
-    """The attachments of a report, downloaded from the server."""
+class FetchFile(Protocol):
+    """Downloads files of a culprit."""
 
-    def __init__(self, client: Client, job_id: str, target: TargetStatus) -> None:
-        self._client = client
-        self._job_id = job_id
-        self._target = target["number"]
-        self._paths = target["files"]
+    def __call__(self, number: int, name: str, to: Path) -> bool:
+        """Download to `to`; culprits count from 1. Returns False if the culprit has no file of that name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemoteFiles:
+    """The attachments of a report, downloaded from the server.
+
+    `paths` are those of its files, `picture` returns a file for Model Explorer by its name, if there is one.
+    """
+
+    paths: Collection[str]
+    fetch: FetchFile
+    picture: Callable[[str], bytes | None]
 
     def of_culprit(self, number: int, folder: Path) -> Mapping[str, Path | bytes]:
-        mine = [path.rpartition("/")[2] for path in self._paths if path.startswith(f"culprits/{number:02d}-")]
+        mine = [path.rpartition("/")[2] for path in self.paths if path.startswith(f"culprits/{number:02d}-")]
         paths = {name: folder / f"{number}-{name}" for name in (PROBE_NAME, DATA_NAME, LOG_NAME) if name in mine}
-        return {
-            name: path
-            for name, path in paths.items()
-            if self._client.culprit_file(self._job_id, self._target, number, name, path)
-        }
+        return {name: path for name, path in paths.items() if self.fetch(number, name, path)}
 
     def pictures(self) -> Mapping[str, bytes]:
-        found = {
-            place: self._client.model_explorer(self._job_id, self._target, place.rpartition("/")[2])
-            for place in model_explorer.FILES
-        }
+        found = {place: self.picture(place.rpartition("/")[2]) for place in model_explorer.FILES}
         return {place: content for place, content in found.items() if content is not None}
