@@ -1,11 +1,16 @@
 """A job's request besides model and targets, which the database stores as `Job.request`."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Literal
+
+from pydantic import TypeAdapter
 
 #: Further options to try on each target: values by option (if empty, those that the backend suggests), or `all`.
 Alternatives = Literal["all"] | Mapping[str, Sequence[str]] | None
+
+_ADDED = ("repair", "as_is", "confirm_causes", "whole", "pieces", "brief")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,21 +63,19 @@ class SearchSpec:
         return frozenset([*self.calibration.values(), *repair.samples.values()])
 
     def to_json(self) -> dict[str, Any]:
-        """The fields as JSON values, for `from_json`."""
-        fields = asdict(self)
-        if self.repair is None:
-            del fields["repair"]
-        elif self.repair.alternatives is None:
-            del fields["repair"]["alternatives"]
-        for name in ("as_is", "confirm_causes", "whole", "pieces", "brief"):
-            if not fields[name]:
-                del fields[name]
+        """The fields as JSON values, for `from_json`. Later additions are left out where they say nothing."""
+        left_out: dict[str, Any] = {name: True for name in _ADDED if not getattr(self, name)}
+        if self.repair is not None and self.repair.alternatives is None:
+            left_out["repair"] = {"alternatives"}
+        fields: dict[str, Any] = _adapter().dump_python(self, mode="json", exclude=left_out)
         return fields
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "SearchSpec":
         """The spec that `to_json` wrote."""
-        shapes = {name: tuple(shape) for name, shape in fields.get("input_shapes", {}).items()}
-        repair = None if fields.get("repair") is None else RepairSpec(**fields["repair"])
-        pieces = tuple(fields.get("pieces", ()))
-        return cls(**{**fields, "input_shapes": shapes, "repair": repair, "pieces": pieces})
+        return _adapter().validate_python(dict(fields))
+
+
+@cache
+def _adapter() -> TypeAdapter[SearchSpec]:
+    return TypeAdapter(SearchSpec)
