@@ -1,6 +1,5 @@
 """`Client` submits jobs to an onnx-bisect server over its REST API and fetches their results."""
 
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
@@ -13,6 +12,7 @@ from urllib.parse import urljoin
 from uuid import uuid4
 
 import httpx2
+from tenacity import RetryCallState, Retrying, retry_if_exception, retry_if_result, stop_after_attempt
 
 from onnx_bisect.job_documents import JobStatus, JobTerms, Part, RemoteTarget, TargetStatus
 from onnxbisect.errors import BackendUnusableError, OnnxBisectError, OptionError
@@ -33,6 +33,8 @@ _UPLOAD_TIMEOUT = httpx2.Timeout(60.0, connect=10.0, read=900.0)
 _WAIT = 30
 #: Seconds between retries while the server cannot be reached; it may be restarting, which loses no job.
 _PAUSES = (0.5, 1, 2, 4, 8, 15, 30, 30, 30)
+#: Statuses of a server that may answer later.
+_BUSY = (429, 502, 503, 504)
 _CHUNK = 1 << 20
 
 
@@ -251,29 +253,42 @@ class Client:
         """
         if self._client.is_closed:
             raise OptionError("This client is closed: fetch results and files before.")
-        for pause in (*_PAUSES, None):
-            try:
-                body = None if content is None else content()
-                with self._client.stream(method, path, content=body, **request) as answer:
-                    if to is None or not answer.is_success:
-                        answer.read()
-                    else:
-                        with to.open("wb") as file:
-                            file.writelines(answer.iter_bytes(_CHUNK))
-            except httpx2.TransportError as error:
-                if pause is None or not self._reached:
-                    what = str(error) or type(error).__name__
-                    raise BackendUnusableError(f"The server {self._url} cannot be reached: {what}.") from error
-                time.sleep(pause)
-                continue
-            self._reached = True
-            if answer.status_code in (429, 502, 503, 504) and pause is not None:
-                time.sleep(max(pause, _retry_after(answer)))
-                continue
-            if answer.is_success or answer.status_code in fine:
-                return answer
-            raise _refused(answer)
-        raise AssertionError("the last try returns or raises")
+        retrying = Retrying(
+            retry=retry_if_exception(self._is_away) | retry_if_result(lambda answer: answer.status_code in _BUSY),
+            wait=_pause,
+            stop=stop_after_attempt(len(_PAUSES) + 1),
+            retry_error_callback=_last,
+        )
+        try:
+            answer: httpx2.Response = retrying(self._send_once, method, path, content, to, request)
+        except httpx2.TransportError as error:
+            what = str(error) or type(error).__name__
+            raise BackendUnusableError(f"The server {self._url} cannot be reached: {what}.") from error
+        if answer.is_success or answer.status_code in fine:
+            return answer
+        raise _refused(answer)
+
+    def _send_once(
+        self,
+        method: str,
+        path: str,
+        content: Callable[[], Iterator[bytes]] | None,
+        to: Path | None,
+        request: Mapping[str, Any],
+    ) -> httpx2.Response:
+        body = None if content is None else content()
+        with self._client.stream(method, path, content=body, **request) as answer:
+            if to is None or not answer.is_success:
+                answer.read()
+            else:
+                with to.open("wb") as file:
+                    file.writelines(answer.iter_bytes(_CHUNK))
+        self._reached = True
+        return answer
+
+    def _is_away(self, error: BaseException) -> bool:
+        """Whether the server, which has answered before, cannot be reached; it may be restarting."""
+        return isinstance(error, httpx2.TransportError) and self._reached
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -356,6 +371,21 @@ def _refused(answer: httpx2.Response) -> Exception:
     except (ValueError, KeyError, AttributeError):
         sentence = f"The server answered {answer.status_code} {answer.reason_phrase}: is {answer.url} onnx-bisect's?"
     return OptionError(sentence) if 400 <= answer.status_code < 500 else BackendUnusableError(sentence)
+
+
+def _pause(state: RetryCallState) -> float:
+    """Seconds until the next try: as long as the server asks for, if that is longer."""
+    planned = _PAUSES[state.attempt_number - 1]
+    if state.outcome is None or state.outcome.failed:
+        return planned
+    return max(planned, _retry_after(state.outcome.result()))
+
+
+def _last(state: RetryCallState) -> httpx2.Response:
+    """What came of the last try: its response, or its error."""
+    assert state.outcome is not None  # noqa: S101 - it was tried
+    answer: httpx2.Response = state.outcome.result()
+    return answer
 
 
 def _retry_after(answer: httpx2.Response) -> float:

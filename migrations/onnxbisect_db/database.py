@@ -10,7 +10,6 @@ raises instead of querying the database.
 """
 
 import os
-import random
 import select
 import sqlite3
 import time
@@ -24,6 +23,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
 from sqlalchemy.orm import Session, sessionmaker
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_chain, wait_random
 
 from onnxbisect.errors import OptionError
 from onnxbisect_db import notices, schema
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 #: Seconds that SQLite waits for another writer.
 _PATIENCE = 30
-#: Seconds before retries of a transaction that was rolled back because of a conflict.
+#: Seconds before retries of a transaction that was rolled back because of a conflict, give or take a half.
 _PAUSES = (0.01, 0.05, 0.2, 1.0)
 _WRITES = "onnxbisect_writes"
 _CLOCK = "onnxbisect_clock"
@@ -84,16 +84,8 @@ class Database:
 
     def run(self, work: Callable[[Session], T]) -> T:
         """Run `work` in a transaction, and again if the database rolled it back because of a conflict."""
-        for pause in _PAUSES:
-            try:
-                with self.transaction() as session:
-                    return work(session)
-            except DBAPIError as error:
-                if not _lost_against_another(error):
-                    raise
-            time.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - two that met shall not meet again
-        with self.transaction() as session:
-            return work(session)
+        done: T = _retrying(self._once, work)
+        return done
 
     @property
     def file(self) -> str | None:
@@ -116,6 +108,10 @@ class Database:
     def close(self) -> None:
         """Close all connections."""
         self._engine.dispose()
+
+    def _once(self, work: Callable[[Session], T]) -> T:
+        with self.transaction() as session:
+            return work(session)
 
     def _clock(self) -> Clock:
         return ServerClock() if self._engine.dialect.name == "postgresql" else own_clock
@@ -210,6 +206,16 @@ def _engine(url: str, **options: Any) -> Engine:
         ) from error
 
 
-def _lost_against_another(error: DBAPIError) -> bool:
+def _lost_against_another(error: BaseException) -> bool:
     """Whether nothing was written: serialisation failure or deadlock in PostgreSQL, SQLITE_BUSY in SQLite."""
+    if not isinstance(error, DBAPIError):
+        return False
     return _is_busy(error.orig) or getattr(error.orig, "sqlstate", None) in ("40001", "40P01")
+
+
+_retrying = Retrying(
+    retry=retry_if_exception(_lost_against_another),
+    wait=wait_chain(*(wait_random(pause / 2, pause * 1.5) for pause in _PAUSES)),
+    stop=stop_after_attempt(len(_PAUSES) + 1),
+    reraise=True,
+)

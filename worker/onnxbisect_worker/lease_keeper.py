@@ -15,6 +15,7 @@ from typing import Self, TypeVar
 
 from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.orm import Session
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from onnxbisect_db import leases, workers
 from onnxbisect_db.claims import Claim
@@ -81,14 +82,14 @@ class LeaseKeeper:
 
         It may store hours of compiling, so a short outage of the database must not lose it.
         """
-        give_up = time.monotonic() + self._seconds
-        while True:
-            try:
-                return self._context.service.database.run(work)
-            except (OperationalError, InterfaceError):
-                if time.monotonic() > give_up:
-                    raise
-            time.sleep(_LOOK_EVERY)
+        retrying = Retrying(
+            retry=retry_if_exception_type((OperationalError, InterfaceError)),
+            wait=wait_fixed(_LOOK_EVERY),
+            stop=stop_after_delay(self._seconds),
+            reraise=True,
+        )
+        done: T = retrying(self._context.service.database.run, work)
+        return done
 
     def leaves_to_others(self, error: Exception) -> bool:
         """Whether the compiler is broken here, so that another worker should do the work (`workers.doubt`)."""
