@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 from onnxbisect_backends.sandbox import isolation
 from onnxbisect_backends.sandbox.isolation import Isolation
 from onnxbisect_db.states import JobState
-from onnxbisect_worker.model_processes.protocol import PROCESS_NAME
+from onnxbisect_worker.model_requests.protocol import PROCESS_NAME
 from support.worker import redis_server
 from support.worker.installation import Installation
 from support.worker.process_tree import children

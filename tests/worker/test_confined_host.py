@@ -16,7 +16,7 @@ from onnxbisect.errors import BackendUnusableError
 from onnxbisect.verdict import Status
 from onnxbisect_service.search_spec import SearchSpec
 from onnxbisect_worker.model_processes.client import hosts_folder
-from onnxbisect_worker.model_processes.protocol import ProcessKilledError, ProcessLostError, Written
+from onnxbisect_worker.model_requests.protocol import ProcessKilledError, ProcessLostError, Written
 from support import TESTS
 from support.backends.confined import demand_namespaces
 from support.worker.hosted import MODELS, Place, searched

@@ -19,7 +19,7 @@ from onnxbisect_worker.held_folders import hold
 from onnxbisect_worker.model_processes.client import hosts_folder
 from onnxbisect_worker.model_processes.confinement import environment
 from onnxbisect_worker.model_processes.pool import ModelPool
-from onnxbisect_worker.model_processes.protocol import (
+from onnxbisect_worker.model_requests.protocol import (
     ModelProcess,
     ProcessKilledError,
     ProcessLostError,

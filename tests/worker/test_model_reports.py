@@ -20,7 +20,7 @@ from onnxbisect_backends import registry
 from onnxbisect_backends.probing.loaded_model import LoadedModel
 from onnxbisect_backends.probing.search_context import search_context
 from onnxbisect_service.search_spec import SearchSpec
-from onnxbisect_worker.model_processes.protocol import Written
+from onnxbisect_worker.model_requests.protocol import Written
 from support.backends import pulsar2_tools
 from support.worker.hosted import MODELS, Place, searched
 

@@ -26,7 +26,7 @@ from onnxbisect_db.states import JobState, Stage
 from onnxbisect_db.tables import Event, Job, Search
 from onnxbisect_service.search_spec import RepairSpec, SearchSpec
 from onnxbisect_worker import changed_models
-from onnxbisect_worker.model_processes.protocol import ProcessLostError
+from onnxbisect_worker.model_requests.protocol import ProcessLostError
 from onnxbisect_worker.running import embedded
 from support.db.scenes import Clock
 from support.engine.worlds import chain, monotone

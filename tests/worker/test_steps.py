@@ -40,7 +40,7 @@ from onnxbisect_worker.changed_models import clear_folders
 from onnxbisect_worker.claiming import Claiming
 from onnxbisect_worker.context import WorkerContext
 from onnxbisect_worker.held_folders import temporary
-from onnxbisect_worker.model_processes.protocol import Case, ProcessLostError, ToolBrokenError
+from onnxbisect_worker.model_requests.protocol import Case, ProcessLostError, ToolBrokenError
 from support.db.scenes import LEASE, Clock
 from support.engine.worlds import chain, monotone, universe
 from support.worker.crank import NPU, Crank

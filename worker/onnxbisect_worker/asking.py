@@ -15,7 +15,7 @@ from onnxbisect_db.database import now
 from onnxbisect_service.search_spec import SearchSpec
 from onnxbisect_worker.context import WorkerContext
 from onnxbisect_worker.lease_keeper import LeaseKeeper
-from onnxbisect_worker.model_processes.protocol import ModelProcess, ProcessKilledError
+from onnxbisect_worker.model_requests.protocol import ModelProcess, ProcessKilledError
 
 #: Seconds between checks whether this worker compiles nothing else.
 _LOOK_EVERY = 0.5

@@ -26,8 +26,8 @@ from onnxbisect_service.settings import Settings
 from onnxbisect_worker import held_folders
 from onnxbisect_worker.context import WorkerContext
 from onnxbisect_worker.lease_keeper import LeaseKeeper
-from onnxbisect_worker.model_processes.protocol import Begun, ModelProcess, Outcome, Question
-from onnxbisect_worker.model_processes.repair import question_name
+from onnxbisect_worker.model_requests.protocol import Begun, ModelProcess, Outcome, Question
+from onnxbisect_worker.model_requests.repair import question_name
 
 #: Most changed models per target, because a model that has taken over its process could ask for ever.
 MOST_QUESTIONS = 300

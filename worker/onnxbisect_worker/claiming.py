@@ -21,7 +21,7 @@ from onnxbisect_worker.asking import ask
 from onnxbisect_worker.context import WorkerContext
 from onnxbisect_worker.coordinating import coordinate
 from onnxbisect_worker.lease_keeper import LeaseKeeper
-from onnxbisect_worker.model_processes.protocol import ProcessKilledError, ProcessLostError, ToolBrokenError
+from onnxbisect_worker.model_requests.protocol import ProcessKilledError, ProcessLostError, ToolBrokenError
 from onnxbisect_worker.outside import DATABASE_AWAY, outside, sentence
 from onnxbisect_worker.preparing import prepare
 from onnxbisect_worker.repairing import change

@@ -9,7 +9,7 @@ from onnxbisect.universe import Universe
 from onnxbisect_db.leases import Claimed
 from onnxbisect_service.search_spec import SearchSpec
 from onnxbisect_service.service import Service
-from onnxbisect_worker.model_processes.protocol import Case, Pool
+from onnxbisect_worker.model_requests.protocol import Case, Pool
 from onnxbisect_worker.prepared import Prepared
 
 #: A universe of ten thousand units takes some ten megabytes.

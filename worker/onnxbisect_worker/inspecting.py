@@ -8,7 +8,7 @@ from onnxbisect_db.tables import Model
 from onnxbisect_service.search_spec import SearchSpec
 from onnxbisect_service.service import Service
 from onnxbisect_worker.model_processes.pool import ModelPool
-from onnxbisect_worker.model_processes.protocol import Case
+from onnxbisect_worker.model_requests.protocol import Case
 
 
 def inspection(

@@ -21,7 +21,7 @@ from onnxbisect_db import leases, workers
 from onnxbisect_db.claims import Claim
 from onnxbisect_db.searches import ClaimedSearch
 from onnxbisect_worker.context import WorkerContext
-from onnxbisect_worker.model_processes.protocol import ModelProcess, ToolBrokenError
+from onnxbisect_worker.model_requests.protocol import ModelProcess, ToolBrokenError
 
 _LOOK_EVERY = 1.0
 #: Seconds between kills, because a process may only now start its compiler.

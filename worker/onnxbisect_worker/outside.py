@@ -6,7 +6,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from onnxbisect.errors import OnnxBisectError
 from onnxbisect.shortage import shortage
 from onnxbisect_db.errors import FilesUnreachableError
-from onnxbisect_worker.model_processes.protocol import ProcessKilledError, ToolBrokenError
+from onnxbisect_worker.model_requests.protocol import ProcessKilledError, ToolBrokenError
 
 #: The database is away, or its disk is full: nothing can be stored, and leases expire.
 DATABASE_AWAY = (OperationalError, InterfaceError, PoolTimeoutError)

@@ -11,7 +11,7 @@ from onnxbisect_db.searches import ClaimedSearch
 from onnxbisect_service.search_spec import SearchSpec
 from onnxbisect_worker.context import WorkerContext
 from onnxbisect_worker.lease_keeper import LeaseKeeper
-from onnxbisect_worker.model_processes.protocol import ModelProcess
+from onnxbisect_worker.model_requests.protocol import ModelProcess
 from onnxbisect_worker.outside import outside
 from onnxbisect_worker.prepared import Prepared
 

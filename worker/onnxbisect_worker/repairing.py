@@ -16,7 +16,7 @@ from onnxbisect_db.tables import Search
 from onnxbisect_worker.changed_models import Left, replayed
 from onnxbisect_worker.context import WorkerContext
 from onnxbisect_worker.lease_keeper import LeaseKeeper
-from onnxbisect_worker.model_processes.protocol import Begun, Changed, ModelProcess, Question, Repaired
+from onnxbisect_worker.model_requests.protocol import Begun, Changed, ModelProcess, Question, Repaired
 
 _LONGEST_REMEDY = 300
 

@@ -26,7 +26,7 @@ from onnxbisect_service.search_spec import SearchSpec
 from onnxbisect_worker.changed_models import Left, replayed
 from onnxbisect_worker.context import WorkerContext
 from onnxbisect_worker.lease_keeper import LeaseKeeper
-from onnxbisect_worker.model_processes.protocol import Begun, ModelProcess, Question, Written
+from onnxbisect_worker.model_requests.protocol import Begun, ModelProcess, Question, Written
 
 #: Most stored characters of a culprit's identity, of an op's name, and of other text.
 _IDENTITY, _OP, _TEXT = 80, 120, 2000

@@ -14,7 +14,7 @@ from onnxbisect_worker.context import WorkerContext
 from onnxbisect_worker.delivering import next_delivery
 from onnxbisect_worker.model_processes.confinement import tell_level
 from onnxbisect_worker.model_processes.pool import ModelPool
-from onnxbisect_worker.model_processes.protocol import Pool
+from onnxbisect_worker.model_requests.protocol import Pool
 from onnxbisect_worker.presence import Attendance, worker_id
 from onnxbisect_worker.reconciling import Reconciler
 from onnxbisect_worker.slots import Slots

@@ -11,7 +11,7 @@ from threading import Event, Thread
 
 import redis as redis_client
 
-from onnxbisect_worker.model_processes.protocol import PROCESS_NAME
+from onnxbisect_worker.model_requests.protocol import PROCESS_NAME
 from support.production.topology import Part, Topology
 from support.worker.webhook_receiver import Receiver
 

@@ -21,7 +21,7 @@ from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from onnxbisect_backends.contract import Description
 from onnxbisect_backends.probing.prober import ProbeResult
 from onnxbisect_db.answers import AnsweredProbe
-from onnxbisect_worker.model_processes.protocol import (
+from onnxbisect_worker.model_requests.protocol import (
     Begun,
     Case,
     Changed,
@@ -31,7 +31,7 @@ from onnxbisect_worker.model_processes.protocol import (
     Repaired,
     Written,
 )
-from onnxbisect_worker.model_processes.repair import question_name
+from onnxbisect_worker.model_requests.repair import question_name
 from onnxbisect_worker.prepared import Prepared
 
 

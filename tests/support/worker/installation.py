@@ -19,7 +19,7 @@ from onnxbisect_db.tables import Job
 from onnxbisect_service.search_spec import SearchSpec
 from onnxbisect_service.service import Service, open_service
 from onnxbisect_service.settings import Settings
-from onnxbisect_worker.model_processes.protocol import PROCESS_NAME
+from onnxbisect_worker.model_requests.protocol import PROCESS_NAME
 
 _WORK = """
 import sys

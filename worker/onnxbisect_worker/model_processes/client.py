@@ -20,7 +20,7 @@ from onnxbisect_db.files import FileStore
 from onnxbisect_service.settings import Settings
 from onnxbisect_worker.model_processes.confinement import confinement, environment
 from onnxbisect_worker.model_processes.process import ChildProcess, ForkServer
-from onnxbisect_worker.model_processes.protocol import (
+from onnxbisect_worker.model_requests.protocol import (
     OWN,
     Begun,
     Case,

@@ -5,21 +5,20 @@ import os
 import resource
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onnxbisect.errors import OnnxBisectError, OptionError
-from onnxbisect_backends import registry
-from onnxbisect_backends.contract import Access, Backend, Confinement, access
+from onnxbisect.errors import OptionError
+from onnxbisect_backends.contract import Access, Confinement, access
 from onnxbisect_backends.sandbox import isolation
 from onnxbisect_backends.sandbox.confine import fork_confined
 from onnxbisect_backends.sandbox.confined_view import confined_view
 from onnxbisect_backends.sandbox.isolation import Isolation
 from onnxbisect_backends.sandbox.supervise import MOST_PROCESSES, bound
-from onnxbisect_worker.model_processes.model_cache import MODEL_NAME, ModelCache
-from onnxbisect_worker.model_processes.protocol import Setup
+from onnxbisect_worker.model_requests.layout import Layout
+from onnxbisect_worker.model_requests.protocol import Setup
 
 if TYPE_CHECKING:  # settings import pydantic-settings and httpx2, which model processes do not need
     from onnxbisect_service.settings import Settings
@@ -86,31 +85,6 @@ def confinement(settings: "Settings") -> Confinement | None:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Layout:
-    """Prepared by a model process before it is confined and reads the model: the model's path and the backend.
-
-    Afterwards it can neither write to the models that workers share, nor be tricked about the backend's files. If one
-    failed, its error is raised at the first use: many requests need no backend.
-    """
-
-    model: Path | OnnxBisectError
-    backend: Backend | Exception
-    #: Whether its compiles work under isolation, according to the backend.
-    isolated: bool
-
-    @classmethod
-    def of(cls, setup: Setup, folder: Path) -> "Layout":
-        """Put the model into `folder`, or among those with external data, and create the backend."""
-        model, isolated = _laid_out(setup, folder), False
-        try:
-            found = registry.find(setup.case.backend)
-            isolated = found.isolated
-            return cls(model=model, backend=found.factory(dict(setup.case.options)), isolated=isolated)
-        except Exception as error:  # whatever a third party's backend raises
-            return cls(model=model, backend=error, isolated=isolated)
-
-
 def confine(setup: Setup, own: Path, layout: Layout) -> int | None:
     """Confine this process, which has one thread and has read nothing of a model (`confine.fork_confined`).
 
@@ -143,18 +117,3 @@ def confine(setup: Setup, own: Path, layout: Layout) -> int | None:
     if status is None:
         bound(resource.RLIMIT_NPROC, MOST_PROCESSES)
     return status
-
-
-def _laid_out(setup: Setup, folder: Path) -> Path | OnnxBisectError:
-    case, model = setup.case, setup.paths[setup.case.onnx]
-    if case.files:
-        cache = ModelCache(setup.cache, setup.cache_bytes)
-        try:
-            return cache.assembled(case.onnx, model, setup.paths_of(case.files)).path  # locked while this process lives
-        except OnnxBisectError as error:
-            return error
-    # In a folder of its own: in the file store, its data could refer to another tenant's file.
-    path = folder / "model" / MODEL_NAME
-    path.parent.mkdir()
-    path.symlink_to(model)
-    return path

@@ -11,7 +11,7 @@ from onnxbisect_worker.held_folders import remove
 from onnxbisect_worker.model_processes.client import ModelClient, hosts_folder
 from onnxbisect_worker.model_processes.confinement import environment
 from onnxbisect_worker.model_processes.process import ForkServer
-from onnxbisect_worker.model_processes.protocol import Case
+from onnxbisect_worker.model_requests.protocol import Case
 
 
 class ModelPool:

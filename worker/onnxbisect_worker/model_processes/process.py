@@ -18,7 +18,7 @@ from typing import Any
 
 from onnxbisect_backends.sandbox.oom import oom_kills
 from onnxbisect_worker.held_folders import hold, remove, remove_held
-from onnxbisect_worker.model_processes.protocol import ProcessKilledError, ProcessLostError
+from onnxbisect_worker.model_requests.protocol import ProcessKilledError, ProcessLostError
 
 #: Seconds for the fork server's imports on a busy machine.
 _STARTING = 60.0

@@ -39,9 +39,10 @@ from onnxbisect_backends.probing.loaded_model import LoadedModel
 from onnxbisect_backends.probing.search_context import search_context
 from onnxbisect_backends.sandbox.supervise import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, prctl
 from onnxbisect_worker.held_folders import remove_held
-from onnxbisect_worker.model_processes.confinement import Layout, confine
-from onnxbisect_worker.model_processes.limits import Bounds
-from onnxbisect_worker.model_processes.protocol import (
+from onnxbisect_worker.model_processes.confinement import confine
+from onnxbisect_worker.model_requests.layout import Layout
+from onnxbisect_worker.model_requests.limits import Bounds
+from onnxbisect_worker.model_requests.protocol import (
     OWN,
     PROCESS_NAME,
     ProcessLostError,
@@ -49,7 +50,7 @@ from onnxbisect_worker.model_processes.protocol import (
     converter,
     failure,
 )
-from onnxbisect_worker.model_processes.work import ModelWork
+from onnxbisect_worker.model_requests.work import ModelWork
 
 #: Seconds for compiles to die after their model process.
 _PATIENCE = 2.0

@@ -30,9 +30,9 @@ from onnxbisect_backends.probing.loaded_model import LoadedModel
 from onnxbisect_backends.probing.prober import Prober, ProbeResult
 from onnxbisect_backends.probing.sampling import sampling
 from onnxbisect_backends.probing.search_context import SearchContext, search_context
-from onnxbisect_worker.model_processes.confinement import Layout
-from onnxbisect_worker.model_processes.limits import Bounds, UnboundBackend
-from onnxbisect_worker.model_processes.protocol import (
+from onnxbisect_worker.model_requests.layout import Layout
+from onnxbisect_worker.model_requests.limits import Bounds, UnboundBackend
+from onnxbisect_worker.model_requests.protocol import (
     Begun,
     Changed,
     Document,
@@ -42,7 +42,7 @@ from onnxbisect_worker.model_processes.protocol import (
     ToolBrokenError,
     Written,
 )
-from onnxbisect_worker.model_processes.repair import (
+from onnxbisect_worker.model_requests.repair import (
     ChangedModels,
     RepairWork,
     UnansweredError,
