@@ -1,6 +1,6 @@
 """`Client` submits jobs to an onnx-bisect server over its REST API and fetches their results."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -12,9 +12,9 @@ from urllib.parse import urljoin
 from uuid import uuid4
 
 import httpx2
-from tenacity import RetryCallState, Retrying, retry_if_exception, retry_if_result, stop_after_attempt
 
 from onnx_bisect.job_documents import JobStatus, JobTerms, Part, RemoteTarget, TargetStatus
+from onnx_bisect.server_connection import ServerConnection
 from onnxbisect.errors import BackendUnusableError, OnnxBisectError, OptionError
 from onnxbisect.model.external import locations
 from onnxbisect.model.read import read
@@ -25,17 +25,10 @@ if TYPE_CHECKING:  # they import what makes reports, and the engine
     from onnx_bisect.remote_repair import RemoteRepair, RepairTerms
     from onnx_bisect.result import Result
 
-#: Seconds for one request. The limits are for each read and write, so a long body does not exceed them.
-_TIMEOUT = httpx2.Timeout(60.0, connect=10.0)
 #: For uploads: the server answers only after gigabytes are on its disk.
 _UPLOAD_TIMEOUT = httpx2.Timeout(60.0, connect=10.0, read=900.0)
 #: Seconds that the server may keep a request open until a job ends.
 _WAIT = 30
-#: Seconds between retries while the server cannot be reached; it may be restarting, which loses no job.
-_PAUSES = (0.5, 1, 2, 4, 8, 15, 30, 30, 30)
-#: Statuses of a server that may answer later.
-_BUSY = (429, 502, 503, 504)
-_CHUNK = 1 << 20
 
 
 class Client:
@@ -46,19 +39,7 @@ class Client:
     """
 
     def __init__(self, url: str, token: str) -> None:
-        if not url.startswith(("http://", "https://")):
-            raise OptionError(f"The server {url!r} is no address like https://onnx-bisect.example.org.")
-        token = token.strip()  # tokens from files and CI secrets often end with a newline
-        if not (token.isascii() and token.isprintable()):
-            raise OptionError("The token has characters that no token has: give it as 'token create' printed it.")
-        self._url = url.rstrip("/")
-        self._reached = False
-        self._client = httpx2.Client(
-            base_url=self._url,
-            headers={"Authorization": f"Bearer {token}"},
-            timeout=_TIMEOUT,
-            verify=self._url.startswith("https://"),  # http, of which no redirect is followed, needs no certificates
-        )
+        self._server = ServerConnection(url, token)
 
     def __enter__(self) -> Self:
         return self
@@ -70,7 +51,7 @@ class Client:
 
     def close(self) -> None:
         """Close the connections."""
-        self._client.close()
+        self._server.close()
 
     def submit(
         self,
@@ -158,54 +139,54 @@ class Client:
 
         `data` are the locations of its external data, relative to its folder. `sha256` is the hash of all these files.
         """
-        if self._send("GET", f"/v1/models/{sha256}", fine=(404,)).is_success:
+        if self._server.send("GET", f"/v1/models/{sha256}", fine=(404,)).is_success:
             return sha256
         if not data:
-            named, whole = {"name": model.name}, lambda: _chunks(model)
-            sent = self._send("PUT", "/v1/models", params=named, content=whole, timeout=_UPLOAD_TIMEOUT)
+            named = {"name": model.name}
+            sent = self._server.send("PUT", "/v1/models", params=named, content=model, timeout=_UPLOAD_TIMEOUT)
         else:
             with ExitStack() as files:
                 opened = [("model", (model.name, files.enter_context(model.open("rb"))))]
                 for location in data:
                     opened.append(("data", (location, files.enter_context((model.parent / location).open("rb")))))
-                sent = self._send("POST", "/v1/models", files=opened, timeout=_UPLOAD_TIMEOUT)
+                sent = self._server.send("POST", "/v1/models", files=opened, timeout=_UPLOAD_TIMEOUT)
         return str(sent.json()["sha256"])
 
     def store(self, content: Path) -> str:
         """Upload a file that a job refers to, and return the SHA-256 under which the server stores it."""
-        return str(self._send("PUT", "/v1/files", content=lambda: _chunks(content)).json()["sha256"])
+        return str(self._server.send("PUT", "/v1/files", content=content).json()["sha256"])
 
     def create(self, job: Mapping[str, object], key: str) -> list[JobStatus]:
         """Create jobs, one for each model. A retry with the same `key` returns the jobs that were created before."""
-        made = self._send("POST", "/v1/jobs", json=dict(job), headers={"Idempotency-Key": key}).json()
+        made = self._server.send("POST", "/v1/jobs", json=dict(job), headers={"Idempotency-Key": key}).json()
         jobs: list[JobStatus] = made.get("jobs", [made])
         return jobs
 
     def _job(self, made: JobStatus) -> "RemoteJob":
         # servers of earlier versions send no `page`
-        url, page = (urljoin(f"{self._url}/", it) for it in (made["url"], made.get("page", made["url"])))
+        url, page = (urljoin(f"{self._server.url}/", it) for it in (made["url"], made.get("page", made["url"])))
         return RemoteJob(client=self, id=made["id"], url=url, page=page)
 
     def ended(self, job_id: str, told: Callable[[JobStatus], None]) -> JobStatus:
         """Wait until the job has ended and return it. `told` is called with each state that the server returns."""
         while True:
-            job = cast(JobStatus, self._json("GET", f"/v1/jobs/{job_id}", params={"wait": _WAIT}))
+            job = cast(JobStatus, self._server.json("GET", f"/v1/jobs/{job_id}", params={"wait": _WAIT}))
             told(job)
             if job["state"] not in ("queued", "running"):
                 return job
 
     def cancel(self, job_id: str) -> None:
         """Cancel the job; no effect if it has ended."""
-        self._send("POST", f"/v1/jobs/{job_id}/cancel", fine=(409,))
+        self._server.send("POST", f"/v1/jobs/{job_id}/cancel", fine=(409,))
 
     def report(self, job_id: str, target: int) -> Report:
         """The report on a target; targets count from 1."""
         params = {"format": "json", "target": target}
-        return cast(Report, self._json("GET", f"/v1/jobs/{job_id}/report", params=params))
+        return cast(Report, self._server.json("GET", f"/v1/jobs/{job_id}/report", params=params))
 
     def overview(self, job_id: str) -> Overview:
         """The overview of a job with several targets."""
-        return cast(Overview, self._json("GET", f"/v1/jobs/{job_id}/report", params={"format": "json"}))
+        return cast(Overview, self._server.json("GET", f"/v1/jobs/{job_id}/report", params={"format": "json"}))
 
     def repair(self, job_id: str, target: int) -> "RemoteRepair":
         """The result of the repair of a target; targets count from 1."""
@@ -216,79 +197,21 @@ class Client:
             path, _, form = path.partition("?format=")
             params = {"target": str(target)} | ({"format": form} if form else {})
             address = f"/v1/jobs/{job_id}/repair{path}"
-            return self._send("GET", address, fine=(404,), to=to, params=params).is_success
+            return self._server.send("GET", address, fine=(404,), to=to, params=params).is_success
 
-        document = self._json("GET", f"/v1/jobs/{job_id}/repair", params={"target": target})
+        document = self._server.json("GET", f"/v1/jobs/{job_id}/repair", params={"target": target})
         return RemoteRepair(document=read_document(document), fetch=fetch)
 
     def culprit_file(self, job_id: str, target: int, number: int, name: str, to: Path) -> bool:
         """Download a file of a culprit to `to`; culprits count from 1. Returns False if it has no file of that name."""
         path = f"/v1/jobs/{job_id}/culprits/{number}/{name}"
-        return self._send("GET", path, fine=(404,), to=to, params={"target": target}).is_success
+        return self._server.send("GET", path, fine=(404,), to=to, params={"target": target}).is_success
 
     def model_explorer(self, job_id: str, target: int, name: str) -> bytes | None:
         """One of the files for Model Explorer; None if the server has none for this job."""
         path = f"/v1/jobs/{job_id}/model-explorer/{name}"
-        answer = self._send("GET", path, fine=(404, 409), params={"target": target})
+        answer = self._server.send("GET", path, fine=(404, 409), params={"target": target})
         return answer.content if answer.is_success else None
-
-    def _json(self, method: str, path: str, **request: Any) -> dict[str, Any]:
-        found: dict[str, Any] = self._send(method, path, **request).json()
-        return found
-
-    def _send(
-        self,
-        method: str,
-        path: str,
-        *,
-        fine: Collection[int] = (),
-        content: Callable[[], Iterator[bytes]] | None = None,
-        to: Path | None = None,
-        **request: Any,
-    ) -> httpx2.Response:
-        """Send a request, with retries, and return the response. Status codes in `fine` are not raised as errors.
-
-        The body of a successful response is written to the file `to`, if given. Every retry sends and receives from
-        the start: `content` is called again, and httpx2 rewinds `files`.
-        """
-        if self._client.is_closed:
-            raise OptionError("This client is closed: fetch results and files before.")
-        retrying = Retrying(
-            retry=retry_if_exception(self._is_away) | retry_if_result(lambda answer: answer.status_code in _BUSY),
-            wait=_pause,
-            stop=stop_after_attempt(len(_PAUSES) + 1),
-            retry_error_callback=_last,
-        )
-        try:
-            answer: httpx2.Response = retrying(self._send_once, method, path, content, to, request)
-        except httpx2.TransportError as error:
-            what = str(error) or type(error).__name__
-            raise BackendUnusableError(f"The server {self._url} cannot be reached: {what}.") from error
-        if answer.is_success or answer.status_code in fine:
-            return answer
-        raise _refused(answer)
-
-    def _send_once(
-        self,
-        method: str,
-        path: str,
-        content: Callable[[], Iterator[bytes]] | None,
-        to: Path | None,
-        request: Mapping[str, Any],
-    ) -> httpx2.Response:
-        body = None if content is None else content()
-        with self._client.stream(method, path, content=body, **request) as answer:
-            if to is None or not answer.is_success:
-                answer.read()
-            else:
-                with to.open("wb") as file:
-                    file.writelines(answer.iter_bytes(_CHUNK))
-        self._reached = True
-        return answer
-
-    def _is_away(self, error: BaseException) -> bool:
-        """Whether the server, which has answered before, cannot be reached; it may be restarting."""
-        return isinstance(error, httpx2.TransportError) and self._reached
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -361,40 +284,3 @@ def _samples(calibration: Path) -> list[Path]:
     if not samples:
         raise OptionError(f"{calibration} has no .npz or .npy: a server takes these, or a folder of them.")
     return samples
-
-
-def _refused(answer: httpx2.Response) -> Exception:
-    """The server's problem document as an error: OptionError for status 4xx, else BackendUnusableError."""
-    try:
-        problem = answer.json()
-        sentence = str(problem.get("detail") or problem["title"])
-    except (ValueError, KeyError, AttributeError):
-        sentence = f"The server answered {answer.status_code} {answer.reason_phrase}: is {answer.url} onnx-bisect's?"
-    return OptionError(sentence) if 400 <= answer.status_code < 500 else BackendUnusableError(sentence)
-
-
-def _pause(state: RetryCallState) -> float:
-    """Seconds until the next try: as long as the server asks for, if that is longer."""
-    planned = _PAUSES[state.attempt_number - 1]
-    if state.outcome is None or state.outcome.failed:
-        return planned
-    return max(planned, _retry_after(state.outcome.result()))
-
-
-def _last(state: RetryCallState) -> httpx2.Response:
-    """What came of the last try: its response, or its error."""
-    assert state.outcome is not None  # noqa: S101 - it was tried
-    answer: httpx2.Response = state.outcome.result()
-    return answer
-
-
-def _retry_after(answer: httpx2.Response) -> float:
-    """Seconds in the header `Retry-After`; 0 if there is none."""
-    after = answer.headers.get("Retry-After", "")
-    return float(after) if after.isdigit() else 0.0
-
-
-def _chunks(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            yield chunk
