@@ -77,9 +77,9 @@ def _counted(result: Result) -> str:
 def _embedded(result: EmbeddedResult) -> str:
     rows = [
         ("jobs", result.jobs),
-        ("times that the whole service was killed", result.kills),
+        ("kills of the whole service", result.kills),
         ("seconds until the last job had ended", f"{result.seconds:.0f}"),
-        ("questions that were lost and asked again", result.questions),
+        ("probes lost and repeated", result.questions),
         ("runs of the coordinator", result.turns),
         ("jobs whose reports are those of `run`", result.right),
     ]

@@ -240,14 +240,14 @@ def _counted(database: Database, receiver: Receiver) -> dict[str, int]:
         "of these cancelled": states[JobState.CANCELLED],
         "targets": targets,
         "runs of the coordinator": turns or 0,
-        "questions answered": answered,
-        "of these known already, so not compiled": cached,
-        "of these taken over at once from an earlier job": recalled,
-        "times that a worker took one": claims or 0,
-        "times that one was lost with its worker, host or compiler": losses or 0,
+        "probes answered": answered,
+        "of these from stored answers, not compiled": cached,
+        "of these copied from an earlier job": recalled,
+        "claims of probes": claims or 0,
+        "probes lost with their worker, model process or compiler": losses or 0,
         "webhook messages": len(tries),
-        "tries to send them": sum(tries),
-        "messages that came more than once": _repeated(message.id for message in receiver.messages),
+        "attempts to send them": sum(tries),
+        "messages received more than once": _repeated(message.id for message in receiver.messages),
     }
 
 
