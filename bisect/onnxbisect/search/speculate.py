@@ -21,8 +21,10 @@ Replay = Callable[[Seen], tuple[Search, Oracle]]
 
 #: Fewest idle workers for which group tests pay off.
 _FEWEST_GROUPS = 8
-#: Groups for each culprit of the lower bound; a group then passes about as often as it fails.
-_GROUPS_PER_CULPRIT = 3
+#: Groups for each culprit of the lower bound, which is mostly too low: a group then passes about as often as it fails.
+_GROUPS_PER_CULPRIT = 4
+#: Most probes before the whole model has an answer: it may pass, or its log may name the ops.
+_MOST_AT_FIRST = 3
 
 
 class _Forecast:
@@ -77,6 +79,8 @@ def speculate(
     First those that follow if all answers are as the record implies, then group tests of unknown atoms, then those that
     follow from either answer.
     """
+    if not verdicts:
+        room = min(room, _MOST_AT_FIRST)
     forecast = _Forecast(universe, verdicts)
     found: dict[UnitSet, Ask] = {}
     skip = {ask.units for ask in asks}
@@ -117,8 +121,7 @@ def _groups(search: Search, oracle: Oracle, forecast: _Forecast, count: int) -> 
     useless = search.state.capacity or forecast.together or locator.atoms.named.informative
     if useless or not open_atoms or count < _FEWEST_GROUPS:
         return []
-    if forecast.culprits:
-        count = min(count, _GROUPS_PER_CULPRIT * forecast.culprits)
+    count = min(count, max(_FEWEST_GROUPS, _GROUPS_PER_CULPRIT * forecast.culprits))
     share = -(-len(open_atoms) // count)
     groups = [open_atoms[start : start + share] for start in range(0, len(open_atoms), share)]
     return [
