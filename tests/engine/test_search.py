@@ -619,6 +619,19 @@ def test_many_refused_ops_are_no_broken_compiler(width):
     assert step.diagnosis.certificate.status is CertificateStatus.PROVEN
 
 
+@pytest.mark.parametrize("width", [4, 16])
+def test_workers_compile_little_of_a_model_before_it_has_failed(width):
+    """It may compile, and its log may name all that is wrong."""
+    graph = chain(range(40))
+    compiles = World(graph, lambda units: False)
+    assert compiles.diagnose(width).diagnosis.verdict is Status.PASS
+    assert compiles.calls <= 4
+
+    named = World(graph, monotone([1 << 7, 1 << 20]), log=first_offender(graph, [7, 20]))
+    assert all_found(named.diagnose(width)) == {1 << 7, 1 << 20}
+    assert named.calls <= 2 * 5  # one worker makes five
+
+
 def test_parts_of_one_fused_pattern_that_fail_alone_excuse_each_other():
     """P and Q are refused unless P feeds Q; both are masked at once, and neither is to blame. X is."""
     ops = "ABPQCDPQEXFPQG"
