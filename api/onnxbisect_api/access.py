@@ -46,7 +46,7 @@ class Caller:
     scopes: frozenset[Scope]
 
 
-class Door:
+class AccessControl:
     """Checks the tokens and sessions of requests, and enforces the rate limits."""
 
     def __init__(self, service: Service) -> None:
@@ -102,17 +102,17 @@ class Door:
 
 
 def _token(request: Request, credentials: _Credentials) -> Token:
-    door: Door = request.app.state.door
+    access_control: AccessControl = request.app.state.access_control
     if credentials is not None and credentials.credentials:
-        token = door.token(credentials.credentials, address_of(request))
+        token = access_control.token(credentials.credentials, address_of(request))
     elif request.cookies.get(COOKIE):
         demand_own_page(request)
-        token = door.token_of_session(request.cookies[COOKIE])
+        token = access_control.token_of_session(request.cookies[COOKIE])
     else:
         raise Problem(401, "This needs a token, as in `Authorization: Bearer obk_…`.", {_CHALLENGE: _REALM})
     if token is None:
-        said = {_CHALLENGE: f'{_REALM}, error="invalid_token"'}
-        raise Problem(401, _REFUSED, said)
+        headers = {_CHALLENGE: f'{_REALM}, error="invalid_token"'}
+        raise Problem(401, _REFUSED, headers)
     return token
 
 
@@ -138,8 +138,8 @@ Submitter = Annotated[Caller, Depends(_allowed(Scope.SUBMIT))]
 
 
 def _counted(request: Request, caller: Submitter) -> Caller:
-    door: Door = request.app.state.door
-    door.contribution(caller.token_id)
+    access_control: AccessControl = request.app.state.access_control
+    access_control.contribution(caller.token_id)
     return caller
 
 
@@ -147,14 +147,14 @@ Contributor = Annotated[Caller, Depends(_counted)]
 
 
 async def _uploading(request: Request, caller: Contributor) -> AsyncIterator[Caller]:
-    door: Door = request.app.state.door
-    with door.open_uploads.one_more(caller.token_id):
+    access_control: AccessControl = request.app.state.access_control
+    with access_control.open_uploads.one_more(caller.token_id):
         yield caller
 
 
 async def _listening(request: Request, caller: Reader) -> AsyncIterator[Caller]:
-    door: Door = request.app.state.door
-    with door.open_streams.one_more(caller.token_id):
+    access_control: AccessControl = request.app.state.access_control
+    with access_control.open_streams.one_more(caller.token_id):
         yield caller
 
 

@@ -9,11 +9,10 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.types import Lifespan
 
 from onnxbisect_api import problems
-from onnxbisect_api.access import Door
+from onnxbisect_api.access import AccessControl
 from onnxbisect_api.body import BodyLimit
 from onnxbisect_api.headers import SecurityHeaders
 from onnxbisect_api.inspecting import InspectModel
-from onnxbisect_api.known import Known
 from onnxbisect_api.methods import Methods
 from onnxbisect_api.metrics import MeasuredRequests, Metrics
 from onnxbisect_api.networks import Networks
@@ -44,6 +43,7 @@ from onnxbisect_api.routes import (
 from onnxbisect_api.site.problem_page import problem_page
 from onnxbisect_api.site.routers import ROUTERS as PAGES
 from onnxbisect_api.unit_names import Names
+from onnxbisect_api.unit_states import PassedUnitsCache
 from onnxbisect_api.watch import Watch
 from onnxbisect_service.service import Service
 
@@ -66,10 +66,10 @@ def create_app(service: Service, *, inspect_model: InspectModel, lifespan: Lifes
     )
     app.state.service = service
     app.state.inspect_model = inspect_model
-    app.state.door = Door(service)
+    app.state.access_control = AccessControl(service)
     app.state.metrics = Metrics(service.database)
     app.state.watch = Watch(service.database)
-    app.state.known = Known()
+    app.state.passed_units = PassedUnitsCache()
     app.state.names = Names(service.files)
     app.state.networks = Networks(service.files)
     problems.install(app, problem_page)

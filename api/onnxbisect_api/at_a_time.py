@@ -21,8 +21,8 @@ class AtATime:
     def one_more(self, token_id: str) -> Iterator[None]:
         """Count a request while it is open; a 429 if the token has reached the limit."""
         if self._open[token_id] >= self._most:
-            said = f"Too many {self._name}: a token may have {self._most} open at a time. Wait until one has ended."
-            raise Problem(429, said, _LATER)
+            detail = f"Too many {self._name}: a token may have {self._most} open at a time. Wait until one has ended."
+            raise Problem(429, detail, _LATER)
         self._open[token_id] += 1
         try:
             yield

@@ -59,11 +59,11 @@ def sentence(error: Mapping[str, Any]) -> str:
     """The sentence for an error of pydantic, without a full stop; pydantic's own text for other kinds of errors."""
     known = _SENTENCES.get(error["type"])
     try:
-        said = str(error["msg"]) if known is None else known.format_map(error.get("ctx", {}))
+        text = str(error["msg"]) if known is None else known.format_map(error.get("ctx", {}))
     except KeyError:
-        said = str(error["msg"])
-    said = said.rstrip(".")
-    return f"{said}, at character {_place(error)}" if _place(error) is not None else said
+        text = str(error["msg"])
+    text = text.rstrip(".")
+    return f"{text}, at character {_place(error)}" if _place(error) is not None else text
 
 
 def where(error: Mapping[str, Any]) -> str:

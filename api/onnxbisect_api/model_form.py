@@ -16,7 +16,7 @@ from onnxbisect.report.text import clip
 from onnxbisect_api.locations import demand_location, demand_tree
 from onnxbisect_api.onnx_head import ENOUGH, OnnxHead
 from onnxbisect_api.problems import Problem
-from onnxbisect_api.room import Room
+from onnxbisect_api.upload_quota import UploadQuota
 from onnxbisect_db.unfinished import Stored, Unfinished
 
 _MODEL, _DATA = "model", "data"
@@ -75,14 +75,14 @@ class ModelForm:
     """A `receiving.Sink` that parses a multipart/form-data body; its files are invisible until `finish`."""
 
     def __init__(
-        self, content_type: str, begin: Callable[[], Unfinished], room: Room, texts: Texts | None = None
+        self, content_type: str, begin: Callable[[], Unfinished], quota: UploadQuota, texts: Texts | None = None
     ) -> None:
         boundary = parse_options_header(content_type)[1].get(b"boundary")
         if not content_type.lower().startswith("multipart/form-data") or not boundary:
             raise Problem(415, "Send a form of type multipart/form-data, or the ONNX file alone with PUT.")
         self._parser = _parser(boundary, self)
         self._begin = begin
-        self._room = room
+        self._quota = quota
         self._size = 0
         self._header = self._value = b""
         self._disposition = ""
@@ -198,7 +198,7 @@ class ModelForm:
         assert self._current is not None, "the parser tells of a part's headers first"  # noqa: S101
         if isinstance(self._current, Unfinished):  # only files count against the quota
             self._size += end - start
-            self._room.demand(self._size)
+            self._quota.demand(self._size)
             if self._model is not None and self._current is self._model[1]:
                 self._head.see(data[start : min(end, start + ENOUGH)])
             if self._whole is not None:

@@ -11,7 +11,7 @@ from onnxbisect.report.text import clip
 from onnxbisect_api.model_form import Form, ModelForm, Texts
 from onnxbisect_api.onnx_head import OnnxHead
 from onnxbisect_api.receiving import DIGESTS, receive
-from onnxbisect_api.room import room
+from onnxbisect_api.upload_quota import upload_quota
 from onnxbisect_db import models
 from onnxbisect_db.tables import Model
 from onnxbisect_db.unfinished import Stored, Unfinished
@@ -52,7 +52,7 @@ async def receive_form(
 
     Texts are checked as soon as they have arrived, and an error ends the upload.
     """
-    left = await run_in_threadpool(room, service, tenant)
+    left = await run_in_threadpool(upload_quota, service, tenant)
     form = ModelForm(
         request.headers.get("content-type", ""),
         lambda: service.files.begin(limit=service.settings.upload_bytes, beside=DIGESTS),
@@ -62,7 +62,7 @@ async def receive_form(
 
     def finish() -> T:
         came = form.sealed()
-        room(service, tenant).demand(came.size)
+        upload_quota(service, tenant).demand(came.size)
         form.finish()
         return keep(came)
 

@@ -145,10 +145,10 @@ def install(app: FastAPI, pages: Pages) -> None:
     def _http(request: Request, error: HTTPException) -> Response:
         if error.status_code == 304:
             return Response(status_code=304, headers=error.headers)
-        said = error.detail
+        detail = error.detail
         if not isinstance(error, Problem) and error.status_code in _DETAILS:
-            said = _unreadable(error) or _DETAILS[error.status_code].format(method=request.method)
-        return answered(request, error.status_code, said, headers=error.headers)
+            detail = _unreadable(error) or _DETAILS[error.status_code].format(method=request.method)
+        return answered(request, error.status_code, detail, headers=error.headers)
 
     @app.exception_handler(RequestValidationError)
     def _invalid(request: Request, error: RequestValidationError) -> Response:

@@ -20,7 +20,7 @@ _SOME = 64 << 10
 def complaints(service: Service) -> list[str]:
     """Sentences about failed checks, without secrets; empty if the process is ready."""
     found = (_database(service.database), _queue(service.settings), _disk(service), _files(service.files))
-    return [said for said in found if said is not None]
+    return [complaint for complaint in found if complaint is not None]
 
 
 def _database(database: Database) -> str | None:

@@ -16,7 +16,7 @@ from onnxbisect_db.leases import Claimed, RowLease
 from onnxbisect_db.queues import ClaimRequest
 from onnxbisect_db.states import EventType, ProbeState
 from onnxbisect_db.tables import Job, Model, Probe, Search
-from onnxbisect_db.verdicts import Question
+from onnxbisect_db.verdicts import VerdictKey
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,10 +33,10 @@ class Claim(Claimed):
         """The units to compile."""
         return int(self.probe.units, 16)
 
-    def question(self, key: str) -> Question:
+    def question(self, key: str) -> VerdictKey:
         """The key of the answer in the verdict base, once the probe's key is known."""
         assert self.search.identity is not None  # noqa: S101 - searches that ask are prepared
-        return Question(tenant=self.job.tenant, identity=self.search.identity, key=key, attempt=self.probe.attempt)
+        return VerdictKey(tenant=self.job.tenant, identity=self.search.identity, key=key, attempt=self.probe.attempt)
 
 
 def claim(session: Session, request: ClaimRequest) -> Claim | None:

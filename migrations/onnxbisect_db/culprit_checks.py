@@ -47,14 +47,14 @@ def ask_again(database: Database, files: FileStore) -> int:
 def _announced(session: Session) -> Iterator[tuple[str, str, str]]:
     """Backend, tool and version of living workers, for tools that have known culprits."""
     alive = select(Worker.tools, Worker.unusable).where(Worker.seen_at > workers.alive_since(session))
-    said = {
+    announced = {
         (backend, words)
         for tools, unusable in session.execute(alive)
         for backend, words in tools.items()
         if backend not in unusable
     }
     for backend, tool in session.execute(select(CulpritVerdict.backend, CulpritVerdict.tool).distinct()):
-        for name, words in sorted(said):
+        for name, words in sorted(announced):
             if name == backend and words.startswith(f"{tool} "):
                 yield backend, tool, words.removeprefix(f"{tool} ")
 

@@ -67,10 +67,10 @@ def changes(session: Session, tenant: str) -> list[VersionChanges]:
     changing = asked.where(Culprit.tenant == tenant).group_by(CulpritVerdict.culprit_id).having(several)
     by_id = {culprit.id: culprit for culprit in session.scalars(select(Culprit).where(Culprit.id.in_(changing)))}
     told = versions_of(session, changing)
-    said = [(by_id[culprit_id], it) for culprit_id, versions in told.items() for it in versions]
+    verdicts = [(by_id[culprit_id], it) for culprit_id, versions in told.items() for it in versions]
     found: dict[tuple[str, str, str], VersionChanges] = {}
     before: dict[tuple[str, str, str], Status] = {}
-    for culprit, it in sorted(said, key=lambda each: each[1].first):
+    for culprit, it in sorted(verdicts, key=lambda each: each[1].first):
         of_target = (culprit.id, *it.target)
         if before.get(of_target, it.status) is not it.status:
             new = VersionChanges(backend=it.backend, tool=it.tool, version=it.version, first=it.first)

@@ -48,11 +48,11 @@ def versions_of(session: Session, culprit_ids: Collection[str] | Select[str]) ->
     Databases limit the length of lists: for many culprits, pass a query of their ids.
     """
     it = CulpritVerdict
-    said = (it.culprit_id, it.backend, it.options, it.tool, it.version, it.status)
-    last_said = func.max(it.at)
-    counted = select(*said, func.min(it.at), last_said).where(it.culprit_id.in_(culprit_ids))
+    columns = (it.culprit_id, it.backend, it.options, it.tool, it.version, it.status)
+    last_at = func.max(it.at)
+    counted = select(*columns, func.min(it.at), last_at).where(it.culprit_id.in_(culprit_ids))
     found: defaultdict[str, dict[tuple[str, ...], TargetVersion]] = defaultdict(dict)
-    for row in session.execute(counted.group_by(*said).order_by(last_said)):
+    for row in session.execute(counted.group_by(*columns).order_by(last_at)):
         culprit_id, *place, status, first, last = row
         backend, options, tool, version = place
         before = found[culprit_id].get(tuple(place))  # an earlier verdict with another status

@@ -11,7 +11,7 @@ from onnxbisect_db import locking, probes, verdicts
 from onnxbisect_db.claims import Claim
 from onnxbisect_db.states import ProbeState
 from onnxbisect_db.tables import Job, KeptVerdict, Probe, Search
-from onnxbisect_db.verdicts import Question
+from onnxbisect_db.verdicts import VerdictKey
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,7 @@ def dedupe_by_key(session: Session, claim: Claim, key: str) -> Deduplicated:
     return Deduplicated(mine=mine, known=None if known is None else verdicts.answer_of(known))
 
 
-def _lock_key(session: Session, question: Question) -> None:
+def _lock_key(session: Session, question: VerdictKey) -> None:
     """Serialise transactions for the same key; taken before all other locks. SQLite has one writer anyway."""
     if session.get_bind().dialect.name == "postgresql":
         digest = hashlib.sha256(repr(question).encode()).digest()

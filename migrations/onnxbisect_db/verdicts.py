@@ -16,7 +16,7 @@ from onnxbisect_db.tables import KeptVerdict
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
+class VerdictKey:
     """The key of a kept answer."""
 
     tenant: str
@@ -25,7 +25,7 @@ class Question:
     attempt: int
 
 
-def get(session: Session, question: Question) -> Answer | None:
+def get(session: Session, question: VerdictKey) -> Answer | None:
     """The kept answer; None if there is none."""
     row = session.get(KeptVerdict, (question.tenant, question.identity, question.key, question.attempt))
     return None if row is None else answer_of(row)
@@ -36,7 +36,7 @@ def answer_of(row: KeptVerdict) -> Answer:
     return Answer(verdict=from_json(row.verdict), file_sha256=row.file_sha256, log=row.log)
 
 
-def put(session: Session, question: Question, answer: Answer, at: datetime) -> None:
+def put(session: Session, question: VerdictKey, answer: Answer, at: datetime) -> None:
     """Keep a final answer, unless there is one: kept answers never change."""
     if not answer.verdict.final:
         return

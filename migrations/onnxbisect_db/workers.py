@@ -37,7 +37,7 @@ class Presence:
 def seen(session: Session, presence: Presence) -> None:
     """Record a worker's start or full heartbeat."""
     at = now(session)
-    said = {
+    values = {
         "backends": sorted(presence.backends),
         "tools": dict(presence.tools),
         "unusable": sorted(presence.unusable),
@@ -47,8 +47,8 @@ def seen(session: Session, presence: Presence) -> None:
     }
     session.execute(
         insert(session, Worker)
-        .values(id=presence.id, started_at=at, **said)
-        .on_conflict_do_update(index_elements=[Worker.id], set_=said)
+        .values(id=presence.id, started_at=at, **values)
+        .on_conflict_do_update(index_elements=[Worker.id], set_=values)
     )
 
 

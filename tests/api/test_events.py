@@ -175,7 +175,7 @@ def test_a_revoked_token_s_streams_end(
 
 @pytest.mark.parametrize("page", [False, True])
 def test_a_token_has_so_many_streams_at_a_time(callers: Callers, service: Service, page: bool) -> None:
-    callers.app.state.door.open_streams = AtATime("streams", 2)
+    callers.app.state.access_control.open_streams = AtATime("streams", 2)
     job = running(service)
     url = f"/jobs/{job.id}/stream?shape=asking" if page else f"/v1/jobs/{job.id}/events"
     mine, another = callers.token(Scope.READ), callers.token(Scope.READ)

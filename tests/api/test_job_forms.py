@@ -10,7 +10,7 @@ from fastapi.exceptions import RequestValidationError
 
 from onnxbisect_api.job_form import JobDocument
 from onnxbisect_api.model_form import ModelForm
-from onnxbisect_api.room import Room
+from onnxbisect_api.upload_quota import UploadQuota
 from onnxbisect_db import jobs, retention
 from onnxbisect_service.service import Service
 from onnxbisect_service.settings import Settings
@@ -118,7 +118,7 @@ def test_a_wrong_document_ends_the_upload() -> None:
     def never(*_: object) -> Any:
         pytest.fail("nothing is written, and no terms are looked at")
 
-    coming = ModelForm("multipart/form-data; boundary=b", never, Room(largest=1, left=1), JobDocument(never))
+    coming = ModelForm("multipart/form-data; boundary=b", never, UploadQuota(largest=1, left=1), JobDocument(never))
     with pytest.raises(RequestValidationError) as refused:
         coming.write(memoryview(b'--b\r\nContent-Disposition: form-data; name="job"\r\n\r\n{"targets": []}\r\n--b\r\n'))
     assert refused.value.errors()[0]["loc"] == ("body", "job", "targets")

@@ -129,7 +129,7 @@ def test_an_upload_under_way_survives_a_deletion_of_the_same_file(database: Data
 def test_old_jobs_go_and_what_they_taught_stays(database: Database, files: Files, clock: Clock) -> None:
     model = old(files, b"model")
     gone, report = finished(database, files, b"report", model)
-    question = verdicts.Question(tenant="", identity="c" * 64, key=KEY, attempt=0)
+    question = verdicts.VerdictKey(tenant="", identity="c" * 64, key=KEY, attempt=0)
     clock.forward(86400 * 2)
     running = asking(database, [1], model_sha256=model)
     clock.forward(86400 * 2)

@@ -16,7 +16,7 @@ from onnxbisect.errors import BackendUnusableError
 from onnxbisect.verdict import Status
 from onnxbisect_service.search_spec import SearchSpec
 from onnxbisect_worker.model_processes.client import hosts_folder
-from onnxbisect_worker.model_requests.protocol import ProcessKilledError, ProcessLostError, Written
+from onnxbisect_worker.model_requests.protocol import ProcessKilledError, ProcessLostError, ReportOutcome
 from support import TESTS
 from support.backends.confined import demand_namespaces
 from support.worker.hosted import MODELS, Place, searched
@@ -215,7 +215,7 @@ def test_a_compiler_in_a_home_is_found_with_all_that_it_is_installed_with(
         assert prepared.target.version == "1.2.3"
         found = searched(host, prepared)
         written = host.report(found.begun, place.settings.cache / "report", logs=found.logs)
-        assert isinstance(written, Written)
+        assert isinstance(written, ReportOutcome)
     assert [culprit["ops"] for culprit in written.document["culprits"]] == [["Sinh"]]
     assert sorted(Path(name).name for name in written.files) == ["compiler.log", "model.onnx"]
     assert all(file.read_bytes() for file in written.files.values())

@@ -23,8 +23,8 @@ from onnxbisect_worker.model_requests.protocol import (
     ModelProcess,
     ProcessKilledError,
     ProcessLostError,
+    ReportOutcome,
     ToolBrokenError,
-    Written,
 )
 from support import TESTS
 from support.worker.hosted import MODELS, NOTHING, Place
@@ -140,7 +140,7 @@ def test_a_bomb_ends_in_an_answer(tmp_path: Path) -> None:
                     assert host.key(everything)
                     assert host.ask(everything, seconds_left=None).answer
                     written = host.report(NOTHING, tmp_path, logs={})
-                    assert isinstance(written, Written)
+                    assert isinstance(written, ReportOutcome)
                     assert written.document["units"]
                 except OnnxBisectError as error:
                     assert str(error)[-1] in ".!?"  # noqa: PT017 - either is an answer
@@ -521,7 +521,7 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
         asked = host.ask(0b1, seconds_left=None)
         assert asked.answer is not None
         written = host.report(NOTHING, tmp_path / "written", logs={})
-        assert isinstance(written, Written)
+        assert isinstance(written, ReportOutcome)
     assert written.document["units"]["names"] == [name]
     assert written.document["model"]["name"] == "\x1b.onnx"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["compiler.toml", "data"]

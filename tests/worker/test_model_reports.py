@@ -20,7 +20,7 @@ from onnxbisect_backends import registry
 from onnxbisect_backends.probing.loaded_model import LoadedModel
 from onnxbisect_backends.probing.search_context import search_context
 from onnxbisect_service.search_spec import SearchSpec
-from onnxbisect_worker.model_requests.protocol import Written
+from onnxbisect_worker.model_requests.protocol import ReportOutcome
 from support.backends import pulsar2_tools
 from support.worker.hosted import MODELS, Place, searched
 
@@ -79,7 +79,7 @@ def compared(folder: Path, model: Path, backend: str, options: dict[str, str], s
         stored = place.files.put([prepared.to_bytes()]).sha256
         with hosts.acquire(replace(case, prepared=stored, model_name="as uploaded.onnx")) as other:
             written = other.report(found.begun, folder / "written", logs=found.logs)
-            assert isinstance(written, Written)
+            assert isinstance(written, ReportOutcome)
     document: dict[str, Any] = json.loads(json.dumps(written.document))
     validate(document, report_schema())
     assert json.dumps(document["culprits"]) == json.dumps(expected["culprits"])
@@ -148,7 +148,7 @@ def test_the_samples_of_the_order_are_given_to_the_compiler(tmp_path: Path) -> N
         assert prepared.target.calibration == local.target.calibration != ""
         found = searched(host, prepared)
         written = host.report(found.begun, tmp_path / "written", logs=found.logs)
-        assert isinstance(written, Written)
+        assert isinstance(written, ReportOutcome)
     assert [culprit["ops"] for culprit in written.document["culprits"]] == [["Cosh"], ["Sinh"]]
     assert "made-up inputs" not in " ".join(written.document["model"]["notes"])
 
@@ -185,7 +185,7 @@ def test_a_culprit_whose_own_file_was_not_seen_to_fail_has_no_file(tmp_path: Pat
         assert host.digests([it.units for it in small]) == [it.file_sha256 for it in small]
         without = [replace(it, file_sha256="") for it in found.begun.answers]
         written = host.report(replace(found.begun, answers=without), tmp_path / "written", logs=found.logs)
-        assert isinstance(written, Written)
+        assert isinstance(written, ReportOutcome)
     culprits = written.document["culprits"]
     assert small
     assert culprits
@@ -211,5 +211,5 @@ def test_a_host_without_the_compiler_gives_keys_and_reports(tmp_path: Path) -> N
         failed = {units: digest for digest, units in first.items()}
         assert host.digests([*failed]) == [*failed.values()]
         written = host.report(found.begun, tmp_path / "written", logs=found.logs)
-        assert isinstance(written, Written)
+        assert isinstance(written, ReportOutcome)
     assert written.document["verdict"] == "fail"

@@ -59,7 +59,7 @@ def _answer(context: WorkerContext, claim: Claim, keeper: LeaseKeeper, process: 
     asked = process.ask(claim.units, seconds_left=left)
     if asked.interrupted and asked.answer is not None:
         raise ProcessKilledError(asked.answer.verdict.message)
-    keeper.write(lambda session: _said(session, claim, asked))
+    keeper.write(lambda session: _store(session, claim, asked))
 
 
 def _key(process: ModelProcess, claim: Claim) -> str:
@@ -70,7 +70,7 @@ def _key(process: ModelProcess, claim: Claim) -> str:
     return own or process.key(claim.units)
 
 
-def _said(session: Session, claim: Claim, asked: ProbeResult) -> None:
+def _store(session: Session, claim: Claim, asked: ProbeResult) -> None:
     if asked.answer is None:  # the search's budget ended, not the compiler's limit
         probes.give_back(session, claim, spent=True)
         return

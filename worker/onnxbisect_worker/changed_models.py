@@ -26,7 +26,7 @@ from onnxbisect_service.settings import Settings
 from onnxbisect_worker import held_folders
 from onnxbisect_worker.context import WorkerContext
 from onnxbisect_worker.lease_keeper import LeaseKeeper
-from onnxbisect_worker.model_requests.protocol import Begun, ModelProcess, Outcome, Question
+from onnxbisect_worker.model_requests.protocol import ModelProcess, ModelQuestion, Outcome, StepProgress
 from onnxbisect_worker.model_requests.repair import question_name
 
 #: Most changed models per target, because a model that has taken over its process could ask for ever.
@@ -39,7 +39,7 @@ OutcomeT = TypeVar("OutcomeT", bound=Outcome)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Left:
+class BudgetLeft:
     """The remaining budget; None is unlimited."""
 
     calls: int | None
@@ -54,7 +54,7 @@ def replayed(
     context: WorkerContext,
     claimed: ClaimedSearch,
     keeper: LeaseKeeper,
-    step: Callable[[ModelProcess, Begun, Left, Path], Question | OutcomeT],
+    step: Callable[[ModelProcess, StepProgress, BudgetLeft, Path], ModelQuestion | OutcomeT],
 ) -> tuple[OutcomeT, Mapping[str, str]] | None:
     """The outcome of a step with its stored files; None if it asks about a model, whose search is then queued."""
     with held_folders.temporary(context.service.settings.cache / f"{_FOLDERS}{uuid4().hex}") as folder:
@@ -62,7 +62,7 @@ def replayed(
         with keeper.process() as process:
             came = step(process, begun, left, folder)
         files = {name: context.service.files.put(_chunks(path)).sha256 for name, path in sorted(came.files.items())}
-    if not isinstance(came, Question):
+    if not isinstance(came, ModelQuestion):
         return came, files
     asked = _asked_model(context, claimed, begun, came, files, left)
     keeper.write(lambda session: repairs.ask(session, claimed, asked))
@@ -81,28 +81,28 @@ def _chunks(path: Path) -> Iterator[bytes]:
             yield chunk
 
 
-def _begun(session: Session, claimed: ClaimedSearch) -> tuple[Begun, Left]:
+def _begun(session: Session, claimed: ClaimedSearch) -> tuple[StepProgress, BudgetLeft]:
     """The answers so far on a claimed search and its changed models, and the remaining budget."""
     answers = probe_queries.answered(session, claimed.search.id)
     stats, replies = _stats(session, claimed, answers), repairs.replies(session, claimed)
     spec = SearchSpec.from_json(claimed.request)
     calls = stats.compiler_calls + sum(it.calls for it in replies)
     passed = (now(session) - claimed.started_at).total_seconds()
-    left = Left(
+    left = BudgetLeft(
         calls=None if spec.budget_calls is None else spec.budget_calls - calls,
         seconds=None if spec.budget_seconds is None else spec.budget_seconds - passed,
     )
     searched = not claimed.search.compiles_after
-    return Begun(answers=answers, stats=stats, replies=replies, ended=left.nothing, searched=searched), left
+    return StepProgress(answers=answers, stats=stats, replies=replies, ended=left.nothing, searched=searched), left
 
 
 def _asked_model(
     context: WorkerContext,
     claimed: ClaimedSearch,
-    begun: Begun,
-    question: Question,
+    begun: StepProgress,
+    question: ModelQuestion,
     files: Mapping[str, str],
-    left: Left,
+    left: BudgetLeft,
 ) -> ChangedModel:
     """The search for a question: a model with the job's data files beside it, or with its own."""
     _demand_wanted(claimed, question)
@@ -128,7 +128,7 @@ def _asked_model(
     return ChangedModel(question=name, onnx=onnx, data=data, request=spec.to_json(), options=question.options)
 
 
-def _demand_wanted(claimed: ClaimedSearch, question: Question) -> None:
+def _demand_wanted(claimed: ClaimedSearch, question: ModelQuestion) -> None:
     """Check that the options of a question are those of the job and name nothing on this machine.
 
     A model may have taken over the process that asks.

@@ -54,7 +54,7 @@ class Attendance:
         self._service = service
         #: The current presence, replaced after tools were checked; and the one in the database.
         self._presence = presence
-        self._told: Presence | None = None
+        self._announced: Presence | None = None
         self._stopping = Event()
         self._wake = Event()
         #: Set when a slot has failed with a tool that counted as usable; and those tools.
@@ -79,7 +79,7 @@ class Attendance:
             self._asking.kill()
         if self._telling.is_alive():
             self._telling.join()
-        if self._told is not None:
+        if self._announced is not None:
             try:
                 self._service.database.run(lambda session: workers.left(session, self._presence.id))
             except Exception as error:  # it will count as dead after a minute
@@ -98,13 +98,13 @@ class Attendance:
         presence = self._presence
 
         def tell(session: Session) -> frozenset[str]:
-            unusable = workers.renew(session, presence.id) if presence is self._told else None
+            unusable = workers.renew(session, presence.id) if presence is self._announced else None
             if unusable is None:
                 workers.seen(session, presence)
             return unusable or presence.unusable
 
         unusable = self._service.database.run(tell)
-        self._told = presence
+        self._announced = presence
         if not unusable <= presence.unusable:
             self._doubted = unusable
             self._doubting.set()
@@ -115,24 +115,24 @@ class Attendance:
         while not self._stopping.is_set():
             if backends:
                 try:
-                    self._learn(self._said(backends))
+                    self._learn(self._ask_backends(backends))
                 except Exception as error:  # no process can start, or its output is invalid
                     log.warning("tools cannot be asked what they are: %s: %s", type(error).__name__, error)
             self._doubting.wait(_LOOK_EVERY)
             self._doubting.clear()
             backends, self._doubted = sorted(self._presence.unusable | self._doubted), frozenset()
 
-    def _learn(self, said: Mapping[str, tuple[bool, str, str]]) -> None:
-        unusable = {name for name, (usable, _, _) in said.items() if not usable}
+    def _learn(self, answers: Mapping[str, tuple[bool, str, str]]) -> None:
+        unusable = {name for name, (usable, _, _) in answers.items() if not usable}
         self._presence = replace(
             self._presence,
-            tools={**self._presence.tools, **{name: words for name, (_, words, _) in said.items()}},
-            unusable=self._presence.unusable - said.keys() | unusable,
-            isolation={**self._presence.isolation, **{name: level for name, (_, _, level) in said.items()}},
+            tools={**self._presence.tools, **{name: words for name, (_, words, _) in answers.items()}},
+            unusable=self._presence.unusable - answers.keys() | unusable,
+            isolation={**self._presence.isolation, **{name: level for name, (_, _, level) in answers.items()}},
         )
         self._wake.set()
 
-    def _said(self, backends: Sequence[str]) -> Mapping[str, tuple[bool, str, str]]:
+    def _ask_backends(self, backends: Sequence[str]) -> Mapping[str, tuple[bool, str, str]]:
         """Whether each backend is usable, its description, and its isolation.
 
         A separate process asks them: compilers start slowly, and some crash.
@@ -141,14 +141,14 @@ class Attendance:
         with subprocess.Popen(argv, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, start_new_session=True) as asking:
             self._asking = asking
             try:
-                said, _ = asking.communicate(timeout=_TOOLS_SECONDS)
+                output, _ = asking.communicate(timeout=_TOOLS_SECONDS)
             except subprocess.TimeoutExpired:
                 asking.kill()
-                said, _ = asking.communicate()
+                output, _ = asking.communicate()
             finally:
                 self._asking = None
         found = {}
-        for line in said.splitlines():
+        for line in output.splitlines():
             name, usable, words, level = json.loads(line)
             found[name] = (bool(usable), str(words), str(level))
         silent = (False, "It did not say what it is.", Isolation.NONE)

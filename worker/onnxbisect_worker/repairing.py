@@ -13,10 +13,16 @@ from onnxbisect_db import searches
 from onnxbisect_db.searches import ClaimedSearch
 from onnxbisect_db.states import Stage
 from onnxbisect_db.tables import Search
-from onnxbisect_worker.changed_models import Left, replayed
+from onnxbisect_worker.changed_models import BudgetLeft, replayed
 from onnxbisect_worker.context import WorkerContext
 from onnxbisect_worker.lease_keeper import LeaseKeeper
-from onnxbisect_worker.model_requests.protocol import Begun, Changed, ModelProcess, Question, Repaired
+from onnxbisect_worker.model_requests.protocol import (
+    ChangeOutcome,
+    ModelProcess,
+    ModelQuestion,
+    RepairOutcome,
+    StepProgress,
+)
 
 _LONGEST_REMEDY = 300
 
@@ -26,18 +32,20 @@ log = logging.getLogger(__name__)
 def change(context: WorkerContext, claimed: ClaimedSearch, keeper: LeaseKeeper) -> None:
     """Continue the changed files, or the repair, of a claimed search."""
 
-    def step(process: ModelProcess, begun: Begun, _: Left, folder: Path) -> Question | Changed | Repaired:
+    def step(
+        process: ModelProcess, begun: StepProgress, _: BudgetLeft, folder: Path
+    ) -> ModelQuestion | ChangeOutcome | RepairOutcome:
         return process.change(begun, folder) if claimed.stage is Stage.FILES else process.repair(begun, folder)
 
     done = replayed(context, claimed, keeper, step)
     if done is None:
         return
     came, files = done
-    if isinstance(came, Repaired):
+    if isinstance(came, RepairOutcome):
         outcome = {name: getattr(came, name) for name in ("verdict", "changes", "left", "calls", "problem")}
         remedies = _remedies(context, claimed, files)
         keeper.write(lambda session: searches.repaired(session, claimed, outcome, files, remedies))
-    elif isinstance(came, Changed):
+    elif isinstance(came, ChangeOutcome):
         compiles_after = {} if came.compiles_after is None else asdict(came.compiles_after)
         keeper.write(lambda session: searches.changed(session, claimed, compiles_after))
     log.info("search %s: done with changed models", claimed.search.id)

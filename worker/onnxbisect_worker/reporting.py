@@ -23,10 +23,10 @@ from onnxbisect_db.answers import AnsweredProbe
 from onnxbisect_db.culprits import FoundCulprit
 from onnxbisect_db.searches import ClaimedSearch
 from onnxbisect_service.search_spec import SearchSpec
-from onnxbisect_worker.changed_models import Left, replayed
+from onnxbisect_worker.changed_models import BudgetLeft, replayed
 from onnxbisect_worker.context import WorkerContext
 from onnxbisect_worker.lease_keeper import LeaseKeeper
-from onnxbisect_worker.model_requests.protocol import Begun, ModelProcess, Question, Written
+from onnxbisect_worker.model_requests.protocol import ModelProcess, ModelQuestion, ReportOutcome, StepProgress
 
 #: Most stored characters of a culprit's identity, of an op's name, and of other text.
 _IDENTITY, _OP, _TEXT = 80, 120, 2000
@@ -39,7 +39,9 @@ log = logging.getLogger(__name__)
 def write_report(context: WorkerContext, claimed: ClaimedSearch, keeper: LeaseKeeper) -> None:
     """Write the report of a claimed search."""
 
-    def step(process: ModelProcess, begun: Begun, left: Left, folder: Path) -> Question | Written:
+    def step(
+        process: ModelProcess, begun: StepProgress, left: BudgetLeft, folder: Path
+    ) -> ModelQuestion | ReportOutcome:
         with context.service.database.session() as session:
             logs = _logs(session, claimed, begun.answers)
         neighbours, after = _most_neighbours(claimed, begun, left), _compiles_after(claimed)
@@ -113,7 +115,7 @@ def _earlier(context: WorkerContext, claimed: ClaimedSearch) -> EarlierReport | 
         return None
 
 
-def _most_neighbours(claimed: ClaimedSearch, begun: Begun, left: Left) -> int:
+def _most_neighbours(claimed: ClaimedSearch, begun: StepProgress, left: BudgetLeft) -> int:
     """Calls allowed for neighbours, including those made; none is added once the budget is spent."""
     wanted, made = SearchSpec.from_json(claimed.request).confirm_causes, sum(it.calls for it in begun.replies)
     if left.nothing:

@@ -16,7 +16,7 @@ from onnxbisect_worker.model_processes.confinement import level
 _LONGEST = 500
 
 
-def said(name: str) -> tuple[bool, str]:
+def description(name: str) -> tuple[bool, str]:
     """True with the backend's tool and version; False with the reason why it is unusable here."""
     try:
         backend = registry.make(name, {})
@@ -45,7 +45,7 @@ def main() -> None:
     """Describe the backends named on the command line."""
     here = level(load_settings())
     for name in sys.argv[1:]:
-        usable, words = said(name)
+        usable, words = description(name)
         print(json.dumps([name, usable, clip(words, _LONGEST), isolated(name, here)]), flush=True)
 
 

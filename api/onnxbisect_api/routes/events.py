@@ -64,8 +64,8 @@ async def stream(
     so_far = await run_in_threadpool(_read, service, caller, job_id, known)
     if so_far.over and not so_far.events:
         return Response(status_code=204)
-    told = _told(service, caller, watch, job_id, so_far)
-    return EventSourceResponse(told, headers=_UNBUFFERED)
+    frames = _frames(service, caller, watch, job_id, so_far)
+    return EventSourceResponse(frames, headers=_UNBUFFERED)
 
 
 class _SoFar:
@@ -89,7 +89,7 @@ def _read(service: Service, caller: Caller, job_id: str, known: int) -> _SoFar:
         return _SoFar(found, known, ended=JobState(job.state).ended, count=job.events)
 
 
-async def _told(service: Service, caller: Caller, watch: Watch, job_id: str, so_far: _SoFar) -> AsyncIterator[bytes]:
+async def _frames(service: Service, caller: Caller, watch: Watch, job_id: str, so_far: _SoFar) -> AsyncIterator[bytes]:
     yield format_sse_event(retry=_RETRY_MILLISECONDS)
     while True:
         for event in so_far.events:
@@ -107,8 +107,8 @@ async def _told(service: Service, caller: Caller, watch: Watch, job_id: str, so_
 
 
 def _written(event: Event) -> bytes:
-    said = {"number": event.number, "type": event.type, "at": event.created_at.isoformat(), "data": event.data}
-    return format_sse_event(data_str=json.dumps(said), event=event.type, id=str(event.number))
+    content = {"number": event.number, "type": event.type, "at": event.created_at.isoformat(), "data": event.data}
+    return format_sse_event(data_str=json.dumps(content), event=event.type, id=str(event.number))
 
 
 def _number(text: str) -> int:

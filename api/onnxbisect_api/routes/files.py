@@ -9,8 +9,8 @@ from onnxbisect_api.addresses import TheAddresses
 from onnxbisect_api.names import Sha256
 from onnxbisect_api.problems import missing
 from onnxbisect_api.receiving import DIGESTS, receive
-from onnxbisect_api.room import demand_length, quota_named, room
 from onnxbisect_api.service import TheService
+from onnxbisect_api.upload_quota import demand_length, quota_named, upload_quota
 from onnxbisect_db import retention, uploads
 from onnxbisect_db.unfinished import Stored
 
@@ -32,12 +32,12 @@ class FileView(BaseModel):
 )
 async def put(request: Request, service: TheService, caller: Uploader, addresses: TheAddresses) -> FileView:
     """The body is the file itself, such as a sample of the model's inputs for the `calibration` of a job."""
-    left = await run_in_threadpool(room, service, caller.tenant)
+    left = await run_in_threadpool(upload_quota, service, caller.tenant)
     demand_length(request, left)
     file = service.files.begin(limit=left.limit, beside=DIGESTS)
 
     def finish() -> Stored:
-        room(service, caller.tenant).demand(file.seal().size)
+        upload_quota(service, caller.tenant).demand(file.seal().size)
         stored = file.finish()
         with service.database.transaction() as session:
             uploads.keep(session, tenant=caller.tenant, sha256=stored.sha256, size=stored.size)

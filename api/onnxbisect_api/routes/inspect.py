@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from onnxbisect_api.access import Caller, Contributor, Door
+from onnxbisect_api.access import AccessControl, Caller, Contributor
 from onnxbisect_api.inspecting import InspectModel
 from onnxbisect_api.job_request import InputShapes, TargetRequest
 from onnxbisect_api.names import SHA256_PATTERN
@@ -29,8 +29,8 @@ class InspectRequest(BaseModel):
 
 
 async def _one_at_a_time(request: Request, caller: Contributor) -> AsyncIterator[Caller]:
-    door: Door = request.app.state.door
-    with door.open_inspections.one_more(caller.token_id):
+    access_control: AccessControl = request.app.state.access_control
+    with access_control.open_inspections.one_more(caller.token_id):
         yield caller
 
 

@@ -19,8 +19,8 @@ from onnxbisect_api.names import Sha256
 from onnxbisect_api.pages import Paged
 from onnxbisect_api.problems import Problem, missing
 from onnxbisect_api.receiving import DIGESTS, receive
-from onnxbisect_api.room import demand_length, quota_named, room
 from onnxbisect_api.service import TheService
+from onnxbisect_api.upload_quota import demand_length, quota_named, upload_quota
 from onnxbisect_db import models, retention
 from onnxbisect_db.tables import Model
 from onnxbisect_service.service import Service
@@ -84,13 +84,13 @@ async def put(
     """
     if request.headers.get("content-type", "").lower().startswith("multipart/"):
         raise Problem(415, "The body of PUT is the ONNX file itself, as `curl -T` sends it: send forms with POST.")
-    left = await run_in_threadpool(room, service, caller.tenant)
+    left = await run_in_threadpool(upload_quota, service, caller.tenant)
     demand_length(request, left)
-    said = name if name is not None else _told(request)
+    file_name = name if name is not None else _name_in_header(request)
     file = ModelFile(service.files.begin(limit=left.limit, beside=DIGESTS))
 
     def finish() -> UploadedView:
-        room(service, caller.tenant).demand(file.seal().size)
+        upload_quota(service, caller.tenant).demand(file.seal().size)
         if not file.seal().size:
             raise Problem(422, "The body is empty: it is to be the ONNX file.")
         stored = file.finish()
@@ -99,7 +99,7 @@ async def put(
             caller.tenant,
             addresses,
             stored.sha256,
-            lambda session: note(session, caller.tenant, stored, said),
+            lambda session: note(session, caller.tenant, stored, file_name),
         )
 
     with quota_named(left):
@@ -197,7 +197,7 @@ def _answered(response: Response, view: UploadedView) -> UploadedView:
     return view
 
 
-def _told(request: Request) -> str:
+def _name_in_header(request: Request) -> str:
     """The file name in the `Content-Disposition` header, from `filename` or `filename*`."""
     message = Message()
     message["Content-Disposition"] = request.headers.get("content-disposition", "")

@@ -5,10 +5,10 @@ from fastapi import APIRouter, Request, Response
 from onnxbisect_api.access import Reader
 from onnxbisect_api.etags import tag_of, unchanged
 from onnxbisect_api.found import document_of, job_of, search_of
-from onnxbisect_api.known import Known, StatesView, of_report, so_far
 from onnxbisect_api.names import RowId
 from onnxbisect_api.routes.reports import TargetNumber
 from onnxbisect_api.service import TheService
+from onnxbisect_api.unit_states import PassedUnitsCache, StatesView, of_report, so_far
 
 router = APIRouter(tags=["reports"])
 
@@ -23,7 +23,7 @@ def states(
     job_id: RowId, request: Request, service: TheService, caller: Reader, target: TargetNumber = None
 ) -> Response:
     """The states come from the probes answered so far while the search runs, and from the report afterwards."""
-    known: Known = request.app.state.known
+    known: PassedUnitsCache = request.app.state.passed_units
     with service.database.session() as session:
         search = search_of(job_of(session, job_id, caller), target)
         passed = known.passed(session, search) if search.report is None else 0

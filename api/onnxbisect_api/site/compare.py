@@ -127,8 +127,8 @@ def _lack(search: Search) -> str:
 
 
 def _facts(before: Report, after: Report) -> list[_Fact]:
-    def both(name: str, said: Callable[[Report], str]) -> _Fact:
-        return _Fact(name=name, before=said(before), after=said(after), differs=said(before) != said(after))
+    def both(name: str, read: Callable[[Report], str]) -> _Fact:
+        return _Fact(name=name, before=read(before), after=read(after), differs=read(before) != read(after))
 
     return [
         both("model", lambda report: f"{report['model']['name']}, {report['model']['sha256'][:12]}"),

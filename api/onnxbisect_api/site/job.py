@@ -9,7 +9,6 @@ from fastapi import APIRouter, Query, Request, Response
 from onnxbisect_api.access import Reader
 from onnxbisect_api.addresses import TheAddresses
 from onnxbisect_api.found import document_of
-from onnxbisect_api.known import CulpritUnits, of_report
 from onnxbisect_api.names import RowId
 from onnxbisect_api.overviews import overview_of
 from onnxbisect_api.repair_files import repair_document
@@ -18,6 +17,7 @@ from onnxbisect_api.site.rendering import page
 from onnxbisect_api.site.report_view import overview_view, report_view
 from onnxbisect_api.site.situation import Situation, situation
 from onnxbisect_api.unit_names import Names
+from onnxbisect_api.unit_states import CulpritUnits, of_report
 from onnxbisect_db.tables import Search
 from onnxbisect_service.service import Service
 
@@ -46,16 +46,16 @@ def shown(
 ) -> Response:
     """The job's page: one target, or for several without `target` their overview."""
     names: Names = request.app.state.names
-    now = situation(service, request.app.state.known, caller, addresses, job_id, target)
-    told = {"doc": None, "overview": None, **_told(now, service)}
-    states = now.states if told["doc"] is None else of_report(told["doc"])
+    now = situation(service, request.app.state.passed_units, caller, addresses, job_id, target)
+    values = {"doc": None, "overview": None, **_template_values(now, service)}
+    states = now.states if values["doc"] is None else of_report(values["doc"])
     culprits = [] if states is None else states.culprits
     return page(
         request,
         "job.html.j2",
         caller,
         **now.content(),
-        **told,
+        **values,
         repair=None if now.search is None else _repair(service, now.search),
         shape=now.shape,
         culprits=culprits,
@@ -67,7 +67,7 @@ def shown(
     )
 
 
-def _told(now: Situation, service: Service) -> dict[str, Any]:
+def _template_values(now: Situation, service: Service) -> dict[str, Any]:
     """The template's values for the target's report or the overview of all targets; empty while there is none."""
     if now.search is not None and now.search.report is not None:
         return report_view(now.row, now.search, document_of(service, now.search.report))

@@ -110,9 +110,9 @@ def compare(
 
 def _address(text: str | None, state: str | None, target: str | None, wanted: dict[str, str]) -> str:
     """The URL of the list with these filters."""
-    said = [(name, value) for name, value in (("text", text), ("state", state), ("target", target)) if value]
-    said += [("label", f"{name}:{value}") for name, value in wanted.items()]
-    return f"/jobs?{urlencode(said)}" if said else "/jobs"
+    query = [(name, value) for name, value in (("text", text), ("state", state), ("target", target)) if value]
+    query += [("label", f"{name}:{value}") for name, value in wanted.items()]
+    return f"/jobs?{urlencode(query)}" if query else "/jobs"
 
 
 def _progress(job: JobView) -> tuple[int, int]:

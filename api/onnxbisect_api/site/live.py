@@ -15,13 +15,13 @@ from starlette.concurrency import run_in_threadpool
 
 from onnxbisect_api.access import Caller, Listener, demand_good
 from onnxbisect_api.addresses import Addresses, TheAddresses
-from onnxbisect_api.known import Known
 from onnxbisect_api.names import RowId
 from onnxbisect_api.problems import Problem
 from onnxbisect_api.service import TheService
 from onnxbisect_api.site.job import Target
 from onnxbisect_api.site.rendering import fragment
 from onnxbisect_api.site.situation import situation
+from onnxbisect_api.unit_states import PassedUnitsCache
 from onnxbisect_api.watch import TheWatch, Watch
 from onnxbisect_db.states import Scope
 from onnxbisect_service.service import Service
@@ -42,7 +42,7 @@ class _Place:
     """The job and target that a stream is about, and the resources to read them."""
 
     service: Service
-    known: Known
+    known: PassedUnitsCache
     caller: Caller
     addresses: Addresses
     job_id: str
@@ -78,17 +78,17 @@ async def stream(
     """
     place = _Place(
         service=service,
-        known=request.app.state.known,
+        known=request.app.state.passed_units,
         caller=caller,
         addresses=addresses,
         job_id=job_id,
         target=target,
     )
     first = await run_in_threadpool(_look, place)
-    return EventSourceResponse(_told(place, watch, first, shape), headers=_UNBUFFERED)
+    return EventSourceResponse(_frames(place, watch, first, shape), headers=_UNBUFFERED)
 
 
-async def _told(place: _Place, watch: Watch, look: _Look, shape: str) -> AsyncIterator[bytes]:
+async def _frames(place: _Place, watch: Watch, look: _Look, shape: str) -> AsyncIterator[bytes]:
     yield format_sse_event(retry=_RETRY_MILLISECONDS)
     html = states = ""
     while look.shape == shape:

@@ -99,12 +99,12 @@ def terms(typed: Typed, options: Mapping[str, Mapping[str, str]], check: Callabl
     document = {
         "targets": [_target(typed, name, options.get(name, {})) for name in dict.fromkeys(typed.all("backend"))],
         "input_shapes": _read(typed, "input_shapes", _shapes, complaints),
-        "budget": _said({"calls": typed.one("budget_calls"), "seconds": typed.one("budget_seconds")}),
+        "budget": _given({"calls": typed.one("budget_calls"), "seconds": typed.one("budget_seconds")}),
         "labels": _read(typed, "labels", labels.read, complaints),
         "recheck": bool(typed.one("recheck")),
         "as_is": bool(typed.one("as_is")),
         **_repair(typed, complaints),
-        **_said({"seconds": typed.one("seconds")}),
+        **_given({"seconds": typed.one("seconds")}),
     }
     if not document["targets"]:
         complaints["backend"] = "Choose at least one compiler."
@@ -126,7 +126,7 @@ def terms(typed: Typed, options: Mapping[str, Mapping[str, str]], check: Callabl
 
 
 def _repair(typed: Typed, complaints: dict[str, str]) -> dict[str, dict[str, str]]:
-    others = _said({"alternatives": typed.one("alternatives")})
+    others = _given({"alternatives": typed.one("alternatives")})
     if typed.one("repair"):
         return {"repair": {"allow": typed.one("repair"), **others}}
     if others:
@@ -165,7 +165,7 @@ def _shapes(lines: Iterable[str]) -> dict[str, list[int]]:
     return found
 
 
-def _said(values: Mapping[str, str]) -> dict[str, str]:
+def _given(values: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in values.items() if value}
 
 

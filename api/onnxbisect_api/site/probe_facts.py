@@ -9,10 +9,10 @@ from onnxbisect.report.records import probe_name
 from onnxbisect.unitset import UnitSet, members, of, size
 from onnxbisect_api.access import Caller
 from onnxbisect_api.found import document_of, job_of
-from onnxbisect_api.known import Known, StatesView, of_report, so_far
 from onnxbisect_api.problems import missing
 from onnxbisect_api.site.probe_tree import parents
 from onnxbisect_api.unit_names import Names
+from onnxbisect_api.unit_states import PassedUnitsCache, StatesView, of_report, so_far
 from onnxbisect_db import probe_queries
 from onnxbisect_db.probe_queries import ProbeSummary, summaries
 from onnxbisect_db.tables import Job, Probe, Search
@@ -54,7 +54,7 @@ class ProbeFacts:
 
 def probe_facts(service: Service, state: Any, caller: Caller, job_id: str, probe_id: str) -> ProbeFacts:
     """Read the facts; a 404 if the job has no such probe. `state` is the application's, with its caches."""
-    known: Known = state.known
+    known: PassedUnitsCache = state.passed_units
     names: Names = state.names
     with service.database.session() as session:
         job = job_of(session, job_id, caller)

@@ -38,7 +38,7 @@ class ClaimedProbe:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Said:
+class RecentAnswer:
     """A probe with its answer. `seconds` is None if the answer was cached."""
 
     probe_id: str
@@ -63,7 +63,7 @@ class Progress:
     left: str
     since: datetime | None
     asking: tuple[ClaimedProbe, ...]
-    answers: tuple[Said, ...]
+    answers: tuple[RecentAnswer, ...]
     culprits: tuple[Mapping[str, Any], ...]
 
 
@@ -84,8 +84,8 @@ def progress(session: Session, search: Search, *, repairs: bool) -> Progress:
         waiting=recent.waiting,
         left=_left(search, recent.since),
         since=search.started_at,
-        asking=tuple(map(_asked, recent.claimed)),
-        answers=tuple(map(_said, recent.answers)),
+        asking=tuple(map(_claimed, recent.claimed)),
+        answers=tuple(map(_recent_answer, recent.answers)),
         culprits=tuple(search.found.values()),
     )
 
@@ -108,14 +108,14 @@ def _left(search: Search, since: datetime | None) -> str:
     return _whole(max(round(pace * search.expected), 1))
 
 
-def _asked(probe: Probe) -> ClaimedProbe:
+def _claimed(probe: Probe) -> ClaimedProbe:
     return ClaimedProbe(size=size(int(probe.units, 16)), why=probe.why, worker=probe.worker, since=probe.started_at)
 
 
-def _said(probe: Probe) -> Said:
+def _recent_answer(probe: Probe) -> RecentAnswer:
     assert probe.verdict is not None  # noqa: S101 - answered probes have a verdict
     verdict = from_json(probe.verdict)
-    return Said(
+    return RecentAnswer(
         probe_id=probe.id,
         verdict=verdict.status.value,
         size=size(int(probe.units, 16)),

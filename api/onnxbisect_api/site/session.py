@@ -6,7 +6,7 @@ from urllib.parse import quote, unquote, urlsplit
 from fastapi import APIRouter, Form, Query, Request, Response
 from fastapi.responses import RedirectResponse
 
-from onnxbisect_api.access import COOKIE, Door, address_of
+from onnxbisect_api.access import COOKIE, AccessControl, address_of
 from onnxbisect_api.origin import demand_own_page
 from onnxbisect_api.problems import Problem
 from onnxbisect_api.service import TheService
@@ -35,9 +35,9 @@ def login(
 ) -> Response:
     """Check the token and redirect to `next` with a new session; a 401 with the login page for an invalid token."""
     demand_own_page(request)
-    door: Door = request.app.state.door
+    access_control: AccessControl = request.app.state.access_control
     try:
-        good, complaint = door.token(token.strip(), address_of(request)), _WRONG
+        good, complaint = access_control.token(token.strip(), address_of(request)), _WRONG
     except Problem as problem:  # too many invalid tokens
         good, complaint = None, problem.detail
     if good is None:
@@ -45,7 +45,7 @@ def login(
     answer = RedirectResponse(_local(onward), 303)
     answer.set_cookie(
         COOKIE,
-        door.begin_session(good),
+        access_control.begin_session(good),
         max_age=int(LASTS.total_seconds()),
         httponly=True,
         samesite="lax",
@@ -58,8 +58,8 @@ def login(
 def logout(request: Request, service: TheService) -> Response:
     """End the browser's session, and redirect to the login; the token stays valid."""
     demand_own_page(request)
-    door: Door = request.app.state.door
-    door.end_session(request.cookies.get(COOKIE, ""))
+    access_control: AccessControl = request.app.state.access_control
+    access_control.end_session(request.cookies.get(COOKIE, ""))
     answer = RedirectResponse("/login", 303)
     answer.delete_cookie(COOKIE, httponly=True, samesite="lax", secure=_is_https(request, service))
     return answer

@@ -11,8 +11,8 @@ from onnxbisect_api.access import Caller
 from onnxbisect_api.addresses import Addresses
 from onnxbisect_api.found import job_of, search_of
 from onnxbisect_api.job_view import Circumstances, JobView, TargetView, job_view
-from onnxbisect_api.known import Known, StatesView, so_far
 from onnxbisect_api.site.progress import Progress, lasting, progress
+from onnxbisect_api.unit_states import PassedUnitsCache, StatesView, so_far
 from onnxbisect_db.states import JobState, Stage
 from onnxbisect_db.tables import Job, Search
 from onnxbisect_service.service import Service
@@ -68,7 +68,7 @@ class Situation:
 
 
 def situation(
-    service: Service, known: Known, caller: Caller, addresses: Addresses, job_id: str, number: int | None
+    service: Service, known: PassedUnitsCache, caller: Caller, addresses: Addresses, job_id: str, number: int | None
 ) -> Situation:
     """Read the current situation; a 404 if the caller's tenant has no such job or target."""
     with service.database.session() as session:

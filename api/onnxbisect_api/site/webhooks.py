@@ -48,11 +48,11 @@ def create(
         wanted = EndpointRequest.model_validate({"url": url.strip(), "events": events})
         made = rest.create(wanted, service, caller)
     except ValidationError as error:
-        said = f"{mistakes.sentence(error.errors()[0])}."
-        return _list(request, service, caller, url=url, complaint=said, status=422)
+        complaint = f"{mistakes.sentence(error.errors()[0])}."
+        return _list(request, service, caller, url=url, complaint=complaint, status=422)
     except OnnxBisectError as error:
-        status, said = status_and_sentence(error)
-        return _list(request, service, caller, url=url, complaint=said, status=status)
+        status, complaint = status_and_sentence(error)
+        return _list(request, service, caller, url=url, complaint=complaint, status=status)
     return _list(request, service, caller, fresh=made.id, secret=made.secret)
 
 

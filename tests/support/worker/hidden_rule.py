@@ -22,14 +22,14 @@ from onnxbisect_backends.contract import Description
 from onnxbisect_backends.probing.prober import ProbeResult
 from onnxbisect_db.answers import AnsweredProbe
 from onnxbisect_worker.model_requests.protocol import (
-    Begun,
     Case,
-    Changed,
+    ChangeOutcome,
+    ModelQuestion,
     ProcessKilledError,
     ProcessLostError,
-    Question,
-    Repaired,
-    Written,
+    RepairOutcome,
+    ReportOutcome,
+    StepProgress,
 )
 from onnxbisect_worker.model_requests.repair import question_name
 from onnxbisect_worker.prepared import Prepared
@@ -158,13 +158,13 @@ class HiddenRuleProcess:
 
     def report(
         self,
-        begun: Begun,
+        begun: StepProgress,
         folder: Path,
         *,
         logs: Mapping[str, str],
         compiles_after: CompilesAfter | None = None,
         neighbours: int = 0,
-    ) -> Written:
+    ) -> ReportOutcome:
         self._be_shot()
         diagnosis = self._diagnosis(begun.answers)
         files = {}
@@ -180,16 +180,16 @@ class HiddenRuleProcess:
             "logs": sorted(logs.values()),
             "compiles_after": None if compiles_after is None else compiles_after.sentence,
         }
-        return Written(document=cast(Report, document), files=files)
+        return ReportOutcome(document=cast(Report, document), files=files)
 
-    def change(self, begun: Begun, folder: Path) -> Question | Changed:
+    def change(self, begun: StepProgress, folder: Path) -> ModelQuestion | ChangeOutcome:
         self._be_shot()
         if self._compiler.no_repair is not None:
             raise self._compiler.no_repair
         question = self._next_question(self._compiler.changed_files, begun, folder, whole=True)
-        return question or Changed(compiles_after=self._compiler.compiles_after)
+        return question or ChangeOutcome(compiles_after=self._compiler.compiles_after)
 
-    def repair(self, begun: Begun, folder: Path) -> Question | Repaired:
+    def repair(self, begun: StepProgress, folder: Path) -> ModelQuestion | RepairOutcome:
         """Asks about `changed_models`, one after the other, and is content with the last answer."""
         self._compiler.repairs += 1
         self._be_shot()
@@ -202,16 +202,18 @@ class HiddenRuleProcess:
         path.write_text('{"changes": []}')
         calls = sum(it.calls for it in begun.replies)
         files = {"repair/repair.json": path}
-        return Repaired(verdict=Status.PASS, changes=1, left=0, calls=calls, problem="", files=files)
+        return RepairOutcome(verdict=Status.PASS, changes=1, left=0, calls=calls, problem="", files=files)
 
-    def _next_question(self, models: Sequence[bytes], begun: Begun, folder: Path, *, whole: bool) -> Question | None:
+    def _next_question(
+        self, models: Sequence[bytes], begun: StepProgress, folder: Path, *, whole: bool
+    ) -> ModelQuestion | None:
         known = {it.question for it in begun.replies}
         for content in models:
             name = question_name(hashlib.sha256(content).hexdigest(), whole=whole)
             if name not in known and not begun.ended:
                 path = folder / "model.onnx"
                 path.write_bytes(content)
-                return Question(files={"model.onnx": path}, whole=whole, options=self._compiler.options)
+                return ModelQuestion(files={"model.onnx": path}, whole=whole, options=self._compiler.options)
         return None
 
     def kill(self) -> None:

@@ -21,13 +21,13 @@ from onnxbisect_db.files import Files
 from onnxbisect_service.search_spec import SearchSpec
 from onnxbisect_service.settings import Settings
 from onnxbisect_worker.model_processes.pool import ModelPool
-from onnxbisect_worker.model_requests.protocol import Begun, Case, ModelProcess
+from onnxbisect_worker.model_requests.protocol import Case, ModelProcess, StepProgress
 from onnxbisect_worker.prepared import Prepared
 from support import TESTS
 
 MODELS = TESTS / "models"
 #: A search without answers.
-NOTHING = Begun(answers=[], stats=Stats.of([], calls=0, rounds=0, engine_seconds=0.0, wall_seconds=0.0))
+NOTHING = StepProgress(answers=[], stats=Stats.of([], calls=0, rounds=0, engine_seconds=0.0, wall_seconds=0.0))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +75,7 @@ class Place:
 class Searched:
     """What became of a search: what the database would have of it."""
 
-    begun: Begun
+    begun: StepProgress
     logs: dict[str, str]
 
 
@@ -122,4 +122,4 @@ def searched(host: ModelProcess, prepared: Prepared) -> Searched:
     ended = driver.run()
     known = answered(ended.records, ended.answers)
     logs = {it.probe_id: ended.answers[it.units].log for it in known if it.verdict.failed}
-    return Searched(begun=Begun(answers=known, stats=ended.stats), logs=logs)
+    return Searched(begun=StepProgress(answers=known, stats=ended.stats), logs=logs)

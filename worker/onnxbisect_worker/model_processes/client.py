@@ -22,17 +22,17 @@ from onnxbisect_worker.model_processes.confinement import confinement, environme
 from onnxbisect_worker.model_processes.process import ChildProcess, ForkServer
 from onnxbisect_worker.model_requests.protocol import (
     OWN,
-    Begun,
     Case,
-    Changed,
+    ChangeOutcome,
     Document,
+    ModelQuestion,
     Outcome,
     ProcessKilledError,
     ProcessLostError,
-    Question,
-    Repaired,
+    RepairOutcome,
+    ReportOutcome,
     Setup,
-    Written,
+    StepProgress,
     converter,
     raised,
 )
@@ -40,10 +40,10 @@ from onnxbisect_worker.prepared import Prepared
 
 #: Allowed names of the files of each outcome.
 _NAMES: Mapping[type[Outcome], re.Pattern[str]] = {
-    Written: re.compile(r"culprits/[0-9]{2,}-[A-Za-z0-9-]+/[A-Za-z0-9][A-Za-z0-9._-]*"),
-    Repaired: re.compile(r"repair/[a-z]+\.(onnx|json|md)"),
-    Question: re.compile(r"model\.(onnx|data)"),
-    Changed: re.compile(r"(?!)"),  # it has none
+    ReportOutcome: re.compile(r"culprits/[0-9]{2,}-[A-Za-z0-9-]+/[A-Za-z0-9][A-Za-z0-9._-]*"),
+    RepairOutcome: re.compile(r"repair/[a-z]+\.(onnx|json|md)"),
+    ModelQuestion: re.compile(r"model\.(onnx|data)"),
+    ChangeOutcome: re.compile(r"(?!)"),  # it has none
 }
 
 T = TypeVar("T")
@@ -96,21 +96,21 @@ class ModelClient:
 
     def report(
         self,
-        begun: Begun,
+        begun: StepProgress,
         folder: Path,
         *,
         logs: Mapping[str, str],
         compiles_after: CompilesAfter | None = None,
         neighbours: int = 0,
-    ) -> Question | Written:
+    ) -> ModelQuestion | ReportOutcome:
         given = {"logs": logs, "compiles_after": compiles_after, "neighbours": neighbours}
-        return self._step(Written, folder, "report", begun=begun, **given)
+        return self._step(ReportOutcome, folder, "report", begun=begun, **given)
 
-    def change(self, begun: Begun, folder: Path) -> Question | Changed:
-        return self._step(Changed, folder, "change", begun=begun)
+    def change(self, begun: StepProgress, folder: Path) -> ModelQuestion | ChangeOutcome:
+        return self._step(ChangeOutcome, folder, "change", begun=begun)
 
-    def repair(self, begun: Begun, folder: Path) -> Question | Repaired:
-        return self._step(Repaired, folder, "repair", begun=begun)
+    def repair(self, begun: StepProgress, folder: Path) -> ModelQuestion | RepairOutcome:
+        return self._step(RepairOutcome, folder, "repair", begun=begun)
 
     def kill(self) -> None:
         with self._starting:
@@ -125,9 +125,9 @@ class ModelClient:
         if self._process is not None:
             self._process.close()
 
-    def _step(self, kind: type[OutcomeT], folder: Path, what: str, **given: Any) -> Question | OutcomeT:
+    def _step(self, kind: type[OutcomeT], folder: Path, what: str, **given: Any) -> ModelQuestion | OutcomeT:
         """The result of a step, whose files are moved to the folder."""
-        came = self._ask(cast("type[Question | OutcomeT]", Question | kind), what, **given)
+        came = self._ask(cast("type[ModelQuestion | OutcomeT]", ModelQuestion | kind), what, **given)
         called = _NAMES[type(came)]
         files = {name: self._taken(path, folder, name, called) for name, path in came.files.items()}
         return replace(came, files=files)

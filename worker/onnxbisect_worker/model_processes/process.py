@@ -106,7 +106,7 @@ class ChildProcess:
         self.folder = folder
         self._seconds = seconds
         self._printed = self._code = b""
-        self._told_to_end = False
+        self._end_requested = False
         self._ending = Lock()
         try:
             lock = hold(folder)
@@ -128,7 +128,7 @@ class ChildProcess:
     @property
     def alive(self) -> bool:
         """Whether it can take requests."""
-        return not self._told_to_end and not _readable(self._status, 0)
+        return not self._end_requested and not _readable(self._status, 0)
 
     def tell(self, message: object) -> None:
         """Send a message that has no answer."""
@@ -153,7 +153,7 @@ class ChildProcess:
 
     def end(self) -> None:
         """End it and its compiles, and remove its folder; a thread that waits in `ask` gets ProcessLostError."""
-        self._told_to_end = True
+        self._end_requested = True
         self._gone()
 
     def close(self) -> None:
@@ -207,7 +207,7 @@ class ChildProcess:
 
     def _lost(self, kills: int) -> ProcessLostError:
         """Why there is no answer. `kills` is the kernel's count of out-of-memory kills before the request."""
-        if self._told_to_end:
+        if self._end_requested:
             return ProcessKilledError("The process that had the model was told to end.")
         code = self._gone()
         while _readable(self._output, 0) and self._hear():

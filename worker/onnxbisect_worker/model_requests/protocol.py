@@ -125,14 +125,14 @@ class Outcome:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Written(Outcome):
+class ReportOutcome(Outcome):
     """A report: the document, and its files by path below it (`culprits/01-Abs/model.onnx`, ...)."""
 
     document: Report
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question(Outcome):
+class ModelQuestion(Outcome):
     """A changed model to search: `model.onnx` and its other files by name; without files, the original model.
 
     A `piece` has inputs of its own, other models those of the job, and its external data. `whole`: compile only the
@@ -146,14 +146,14 @@ class Question(Outcome):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Changed(Outcome):
+class ChangeOutcome(Outcome):
     """The result of changing the whole file: the changed copy that the compiler accepts, if any."""
 
     compiles_after: CompilesAfter | None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Repaired(Outcome):
+class RepairOutcome(Outcome):
     """The result of a repair in short (`Search.repair`), and the written files by path below the report."""
 
     verdict: Status
@@ -164,7 +164,7 @@ class Repaired(Outcome):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Begun:
+class StepProgress:
     """The progress of a step that asks about changed models: answers on the original model, and on the changed ones.
 
     `ended`: the budget is spent; `searched`: the parts of the model were searched, not only the whole compiled.
@@ -197,13 +197,13 @@ class ModelProcess(Protocol):
 
     def report(
         self,
-        begun: Begun,
+        begun: StepProgress,
         folder: Path,
         *,
         logs: Mapping[str, str],
         compiles_after: CompilesAfter | None = None,
         neighbours: int = 0,
-    ) -> Question | Written:
+    ) -> ModelQuestion | ReportOutcome:
         """The report for these answers, or a neighbour of a culprit to be compiled first.
 
         `logs` are compilers' logs by probe id, at least of failures with a `file_sha256`; files are written into the
@@ -211,10 +211,10 @@ class ModelProcess(Protocol):
         changed culprits, which confirm causes; 0 for none.
         """
 
-    def change(self, begun: Begun, folder: Path) -> Question | Changed:
+    def change(self, begun: StepProgress, folder: Path) -> ModelQuestion | ChangeOutcome:
         """The first changed copy of the whole file without an answer, or the result. Files go into the folder."""
 
-    def repair(self, begun: Begun, folder: Path) -> Question | Repaired:
+    def repair(self, begun: StepProgress, folder: Path) -> ModelQuestion | RepairOutcome:
         """The first question without an answer, or the result of the repair; needs the compiler. Files go into the
         folder.
         """

@@ -31,7 +31,7 @@ from onnxbisect_backends.probing.repairing import Terms, repair_model, written
 from onnxbisect_backends.probing.search_context import SearchContext
 from onnxbisect_db.answers import AnsweredProbe, Reply
 from onnxbisect_service.search_spec import RepairSpec
-from onnxbisect_worker.model_requests.protocol import Begun, Changed, Question, Repaired
+from onnxbisect_worker.model_requests.protocol import ChangeOutcome, ModelQuestion, RepairOutcome, StepProgress
 
 _OTHER_COMPILER = (
     "This worker has another compiler than the one that answered before, or other files or options of it: let all "
@@ -45,7 +45,7 @@ _NO_OPTIONS: Mapping[str, str] = {}
 class UnansweredError(Exception):
     """An answer about this model is missing."""
 
-    def __init__(self, question: Question) -> None:
+    def __init__(self, question: ModelQuestion) -> None:
         super().__init__("not answered yet")
         self.question = question
 
@@ -61,7 +61,7 @@ class ChangedModels:
     context_of: Callable[[LoadedModel, bool], SearchContext]
     recheck: bool
 
-    def compiler(self, begun: Begun, folder: Path) -> RepairCompiler:
+    def compiler(self, begun: StepProgress, folder: Path) -> RepairCompiler:
         """A compiler that answers from what is known. Models are written into `folder`."""
         return RepairCompiler(
             loaded=self.context.loaded,
@@ -79,11 +79,11 @@ class ChangedModels:
         return context.job(diagnosis, answers, stats)
 
 
-def changed_files_came_to(models: ChangedModels, begun: Begun, folder: Path) -> Question | Changed:
+def changed_files_came_to(models: ChangedModels, begun: StepProgress, folder: Path) -> ModelQuestion | ChangeOutcome:
     """The next question, or the first changed copy of the file that compiles."""
     whole = Found(job=models.job(models.context, begun.answers, begun.stats))
     try:
-        return Changed(compiles_after=compiles_after(whole, models.context, models.compiler(begun, folder)))
+        return ChangeOutcome(compiles_after=compiles_after(whole, models.context, models.compiler(begun, folder)))
     except UnansweredError as error:
         return error.question
 
@@ -99,7 +99,7 @@ class RepairWork:
     others: Callable[[Sequence[str]], Iterable[tuple[Mapping[str, str], Backend]]] = lambda messages: ()
     calibration: Path | None = None
 
-    def run(self, begun: Begun, folder: Path) -> Question | Repaired:
+    def run(self, begun: StepProgress, folder: Path) -> ModelQuestion | RepairOutcome:
         """The next question, or the result. Files are written into `folder`."""
         spec = self.spec
         terms = Terms(
@@ -119,7 +119,7 @@ class RepairWork:
         for name, content in written(repair, document).items():
             files[f"repair/{name}"] = folder / name
             (folder / name).write_bytes(content)
-        return Repaired(
+        return RepairOutcome(
             verdict=Status(document.verdict),
             changes=len(document.changes),
             left=len(document.left),
@@ -128,7 +128,7 @@ class RepairWork:
             files=files,
         )
 
-    def _alternatives(self, begun: Begun, loaded: LoadedModel, diagnosis: Diagnosis) -> list[Alternative]:
+    def _alternatives(self, begun: StepProgress, loaded: LoadedModel, diagnosis: Diagnosis) -> list[Alternative]:
         """The answers with other options; raises UnansweredError. After the budget's end, missing ones are left out."""
         found: list[Alternative] = []
         culprits = [culprit.evidence.own for culprit in diagnosis.culprits]
@@ -140,13 +140,13 @@ class RepairWork:
             reply = replies.get(name)
             if reply is None and begun.ended:
                 break
-            ask = partial(_asked, reply, Question(files=files, options=changed))
+            ask = partial(_asked, reply, ModelQuestion(files=files, options=changed))
             found.append(asked_with(changed, backend, loaded, culprits, self.calibration, ask))
         return found
 
 
 def _asked(
-    reply: Reply | None, question: Question, other: SearchContext, _: Backend, planner: CulpritsThenWhole
+    reply: Reply | None, question: ModelQuestion, other: SearchContext, _: Backend, planner: CulpritsThenWhole
 ) -> Asked:
     """The answer; UnansweredError if there is none."""
     if reply is None:
@@ -162,7 +162,7 @@ def _digest(path: Path) -> str:
 class _Replies:
     """Searches made by other workers (`repair_compiler.Search`)."""
 
-    def __init__(self, models: ChangedModels, begun: Begun) -> None:
+    def __init__(self, models: ChangedModels, begun: StepProgress) -> None:
         self._models, self._begun = models, begun
         self._replies = {it.question: it for it in begun.replies}
         self._paid = begun.stats
@@ -182,7 +182,7 @@ class _Replies:
             return unanswered(context, "the budget is spent", stopped=True)
         files = [path, *sorted(path.parent.glob("model.data"))] if piece else [path]
         names = ["model.onnx", *(it.name for it in files[1:])]
-        raise UnansweredError(Question(files=dict(zip(names, files, strict=True)), piece=piece, whole=whole))
+        raise UnansweredError(ModelQuestion(files=dict(zip(names, files, strict=True)), piece=piece, whole=whole))
 
     def _found(self, context: SearchContext, reply: Reply, *, brief: bool) -> Found:
         if reply.problem:
@@ -200,7 +200,7 @@ def answers_from(replies: Sequence[Reply], identity: str) -> Callable[[Path], An
     def answer(path: Path) -> Answered:
         reply = known.get(question_name(_digest(path), whole=True))
         if reply is None:
-            raise UnansweredError(Question(files={"model.onnx": path}, piece=True, whole=True))
+            raise UnansweredError(ModelQuestion(files={"model.onnx": path}, piece=True, whole=True))
         if reply.identity != identity or not reply.answers:
             return Answered(status=Status.UNRESOLVED, calls=reply.calls)
         return Answered(status=reply.answers[-1].verdict.status, calls=reply.calls)

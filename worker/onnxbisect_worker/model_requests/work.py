@@ -33,14 +33,14 @@ from onnxbisect_backends.probing.search_context import SearchContext, search_con
 from onnxbisect_worker.model_requests.layout import Layout
 from onnxbisect_worker.model_requests.limits import Bounds, UnboundBackend
 from onnxbisect_worker.model_requests.protocol import (
-    Begun,
-    Changed,
+    ChangeOutcome,
     Document,
-    Question,
-    Repaired,
+    ModelQuestion,
+    RepairOutcome,
+    ReportOutcome,
     Setup,
+    StepProgress,
     ToolBrokenError,
-    Written,
 )
 from onnxbisect_worker.model_requests.repair import (
     ChangedModels,
@@ -107,8 +107,8 @@ class ModelWork:
             return list(map(self._context.culprit_files(Path(name)).digest, pieces))
 
     def report(
-        self, begun: Begun, *, logs: Mapping[str, str], compiles_after: CompilesAfter | None, neighbours: int
-    ) -> Question | Written:
+        self, begun: StepProgress, *, logs: Mapping[str, str], compiles_after: CompilesAfter | None, neighbours: int
+    ) -> ModelQuestion | ReportOutcome:
         """See `ModelProcess.report`. The files are in the working folder under generated names."""
         verdicts = Known(records=begun.answers).verdicts
         diagnosis = plan(self._context.universe, verdicts, recheck=self._spec.recheck).diagnosis
@@ -118,7 +118,7 @@ class ModelWork:
         job = replace(job, preflight=self._advised(job.preflight), compiles_after=compiles_after)
         if neighbours:
             came = self._confirmed(job, begun, neighbours)
-            if isinstance(came, Question):
+            if isinstance(came, ModelQuestion):
                 return came
             job = came
         latest = {
@@ -137,9 +137,9 @@ class ModelWork:
                 if not of_culprit:  # the search ended before that file was seen to fail
                     entry["repro"] = None
                 files |= self._put({f"{place}/{file}": content for file, content in of_culprit.items()})
-        return Written(document=written, files=files)
+        return ReportOutcome(document=written, files=files)
 
-    def _confirmed(self, job: Job, begun: Begun, most: int) -> Question | Job:
+    def _confirmed(self, job: Job, begun: StepProgress, most: int) -> ModelQuestion | Job:
         told = answers_from(begun.replies, self._context.identity)
         with TemporaryDirectory(dir=self._folder) as name:
             try:
@@ -147,13 +147,13 @@ class ModelWork:
             except UnansweredError as error:
                 return replace(error.question, files=self._put(error.question.files))
 
-    def change(self, begun: Begun) -> Question | Changed:
+    def change(self, begun: StepProgress) -> ModelQuestion | ChangeOutcome:
         """See `ModelProcess.change`. The files are in the working folder under generated names."""
         with TemporaryDirectory(dir=self._folder) as name:
             came = changed_files_came_to(self._changed_models, begun, Path(name))
-            return replace(came, files=self._put(came.files)) if isinstance(came, Question) else came
+            return replace(came, files=self._put(came.files)) if isinstance(came, ModelQuestion) else came
 
-    def repair(self, begun: Begun) -> Question | Repaired:
+    def repair(self, begun: StepProgress) -> ModelQuestion | RepairOutcome:
         """See `ModelProcess.repair`. The files are where those of `change` are."""
         if self._spec.repair is None:
             raise OnnxBisectError("No repair was asked for.")

@@ -38,7 +38,7 @@ class StatesView(BaseModel):
     final: bool = Field(description="whether this is the report's")
 
 
-class Known:
+class PassedUnitsCache:
     """Caches the passing units of searches, because their probes are megabytes for large models. Thread-safe."""
 
     def __init__(self) -> None:

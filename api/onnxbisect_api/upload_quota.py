@@ -12,7 +12,7 @@ from onnxbisect_service.service import Service
 
 
 @dataclass(frozen=True, kw_only=True)
-class Room:
+class UploadQuota:
     """A tenant's remaining quota: `largest` is the limit of one file, `left` that of all further files, in bytes."""
 
     largest: int
@@ -31,28 +31,28 @@ class Room:
             )
 
 
-def room(service: Service, tenant: str) -> Room:
+def upload_quota(service: Service, tenant: str) -> UploadQuota:
     """The tenant's current quota. Concurrent uploads count only once they are complete."""
     most = service.settings.tenant_bytes
     with service.database.session() as session:
         kept = uploads.kept_bytes(session, tenant)
-    return Room(largest=service.settings.upload_bytes, left=max(most - kept, 0))
+    return UploadQuota(largest=service.settings.upload_bytes, left=max(most - kept, 0))
 
 
-def demand_length(request: Request, room: Room) -> None:
+def demand_length(request: Request, quota: UploadQuota) -> None:
     """Refuse an upload whose declared length is too large, before it is read."""
     length = int(request.headers.get("content-length", "0"))
-    if length > room.largest:
-        raise TooLargeError(f"The file is larger than {room.largest:,} bytes, which is the most that is taken here.")
-    room.demand(length)
+    if length > quota.largest:
+        raise TooLargeError(f"The file is larger than {quota.largest:,} bytes, which is the most that is taken here.")
+    quota.demand(length)
 
 
 @contextmanager
-def quota_named(room: Room) -> Iterator[None]:
+def quota_named(quota: UploadQuota) -> Iterator[None]:
     """Within the context, a TooLargeError becomes a QuotaError if the quota was the limit."""
     try:
         yield
     except TooLargeError:
-        if room.limit < room.largest:
-            room.demand(room.limit + 1)
+        if quota.limit < quota.largest:
+            quota.demand(quota.limit + 1)
         raise
