@@ -15,7 +15,7 @@ from onnxbisect.errors import OptionError
 from onnxbisect.session import Ending
 from onnxbisect_backends.contract import Backend
 from onnxbisect_backends.other_options import OtherOptions, Wanted
-from onnxbisect_backends.probing.alternatives import Asked, AskOthers, asked_with
+from onnxbisect_backends.probing.alternatives import AskOthers, CulpritVerdicts, asked_with
 from onnxbisect_backends.probing.loaded_model import LoadedModel
 from onnxbisect_backends.probing.search_context import SearchContext
 from onnxbisect_backends.sandbox.working_folder import working_folder
@@ -68,12 +68,12 @@ def asking(searching: Searching, budget: Budget) -> AskOthers:
         if isinstance(event, Note | ProbeStarted | ProbeAnswered):  # other events describe the search of the target
             searching.progress(event)
 
-    def ask(other: SearchContext, backend: Backend, planner: CulpritsThenWhole) -> Asked:
+    def ask(other: SearchContext, backend: Backend, planner: CulpritsThenWhole) -> CulpritVerdicts:
         with working_folder() as folder:
             own = replace(searching, backend=backend, progress=tell)
             with own.driver(other, folder, budget, planner=planner) as driver:
                 ended = driver.run()
         problem = "The search was cancelled." if ended.ending is Ending.CANCELLED else ""
-        return Asked(records=ended.records, calls=ended.stats.compiler_calls, problem=problem)
+        return CulpritVerdicts(records=ended.records, calls=ended.stats.compiler_calls, problem=problem)
 
     return ask

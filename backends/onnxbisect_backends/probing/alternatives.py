@@ -14,7 +14,7 @@ from onnxbisect_backends.probing.search_context import SearchContext, search_con
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class CulpritVerdicts:
     """The verdicts on the probes of a `CulpritsThenWhole`; `problem` is empty, or why they are incomplete."""
 
     records: Sequence[ProbeRecord]
@@ -23,7 +23,7 @@ class Asked:
 
 
 #: Compiles the probes of a model with the backend.
-AskOthers = Callable[[SearchContext, Backend, CulpritsThenWhole], Asked]
+AskOthers = Callable[[SearchContext, Backend, CulpritsThenWhole], CulpritVerdicts]
 
 
 def asked_with(

@@ -14,7 +14,7 @@ _MOST = 300
 
 
 @dataclass(frozen=True, kw_only=True)
-class Said:
+class LogContents:
     """The contents of a log. `blanked` is the message without node names, for fingerprints."""
 
     kind: Kind
@@ -60,13 +60,13 @@ def unknown_words(found: tuple[Refusal, ...]) -> list[str]:
     return [message, _record(found, message)]
 
 
-def read_back(log: str) -> Said | None:
+def read_back(log: str) -> LogContents | None:
     """The contents that `words` wrote; None if missing, as in a truncated log."""
     line = next((line for line in reversed(log.splitlines()) if line.startswith(_MARK)), None)
     if line is None:
         return None
     said = json.loads(line.removeprefix(_MARK))
-    return Said(
+    return LogContents(
         kind=Kind(said["kind"]),
         message=said["message"],
         blanked=said["blanked"],

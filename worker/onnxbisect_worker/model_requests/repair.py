@@ -22,7 +22,7 @@ from onnxbisect.search import plan
 from onnxbisect.session import Known
 from onnxbisect.verdict import Status
 from onnxbisect_backends.contract import Backend
-from onnxbisect_backends.probing.alternatives import Asked, asked_with
+from onnxbisect_backends.probing.alternatives import CulpritVerdicts, asked_with
 from onnxbisect_backends.probing.changed_files import compiles_after
 from onnxbisect_backends.probing.confirming import Answered
 from onnxbisect_backends.probing.loaded_model import LoadedModel
@@ -147,12 +147,12 @@ class RepairWork:
 
 def _asked(
     reply: Reply | None, question: ModelQuestion, other: SearchContext, _: Backend, planner: CulpritsThenWhole
-) -> Asked:
+) -> CulpritVerdicts:
     """The answer; UnansweredError if there is none."""
     if reply is None:
         raise UnansweredError(replace(question, pieces=tuple(planner.culprits)))
     problem = reply.problem if reply.identity == other.identity or reply.problem else _OTHER_COMPILER
-    return Asked(records=() if problem else reply.answers, calls=reply.calls, problem=problem)
+    return CulpritVerdicts(records=() if problem else reply.answers, calls=reply.calls, problem=problem)
 
 
 def _digest(path: Path) -> str:

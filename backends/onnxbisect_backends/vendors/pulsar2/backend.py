@@ -30,7 +30,7 @@ from onnxbisect_backends.vendors.pulsar2 import container, texts
 from onnxbisect_backends.vendors.pulsar2.container import Container
 from onnxbisect_backends.vendors.pulsar2.dataset import FOLDER, write_datasets
 from onnxbisect_backends.vendors.pulsar2.names import Hardware
-from onnxbisect_backends.vendors.pulsar2.question import Question
+from onnxbisect_backends.vendors.pulsar2.probe_configuration import ProbeConfiguration
 from onnxbisect_backends.vendors.pulsar2.schema import BuildOptions
 from onnxbisect_backends.vendors.pulsar2.settings import Options, read_settings, scalars
 from onnxbisect_backends.vendors.pulsar2.user_dataset import read_user_dataset
@@ -213,7 +213,7 @@ class Pulsar2Backend:
         most = self._settings.own.calibration_size
         samples = len(samples_of(probe)[:most]) or most
         model = onnx.load(probe, load_external_data=False)
-        question = Question(model=model, build=self._settings.build, ends=self._ends or Ends.of(model.graph))
+        question = ProbeConfiguration(model=model, build=self._settings.build, ends=self._ends or Ends.of(model.graph))
         config = question.config(write_datasets(question.inputs, probe, workdir, samples), samples)
         for number, entry in enumerate(config.get("const_processors", [])):
             if path := entry.get("data_path"):

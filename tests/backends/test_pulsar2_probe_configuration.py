@@ -20,7 +20,7 @@ from onnxbisect.verdict import Status
 from onnxbisect_backends.contract import Limits, Outcome
 from onnxbisect_backends.samples import write_samples
 from onnxbisect_backends.vendors.pulsar2 import Pulsar2Backend
-from onnxbisect_backends.vendors.pulsar2.question import Question
+from onnxbisect_backends.vendors.pulsar2.probe_configuration import ProbeConfiguration
 from onnxbisect_backends.vendors.pulsar2.settings import read_settings
 from onnxbisect_backends.vendors.pulsar2.whole_model import Ends
 from support.backends import pulsar2_tools
@@ -64,7 +64,7 @@ def config_of(
     build = read_settings({"config": str(path), **options}).build
     datasets = {value.name: f"{value.name}.tar" for value in probe.graph.input}
     ends = Ends.of((whole or probe).graph)
-    return Question(model=probe, build=build, ends=ends).config(datasets, 4)
+    return ProbeConfiguration(model=probe, build=build, ends=ends).config(datasets, 4)
 
 
 def compiled(probe: Path, workdir: Path, **options: str) -> tuple[Pulsar2Backend, Outcome]:

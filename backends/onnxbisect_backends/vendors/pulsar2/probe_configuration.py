@@ -32,7 +32,7 @@ _RUNTIME: dict[int, str] = {
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Question:
+class ProbeConfiguration:
     """One probe and the user's configuration. `ends` are the whole model's, to which `DEFAULT` refers."""
 
     model: onnx.ModelProto
