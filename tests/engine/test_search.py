@@ -450,6 +450,16 @@ def test_calls_stay_near_what_information_theory_asks_for(count, kinds, bad, hin
     assert mean(spent) <= (2 * bad + 6 if hinted else 1.15 * asked_for + 4)
 
 
+@pytest.mark.parametrize("pair", [(10, 200), (133, 380), (370, 397)])
+def test_ops_are_not_asked_alone_once_an_interaction_is_likelier(pair: tuple[int, int]) -> None:
+    """Asking each op of the last failing group alone takes two calls more."""
+    variants = [unit % 38 for unit in range(400)]
+    variants[pair[0]], variants[pair[1]] = 38, 39
+    world = World(chain(variants), monotone([of(pair)]))
+    assert all_found(world.diagnose()) == {of(pair)}
+    assert world.calls <= 14
+
+
 def test_advertised_ops_are_believed_first_and_checked_all_the_same():
     lacking = {5, 17, 30}
     ops = frozenset(f"V{op}" for op in range(40) if op not in lacking)

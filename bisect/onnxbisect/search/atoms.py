@@ -58,6 +58,10 @@ class Atoms:
         """The probe of the atom alone."""
         return alone(self._universe, representative(self._universe, atom.units))
 
+    def ask_alone(self, atom: Atom) -> None:
+        """Ask the probe of the atom alone."""
+        self._oracle.ask(self.alone(atom), f"{self.say(atom)} alone")
+
     def fails_by_itself(self, atom: Atom) -> bool:
         """Whether it is known to fail alone, and not because of its required producers."""
         asked = self.alone(atom)
@@ -110,7 +114,13 @@ class Atoms:
             for atom in pool
             if (atom.units & self.named.units or self._unadvertised(atom)) and not self.tried(atom)
         }
-        beliefs = Beliefs({atom: weight / mean for atom, weight in weights.items()}, named, acquitted)
+        beliefs = Beliefs(
+            {atom: weight / mean for atom, weight in weights.items()},
+            named,
+            acquitted,
+            passing=len(safe),
+            interactions=sum(suspect.interaction for suspect in self._state.suspects),
+        )
         # What a log has named was not found by chance, so it says nothing of the density; nor does a failure
         # that it explains.
         found = [atom for atom in self.guilty if not atom.units & self.named.units and not self._unadvertised(atom)]

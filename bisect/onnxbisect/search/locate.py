@@ -12,7 +12,7 @@ from onnxbisect.search.context import PATTERN, REACH
 from onnxbisect.search.minimise import Minimiser
 from onnxbisect.search.oracle import Oracle, Question
 from onnxbisect.search.pattern import alone, joined, occurrences
-from onnxbisect.search.prior import HOT, Atom, Beliefs
+from onnxbisect.search.prior import HOT, LIKELY, Atom, Beliefs
 from onnxbisect.search.state import SearchState
 from onnxbisect.search.suspect import Suspect
 from onnxbisect.search.suspect_maker import SuspectMaker
@@ -43,7 +43,7 @@ class Locator:
     def find(self, region: UnitSet) -> Suspect | None:
         """A culprit inside the region; None once the region passes (or, beyond capacity, all its pieces do)."""
         self._region = region
-        # Every iteration asks a probe, splits a variant or gives up a unit; otherwise there is no answer.
+        # Every iteration asks a probe, splits a variant or gives up a unit.
         for _ in range(4 * len(self._universe) + 64):
             region &= ~self._state.unresolved
             if not region or self._passes(region):
@@ -138,7 +138,8 @@ class Locator:
         if doubtful is not None and not self._state.capacity:
             return self._where_it_stands(doubtful, region, passing)
         hot = [atom for atom in pool if chances[atom] >= HOT and not self.atoms.tried(atom)]
-        if hot:
+        joined = self._is_interaction_likely(group, beliefs)
+        if hot and not joined:
             self._ask_hot(hot, region, passing, pool, beliefs)
             return None
         for atom in pool:
@@ -159,12 +160,18 @@ class Locator:
             ),
         )
         untried = [atom for atom in group if not self.atoms.tried(atom)]
-        if 1 <= len(untried) <= 2:
+        if 1 <= len(untried) <= 2 and not joined:
             # One of them is to blame, so the probe of it alone also confirms it.
-            self._ask_alone(max(untried, key=lambda atom: (self.atoms.weight(atom), -lowest(atom.units))))
+            self.atoms.ask_alone(max(untried, key=lambda atom: (self.atoms.weight(atom), -lowest(atom.units))))
         else:
-            self._ask_group(candidates, passing, beliefs, failing=bool(group))
+            self._ask_group(candidates, passing, beliefs, failing=bool(group), joined=joined)
         return None
+
+    def _is_interaction_likely(self, group: Sequence[Atom], beliefs: Beliefs) -> bool:
+        """Whether the atoms of a failing group would probably pass alone, and their logs would name nothing."""
+        if len(group) < 2 or self._state.capacity or self._universe.required_producers or self.atoms.named.informative:
+            return False
+        return beliefs.interaction(group) >= LIKELY
 
     def _fails_only_here(self, atom: Atom) -> bool:
         """Whether a unit of its variant passed among others, but none of these units did."""
@@ -222,9 +229,6 @@ class Locator:
             )
         return self._suspect(self.minimiser.around(1 << unit, passing, self.atoms.named.units, region))
 
-    def _ask_alone(self, atom: Atom) -> None:
-        self._oracle.ask(self.atoms.alone(atom), f"{self.atoms.say(atom)} alone")
-
     def _ask_hot(self, hot: list[Atom], region: UnitSet, passing: UnitSet, pool: list[Atom], beliefs: Beliefs) -> None:
         questions: list[Question] = [(self.atoms.alone(atom), f"{self.atoms.say(atom)} alone") for atom in hot]
         rest = [atom for atom in pool if atom not in hot]
@@ -237,11 +241,14 @@ class Locator:
                 questions.append((passing | chosen, "a group of ops that is likely to pass"))
         self._oracle.ask_all([(units, why) for units, why in questions if not self._oracle.passes_within(units)])
 
-    def _ask_group(self, candidates: Sequence[Atom], passing: UnitSet, beliefs: Beliefs, *, failing: bool) -> None:
+    def _ask_group(
+        self, candidates: Sequence[Atom], passing: UnitSet, beliefs: Beliefs, *, failing: bool, joined: bool
+    ) -> None:
+        """Ask the passing set with more atoms; one untried atom is asked alone instead, unless `joined`."""
         if not failing and self.atoms.named.informative and not self._state.capacity:
             count = len(candidates)
         else:
-            count = beliefs.even_split(candidates, failing)
+            count = beliefs.joint_split(candidates) if joined else beliefs.even_split(candidates, failing)
             while (
                 count
                 and self._universe.required_producers
@@ -257,8 +264,8 @@ class Locator:
                 count -= 1
         chosen = candidates[:count]
         untried = [atom for atom in chosen if not self.atoms.tried(atom)]
-        if len(untried) == 1 and count < len(candidates):
-            self._ask_alone(untried[0])
+        if len(untried) == 1 and count < len(candidates) and not joined:
+            self.atoms.ask_alone(untried[0])
             return
         group = units_of(chosen)
         more = "1 more unit that is" if size(group) == 1 else f"{size(group)} more units that are"
@@ -267,7 +274,7 @@ class Locator:
     def _leaf(self, atom: Atom, region: UnitSet, passing: UnitSet, failing: UnitSet) -> Suspect | None:
         """Decide about the one atom left that fails with the passing set, as the probe `failing` shows."""
         if not self.atoms.tried(atom):
-            self._ask_alone(atom)
+            self.atoms.ask_alone(atom)
             return None
         verdict = self._oracle.look(failing)
         if verdict is None or not verdict.failed:  # probes with this atom get no answer

@@ -14,8 +14,13 @@ HOT = 0.5
 #: Odds of an op that the target does not advertise, or that a log has named; and of one that it does advertise.
 NAMED_ODDS = 9.0
 ADVERTISED_FACTOR = 0.1
-#: Prior odds that a failing group has an interaction instead of a bad atom.
-INTERACTION = 0.02
+#: Prior odds that an interaction is to blame and no bad atom, and how many atoms it has, each number equally likely.
+INTERACTION = 0.2
+_ATOMS = np.array([2, 3, 5, 8, 12])
+#: Chance of an interaction from which on atoms are asked together with the passing set, and not alone.
+LIKELY = 0.5
+#: Prior odds of it in a failing group while it is less likely than that.
+_UNLIKELY = 0.02
 #: Factor on the odds of an atom that passed alone; it may still be part of an interaction.
 ACQUITTED_FACTOR = 0.05
 
@@ -37,8 +42,14 @@ class Beliefs:
     """
 
     def __init__(
-        self, weights: Mapping[Atom, float], named: Mapping[Atom, float], acquitted: frozenset[Atom] = frozenset()
+        self,
+        weights: Mapping[Atom, float],
+        named: Mapping[Atom, float],
+        acquitted: frozenset[Atom] = frozenset(),
+        passing: int = 0,
+        interactions: int = 0,
     ) -> None:
+        """`passing`: how many of the atoms are in the passing set. `interactions`: how many were found before."""
         self._weights = weights
         self._named = named
         self._acquitted = acquitted
@@ -46,14 +57,21 @@ class Beliefs:
         # Half an atom to half of all atoms to blame, equally likely on a logarithmic scale.
         self._theta = np.geomspace(0.5 / count, 1.0, 16)
         self._density = np.full(16, 1 / 16)
+        #: P(what is known of safe and bad atoms, and theta).
+        self._known = self._density
+        self._bad = 0
+        self._passing = passing
+        self._interactions = interactions
 
     def observe(self, safe: Sequence[Atom], bad: Sequence[Atom], failing: Sequence[Atom]) -> None:
         """Weight the densities by what is known; `failing` is a group with at least one bad atom."""
+        self._bad = len(bad)
         log = np.zeros_like(self._theta)
         if safe:
             log += np.log1p(-self._chance(safe, acquitted=False)).sum(axis=1)
         if bad:
             log += np.log(self._chance(bad)).sum(axis=1)
+        self._known = np.exp(log) / len(log)
         if failing:
             log += np.log(self._some(failing))
         density = np.exp(log - log.max())
@@ -97,7 +115,7 @@ class Beliefs:
             some = 1 - clean[:, -1:]
             # The more of its likely members passed alone, the likelier is an interaction, of which any part passes.
             left = some / -np.expm1(np.log1p(-self._chance(atoms, acquitted=False)).sum(axis=1, keepdims=True))
-            together = INTERACTION / (INTERACTION + left)
+            together = _UNLIKELY / (_UNLIKELY + left)
             passing = self._density @ (together + (1 - together) * (clean - clean[:, -1:]) / some)
         else:
             passing = self._density @ clean
@@ -109,6 +127,34 @@ class Beliefs:
         # passes saves one call for each member, and costs one. A pair seldom saves as much as one or three do.
         saved = [1.0, *(few * passing[few - 1] for few in (2, 3) if few <= last)]
         return 1 + int(np.argmax(saved))
+
+    def interaction(self, failing: Sequence[Atom]) -> float:
+        """P(an interaction is to blame, and no bad atom), where the passing set fails with these atoms.
+
+        The more atoms pass, the less likely is a bad one among those left, and the likelier is it that the last atom of
+        an interaction is one of them.
+        """
+        within = self._within(len(failing))
+        # Where no bad atom was found, there may be none at all.
+        known = float(self._known.sum()) if self._bad else 1.0
+        prior = (INTERACTION + self._interactions) / (1 + self._bad)
+        odds = prior * known * float(within[-1] - within[0]) / float(self._known @ self._some(failing))
+        return odds / (1 + odds)
+
+    def joint_split(self, failing: Sequence[Atom]) -> int:
+        """As `even_split` of a failing group, where an interaction is likely."""
+        together = self.interaction(failing)
+        within = self._within(len(failing))
+        clean = np.exp(np.cumsum(np.log1p(-self._chance(failing)), axis=1))
+        singles = self._density @ ((clean - clean[:, -1:]) / (1 - clean[:, -1:]))
+        incomplete = (within[-1] - within[1:]) / (within[-1] - within[0])
+        passing = together * incomplete + (1 - together) * singles
+        return 1 + int(np.argmin(np.abs(passing[:-1] - 0.5)))
+
+    def _within(self, count: int) -> NDArray[np.float64]:
+        """P(the passing set with 0, 1, … `count` more atoms contains all atoms of an interaction)."""
+        shares = (self._passing + np.arange(count + 1)) / max(len(self._weights) - self._bad, self._passing + count)
+        return np.asarray((shares[:, None] ** _ATOMS).mean(axis=1), dtype=np.float64)
 
     def surprise(self, atoms: Sequence[Atom]) -> float:
         """Bits still unknown about these atoms: a lower bound on the remaining calls."""
