@@ -460,6 +460,18 @@ def test_ops_are_not_asked_alone_once_an_interaction_is_likelier(pair: tuple[int
     assert world.calls <= 14
 
 
+def test_the_next_pair_of_ops_far_apart_is_found_in_fewer_calls() -> None:
+    """After the first pair, only the largest ball is asked around an op that fails with what passed."""
+    units = [20, 60, 90, 310, 350, 390]
+    variants = [unit % 34 for unit in range(400)]
+    for op, unit in enumerate(units, 34):
+        variants[unit] = op
+    pairs = {1 << before | 1 << after for before, after in zip(units[:3], units[3:], strict=True)}
+    world = World(chain(variants), monotone(pairs))
+    assert all_found(world.diagnose()) == pairs
+    assert world.calls <= 40
+
+
 def test_advertised_ops_are_believed_first_and_checked_all_the_same():
     lacking = {5, 17, 30}
     ops = frozenset(f"V{op}" for op in range(40) if op not in lacking)

@@ -227,7 +227,7 @@ class Locator:
                 blame=passing | 1 << unit,
                 verified=True,
             )
-        return self._suspect(self.minimiser.around(1 << unit, passing, self.atoms.named.units, region))
+        return self._suspect(self._makes.around(1 << unit, passing, region))
 
     def _ask_hot(self, hot: list[Atom], region: UnitSet, passing: UnitSet, pool: list[Atom], beliefs: Beliefs) -> None:
         questions: list[Question] = [(self.atoms.alone(atom), f"{self.atoms.say(atom)} alone") for atom in hot]
@@ -290,7 +290,7 @@ class Locator:
                 return self._alone_or_with(atom, region, passing)
             self.atoms.take_apart(atom)
             return None
-        return self._suspect(self.minimiser.around(atom.units, passing, self.atoms.named.units, region))
+        return self._suspect(self._makes.around(atom.units, passing, region))
 
     def narrowed(self, failing: UnitSet, region: UnitSet) -> Suspect | None:
         """A suspect inside a failing set; pieces of the same size for comparison are taken from `region`."""

@@ -42,9 +42,12 @@ class Minimiser:
         probe = alone(self._universe, lowest(units)) if size(units) == 1 else units
         return not self._oracle.ask(probe, why).passed
 
-    def around(self, atom: UnitSet, passing: UnitSet, named: UnitSet, region: UnitSet) -> UnitSet:
-        """A minimal failing subset of `passing` and `atom`, which fail together while each passes."""
-        found = self._surroundings.around(atom, passing | atom)
+    def around(self, atom: UnitSet, passing: UnitSet, named: UnitSet, region: UnitSet, *, far: bool) -> UnitSet:
+        """A minimal failing subset of `passing` and `atom`, which fail together while each passes.
+
+        `far`: its units are expected to be far from each other.
+        """
+        found = self._surroundings.around(atom, passing | atom, far=far)
         if found.trimmed:
             return found.units
         return self.narrow(found.units, named, region if found.units == passing | atom else 0)

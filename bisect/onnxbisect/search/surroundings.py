@@ -40,9 +40,9 @@ class Surroundings:
         self._universe = universe
         self._fails = fails
 
-    def around(self, atom: UnitSet, failing: UnitSet) -> Failing:
+    def around(self, atom: UnitSet, failing: UnitSet, *, far: bool) -> Failing:
         """A failing subset of `failing`, which contains the atom and passes without it; `failing` itself if none is
-        near.
+        near. `far`: that is expected, so only the largest ball is asked.
         """
         asked, before = atom, 0
         steps, inner = 1, atom
@@ -56,7 +56,7 @@ class Surroundings:
             if last:
                 near, steps = inner, steps - 1
             growth = 2 if too_far else 1 if last else _GROWTH
-            if near != asked and (not before or size(near) >= growth * size(asked)):
+            if near != asked and (last or not far) and (not before or size(near) >= growth * size(asked)):
                 if self._fails(near, "an op and what surrounds it"):
                     return self._connected(atom, near, before, steps)
                 asked, before = near, steps

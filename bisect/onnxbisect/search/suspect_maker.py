@@ -6,7 +6,7 @@ from itertools import combinations, islice
 from onnxbisect.search.atoms import Atoms
 from onnxbisect.search.minimise import CapacityError, Minimiser
 from onnxbisect.search.oracle import Oracle
-from onnxbisect.search.pattern import alone, apart, choices, occurrences, representative
+from onnxbisect.search.pattern import alone, apart, choices, components, occurrences, representative
 from onnxbisect.search.prior import Atom
 from onnxbisect.search.state import SearchState
 from onnxbisect.search.suspect import Suspect
@@ -71,6 +71,13 @@ class SuspectMaker:
             self._state.unresolved |= alike.units
             return None
         return self.single(alike)
+
+    def around(self, units: UnitSet, passing: UnitSet, region: UnitSet) -> UnitSet:
+        """A minimal failing subset of the units and a passing set, which fail together while each passes."""
+        found = [suspect.units for suspect in self._state.suspects if suspect.interaction]
+        # A compiler that refuses ops far from each other mostly does so again.
+        far = any(len(components(self._universe, one)) > 1 for one in found)
+        return self._minimiser.around(units, passing, self._atoms.named.units, region, far=far)
 
     def _is_too_large(self, minimal: UnitSet) -> bool:
         """Whether the number of units is to blame: others as many fail, too, that hold no suspect.
