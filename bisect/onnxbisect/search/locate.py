@@ -138,8 +138,8 @@ class Locator:
         if doubtful is not None and not self._state.capacity:
             return self._where_it_stands(doubtful, region, passing)
         hot = [atom for atom in pool if chances[atom] >= HOT and not self.atoms.tried(atom)]
-        joined = self._is_interaction_likely(group, beliefs)
-        if hot and not joined:
+        interacting = self._is_interaction_likely(group, beliefs)
+        if hot and not interacting:
             self._ask_hot(hot, region, passing, pool, beliefs)
             return None
         for atom in pool:
@@ -160,11 +160,11 @@ class Locator:
             ),
         )
         untried = [atom for atom in group if not self.atoms.tried(atom)]
-        if 1 <= len(untried) <= 2 and not joined:
+        if 1 <= len(untried) <= 2 and not interacting:
             # One of them is to blame, so the probe of it alone also confirms it.
             self.atoms.ask_alone(max(untried, key=lambda atom: (self.atoms.weight(atom), -lowest(atom.units))))
         else:
-            self._ask_group(candidates, passing, beliefs, failing=bool(group), joined=joined)
+            self._ask_group(candidates, passing, beliefs, failing=bool(group), interacting=interacting)
         return None
 
     def _is_interaction_likely(self, group: Sequence[Atom], beliefs: Beliefs) -> bool:
@@ -242,13 +242,16 @@ class Locator:
         self._oracle.ask_all([(units, why) for units, why in questions if not self._oracle.passes_within(units)])
 
     def _ask_group(
-        self, candidates: Sequence[Atom], passing: UnitSet, beliefs: Beliefs, *, failing: bool, joined: bool
+        self, candidates: Sequence[Atom], passing: UnitSet, beliefs: Beliefs, *, failing: bool, interacting: bool
     ) -> None:
-        """Ask the passing set with more atoms; one untried atom is asked alone instead, unless `joined`."""
+        """Ask the passing set with more atoms.
+
+        A single untried atom is asked alone instead, unless an interaction is likely (`interacting`).
+        """
         if not failing and self.atoms.named.informative and not self._state.capacity:
             count = len(candidates)
         else:
-            count = beliefs.joint_split(candidates) if joined else beliefs.even_split(candidates, failing)
+            count = beliefs.joint_split(candidates) if interacting else beliefs.even_split(candidates, failing)
             while (
                 count
                 and self._universe.required_producers
@@ -264,7 +267,7 @@ class Locator:
                 count -= 1
         chosen = candidates[:count]
         untried = [atom for atom in chosen if not self.atoms.tried(atom)]
-        if len(untried) == 1 and count < len(candidates) and not joined:
+        if len(untried) == 1 and count < len(candidates) and not interacting:
             self.atoms.ask_alone(untried[0])
             return
         group = units_of(chosen)
