@@ -24,6 +24,7 @@ SEARCHES = [(behaviour, False) for behaviour in Behaviour] + [(Behaviour.FLAKY, 
 #: The classes that keep the limit today; docs/benchmarks.md has the rates of all of them.
 KEPT = (
     Behaviour.MONOTONE,
+    Behaviour.FUSION,
     Behaviour.EXCUSE,
     Behaviour.CUT,
     Behaviour.WEAK,

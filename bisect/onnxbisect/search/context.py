@@ -31,6 +31,9 @@ _MOST_WINDOWS = 8
 #: In a model of at most so many units, the neighbourhood of a suspect is most of the model. Nothing outside shows how
 #: its parts behave, so contexts of all sizes are asked; such a model compiles fast.
 FEW_UNITS = 12
+#: An op of such a model is asked in all connected sets of at most so many units, because what a compiler fuses may
+#: overlap with what it refuses: then every larger set fails.
+_FUSED = 4
 #: Most places of one suspect that are asked in such a model.
 _MOST_PLACES = 6
 #: In a model of at most so many units all contexts are asked even if a log names the op; that costs few calls.
@@ -159,24 +162,25 @@ def _every_context(
     kept_out: tuple[UnitSet, ...],
     remainder: UnitSet,
 ) -> tuple[UnitSet, ...]:
-    kinds: dict[tuple[int, ...], UnitSet] = {}
-    for place in occurrences:
-        units = of(place)
-        kinds.setdefault((size(universe.ball(units, 1)), *_neighbourhoods(universe, units)), units)
     found: list[UnitSet] = []
-    for units in list(kinds.values())[:_MOST_PLACES]:
+    for units in _kinds_of_places(universe, occurrences):
         found.append(remainder | units)
-        found += [joined(universe, units | 1 << other, universe.everything) for other in _outwards(universe, units)]
-        found += [(remainder | units) & ~(1 << other) for other in members(remainder & ~units)]
         found += [universe.ball(units, steps) for steps in (1, 2, 3)]
         found += [universe.ball(units, steps, remainder | units) for steps in (1, 2)]
         beside = _cluster(universe, units, masked) & ~units
         found.append(remainder | units | beside)
-        nearest = universe.ball(units, 1) & beside
-        found += [remainder | units | 1 << other for other in members(beside)]
-        found.append(remainder | units | nearest)
-        found += [universe.everything & ~(1 << other) for other in members(universe.everything & ~units)]
-        found += [units | 1 << other for other in _outwards(universe, units)]
+        found.append(remainder | units | universe.ball(units, 1) & beside)
+        others = _outwards(universe, units)
+        left_out = universe.everything & ~units
+        if size(units) == 1:
+            found += _connected(universe, units, _FUSED)
+            left_out &= universe.neighbours(units)
+        else:
+            found += [(remainder | units) & ~(1 << other) for other in members(remainder & ~units)]
+            found += [remainder | units | 1 << other for other in members(beside)]
+        found += [units | 1 << other for other in others]
+        found += [joined(universe, units | 1 << other, universe.everything) for other in others]
+        found += [universe.everything & ~(1 << other) for other in members(left_out)]
     found += [universe.everything & ~others | own for others in kept_out]
     return tuple(dict.fromkeys(found))
 
@@ -186,6 +190,26 @@ def small_contexts(universe: Universe, units: UnitSet) -> list[UnitSet]:
     found = [universe.ball(units, steps) for steps in (1, 2, 3)]
     found += [units | 1 << other for other in _outwards(universe, units)]
     return [probe for probe in dict.fromkeys(found) if probe != universe.everything]
+
+
+def _kinds_of_places(universe: Universe, occurrences: Iterable[Occurrence]) -> list[UnitSet]:
+    """One place for each kind of neighbourhood; at most `_MOST_PLACES`."""
+    kinds: dict[tuple[int, ...], UnitSet] = {}
+    for place in occurrences:
+        units = of(place)
+        kinds.setdefault((size(universe.ball(units, 1)), *_neighbourhoods(universe, units)), units)
+    return list(kinds.values())[:_MOST_PLACES]
+
+
+def _connected(universe: Universe, units: UnitSet, most: int) -> list[UnitSet]:
+    """All sets of at most so many units that hold these and are reached from them step by step; small ones first."""
+    found: list[UnitSet] = []
+    layer = [units]
+    for _ in range(most - size(units)):
+        grown = (one | 1 << other for one in layer for other in members(universe.neighbours(one) & ~one))
+        layer = list(dict.fromkeys(grown))
+        found += layer
+    return found
 
 
 def _outwards(universe: Universe, units: UnitSet) -> list[int]:
