@@ -16,7 +16,7 @@ from onnxbisect.diagnosis import (
 from onnxbisect.search.context import REACH
 from onnxbisect.search.oracle import Oracle
 from onnxbisect.search.pattern import alone
-from onnxbisect.search.places import seen_to_fail
+from onnxbisect.search.places import rests_on_a_part, seen_to_fail
 from onnxbisect.search.plan import Verdicts
 from onnxbisect.search.search import Search
 from onnxbisect.search.suspect import Suspect
@@ -77,7 +77,8 @@ def _culprit(oracle: Oracle, record: Oracle, suspect: Suspect, seen: UnitSet, re
     unblamed = suspect.blame is None and not suspect.capacity
     inferred = suspect.everywhere & ~seen if suspect.single else 0
     nowhere_seen = suspect.single and inferred == suspect.everywhere
-    if not suspect.verified or unblamed or nowhere_seen or refuted or doubtful or not _minimal(oracle, suspect):
+    unsettled = not suspect.verified or unblamed or nowhere_seen or rests_on_a_part(oracle.universe, oracle, suspect)
+    if unsettled or refuted or doubtful or not _minimal(oracle, suspect):
         certainty = Certainty.SUSPECTED
     elif confidence < 1:
         certainty = Certainty.FLAKY

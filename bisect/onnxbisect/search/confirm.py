@@ -12,6 +12,7 @@ from onnxbisect.search.context import (
     VERY_FEW_UNITS,
     clusters,
     every_way,
+    grown_contexts,
     neighbours_kept,
     other_contexts,
     place_with_most_neighbours,
@@ -20,9 +21,9 @@ from onnxbisect.search.context import (
 from onnxbisect.search.oracle import Oracle, Question
 from onnxbisect.search.pattern import Occurrence
 from onnxbisect.search.pattern import alone as alone_probe
-from onnxbisect.search.places import is_named, named, refused_by_name
+from onnxbisect.search.places import is_named, lists_ops, named, refused_by_name, rests_on_a_part
 from onnxbisect.search.suspect import Suspect
-from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
+from onnxbisect.unitset import UnitSet, is_subset, members, of, size, union
 from onnxbisect.universe import Universe
 
 #: Most suspects, named by a log while suspects near them were left out, that are also asked with those put back.
@@ -130,7 +131,8 @@ class Confirmer:
         if suspect.interaction and any(self._universe.variant[unit] in doubted for unit in members(suspect.units)):
             completed = [it | suspect.units for it in remainders if size(suspect.units & ~it) == 1]
             questions += [(probe, f"{say} in another remainder") for probe in completed]
-            questions += self._few_contexts(suspect, suspects)
+            if not rests_on_a_part(self._universe, self._oracle, suspect):
+                questions += self._few_contexts(suspect, suspects)
         blame = None
         if suspect.blame is None:
             near = remainder if doubted else self._context(suspect.units, remainder)
@@ -142,6 +144,8 @@ class Confirmer:
             questions += [(probe, f"{say} in another context") for probe in ways]
         elif is_open:
             questions += self._few_contexts(suspect, suspects)
+        elif self._small and suspect.interaction and not (suspect.verified or doubted):
+            questions += self._grown_contexts(suspect, suspects)
         asked = tuple((probe, why) for probe, why in dict.fromkeys(questions) if probe != self._universe.everything)
         return _Case(suspect, remainder, blame, asked, self._occurrences_to_ask(suspect))
 
@@ -151,20 +155,28 @@ class Confirmer:
         A log with a single name may mean an interaction that the op is part of, or that a unit is left out that makes
         the op pass.
         """
-        if not self._small or self._lists_ops(suspects):
+        if not self._small or lists_ops(self._universe, self._oracle, suspects):
             return ()
         why = f"{self._say(suspect)} in a small context"
         return tuple((probe, why) for probe in small_contexts(self._universe, suspect.units))
 
-    def _lists_ops(self, suspects: Sequence[Suspect]) -> bool:
-        """Whether one log names the ops of several suspects, so the compiler does not stop at the first."""
-        ops = {self._universe.op[lowest(suspect.units)] for suspect in suspects if suspect.single}
-        for failing in self._oracle.failing:
-            verdict = self._oracle.look(failing)
-            named = {self._universe.op[unit] for unit in members(self._oracle.named_in(failing))}
-            if verdict is not None and len(ops & named.union(verdict.hints.ops)) > 1:
-                return True
-        return False
+    def _grown_contexts(self, suspect: Suspect, suspects: Sequence[Suspect]) -> list[Question]:
+        """Contexts for an interaction of a small model where a log names ops.
+
+        None where a unit of it fails alone: it is not stated as a fact in any case (`places.rests_on_a_part`).
+        """
+        if lists_ops(self._universe, self._oracle, suspects) or rests_on_a_part(self._universe, self._oracle, suspect):
+            return []
+        why = f"{self._say(suspect)} with what is beside it"
+        return [(probe, why) for probe in grown_contexts(self._universe, suspect)]
+
+    def _parts_alone(self, suspect: Suspect) -> list[Question]:
+        """Each unit of an interaction alone, in a small model where a log names ops (`places.rests_on_a_part`)."""
+        verdict = self._oracle.look(suspect.fails)
+        if not self._small or not suspect.interaction or suspect.verified or verdict is None or not verdict.hints:
+            return []
+        units = members(suspect.units)
+        return [(alone_probe(self._universe, unit), f"{self._universe.op[unit]} alone") for unit in units]
 
     def _named_case(
         self, suspect: Suspect, suspects: Sequence[Suspect], remainders: Sequence[UnitSet], doubted: set[int]
@@ -218,6 +230,8 @@ class Confirmer:
             if case.blame is not None:
                 say = self._say(case.suspect)
                 questions += [(case.blame, f"{say} back in its context"), (case.suspect.fails, f"{say} alone")]
+        for case in cases:
+            questions += self._parts_alone(case.suspect)
         for case in cases:
             questions += [(probe, f"another place of {self._say(case.suspect)}") for probe in case.others.values()]
         return list(dict.fromkeys(questions))

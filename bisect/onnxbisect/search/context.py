@@ -34,6 +34,8 @@ FEW_UNITS = 12
 #: An op of such a model is asked in all connected sets of at most so many units, because what a compiler fuses may
 #: overlap with what it refuses: then every larger set fails.
 _FUSED = 4
+#: The same for an op that a log names.
+_FEW_FUSED = 3
 #: Most places of one suspect that are asked in such a model.
 _MOST_PLACES = 6
 #: In a model of at most so many units all contexts are asked even if a log names the op; that costs few calls.
@@ -186,9 +188,21 @@ def _every_context(
 
 
 def small_contexts(universe: Universe, units: UnitSet) -> list[UnitSet]:
-    """A suspect of a small model with all within one to three steps, then with each other unit, nearest first."""
+    """A suspect of a small model with all within one to three steps, and with one other unit, nearest first.
+
+    A single unit is asked in all connected sets of three units, too.
+    """
     found = [universe.ball(units, steps) for steps in (1, 2, 3)]
+    found += _connected(universe, units, _FEW_FUSED)
     found += [units | 1 << other for other in _outwards(universe, units)]
+    return [probe for probe in dict.fromkeys(found) if probe != universe.everything]
+
+
+def grown_contexts(universe: Universe, suspect: Suspect) -> list[UnitSet]:
+    """A suspect of a small model with all that is next to it, and with each unit of that, at each kind of place."""
+    found: list[UnitSet] = []
+    for units in _kinds_of_places(universe, (tuple(members(suspect.units)), *suspect.occurrences)):
+        found += [universe.ball(units, 1), *_connected(universe, units, size(units) + 1)]
     return [probe for probe in dict.fromkeys(found) if probe != universe.everything]
 
 

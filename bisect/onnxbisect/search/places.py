@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
-from onnxbisect.search.context import FEW_NEAR, NEAR, PATTERN, VERY_FEW_UNITS, windows
+from onnxbisect.search.context import FEW_NEAR, FEW_UNITS, NEAR, PATTERN, VERY_FEW_UNITS, small_contexts, windows
 from onnxbisect.search.oracle import Oracle
+from onnxbisect.search.pattern import alone
 from onnxbisect.search.suspect import Suspect
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
 from onnxbisect.universe import Universe
@@ -32,12 +33,15 @@ def seen_to_fail(
     with any of them counts only if it passes without the suspect. Places that a log names (`refused_by_name`) count as
     seen. Units of `not_known` cannot be in a passing probe, so no probe has to contain them. Places are equal if their
     surroundings within three steps look alike.
+
+    In a model of few units a place counts only if each of its small contexts was asked (`context.small_contexts`),
+    unless a log lists the ops of several suspects: what fails with more may be another culprit that it is part of.
     """
     singles = union(suspect.everywhere for suspect in suspects if suspect.single)
     others = [suspect for suspect in suspects if not suspect.single]
     broken = not_known | union(other.everywhere for other in others if not other.capacity)
     around = universe.neighbourhoods
-    alone: UnitSet = 0
+    by_themselves: UnitSet = 0
     groups: set[UnitSet] = set()
     for failing in oracle.failing:
         inside = failing & singles
@@ -47,12 +51,15 @@ def seen_to_fail(
         alike = len({around[unit] for unit in members(inside)}) == 1
         if clean and alike and not any(other.held_by(failing) for other in others):
             beside = {unit: universe.neighbours(1 << unit) & ~singles & ~broken for unit in members(inside)}
-            alone |= of(unit for unit, kept in beside.items() if is_subset(kept, failing))
+            by_themselves |= of(unit for unit, kept in beside.items() if is_subset(kept, failing))
     seen = of(refused_by_name(universe, oracle, broken)) & singles | of(
         unit
-        for unit in members(alone)
+        for unit in members(by_themselves)
         if all(group in groups for group in windows(universe, unit, singles, NEAR, FEW_NEAR))
     )
+    if len(universe) <= FEW_UNITS and not lists_ops(universe, oracle, suspects):
+        contexts = {unit: small_contexts(universe, 1 << unit) for unit in members(seen)}
+        seen = of(unit for unit, asked in contexts.items() if all(oracle.look(probe) is not None for probe in asked))
     return union(_alike(universe, suspect, seen) for suspect in suspects if suspect.single)
 
 
@@ -81,6 +88,30 @@ def named(universe: Universe, oracle: Oracle, failing: UnitSet) -> UnitSet:
         return oracle.named_in(failing)
     units = universe.units_by_op.get(verdict.hints.ops[0], 0) & failing
     return oracle.named_in(failing) | (units if size(units) == 1 else 0)
+
+
+def lists_ops(universe: Universe, oracle: Oracle, suspects: Sequence[Suspect]) -> bool:
+    """Whether one log names the ops of several suspects, so the compiler does not stop at the first."""
+    ops = {universe.op[lowest(suspect.units)] for suspect in suspects if suspect.single}
+    for failing in oracle.failing:
+        verdict = oracle.look(failing)
+        named_ops = {universe.op[unit] for unit in members(oracle.named_in(failing))}
+        if verdict is not None and len(ops & named_ops.union(verdict.hints.ops)) > 1:
+            return True
+    return False
+
+
+def rests_on_a_part(universe: Universe, oracle: Oracle, suspect: Suspect) -> bool:
+    """Whether an interaction of a small model, found by a log that names ops, may fail because of one unit.
+
+    A unit that fails alone passes in some context, else it would be a culprit itself. The interaction may just lack
+    what makes it pass. Only a compiler that names nothing is asked enough contexts to tell (`context.every_way`).
+    """
+    verdict = oracle.look(suspect.fails)
+    if len(universe) > FEW_UNITS or not suspect.interaction or verdict is None or not verdict.hints:
+        return False
+    answers = (oracle.look(alone(universe, unit)) for unit in members(suspect.units))
+    return any(answer is None or not answer.passed for answer in answers)
 
 
 def _alike(universe: Universe, suspect: Suspect, seen: UnitSet) -> UnitSet:
