@@ -28,6 +28,8 @@ from onnxbisect.universe import Universe
 
 #: Most suspects, named by a log while suspects near them were left out, that are also asked with those put back.
 _MOST_CROWDED = 2
+#: Most units of an interaction that is also asked with each unit next to it.
+_MOST_GROWN = 3
 
 
 @dataclass(frozen=True)
@@ -163,9 +165,12 @@ class Confirmer:
     def _grown_contexts(self, suspect: Suspect, suspects: Sequence[Suspect]) -> list[Question]:
         """Contexts for an interaction of a small model where a log names ops.
 
-        None where a unit of it fails alone: it is not stated as a fact in any case (`places.rests_on_a_part`).
+        None for one of many units, which would lead to ever larger ones, and none where a unit of it fails alone: it
+        is not stated as a fact in any case (`places.rests_on_a_part`).
         """
-        if lists_ops(self._universe, self._oracle, suspects) or rests_on_a_part(self._universe, self._oracle, suspect):
+        if size(suspect.units) > _MOST_GROWN or lists_ops(self._universe, self._oracle, suspects):
+            return []
+        if rests_on_a_part(self._universe, self._oracle, suspect):
             return []
         why = f"{self._say(suspect)} with what is beside it"
         return [(probe, why) for probe in grown_contexts(self._universe, suspect)]
