@@ -147,6 +147,5 @@ def _at_most(most: int) -> Kind:
         k=1,
         make=lambda seed: at_most(most, _LAYERS, _LENGTH, seed),
         limits={Log.OPAQUE: 20},
-        seeds=5,
         few=1,
     )

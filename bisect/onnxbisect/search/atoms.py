@@ -119,7 +119,6 @@ class Atoms:
             named,
             acquitted,
             passing=len(safe),
-            interactions=sum(suspect.interaction for suspect in self._state.suspects),
         )
         # What a log has named was not found by chance, so it says nothing of the density; nor does a failure
         # that it explains.

@@ -18,7 +18,7 @@ ADVERTISED_FACTOR = 0.1
 INTERACTION = 0.2
 _ATOMS = np.array([2, 3, 5, 8, 12])
 #: Chance of an interaction from which on atoms are asked together with the passing set, and not alone.
-LIKELY = 0.5
+LIKELY = 0.55
 #: Prior odds of it in a failing group while it is less likely than that.
 _UNLIKELY = 0.02
 #: Factor on the odds of an atom that passed alone; it may still be part of an interaction.
@@ -47,9 +47,8 @@ class Beliefs:
         named: Mapping[Atom, float],
         acquitted: frozenset[Atom] = frozenset(),
         passing: int = 0,
-        interactions: int = 0,
     ) -> None:
-        """`passing`: how many of the atoms are in the passing set. `interactions`: how many were found before."""
+        """`passing`: how many of the atoms are in the passing set."""
         self._weights = weights
         self._named = named
         self._acquitted = acquitted
@@ -61,7 +60,6 @@ class Beliefs:
         self._known = self._density
         self._bad = 0
         self._passing = passing
-        self._interactions = interactions
 
     def observe(self, safe: Sequence[Atom], bad: Sequence[Atom], failing: Sequence[Atom]) -> None:
         """Weight the densities by what is known; `failing` is a group with at least one bad atom."""
@@ -137,8 +135,8 @@ class Beliefs:
         within = self._within(len(failing))
         # Where no bad atom was found, there may be none at all.
         known = float(self._known.sum()) if self._bad else 1.0
-        prior = (INTERACTION + self._interactions) / (1 + self._bad)
-        odds = prior * known * float(within[-1] - within[0]) / float(self._known @ self._some(failing))
+        bad_atom = float(self._known @ self._some(failing))
+        odds = INTERACTION / (1 + self._bad) * known * float(within[-1] - within[0]) / bad_atom
         return odds / (1 + odds)
 
     def joint_split(self, failing: Sequence[Atom]) -> int:
