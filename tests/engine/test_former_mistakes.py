@@ -140,6 +140,14 @@ def test_four_workers_state_what_one_states_and_only_what_is_true(graph: Univers
     assert not judge(runs[0], diagnoses[0]).false_facts
 
 
+def test_a_small_model_is_proven_only_after_all_ways_to_break_its_patterns():
+    """Three of thirteen sets of four are in no set that leaves out only pairs of them (`breaks`)."""
+    run = Run(world=world(Behaviour.MONOTONE, 274), log=Log.SILENT)
+    diagnosis = run.diagnose()
+    assert diagnosis.certificate.status is CertificateStatus.PROVEN
+    assert not judge(run, diagnosis).missed
+
+
 def test_five_failures_in_nine_answers_are_no_answer():
     answers = tuple(Verdict(status=status) for status in (Status.FAIL, Status.PASS) * 4 + (Status.FAIL,))
     verdict = Oracle(chain([0, 1]), {0b11: answers}).look(0b11)

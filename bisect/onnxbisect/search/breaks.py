@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import product
 
+from onnxbisect.search.context import FEW_UNITS
 from onnxbisect.search.suspect import Suspect
 from onnxbisect.unitset import UnitSet, is_subset, members, of, size, sort_key, union
 from onnxbisect.universe import Universe
@@ -19,11 +20,11 @@ _NEAR = 2
 def ways_to_break(universe: Universe, suspects: Iterable[Suspect]) -> tuple[list[UnitSet], bool, bool]:
     """Sets of units without which no culprit is left: (sets, exhaustive, cut short).
 
-    Up to `EXHAUSTIVE` minimal sets are all returned (Berge's algorithm for minimal hitting sets). Beyond that, the sets
-    together satisfy three conditions: every role of every pattern is left out everywhere in one of them; any two
-    adjacent units of different occurrences are both kept in one of them; and for any two variants, some two of their
-    units are. For a target that accepts only so many units of an op, one set keeps the first units, one keeps the last,
-    and each unit near another culprit's is kept in one.
+    Up to `EXHAUSTIVE` minimal sets are all returned (Berge's algorithm for minimal hitting sets), up to `MOST` in a
+    model of few units. Beyond that, the sets together satisfy three conditions: every role of every pattern is left out
+    everywhere in one of them; any two adjacent units of different occurrences are both kept in one of them; and for any
+    two variants, some two of their units are. For a target that accepts only so many units of an op, one set keeps the
+    first units, one keeps the last, and each unit near another culprit's is kept in one.
     """
     patterns = tuple(suspect.occurrences for suspect in suspects if not suspect.capacity and not suspect.pool)
     pools = tuple((suspect.pool, suspect.allowed) for suspect in suspects if suspect.pool)
@@ -39,7 +40,7 @@ def _ways(
     singles = of(occurrence[0] for occurrences in patterns for occurrence in occurrences if len(occurrence) == 1)
     edges = [of(occurrence) for occurrences in patterns for occurrence in occurrences]
     edges = [edge for edge in dict.fromkeys(edges) if not edge & singles]
-    ways = _every(edges)
+    ways = _every(edges, MOST if len(universe) <= FEW_UNITS else EXHAUSTIVE)
     exhaustive, cut_short = ways is not None and not pools, False
     if ways is None:
         ways, cut_short = _covering(universe, patterns, edges)
@@ -62,14 +63,14 @@ def _thinned(universe: Universe, pool: UnitSet, allowed: int, others: UnitSet) -
     return [pool & ~some for some in kept]
 
 
-def _every(edges: Sequence[UnitSet]) -> list[UnitSet] | None:
+def _every(edges: Sequence[UnitSet], most: int) -> list[UnitSet] | None:
     sets: set[UnitSet] = {0}
     for edge in edges:
         grown: set[UnitSet] = set()
         for done in sets:
             grown.update([done] if done & edge else [done | 1 << unit for unit in members(edge)])
         sets = _minimal(grown)
-        if len(sets) > EXHAUSTIVE:
+        if len(sets) > most:
             return None
     return list(sets)
 
