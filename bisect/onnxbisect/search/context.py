@@ -34,8 +34,8 @@ FEW_UNITS = 12
 #: An op of such a model is asked in all connected sets of at most so many units, because what a compiler fuses may
 #: overlap with what it refuses: then every larger set fails.
 _FUSED = 4
-#: The same for an op that a log names.
-_FEW_FUSED = 3
+#: The same for an op that a log names, in the first few sets of so many units.
+_FEW_FUSED, _MOST_FUSED = 3, 4
 #: Most places of one suspect that are asked in such a model.
 _MOST_PLACES = 6
 #: In a model of at most so many units all contexts are asked even if a log names the op; that costs few calls.
@@ -190,11 +190,11 @@ def _every_context(
 def small_contexts(universe: Universe, units: UnitSet) -> list[UnitSet]:
     """A suspect of a small model with all within one to three steps, and with one other unit, nearest first.
 
-    A single unit is asked in all connected sets of three units, too.
+    A single unit is asked in a few connected sets of three units, too.
     """
     found = [universe.ball(units, steps) for steps in (1, 2, 3)]
-    found += _connected(universe, units, _FEW_FUSED)
     found += [units | 1 << other for other in _outwards(universe, units)]
+    found += [one for one in _connected(universe, units, _FEW_FUSED) if size(one) == _FEW_FUSED][:_MOST_FUSED]
     return [probe for probe in dict.fromkeys(found) if probe != universe.everything]
 
 
