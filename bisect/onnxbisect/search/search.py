@@ -40,7 +40,7 @@ class Search:
             whole = self._universe.everything
             if not whole or self._compiles(whole):
                 self.state.proof = (whole,)
-            elif sentence := self._hopeless():
+            elif not self._brief and (sentence := self._hopeless()):
                 self.state.hopeless = sentence
             else:
                 self._search()

@@ -88,13 +88,17 @@ class SimulatedCompiler:
     def _compile(self, model: Model, units: UnitSet) -> Verdict:
         facts = Facts.of(model)
         nodes = {unit: model.proto.graph.node[model.units[unit].node] for unit in members(units)}
-        failed = any(is_refused(self.refuses, node, facts) for node in walk(list(nodes.values())))
-        failed |= any(
+        refused = [node.op_type for node in walk(list(nodes.values())) if is_refused(self.refuses, node, facts)]
+        failed = bool(refused) or any(
             (node.op_type, nodes[after].op_type) in self.chains
             for unit, node in nodes.items()
             for after in members(model.universe.successors[unit] & units)
         )
-        return Verdict(status=Status.FAIL, kind=Kind.ERROR) if failed else Verdict(status=Status.PASS)
+        # the words differ: a compiler that refuses four ops in the same words, and takes nothing, counts as broken
+        words = refused[0] if refused else ""
+        return (
+            Verdict(status=Status.FAIL, kind=Kind.ERROR, fingerprint=words) if failed else Verdict(status=Status.PASS)
+        )
 
     def _path(self) -> Path:
         self.models += 1
