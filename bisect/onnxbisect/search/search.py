@@ -40,7 +40,7 @@ class Search:
             whole = self._universe.everything
             if not whole or self._compiles(whole):
                 self.state.proof = (whole,)
-            elif not self._brief and (sentence := self._hopeless()):
+            elif sentence := self._hopeless():
                 self.state.hopeless = sentence
             else:
                 self._search()
@@ -63,6 +63,8 @@ class Search:
             return (
                 f"None of {len(self._oracle.unanswered)} probes got an answer: see whether the compiler works at all."
             )
+        if self._brief:  # a piece of a model may have nothing but ops that are refused
+            return ""
         refused = [probe for probe in self._oracle.failing if size(probe) == 1]
         answers = [answer for probe in refused if (answer := self._oracle.look(probe)) is not None]
         ops = {self._universe.op[lowest(probe)] for probe in refused}
