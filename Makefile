@@ -24,9 +24,9 @@ demo: setup
 test: setup check
 	$(RUN)/pytest $(PARALLEL) $(QUICK)
 
-# everything, with the reason for each test that is skipped, and the 20 that take longest
+# everything; at the end the 20 tests that take longest, why tests are skipped, and which failed
 test-all: setup check
-	$(RUN)/pytest $(PARALLEL) -rs --durations=20
+	$(RUN)/pytest $(PARALLEL) -rsfE --tb=short --durations=20
 
 # the 20 tests that take the most of `make test`, which should end in five minutes
 slowest: setup

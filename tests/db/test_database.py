@@ -183,7 +183,7 @@ def test_a_server_that_was_started_again_is_reached_again(url: str) -> None:
     with other.session() as session:
         session.execute(
             text(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "  # and wait until they have ended
                 "WHERE pid <> pg_backend_pid() AND datname = current_database()"
             )
         )
