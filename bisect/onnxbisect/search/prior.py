@@ -15,10 +15,12 @@ HOT = 0.5
 NAMED_ODDS = 9.0
 ADVERTISED_FACTOR = 0.1
 #: Prior odds that an interaction is to blame and no bad atom, and how many atoms it has, each number equally likely.
-INTERACTION = 0.2
+INTERACTION = 0.3
 _ATOMS = np.array([2, 3, 5, 8, 12])
 #: Chance of an interaction from which on atoms are asked together with the passing set, and not alone.
-LIKELY = 0.55
+LIKELY = 0.15
+#: Chance that all atoms pass from which on all are asked: half of them would leave a second call more often.
+ALL = 0.36
 #: Prior odds of it in a failing group while it is less likely than that.
 _UNLIKELY = 0.02
 #: Factor on the odds of an atom that passed alone; it may still be part of an interaction.
@@ -117,6 +119,8 @@ class Beliefs:
             passing = self._density @ (together + (1 - together) * (clean - clean[:, -1:]) / some)
         else:
             passing = self._density @ clean
+        if not failing and passing[-1] >= ALL:
+            return len(atoms)
         last = len(atoms) - 1 if failing else len(atoms)
         count = 1 + int(np.argmin(np.abs(passing[:last] - 0.5)))
         if count != 2 or not self._acquitted.isdisjoint(atoms[:3]):
