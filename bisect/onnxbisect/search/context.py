@@ -188,12 +188,14 @@ def _every_context(
 
 
 def small_contexts(universe: Universe, units: UnitSet) -> list[UnitSet]:
-    """A suspect of a small model with all within one to three steps, and with one other unit, nearest first.
+    """A suspect of a small model with all within one to three steps, and with each other unit and the path to it.
 
     A single unit is asked in a few connected sets of three units, too.
     """
     found = [universe.ball(units, steps) for steps in (1, 2, 3)]
-    found += [units | 1 << other for other in _outwards(universe, units)]
+    others = _outwards(universe, units)
+    found += [units | 1 << other for other in others]
+    found += [joined(universe, units | 1 << other, universe.everything) for other in others]
     found += [one for one in _connected(universe, units, _FEW_FUSED) if size(one) == _FEW_FUSED][:_MOST_FUSED]
     return [probe for probe in dict.fromkeys(found) if probe != universe.everything]
 

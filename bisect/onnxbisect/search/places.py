@@ -102,14 +102,16 @@ def lists_ops(universe: Universe, oracle: Oracle, suspects: Sequence[Suspect]) -
 
 
 def rests_on_a_part(universe: Universe, oracle: Oracle, suspect: Suspect) -> bool:
-    """Whether an interaction of a small model, found by a log that names ops, may fail because of one unit.
+    """Whether an interaction of a small model, found by a log that names ops, may fail because of some of its units.
 
-    A unit that fails alone passes in some context, else it would be a culprit itself. The interaction may just lack
-    what makes it pass. Only a compiler that names nothing is asked enough contexts to tell (`context.every_way`).
+    Units that fail by themselves pass in some context, else they would be a culprit. The interaction may just lack
+    what makes them pass. Only a compiler that names nothing is asked enough contexts to tell (`context.every_way`).
     """
     verdict = oracle.look(suspect.fails)
     if len(universe) > FEW_UNITS or not suspect.interaction or verdict is None or not verdict.hints:
         return False
+    if any(is_subset(part, suspect.units) and part != suspect.units for part in oracle.failing):
+        return True
     answers = (oracle.look(alone(universe, unit)) for unit in members(suspect.units))
     return any(answer is None or not answer.passed for answer in answers)
 
