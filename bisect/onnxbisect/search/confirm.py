@@ -135,6 +135,7 @@ class Confirmer:
             questions += [(probe, f"{say} in another remainder") for probe in completed]
             if not rests_on_a_part(self._universe, self._oracle, suspect):
                 questions += self._few_contexts(suspect, suspects)
+        questions += [(probe, f"{say} with what makes a part of it pass") for probe in self._excused(suspect)]
         blame = None
         if suspect.blame is None:
             near = remainder if doubted else self._context(suspect.units, remainder)
@@ -150,6 +151,16 @@ class Confirmer:
             questions += self._grown_contexts(suspect, suspects)
         asked = tuple((probe, why) for probe, why in dict.fromkeys(questions) if probe != self._universe.everything)
         return _Case(suspect, remainder, blame, asked, self._occurrences_to_ask(suspect))
+
+    def _excused(self, suspect: Suspect) -> list[UnitSet]:
+        """An interaction with the smallest probe in which a part of it passes that fails by itself, and with all."""
+        if not suspect.interaction:
+            return []
+        parts = [part for part in self._oracle.failing if is_subset(part, suspect.units) and part != suspect.units]
+        parts += [1 << unit for unit in members(suspect.units) if self._failed(alone_probe(self._universe, unit))]
+        everything = self._universe.everything
+        passing = [self._oracle.smallest_passing(part, everything) for part in dict.fromkeys(parts)]
+        return [suspect.units | probe for probe in (*passing, union(passing)) if probe]
 
     def _few_contexts(self, suspect: Suspect, suspects: Sequence[Suspect]) -> tuple[Question, ...]:
         """Contexts for an op that a log names, in a small model; none if the compiler lists all ops that it refuses.
