@@ -38,7 +38,7 @@ _NAMED_WORLDS = 60
 _MOST_FALSE_NAMED = 3
 _MOST_INNOCENT_NAMED = 1
 #: Two to four times the calls of a search that believes the log, and half of those of a silent compiler.
-_MOST_CALLS_NAMED = 33
+_MOST_CALLS_NAMED = 35
 NAMED = (Behaviour.FUSION, Behaviour.EXCUSE, Behaviour.WEAK, Behaviour.UNLESS, Behaviour.XOR)
 
 

@@ -153,8 +153,11 @@ class Confirmer:
         return _Case(suspect, remainder, blame, asked, self._occurrences_to_ask(suspect))
 
     def _excused(self, suspect: Suspect) -> list[UnitSet]:
-        """An interaction with the smallest probe in which a part of it passes that fails by itself, and with all."""
-        if not suspect.interaction:
+        """An interaction with the smallest probe in which a part of it passes that fails by itself, and with all.
+
+        None where it is not stated as a fact in any case (`places.rests_on_a_part`).
+        """
+        if not suspect.interaction or rests_on_a_part(self._universe, self._oracle, suspect):
             return []
         parts = [part for part in self._oracle.failing if is_subset(part, suspect.units) and part != suspect.units]
         parts += [1 << unit for unit in members(suspect.units) if self._failed(alone_probe(self._universe, unit))]
