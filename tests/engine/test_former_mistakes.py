@@ -235,6 +235,20 @@ def test_a_pair_is_not_blamed_where_half_of_it_was_cut_from_what_it_is_fused_wit
     assert not judge(run, run.diagnose()).false_facts
 
 
+@pytest.mark.parametrize(
+    ("behaviour", "seed", "log"),
+    [
+        (Behaviour.WEAK, 265, Log.SILENT),  # two units that are each refused without a neighbour, which both lack
+        (Behaviour.FUSION, 288, Log.SILENT),  # a half of a fused pattern, beside ops that have no part in it
+        (Behaviour.EXCUSE, 390, Log.FIRST_OFFENDER),  # excused from three steps away, where all that near fails anyhow
+        (Behaviour.CUT, 412, Log.FIRST_OFFENDER),  # a pair that fails where it is cut, and an op beside it
+    ],
+)
+def test_what_fails_for_want_of_its_context_is_not_stated_as_a_fact(behaviour, seed, log):
+    run = Run(world=world(behaviour, seed), log=log)
+    assert not judge(run, run.diagnose()).false_facts
+
+
 @pytest.mark.parametrize(("seed", "status"), [(178, CertificateStatus.PROVEN), (120, CertificateStatus.BOUNDED)])
 def test_a_search_ends_where_parts_of_what_passes_fail_again_and_again(seed: int, status: CertificateStatus) -> None:
     """178: V3 is refused without V0 in the file, and V0 without V3, in two blocks: hundreds of sets fail and are parts

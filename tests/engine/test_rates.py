@@ -33,20 +33,16 @@ KEPT = (
     Behaviour.COUNT,
 )
 
-_NAMED_WORLDS = 60
-#: A twentieth of them: a log that names an op is believed with less evidence.
-_MOST_FALSE_NAMED = 3
-_MOST_INNOCENT_NAMED = 1
 #: Two to four times the calls of a search that believes the log, and half of those of a silent compiler.
 _MOST_CALLS_NAMED = 35
-NAMED = (Behaviour.FUSION, Behaviour.EXCUSE, Behaviour.WEAK, Behaviour.UNLESS, Behaviour.XOR)
+NAMED = (Behaviour.FUSION, Behaviour.EXCUSE, Behaviour.CUT, Behaviour.WEAK, Behaviour.UNLESS, Behaviour.XOR)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(900)  # a minute or two of CPU, of which four processes share two
 @pytest.mark.parametrize("behaviour", KEPT)
 def test_false_facts_are_rare(behaviour):
-    """The compiler says nothing; of one that names an op, less is asked.
+    """The compiler says nothing.
 
     `benchmarks/rates.py --examples` shows more of a failure.
     """
@@ -63,18 +59,18 @@ def test_false_facts_are_rare(behaviour):
     assert not contradicted, f"{len(contradicted)} of {_WORLDS}, the shortest: {min(contradicted, key=len)}"
 
 
+@pytest.mark.long
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("behaviour", NAMED)
 def test_an_op_that_a_log_names_is_not_simply_believed_in_small_models(behaviour):
-    false, innocent, calls = [], [], 0
-    for seed in range(_NAMED_WORLDS):
+    false, calls = [], 0
+    for seed in range(_WORLDS):
         run = Run(world=world(behaviour, seed), log=Log.FIRST_OFFENDER)
         judgement = judge(run, run.diagnose())
         calls += run.calls
         false += [seed] if judgement.false_facts else []
-        innocent += [seed] if judgement.innocent else []
-    assert len(false) <= _MOST_FALSE_NAMED, false
-    assert len(innocent) <= _MOST_INNOCENT_NAMED, innocent
-    assert calls <= _MOST_CALLS_NAMED * _NAMED_WORLDS
+    assert len(false) <= _MOST_FALSE, false
+    assert calls <= _MOST_CALLS_NAMED * _WORLDS
 
 
 @pytest.mark.parametrize("log", Log)
