@@ -246,9 +246,12 @@ class Locator:
     ) -> None:
         """Ask the passing set with more atoms.
 
-        A single untried atom is asked alone instead, unless an interaction is likely (`interacting`).
+        All that are left, where logs name ops, or where interactions explain what failed so far: then there may be no
+        bad atom. A single untried atom is asked alone instead, unless an interaction is likely (`interacting`).
         """
-        if not failing and self.atoms.named.informative and not self._state.capacity:
+        suspects = self._state.suspects
+        explained = bool(suspects) and all(suspect.interaction for suspect in suspects)
+        if not failing and (self.atoms.named.informative or explained) and not self._state.capacity:
             count = len(candidates)
         else:
             count = beliefs.joint_split(candidates) if interacting else beliefs.even_split(candidates, failing)
