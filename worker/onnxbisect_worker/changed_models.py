@@ -5,6 +5,7 @@ step's search waits.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
@@ -34,6 +35,8 @@ MOST_QUESTIONS = 300
 #: Prefix of the folders in which steps write.
 _FOLDERS = "report-"
 _CHUNK = 1 << 20
+#: Files of a step that are stored at a time: each waits for the disk or the file store, together they wait once.
+_STORED_AT_A_TIME = 8
 
 OutcomeT = TypeVar("OutcomeT", bound=Outcome)
 
@@ -61,7 +64,7 @@ def replayed(
         begun, left = keeper.write(lambda session: _begun(session, claimed))
         with keeper.process() as process:
             came = step(process, begun, left, folder)
-        files = {name: context.service.files.put(_chunks(path)).sha256 for name, path in sorted(came.files.items())}
+        files = _stored(context, came.files)
     if not isinstance(came, ModelQuestion):
         return came, files
     asked = _asked_model(context, claimed, begun, came, files, left)
@@ -73,6 +76,14 @@ def clear_folders(settings: Settings) -> None:
     """Remove the folders of processes that were killed during a step."""
     for left in settings.cache.glob(f"{_FOLDERS}*"):
         held_folders.remove(left)
+
+
+def _stored(context: WorkerContext, files: Mapping[str, Path]) -> dict[str, str]:
+    """Store the files of a step; returns the SHA-256 of each."""
+    names = sorted(files)
+    with ThreadPoolExecutor(_STORED_AT_A_TIME) as threads:
+        stored = threads.map(lambda name: context.service.files.put(_chunks(files[name])).sha256, names)
+        return dict(zip(names, stored, strict=True))
 
 
 def _chunks(path: Path) -> Iterator[bytes]:
