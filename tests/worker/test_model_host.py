@@ -420,6 +420,19 @@ def test_a_host_stays_for_the_next_question(tmp_path: Path) -> None:
                 assert other.key(1) == host.key(1)
 
 
+def test_the_host_that_has_computed_most_takes_the_next_request(tmp_path: Path) -> None:
+    """Not the one that was used last: it may only have read the model, and what a report needs takes long again."""
+    place = Place.at(tmp_path)
+    case = place.case(relus(2))
+    with place.hosts() as hosts:
+        with hosts.acquire(case) as last, hosts.acquire(case) as host:
+            last.prepare()
+            host.prepare()
+            host.key(1)
+        with hosts.acquire(case) as next_one:
+            assert next_one is host
+
+
 def test_tenants_with_the_same_model_have_hosts_of_their_own(tmp_path: Path) -> None:
     place = Place.at(tmp_path)
     case = place.case(relus(2), tenant="one")

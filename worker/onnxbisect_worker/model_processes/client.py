@@ -57,6 +57,8 @@ class ModelClient:
         self.case = case
         #: Bytes of the files that its process reads, about its memory; 0 before it starts.
         self.size = 0
+        #: How many requests it was sent.
+        self.requests = 0
         self._server = server
         self._settings = settings
         self._files = files
@@ -150,6 +152,7 @@ class ModelClient:
         return path
 
     def _ask(self, kind: type[T], what: str, **given: Any) -> T:
+        self.requests += 1
         answer = self._started().ask({"do": what, "given": converter.unstructure(given)})
         if "error" not in answer:
             try:

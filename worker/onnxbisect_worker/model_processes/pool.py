@@ -59,9 +59,11 @@ class ModelPool:
     def _take(self, case: Case, *, new: bool) -> ModelClient:
         with self._lock:
             fit = [it for it in self._idle if _serves(it, case) and it.usable and not new]
-            process = fit[-1] if fit else ModelClient(case, self._settings, self._files, self._server)
             if fit:
+                process = max(fit, key=lambda it: it.requests)  # it has computed most of what a request may need
                 self._idle.remove(process)
+            else:
+                process = ModelClient(case, self._settings, self._files, self._server)
             self._acquired.append(process)
         return process
 
