@@ -34,7 +34,7 @@ KEPT = (
 )
 
 #: Two to four times the calls of a search that believes the log, and half of those of a silent compiler.
-_MOST_CALLS_NAMED = 35
+_MOST_CALLS_NAMED = 33
 NAMED = (Behaviour.FUSION, Behaviour.EXCUSE, Behaviour.CUT, Behaviour.WEAK, Behaviour.UNLESS, Behaviour.XOR)
 
 

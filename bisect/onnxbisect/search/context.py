@@ -195,7 +195,8 @@ def small_contexts(universe: Universe, units: UnitSet) -> list[UnitSet]:
     found = [universe.ball(units, steps) for steps in (1, 2, 3)]
     others = _outwards(universe, units)
     found += [units | 1 << other for other in others]
-    found += [joined(universe, units | 1 << other, universe.everything) for other in others]
+    paths = {joined(universe, units | 1 << other, universe.everything) for other in others}
+    found += [path for path in paths if not any(is_subset(path, longer) for longer in paths if longer != path)]
     found += [one for one in _connected(universe, units, _FEW_FUSED) if size(one) == _FEW_FUSED][:_MOST_FUSED]
     return [probe for probe in dict.fromkeys(found) if probe != universe.everything]
 
