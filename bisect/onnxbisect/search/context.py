@@ -188,14 +188,15 @@ def _every_context(
 
 
 def small_contexts(universe: Universe, units: UnitSet) -> list[UnitSet]:
-    """A suspect of a small model with all within one to three steps, and with each other unit and the path to it.
+    """A suspect of a small model with all within one to three steps, with each other unit, and with paths to them.
 
-    A single unit is asked in a few connected sets of three units, too.
+    Of the shortest paths, only those that are no part of another one. A single unit is asked in a few connected sets of
+    three units, too.
     """
     found = [universe.ball(units, steps) for steps in (1, 2, 3)]
     others = _outwards(universe, units)
     found += [units | 1 << other for other in others]
-    paths = {joined(universe, units | 1 << other, universe.everything) for other in others}
+    paths = list(dict.fromkeys(joined(universe, units | 1 << other, universe.everything) for other in others))
     found += [path for path in paths if not any(is_subset(path, longer) for longer in paths if longer != path)]
     found += [one for one in _connected(universe, units, _FEW_FUSED) if size(one) == _FEW_FUSED][:_MOST_FUSED]
     return [probe for probe in dict.fromkeys(found) if probe != universe.everything]
