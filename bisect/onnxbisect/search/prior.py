@@ -106,8 +106,8 @@ class Beliefs:
     def even_split(self, atoms: Sequence[Atom], failing: bool) -> int:
         """How many of the first atoms to compile together, so that pass and fail are equally likely.
 
-        Of few atoms, the number that saves most calls. `failing`: at least one of the atoms is bad; then at least one
-        is left out.
+        All of them, if they pass with a chance of `ALL`; of few atoms, the number that saves most calls. `failing`: at
+        least one of the atoms is bad; then at least one is left out.
         """
         log_clean = np.cumsum(np.log1p(-self._chance(atoms)), axis=1)
         clean = np.exp(log_clean)
