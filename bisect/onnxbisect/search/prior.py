@@ -15,10 +15,10 @@ HOT = 0.5
 NAMED_ODDS = 9.0
 ADVERTISED_FACTOR = 0.1
 #: Prior odds that an interaction is to blame and no bad atom, and how many atoms it has, each number equally likely.
-INTERACTION = 0.3
+INTERACTION = 0.2
 _ATOMS = np.array([2, 3, 5, 8, 12])
 #: Chance of an interaction from which on atoms are asked together with the passing set, and not alone.
-LIKELY = 0.15
+LIKELY = 0.55
 #: Chance that all atoms pass from which on all are asked: half of them would leave a second call more often.
 ALL = 0.36
 #: Prior odds of it in a failing group while it is less likely than that.
