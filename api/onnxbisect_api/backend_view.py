@@ -94,10 +94,10 @@ def backend_views(session: Session) -> list[BackendView]:
     living = [worker for worker in workers.listed(session) if worker.seen_at > since]
     lengths, limits = queues.lengths(session), queues.limits(session)
     known = _installed()
-    told = {name for worker in living for name in (*worker.backends, *worker.tools)}
+    reported = {name for worker in living for name in (*worker.backends, *worker.tools)}
     return [
         _view(name, known.get(name), living, lengths.get(name, Length(queued=0, running=0)), limits.get(name))
-        for name in sorted({*known, *told, *lengths, *limits})
+        for name in sorted({*known, *reported, *lengths, *limits})
     ]
 
 

@@ -31,8 +31,8 @@ class BodyLimit:
         if scope["type"] != "http" or self._is_upload(scope):
             await self._app(scope, receive, send)
             return
-        told = dict(scope["headers"]).get(b"content-length", b"0")
-        if told.isdigit() and int(told) > DOCUMENT_BYTES:
+        declared = dict(scope["headers"]).get(b"content-length", b"0")
+        if declared.isdigit() and int(declared) > DOCUMENT_BYTES:
             await answer(413, _DETAIL)(scope, receive, send)
             return
         size, whole = 0, False

@@ -110,8 +110,8 @@ def _targets(versions: Sequence[TargetVersion]) -> list[CulpritTarget]:
     found: dict[tuple[str, str], CulpritTarget] = {}
     for it in versions:
         target = found.setdefault(it.target, CulpritTarget(backend=it.backend, options=it.given, versions=[]))
-        told = VersionView(tool=it.tool, version=it.version, status=it.status, first=it.first, last=it.last)
-        target.versions.append(told)
+        version = VersionView(tool=it.tool, version=it.version, status=it.status, first=it.first, last=it.last)
+        target.versions.append(version)
     return list(found.values())
 
 

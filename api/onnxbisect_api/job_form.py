@@ -56,7 +56,7 @@ class FormRoute(APIRoute):
 class JobDocument:
     """The form's field with the request for a job, as a `model_form.Texts`; `accept` validates the request."""
 
-    told = f"a document in '{_FIELD}'"
+    description = f"a document in '{_FIELD}'"
 
     def __init__(self, accept: Callable[[JobTerms], Accepted]) -> None:
         self._accept = accept

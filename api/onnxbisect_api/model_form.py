@@ -55,7 +55,7 @@ class Texts(Protocol):
     """A receiver of the form's text fields. An exception ends the upload."""
 
     #: A description of the fields for the error about an unknown field.
-    told: str
+    description: str
 
     def begin(self, field: str, file_name: str) -> Part | None:
         """A writer for the field's bytes; None if it is no text field."""
@@ -184,7 +184,7 @@ class ModelForm:
             self._current = text
             return
         if field not in (_MODEL, _DATA) or b"filename" not in options:
-            also = "" if self._texts is None else f", and {self._texts.told}"
+            also = "" if self._texts is None else f", and {self._texts.description}"
             raise Problem(
                 422, f"The form has a field {clip(field, 50)!r}: it takes files in 'model' and 'data' only{also}."
             )

@@ -71,10 +71,10 @@ def read_calibration(
 
 
 @contextmanager
-def files_at(path: Path, endings: Sequence[str], told: str, wanted: str) -> Iterator[list[tuple[str, "SampleFile"]]]:
+def files_at(path: Path, endings: Sequence[str], option: str, wanted: str) -> Iterator[list[tuple[str, "SampleFile"]]]:
     """The files with these endings in a folder or an archive, by name, in order; hidden ones are left out.
 
-    Raises OptionError if there are none, or if they cannot be read while the context lasts. In its message, `told`
+    Raises OptionError if there are none, or if they cannot be read while the context lasts. In its message, `option`
     names the user's option and `wanted` says what to give instead.
     """
     try:
@@ -91,15 +91,15 @@ def files_at(path: Path, endings: Sequence[str], told: str, wanted: str) -> Iter
                 found = {path.name: SampleFile(path.open, "rb")}
             else:
                 path.stat()
-                raise OptionError(f"{told} is neither a folder nor a zip or tar archive; {wanted}")
+                raise OptionError(f"{option} is neither a folder nor a zip or tar archive; {wanted}")
             files = [(name, file) for name, file in found.items() if _has_ending(name, endings)]
             if not files:
-                raise OptionError(f"{told} has no {' or '.join(endings)} files; {wanted}")
+                raise OptionError(f"{option} has no {' or '.join(endings)} files; {wanted}")
             yield sorted(files, key=lambda item: by_number(item[0]))
     except OSError as error:
-        raise OptionError(f"{told} cannot be read: {error.strerror or error}; {wanted}") from error
+        raise OptionError(f"{option} cannot be read: {error.strerror or error}; {wanted}") from error
     except _DAMAGE as error:
-        raise OptionError(f"{told} is damaged: {error}; {wanted}") from error
+        raise OptionError(f"{option} is damaged: {error}; {wanted}") from error
 
 
 class SampleFile:

@@ -30,13 +30,13 @@ class WorthTrying:
     """Marks an option, such as a precision, of which another value may make the compiler accept a refused model.
 
     For example `precision: Annotated[Literal["fp16", "bf16"], WorthTrying()]`. `values` are the values to try, or a
-    function that returns them; by default the option's choices. `told` is a pattern for list options: its first group
+    function that returns them; by default the option's choices. `pattern` is for list options: its first group
     finds values in the compiler's message for a culprit, which are added to the list. `instead` limits `values` to
     options that the user has set.
     """
 
     values: tuple[str, ...] | Callable[[], tuple[str, ...]] = ()
-    told: str = ""
+    pattern: str = ""
     instead: bool = False
 
 
@@ -61,14 +61,14 @@ class OptionHelp:
             return ()
         values = self.worth_trying.values
         found = values() if callable(values) else values
-        return found or (() if self.worth_trying.told else self.choices)
+        return found or (() if self.worth_trying.pattern else self.choices)
 
-    def alternatives_told(self, given: str, messages: Iterable[str]) -> str:
-        """The list `given` with values that `WorthTrying.told` finds in messages; empty if it finds nothing new."""
-        if self.worth_trying is None or not self.worth_trying.told:
+    def alternatives_in(self, given: str, messages: Iterable[str]) -> str:
+        """The list `given` with values that `WorthTrying.pattern` finds in messages; empty if it finds nothing new."""
+        if self.worth_trying is None or not self.worth_trying.pattern:
             return ""
         listed = [it.strip() for it in given.split(",") if it.strip()]
-        found = (value for message in messages for value in re.findall(self.worth_trying.told, message))
+        found = (value for message in messages for value in re.findall(self.worth_trying.pattern, message))
         new = [value for value in dict.fromkeys(found) if value not in listed]
         return ",".join([*listed, *new]) if new else ""
 

@@ -81,9 +81,9 @@ class OtherOptions:
     def _worth(self, key: str, messages: Sequence[str]) -> list[str]:
         option = self._known[key]
         given = self.options.get(key, option.default)
-        told = option.alternatives_told(given, messages)
+        in_messages = option.alternatives_in(given, messages)
         kept_out = option.worth_trying is not None and option.worth_trying.instead and key not in self.options
-        return [*(() if kept_out else option.alternatives), *([told] if told else [])]
+        return [*(() if kept_out else option.alternatives), *([in_messages] if in_messages else [])]
 
     def _with(self, key: str, value: str) -> Backend:
         return registry.make(self.name, {**self.options, key: value})

@@ -66,9 +66,9 @@ class Contents:
             [bool(name) for name in node.output],
         )
 
-    def tensor(self, tensor: TensorProto, *, told: bool) -> bytes:
-        """A digest of a stored tensor: dtype and shape, and its value if `told`."""
-        value = self._value(tensor) if told else None
+    def tensor(self, tensor: TensorProto, *, with_value: bool) -> bytes:
+        """A digest of a stored tensor: dtype and shape, and its value if `with_value`."""
+        value = self._value(tensor) if with_value else None
         return digest(tensor.data_type, tuple(tensor.dims), value)
 
     def array(self, tensor: TensorProto, most: int = SMALL) -> np.ndarray | None:
@@ -79,8 +79,8 @@ class Contents:
 
     def sparse(self, sparse: onnx.SparseTensorProto) -> bytes:
         """A digest of a sparse tensor; values and indices count as weights."""
-        told = self._weights
-        return digest(tuple(sparse.dims), self.tensor(sparse.values, told=told), self.tensor(sparse.indices, told=told))
+        values, indices = (self.tensor(part, with_value=self._weights) for part in (sparse.values, sparse.indices))
+        return digest(tuple(sparse.dims), values, indices)
 
     def _value(self, tensor: TensorProto) -> bytes:
         if not is_external(tensor):
@@ -97,7 +97,7 @@ class Contents:
 
     def _stored(self, tensor: TensorProto) -> bytes:
         """A digest of a tensor inside an attribute or a subgraph, which no other node can share."""
-        return self.tensor(tensor, told=self._weights or prod(tensor.dims) <= SMALL)
+        return self.tensor(tensor, with_value=self._weights or prod(tensor.dims) <= SMALL)
 
     def _operator(self, node: onnx.NodeProto) -> object:
         call = (domain_of(node), node.op_type, node.overload)
@@ -122,13 +122,13 @@ class Contents:
         )
 
     def _nodes(self, nodes: Iterable[onnx.NodeProto], names: "_Names") -> object:
-        told = []
+        digests = []
         for node in nodes:
             inputs = [names[name] for name in node.input]
             outputs = [bool(name) for name in node.output]
-            told.append((self._operator(node), self._attributes(node.attribute, names.__getitem__), inputs, outputs))
+            digests.append((self._operator(node), self._attributes(node.attribute, names.__getitem__), inputs, outputs))
             names.add(node.output)
-        return told
+        return digests
 
     def _attributes(self, attributes: Iterable[AttributeProto], outer: Rename) -> object:
         return sorted((attribute.name, self._attribute(attribute, outer)) for attribute in attributes)

@@ -71,8 +71,8 @@ class Identities:
     def _stored(self, tensor: onnx.TensorProto, uses: set[_Use]) -> object:
         most = ZERO_POINTS if _is_zero_point(uses) else SMALL
         array = None if self._weights else self._contents.array(tensor, most)
-        told = self._weights or (array is not None and _tells(array, uses))
-        return self._contents.tensor(tensor, told=told), _zero(array, uses)
+        with_value = self._weights or (array is not None and _value_matters(array, uses))
+        return self._contents.tensor(tensor, with_value=with_value), _zero(array, uses)
 
     def _constant(self, node: onnx.NodeProto, uses: set[_Use]) -> object:
         if len(node.attribute) == 1 and node.attribute[0].name == "value":
@@ -81,12 +81,12 @@ class Identities:
 
     def _known(self, name: str, uses: set[_Use]) -> object:
         array = self._model.known[name]
-        if self._weights or _tells(array, uses):
+        if self._weights or _value_matters(array, uses):
             return array_digest(array)
         return array.shape, _zero(array, uses)
 
 
-def _tells(array: np.ndarray, uses: set[_Use]) -> bool:
+def _value_matters(array: np.ndarray, uses: set[_Use]) -> bool:
     if array.size > SMALL:
         return False
     if any(slot in (*SHAPE_SLOTS.get(op, ()), *SEMANTIC_SLOTS.get(op, ())) for _, op, slot in uses):

@@ -32,7 +32,7 @@ def install(names: Sequence[str], *, everything: bool = False) -> int:
                 try:
                     defined.append(one if isinstance(one, Toolchain) else _defined(*one))
                 except BackendUnusableError as error:
-                    failed = _told(error)
+                    failed = _report(error)
             for toolchain in defined:
                 if toolchain.installed:
                     _say(f"{toolchain.name} {toolchain.version}: installed in {toolchain.folder}")
@@ -40,14 +40,14 @@ def install(names: Sequence[str], *, everything: bool = False) -> int:
                 try:
                     toolchain.install(_say)
                 except BackendUnusableError as error:
-                    failed = _told(error)
+                    failed = _report(error)
         except KeyboardInterrupt:
             print("onnx-bisect: interrupted; nothing half-made is left.", file=sys.stderr)
             return interruption.exit_code
     return failed
 
 
-def _told(error: BackendUnusableError) -> int:
+def _report(error: BackendUnusableError) -> int:
     """Print the error; returns its exit status."""
     print(f"onnx-bisect: {clean(str(error))}", file=sys.stderr, flush=True)
     return error.exit_code

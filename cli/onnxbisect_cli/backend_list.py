@@ -25,7 +25,7 @@ def show() -> int:
         return interruption.exit_code
     width = max((len(clean(it.name)) for it in found), default=0) + 2
     for backend in found:
-        _print(clean(backend.name), _said(backend), width)
+        _print(clean(backend.name), _state(backend), width)
         if backend.options:
             _print("", f"options: {_options(backend)}", width)
     outside = [clean(it.name) for it in found if it.state is not BackendState.BROKEN and not it.isolated]
@@ -51,7 +51,7 @@ def show_options(name: str) -> None:
             print(f"    worth trying: {clean(', '.join(option.alternatives))}")
 
 
-def _said(backend: BackendInfo) -> str:
+def _state(backend: BackendInfo) -> str:
     if backend.state is BackendState.NOT_USABLE:
         return f"{backend.summary} Not usable: {backend.reason}".lstrip()
     if backend.description is None:
@@ -62,13 +62,13 @@ def _said(backend: BackendInfo) -> str:
 
 
 def _options(backend: BackendInfo) -> str:
-    told = [_told(option) for option in backend.options[:_MOST_OPTIONS]]
-    if len(backend.options) > len(told):
-        told.append(f"and {len(backend.options) - len(told)} more (onnx-bisect backends options {backend.name})")
-    return ", ".join(told)
+    listed = [_option(option) for option in backend.options[:_MOST_OPTIONS]]
+    if len(backend.options) > len(listed):
+        listed.append(f"and {len(backend.options) - len(listed)} more (onnx-bisect backends options {backend.name})")
+    return ", ".join(listed)
 
 
-def _told(option: OptionHelp) -> str:
+def _option(option: OptionHelp) -> str:
     return f"{option.name}={clip('|'.join(option.choices), 60)}" if option.choices else option.name
 
 

@@ -71,7 +71,7 @@ class _Server(uvicorn.Server):
             return
         print(f"onnx-bisect is at {self._url}", flush=True)
         if self._token is not None:
-            print(*_told_of_token(self._token, self._url, terminal=sys.stdout.isatty()), sep="\n", flush=True)
+            print(*_token_lines(self._token, self._url, terminal=sys.stdout.isatty()), sep="\n", flush=True)
         asyncio.get_running_loop().run_in_executor(None, _warm_up, self._app)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -125,7 +125,7 @@ def _url(listening: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def _told_of_token(path: Path, url: str, *, terminal: bool) -> list[str]:
+def _token_lines(path: Path, url: str, *, terminal: bool) -> list[str]:
     """Lines about the token: on a terminal the token itself, else only its file, because others may read a log."""
     if not terminal:
         return [f"the token is in {path}; log in at {url}/login"]

@@ -18,11 +18,11 @@ _CODES = {Status.PASS: 0, Status.FAIL: 1, Status.UNRESOLVED: 3}
 
 
 def show(
-    model: Path, job: RemoteJob, targets: Sequence[TargetStatus], folders: Mapping[str, Path | None], *, told: bool
+    model: Path, job: RemoteJob, targets: Sequence[TargetStatus], folders: Mapping[str, Path | None], *, verbose: bool
 ) -> dict[str, int]:
     """Show the repairs, and write each below its target's folder if there is one.
 
-    Returns the exit status of each finished target. `told` prints the repairs to standard output. If a repair cannot
+    Returns the exit status of each finished target. `verbose` prints the repairs to standard output. If a repair cannot
     be fetched, the error goes to standard error and gives the exit status.
     """
     codes = {}
@@ -32,11 +32,11 @@ def show(
         try:
             repair = job.repair(target["number"])
             codes[label] = _CODES[Status(repair.document.verdict)]
-            if told:
+            if verbose:
                 print("\n" + "\n".join(lines(repair.document)))
             if folder is not None:
                 names = _written(repair, model, folder / "repair")
-                if told:
+                if verbose:
                     print(f"{folder / 'repair'}{os.sep} holds {', '.join(names)}.")
         except OnnxBisectError as error:
             print(f"onnx-bisect: {label}: {clean(str(error))}", file=sys.stderr, flush=True)

@@ -66,7 +66,7 @@ def submit(request: Request, *, wait: bool, out: Path | None, form: Format) -> i
             from onnxbisect_cli import submit_fix  # it imports the engine
 
             folders = {label: out if out is None or len(labels) == 1 else out / label for label in labels}
-            repairs = submit_fix.show(request.model, job, ended["targets"], folders, told=form is Format.TEXT)
+            repairs = submit_fix.show(request.model, job, ended["targets"], folders, verbose=form is Format.TEXT)
             codes = {label: repairs.get(label, code) for label, code in codes.items()}
         return max(codes.values())
 

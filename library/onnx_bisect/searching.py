@@ -85,7 +85,7 @@ class Searching:
                 digests=digests,
             )
             self.progress(SearchStarted(target=context.target, units=len(context.universe)))
-            with self.cancellation.stopping(driver.stop), _shortage_told(base, keep):
+            with self.cancellation.stopping(driver.stop), _shortage_as_error(base, keep):
                 yield driver
 
 
@@ -142,7 +142,7 @@ def _base(context: SearchContext, keep: bool, tell: Progress) -> Iterator[Verdic
 
 
 @contextmanager
-def _shortage_told(base: VerdictBase, keep: bool) -> Iterator[None]:
+def _shortage_as_error(base: VerdictBase, keep: bool) -> Iterator[None]:
     try:
         yield
     except Exception as error:

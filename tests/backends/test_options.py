@@ -56,7 +56,7 @@ class Tried(BaseModel):
     precision: Annotated[Literal["fp16", "bf16"], WorthTrying()] = "fp16"
     level: Annotated[int, WorthTrying(values=("1", "2"))] = 3
     version: Annotated[str, WorthTrying(values=lambda: ("1.0", "2.0"))] = ""
-    skip: Annotated[tuple[str, ...], WorthTrying(told=r"skip=(\w+)")] = ()
+    skip: Annotated[tuple[str, ...], WorthTrying(pattern=r"skip=(\w+)")] = ()
     speed: Literal["fast", "slow"] = "fast"
 
 
@@ -74,10 +74,10 @@ def test_an_option_says_which_values_are_worth_trying() -> None:
 def test_what_the_compiler_says_of_culprits_adds_to_a_list() -> None:
     skip = next(option for option in explained(Tried) if option.name == "skip")
     messages = ("failed in fuse_a (skip=fuse_a goes without it)", "skip=fuse_b", "skip=fuse_a", "another one")
-    assert skip.alternatives_told("", messages) == "fuse_a,fuse_b"
-    assert skip.alternatives_told("fuse_a, fuse_c", messages) == "fuse_a,fuse_c,fuse_b"
-    assert skip.alternatives_told("fuse_a,fuse_b", messages) == ""
-    assert skip.alternatives_told("", ("no word of it",)) == ""
+    assert skip.alternatives_in("", messages) == "fuse_a,fuse_b"
+    assert skip.alternatives_in("fuse_a, fuse_c", messages) == "fuse_a,fuse_c,fuse_b"
+    assert skip.alternatives_in("fuse_a,fuse_b", messages) == ""
+    assert skip.alternatives_in("", ("no word of it",)) == ""
 
 
 @pytest.mark.parametrize(

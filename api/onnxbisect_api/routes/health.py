@@ -41,5 +41,5 @@ def ready(service: TheService) -> HealthView:
 @router.get("/metrics", summary="Metrics for Prometheus", response_class=PlainTextResponse)
 def metrics(request: Request, caller: Reader) -> PlainTextResponse:
     """Any token with the scope `read` may read the metrics. They contain no tenants, models or labels."""
-    told: Metrics = request.app.state.metrics
-    return PlainTextResponse(generate_latest(told.registry), media_type=CONTENT_TYPE_LATEST)
+    metrics: Metrics = request.app.state.metrics
+    return PlainTextResponse(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)

@@ -30,7 +30,7 @@ def option_field(backend: str, option: str) -> str:
 class Typed:
     """The values of a form's text fields; as a `model_form.Texts`, it also receives those of a form with files."""
 
-    told = "the texts of the page"
+    description = "the texts of the page"
 
     def __init__(self, pairs: Iterable[tuple[str, str]] = ()) -> None:
         self._values: dict[str, list[str]] = {}

@@ -93,7 +93,7 @@ def repair_model(
     )
 
 
-def written(found: Repair, told: RepairDocument) -> dict[str, bytes]:
+def written(found: Repair, document: RepairDocument) -> dict[str, bytes]:
     """The contents of a repair's files by name.
 
     The document as Markdown and JSON, the repaired model if there is one, and the report if culprits are left. External
@@ -107,8 +107,8 @@ def written(found: Repair, told: RepairDocument) -> dict[str, bytes]:
         for culprit in report["culprits"]:
             culprit["repro"] = None  # culprits' files are not written here
         files[REPORT] = FORMS[REPORT](report).encode("utf-8", "backslashreplace")
-    files["repair.md"] = markdown(told).encode("utf-8", "backslashreplace")
-    files["repair.json"] = (json.dumps(told.to_json(), indent=1) + "\n").encode()
+    files["repair.md"] = markdown(document).encode("utf-8", "backslashreplace")
+    files["repair.json"] = (json.dumps(document.to_json(), indent=1) + "\n").encode()
     return files
 
 

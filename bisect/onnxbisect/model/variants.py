@@ -19,11 +19,11 @@ _SMALL = 64
 _AttributeType = onnx.AttributeProto.AttributeType
 
 
-class _Told(Enum):
+class _ValueMatters(Enum):
     """When a small constant's value distinguishes variants."""
 
     ALWAYS = auto()
-    IF_TELLING = auto()
+    IF_INTEGER_OR_SCALAR = auto()
     WHETHER_ZERO = auto()
     NEVER = auto()
 
@@ -52,7 +52,7 @@ class Variants:
             self._versions.get(domain, 0),
             _attributes(node, body_names.__getitem__),
             inputs,
-            tuple(self._source(name, _Told.IF_TELLING) for name in captured),
+            tuple(self._source(name, _ValueMatters.IF_INTEGER_OR_SCALAR) for name in captured),
             tuple(self._rank(name) if name else None for name in _trimmed(node.output)),
         )
 
@@ -63,40 +63,43 @@ class Variants:
         """
         captured = [name for name in reads(node) if name not in node.input]
         names = [*node.input, *captured]
-        told = [*(_told(node, slot) for slot in range(len(node.input))), *(_Told.IF_TELLING for _ in captured)]
+        matters = [
+            *(_value_matters(node, slot) for slot in range(len(node.input))),
+            *(_ValueMatters.IF_INTEGER_OR_SCALAR for _ in captured),
+        ]
         return (
             tuple(names.index(name) for name in names),
             tuple(self._shape(name) for name in (*names, *_trimmed(node.output))),
-            tuple(self._value(name, how) for name, how in zip(names, told, strict=True) if name in self._known),
+            tuple(self._value(name, how) for name, how in zip(names, matters, strict=True) if name in self._known),
         )
 
     def _input(self, node: onnx.NodeProto, slot: int, name: str) -> Hashable:
         if not name:
             return None
-        return self._source(name, _told(node, slot))
+        return self._source(name, _value_matters(node, slot))
 
-    def _source(self, name: str, told: _Told) -> Hashable:
+    def _source(self, name: str, matters: _ValueMatters) -> Hashable:
         """dtype, rank, origin, and the value where it is small and distinguishes variants.
 
         Intermediate numbers of a shape computation differ from layer to layer and matter only in a slot that uses them.
         """
         if name in self._constants:
-            return (self._rank(name), "constant", self._value(name, told))
+            return (self._rank(name), "constant", self._value(name, matters))
         if name in self._known:
-            return (self._rank(name), "known", self._value(name, told) if told is _Told.ALWAYS else None)
+            return (self._rank(name), "known", self._value(name, matters) if matters is _ValueMatters.ALWAYS else None)
         return (self._rank(name), "computed", None)
 
-    def _value(self, name: str, told: _Told) -> Hashable:
-        if told is _Told.NEVER:
+    def _value(self, name: str, matters: _ValueMatters) -> Hashable:
+        if matters is _ValueMatters.NEVER:
             return None
-        array = self._array(name, ZERO_POINTS if told is _Told.WHETHER_ZERO else _SMALL)
+        array = self._array(name, ZERO_POINTS if matters is _ValueMatters.WHETHER_ZERO else _SMALL)
         if array is None:
             return None
         integer = array.dtype.kind in "iub"
-        if told is _Told.WHETHER_ZERO:
+        if matters is _ValueMatters.WHETHER_ZERO:
             return not array.any() if integer else None
         # Integers (axes, indices, sizes) and scalars (exponents, bounds) count; small float weights and biases do not.
-        return _exactly(array) if told is _Told.ALWAYS or integer or array.size == 1 else None
+        return _exactly(array) if matters is _ValueMatters.ALWAYS or integer or array.size == 1 else None
 
     def _array(self, name: str, most: int) -> np.ndarray | None:
         """The value; None where it has more than `most` elements."""
@@ -122,12 +125,12 @@ class Variants:
         return None if kind is None else kind.SerializeToString(deterministic=True)
 
 
-def _told(node: onnx.NodeProto, slot: int) -> _Told:
+def _value_matters(node: onnx.NodeProto, slot: int) -> _ValueMatters:
     zero_points = ZERO_POINT_SLOTS.get((domain_of(node), node.op_type))
     if zero_points is not None:
-        return _Told.WHETHER_ZERO if slot in zero_points else _Told.NEVER
+        return _ValueMatters.WHETHER_ZERO if slot in zero_points else _ValueMatters.NEVER
     decisive = slot in SHAPE_SLOTS.get(node.op_type, ()) or slot in SEMANTIC_SLOTS.get(node.op_type, ())
-    return _Told.ALWAYS if decisive else _Told.IF_TELLING
+    return _ValueMatters.ALWAYS if decisive else _ValueMatters.IF_INTEGER_OR_SCALAR
 
 
 def _exactly(array: np.ndarray) -> Hashable:

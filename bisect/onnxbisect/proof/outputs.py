@@ -81,10 +81,10 @@ def _shared(before: onnx.GraphProto, after: onnx.GraphProto) -> list[str]:
 
 def _telling(model: onnx.ModelProto, names: Iterable[str]) -> onnx.ModelProto:
     """The model with these tensors as additional outputs; onnxruntime infers their types."""
-    told = onnx.ModelProto()
-    told.CopyFrom(model)
-    told.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
-    return told
+    watched = onnx.ModelProto()
+    watched.CopyFrom(model)
+    watched.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    return watched
 
 
 def _names(values: Iterable[onnx.ValueInfoProto]) -> list[str]:

@@ -209,16 +209,16 @@ def _alternative(one: Alternative, before: Found) -> AlternativeRow:
         options=dict(one.options),
         tool=one.tool,
         version=one.version,
-        culprits=tuple(CulpritRow(ops=culprit.ops, **_told(verdict)) for culprit, verdict in pairs),
-        whole=_told(one.whole)["verdict"],
-        message=_told(one.whole)["message"],
+        culprits=tuple(CulpritRow(ops=culprit.ops, **_columns(verdict)) for culprit, verdict in pairs),
+        whole=_columns(one.whole)["verdict"],
+        message=_columns(one.whole)["message"],
         problem=one.problem,
         compiler_calls=one.calls,
         cached=one.cached,
     )
 
 
-def _told(verdict: Verdict | None) -> dict[str, str]:
+def _columns(verdict: Verdict | None) -> dict[str, str]:
     if verdict is None:
         return {"verdict": "", "message": ""}
     return {"verdict": verdict.status.value, "message": "" if verdict.passed else verdict.message}

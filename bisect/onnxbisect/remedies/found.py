@@ -82,9 +82,9 @@ class Found:
     def variant(self) -> dict[str, Hashable]:
         """The support question of each node, by name."""
         model = self.model
-        told = Variants(model.proto, model.types, model.known, model.path.parent)
+        keys = Variants(model.proto, model.types, model.known, model.path.parent)
         return {
-            self._name(number): told.variant(model.proto.graph.node[it.node]) for number, it in enumerate(model.units)
+            self._name(number): keys.variant(model.proto.graph.node[it.node]) for number, it in enumerate(model.units)
         }
 
     @property

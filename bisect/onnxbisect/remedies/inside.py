@@ -42,7 +42,7 @@ def repaired_inside(holder: onnx.NodeProto, model: Model, repair: RepairBody) ->
             _take_over(result, body, {one.name: it.name for one, it in zip(alone.graph.node, body.node, strict=True)})
     if not chosen:
         return None
-    told = Variants(model.proto, model.types, model.known, model.path.parent)
+    keys = Variants(model.proto, model.types, model.known, model.path.parent)
     return Candidate(
         node=holder.name,
         op=f"{', '.join(dict.fromkeys(it.op for it in chosen))} in {qualified(holder)}",
@@ -52,8 +52,8 @@ def repaired_inside(holder: onnx.NodeProto, model: Model, repair: RepairBody) ->
         replacement=Replacement(
             nodes=(new,), opsets={name: version for it in chosen for name, version in it.replacement.opsets.items()}
         ),
-        variants=(told.variant(new),),
-        solos=(told.solo(new),),
+        variants=(keys.variant(new),),
+        solos=(keys.solo(new),),
         checks=(),
     )
 

@@ -61,7 +61,7 @@ def _entry(one: "Alternative", identities: Sequence[str]) -> AlternativeEntry:
             for identity, verdict in pairs
             if verdict is not None and verdict.failed
         ],
-        "unknown": [identity for identity, verdict in pairs if not _told(verdict)],
+        "unknown": [identity for identity, verdict in pairs if not _is_answer(verdict)],
         "whole": None if one.whole is None else one.whole.status,
         "message": "" if one.whole is None or one.whole.passed else one.whole.message,
         "problem": one.problem,
@@ -70,7 +70,7 @@ def _entry(one: "Alternative", identities: Sequence[str]) -> AlternativeEntry:
     }
 
 
-def _told(verdict: Verdict | None) -> bool:
+def _is_answer(verdict: Verdict | None) -> bool:
     return verdict is not None and verdict.status is not Status.UNRESOLVED
 
 

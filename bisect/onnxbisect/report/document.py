@@ -96,7 +96,7 @@ def document(job: Job) -> Report:
     }
     certain = sum(culprit.certainty is Certainty.CONFIRMED for culprit in job.diagnosis.culprits)
     result["headline"] = words.headline(
-        result["verdict"], job.model.path.name, words.target(result["target"]), certain, _said_of_whole(job)
+        result["verdict"], job.model.path.name, words.target(result["target"]), certain, _message_of_whole(job)
     )
     if result["compiles_after"] is not None:
         result["headline"] = words.compiles_after(result, result["compiles_after"])
@@ -130,7 +130,7 @@ def _compiles_after(job: Job) -> CompilesAfterEntry | None:
     }
 
 
-def _said_of_whole(job: Job) -> str:
+def _message_of_whole(job: Job) -> str:
     """The compiler's message where the whole model stayed unresolved; empty if there is none."""
     whole = job.model.universe.everything
     said = [it.verdict.message for it in job.probes if it.units == whole and it.verdict.status is Status.UNRESOLVED]

@@ -99,18 +99,18 @@ def _since(history: VersionHistory, part: Part) -> str:
         if not known:
             return "no version gave an answer"
         return f"{'taken' if known == {True} else 'refused'} by every version that was asked"
-    return "; ".join(_told(history, change) for change in changes)
+    return "; ".join(_sentence(history, change) for change in changes)
 
 
-def _told(history: VersionHistory, change: Change) -> str:
+def _sentence(history: VersionHistory, change: Change) -> str:
     since, before = history.versions[change.after], history.versions[change.before]
     words = ("taken", "refuses") if change.takes else ("refused", "takes")
-    told = f"{words[0]} since {since}, {before} {words[1]} it"
+    sentence = f"{words[0]} since {since}, {before} {words[1]} it"
     between = [history.versions[number] for number in range(change.before + 1, change.after)]
     if between:
         listed = between[0] if len(between) == 1 else f"{between[0]} to {between[-1]}"
-        told += f" (no answer from {listed})"
-    return told
+        sentence += f" (no answer from {listed})"
+    return sentence
 
 
 def _cells(history: VersionHistory, part: Part) -> tuple[str, ...]:

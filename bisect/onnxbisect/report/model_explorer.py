@@ -131,5 +131,5 @@ def _edge(source: str, output: int, slot: int) -> dict[str, str]:
 
 def _output(network: Network, slot: int, tensor: int) -> dict[str, Any]:
     name, kind = network.tensors[tensor]
-    told = [{"key": "tensor_name", "value": name}, {"key": "tensor_shape", "value": kind}]
-    return {"id": str(slot), "attrs": told}
+    attributes = [{"key": "tensor_name", "value": name}, {"key": "tensor_shape", "value": kind}]
+    return {"id": str(slot), "attrs": attributes}

@@ -75,11 +75,11 @@ class Network:
             "name": self.names[unit],
             "op": self.ops[unit],
             "facts": {fact[0]: fact[1] for fact in self.facts[self.facts_of[unit]]},
-            "inputs": [self._told(tensor) | {"from": sources.get(tensor)} for tensor in self.read[unit]],
-            "outputs": [self._told(tensor) | {"to": targets.get(tensor, [])} for tensor in self.made[unit]],
+            "inputs": [self._tensor(tensor) | {"from": sources.get(tensor)} for tensor in self.read[unit]],
+            "outputs": [self._tensor(tensor) | {"to": targets.get(tensor, [])} for tensor in self.made[unit]],
         }
 
-    def _told(self, tensor: int) -> dict[str, Any]:
+    def _tensor(self, tensor: int) -> dict[str, Any]:
         name, kind = self.tensors[tensor]
         return {"tensor": name, "type": kind}
 

@@ -38,18 +38,18 @@ class Rewrite:
 
     def variants(self) -> tuple[Hashable, ...]:
         """The support question of each new node, comparable with those of `Variants` in a model."""
-        return tuple(self._told.variant(node) for node in self.replacement.nodes)
+        return tuple(self._variants.variant(node) for node in self.replacement.nodes)
 
     def solos(self) -> tuple[Hashable, ...]:
         """The same with shapes; rewrites that agree in both are the same probe."""
-        return tuple(self._told.solo(node) for node in self.replacement.nodes)
+        return tuple(self._variants.solo(node) for node in self.replacement.nodes)
 
     def inside(self) -> Facts:
         """The facts inside the replacement, for rules that are applied to its nodes."""
         return self._facts.extended(self.types, self.replacement.initializers)
 
     @cached_property
-    def _told(self) -> Variants:
+    def _variants(self) -> Variants:
         facts, proto = self._facts, onnx.ModelProto()
         proto.opset_import.extend(_imports(facts, self.replacement))
         proto.graph.initializer.extend(self.replacement.initializers)

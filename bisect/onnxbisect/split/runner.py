@@ -38,8 +38,8 @@ def run_on_host(file: Path, inputs: dict[str, Any]) -> dict[str, Any]:
     return dict(zip(names, runtime.run(names, inputs), strict=True))
 
 
-def run(folder: Path, inputs: dict[str, Any], *, told: bool = False) -> dict[str, Any]:
-    """Run all pieces in `folder` on inputs of the model; its outputs. `told`: print a line for each piece."""
+def run(folder: Path, inputs: dict[str, Any], *, progress: bool = False) -> dict[str, Any]:
+    """Run all pieces in `folder` on inputs of the model; its outputs. `progress`: print a line for each piece."""
     manifest = read_manifest(folder)
     values = dict(inputs)
     for piece in manifest["pieces"]:
@@ -47,7 +47,7 @@ def run(folder: Path, inputs: dict[str, Any], *, told: bool = False) -> dict[str
         taken = {it["name"]: values[it["tensor"]] for it in piece["inputs"]}
         made = (run_on_npu if piece["kind"] == "npu" else run_on_host)(folder / piece["file"], taken)
         values.update((it["tensor"], made[it["name"]]) for it in piece["outputs"])
-        if told:
+        if progress:
             print(f"{piece['file']}  {(perf_counter() - began) * 1000:.1f} ms")
     return {it["name"]: values[it["name"]] for it in manifest["outputs"]}
 
@@ -90,7 +90,7 @@ def main() -> None:
     given = parser.parse_args()
     folder = Path(__file__).resolve().parent
     inputs = _inputs(read_manifest(folder)["inputs"], given.inputs, np.random.default_rng(given.seed))
-    outputs = run(folder, inputs, told=True)
+    outputs = run(folder, inputs, progress=True)
     _save(given.out, outputs)
     for name, value in outputs.items():
         print(f"{name!r}: {getattr(value, 'dtype', type(value).__name__)} {getattr(value, 'shape', '')}")

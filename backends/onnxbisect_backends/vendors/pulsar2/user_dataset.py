@@ -83,12 +83,12 @@ def read_user_dataset(build: BuildConfig, inputs: Sequence[onnx.ValueInfoProto],
 
 def _files(stack: ExitStack, config: InputQuantConfig) -> dict[str, tuple[str, SampleFile]]:
     """The files of one archive by their names without folder and ending, in order."""
-    told = f"calibration_dataset {config.calibration_dataset} of the pulsar2 configuration"
+    name = f"calibration_dataset {config.calibration_dataset} of the pulsar2 configuration"
     if not config.calibration_dataset.endswith(_ARCHIVES):
-        raise OptionError(f"{told} is no archive; pulsar2 takes .tar, .tar.gz and .zip.")
+        raise OptionError(f"{name} is no archive; pulsar2 takes .tar, .tar.gz and .zip.")
     wanted = "its path is taken from the working directory, and --calibration takes other samples instead."
     path = Path(config.calibration_dataset)
-    files = stack.enter_context(files_at(path, _ENDINGS[config.calibration_format], told, wanted))
+    files = stack.enter_context(files_at(path, _ENDINGS[config.calibration_format], name, wanted))
     named = {PurePosixPath(name).stem: (name, file) for name, file in files}
     return {stem: named[stem] for stem in sorted(named, key=by_number)}
 

@@ -96,7 +96,7 @@ class Options(BaseModel):
     compress_weight: bool = Field(default=False, description="smaller files")
     sparse_infer: bool = Field(default=False, description="use the sparsity of weights")
     disable_rules: Annotated[
-        tuple[str, ...], BeforeValidator(_split), WorthTrying(told=r"--option disable_rules=(\w+)")
+        tuple[str, ...], BeforeValidator(_split), WorthTrying(pattern=r"--option disable_rules=(\w+)")
     ] = Field(default=(), description="rules of fusion to go without, A,B,…; where one fails, the log names it")
     version: Annotated[str, installed_versions("rknn")] = Field(default="", description=VERSION_HELP)
 

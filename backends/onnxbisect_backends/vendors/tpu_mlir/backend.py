@@ -155,8 +155,8 @@ class TpuMlirBackend:
         idle |= set() if self._calibration else {"calibration"}
         idle |= set() if self._options.processor else {"quantize", "deploy_tolerance"}
         idle |= set() if self._options.verify else {"verify_mb", "tolerance", "deploy_tolerance"}
-        told = {**self._options.model_dump(), "quantize": self._quantize}
-        return {name: value for name, value in told.items() if name not in idle}
+        options = {**self._options.model_dump(), "quantize": self._quantize}
+        return {name: value for name, value in options.items() if name not in idle}
 
     def check(self) -> str | None:
         """Whether the tool of the options is available."""
