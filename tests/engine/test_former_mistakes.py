@@ -241,6 +241,7 @@ def test_a_pair_is_not_blamed_where_half_of_it_was_cut_from_what_it_is_fused_wit
         (Behaviour.WEAK, 265, Log.SILENT),  # two units that are each refused without a neighbour, which both lack
         (Behaviour.FUSION, 288, Log.SILENT),  # a half of a fused pattern, beside ops that have no part in it
         (Behaviour.EXCUSE, 390, Log.FIRST_OFFENDER),  # excused from three steps away, where all that near fails anyhow
+        (Behaviour.FUSION, 2460, Log.FIRST_OFFENDER),  # a fused pattern of four in a row, next to another refused op
         (Behaviour.CUT, 412, Log.FIRST_OFFENDER),  # a pair that fails where it is cut, and an op beside it
     ],
 )

@@ -34,8 +34,8 @@ FEW_UNITS = 12
 #: An op of such a model is asked in all connected sets of at most so many units, because what a compiler fuses may
 #: overlap with what it refuses: then every larger set fails.
 _FUSED = 4
-#: The same for an op that a log names, in the first few sets of so many units.
-_FEW_FUSED, _MOST_FUSED = 3, 4
+#: The same for an op that a log names, in the first few sets of three units and of so many.
+_MOST_FUSED = 4
 #: Most places of one suspect that are asked in such a model.
 _MOST_PLACES = 6
 #: In a model of at most so many units all contexts are asked even if a log names the op; that costs few calls.
@@ -191,14 +191,16 @@ def small_contexts(universe: Universe, units: UnitSet) -> list[UnitSet]:
     """A suspect of a small model with all within one to three steps, with each other unit, and with paths to them.
 
     Of the shortest paths, only those that are no part of another one. A single unit is asked in a few connected sets of
-    three units, too.
+    three and of four units, too.
     """
     found = [universe.ball(units, steps) for steps in (1, 2, 3)]
     others = _outwards(universe, units)
     found += [units | 1 << other for other in others]
     paths = list(dict.fromkeys(joined(universe, units | 1 << other, universe.everything) for other in others))
     found += [path for path in paths if not any(is_subset(path, longer) for longer in paths if longer != path)]
-    found += [one for one in _connected(universe, units, _FEW_FUSED) if size(one) == _FEW_FUSED][:_MOST_FUSED]
+    connected = _connected(universe, units, _FUSED)
+    for count in range(3, _FUSED + 1):
+        found += [one for one in connected if size(one) == count][:_MOST_FUSED]
     return [probe for probe in dict.fromkeys(found) if probe != universe.everything]
 
 
