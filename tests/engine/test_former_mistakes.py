@@ -229,6 +229,22 @@ def test_a_pair_with_an_op_of_which_there_are_too_many_is_not_missed():
     assert step.diagnosis.certificate.status is CertificateStatus.PROVEN
 
 
+@pytest.mark.parametrize("named", [False, True])
+def test_refused_ops_that_read_the_same_tensor_are_all_confirmed(named):
+    """Four variants of one op read what unit 6 makes: each pair of them is asked, for it may be one instruction."""
+    edges = [*((unit, unit + 1) for unit in range(6)), *((6, op) for op in (7, 8, 9, 10))]
+    edges += [*((op, op + 4) for op in (7, 8, 9, 10)), *((op, 15) for op in (11, 12, 13, 14))]
+    graph = universe(list(range(16)), edges)
+    refused = of([7, 8, 9, 10])
+
+    def log(units: UnitSet) -> Hints:
+        return Hints(ops=tuple(graph.op[unit] for unit in members(units & refused))) if named else Hints()
+
+    step = World(graph, lambda units: bool(units & refused), log).diagnose()
+    assert [culprit.certainty for culprit in step.diagnosis.culprits] == [Certainty.CONFIRMED] * 4
+    assert step.diagnosis.certificate.status is CertificateStatus.PROVEN
+
+
 def test_a_pair_is_not_blamed_where_half_of_it_was_cut_from_what_it_is_fused_with():
     """V0 is refused unless it feeds V0; the unit 0, which does, is refused with V1, and other units are not."""
     run = Run(world=world(Behaviour.FUSION, 0), log=Log.FIRST_OFFENDER)

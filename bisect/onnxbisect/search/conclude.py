@@ -20,7 +20,7 @@ from onnxbisect.search.places import rests_on_a_part, seen_to_fail
 from onnxbisect.search.plan import Verdicts
 from onnxbisect.search.search import Search
 from onnxbisect.search.suspect import Suspect
-from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, sort_key, union
+from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, sort_key
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Kind, Status
 
@@ -40,8 +40,7 @@ def conclude(universe: Universe, oracle: Oracle, search: Search, recheck: bool, 
     """
     whole = oracle.look(universe.everything)
     record = Oracle(universe, verdicts, recheck)
-    doubted = union(universe.variant_members[variant] for variant in search.state.only_alone)
-    seen = seen_to_fail(universe, oracle, search.state.suspects, doubted, search.state.not_known)
+    seen = seen_to_fail(universe, oracle, search.state)
     culprits = tuple(_culprit(oracle, record, suspect, seen, recheck) for suspect in search.state.suspects)
     verdict = whole.status if whole is not None else Status.UNRESOLVED
     if not universe.everything:

@@ -26,8 +26,6 @@ from onnxbisect.search.suspect import Suspect
 from onnxbisect.unitset import UnitSet, is_subset, members, of, size, union
 from onnxbisect.universe import Universe
 
-#: Most suspects, named by a log while suspects near them were left out, that are also asked with those put back.
-_MOST_CROWDED = 2
 #: Most units of an interaction that is also asked with each unit next to it.
 _MOST_GROWN = 3
 
@@ -69,8 +67,6 @@ class Confirmer:
         self._brief = brief
         self._blame = Blame(universe, oracle)
         self._small = len(universe) <= FEW_UNITS
-        #: How many such suspects there were so far.
-        self._crowded = 0
 
     def confirm(self, suspects: Sequence[Suspect], remainders: Sequence[UnitSet], doubted: set[int]) -> Confirmation:
         """Put every suspect back into its context, ask what could clear it, and ask its other occurrences.
@@ -80,7 +76,6 @@ class Confirmer:
         suspect's neighbours is used. If a variant in `doubted` passes in some context, the compiler is not monotone,
         and the whole remainder is used.
         """
-        self._crowded = 0
         cases = [self._case(suspect, suspects, remainders, doubted) for suspect in suspects]
         self._oracle.ask_all(self._questions(cases), sure=True, firm=True)
         for case in cases:
@@ -214,11 +209,10 @@ class Confirmer:
         names = {unit: probe for unit, probe in names.items() if suspect.everywhere >> unit & 1}
         near = remainder if doubted else self._context(suspect.units, remainder)
         blame = self._blame.on_record(suspect, suspects, remainder, near, by_words=True)
-        self._crowded += blame is not None and not any(is_subset(remainder, probe) for probe in names.values())
         if names:
             unit, blame = next(iter(names.items()))
             return _Case(replace(suspect, units=1 << unit), remainder, blame, (), others)
-        if blame is None or self._crowded <= _MOST_CROWDED:
+        if blame is None:
             beside = suspect.units | universe.ball(suspect.units, PATTERN) & singles
             blame = near | universe.ball(beside, PATTERN) & (remainder | singles)
             while (verdict := oracle.look(blame)) and verdict.failed:

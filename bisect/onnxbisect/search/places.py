@@ -2,12 +2,25 @@
 
 from collections.abc import Sequence
 
-from onnxbisect.search.context import FEW_NEAR, FEW_UNITS, NEAR, PATTERN, VERY_FEW_UNITS, small_contexts, windows
+from onnxbisect.search.context import (
+    FEW_NEAR,
+    FEW_UNITS,
+    NEAR,
+    PATTERN,
+    REACH,
+    VERY_FEW_UNITS,
+    small_contexts,
+    windows,
+)
 from onnxbisect.search.oracle import Oracle
 from onnxbisect.search.pattern import alone
+from onnxbisect.search.state import SearchState
 from onnxbisect.search.suspect import Suspect
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
 from onnxbisect.universe import Universe
+
+#: Suspects that are put back into the remainder by themselves, after which no more are for this reason alone.
+_MOST_PUT_BACK = 3
 
 
 def is_named(universe: Universe, oracle: Oracle, suspect: Suspect) -> bool:
@@ -22,24 +35,24 @@ def is_named(universe: Universe, oracle: Oracle, suspect: Suspect) -> bool:
     return universe.op[lowest(suspect.units)] in verdict.hints.ops or bool(oracle.named_in(suspect.fails))
 
 
-def seen_to_fail(
-    universe: Universe, oracle: Oracle, suspects: Sequence[Suspect], doubted: UnitSet, not_known: UnitSet
-) -> UnitSet:
+def seen_to_fail(universe: Universe, oracle: Oracle, state: SearchState) -> UnitSet:
     """The units of single suspects that a failing probe blames in their place, and those in equal places.
 
     Such a probe contains no culprit but one single suspect, with all its neighbours except those left out to break
     interactions. Other single suspects near it could make it pass, so each group of `windows` needs a probe too.
-    `doubted` are units that fail alone and pass among others; cut off from those they may be what fails, so a probe
-    with any of them counts only if it passes without the suspect. Places that a log names (`refused_by_name`) count as
-    seen. Units of `not_known` cannot be in a passing probe, so no probe has to contain them. Places are equal if their
-    surroundings within three steps look alike.
+    Units of variants that fail alone and pass among others may be what fails, cut off from those, so a probe with any
+    of them counts only if it passes without the suspect. Places that a log names (`refused_by_name`) count as seen.
+    Units of variants that a profile lacks cannot be in a passing probe, so no probe has to contain them. Places are
+    equal if their surroundings within three steps look alike.
 
     In a model of few units a place counts only if each of its small contexts was asked (`context.small_contexts`),
     unless a log lists the ops of several suspects: what fails with more may be another culprit that it is part of.
     """
+    suspects = state.suspects
+    doubted = union(universe.variant_members[variant] for variant in state.only_alone)
     singles = union(suspect.everywhere for suspect in suspects if suspect.single)
     others = [suspect for suspect in suspects if not suspect.single]
-    broken = not_known | union(other.everywhere for other in others if not other.capacity)
+    broken = state.not_known | union(other.everywhere for other in others if not other.capacity)
     around = universe.neighbourhoods
     by_themselves: UnitSet = 0
     groups: set[UnitSet] = set()
@@ -61,6 +74,27 @@ def seen_to_fail(
         contexts = {unit: small_contexts(universe, 1 << unit) for unit in members(seen)}
         seen = of(unit for unit, asked in contexts.items() if all(oracle.look(probe) is not None for probe in asked))
     return union(_alike(universe, suspect, seen) for suspect in suspects if suspect.single)
+
+
+def unseen_in_place(
+    universe: Universe, oracle: Oracle, suspects: Sequence[Suspect], seen: UnitSet, remainder: UnitSet
+) -> list[UnitSet]:
+    """Probes that are missing to see single suspects fail in their place; `seen` is that of `seen_to_fail`.
+
+    Each suspect is put back into the remainder by itself, but only a few of them where a log has named all, and in each
+    group of `windows`, which suspects near each other share.
+    """
+    singles = [suspect for suspect in suspects if suspect.single and not suspect.contested]
+    everywhere = union(suspect.everywhere for suspect in singles)
+    near = [universe.ball(suspect.units, REACH, remainder | suspect.units) for suspect in singles]
+    left = max(0, _MOST_PUT_BACK - sum(oracle.look(probe) is not None for probe in near))
+    unseen = [(suspect, probe) for suspect, probe in zip(singles, near, strict=True) if not suspect.everywhere & seen]
+    missing = [probe for _, probe in unseen if oracle.look(probe) is None][:left]
+    together = {failing & everywhere for failing in oracle.failing}
+    for suspect, _ in unseen:
+        groups = windows(universe, lowest(suspect.units), everywhere, NEAR, FEW_NEAR)
+        missing += [universe.ball(group, PATTERN, remainder | group) for group in groups if group not in together]
+    return list(dict.fromkeys(missing))
 
 
 def refused_by_name(universe: Universe, oracle: Oracle, broken: UnitSet) -> dict[int, UnitSet]:

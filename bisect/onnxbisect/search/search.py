@@ -9,6 +9,7 @@ from onnxbisect.search.locate import Locator
 from onnxbisect.search.minimise import CapacityError
 from onnxbisect.search.oracle import BlockedError, Oracle
 from onnxbisect.search.pattern import components
+from onnxbisect.search.places import seen_to_fail, unseen_in_place
 from onnxbisect.search.state import SearchState
 from onnxbisect.search.suspect import Suspect
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
@@ -235,9 +236,18 @@ class Search:
             )
         if outcome.cleared or outcome.narrowed:
             return False
+        if self._passes_in_place():
+            return False
         blamed = union(suspect.everywhere for suspect in self.state.suspects)
         self.state.cut_induced = cut_induced_failures(self._universe, self._oracle, blamed)
         return True
+
+    def _passes_in_place(self) -> bool:
+        """Ask about suspects that nothing blames in their place; True if one of them passes there."""
+        seen = seen_to_fail(self._universe, self._oracle, self.state)
+        missing = unseen_in_place(self._universe, self._oracle, self.state.suspects, seen, self.remainder)
+        answers = self._oracle.ask_all([(probe, "a suspect in its place") for probe in missing], sure=True)
+        return any(answer.passed for answer in answers)
 
     def _minimal(self) -> tuple[Suspect, ...]:
         """The suspects without occurrences that contain an occurrence of another suspect; those are not minimal."""
