@@ -1,6 +1,8 @@
 """The overview of a job with several targets, from their reports."""
 
-from collections.abc import Mapping
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from onnxbisect.report.overview import Overview, Subject, TargetReport, overview
 from onnxbisect_api.found import document_of
@@ -8,19 +10,35 @@ from onnxbisect_db.states import JobState
 from onnxbisect_db.tables import Job, Search
 from onnxbisect_service.service import Service
 
+#: What was asked: a backend, its options as JSON, and how often the job has the same before.
+_Target = tuple[str, str, int]
 
-def labelled(job: Job) -> Mapping[str, Search]:
-    """The job's searches by the labels of their targets."""
-    backends = [search.backend for search in job.searches]
-    return {
-        search.backend if backends.count(search.backend) == 1 else f"{search.backend}-{search.ordinal + 1}": search
-        for search in job.searches
+
+def labelled(jobs: Sequence[Job]) -> list[Mapping[str, Search]]:
+    """The searches of each job by the labels of their targets. A label is the same target in all of these jobs."""
+    asked = [_by_target(job) for job in jobs]
+    targets = list(dict.fromkeys(target for searches in asked for target in searches))
+    backends = Counter(backend for backend, *_ in targets)
+    labels = {
+        target: target[0] if backends[target[0]] == 1 else f"{target[0]}-{place}"
+        for place, target in enumerate(targets, 1)
     }
+    return [{labels[target]: search for target, search in searches.items()} for searches in asked]
+
+
+def _by_target(job: Job) -> Mapping[_Target, Search]:
+    seen: Counter[tuple[str, str]] = Counter()
+    found: dict[_Target, Search] = {}
+    for search in job.searches:
+        asked = (search.backend, json.dumps(search.options, sort_keys=True))
+        found[(*asked, seen[asked])] = search
+        seen[asked] += 1
+    return found
 
 
 def overview_of(job: Job, service: Service) -> Overview | None:
     """The overview; None if no target has a report."""
-    asked = [asked_of(label, search, service) for label, search in labelled(job).items()]
+    asked = [asked_of(label, search, service) for label, search in labelled([job])[0].items()]
     reports = [each.report for each in asked if each.report is not None]
     return overview(Subject.of_report(reports[0]), asked) if reports else None
 

@@ -8,7 +8,7 @@ from onnxbisect.report.overview import Subject, TargetReport
 from onnxbisect.report.parts import Part, PartsTable, parts_table
 from onnxbisect.report.text import slug
 from onnxbisect_api.overviews import asked_of, labelled
-from onnxbisect_db.tables import Job
+from onnxbisect_db.tables import Job, Search
 from onnxbisect_service.service import Service
 
 #: Labels of jobs that one request created: `parts` has a common value, `part` the number of the job's model, from 1.
@@ -32,8 +32,12 @@ def named(jobs: Sequence[Job]) -> dict[str, Job]:
 
 def table_of(jobs: Sequence[Job], service: Service) -> PartsTable:
     """The table of ended jobs, with a reason for each target without a report."""
-    targets = {label: search.backend for job in jobs for label, search in labelled(job).items()}
-    parts = [_part(label, job, targets, service) for label, job in named(jobs).items()]
+    searches = labelled(jobs)
+    targets = {label: search.backend for asked in searches for label, search in asked.items()}
+    parts = [
+        _part(label, job, asked, targets, service)
+        for (label, job), asked in zip(named(jobs).items(), searches, strict=True)
+    ]
     for part in parts:
         targets |= {
             asked.label: words.target(asked.report["target"]) for asked in part.asked if asked.report is not None
@@ -41,8 +45,7 @@ def table_of(jobs: Sequence[Job], service: Service) -> PartsTable:
     return parts_table(parts, targets)
 
 
-def _part(label: str, job: Job, targets: Mapping[str, str], service: Service) -> Part:
-    searches = labelled(job)
+def _part(label: str, job: Job, searches: Mapping[str, Search], targets: Mapping[str, str], service: Service) -> Part:
     asked = [
         asked_of(target, searches[target], service)
         if target in searches

@@ -133,6 +133,26 @@ def test_models_of_one_name_and_cancelled_jobs_have_their_rows(callers: Callers,
     ]
 
 
+def test_one_compiler_with_other_options_has_a_column_of_its_own(callers: Callers, service: Service) -> None:
+    client = callers.submitter()
+    for model, deny, report in zip(
+        three(service), ("Exp", "Sin", "Exp"), (refusing_exp(), report_on()) * 2, strict=False
+    ):
+        asked = {
+            "model": model,
+            "targets": [{"backend": "whitelist", "options": {"deny": deny}}],
+            "labels": {"net": "x"},
+        }
+        end(service, client.post("/v1/jobs", json=asked).json(), report)
+    found = client.get("/v1/parts?label=net:x").json()
+    assert [[row["cells"][target]["state"] for target in found["targets"]] for row in found["models"]] == [
+        ["fail", "not_asked"],
+        ["not_asked", "pass"],
+        ["fail", "not_asked"],
+    ]
+    assert [row["cells"]["whitelist-1"]["state"] for row in found["models"]] == ["fail", "not_asked", "fail"]
+
+
 def test_nobody_sees_the_jobs_of_others(callers: Callers, service: Service) -> None:
     made = submitted(callers.submitter(), three(service))
     for job in made["jobs"]:

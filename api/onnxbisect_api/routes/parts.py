@@ -67,7 +67,9 @@ def table(
     if (same := unchanged(request, headers)) is not None:
         return same
     made = table_of(rows, service)
-    where = {label: (job.id, labelled(job)) for label, job in named(rows).items()}
+    where = {
+        label: (job.id, searches) for (label, job), searches in zip(named(rows).items(), labelled(rows), strict=True)
+    }
 
     def link(model: str, target: str, _: str) -> str:
         job_id, searches = where[model]

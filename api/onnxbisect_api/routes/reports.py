@@ -113,7 +113,7 @@ def _overview(job: Job, form: Form, request: Request, service: Service) -> Respo
     made = overview_of(job, service)
     if made is None:
         raise Problem(409, f"There is no report of any target: {job.problem}.")
-    numbers = {label: search.ordinal + 1 for label, search in labelled(job).items()}
+    numbers = {label: search.ordinal + 1 for label, search in labelled([job])[0].items()}
     written = _OVERVIEWS[form](made, lambda label, _: f"report?target={numbers[label]}&format={form}")
     return _written(written, form, headers)
 

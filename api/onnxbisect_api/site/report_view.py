@@ -26,7 +26,7 @@ def report_view(job: Job, search: Search, document: Report) -> dict[str, object]
 
 def overview_view(job: Job, document: Overview) -> dict[str, object]:
     """The values for all targets of the job, whose overview is `document`."""
-    numbers = {label: search.ordinal + 1 for label, search in labelled(job).items()}
+    numbers = {label: search.ordinal + 1 for label, search in labelled([job])[0].items()}
     return {"overview": overview_page(document, lambda label: f"/jobs/{job.id}?target={numbers[label]}")}
 
 
