@@ -9,7 +9,7 @@ from onnxbisect.report.text import clean
 from onnxbisect_service.settings import Settings
 
 #: Libraries that log every message or step.
-_CHATTY = ("celery.worker.strategy", "celery.app.trace", "alembic", "rust-sugiyama")
+_CHATTY = ("celery.worker.strategy", "celery.app.trace", "alembic", "rust-sugiyama", "connected_components")
 
 
 class _Text(logging.Formatter):

@@ -197,3 +197,17 @@ def test_the_model_is_there_for_model_explorer_before_its_verdicts(callers: Call
     address = f"/v1/jobs/{job.id}/model-explorer"
     assert callers.reader().get(f"{address}/graph.json").status_code == 200
     assert "no report yet" in refused(callers.reader(), job, 409, "model-explorer/verdicts.json")
+
+
+def test_drawing_logs_nothing() -> None:
+    program = """
+from pathlib import Path
+from onnxbisect.report.layout import layout
+from onnxbisect_service.logs import configure
+from onnxbisect_service.settings import Settings
+
+configure(Settings(data=Path()))
+layout(4, [(0, 1), (0, 2), (1, 3), (2, 3)])
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ran.stderr == ""
