@@ -75,6 +75,12 @@ def fail(service: Service, job: Job, problem: str, fault: Fault) -> None:
         searches.fail(session, claimed, problem, fault)
 
 
+def test_a_sentence_that_begins_with_a_file_s_name_keeps_it(callers: Callers, service: Service) -> None:
+    job = new_job(service.database, "npu")
+    fail(service, job, "bad.onnx is not an ONNX model", Fault.REQUEST)
+    assert "bad.onnx is not an ONNX model." in page_of(callers.reader(), job)
+
+
 def test_a_job_that_waits_says_what_for(callers: Callers, service: Service) -> None:
     job = new_job(service.database, "npu", labels={"branch": "main"})
     text = page_of(callers.reader(), job)

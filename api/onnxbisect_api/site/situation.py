@@ -119,4 +119,6 @@ def _of_job(job: JobView) -> str:
 
 def _sentence(text: str) -> str:
     text = text.strip().rstrip(".")
-    return f"{text[:1].upper()}{text[1:]}." if text else ""
+    first = text.partition(" ")[0]
+    # a name, such as net.onnx or pulsar2, stays as it is written
+    return f"{text[:1].upper() if first.isalpha() else text[:1]}{text[1:]}." if text else ""
