@@ -1,6 +1,7 @@
 """Every page, light and dark, wide and narrow: axe finds nothing serious, and nothing is wider than the window."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,8 @@ def faults(page: Page, address: str) -> Iterator[str]:
         yield f"wider than the window: {wide}"
     if (count := page.locator("h1").count()) != 1:
         yield f"{count} h1"
+    levels = page.evaluate("[...document.querySelectorAll('h1,h2,h3,h4,h5,h6')].map(each => +each.localName[1])")
+    yield from (f"an h{level} follows an h{before}" for before, level in pairwise(levels) if level > before + 1)
     if not page.title().endswith(" · onnx-bisect"):
         yield f"the title is {page.title()!r}"
 
