@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from onnxbisect.report.text import clip
+from onnxbisect_api.names import SHA256_PATTERN, UUID_PATTERN
 
 #: Most characters of a name from the request.
 _NAME = 100
@@ -53,6 +54,11 @@ _SENTENCES = {
     "datetime_parsing": _MOMENT,
     "datetime_from_date_parsing": _MOMENT,
 }
+#: Sentences for patterns that a person may miss, such as with a hash in capitals.
+_PATTERNS = {
+    SHA256_PATTERN: "This must be a SHA-256 of 64 digits, 0 to 9 and a to f",
+    UUID_PATTERN: "This must be an id, as in 01a21b14-ceb7-7cf0-b1d7-113bd06c52ab",
+}
 
 
 def sentence(error: Mapping[str, Any]) -> str:
@@ -62,7 +68,7 @@ def sentence(error: Mapping[str, Any]) -> str:
         text = str(error["msg"]) if known is None else known.format_map(error.get("ctx", {}))
     except KeyError:
         text = str(error["msg"])
-    text = text.rstrip(".")
+    text = _PATTERNS.get(error.get("ctx", {}).get("pattern"), text).rstrip(".")
     return f"{text}, at character {_place(error)}" if _place(error) is not None else text
 
 

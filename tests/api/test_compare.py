@@ -60,4 +60,5 @@ def test_both_must_be_there_and_have_ended(callers: Callers, service: Service) -
     response = client.get(f"/v1/compare?a={mine.id}&b={running(service).id}")
     assert (response.status_code, "is running" in response.json()["detail"]) == (409, True)
     assert client.get(f"/v1/compare?a={mine.id}").status_code == 422
-    assert client.get(f"/v1/compare?a={mine.id}&b=x").status_code == 422
+    wrong = client.get(f"/v1/compare?a={mine.id}&b=x")
+    assert (wrong.status_code, "This must be an id, as in " in wrong.text) == (422, True)

@@ -164,6 +164,7 @@ def test_a_backend_that_only_workers_have_can_be_asked_without_options(callers: 
         ({"webhook": 5}, "body.webhook: This must be an object"),
         ({"hello": 1}, "body.hello"),
         ({"model": "b" * 64}, "upload it first"),
+        ({"model": "B" * 64}, "body.model: This must be a SHA-256 of 64 digits, 0 to 9 and a to f."),
     ],
 )
 def test_what_is_wrong_with_a_request_is_said(
