@@ -6,14 +6,29 @@ from typing import Literal
 
 from fastapi import Request, Response
 from fastapi.responses import FileResponse
+from starlette.responses import MalformedRangeHeader, RangeNotSatisfiable
 
 from onnxbisect_api.etags import unchanged
 from onnxbisect_api.found import report_of
-from onnxbisect_api.problems import missing
+from onnxbisect_api.problems import Problem, missing
 from onnxbisect_db.tables import Search
 from onnxbisect_service.service import Service
 
 FileName = Literal["model.onnx", "model.data", "compiler.log"]
+
+
+class _StoredFile(FileResponse):
+    """A file, or a part of it. A `Range` that cannot be read is ignored, as RFC 9110 says."""
+
+    @classmethod
+    def _parse_range_header(cls, http_range: str, file_size: int) -> list[tuple[int, int]]:
+        try:
+            return super()._parse_range_header(http_range, file_size)
+        except MalformedRangeHeader:
+            return []
+        except RangeNotSatisfiable:
+            whole = f"bytes */{file_size}"
+            raise Problem(416, f"The file has {file_size:,} bytes, and none there.", {"Content-Range": whole}) from None
 
 
 def file_of(search: Search, number: int, name: FileName) -> str:
@@ -52,4 +67,4 @@ def stored(service: Service, sha256: str, media_type: str, headers: Mapping[str,
         path = service.files.path(sha256)
     except FileNotFoundError:  # the job was deleted during this request
         raise missing("job") from None
-    return FileResponse(path, media_type=media_type, headers=dict(headers))
+    return _StoredFile(path, media_type=media_type, headers=dict(headers))

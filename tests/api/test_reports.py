@@ -5,6 +5,7 @@ from xml.etree import ElementTree
 
 import jsonschema
 import pytest
+from httpx2 import Response
 
 from onnx_bisect import overview_schema, report_schema
 from onnxbisect.report.files import FORMS
@@ -104,6 +105,22 @@ def test_a_culprit_s_files(callers: Callers, service: Service) -> None:
     assert log.headers["content-type"] == "text/plain; charset=utf-8"
     for missing in ("2/model.onnx", "1/model.data", "0/model.onnx", "1/secret", "x/model.onnx", "1/..%2fmodel.onnx"):
         assert client.get(f"/v1/jobs/{job.id}/culprits/{missing}").status_code == 404
+
+
+def test_a_part_of_a_file_is_sent_where_the_client_says_which(callers: Callers, service: Service) -> None:
+    job = done(service, refusing_exp())
+    client = callers.reader()
+
+    def asked(part: str) -> Response:
+        return client.get(f"/v1/jobs/{job.id}/culprits/1/compiler.log", headers={"Range": part})
+
+    some = asked("bytes=0-4")
+    assert (some.status_code, some.content) == (206, b"ERROR")
+    for unread in ("lines=1-2", "bytes=5-2", "bytes=", "nonsense"):
+        assert (asked(unread).status_code, asked(unread).content) == (200, LOG)
+    beyond = asked(f"bytes={len(LOG)}-")
+    assert (beyond.status_code, beyond.headers["content-range"]) == (416, f"bytes */{len(LOG)}")
+    assert beyond.headers["content-type"] == "application/problem+json"
 
 
 def test_a_report_that_is_not_there_yet_says_so(callers: Callers, service: Service) -> None:
