@@ -166,6 +166,12 @@ def test_a_model_is_sent_once_and_with_other_weights_is_another_one(server: Serv
         assert "/v1/models" in between.troubles
 
 
+def test_a_model_that_another_name_was_sent_under_has_its_own_in_the_report(server: Server, tmp_path: Path) -> None:
+    for name in ("theirs.onnx", "mine.onnx"):
+        done = server.submit(shutil.copy(SAM, tmp_path / name), *EDGESAM, "--format", "gitlab")
+        assert {each["location"]["path"] for each in json.loads(done.out)} == {name}
+
+
 @pytest.mark.long
 def test_what_fails_on_the_way_is_tried_again(server: Server, tmp_path: Path) -> None:
     model = with_weights(tmp_path, b"7")
