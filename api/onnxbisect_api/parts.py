@@ -6,7 +6,7 @@ from pathlib import PurePath
 from onnxbisect.report import words
 from onnxbisect.report.overview import Subject, TargetReport
 from onnxbisect.report.parts import Part, PartsTable, parts_table
-from onnxbisect.report.text import slug
+from onnxbisect.report.text import clip
 from onnxbisect_api.overviews import asked_of, labelled
 from onnxbisect_db.tables import Job, Search
 from onnxbisect_service.service import Service
@@ -25,7 +25,7 @@ def named(jobs: Sequence[Job]) -> dict[str, Job]:
     """The jobs by the names that their models have in the table."""
     found: dict[str, Job] = {}
     for number, job in enumerate(jobs, 1):
-        label = slug(PurePath(job.model_name).stem, 64)
+        label = clip(PurePath(job.model_name).stem, 64)
         found[label if label not in found else f"{label}-{number}"] = job
     return found
 

@@ -120,6 +120,14 @@ def test_a_later_job_on_a_model_takes_the_place_of_the_earlier(callers: Callers,
     ]
 
 
+def test_a_model_has_the_name_of_its_file(callers: Callers, service: Service) -> None:
+    names = ["sam_part1__ts11", "模型", "解码器"]
+    made = submitted(callers.submitter(), [uploaded(service, name.encode(), name=f"{name}.onnx") for name in names])
+    for job in made["jobs"]:
+        end(service, job, report_on())
+    assert [row["label"] for row in callers.reader().get(made["report"]).json()["models"]] == names
+
+
 def test_models_of_one_name_and_cancelled_jobs_have_their_rows(callers: Callers, service: Service) -> None:
     client = callers.submitter()
     made = submitted(client, [uploaded(service, text) for text in (b"one", b"two")])
