@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect
 from starlette.testclient import TestClient
 
 from onnxbisect_api.watch import Watch
@@ -22,7 +22,7 @@ from support.db.scenes import FAIL, PASS, answer, asks, claimed, new_job, plan, 
 from support.site.browser import Installation, Look, log_in
 
 CHAIN = Path(__file__).parents[1] / "cases" / "c2_chain100_3bad.onnx"
-#: `watched(job, query="")`: a page.
+#: `watched(job, query="", cut=False)`: a page, whose stream may be cut.
 Watched = Callable[..., Page]
 EXP = {"ops": ["Exp"], "nodes": ["n1"], "size": 1, "units": "1", "places": "1,3", "certainty": "confirmed"}
 
@@ -252,17 +252,17 @@ def watched(callers: Callers, chromium: Browser) -> Iterator[Watched]:
     with served(callers.app, token) as client, chromium.new_context(base_url=str(client.base_url)) as context:
         log_in(context, str(client.base_url).rstrip("/"), token)
 
-        def look(job: Job, query: str = "") -> Page:
+        def look(job: Job, query: str = "", *, cut: bool = False) -> Page:
             page = context.new_page()
-            # that the job itself is not there is told as an error, too
-            page.on(
-                "console",
-                lambda said: (
+
+            def complain(said: ConsoleMessage) -> None:
+                # that the job itself is not there, or its stream is cut, is told as an error, too
+                url = said.location["url"]
+                expected = url.endswith(job.id) or (cut and "stream" in url + said.text)
+                if said.type == "error" and not expected:
                     complaints.append(said.text)
-                    if said.type == "error" and not said.location["url"].endswith(job.id)
-                    else None
-                ),
-            )
+
+            page.on("console", complain)
             page.on("pageerror", lambda error: complaints.append(str(error)))
             # what happens before the stream is open is told in another way
             with page.expect_response(lambda response: "/stream" in response.url):
@@ -308,6 +308,19 @@ def test_a_page_follows_its_job_from_reading_to_the_report(
     expect(page.get_by_role("heading", level=1)).to_contain_text("does not compile")
     expect(page.locator("#c1")).to_be_visible()
     assert page.locator("#stream").count() == 0
+
+
+def test_a_page_says_that_the_server_is_away_until_it_is_there_again(
+    watched: Watched, callers: Callers, service: Service
+) -> None:
+    page = watched(asking(service, ["a"], 0b1), cut=True)
+    page.route("**/stream*", lambda route: route.abort())
+    watch: Watch = callers.app.state.watch
+    watch.end()
+    expect(page.get_by_role("status")).to_contain_text("The server does not answer.")
+    watch.ended = False
+    page.unroute("**/stream*")
+    expect(page.get_by_role("status")).to_be_empty()
 
 
 _CELLS = """[...document.querySelectorAll(".strip rect")].map(cell =>

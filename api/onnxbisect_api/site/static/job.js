@@ -5,6 +5,7 @@ import { recolour } from "./strip.js";
 
 const stream = document.getElementById("stream");
 const strip = document.getElementById("strip");
+const away = document.getElementById("away");
 const skew = Date.now() - Date.parse(stream.dataset.now);
 
 stream.addEventListener("verdicts", ({ detail }) => {
@@ -24,6 +25,10 @@ function anew() {
 stream.addEventListener("anew", anew);
 stream.addEventListener("htmx:sse:error", ({ detail }) => {
   if ([401, 403, 404].includes(detail.status)) anew(); // deleted, or logged out: the page says which
+  else away.textContent = "The server does not answer. This page goes on by itself as soon as it does.";
+});
+stream.addEventListener("htmx:sse:after:connection", () => {
+  away.textContent = "";
 });
 
 // As `duration` of the report writes it.
