@@ -95,7 +95,7 @@ def test_a_second_ctrl_c_does_not_wait(shell: Shell) -> None:
             wait_for_hanging(shell, 1)
             for _ in range(2):
                 process.send_signal(signal.SIGINT)
-                time.sleep(0.02)
+                time.sleep(0.15)
             process.communicate(timeout=30)
         finally:
             process.kill()
