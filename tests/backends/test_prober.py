@@ -201,6 +201,27 @@ def test_equal_cuts_are_equal_bytes_and_other_cuts_are_not(model: Model, tmp_pat
     assert digests[0] == digests[1] != digests[2]
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        "open(probe, 'ab').write(b'more')",
+        "os.chmod(probe, 0)",
+        "shutil.rmtree(os.path.dirname(probe))",
+        "open(os.path.dirname(probe) + '/own.data', 'w').close()",
+    ],
+    ids=["written to", "locked", "removed", "accompanied"],
+)
+def test_a_compiler_that_changes_its_input_has_failed_on_the_piece(model: Model, tmp_path: Path, change: str) -> None:
+    untouched = prober(model, tmp_path / "work", python("exit(1)")).ask(1).answer
+    code = f"import os, shutil, sys; probe = sys.argv[1]; {change}; exit(1)"
+    objection = Validity(model.path, 0b111).objection
+    asked = prober(model, tmp_path / "again", python(code), objection=objection).ask(1).answer
+    assert asked is not None
+    assert untouched is not None
+    assert asked.verdict.failed, asked.verdict
+    assert asked.file_sha256 == untouched.file_sha256
+
+
 def test_a_file_and_the_data_beside_it_are_one_digest(tmp_path: Path) -> None:
     probe = tmp_path / "model.onnx"
     probe.write_bytes(b"graph")

@@ -135,6 +135,7 @@ class Prober:
                         engine_seconds=perf_counter() - entered,
                     )
         engine_seconds = perf_counter() - entered
+        written = _stamps(probe)
 
         limits = self._limits
         if limits.confinement is not None:
@@ -164,6 +165,11 @@ class Prober:
         file_sha256 = ""
         if verdict.failed:
             began = perf_counter()
+            if _stamps(probe) != written:  # the compiler changed or removed its input
+                probe = folder / "again" / PROBE_NAME
+                probe.parent.mkdir()
+                with self._cutting:
+                    self._write(units, probe)
             file_sha256 = file_digest(probe)
             objection = self._objection(units, probe)
             engine_seconds += perf_counter() - began
@@ -186,10 +192,22 @@ def keep_products(backend: Backend, outcome: Outcome, workdir: Path, folder: Pat
 def file_digest(probe: Path) -> str:
     """SHA-256 of a probe file and of its data files, in the order of their names."""
     digest = hashlib.sha256()
-    for path in [probe, *sorted(set(probe.parent.glob("*.data")))]:
+    for path in _files(probe):
         with path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()
+
+
+def _files(probe: Path) -> list[Path]:
+    return [probe, *sorted(probe.parent.glob("*.data"))]
+
+
+def _stamps(probe: Path) -> list[tuple[int, int]] | None:
+    """Which files these are and when they last changed; None if one is gone."""
+    try:
+        return [(status.st_ino, status.st_ctime_ns) for status in map(Path.stat, _files(probe))]
+    except FileNotFoundError:
+        return None
 
 
 def _given_up(outcome: Outcome, usual: TimeLimit | None) -> Verdict | None:
