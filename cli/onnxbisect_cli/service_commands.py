@@ -86,16 +86,16 @@ def worker_command(
     ] = False,
 ) -> None:
     """Run a worker: take probes from the queue and compile them with this host's compilers."""
-    from onnxbisect_service.settings import load_settings
-
-    settings = load_settings()
     if alive:
+        from onnxbisect_cli.own_database import own_database
         from onnxbisect_worker.presence import is_alive
 
-        raise typer.Exit(0 if is_alive(settings) else 1)
+        with own_database(None) as database:
+            raise typer.Exit(0 if is_alive(database) else 1)
+    from onnxbisect_service.settings import load_settings
     from onnxbisect_worker.working import work
 
-    raise typer.Exit(work(settings, backends=backend or (), control=control))
+    raise typer.Exit(work(load_settings(), backends=backend or (), control=control))
 
 
 @app.command("submit")

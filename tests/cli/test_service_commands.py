@@ -168,7 +168,9 @@ def test_what_cannot_be_done_is_said(shell: Shell) -> None:
     before = shell.call("token", "list")
     assert before.code == 2
     assert "onnx-bisect migrate" in before.sentence()
+    assert "onnx-bisect migrate" in shell.call("worker", "--alive").sentence()
     shell.call("migrate")
+    assert shell.call("worker", "--alive").code == 1
     unknown = shell.call("token", "revoke", "no-such-id")
     assert unknown.code == 2
     assert "no-such-id" in unknown.sentence()

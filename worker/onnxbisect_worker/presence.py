@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import replace
 from threading import Event, Thread
 from uuid import uuid4
@@ -19,7 +18,6 @@ from onnxbisect_db import workers
 from onnxbisect_db.database import Database
 from onnxbisect_db.workers import Presence
 from onnxbisect_service.service import Service
-from onnxbisect_service.settings import Settings
 
 _TELL_EVERY = 20.0
 #: Seconds for tools to report their versions; a container may be pulled first.
@@ -35,9 +33,9 @@ def worker_id() -> str:
     return f"{_host()}:{os.getpid()}:{uuid4().hex[:8]}"
 
 
-def is_alive(settings: Settings) -> bool:
+def is_alive(database: Database) -> bool:
     """Whether a worker of this host had a heartbeat recently, for health checks of containers."""
-    with closing(Database(settings.database)) as database, database.session() as session:
+    with database.session() as session:
         since = workers.alive_since(session)
         told = [worker for worker in workers.listed(session) if worker.id.startswith(f"{_host()}:")]
     return any(worker.seen_at > since for worker in told)
