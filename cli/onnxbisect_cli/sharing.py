@@ -35,6 +35,8 @@ def run(request: Request) -> int:
         raise BackendUnusableError(complaint)
     if not request.output.parent.is_dir():
         raise OptionError(f"{request.output.parent} is no folder; create it first.")
+    if request.output.resolve() == request.culprit.resolve():
+        raise OptionError(f"{request.output} is the culprit's own file; write the other one elsewhere.")
     limits = Limits() if request.seconds is None else Limits(seconds=request.seconds)
     with working_folder() as scratch:
         compiler = _Compiler(backend=backend, limits=limits, folder=scratch)

@@ -40,3 +40,11 @@ def test_what_is_not_refused_is_no_culprit(shell: Shell, culprit: Path) -> None:
     assert done.code == 2
     assert "is not refused" in done.sentence()
     assert not (shell.folder / "shared.onnx").exists()
+
+
+def test_the_culprit_s_own_file_is_not_overwritten(shell: Shell, culprit: Path) -> None:
+    before = culprit.read_bytes()
+    done = shell.call("share", str(culprit), *TARGET, "-o", culprit.name)
+    assert done.code == 2
+    assert "own file" in done.sentence()
+    assert culprit.read_bytes() == before
