@@ -81,7 +81,7 @@ def explained(model: type[BaseModel], prefix: str = "") -> tuple[OptionHelp, ...
             found += explained(field.annotation, f"{prefix}{name}.")
             continue
         choices = [str(it) for it in field.examples or _choices(field.annotation)]
-        default = _typed(field.get_default(call_default_factory=True, validated_data={}))
+        default = option_text(field.get_default(call_default_factory=True, validated_data={}))
         found.append(
             OptionHelp(
                 name=prefix + name,
@@ -114,8 +114,14 @@ def read_options(model: type[Options], given: Mapping[str, str], backend: str) -
 
 
 def option_text(value: object) -> str:
-    """A value in the syntax of `--option`."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    """A value in the syntax of `--option`; empty if it is None."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Enum):
+        return str(value.value)
+    return ",".join(map(option_text, value)) if isinstance(value, list | tuple | set | frozenset) else str(value)
 
 
 def unknown(what: str, key: str, valid: Iterable[str]) -> str:
@@ -149,14 +155,3 @@ def _choices(annotation: Any) -> Iterator[Any]:
     elif get_origin(annotation) in (Union, UnionType):
         for part in get_args(annotation):
             yield from _choices(part)
-
-
-def _typed(value: Any) -> str:
-    """A default in the syntax of `--option`; empty if there is none."""
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, Enum):
-        return str(value.value)
-    return ",".join(map(_typed, value)) if isinstance(value, list | tuple | frozenset) else str(value)

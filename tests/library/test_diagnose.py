@@ -123,6 +123,13 @@ def test_what_is_no_backend_is_a_mistake() -> None:
         onnx_bisect.diagnose(C2, backend=compiles, jobs=0)
 
 
+def test_a_list_as_an_option_is_the_list_of_the_command_line() -> None:
+    listed = onnx_bisect.diagnose(C2, backend="whitelist", options={"deny": ["Asinh", "Cosh", "Atan"]}, cache=False)
+    typed = onnx_bisect.diagnose(C2, backend="whitelist", options={"deny": "Asinh,Cosh,Atan"}, cache=False)
+    assert listed.verdict is Status.FAIL
+    assert listed.headline == typed.headline
+
+
 def test_it_prints_nothing_and_leaves_signals_alone(capfd: pytest.CaptureFixture[str]) -> None:
     before = {number: signal.getsignal(number) for number in signal.valid_signals()}
     during = []
