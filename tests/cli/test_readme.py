@@ -1,4 +1,4 @@
-"""The README shows what the program prints today."""
+"""The README and the pages of docs/ show what the program prints today."""
 
 import re
 import socket
@@ -19,6 +19,16 @@ def test_the_report_in_the_readme_is_that_of_the_demo(shell: Shell) -> None:
     assert shown[1] in (ROOT / "Makefile").read_text()
     printed = shell.call(command, str(ROOT / model), *options).out
     assert untimed(printed) == untimed(shown["report"])
+
+
+def test_the_split_on_its_page_is_that_of_the_demo(shell: Shell) -> None:
+    page = (ROOT / "docs" / "split.md").read_text()
+    shown = re.search(r"```console\n\$ onnx-bisect (.*)\n\$ onnx-bisect (.*)\n(?P<split>(?:.*\n)+?)```", page)
+    assert shown is not None
+    (shell.folder / "examples").symlink_to(ROOT / "examples")
+    shell.call(*shown[1].split())
+    printed = shell.call(*shown[2].split()).out
+    assert [line.rstrip() for line in printed.splitlines()] == shown["split"].splitlines()
 
 
 @pytest.mark.long
