@@ -7,7 +7,15 @@ import typer
 
 from onnxbisect_cli.arguments import Format, ListFormat
 
-ModelPath = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.")]
+
+def path(text: str) -> Path:
+    """The path that was typed; an empty text is refused."""
+    if not text:  # a shell expands an unset variable to it; Path would read it as the current folder
+        raise typer.BadParameter("it is empty; name a file or a folder.")
+    return Path(text)
+
+
+ModelPath = Annotated[Path, typer.Argument(metavar="MODEL", parser=path, help="An ONNX file.")]
 InputShapes = Annotated[
     list[str] | None,
     typer.Option(
@@ -19,6 +27,7 @@ ModelPaths = Annotated[
     list[Path],
     typer.Argument(
         metavar="MODEL",
+        parser=path,
         help="An ONNX file. Several, a folder of them or a manifest (FILE.toml) are the parts of one network: a table "
         "shows all of them.",
     ),
@@ -72,7 +81,8 @@ CalibrationPath = Annotated[
 NoCache = Annotated[bool, typer.Option("--no-cache", help="Neither use nor keep verdicts of other runs.")]
 BackendName = Annotated[str, typer.Option("--backend", "-b", metavar="NAME|FILE.toml", help="The compiler to ask.")]
 ReportsFolder = Annotated[
-    Path | None, typer.Option("--out", "-o", metavar="DIR", help="Write all reports and the culprits' files here.")
+    Path | None,
+    typer.Option("--out", "-o", metavar="DIR", parser=path, help="Write all reports and the culprits' files here."),
 ]
 ReportForm = Annotated[Format, typer.Option("--format", help="The form on standard output.")]
 ListForm = Annotated[ListFormat, typer.Option("--format", help="The form on standard output.")]

@@ -62,7 +62,7 @@ def parts_of(given: Sequence[Path], input_shapes: Mapping[str, Sequence[int]], c
 
 def _found(path: Path) -> Iterator[Part]:
     if path.is_dir():
-        models = sorted(path.glob("*.onnx"), key=lambda file: _natural(file.name))
+        models = sorted((it for it in path.glob("*.onnx") if not it.is_dir()), key=lambda file: _natural(file.name))
         if not models:
             raise OptionError(f"The folder {path} has no .onnx file.")
         yield from (Part(label=_label(model), model=model) for model in models)

@@ -34,6 +34,7 @@ from onnxbisect_cli.parameters import (
     Samples,
     Timeout,
     Try,
+    path,
 )
 
 app = typer.Typer(rich_markup_mode=None)
@@ -120,7 +121,10 @@ def fix_command(
     allow: Allow = "rounding",
     samples: Samples = None,
     out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="DIR", help="Where to make the folder repair/ with what was done.")
+        Path,
+        typer.Option(
+            "--out", "-o", metavar="DIR", parser=path, help="Where to make the folder repair/ with what was done."
+        ),
     ] = Path(),
     plan: Annotated[
         bool, typer.Option("--plan", help="Diagnose, show what would be tried, and change nothing.")
@@ -251,7 +255,9 @@ def split_command(
     ],
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", metavar="DIR", help="Write DIR/split; the report's folder if not given."),
+        typer.Option(
+            "--out", "-o", metavar="DIR", parser=path, help="Write DIR/split; the report's folder if not given."
+        ),
     ] = None,
     share: Annotated[
         float | None,

@@ -24,6 +24,7 @@ from onnxbisect_cli.parameters import (
     Samples,
     Timeout,
     Try,
+    path,
 )
 
 app = typer.Typer(rich_markup_mode=None)
@@ -46,15 +47,7 @@ BackendOptions = Annotated[
     typer.Option("--option", metavar="KEY=VALUE", help="An option of the backend, LABEL.KEY=VALUE of one of several."),
 ]
 Tenant = Annotated[str, typer.Option("--tenant", help="The tenant, which has its own models, jobs and verdicts.")]
-
-
-def _folder(text: str) -> Path:
-    if not text:  # a shell expands an unset variable to it; Path would read it as the current folder
-        raise typer.BadParameter("it is empty; name a folder, or leave it out.")
-    return Path(text)
-
-
-Data = Annotated[Path | None, typer.Option("--data", metavar="DIR", parser=_folder, help="Where everything is kept.")]
+Data = Annotated[Path | None, typer.Option("--data", metavar="DIR", parser=path, help="Where everything is kept.")]
 
 
 @app.command("serve")
@@ -104,6 +97,7 @@ def submit_command(
         list[Path],
         typer.Argument(
             metavar="MODEL",
+            parser=path,
             help="An ONNX file; its external data is sent with it. Several, a folder of them or a manifest as in run.",
         ),
     ],

@@ -57,6 +57,25 @@ def test_a_wrong_command_line_is_two(shell: Shell, arguments: list[str]) -> None
     assert "Usage:" in done.out + done.err
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run", "", "--", "true", "{model}"],
+        ["run", C1, "--out", "", "--", "true", "{model}"],
+        ["fix", C1, "--out", "", "--", "true", "{model}"],
+        ["submit", "", "--server", "http://127.0.0.1:1", "--token", "x", "--backend", "qnn"],
+    ],
+    ids=lambda arguments: f"{arguments[0]} {len(arguments)}",
+)
+def test_an_unset_variable_is_not_the_folder_one_is_in(shell: Shell, arguments: list[str]) -> None:
+    """As `--out "$UNSET"`; an empty path would be the current folder."""
+    (shell.folder / "another.onnx").write_bytes(Path(C1).read_bytes())
+    done = shell.call(*arguments)
+    assert done.code == 2
+    assert "it is empty" in done.err
+    assert [file.name for file in shell.folder.iterdir() if file.name != "cache"] == ["another.onnx"]
+
+
 def test_dynamic_dimensions_are_refused_with_what_to_type(shell: Shell) -> None:
     value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 3, "side"]) for name in ("x", "y")]
     graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", value[:1], value[1:])

@@ -183,6 +183,7 @@ def test_what_the_user_got_wrong_is_said_before_any_compile(three: Shell, argume
 
 def test_a_folder_of_one_model_is_that_model(shell: Shell) -> None:
     save(shell.folder / "net" / "only.onnx", ["Relu"])
+    (shell.folder / "net" / "exported.onnx").mkdir()
     (part,) = parts_of([shell.folder / "net"], {"t0": [4]}, None)
     assert (part.label, part.input_shapes) == ("only", {"t0": [4]})
 
