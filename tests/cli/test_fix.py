@@ -111,6 +111,15 @@ def test_untouched_nodes_and_metadata_are_the_same_bytes(shell: Shell) -> None:
     assert {node.metadata_props[0].value for node in replaced} == {"line of Abs_1"}
 
 
+def test_what_the_compiler_says_nothing_about_is_not_called_refused(shell: Shell) -> None:
+    """The profile refuses Sin and Floor, and knows nothing of Clip and Round."""
+    target = ["--backend", "whitelist", "--option", "profile=edgesam"]
+    assert shell.call("fix", small(shell, "Relu", "Sin", "Relu"), *target, "--allow", "domain").code == 1
+    (left,) = document(shell)["left"]
+    reasons = dict(reason.split(": ", 1) for reason in left["reasons"] if ": " in reason)
+    assert reasons["sin-folding"] == "the compiler gave no answer"
+
+
 def test_a_plan_changes_nothing(shell: Shell) -> None:
     done = shell.call("fix", small(shell, "Relu", "Abs", "Exp"), "--plan", *refusing("Abs"))
     assert done.code == 1

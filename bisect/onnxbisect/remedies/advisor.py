@@ -197,7 +197,7 @@ class Advisor:
             elif it.key in self.struck:
                 yield f"{it.name}: {self.struck[it.key].reason}"
             elif not self.asked.get(it.question, True):
-                yield f"{it.name}: refused by the compiler"
+                yield f"{it.name}: not taken by the compiler"
             elif not all(allowed(rule, self.most) for rule in it.rules):
                 seen = "" if it.unknown(self.known) else "; the compiler takes what it gives"
                 yield f"{it.name} is not as exact as is allowed: --allow {it.exactness}{seen}"

@@ -206,8 +206,8 @@ class _Repairer:
             else:
                 self._advisor.learn_refused(candidate, _blamed(found))
                 self._advisor.learn_together(candidate, found)
-                said = next(iter(refusals), "")
-                self._advisor.strike(candidate, f"refused by the compiler{': ' + said if said else ''}")
+                refused = (f"refused by the compiler: {said}".removesuffix(": ") for said in refusals)
+                self._advisor.strike(candidate, next(refused, "the compiler gave no answer"))
         return True
 
     def _strike_refused(self, advice: Advice, after: Found, new_places: frozenset[Place]) -> bool:
