@@ -24,6 +24,7 @@ C1 = str(CASES / "c1_chain100_1bad.onnx")
         (["run", C1, "--backend", "onnxruntime", "--", "true", "{model}"], 2, "leave --backend and --option out"),
         (["run", C1, "--backend", "onnxruntim"], 2, "onnxruntime"),
         (["run", C1, "--backend", "whitelist", "--option", "profil=edgesam"], 2, "profile"),
+        (["run", C1, "--backend", "whitelist", "--option", "profile=./gone.toml"], 2, "No such file or directory."),
         (["run", C1, "--backend", "onnxruntime", "--option", "x"], 2, "KEY=VALUE"),
         (["run", C1, "--backend", "./missing.toml"], 2, "missing.toml"),
         (["run", C1, "--input-shape", "x=one", "--", "true", "{model}"], 2, "x=one"),

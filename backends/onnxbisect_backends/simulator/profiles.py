@@ -205,11 +205,11 @@ def load(name: str) -> tuple[Profile, str]:
     try:
         return Profile.model_validate(tomllib.loads(text)), digest
     except tomllib.TOMLDecodeError as error:
-        raise OptionError(f"profile {name!r} is not TOML: {error}") from error
+        raise OptionError(f"The profile {name!r} is not TOML: {error}.") from error
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise OptionError(f"profile {name!r} is wrong at {where or 'the top'}: {first['msg']}") from error
+        raise OptionError(f"The profile {name!r} is wrong at {where or 'the top'}: {first['msg']}.") from error
 
 
 def _folder() -> resources.abc.Traversable:
@@ -228,5 +228,7 @@ def _read(name: str) -> str:
         )  # fmt: skip
     try:
         return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise OptionError(f"profile file {name!r} cannot be read: {error}") from error
+    except OSError as error:
+        raise OptionError(f"The profile {name!r} cannot be read: {error.strerror or error}.") from error
+    except UnicodeDecodeError as error:
+        raise OptionError(f"The profile {name!r} is not text in UTF-8: {error}.") from error
