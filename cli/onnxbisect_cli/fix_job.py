@@ -77,7 +77,8 @@ def run(request: Request) -> int:
     print("\n".join(lines(result.document)))
     print(f"{folder}{os.sep} holds {', '.join(others)} and {last}.")
     if shown.interruption.number is not None:
-        print("onnx-bisect: interrupted; the same command goes on from here.", file=sys.stderr)
+        kept = "the same command goes on from here" if search.cache else "nothing is kept"
+        print(f"onnx-bisect: interrupted; {kept}.", file=sys.stderr)
         return shown.interruption.exit_code
     if result.repair.left:
         model = folder / REPAIRED if result.repaired else search.model

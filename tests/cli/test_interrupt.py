@@ -89,6 +89,18 @@ def test_an_interrupted_search_leaves_nobody_and_goes_on_where_it_stopped(
     assert (shell.folder / "calls").read_text().split().count("100") == 1
 
 
+def test_an_interrupted_repair_without_the_cache_does_not_promise_to_go_on(shell: Shell) -> None:
+    with shell.start("fix", "--no-cache", *command(shell)) as process:
+        try:
+            wait_for_hanging(shell, 1)
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=30)
+        finally:
+            process.kill()
+    assert process.returncode == 130
+    assert err.splitlines()[-1] == "onnx-bisect: interrupted; nothing is kept."
+
+
 def test_a_second_ctrl_c_does_not_wait(shell: Shell) -> None:
     with shell.start("run", *command(shell)) as process:
         try:
