@@ -105,6 +105,6 @@ def _is_zero_point(uses: set[_Use]) -> bool:
 
 def _zero(array: np.ndarray | None, uses: set[_Use]) -> bool | None:
     """Whether a zero point is zero; None for other tensors."""
-    if array is None or array.size > ZERO_POINTS or array.dtype.kind not in "iu" or not _is_zero_point(uses):
+    if array is None or array.size > ZERO_POINTS or not _is_zero_point(uses):
         return None
     return not array.any()

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -54,7 +55,7 @@ class Graph:
         self.node("Split", [self.last], domain="")
         self.nodes[-1].output.append(f"rest{len(self.nodes)}")
 
-    def model(self, folder: Path) -> Model:
+    def model(self, folder: Path, opset: int = 17) -> Model:
         graph = helper.make_graph(
             self.nodes,
             "g",
@@ -62,7 +63,8 @@ class Graph:
             [helper.make_empty_tensor_value_info(self.last)],
             self.constants,
         )
-        opsets = [helper.make_opsetid(domain, version) for domain, version in (("", 17), (MICROSOFT, 1), ("other", 1))]
+        versions = {"": opset, MICROSOFT: 1, "other": 1}
+        opsets = [helper.make_opsetid(domain, version) for domain, version in versions.items()]
         return load(save(folder, helper.make_model(graph, opset_imports=opsets, ir_version=8)))
 
 
@@ -99,6 +101,18 @@ def test_symmetric_quantisation_is_a_question_of_its_own(tmp_path: Path) -> None
         one, other = ops(model, op)
         assert model.universe.variant[one] != model.universe.variant[other], op
         assert probe_key(model, of([one])) != probe_key(model, of([other])), op
+
+
+def test_zero_points_of_four_bits_are_read_too(tmp_path: Path) -> None:
+    graph = Graph()
+    for zero in (0, 8):
+        weight = graph.constant(np.ones((4, 2), ml_dtypes.uint4))
+        graph.node("DequantizeLinear", [weight, *graph.quantum(0.1, zero, ml_dtypes.uint4)], domain="")
+    graph.node("Concat", [f"t_{node.name}" for node in graph.nodes], domain="", axis=0)
+    model = graph.model(tmp_path, opset=21)
+    symmetric, asymmetric = ops(model, "DequantizeLinear")
+    assert model.universe.variant[symmetric] != model.universe.variant[asymmetric]
+    assert probe_key(model, of([symmetric])) != probe_key(model, of([asymmetric]))
 
 
 def test_zero_points_of_many_channels_are_read_too(tmp_path: Path) -> None:

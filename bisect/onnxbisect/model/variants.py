@@ -95,9 +95,9 @@ class Variants:
         array = self._array(name, ZERO_POINTS if matters is _ValueMatters.WHETHER_ZERO else _SMALL)
         if array is None:
             return None
-        integer = array.dtype.kind in "iub"
         if matters is _ValueMatters.WHETHER_ZERO:
-            return not array.any() if integer else None
+            return not array.any()
+        integer = array.dtype.kind in "iub"
         # Integers (axes, indices, sizes) and scalars (exponents, bounds) count; small float weights and biases do not.
         return _exactly(array) if matters is _ValueMatters.ALWAYS or integer or array.size == 1 else None
 
