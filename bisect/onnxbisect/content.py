@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from hashlib import blake2b
+from itertools import count
 from math import prod
 from pathlib import Path
 
@@ -57,7 +58,7 @@ class Contents:
 
     def node(self, node: onnx.NodeProto) -> bytes:
         """A digest of a node without its wiring: operator, version, attributes, and which slots are omitted."""
-        outer = {name: f"outer {number}" for number, name in enumerate(captures(node))}
+        outer = {name: str(number) for number, name in enumerate(captures(node))}
         return digest(
             self._operator(node),
             self._attributes(node.attribute, outer.__getitem__),
@@ -134,7 +135,7 @@ class Contents:
         return sorted((attribute.name, self._attribute(attribute, outer)) for attribute in attributes)
 
     def _attribute(self, attribute: AttributeProto, outer: Rename) -> bytes:
-        kind = attribute.type
+        kind = AttributeProto.UNDEFINED if attribute.ref_attr_name else attribute.type
         if kind == AttributeProto.GRAPH:
             return self._graph(attribute.g, outer)
         if kind == AttributeProto.GRAPHS:
@@ -167,21 +168,22 @@ class Contents:
 
 
 class _Names:
-    """Name-independent identifiers in a subgraph: numbers by first appearance, outer tensors as named outside."""
+    """Name-independent identifiers in a subgraph: numbers by appearance, and `outer` before those of outer tensors."""
 
     def __init__(self, outer: Rename) -> None:
         self._numbers: dict[str, str] = {}
+        self._next = count()
         self._outer = outer
 
     def add(self, names: Iterable[str]) -> None:
-        for name in names:
-            self._numbers[name] = str(len(self._numbers))
+        # An initializer that is also an input appears twice: the second number stands.
+        self._numbers.update((name, str(next(self._next))) for name in names)
 
     def __getitem__(self, name: str) -> str:
         if not name:
             return ""
         number = self._numbers.get(name)
-        return self._outer(name) if number is None else number
+        return f"outer {self._outer(name)}" if number is None else number
 
 
 def type_bytes(types: Mapping[str, onnx.TypeProto], name: str) -> bytes:

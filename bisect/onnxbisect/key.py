@@ -16,7 +16,7 @@ import numpy as np
 
 from onnxbisect.canon import Canon
 from onnxbisect.content import digest
-from onnxbisect.cut.frame import Framer
+from onnxbisect.cut.frame import Frame, Framer
 from onnxbisect.cut.rows import Numbers, Rows, renumbered
 from onnxbisect.cut.wiring import read_wiring
 from onnxbisect.identities import Identities
@@ -52,14 +52,13 @@ class Keyer:
         chosen = indices(units)
         frame = self._framer.frame(units, chosen)
         head = digest(self._ir_version, len(frame.inputs), len(frame.outputs))
-        order = self._canon.order(chosen, frame.outputs)
-        return sha256(head + self._describe(order, frame.outputs)).hexdigest()
+        return sha256(head + self._describe(self._canon.order(chosen, frame.outputs), frame)).hexdigest()
 
-    def _describe(self, order: Numbers, leaving: Numbers) -> bytes:
+    def _describe(self, order: Numbers, frame: Frame) -> bytes:
         """An exact encoding of the graph of these units: each unit's kind and the numbers of the tensors in its slots.
 
-        A unit's kind implies its number of slots. Then follow the digests of entering tensors and the numbers of
-        leaving ones.
+        A unit's kind implies its number of slots. Then follow the digests of entering tensors, the numbers of leaving
+        ones, and the digests of graph inputs and outputs that no unit reads or makes.
         """
         count = len(self._tokens)
         kinds, which = renumbered(self._kind[order], len(self._kinds))
@@ -68,11 +67,15 @@ class Keyer:
         inside[self._made.of(order)] = True
         outside = tensors[~inside[tensors]]
         leaves = np.zeros(count, np.bool_)
-        leaves[leaving] = True
+        leaves[frame.outputs] = True
         out = np.flatnonzero(leaves[tensors])
+        met = np.zeros(count, np.bool_)
+        met[tensors] = True
+        idle = np.concatenate((frame.inputs[~met[frame.inputs]], frame.outputs[~met[frame.outputs]]))
         lengths = np.array([len(order), len(slots), len(which), len(outside), len(out)])
         parts = [_bytes(lengths), _bytes(kinds), _bytes(slots), *[self._kinds[kind] for kind in which.tolist()]]
-        return b"".join([*parts, self._tokens[outside].tobytes(), _bytes(out)])
+        apart = sorted(digest(self._tokens[tensor].tobytes(), bool(leaves[tensor])) for tensor in idle.tolist())
+        return b"".join([*parts, self._tokens[outside].tobytes(), _bytes(out), *apart])
 
 
 def _bytes(numbers: Numbers) -> bytes:

@@ -226,6 +226,23 @@ def test_bodies_are_compared_without_their_names(tmp_path: Path) -> None:
     assert variant["one"] == variant["same"] != variant["different"]
 
 
+def test_nested_bodies_are_compared_by_whose_tensors_they_read(tmp_path: Path) -> None:
+    """`a` is the first tensor of the outer body, `b` that of the inner one."""
+    node = """[{0}] {0} = If(c)<
+      then_branch = yes () => (float[2] p) {{
+        a = Neg(x)
+        p = If(c)<then_branch = both () => (float[2] q) {{ b = Abs(x)  q = Sub({1}) }},
+                  else_branch = one () => (float[2] r) {{ r = Abs(a) }}>
+      }},
+      else_branch = no () => (float[2] e) {{ e = Abs(x) }}>"""
+    text = f"""<ir_version: 8, opset_import: ["": 17]> g (float[2] x, bool c) => (float[2] y, float[2] z) {{
+      {node.format("y", "a, b")}  {node.format("z", "b, a")}
+    }}"""
+    model = load(write(tmp_path, text))
+    one, other = (model.universe.variant[model.unit_of_node[name]] for name in ("y", "z"))
+    assert one != other
+
+
 def test_a_size_that_is_not_the_files_goes_through_the_whole_model(tmp_path: Path) -> None:
     text = """<ir_version: 8, opset_import: ["": 17]>
     g (float[1,3,8,8] x) => (float[1,2,8,8] z)

@@ -166,9 +166,49 @@ REDUCE = """<ir_version: 8, opset_import: ["": 18]> g (float[2,4] x) => (float[2
 }"""
 
 
+#: `a` belongs to the outer body and `b` to the inner one; each is the first tensor of its body.
+NESTED = """<ir_version: 8, opset_import: ["": 17]> g (float[2] x, bool c) => (float[2] y) {
+  y = If(c) <
+    then_branch = yes () => (float[2] p) {
+      a = Neg(x)
+      p = If(c) <
+        then_branch = both () => (float[2] q) { b = Abs(x)  q = Sub(a, b) },
+        else_branch = one () => (float[2] r) { r = Abs(a) }
+      >
+    },
+    else_branch = no () => (float[2] e) { e = Abs(x) }
+  >
+}"""
+
+IN_FUNCTION = """<ir_version: 10, opset_import: ["": 17, "my": 1]> g (float[2] x, bool c) => (float[2] y) {
+  y = my.Chosen(x, c)
+}
+<domain: "my", opset_import: ["": 17]> Chosen (x, c) => (y) {
+  y = If(c) <
+    then_branch = yes () => (float[2] p) { b = Abs(x)  p = Sub(x, b) },
+    else_branch = no () => (float[2] e) { e = Abs(x) }
+  >
+}"""
+
+OF_CALLER = """<ir_version: 10, opset_import: ["": 17, "my": 1]> g (float[2] x) => (float[2] y) {
+  y = my.Shifted<first: tensor = float {1}, second: tensor = float {2}>(x)
+}
+<domain: "my", opset_import: ["": 17]> Shifted <first, second> (x) => (y) {
+  c = Constant<value: tensor = @first>()
+  y = Add(x, c)
+}"""
+
+IDLE = """<ir_version: 8, opset_import: ["": 17]> g (float[2] x, float[2] idle) => (float[2] y) { y = Neg(x) }"""
+
+
 @pytest.mark.parametrize(
     ("text", "changed"),
     [
+        (NESTED, {"Sub(a, b)": "Sub(b, a)"}),
+        (NESTED, {"Sub(a, b)": "Sub(b, b)"}),
+        (IN_FUNCTION, {"Sub(x, b)": "Sub(b, x)"}),
+        (OF_CALLER, {"@first": "@second"}),
+        (IDLE, {"float[2] idle": "string[n] idle"}),
         (REDUCE, {"alpha = 0.5": "alpha = 0.25"}),
         (REDUCE, {"[2,4] x": "[2,5] x"}),
         (REDUCE, {"float[2,4] x": "double[2,4] x", "(float[2] y)": "(double[2] y)"}),
@@ -281,6 +321,22 @@ def test_parts_that_look_alike_unit_by_unit_are_told_apart(tmp_path: Path) -> No
     }"""
     crossed = text.replace("Add(a, b)", "Add(a, d)").replace("Add(c, d)", "Add(c, b)")
     assert key_of(tmp_path, text) != key_of(tmp_path, crossed)
+
+
+def test_a_body_whose_initializer_is_an_input_too(tmp_path: Path) -> None:
+    keys = []
+    for one, other in (("w", "v"), ("v", "w")):
+        body = helper.make_graph(
+            [helper.make_node("Sub", [one, other], ["s"])],
+            "body",
+            [helper.make_tensor_value_info("w", TensorProto.FLOAT, [2])],
+            [helper.make_tensor_value_info("s", TensorProto.FLOAT, [2])],
+            [weight("w", np.ones(2, np.float32)), weight("v", np.zeros(2, np.float32))],
+        )
+        proto = parser.parse_model(NESTED)
+        next(it for it in proto.graph.node[0].attribute if it.name == "else_branch").g.CopyFrom(body)
+        keys.append(key_of(tmp_path, proto))
+    assert keys[0] != keys[1]
 
 
 def test_where_a_tensor_comes_from_counts(tmp_path: Path) -> None:

@@ -75,6 +75,8 @@ def _initializers(graph: onnx.GraphProto) -> Iterator[TensorProto]:
 def _of_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[TensorProto]:
     for node in nodes:
         for attribute in node.attribute:
+            if attribute.ref_attr_name:
+                continue  # the function's caller has the tensor
             if attribute.type == onnx.AttributeProto.TENSOR:
                 yield attribute.t
             elif attribute.type == onnx.AttributeProto.TENSORS:

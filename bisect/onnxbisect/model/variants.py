@@ -175,7 +175,7 @@ def _structure(graph: onnx.GraphProto, outer: Callable[[str], str]) -> Hashable:
     local: dict[str, str] = {"": ""}
 
     def rename(name: str) -> str:
-        return local[name] if name in local else outer(name)
+        return local[name] if name in local else f"outer {outer(name)}"
 
     for number, value in enumerate(graph.input):
         local[value.name] = f"body input {number}"
