@@ -188,6 +188,20 @@ def test_siblings_share_a_variant_and_shapes_part_solos(tmp_path: Path) -> None:
     assert variant["e"] == variant["f"]
 
 
+def test_the_form_of_a_constant_parts_solos(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]>
+    g (float[2,3] x) => (float[2,3] y) <float[3] stored = {1, 2, 3}> {
+      made = Constant<value = float[3] {1, 2, 3}>()  listed = Constant<value_floats = [1.0, 2.0, 3.0]>()
+      [a] a = Add(x, stored)  [b] b = Add(a, made)  [c] c = Add(b, listed)  [d] y = Add(c, stored)
+    }"""
+    model = load(write(tmp_path, text))
+    units, universe = [model.unit_of_node[name] for name in "abcd"], model.universe
+    variant, solo = [universe.variant[unit] for unit in units], [universe.solo[unit] for unit in units]
+    assert len(set(variant)) == 1
+    assert len(set(solo)) == 3
+    assert solo[0] == solo[3]
+
+
 def test_small_weights_do_not_part_variants_and_parameters_do(tmp_path: Path) -> None:
     text = """<ir_version: 8, opset_import: ["": 17]>
     g (float[2,3] x) => (float[2,3] y)

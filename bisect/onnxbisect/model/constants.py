@@ -30,7 +30,7 @@ def stored(proto: onnx.ModelProto) -> dict[str, Stored]:
 
 def constant_tensor(node: onnx.NodeProto) -> Stored:
     """The value of a Constant node as a tensor, whichever attribute holds it."""
-    attribute = next(attribute for attribute in node.attribute if attribute.name in HELD)
+    attribute = _held(node)
     if attribute.name == "value":
         dense: TensorProto = attribute.t
         return dense
@@ -41,3 +41,14 @@ def constant_tensor(node: onnx.NodeProto) -> Stored:
     dtype = {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64, "value_ints": np.int64}
     array = np.array(value, dtype=dtype.get(attribute.name, object))
     return numpy_helper.from_array(array)
+
+
+def forms(proto: onnx.ModelProto) -> dict[str, str]:
+    """How the main graph's stored tensors are stored that are no dense initializers; compilers tell them apart."""
+    found = {tensor.values.name: "sparse initializer" for tensor in proto.graph.sparse_initializer}
+    return found | {node.output[0]: _held(node).name for node in proto.graph.node if is_constant(node)}
+
+
+def _held(node: onnx.NodeProto) -> AttributeProto:
+    """The attribute with the value of a Constant node."""
+    return next(attribute for attribute in node.attribute if attribute.name in HELD)

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
-from onnxbisect.model.constants import stored
+from onnxbisect.model.constants import forms, stored
 from onnxbisect.model.quantized import ZERO_POINT_SLOTS, ZERO_POINTS
 from onnxbisect.model.scopes import bodies, domain_of, reads
 from onnxbisect.model.shapeops import SEMANTIC_SLOTS, SHAPE_SLOTS
@@ -36,7 +36,7 @@ class Variants:
     ) -> None:
         self._types, self._known, self._folder = types, known, folder
         self._versions = {"" if o.domain == "ai.onnx" else o.domain: o.version for o in proto.opset_import}
-        self._constants = stored(proto)
+        self._constants, self._forms = stored(proto), forms(proto)
 
     def variant(self, node: onnx.NodeProto) -> Hashable:
         """Op, domain, overload, opset, attributes; dtype, rank and constness of each input; type of each output."""
@@ -57,7 +57,7 @@ class Variants:
         )
 
     def solo(self, node: onnx.NodeProto) -> Hashable:
-        """Shapes, small values and sharing of all tensors that the node reads and writes.
+        """Shapes, small values, form and sharing of all tensors that the node reads and writes.
 
         Variant and solo together identify the probe of the node alone.
         """
@@ -69,6 +69,7 @@ class Variants:
         ]
         return (
             tuple(names.index(name) for name in names),
+            tuple(self._forms.get(name) for name in names),
             tuple(self._shape(name) for name in (*names, *_trimmed(node.output))),
             tuple(self._value(name, how) for name, how in zip(names, matters, strict=True) if name in self._known),
         )
