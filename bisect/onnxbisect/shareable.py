@@ -1,10 +1,12 @@
 """Make a culprit's file fit to share: the same failure with random weights, plain names and small shapes.
 
 A compiler decides whether it is the same failure: each change is kept only if the file still fails. Ops, attributes,
-structure, strings, and small integers and scalars stay, because they belong to the support question.
+structure, strings, small integers and scalars, and the scales of a Resize stay, because they belong to the support
+question.
 """
 
 from collections.abc import Callable, Iterator
+from math import prod
 
 import numpy as np
 import onnx
@@ -12,9 +14,10 @@ from google.protobuf.message import Message
 from onnx import numpy_helper
 from onnx.inliner import inline_local_functions
 
-from onnxbisect.content import is_telling
+from onnxbisect.content import SMALL, is_telling
 from onnxbisect.cut.rename import rename_tensors, tensor_names
 from onnxbisect.model.scopes import bodies, domain_of, is_constant, walk
+from onnxbisect.model.shapeops import SEMANTIC_SLOTS, SHAPE_SLOTS
 
 #: Whether a compiler refuses the model in the same way as the culprit.
 Fails = Callable[[onnx.ModelProto], bool]
@@ -32,8 +35,10 @@ def shareable(model: onnx.ModelProto, fails: Fails) -> onnx.ModelProto | None:
     """
     made = _with_plain_names(model)
     rng = np.random.default_rng(0)
-    for tensor in _weights(made.graph):
-        _fill(tensor, rng)
+    settings = _settings(made.graph)
+    for name, tensor in _weights(made.graph):
+        if name not in settings or prod(tensor.dims) > SMALL:
+            _fill(tensor, rng)
     return _shrunk(made, fails) if fails(made) else None
 
 
@@ -79,13 +84,25 @@ def _strip(message: Message) -> None:
             _strip(it)
 
 
-def _weights(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
-    yield from graph.initializer
-    yield from (sparse.values for sparse in graph.sparse_initializer)
+def _settings(graph: onnx.GraphProto) -> set[str]:
+    """The tensors whose values decide what an op computes, such as the scales of a Resize."""
+    return {
+        node.input[slot]
+        for node in walk(graph)
+        for slots in (SHAPE_SLOTS, SEMANTIC_SLOTS)
+        for slot in slots.get(node.op_type, ())
+        if slot < len(node.input)
+    }
+
+
+def _weights(graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.TensorProto]]:
+    """The stored tensors, with the names under which nodes read them."""
+    yield from ((tensor.name, tensor) for tensor in graph.initializer)
+    yield from ((sparse.values.name, sparse.values) for sparse in graph.sparse_initializer)
     for node in graph.node:
         if is_constant(node):
-            yield from (it.t for it in node.attribute if it.name == "value")
-            yield from (it.sparse_tensor.values for it in node.attribute if it.name == "sparse_value")
+            yield from ((node.output[0], it.t) for it in node.attribute if it.name == "value")
+            yield from ((node.output[0], it.sparse_tensor.values) for it in node.attribute if it.name == "sparse_value")
         for body in bodies(node):
             yield from _weights(body)
 

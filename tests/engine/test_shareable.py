@@ -94,6 +94,21 @@ def test_nothing_of_its_owners_is_left_in_sparse_weights_and_bodies() -> None:
     assert values.raw_data not in content
 
 
+def test_what_a_resize_is_asked_for_stays() -> None:
+    model = parser.parse_model(f"""{OPSET}
+    secret_net (float[1,2,3,4] secret_in) => (float[1,2,6,8] secret_out) <float[4] secret_scales = {{1, 1, 2, 2}}> {{
+      scales = Constant<value = float[4] {{1, 1, 0.5, 0.5}}>()
+      double = Resize(secret_in, , secret_scales)
+      same = Resize(double, , scales)
+      secret_out = Resize(same, , secret_scales)
+    }}""")
+
+    found = shareable(model, lambda asked: shapes(asked)[1][3] == 2 * shapes(asked)[0][3])
+    assert found is not None
+    stored = [found.graph.initializer[0], found.graph.node[0].attribute[0].t]
+    assert [numpy_helper.to_array(tensor).tolist() for tensor in stored] == [[1, 1, 2, 2], [1, 1, 0.5, 0.5]]
+
+
 def test_a_failure_of_these_very_weights_cannot_be_shared(chain: onnx.ModelProto) -> None:
     own = weights(chain)
     assert shareable(chain, lambda model: bool((weights(model) == own).all())) is None
