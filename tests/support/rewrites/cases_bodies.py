@@ -57,10 +57,15 @@ def _schema(draw: DrawFn, op: str) -> Instance:
 
 
 def _without_body(draw: DrawFn) -> Instance:
-    """What is left out onnx does not inline: an attribute without a default, an input before others."""
+    """What is left out onnx does not inline: an attribute without a default, an input before others. Masked products
+    are of other values in onnxruntime.
+    """
     if draw(st.booleans()):
         return node("Shrink", floats(draw, shape(draw)), opset=opset(draw, 18, 21))
     q, k, v, past = (floats(draw, (1, 1, 2, 4), edges=()) for _ in range(4))
+    if draw(st.booleans()):
+        mask = np.array([[True, False, True, True]] * 2)
+        return node("Attention", q, k, v, mask, past, past, outputs=4, opset=23, qk_matmul_output_mode=2)
     return node("Attention", q, k, v, None, past, past, outputs=3, opset=23)
 
 

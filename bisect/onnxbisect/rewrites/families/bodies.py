@@ -16,6 +16,8 @@ from onnxbisect.rewrites.site import Site
 #: those whose body is wrong or worse: DynamicQuantizeLinear (scale 0 for zeros, not 1), Softplus (infinite from 89 on),
 #: MeanVarianceNormalization (0.48 off), Range (a Loop), AffineGrid (an If), and random ones.
 _TRUSTED = "Attention CastLike RotaryEmbedding Shrink"
+#: The mode in which the fourth output of Attention is the products after the mask.
+_MASKED = 2
 _BODY_OPS = (
     "Abs Add And Cast CastLike Clip Concat Constant Div Equal Expand Gather Greater Identity Less MatMul Max Min Mul "
     "Neg Pad QuantizeLinear Range ReduceMax ReduceMin Reshape Round Shape Slice Softmax Split Sqrt Squeeze Sub Sum "
@@ -116,6 +118,10 @@ def schema_body(at: Site) -> tuple[str, ...]:
     """The body by which ONNX defines the operator."""
     at.demand(not at.node.domain, "the op is not one of ONNX")
     at.demand(all(at.node.input), "an input is left out, and onnx cannot inline that")
+    at.demand(
+        at.attribute("qk_matmul_output_mode", 0) != _MASKED or not any(at.node.output[3:]),
+        "the masked products are in use, which are minus infinity in the body and the lowest number in onnxruntime",
+    )
     return _expanded(at, from_schema=True)
 
 
