@@ -370,6 +370,13 @@ def test_branches_and_functions_come_along(tmp_path: Path) -> None:
     demand_same(model, tmp_path / "split")
 
 
+def test_a_model_that_compiles_as_a_whole_is_one_piece_with_its_idle_inputs(tmp_path: Path) -> None:
+    model = read(tmp_path, MIDDLE.replace("float[2,3] x", "float[2,3] x, float[4] idle"))
+    (piece,) = split(model, [model.universe.everything], tmp_path / "split").pieces
+    assert [(it.name, it.source) for it in piece.inputs] == [("x", None), ("idle", None)]
+    demand_same(model, tmp_path / "split")
+
+
 def test_an_output_that_nothing_computes_is_refused(tmp_path: Path) -> None:
     model = read(tmp_path, STORED)
     with pytest.raises(CutError, match="'w'"):

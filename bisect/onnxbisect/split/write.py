@@ -132,7 +132,8 @@ def _asked(entry: Entry, folder: Path, compile_piece: Compile) -> Entry:
 
 
 def _taken(value: onnx.ValueInfoProto, tensor: str, files: Sequence[str], crossing: Mapping[str, Crossing]) -> Taken:
-    maker = crossing[tensor].maker
+    # A piece that is the whole model also has the inputs that nothing reads.
+    maker = crossing[tensor].maker if tensor in crossing else None
     source = None if maker is None else files[maker]
     return Taken(name=value.name, tensor=tensor, dtype=_dtype(value.type), shape=_shape(value.type), source=source)
 
