@@ -118,15 +118,17 @@ def _guarding(draw: DrawFn) -> Instance:
     """Branches of different shapes, or one that fails for numbers or sizes for which the other is taken."""
     if draw(st.booleans()):
         return _if(draw, np.array(True), shapes=((2, 3), (draw(st.integers(4, 5)), 3)))
-    op, known = draw(
-        st.sampled_from([(op, True) for op in ("Gather", "Div", "Mod")] + [("Gather", False), ("Add", False)])
-    )
+    always = ("Gather", "Div", "Mod", "CumSum", "ReverseSequence", "TopK", "my.Picked")
+    op, known = draw(st.sampled_from([*((op, True) for op in always), ("Gather", False), ("Add", False)]))
     kinds = {"x": np.array([6, 7]), "i": np.array([0, 1])}
     bodies = [
         helper.make_graph(
-            [helper.make_node(kind, inputs, ["t"])], "b", [], [helper.make_tensor_value_info("t", 7, [2])]
+            [helper.make_node(kind.split(".")[-1], inputs, outputs, domain="my" if "." in kind else "")],
+            "b",
+            [],
+            [helper.make_tensor_value_info("t", 7, [2])],
         )
-        for kind, inputs in (("Neg", ["i"]), (op, ["x", "i"]))
+        for kind, inputs, outputs in (("Neg", ["i"], ["t"]), (op, ["x", "i"], ["t", "p"] if op == "TopK" else ["t"]))
     ]
     graph = helper.make_graph(
         [helper.make_node("If", ["c"], ["y0"], name="n", then_branch=bodies[0], else_branch=bodies[1])],
@@ -139,7 +141,10 @@ def _guarding(draw: DrawFn) -> Instance:
         [helper.make_tensor_value_info("y0", 7, [2])],
         [] if known else [onnx.numpy_helper.from_array(kinds["i"], "i")],
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("my", 1)]
+    gather = helper.make_node("Gather", ["x", "i"], ["t"])
+    picked = helper.make_function("my", "Picked", ["x", "i"], ["t"], [gather], opsets[:1])
+    model = helper.make_model(graph, opset_imports=opsets, functions=[picked], ir_version=9)
     return Instance(model, {**kinds, "c": np.array(True)})
 
 

@@ -6,19 +6,25 @@ from math import prod
 import onnx
 from onnx import TensorProto, helper
 
+from onnxbisect.cut.functions import call_of
 from onnxbisect.exactness import Exactness
 from onnxbisect.model.scopes import bodies, captures, constant_names, domain_of, is_constant
+from onnxbisect.model.shapeops import SHAPE_SLOTS
 from onnxbisect.rewrites.exactness import Bound
 from onnxbisect.rewrites.families.bodies import branch
 from onnxbisect.rewrites.rule import ANY_OP, rule
 from onnxbisect.rewrites.site import FLOATS, Site
 
 #: Ops that stop with an error for some values of the input of this slot, from which the condition may keep them.
+#: So do those with inputs that decide a shape.
 _DEMANDING = {
-    **dict.fromkeys(("Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND"), 1),
-    **dict.fromkeys(("Reshape", "Expand", "Tile", "Split", "Unsqueeze", "Squeeze"), 1),
-    **dict.fromkeys(("ConstantOfShape", "Range"), 0),
+    **dict.fromkeys(("Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND", "MaxUnpool"), 1),
+    **dict.fromkeys(("CumSum", "ReverseSequence", "NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"), 1),
+    "RoiAlign": 2,
+    **dict.fromkeys(("GRU", "LSTM", "RNN"), 4),
 }
+#: The same, where strings are converted.
+_CONVERTING = ("Cast", "CastLike")
 #: The same, where the numbers are integers.
 _DIVIDING = ("Div", "Mod")
 #: Constants of up to this many elements are shown to shape inference as values.
@@ -53,6 +59,7 @@ def _demand_total(at: Site, graph: onnx.GraphProto, types: Mapping[str, onnx.Typ
     of tensors, and the constants, of the branches around it.
     """
     types = {**types, **_types(graph)}
+    functions = {(domain_of(it), it.name, it.overload) for it in at.facts.functions}
     fixed = fixed | constant_names(graph) | {it.output[0] for it in graph.node if is_constant(it)}
     for node in graph.node:
         at.demand(not bodies(node) or (node.op_type == "If" and not domain_of(node)), "a branch has a loop")
@@ -63,11 +70,14 @@ def _demand_total(at: Site, graph: onnx.GraphProto, types: Mapping[str, onnx.Typ
             all(_shape(types.get(name)) is not None for name in free),
             f"{node.op_type} in a branch may fail for sizes for which the other branch is taken",
         )
-        slot = _DEMANDING.get(node.op_type)
+        at.demand(call_of(node) not in functions, "a branch calls a function, in which something may fail")
+        slots = {*SHAPE_SLOTS.get(node.op_type, ()), _DEMANDING.get(node.op_type)}
         if node.op_type in _DIVIDING and _dtype(types.get(node.input[0])) not in FLOATS:
-            slot = 1
+            slots.add(1)
+        if node.op_type in _CONVERTING and _dtype(types.get(node.input[0])) == TensorProto.STRING:
+            slots.add(0)
         at.demand(
-            slot is None or free.isdisjoint(node.input[slot : slot + 1]),
+            not any(slot in slots and name in free for slot, name in enumerate(node.input)),
             f"{node.op_type} in a branch may fail for values for which the other branch is taken",
         )
 
