@@ -1,5 +1,6 @@
 """Convolutions in forms that simpler tools have."""
 
+from dataclasses import replace
 from math import ceil
 
 import numpy as np
@@ -33,7 +34,7 @@ def written_pads(at: Site, spatial: int) -> list[int]:
     takes="Conv MaxPool AveragePool",
     gives="Reshape Conv MaxPool AveragePool",
     exactness=Exactness.ROUNDING,
-    bound=OF_PRODUCTS,
+    bound=replace(OF_PRODUCTS, note="a MaxPool of one axis passes over NaN and never gives -infinity in onnxruntime"),
     rank=18,
     source=executorch("qualcomm/_passes/canonicalize_conv.py"),
     pytorch="F.conv2d(x[:, :, None], weight[:, :, None]).squeeze(2) instead of F.conv1d(x, weight)",
