@@ -66,6 +66,19 @@ def test_a_named_input_stays_an_input_although_its_value_is_known(tmp_path: Path
     assert weight_names(piece) == []
 
 
+def test_one_of_two_results_that_are_needed_cannot_be_an_input(tmp_path: Path) -> None:
+    model = read(
+        tmp_path,
+        """<ir_version: 8, opset_import: ["": 17]> g (float[4] x) => (float[2] y) {
+          a, b = Split<axis = 0>(x)
+          y = Sub(a, b)
+        }""",
+    )
+    assert input_names(cut_between(model, ["a", "b"], ["y"]).proto) == ["a", "b"]
+    with pytest.raises(CutError, match="'b' cannot be an input"):
+        cut_between(model, ["b"], ["y"])
+
+
 def test_the_walk_follows_captures_of_branches(tmp_path: Path) -> None:
     model = read(tmp_path, BRANCHES)
     assert units_between(model, ["high"], ["y"]) == units_of_nodes(model, ["make_scaled", "make_y"])

@@ -44,8 +44,8 @@ def units_between(model: Model, inputs: Sequence[str], outputs: Sequence[str]) -
     """The units that compute `outputs` from `inputs`: those met on the way back from the outputs to the inputs.
 
     The walk also follows tensors that do not depend on `inputs`, back to the model's own inputs. Without `outputs` it
-    starts at the model's. Raises CutError for unknown names, with similar ones, and for inputs that no output depends
-    on.
+    starts at the model's. Raises CutError for unknown names, with similar ones, for inputs that no output depends on,
+    and for those that the units make themselves.
     """
     return _between(read_wiring(model), model, inputs, outputs)
 
@@ -168,6 +168,11 @@ def _between(wiring: Wiring, model: Model, inputs: Sequence[str], outputs: Seque
     for name in inputs:
         if name not in reached:
             raise CutError(f"None of the outputs depends on the input '{name}'; leave it out or name other outputs.")
+        if wiring.maker.get(name) in chosen:
+            raise CutError(
+                f"'{name}' cannot be an input: the outputs need another result of the node that makes it. "
+                "Name all results of that node."
+            )
     if not chosen:
         raise CutError("There is no node between these inputs and outputs.")
     return of(chosen)
