@@ -123,6 +123,12 @@ def test_the_kernel_shape_is_found_in_a_weight_of_the_enclosing_graph(tmp_path: 
     assert conv["kernel_shape"] == [3, 3]
 
 
+def test_a_convolution_without_a_weight_is_left_to_the_compiler(tmp_path: Path) -> None:
+    text = '<ir_version: 8, opset_import: ["": 17]> g (float[1,1,4,4] x) => (float[1,1,2,2] y) { y = Conv (x) }'
+    piece = cut_names(read(tmp_path, text), "make_y", probe_format=ProbeFormat(explicit_defaults=True))
+    assert list(piece.graph.node[0].input) == ["x"]
+
+
 def test_an_attribute_that_a_target_wants_unsaid_is_neither_written_nor_left(tmp_path: Path) -> None:
     text = """<ir_version: 8, opset_import: ["": 18]> g (float[2,2] x, int64[1,1] i, float[1,2] u) => (float[2,2] c) {
         a = ScatterND (x, i, u)

@@ -64,6 +64,12 @@ def branch(model: onnx.ModelProto) -> onnx.GraphProto:
     return model.graph.node[3].attribute[0].g
 
 
+def read_in_a_nested_body(model: onnx.ModelProto) -> None:
+    inner = helper.make_graph([helper.make_node("Abs", ["a"], ["s"])], "inner", [], [branch(model).output[0]])
+    inner.output[0].name = "s"
+    branch(model).node.insert(0, helper.make_node("If", ["c"], ["r"], then_branch=inner, else_branch=inner))
+
+
 def call_itself(model: onnx.ModelProto) -> None:
     node = model.functions[0].node[0]
     node.op_type, node.domain = "twice", "f"
@@ -143,6 +149,10 @@ SPOILED: dict[str, tuple[Spoil, str]] = {
     "a name made twice in a branch": (
         lambda m: branch(m).node[1].output.__setitem__(0, "u"),
         "reads tensor 'u' before it makes one of that name",
+    ),
+    "a name that a body reads before the body around it makes it": (
+        read_in_a_nested_body,
+        "reads tensor 'a' before it makes one of that name",
     ),
     "an unknown declared type": (lambda m: set_type(m, 65536), "the element type 65536"),
     "a declared dimension of 2^62": (

@@ -130,10 +130,12 @@ def _write_kernel_shapes(graph: onnx.GraphProto, outer: Mapping[str, Sequence[in
     for node in graph.node:
         for body in bodies(node):
             _write_kernel_shapes(body, weights)
-        if node.op_type not in _CONVOLUTIONS or domain_of(node) or node.input[1] not in weights:
+        if node.op_type not in _CONVOLUTIONS or domain_of(node):
             continue
-        if "kernel_shape" not in {attribute.name for attribute in node.attribute}:
-            node.attribute.append(helper.make_attribute("kernel_shape", list(weights[node.input[1]])[2:]))
+        # An invalid file may have a convolution without a weight; it is the compiler that says so.
+        dims = next((weights[name] for name in node.input[1:2] if name in weights), None)
+        if dims is not None and "kernel_shape" not in {attribute.name for attribute in node.attribute}:
+            node.attribute.append(helper.make_attribute("kernel_shape", list(dims)[2:]))
 
 
 @cache

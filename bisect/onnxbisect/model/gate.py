@@ -13,7 +13,7 @@ from onnx import AttributeProto, TensorProto
 from onnxbisect.errors import ModelError
 from onnxbisect.model.constants import HELD
 from onnxbisect.model.external import tensors
-from onnxbisect.model.scopes import bodies, constant_names, domain_of, is_constant, qualified
+from onnxbisect.model.scopes import bodies, constant_names, domain_of, is_constant, qualified, reads
 from onnxbisect.model.tensor_data import LARGEST_DIM, demand_data, demand_sparse
 from onnxbisect.model.wording import quoted
 
@@ -115,7 +115,7 @@ def _demand_order(body: onnx.GraphProto, where: str) -> None:
     inputs = {value.name for value in body.input} | constant_names(body)
     later = {name for node in body.node for name in node.output if name} - inputs
     for node in body.node:
-        early = next((name for name in node.input if name in later), None)
+        early = next((name for name in reads(node) if name in later), None)
         if early is not None:
             raise ModelError(
                 f"A body of {where[0].lower()}{where[1:]} reads tensor {quoted(early)} before it makes one of that "
