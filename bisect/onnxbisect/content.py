@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, TensorProto, numpy_helper
 
-from onnxbisect.model.external import byte_size, is_external
+from onnxbisect.model.external import array_of, is_external, place_of
 from onnxbisect.model.scopes import captures, domain_of
 
 #: Length of a digest in bytes.
@@ -76,7 +76,7 @@ class Contents:
         """The value of a stored tensor; None where it has more than `most` elements."""
         if prod(tensor.dims) > most:
             return None
-        return numpy_helper.to_array(tensor, str(self._folder))
+        return array_of(tensor, self._folder)
 
     def sparse(self, sparse: onnx.SparseTensorProto) -> bytes:
         """A digest of a sparse tensor; values and indices count as weights."""
@@ -86,11 +86,10 @@ class Contents:
     def _value(self, tensor: TensorProto) -> bytes:
         if not is_external(tensor):
             return array_digest(numpy_helper.to_array(tensor))
-        entries = {entry.key: entry.value for entry in tensor.external_data}
-        left = int(entries.get("length") or byte_size(tensor.data_type, tensor.dims))
+        path, offset, left = place_of(tensor, self._folder)
         running = blake2b(digest_size=32)
-        with (self._folder / entries["location"]).open("rb") as file:
-            file.seek(int(entries.get("offset") or 0))
+        with path.open("rb") as file:
+            file.seek(offset)
             while left > 0 and (chunk := file.read(min(left, 8 << 20))):
                 running.update(chunk)
                 left -= len(chunk)

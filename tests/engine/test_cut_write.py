@@ -9,10 +9,11 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper, parser
 
 from onnxbisect.cut import Cutter, write
 from onnxbisect.errors import CutError, ModelError
+from onnxbisect.key import probe_key
 from onnxbisect.model import Model, load
 from onnxbisect.probe_format import ProbeFormat
 from support import TESTS
@@ -23,6 +24,7 @@ from support.engine.cut_models import (
     external,
     huge,
     matmuls,
+    read,
     save,
     weight,
 )
@@ -181,3 +183,23 @@ def test_a_small_piece_of_a_huge_model_costs_little(tmp_path: Path) -> None:
     assert cost["elsewhere"] < 0.5  # 100 MB, copied from the page cache: 0.03 s on a quiet machine
     assert cost["grown_kb"] < 300_000
     assert target.with_name("piece.data").stat().st_size == 10 * HUGE_WEIGHT
+
+
+@pytest.mark.parametrize("length", [None, "", "8", "64"])
+def test_external_data_are_as_many_bytes_as_type_and_shape_say(tmp_path: Path, length: str | None) -> None:
+    """ONNX leaves the length optional; without it onnx itself reads all that follows in the file."""
+    folder, other = tmp_path / "model", tmp_path / "piece"
+    folder.mkdir()
+    other.mkdir()
+    (folder / "shared.bin").write_bytes(np.arange(16, dtype=np.int64).tobytes())
+    tensor = TensorProto(name="w", data_type=TensorProto.INT64, dims=[1], data_location=TensorProto.EXTERNAL)
+    for key, value in (("location", "shared.bin"), ("offset", "8"), ("length", length)):
+        if value is not None:
+            tensor.external_data.add(key=key, value=value)
+    head = '<ir_version: 8, opset_import: ["": 17]>'
+    parsed = parser.parse_model(f"{head} g (int64[1] x) => (int64[1] y) {{ y = Add(x, w) }}")
+    parsed.graph.initializer.append(tensor)
+    model = read(folder, parsed)
+    probe_key(model, 1)  # reads small constants
+    write(Cutter(model).cut(1), model, other / "piece.onnx")
+    assert numpy_helper.to_array(onnx.load(other / "piece.onnx").graph.initializer[0]).tolist() == [1]

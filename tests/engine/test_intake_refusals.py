@@ -164,6 +164,15 @@ def test_external_data_that_is_not_there(tmp_path: Path, location: str, length: 
     assert words in refusal(written(folder, model))
 
 
+def test_strings_cannot_lie_in_another_file(tmp_path: Path) -> None:
+    (tmp_path / "strings.bin").write_bytes(bytes(16))
+    tensor = TensorProto(name="w", data_type=TensorProto.STRING, dims=[1], data_location=TensorProto.EXTERNAL)
+    tensor.external_data.add(key="location", value="strings.bin")
+    model = parser.parse_model(f"{HEAD} g (string[1] x) => (string[1] y) {{ y = StringConcat(x, w) }}")
+    model.graph.initializer.append(tensor)
+    assert "keeps strings in another file" in refusal(written(tmp_path, model))
+
+
 def test_external_data_inside_a_branch_is_checked_too(tmp_path: Path) -> None:
     model = parser.parse_model(
         f"""{HEAD} g (float[4] x, bool c) => (float[4] y) {{

@@ -16,7 +16,7 @@ from onnx import TensorProto
 
 from onnxbisect.cut.piece import Piece
 from onnxbisect.errors import CutError, ModelError
-from onnxbisect.model.external import byte_size, external_tensors
+from onnxbisect.model.external import external_tensors, place_of
 from onnxbisect.model.model import Model
 
 #: Largest size of one protobuf message, in bytes.
@@ -95,15 +95,8 @@ def _copy_beside(external: Sequence[TensorProto], folder: Path, target: Path) ->
 
 
 def _span(tensor: TensorProto, folder: Path) -> _Span:
-    entries = {entry.key: entry.value for entry in tensor.external_data}
-    length = entries.get("length") or byte_size(tensor.data_type, tensor.dims)
-    file = folder / entries.get("location", "")
-    # `load` refuses such files, but the protobuf given here may not come from it.
-    if not file.resolve().is_relative_to(folder.resolve()):
-        raise ModelError(
-            f"The data of tensor {tensor.name!r} lies outside the model's folder. Put it beside the model."
-        )
-    return _Span(file=file, offset=int(entries.get("offset") or 0), length=int(length))
+    file, offset, length = place_of(tensor, folder)
+    return _Span(file=file, offset=offset, length=length)
 
 
 def _open(span: _Span) -> BinaryIO:

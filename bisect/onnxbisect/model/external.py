@@ -6,7 +6,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from onnxbisect.errors import ModelError
 from onnxbisect.model.scopes import bodies
@@ -31,6 +31,32 @@ def byte_size(dtype: int, shape: Iterable[int]) -> int:
 def is_external(tensor: TensorProto) -> bool:
     """Whether the tensor's bytes lie in another file."""
     return tensor.data_location == TensorProto.EXTERNAL
+
+
+def place_of(tensor: TensorProto, folder: Path) -> tuple[Path, int, int]:
+    """Where the bytes of an external tensor lie: file, offset and number.
+
+    The number follows from type and shape: a model need not say it, and what it says may include padding.
+    """
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    file = folder / entries.get("location", "")
+    # `load` refuses such files, but the tensor may not come from it.
+    if not file.resolve().is_relative_to(folder.resolve()):
+        raise ModelError(
+            f"The data of tensor {tensor.name!r} lies outside the model's folder. Put it beside the model."
+        )
+    return file, int(entries.get("offset") or 0), byte_size(tensor.data_type, tensor.dims)
+
+
+def array_of(tensor: TensorProto, folder: Path) -> np.ndarray:
+    """The value of a tensor of a model in `folder`, whether its bytes lie in the model or in another file."""
+    if not is_external(tensor):
+        return numpy_helper.to_array(tensor)
+    path, offset, size = place_of(tensor, folder)
+    with path.open("rb") as file:
+        file.seek(offset)
+        data = file.read(size)
+    return numpy_helper.to_array(TensorProto(data_type=tensor.data_type, dims=tensor.dims, raw_data=data))
 
 
 def locations(proto: onnx.ModelProto, folder: Path) -> list[Path]:
@@ -95,14 +121,16 @@ def _check(tensor: TensorProto, folder: Path, root: Path, sizes: dict[str, int])
         raise ModelError(f"Tensor {tensor.name!r} keeps its data in another file and does not say which.")
     if location not in sizes:
         sizes[location] = _size_inside(tensor.name, location, folder, root)
+    if tensor.data_type == TensorProto.STRING:
+        raise ModelError(f"Tensor {tensor.name!r} keeps strings in another file, which ONNX does not allow.")
     try:
-        offset = int(entries.get("offset") or 0)
-        length = int(entries.get("length") or byte_size(tensor.data_type, tensor.dims))
-    except (ValueError, KeyError):
+        _, offset, size = place_of(tensor, folder)
+        length = int(entries.get("length") or size)
+    except ValueError:
         raise ModelError(
             f"Tensor {tensor.name!r} says where its data lies in {location!r} in words that are no numbers."
         ) from None
-    end = offset + max(length, byte_size(tensor.data_type, tensor.dims))
+    end = offset + max(length, size)
     if offset < 0 or length < 0 or end > sizes[location]:
         raise ModelError(
             f"The data of tensor {tensor.name!r} ends at byte {end} of {location!r}, which has only "

@@ -10,6 +10,7 @@ import onnx
 from onnx import TensorProto, numpy_helper
 
 from onnxbisect.model.constants import forms, stored
+from onnxbisect.model.external import array_of
 from onnxbisect.model.quantized import ZERO_POINT_SLOTS, ZERO_POINTS
 from onnxbisect.model.scopes import bodies, domain_of, reads
 from onnxbisect.model.shapeops import SEMANTIC_SLOTS, SHAPE_SLOTS
@@ -110,7 +111,7 @@ class Variants:
         tensor = self._constants[name]
         if not isinstance(tensor, TensorProto) or prod(tensor.dims) > most:
             return None
-        return numpy_helper.to_array(tensor, str(self._folder))
+        return array_of(tensor, self._folder)
 
     def _rank(self, name: str) -> Hashable:
         kind = self._types.get(name)

@@ -6,8 +6,9 @@ from functools import cached_property
 
 import numpy as np
 import onnx
-from onnx import TensorProto, numpy_helper
+from onnx import TensorProto
 
+from onnxbisect.model.external import array_of
 from onnxbisect.model.model import Model
 from onnxbisect.model.scopes import domain_of, is_constant, reads, walk
 
@@ -125,7 +126,7 @@ class Subject:
         stored = self.stored(name)
         if stored is None:
             return self.model.known.get(name)
-        return numpy_helper.to_array(stored, str(self.model.path.parent))
+        return array_of(stored, self.model.path.parent)
 
     def dtype(self, name: str) -> int:
         """The tensor's element type as a TensorProto number; 0 where it has none or none is known."""

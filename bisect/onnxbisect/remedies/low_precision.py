@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnxbisect.cut.rename import rename_tensors
 from onnxbisect.model.compute import Sample
+from onnxbisect.model.external import array_of
 from onnxbisect.model.scopes import bodies, reads
 from onnxbisect.proof import Difference, Tolerance, difference
 from onnxbisect.remedies.candidate import Candidate
@@ -108,7 +109,7 @@ class InLowPrecision:
         own = {name for node in nodes for name in node.output if name} | {tensor.name for tensor in initializers}
         names = {name: scope + name for name in own}
         for tensor in initializers:
-            array = self._low.stored(numpy_helper.to_array(tensor, str(self._facts.folder)))
+            array = self._low.stored(array_of(tensor, self._facts.folder))
             self.proto.graph.initializer.append(numpy_helper.from_array(array, names[tensor.name]))
         for node in nodes:
             new = self.proto.graph.node.add()

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
 
 from onnxbisect.model.constants import Stored, stored
+from onnxbisect.model.external import array_of
 from onnxbisect.model.model import Model
 from onnxbisect.model.scopes import reads
 
@@ -98,12 +98,24 @@ class Facts:
         if held is None:
             return None
         if isinstance(held, onnx.TensorProto):
-            return numpy_helper.to_array(held, str(self.folder))
-        return _dense(held)
+            return array_of(held, self.folder)
+        return self._dense(held)
 
     def stored(self, tensor: str) -> Stored | None:
         """The tensor as the model stores it, dense or sparse; None for one that it does not store."""
         return self._stored.get(tensor)
+
+    def _dense(self, sparse: onnx.SparseTensorProto) -> np.ndarray | None:
+        """The tensor in dense form; None if that is too large or an index is out of range."""
+        if prod(sparse.dims) > _LARGEST_DENSE:
+            return None
+        values, indices = array_of(sparse.values, self.folder), array_of(sparse.indices, self.folder)
+        dense = np.zeros(tuple(sparse.dims), values.dtype)
+        sizes = np.array(dense.shape if indices.ndim > 1 else dense.size)
+        if np.any((indices < 0) | (indices >= sizes)):
+            return None
+        dense[np.unravel_index(indices, dense.shape) if indices.ndim == 1 else tuple(indices.T)] = values
+        return dense
 
     def maker(self, tensor: str) -> onnx.NodeProto | None:
         """The node of the graph that computes a tensor."""
@@ -150,17 +162,3 @@ def unfixed(kind: onnx.TypeProto) -> onnx.TypeProto:
         for dim in copy.tensor_type.shape.dim:
             dim.Clear()
     return copy
-
-
-def _dense(sparse: onnx.SparseTensorProto) -> np.ndarray | None:
-    """The tensor in dense form; None if that is too large or an index is out of range."""
-    if prod(sparse.dims) > _LARGEST_DENSE:
-        return None
-    values = numpy_helper.to_array(sparse.values)
-    indices = numpy_helper.to_array(sparse.indices)
-    dense = np.zeros(tuple(sparse.dims), values.dtype)
-    sizes = np.array(dense.shape if indices.ndim > 1 else dense.size)
-    if np.any((indices < 0) | (indices >= sizes)):
-        return None
-    dense[np.unravel_index(indices, dense.shape) if indices.ndim == 1 else tuple(indices.T)] = values
-    return dense
