@@ -38,7 +38,13 @@ def shareable(model: onnx.ModelProto, fails: Fails) -> onnx.ModelProto | None:
     settings = _settings(made.graph)
     for name, tensor in _weights(made.graph):
         if name not in settings or prod(tensor.dims) > SMALL:
-            _fill(tensor, rng)
+            array = numpy_helper.to_array(tensor)
+            if not is_telling(array):
+                tensor.CopyFrom(numpy_helper.from_array(_random(array, rng), tensor.name))
+    for name, listed in _listed(made.graph):
+        numbers = np.array(listed.floats, np.float32)
+        if (name not in settings or numbers.size > SMALL) and not is_telling(numbers):
+            listed.floats[:] = _random(numbers, rng).tolist()
     return _shrunk(made, fails) if fails(made) else None
 
 
@@ -107,17 +113,21 @@ def _weights(graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.TensorProto]]:
             yield from _weights(body)
 
 
-def _fill(tensor: onnx.TensorProto, rng: np.random.Generator) -> None:
-    """Fill with random values of the same dtype and shape, none of them negative if none was."""
-    array = numpy_helper.to_array(tensor)
-    if is_telling(array) or array.dtype.kind in "OSUb" or not array.size:
-        return
-    if array.dtype.kind in "iu":
-        values = rng.integers(array.min(), array.max(), array.shape, endpoint=True, dtype=array.dtype)
-    else:
-        values = rng.standard_normal(array.shape)
-        values = (np.abs(values) if (array >= array.dtype.type(0)).all() else values).astype(array.dtype)
-    tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
+def _listed(graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.AttributeProto]]:
+    """The numbers that Constant nodes list."""
+    for node in walk(graph):
+        if is_constant(node):
+            yield from ((node.output[0], it) for it in node.attribute if it.name == "value_floats")
+
+
+def _random(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Random values of the same dtype and shape, none of them negative if none was; strings stay."""
+    if array.dtype.kind in "OSU" or not array.size:
+        return array
+    if array.dtype.kind in "iub":
+        return np.asarray(rng.integers(array.min(), array.max(), array.shape, endpoint=True, dtype=array.dtype))
+    values = rng.standard_normal(array.shape)
+    return np.asarray(np.abs(values) if (array >= array.dtype.type(0)).all() else values).astype(array.dtype)
 
 
 def _shrunk(model: onnx.ModelProto, fails: Fails) -> onnx.ModelProto:

@@ -94,6 +94,22 @@ def test_nothing_of_its_owners_is_left_in_sparse_weights_and_bodies() -> None:
     assert values.raw_data not in content
 
 
+def test_nothing_is_left_of_masks_and_of_listed_numbers() -> None:
+    numbers, mask = np.arange(100, 200), np.random.default_rng(3).random(100) < 0.5
+    stored = ",".join(map(str, mask * 1))
+    model = parser.parse_model(f"""{OPSET}
+    secret_net (float[100] secret_in) => (float[100] secret_out) <bool[100] mask = {{{stored}}}> {{
+      listed = Constant<value_floats = [{",".join(f"{number}.0" for number in numbers)}]>()
+      secret_out = Where(mask, secret_in, listed)
+    }}""")
+    found = shareable(model, lambda asked: shapes(asked)[0] == [100])
+    assert found is not None
+    assert not np.isin(found.graph.node[0].attribute[0].floats, numbers).any()
+    left = numpy_helper.to_array(found.graph.initializer[0])
+    assert left.any()
+    assert (left != mask).any()
+
+
 def test_what_a_resize_is_asked_for_stays() -> None:
     model = parser.parse_model(f"""{OPSET}
     secret_net (float[1,2,3,4] secret_in) => (float[1,2,6,8] secret_out) <float[4] secret_scales = {{1, 1, 2, 2}}> {{
