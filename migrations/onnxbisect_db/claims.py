@@ -43,13 +43,7 @@ def claim(session: Session, request: ClaimRequest) -> Claim | None:
     """Claim the next probe; None if none is waiting."""
     queue = queues.entered(session, request.backend)
     at = now(session)
-    # The chosen probe may be gone once its job is locked, so there are a few attempts.
-    for _ in range(5):
-        probe_id = queues.best(session, queue, request, at, wait=False)
-        if probe_id is None and locking.may_wait(session):
-            probe_id = queues.best(session, queue, request, at, wait=True)
-        if probe_id is None:
-            return None
+    for probe_id in queues.best(session, queue, request, at):
         found = session.execute(_WITH_MODEL, {"probe": probe_id}, execution_options=_AFRESH).one_or_none()
         if found is None:
             continue

@@ -111,9 +111,9 @@ def get(session: Session, delivery_id: str, tenant: str) -> Delivery | None:
 def claim(session: Session, *, seconds: float) -> Sending | None:
     """Claim the delivery that has been due longest, for so many seconds; None if none is due."""
     at = now(session)
-    due = (Delivery.state == DeliveryState.PENDING, Delivery.due_at <= at, leases.is_free(Delivery.lease_until, at))
+    due = (Delivery.state == DeliveryState.PENDING, Delivery.due_at <= at, leases.is_free(Delivery.lease_until))
     next_one = select(Delivery).where(*due).order_by(Delivery.due_at, Delivery.id).limit(1)
-    found = session.scalars(next_one.with_for_update(skip_locked=True)).one_or_none()
+    found = session.scalars(next_one.with_for_update(skip_locked=True), leases.moments(at)).one_or_none()
     if found is None:
         return None
     lease = leases.claim(found, at, seconds=seconds)

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, or_, select, update
+from sqlalchemy import ColumnElement, and_, bindparam, or_, select, update
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
+from onnxbisect_db.columns import Moment
 from onnxbisect_db.database import now
 from onnxbisect_db.insertion import insert
 from onnxbisect_db.tables import Delivery, Job, Lease, Model, Probe, Search
@@ -24,6 +25,8 @@ from onnxbisect_db.tables import Delivery, Job, Lease, Model, Probe, Search
 LONGEST = timedelta(minutes=10)
 
 _Row = Search | Probe | Delivery
+
+_AT, _FAR = bindparam("at", type_=Moment()), bindparam("far", type_=Moment())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,18 +101,28 @@ def is_held(row: _Row, lease: RowLease) -> bool:
 
 
 def lasts(until: datetime | None, at: datetime) -> bool:
-    """Whether a lease with this end is valid now."""
+    """Whether a lease, or a pause, with this end lasts now."""
     return until is not None and at < until <= at + LONGEST
 
 
-def is_over(until: InstrumentedAttribute[datetime | None], at: datetime) -> ColumnElement[bool]:
-    """A condition for rows whose lease has expired; not for those without one."""
-    return or_(until <= at, until > at + LONGEST)
+def lasting(until: InstrumentedAttribute[datetime | None]) -> ColumnElement[bool]:
+    """`lasts` as a condition; of this and the next two, the parameters are `moments`."""
+    return and_(until > _AT, until <= _FAR)
 
 
-def is_free(until: InstrumentedAttribute[datetime | None], at: datetime) -> ColumnElement[bool]:
-    """A condition for rows without a valid lease."""
-    return or_(until.is_(None), is_over(until, at))
+def is_over(until: InstrumentedAttribute[datetime | None]) -> ColumnElement[bool]:
+    """A condition for rows whose lease or pause has ended; not for those without one."""
+    return or_(until <= _AT, until > _FAR)
+
+
+def is_free(until: InstrumentedAttribute[datetime | None]) -> ColumnElement[bool]:
+    """A condition for rows without a lease or pause that lasts."""
+    return or_(until.is_(None), is_over(until))
+
+
+def moments(at: datetime) -> dict[str, datetime]:
+    """The parameters of `lasting`, `is_over` and `is_free`."""
+    return {"at": at, "far": at + LONGEST}
 
 
 def take(session: Session, name: str, holder: str, *, seconds: float) -> bool:

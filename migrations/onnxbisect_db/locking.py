@@ -1,13 +1,16 @@
 """Locks on jobs: a transaction that changes anything of a job locks its row, so such transactions run in sequence."""
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sqlalchemy import bindparam, select
+from sqlalchemy import Select, bindparam, select
 from sqlalchemy.orm import Session
 
 from onnxbisect_db.tables import Job, Search
 
 _HELD = "onnxbisect_held"
+#: Most attempts if the chosen work is gone once its job is locked.
+_TRIES = 5
 
 
 @dataclass(frozen=True)
@@ -60,9 +63,32 @@ def holds_any(session: Session) -> bool:
     return bool(_held(session).jobs)
 
 
-def may_wait(session: Session) -> bool:
-    """Whether this transaction may wait for other transactions' job locks: it holds none itself."""
-    return session.get_bind().dialect.name == "postgresql" and not holds_any(session)
+class Choice:
+    """A query for the id of the work to be claimed next, which locks its job.
+
+    Jobs locked by other transactions are skipped. If nothing else is left, this transaction waits for them, unless it
+    holds a lock on a job itself. The choice precedes the lock, so the work may be gone, and there are a few attempts.
+    """
+
+    def __init__(self, choice: Select[str]) -> None:
+        # built once: composing the statement takes longer than running it
+        self._unlocked = choice.with_for_update(of=Job, skip_locked=True)
+        self._any = choice.with_for_update(of=Job)
+
+    def of(self, session: Session, *given: Mapping[str, object]) -> Iterator[str]:
+        """The work chosen with the first of these parameters for which there is any; the next one if it was gone."""
+        for _ in range(_TRIES):
+            chosen = self._first(session, self._unlocked, given)
+            if chosen is None and session.get_bind().dialect.name == "postgresql" and not holds_any(session):
+                chosen = self._first(session, self._any, given)
+            if chosen is None:
+                return
+            yield chosen
+
+    @staticmethod
+    def _first(session: Session, statement: Select[str], given: Sequence[Mapping[str, object]]) -> str | None:
+        found = (session.scalars(statement, parameters).one_or_none() for parameters in given)
+        return next((work_id for work_id in found if work_id is not None), None)
 
 
 def _held(session: Session) -> _Held:

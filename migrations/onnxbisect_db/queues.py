@@ -6,7 +6,7 @@ large one, nor behind a hundred jobs of another tenant. Among jobs with equally 
 has in memory, because reading a model takes longer than many answers, unless another one has waited too long.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -31,6 +31,7 @@ from onnxbisect_db import leases
 from onnxbisect_db.columns import Moment, constant
 from onnxbisect_db.database import now
 from onnxbisect_db.insertion import insert_if_new
+from onnxbisect_db.locking import Choice
 from onnxbisect_db.states import ProbeState, Stage
 from onnxbisect_db.tables import Job, Probe, Queue, Search
 
@@ -94,13 +95,12 @@ def lengths(session: Session) -> dict[str, Length]:
 
 def due(session: Session, backends: Collection[str]) -> list[str]:
     """The backends with a probe that can be claimed now."""
-    at = now(session)
-    return list(session.scalars(_DUE, {"backends": list(backends), "at": at, "far": at + leases.LONGEST}))
+    return list(session.scalars(_DUE, {"backends": list(backends), **leases.moments(now(session))}))
 
 
 def _due() -> Select[str]:
     queued = Probe.state == constant(ProbeState.QUEUED)
-    of_search = select(Probe.id).where(Probe.search_id == Search.id, queued, _may_start())
+    of_search = select(Probe.id).where(Probe.search_id == Search.id, queued, leases.is_free(Probe.retry_at))
     return (
         select(Search.backend)
         .where(
@@ -112,12 +112,6 @@ def _due() -> Select[str]:
         .distinct()
         .order_by(Search.backend)
     )
-
-
-def _may_start() -> ColumnElement[bool]:
-    """A condition for probes that do not wait for a retry."""
-    at, far = bindparam("at", type_=Moment()), bindparam("far", type_=Moment())
-    return or_(Probe.retry_at.is_(None), Probe.retry_at <= at, Probe.retry_at > far)
 
 
 def others_run(session: Session, worker: str, probe_id: str) -> bool:
@@ -140,27 +134,17 @@ class ClaimRequest:
     warm: Collection[str] = ()
 
 
-def best(session: Session, queue: Queue, request: ClaimRequest, at: datetime, *, wait: bool) -> str | None:
-    """The id of the next probe for that worker, with its job locked; None if there is none or the limit is reached.
-
-    Jobs locked by other transactions are skipped, unless it may `wait` for them. The choice precedes the lock, so the
-    probe may be gone.
-    """
+def best(session: Session, queue: Queue, request: ClaimRequest, at: datetime) -> Iterator[str]:
+    """The ids of the next probes for that worker, until one is claimed (`Choice`); none once the limit is reached."""
     given = {
+        **leases.moments(at),
         "backend": queue.backend,
         "worker": request.worker,
         "warm": list(request.warm),
         "overdue": at - PATIENCE if request.warm else datetime.max.replace(tzinfo=UTC),
-        "at": at,
-        "far": at + leases.LONGEST,
         "at_most": _BOUNDLESS if queue.at_most is None else queue.at_most,
     }
-    for speculative in (False, True):
-        found = session.scalars(_CHOICE_OF_ALL if wait else _CHOICE, {**given, "speculative": speculative})
-        probe_id = found.one_or_none()
-        if probe_id is not None:
-            return probe_id
-    return None
+    return _CHOICE.of(session, {**given, "speculative": False}, {**given, "speculative": True})
 
 
 def _choice() -> Select[str]:
@@ -210,7 +194,7 @@ def _choice() -> Select[str]:
         select(Probe.id)
         .where(
             *(Probe.search_id == in_order.c.id, Probe.state == constant(ProbeState.QUEUED)),
-            *(Probe.speculative == bindparam("speculative"), _may_start()),
+            *(Probe.speculative == bindparam("speculative"), leases.is_free(Probe.retry_at)),
             or_(Probe.duplicate_id.is_(None), ~asking.exists()),
         )
         .order_by(Probe.rank, Probe.id)
@@ -282,7 +266,6 @@ def _elsewhere() -> Select[int]:
 _BOUNDLESS = 1 << 30
 # Built once: composing the statement takes longer than running it.
 _DUE = _due()
-_CHOICE_OF_ALL = _choice().with_for_update(of=Job)
-_CHOICE = _choice().with_for_update(of=Job, skip_locked=True)
+_CHOICE = Choice(_choice())
 _RUNNING = _running()
 _ELSEWHERE = _elsewhere()

@@ -50,8 +50,9 @@ def _each(database: Database, find: Callable[[Session], list[str]], do: Callable
 
 
 def _expired_probes(session: Session) -> list[str]:
-    lost = (Probe.state == ProbeState.RUNNING, leases.is_over(Probe.lease_until, now(session)))
-    return list(session.scalars(select(Probe.id).where(*lost).order_by(Probe.lease_until).limit(_AT_A_TIME)))
+    lost = (Probe.state == ProbeState.RUNNING, leases.is_over(Probe.lease_until))
+    found = select(Probe.id).where(*lost).order_by(Probe.lease_until).limit(_AT_A_TIME)
+    return list(session.scalars(found, leases.moments(now(session))))
 
 
 def _idle_searches(session: Session) -> list[str]:

@@ -7,7 +7,7 @@ No order helps while all slots are busy, and how long a model takes is not known
 tenants, the searches of one hold at most half of a worker's slots.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from sqlalchemy import Boolean, ColumnElement, Select, String, and_, bindparam, case, func, or_, select
@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 from onnxbisect_db import leases, locking, searches
 from onnxbisect_db.columns import Moment, constant
 from onnxbisect_db.database import now
+from onnxbisect_db.locking import Choice
 from onnxbisect_db.searches import ClaimedSearch
 from onnxbisect_db.states import Stage
 from onnxbisect_db.tables import Job, Model, Search, Token
@@ -23,8 +24,6 @@ from onnxbisect_db.tables import Job, Model, Search, Token
 #: The latest claims that determine when tenants and jobs were served; one without any comes first.
 _LATEST = 200
 _OPEN = [constant(stage) for stage in Stage if stage is not Stage.OVER]
-#: Most attempts if the chosen search is gone.
-_TRIES = 5
 #: More slots than any worker has, for no limit.
 _BOUNDLESS = 1 << 30
 
@@ -54,54 +53,41 @@ def take(session: Session, taker: Taker) -> ClaimedSearch | None:
 
     A worker must claim in sequence: each claim counts the searches that it holds.
     """
-    at = now(session)
     given = {
         "stages": list(taker.stages),
         "any_backend": taker.backends is None,
         "backends": list(taker.backends or ()),
-        "at": at,
-        "far": at + leases.LONGEST,
+        **leases.moments(now(session)),
     }
     if not session.scalars(_ANY, given).one():  # a cheap check, because mostly there is none
         return None
-    given |= {"worker": taker.worker, "share": taker.share}
-    without: list[str] = []  # searches that were gone once their jobs were locked
-    while len(without) < _TRIES:
-        chosen = _best(session, given, without, wait=False)
-        if chosen is None and locking.may_wait(session):
-            chosen = _best(session, given, without, wait=True)
-        if chosen is None:
-            return None
-        search_id, stage = chosen
+    for search_id in _CHOICE.of(session, {**given, "worker": taker.worker, "share": taker.share}):
         # read after the lock, in one statement, which leaves nothing to read to the claim
         found = session.execute(_WITH_MODEL, {"search": search_id}, execution_options=_AFRESH).one_or_none()
-        if found is not None:
-            locking.note_locked(session, found.Job, found.Search)
-        claimed = searches.claim(session, search_id, stage, seconds=taker.seconds, worker=taker.worker)
-        if claimed is not None:
-            return claimed
-        without.append(search_id)
+        if found is None:
+            continue
+        locking.note_locked(session, found.Job, found.Search)
+        stage = Stage(found.Search.stage)
+        if stage in taker.stages:
+            claimed = searches.claim(session, search_id, stage, seconds=taker.seconds, worker=taker.worker)
+            if claimed is not None:
+                return claimed
     return None
 
 
-def _best(
-    session: Session, given: Mapping[str, object], without: Collection[str], *, wait: bool
-) -> tuple[str, Stage] | None:
-    """A search, with its job locked. Jobs locked by other transactions are skipped, unless it may `wait`."""
-    found = session.execute(_CHOICE_OF_ALL if wait else _CHOICE, {**given, "without": without}).one_or_none()
-    return None if found is None else (found[0], Stage(found[1]))
-
-
 def _waiting() -> tuple[ColumnElement[bool], ...]:
-    """Conditions for searches that a worker may claim for these stages and backends."""
-    at, far = bindparam("at", type_=Moment()), bindparam("far", type_=Moment())
+    """Conditions for searches that a worker may claim for these stages and backends.
+
+    Their holder's lease has expired, or they are free and dirty. Those that wait for a retry are excluded.
+    """
     return (
         _at_stages(),
         or_(
             bindparam("any_backend", type_=Boolean(), literal_execute=True),
             Search.backend.in_(bindparam("backends", expanding=True)),
         ),
-        searches.claimable(at, far),
+        leases.is_free(Search.retry_at),
+        or_(leases.is_over(Search.lease_until), and_(Search.lease_until.is_(None), Search.dirty)),
     )
 
 
@@ -109,10 +95,8 @@ def _at_stages() -> ColumnElement[bool]:
     return Search.stage.in_(bindparam("stages", type_=String(), expanding=True, literal_execute=True))
 
 
-def _choice() -> Select[str, str]:
-    at = bindparam("at", type_=Moment())
-    far = bindparam("far", type_=Moment())
-    held = (Search.stage.in_(_OPEN), Search.lease_until > at, Search.lease_until <= far)
+def _choice() -> Select[str]:
+    held = (Search.stage.in_(_OPEN), leases.lasting(Search.lease_until))
     here = case((Search.worker == bindparam("worker", type_=String()), constant(1)), else_=constant(0))
     at_stages = case((_at_stages(), constant(1)), else_=constant(0))
     slots = (
@@ -136,22 +120,19 @@ def _choice() -> Select[str, str]:
         .group_by(Job.tenant)
         .cte("served")
     )
+    at = bindparam("at", type_=Moment())
     good = (Token.revoked_at.is_(None), or_(Token.expires_at.is_(None), Token.expires_at > at))
     tenants = select(func.count(Token.tenant.distinct())).where(*good).scalar_subquery()
     full = func.coalesce(slots.c.here, constant(0)) >= bindparam("share")
     return (
         # as few columns as possible: PostgreSQL sorts all rows before it locks one
-        select(Search.id, Search.stage)
+        select(Search.id)
         .select_from(Job)
         .join(Search, Search.job_id == Job.id)
         .outerjoin(slots, slots.c.tenant == Job.tenant)
         .outerjoin(served, served.c.tenant == Job.tenant)
         .outerjoin(of_job, of_job.c.job_id == Job.id)
-        .where(
-            *_waiting(),
-            Search.id.not_in(bindparam("without", expanding=True)),
-            ~and_(full, tenants > constant(1)),
-        )
+        .where(*_waiting(), ~and_(full, tenants > constant(1)))
         .order_by(
             Job.priority.desc(),
             func.coalesce(slots.c.at_stages, constant(0)),
@@ -165,8 +146,7 @@ def _choice() -> Select[str, str]:
 
 
 # Built once: composing the statement takes longer than running it.
-_CHOICE_OF_ALL = _choice().with_for_update(of=Job)
-_CHOICE = _choice().with_for_update(of=Job, skip_locked=True)
+_CHOICE = Choice(_choice())
 _AFRESH = {"populate_existing": True}
 _WITH_MODEL = (
     select(Job, Search, Model)

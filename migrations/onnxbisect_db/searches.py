@@ -10,7 +10,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, or_, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from onnxbisect.verdict import Status
@@ -21,8 +21,6 @@ from onnxbisect_db.errors import LostClaimError
 from onnxbisect_db.leases import Claimed
 from onnxbisect_db.states import EventType, Fault, JobState, Stage
 from onnxbisect_db.tables import Job, Model, Search
-
-_Moment = datetime | ColumnElement[datetime]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,16 +64,6 @@ def claim(session: Session, search_id: str, stage: Stage, *, seconds: float, wor
         search=search,
         alone=search.crashes > 0,
     )
-
-
-def claimable(at: _Moment, far: _Moment) -> ColumnElement[bool]:
-    """A condition for searches to claim: their holder's lease has expired, or they are free and dirty.
-
-    Searches that wait for a retry are excluded. Times after `far` count as past (`leases`).
-    """
-    lost = or_(Search.lease_until <= at, Search.lease_until > far)
-    changed = and_(Search.lease_until.is_(None), Search.dirty)
-    return and_(or_(Search.retry_at.is_(None), Search.retry_at <= at, Search.retry_at > far), or_(lost, changed))
 
 
 def release(session: Session, claimed: ClaimedSearch) -> None:
