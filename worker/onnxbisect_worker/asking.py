@@ -1,7 +1,6 @@
 """A claimed probe from claim to verdict: compute its key, reuse or make the compile, store the answer."""
 
 import logging
-from datetime import timedelta
 
 from sqlalchemy.orm import Session
 
@@ -11,9 +10,6 @@ from onnxbisect.verdict import Kind, Status
 from onnxbisect_backends.probing.prober import ProbeResult
 from onnxbisect_db import deduplication, probes, queues
 from onnxbisect_db.claims import Claim
-from onnxbisect_db.database import now
-from onnxbisect_service.search_spec import SearchSpec
-from onnxbisect_worker.context import WorkerContext
 from onnxbisect_worker.lease_keeper import LeaseKeeper
 from onnxbisect_worker.model_requests.protocol import ModelProcess, ProcessKilledError
 
@@ -23,27 +19,34 @@ _LOOK_EVERY = 0.5
 log = logging.getLogger(__name__)
 
 
-def ask(context: WorkerContext, claim: Claim, keeper: LeaseKeeper) -> None:
+def ask(keeper: LeaseKeeper[Claim]) -> None:
     """Compile a claimed probe, and store its answer."""
-    log.info("probe %s of search %s: %d units, attempt %d", *_facts(claim))
+    claim = keeper.claimed
+    log.info(
+        "probe %s of search %s: %d units, attempt %d",
+        *(claim.probe.id, claim.search.id, claim.units.bit_count(), claim.probe.attempt),
+    )
     with keeper.process() as process:
         if claim.alone:
-            _wait_for_others(context, claim, keeper)
-        _answer(context, claim, keeper, process)
+            _wait_for_others(keeper)
+        _answer(keeper, process)
 
 
-def _wait_for_others(context: WorkerContext, claim: Claim, keeper: LeaseKeeper) -> None:
+def _wait_for_others(keeper: LeaseKeeper[Claim]) -> None:
     """Wait until this worker compiles nothing else; it claims no other probe meanwhile (`queues.best`)."""
     while not keeper.ended:
-        with context.service.database.session() as session:
-            if not queues.others_run(session, context.worker, claim.probe.id):
+        with keeper.service.database.session() as session:
+            if not queues.others_run(session, keeper.context.worker, keeper.claimed.probe.id):
                 return
-        context.stopping.wait(_LOOK_EVERY)
+        keeper.context.stopping.wait(_LOOK_EVERY)
     raise ProcessKilledError("This process is to stop.")
 
 
-def _answer(context: WorkerContext, claim: Claim, keeper: LeaseKeeper, process: ModelProcess) -> None:
-    left = _seconds_left(context, claim)
+def _answer(keeper: LeaseKeeper[Claim], process: ModelProcess) -> None:
+    claim, left = keeper.claimed, None
+    if keeper.spec.budget_seconds is not None:
+        with keeper.service.database.session() as session:
+            left = keeper.seconds_left(session)
     if left is not None and left <= 0:
         keeper.write(lambda session: probes.give_back(session, claim, spent=True))
         return
@@ -52,8 +55,7 @@ def _answer(context: WorkerContext, claim: Claim, keeper: LeaseKeeper, process: 
     if not named.mine:
         return
     if named.known is not None:
-        assert claim.search.universe is not None  # noqa: S101 - searches that ask are prepared
-        own = answer_about(named.known, context.universe(claim.search.universe), claim.units)
+        own = answer_about(named.known, keeper.universe, claim.units)
         keeper.write(lambda session: probes.answer(session, claim, own, cached=True))
         return
     asked = process.ask(claim.units, seconds_left=left)
@@ -81,15 +83,3 @@ def _store(session: Session, claim: Claim, asked: ProbeResult) -> None:
         return
     seconds = asked.engine_seconds
     probes.answer(session, claim, asked.answer, compiled=asked.compiled, engine_seconds=seconds)
-
-
-def _seconds_left(context: WorkerContext, claim: Claim) -> float | None:
-    budget = SearchSpec.from_json(claim.request).budget_seconds
-    if budget is None:
-        return None
-    with context.service.database.session() as session:
-        return (claim.started_at + timedelta(seconds=budget) - now(session)).total_seconds()
-
-
-def _facts(claim: Claim) -> tuple[str, str, int, int]:
-    return claim.probe.id, claim.search.id, claim.units.bit_count(), claim.probe.attempt

@@ -4,7 +4,7 @@ A model process replays the step on all answers so far. Its next question become
 step's search waits.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,15 +17,12 @@ from onnxbisect.errors import OnnxBisectError
 from onnxbisect.job import Stats
 from onnxbisect_backends import registry, remote
 from onnxbisect_db import probe_queries, repairs
-from onnxbisect_db.answers import AnsweredProbe
-from onnxbisect_db.database import now
+from onnxbisect_db.files import FileStore
 from onnxbisect_db.repairs import ChangedModel
 from onnxbisect_db.searches import ClaimedSearch
 from onnxbisect_db.tables import Search
-from onnxbisect_service.search_spec import SearchSpec
 from onnxbisect_service.settings import Settings
 from onnxbisect_worker import held_folders
-from onnxbisect_worker.context import WorkerContext
 from onnxbisect_worker.lease_keeper import LeaseKeeper
 from onnxbisect_worker.model_requests.protocol import ModelProcess, ModelQuestion, Outcome, StepProgress
 from onnxbisect_worker.model_requests.repair import question_name
@@ -54,21 +51,19 @@ class BudgetLeft:
 
 
 def replayed(
-    context: WorkerContext,
-    claimed: ClaimedSearch,
-    keeper: LeaseKeeper,
+    keeper: LeaseKeeper[ClaimedSearch],
     step: Callable[[ModelProcess, StepProgress, BudgetLeft, Path], ModelQuestion | OutcomeT],
 ) -> tuple[OutcomeT, Mapping[str, str]] | None:
     """The outcome of a step with its stored files; None if it asks about a model, whose search is then queued."""
-    with held_folders.temporary(context.service.settings.cache / f"{_FOLDERS}{uuid4().hex}") as folder:
-        begun, left = keeper.write(lambda session: _begun(session, claimed))
+    with held_folders.temporary(keeper.service.settings.cache / f"{_FOLDERS}{uuid4().hex}") as folder:
+        begun, left = keeper.write(lambda session: _begun(session, keeper))
         with keeper.process() as process:
             came = step(process, begun, left, folder)
-        files = _stored(context, came.files)
+        files = _stored(keeper.service.files, came.files)
     if not isinstance(came, ModelQuestion):
         return came, files
-    asked = _asked_model(context, claimed, begun, came, files, left)
-    keeper.write(lambda session: repairs.ask(session, claimed, asked))
+    asked = _asked_model(keeper, begun, came, files, left)
+    keeper.write(lambda session: repairs.ask(session, keeper.claimed, asked))
     return None
 
 
@@ -78,11 +73,11 @@ def clear_folders(settings: Settings) -> None:
         held_folders.remove(left)
 
 
-def _stored(context: WorkerContext, files: Mapping[str, Path]) -> dict[str, str]:
+def _stored(store: FileStore, files: Mapping[str, Path]) -> dict[str, str]:
     """Store the files of a step; returns the SHA-256 of each."""
     names = sorted(files)
     with ThreadPoolExecutor(_STORED_AT_A_TIME) as threads:
-        stored = threads.map(lambda name: context.service.files.put(_chunks(files[name])).sha256, names)
+        stored = threads.map(lambda name: store.put(_chunks(files[name])).sha256, names)
         return dict(zip(names, stored, strict=True))
 
 
@@ -92,32 +87,34 @@ def _chunks(path: Path) -> Iterator[bytes]:
             yield chunk
 
 
-def _begun(session: Session, claimed: ClaimedSearch) -> tuple[StepProgress, BudgetLeft]:
+def _begun(session: Session, keeper: LeaseKeeper[ClaimedSearch]) -> tuple[StepProgress, BudgetLeft]:
     """The answers so far on a claimed search and its changed models, and the remaining budget."""
-    answers = probe_queries.answered(session, claimed.search.id)
-    stats, replies = _stats(session, claimed, answers), repairs.replies(session, claimed)
-    spec = SearchSpec.from_json(claimed.request)
-    calls = stats.compiler_calls + sum(it.calls for it in replies)
-    passed = (now(session) - claimed.started_at).total_seconds()
-    left = BudgetLeft(
-        calls=None if spec.budget_calls is None else spec.budget_calls - calls,
-        seconds=None if spec.budget_seconds is None else spec.budget_seconds - passed,
+    claimed, budget = keeper.claimed, keeper.spec.budget_calls
+    answers, replies = probe_queries.answered(session, claimed.search.id), repairs.replies(session, claimed)
+    search = session.get_one(Search, claimed.search.id)
+    stats = Stats.of(
+        answers,
+        calls=search.calls,
+        rounds=search.round,
+        engine_seconds=sum(answer.engine_seconds for answer in answers),
+        wall_seconds=keeper.seconds_passed(session),
     )
+    calls = stats.compiler_calls + sum(it.calls for it in replies)
+    left = BudgetLeft(calls=None if budget is None else budget - calls, seconds=keeper.seconds_left(session))
     searched = not claimed.search.compiles_after
     return StepProgress(answers=answers, stats=stats, replies=replies, ended=left.nothing, searched=searched), left
 
 
 def _asked_model(
-    context: WorkerContext,
-    claimed: ClaimedSearch,
+    keeper: LeaseKeeper[ClaimedSearch],
     begun: StepProgress,
     question: ModelQuestion,
     files: Mapping[str, str],
     left: BudgetLeft,
 ) -> ChangedModel:
     """The search for a question: a model with the job's data files beside it, or with its own."""
-    _demand_wanted(claimed, question)
-    onnx = files.get("model.onnx", claimed.onnx)
+    _demand_wanted(keeper, question)
+    onnx = files.get("model.onnx", keeper.claimed.onnx)
     name = question_name(onnx, whole=question.whole, options=question.options)
     if name in {it.question for it in begun.replies}:
         raise OnnxBisectError("It is asked again what was answered: please report this.")
@@ -125,7 +122,7 @@ def _asked_model(
         raise OnnxBisectError(f"It was given up after {MOST_QUESTIONS} changed models.")
     own = {location: sha256 for location, sha256 in files.items() if location != "model.onnx"}
     spec = replace(
-        SearchSpec.from_json(claimed.request),
+        keeper.spec,
         budget_calls=left.calls,
         budget_seconds=left.seconds,
         repair=None,
@@ -135,30 +132,18 @@ def _asked_model(
     )
     if question.piece:
         spec = replace(spec, input_shapes={}, calibration={}, brief=True)
-    data = own if question.piece else context.case(claimed).files
+    data = own if question.piece else keeper.claimed.data
     return ChangedModel(question=name, onnx=onnx, data=data, request=spec.to_json(), options=question.options)
 
 
-def _demand_wanted(claimed: ClaimedSearch, question: ModelQuestion) -> None:
+def _demand_wanted(keeper: LeaseKeeper[ClaimedSearch], question: ModelQuestion) -> None:
     """Check that the options of a question are those of the job and name nothing on this machine.
 
     A model may have taken over the process that asks.
     """
     if question.options:
-        repair = SearchSpec.from_json(claimed.request).repair
+        repair = keeper.spec.repair
         wanted = None if repair is None else repair.alternatives
         if wanted is None or not (wanted == "all" or question.options.keys() <= wanted.keys()):
             raise OnnxBisectError("Options were asked for that the job does not speak of.")
-        remote.refuse_local(registry.find(claimed.search.backend), question.options)
-
-
-def _stats(session: Session, claimed: ClaimedSearch, answers: Sequence[AnsweredProbe]) -> Stats:
-    """The cost of a search so far."""
-    search = session.get_one(Search, claimed.search.id)
-    return Stats.of(
-        answers,
-        calls=search.calls,
-        rounds=search.round,
-        engine_seconds=sum(answer.engine_seconds for answer in answers),
-        wall_seconds=(now(session) - claimed.started_at).total_seconds(),
-    )
+        remote.refuse_local(registry.find(keeper.claimed.search.backend), question.options)

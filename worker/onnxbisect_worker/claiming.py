@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Collection
 from functools import partial
 from threading import Lock
+from typing import Any
 
 from sqlalchemy.orm import Session
 
@@ -20,11 +21,11 @@ from onnxbisect_db.states import AT_BACKEND, Fault, Stage
 from onnxbisect_worker.asking import ask
 from onnxbisect_worker.context import WorkerContext
 from onnxbisect_worker.coordinating import coordinate
-from onnxbisect_worker.lease_keeper import LeaseKeeper
+from onnxbisect_worker.lease_keeper import LeaseKeeper, WorkT
 from onnxbisect_worker.model_requests.protocol import ProcessKilledError, ProcessLostError, ToolBrokenError
 from onnxbisect_worker.outside import DATABASE_AWAY, outside, sentence
 from onnxbisect_worker.preparing import prepare
-from onnxbisect_worker.repairing import change
+from onnxbisect_worker.repairing import change_file, repair
 from onnxbisect_worker.reporting import write_report
 from onnxbisect_worker.slots import Work
 
@@ -33,10 +34,10 @@ _READ_EVERY = 3.0
 
 _STEPS = {
     Stage.PREPARE: prepare,
-    Stage.FILES: change,
+    Stage.FILES: change_file,
     Stage.SEARCH: coordinate,
     Stage.REPORT: write_report,
-    Stage.REPAIR: change,
+    Stage.REPAIR: repair,
 }
 
 log = logging.getLogger(__name__)
@@ -134,25 +135,30 @@ class Claiming:
 
 def work_on(context: WorkerContext, held: _Claimed) -> None:
     """Do the claimed work. If the database is away, nothing is stored and the lease expires."""
+    if isinstance(held, Claim):
+        _do(LeaseKeeper(context, held), ask)
+    else:
+        _do(LeaseKeeper(context, held), _STEPS[held.stage])
+
+
+def _do(keeper: LeaseKeeper[WorkT], step: Callable[[LeaseKeeper[WorkT]], None]) -> None:
     try:
-        with LeaseKeeper(context, held) as keeper:
+        with keeper:
             try:
-                if context.stopping.is_set():  # since it was claimed
+                if keeper.ended:  # the worker stops since it was claimed
                     raise ProcessKilledError("The worker is to stop.")
-                if isinstance(held, Claim):
-                    ask(context, held, keeper)
-                else:
-                    _STEPS[held.stage](context, held, keeper)
+                step(keeper)
             except (LostClaimError, *DATABASE_AWAY):
                 raise
             except Exception as error:
-                _give_up(held, keeper, error)
+                _give_up(keeper, error)
     except LostClaimError:
-        log.info("%s: another worker has it", held)
+        log.info("%s: another worker has it", keeper.claimed)
 
 
-def _give_up(held: _Claimed, keeper: LeaseKeeper, error: Exception) -> None:
+def _give_up(keeper: LeaseKeeper[Any], error: Exception) -> None:
     """Store a failure: the work goes to another worker or a later attempt, or the error becomes its result."""
+    held: _Claimed = keeper.claimed
     table = probes if isinstance(held, Claim) else searches
     what, was_outside = sentence(error), outside(error)
     if isinstance(error, ToolBrokenError) and isinstance(held, ClaimedSearch):

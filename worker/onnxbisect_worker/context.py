@@ -6,10 +6,8 @@ from functools import cached_property, lru_cache
 from threading import Event
 
 from onnxbisect.universe import Universe
-from onnxbisect_db.leases import Claimed
-from onnxbisect_service.search_spec import SearchSpec
 from onnxbisect_service.service import Service
-from onnxbisect_worker.model_requests.protocol import Case, Pool
+from onnxbisect_worker.model_requests.protocol import Pool
 from onnxbisect_worker.prepared import Prepared
 
 #: A universe of ten thousand units takes some ten megabytes.
@@ -36,19 +34,6 @@ class WorkerContext:
     def universe(self) -> Callable[[str], Universe]:
         """Reads the universe of a prepared search, with a cache of the last few."""
         return lru_cache(maxsize=_UNIVERSES)(self._universe)
-
-    def case(self, work: Claimed) -> Case:
-        """The stored model and the target, for a model process."""
-        return Case(
-            tenant=work.job.tenant,
-            onnx=work.onnx,
-            model_name=work.job.model_name,
-            files=work.data,
-            backend=work.search.backend,
-            options={name: str(value) for name, value in work.search.options.items()},
-            spec=SearchSpec.from_json(work.request),
-            prepared=work.search.universe,
-        )
 
     def _universe(self, sha256: str) -> Universe:
         with self.service.files.open(sha256) as file:

@@ -7,8 +7,6 @@ leaves all or none of them.
 import hashlib
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -25,11 +23,8 @@ from onnxbisect.unitset import UnitSet, members, size
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Status
 from onnxbisect_db import plans, probe_queries, queues, searches, workers
-from onnxbisect_db.database import now
 from onnxbisect_db.searches import ClaimedSearch
 from onnxbisect_db.tables import Search
-from onnxbisect_service.search_spec import SearchSpec
-from onnxbisect_worker.context import WorkerContext
 from onnxbisect_worker.lease_keeper import LeaseKeeper
 from onnxbisect_worker.outside import outside
 
@@ -41,35 +36,20 @@ _WIDEST = 32
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Seen:
-    """What the coordinator reads: the answers of the search, and the slots that only its speculation could use."""
-
-    known: Known
-    idle: int
-
-    @property
-    def width(self) -> int:
-        """The number of compiles to plan for: those of this search that run, and idle slots."""
-        return min(max(len(self.known.in_flight) + self.idle, 1), _WIDEST)
-
-
-def coordinate(context: WorkerContext, claimed: ClaimedSearch, keeper: LeaseKeeper) -> None:
+def coordinate(keeper: LeaseKeeper[ClaimedSearch]) -> None:
     """Continue the plan of a claimed search."""
-    spec = SearchSpec.from_json(claimed.request)
-    assert claimed.search.universe is not None  # noqa: S101 - searches that ask are prepared
-    universe = context.universe(claimed.search.universe)
-    with context.service.database.session() as session:
-        seen = _seen(session, claimed, spec)
+    claimed, spec, universe = keeper.claimed, keeper.spec, keeper.universe
+    with keeper.service.database.session() as session:
+        known, width = _known(session, keeper)
     planner: Planner = partial(plan, recheck=spec.recheck, brief=spec.brief)
     if spec.pieces:
         called = ", ".join(f"{name}={value}" for name, value in claimed.search.options.items())
         planner = CulpritsThenWhole(culprits=[int(units, 16) for units in spec.pieces], called=called)
     # culprits of a changed model need no own files
-    digests = partial(_digests, context, claimed, keeper) if claimed.search.asked_for is None else None
+    digests = partial(_digests, keeper) if claimed.search.asked_for is None else None
     # a changed model is expected to pass: until it has failed, only the whole is compiled
-    width = seen.width if seen.known.records or spec.pieces or claimed.search.asked_for is None else 1
-    step = next_step(universe, seen.known, planner, width=width, digests=digests)
+    width = width if known.records or spec.pieces or claimed.search.asked_for is None else 1
+    step = next_step(universe, known, planner, width=width, digests=digests)
     whole = of_the_whole(step, universe)
     # only the whole is compiled before changed copies of the file, and these only if it was refused
     files_first = claimed.search.asked_for is None and claimed.search.compiles_after is None
@@ -94,31 +74,30 @@ def coordinate(context: WorkerContext, claimed: ClaimedSearch, keeper: LeaseKeep
     new = keeper.write(save)
     log.info(
         "search %s: claim %d, %d answers, %d questions, %d of them new%s",
-        *(claimed.search.id, claimed.lease.epoch, len(seen.known.records), len(step.asks), new),
+        *(claimed.search.id, claimed.lease.epoch, len(known.records), len(step.asks), new),
         f"; over: {step.ending}" if over else "",
     )
 
 
-def _seen(session: Session, claimed: ClaimedSearch, spec: SearchSpec) -> _Seen:
-    here = probe_queries.known_probes(session, claimed.search.id)
-    slots = workers.slots(session).get(claimed.search.backend, 0)
-    idle = queues.idle(session, claimed.search.backend, claimed.search.id, slots)
-    calls_left = None
-    if spec.budget_calls is not None:
-        calls_left = spec.budget_calls - session.get_one(Search, claimed.search.id).calls - len(here.claimed)
-    lasts = None if spec.budget_seconds is None else timedelta(seconds=spec.budget_seconds)
+def _known(session: Session, keeper: LeaseKeeper[ClaimedSearch]) -> tuple[Known, int]:
+    """The answers of the search, and the number of compiles to plan for: its own that run, and slots that only its
+    speculation could use.
+    """
+    search, calls = keeper.claimed.search, keeper.spec.budget_calls
+    here = probe_queries.known_probes(session, search.id)
+    slots = workers.slots(session).get(search.backend, 0)
+    idle = queues.idle(session, search.backend, search.id, slots)
+    seconds_left = keeper.seconds_left(session)
     known = Known(
         records=here.answers,
         in_flight=here.claimed,
-        calls_left=calls_left,
-        out_of_time=lasts is not None and now(session) >= claimed.started_at + lasts,
+        calls_left=None if calls is None else calls - session.get_one(Search, search.id).calls - len(here.claimed),
+        out_of_time=seconds_left is not None and seconds_left <= 0,
     )
-    return _Seen(known=known, idle=idle)
+    return known, min(max(len(here.claimed) + idle, 1), _WIDEST)
 
 
-def _digests(
-    context: WorkerContext, claimed: ClaimedSearch, keeper: LeaseKeeper, pieces: Sequence[UnitSet]
-) -> dict[UnitSet, str]:
+def _digests(keeper: LeaseKeeper[ClaimedSearch], pieces: Sequence[UnitSet]) -> dict[UnitSet, str]:
     """The SHA-256 of the files of these pieces; empty if the model cannot be read, which is logged."""
     try:
         with keeper.process() as process:
@@ -126,7 +105,7 @@ def _digests(
     except OnnxBisectError as error:
         if keeper.ended or outside(error) is not None:
             raise
-        log.warning("search %s: its culprits' own files are not asked about: %s", claimed.search.id, error)
+        log.warning("search %s: its culprits' own files are not asked about: %s", keeper.claimed.search.id, error)
         return {}
 
 

@@ -1,4 +1,4 @@
-"""Renews the lease of a claimed search or probe during the work, and stops the work once the lease is lost.
+"""Claimed work while it is done: all that its step needs, under a lease that is renewed.
 
 A thread renews the lease and checks every second whether the result is still wanted. If it is not, or the worker stops,
 the thread kills the model process. While the database cannot be reached, the thread retries until the lease has
@@ -9,35 +9,41 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from threading import Event, Lock, Thread
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Generic, Self, TypeVar
 
 from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.orm import Session
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
+from onnxbisect.universe import Universe
 from onnxbisect_db import leases, workers
 from onnxbisect_db.claims import Claim
+from onnxbisect_db.database import now
 from onnxbisect_db.searches import ClaimedSearch
+from onnxbisect_service.search_spec import SearchSpec
 from onnxbisect_worker.context import WorkerContext
-from onnxbisect_worker.model_requests.protocol import ModelProcess, ToolBrokenError
+from onnxbisect_worker.model_requests.protocol import Case, ModelProcess, ToolBrokenError
 
 _LOOK_EVERY = 1.0
 #: Seconds between kills, because a process may only now start its compiler.
 _KILL_EVERY = 0.1
 
 T = TypeVar("T")
+WorkT = TypeVar("WorkT", bound=ClaimedSearch | Claim)
 log = logging.getLogger(__name__)
 
 
-class LeaseKeeper:
-    """A lease that is renewed while the context lasts."""
+class LeaseKeeper(Generic[WorkT]):
+    """Claimed work, whose lease is renewed while the context lasts."""
 
-    def __init__(self, context: WorkerContext, held: ClaimedSearch | Claim) -> None:
-        self._context = context
-        self._held = held
-        self._seconds = context.service.settings.lease_seconds
+    def __init__(self, context: WorkerContext, claimed: WorkT) -> None:
+        self.context = context
+        self.service = context.service
+        self.claimed = claimed
+        self._seconds = self.service.settings.lease_seconds
         self._over = Event()
         self._lost = Event()
         self._lock = Lock()
@@ -62,13 +68,43 @@ class LeaseKeeper:
     @property
     def ended(self) -> bool:
         """Whether the lease is lost or the worker stops; the model process was then killed."""
-        return self.lost or self._context.stopping.is_set()
+        return self.lost or self.context.stopping.is_set()
+
+    @cached_property
+    def spec(self) -> SearchSpec:
+        """The request besides the target."""
+        return SearchSpec.from_json(self.claimed.request)
+
+    @property
+    def universe(self) -> Universe:
+        """The units of the model; the search is prepared."""
+        assert self.claimed.search.universe is not None  # noqa: S101 - searches that ask are prepared
+        return self.context.universe(self.claimed.search.universe)
+
+    def seconds_left(self, session: Session) -> float | None:
+        """The rest of the search's budget of seconds; None is unlimited."""
+        budget = self.spec.budget_seconds
+        return None if budget is None else budget - self.seconds_passed(session)
+
+    def seconds_passed(self, session: Session) -> float:
+        """Seconds since the search began."""
+        return (now(session) - self.claimed.started_at).total_seconds()
 
     @contextmanager
     def process(self) -> Iterator[ModelProcess]:
         """A model process for the work, which is killed as soon as this has ended."""
-        case = self._context.case(self._held)
-        with self._context.pool.acquire(case, new=self._held.alone) as process:
+        job, search = self.claimed.job, self.claimed.search
+        case = Case(
+            tenant=job.tenant,
+            onnx=self.claimed.onnx,
+            model_name=job.model_name,
+            files=self.claimed.data,
+            backend=search.backend,
+            options={name: str(value) for name, value in search.options.items()},
+            spec=self.spec,
+            prepared=search.universe,
+        )
+        with self.context.pool.acquire(case, new=self.claimed.alone) as process:
             with self._lock:
                 self._process = process
             try:
@@ -88,14 +124,14 @@ class LeaseKeeper:
             stop=stop_after_delay(self._seconds),
             reraise=True,
         )
-        done: T = retrying(self._context.service.database.run, work)
+        done: T = retrying(self.service.database.run, work)
         return done
 
     def leaves_to_others(self, error: Exception) -> bool:
         """Whether the compiler is broken here, so that another worker should do the work (`workers.doubt`)."""
         if not isinstance(error, ToolBrokenError):
             return False
-        worker, backend, what = self._context.worker, self._held.search.backend, str(error)
+        worker, backend, what = self.context.worker, self.claimed.search.backend, str(error)
         return self.write(lambda session: workers.doubt(session, worker, backend, what))
 
     def _watch(self) -> None:
@@ -113,7 +149,7 @@ class LeaseKeeper:
                 elif renewing:
                     renew_at, sure_until = at + self._seconds / 3, at + self._seconds
             except Exception as error:  # a database that is away, whatever its driver says
-                log.warning("%s: the lease could not be renewed: %s", self._held, type(error).__name__)
+                log.warning("%s: the lease could not be renewed: %s", self.claimed, type(error).__name__)
                 if time.monotonic() > sure_until:
                     self._lost.set()
             if self.ended:
@@ -125,9 +161,9 @@ class LeaseKeeper:
                 self._process.kill()
 
     def _renewed(self) -> bool:
-        lease, seconds = self._held.lease, self._seconds
-        return self._context.service.database.run(lambda session: leases.renew(session, lease, seconds=seconds))
+        lease, seconds = self.claimed.lease, self._seconds
+        return self.service.database.run(lambda session: leases.renew(session, lease, seconds=seconds))
 
     def _wanted(self) -> bool:
-        with self._context.service.database.session() as session:
-            return leases.wanted(session, self._held.lease)
+        with self.service.database.session() as session:
+            return leases.wanted(session, self.claimed.lease)

@@ -8,8 +8,6 @@ from onnxbisect.errors import OnnxBisectError
 from onnxbisect.session import OWN_FILE
 from onnxbisect_db import plans, searches
 from onnxbisect_db.searches import ClaimedSearch
-from onnxbisect_service.search_spec import SearchSpec
-from onnxbisect_worker.context import WorkerContext
 from onnxbisect_worker.lease_keeper import LeaseKeeper
 from onnxbisect_worker.model_requests.protocol import ModelProcess
 from onnxbisect_worker.outside import outside
@@ -18,29 +16,32 @@ from onnxbisect_worker.prepared import Prepared
 log = logging.getLogger(__name__)
 
 
-def prepare(context: WorkerContext, claimed: ClaimedSearch, keeper: LeaseKeeper) -> None:
+def prepare(keeper: LeaseKeeper[ClaimedSearch]) -> None:
     """Prepare a claimed search, so that probes can be planned."""
-    log.info("search %s: preparing for %s", claimed.search.id, claimed.search.backend)
+    search = keeper.claimed.search
+    log.info("search %s: preparing for %s", search.id, search.backend)
     with keeper.process() as process:
         prepared = process.prepare()
-        graph = None if claimed.search.asked_for is not None else _drawn(context, claimed, process, keeper)
-    stored = context.service.files.put([prepared.to_bytes()])
-    keeper.write(lambda session: _prepared(session, claimed, prepared, stored.sha256, graph))
+        graph = None if search.asked_for is not None else _drawn(keeper, process)
+    stored = keeper.service.files.put([prepared.to_bytes()])
+    keeper.write(lambda session: _prepared(session, keeper, prepared, stored.sha256, graph))
 
 
-def _drawn(context: WorkerContext, claimed: ClaimedSearch, process: ModelProcess, keeper: LeaseKeeper) -> str | None:
+def _drawn(keeper: LeaseKeeper[ClaimedSearch], process: ModelProcess) -> str | None:
     """The stored data for pictures. If the machine fails, the search continues without."""
     try:
-        return context.service.files.put([process.draw().encode()]).sha256
+        return keeper.service.files.put([process.draw().encode()]).sha256
     except OnnxBisectError as error:
         if keeper.ended or outside(error) is not None:
             raise
-        log.warning("search %s: there will be no picture of the model: %s", claimed.search.id, error)
+        log.warning("search %s: there will be no picture of the model: %s", keeper.claimed.search.id, error)
         return None
 
 
-def _prepared(session: Session, claimed: ClaimedSearch, prepared: Prepared, sha256: str, graph: str | None) -> None:
-    spec = SearchSpec.from_json(claimed.request)
+def _prepared(
+    session: Session, keeper: LeaseKeeper[ClaimedSearch], prepared: Prepared, sha256: str, graph: str | None
+) -> None:
+    claimed, spec = keeper.claimed, keeper.spec
     searches.prepared(
         session,
         claimed,

@@ -24,7 +24,6 @@ from onnxbisect_db.culprits import FoundCulprit
 from onnxbisect_db.searches import ClaimedSearch
 from onnxbisect_service.search_spec import SearchSpec
 from onnxbisect_worker.changed_models import BudgetLeft, replayed
-from onnxbisect_worker.context import WorkerContext
 from onnxbisect_worker.lease_keeper import LeaseKeeper
 from onnxbisect_worker.model_requests.protocol import ModelProcess, ModelQuestion, ReportOutcome, StepProgress
 
@@ -36,24 +35,25 @@ _OPS = 64
 log = logging.getLogger(__name__)
 
 
-def write_report(context: WorkerContext, claimed: ClaimedSearch, keeper: LeaseKeeper) -> None:
+def write_report(keeper: LeaseKeeper[ClaimedSearch]) -> None:
     """Write the report of a claimed search."""
+    claimed = keeper.claimed
 
     def step(
         process: ModelProcess, begun: StepProgress, left: BudgetLeft, folder: Path
     ) -> ModelQuestion | ReportOutcome:
-        with context.service.database.session() as session:
+        with keeper.service.database.session() as session:
             logs = _logs(session, claimed, begun.answers)
-        neighbours, after = _most_neighbours(claimed, begun, left), _compiles_after(claimed)
+        neighbours, after = _most_neighbours(keeper.spec, begun, left), _compiles_after(claimed)
         return process.report(begun, folder, logs=logs, compiles_after=after, neighbours=neighbours)
 
-    done = replayed(context, claimed, keeper, step)
+    done = replayed(keeper, step)
     if done is None:
         return
     written, files = done
     document = written.document
-    report = context.service.files.put([FORMS["report.json"](document).encode("utf-8", "backslashreplace")])
-    verdict, found = Status(document["verdict"]), culprits_of(document, files, _earlier(context, claimed))
+    report = keeper.service.files.put([FORMS["report.json"](document).encode("utf-8", "backslashreplace")])
+    verdict, found = Status(document["verdict"]), culprits_of(document, files, _earlier(keeper))
     keeper.write(
         lambda session: searches.finish(
             session, claimed, verdict=verdict, report=report.sha256, files=files, found=found
@@ -103,21 +103,21 @@ def culprits_of(
     )
 
 
-def _earlier(context: WorkerContext, claimed: ClaimedSearch) -> EarlierReport | None:
-    with context.service.database.session() as session:
-        search = culprits.other_version(session, claimed.search.id)
+def _earlier(keeper: LeaseKeeper[ClaimedSearch]) -> EarlierReport | None:
+    with keeper.service.database.session() as session:
+        search = culprits.other_version(session, keeper.claimed.search.id)
     if search is None or search.report is None:
         return None
     try:
-        with context.service.files.open(search.report) as file:
+        with keeper.service.files.open(search.report) as file:
             return EarlierReport(search_id=search.id, document=cast(Report, json.load(file)))
     except FileNotFoundError:  # its job has been deleted
         return None
 
 
-def _most_neighbours(claimed: ClaimedSearch, begun: StepProgress, left: BudgetLeft) -> int:
+def _most_neighbours(spec: SearchSpec, begun: StepProgress, left: BudgetLeft) -> int:
     """Calls allowed for neighbours, including those made; none is added once the budget is spent."""
-    wanted, made = SearchSpec.from_json(claimed.request).confirm_causes, sum(it.calls for it in begun.replies)
+    wanted, made = spec.confirm_causes, sum(it.calls for it in begun.replies)
     if left.nothing:
         return min(wanted, made)
     return wanted if left.calls is None else min(wanted, made + left.calls)
