@@ -155,7 +155,6 @@ def _asking(here: Installed, generated: Generated) -> str:
             universe=stored.sha256,
             units=len(generated.universe),
         )
-        searches.release(session, claimed)
     return search_id
 
 

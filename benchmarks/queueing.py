@@ -94,7 +94,6 @@ def _prepared(here: Installed, name: str, number: int) -> str:
         searches.prepared(
             session, claimed, identity=f"{number:064x}", tool="t", version="1", universe="b" * 64, units=200
         )
-        searches.release(session, claimed)
     return search_id
 
 

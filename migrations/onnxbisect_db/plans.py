@@ -77,7 +77,7 @@ def save(
     return new
 
 
-def recall(session: Session, claimed: ClaimedSearch, *, without: str = "") -> int:
+def recall(session: Session, claimed: ClaimedSearch, *, universe: str, identity: str, without: str) -> int:
     """Copy the answers of the tenant's newest equal search: same model and target, same units.
 
     With several workers, the order of answers steers a search, so a second one starts with all that the first one
@@ -87,7 +87,7 @@ def recall(session: Session, claimed: ClaimedSearch, *, without: str = "") -> in
     job, search = searches.held(session, claimed)
     at = now(session)
     asked = select(Probe.id).where(Probe.search_id == Search.id, Probe.state == ProbeState.DONE).exists()
-    like = (Search.universe == search.universe, Search.identity == search.identity, Job.tenant == job.tenant)
+    like = (Search.universe == universe, Search.identity == identity, Job.tenant == job.tenant)
     earlier = select(Search.id).join(Job, Job.id == Search.job_id).where(*like, Search.id != search.id, asked)
     newest = session.scalars(earlier.order_by(Search.id.desc()).limit(1)).one_or_none()
     if newest is None:

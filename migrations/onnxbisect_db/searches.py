@@ -1,7 +1,7 @@
 """Claims of searches: one worker at a time has one, and writes of an earlier holder have no effect.
 
-A worker claims a search, does the work of its stage, and releases it. If the worker dies, the lease expires, and
-another worker claims the search under the next epoch.
+A worker claims a search and does the work of its stage. Each function that stores a result also releases the search. If
+the worker dies, the lease expires, and another worker claims the search under the next epoch.
 """
 
 from collections.abc import Mapping, Sequence
@@ -121,22 +121,19 @@ def prepared(
 ) -> None:
     """Store the result of reading the model; probes come next. `changeable`: changed copies of the file are worth
     trying.
-
-    The caller releases the search.
     """
     job, search = held(session, claimed)
-    at = now(session)
     search.identity, search.tool, search.version = identity, tool, version
     search.universe, search.units, search.graph = universe, units, graph
     search.compiles_after = None if changeable else {}
     _move(session, search, Stage.SEARCH)
     if search.asked_for is None:
         facts = {"search": search.id, "tool": tool, "version": version, "units": units}
-        events.tell(session, job, EventType.SEARCH_PREPARED, at, **facts)
+        events.tell(session, job, EventType.SEARCH_PREPARED, now(session), **facts)
 
 
 def refused(session: Session, claimed: ClaimedSearch) -> None:
-    """The whole model fails: changed copies of its file come next. The caller releases the search."""
+    """The whole model fails: changed copies of its file come next."""
     _, search = held(session, claimed)
     _move(session, search, Stage.FILES)
 
@@ -152,14 +149,16 @@ def changed(session: Session, claimed: ClaimedSearch, compiles_after: Mapping[st
     for asked in session.scalars(select(Search).where(Search.asked_for == search.id)):
         search.calls, asked.calls = search.calls + asked.calls, 0
     _move(session, search, Stage.REPORT if compiles_after else Stage.SEARCH)
-    release(session, claimed)
 
 
 def searched(session: Session, claimed: ClaimedSearch) -> None:
-    """No probe is left, or the budget has ended: the report comes next. The caller releases the search."""
-    _, search = held(session, claimed)
-    lifecycle.drop_probes(session, search)
+    """No probe is left, or the budget has ended: the report comes next, but a changed model gets none."""
+    job, search = held(session, claimed)
     search.expected = 0.0
+    if search.asked_for is not None:
+        _end(session, job, search, JobState.DONE, "", now(session))
+        return
+    lifecycle.drop_probes(session, search)
     _move(session, search, Stage.REPORT)
 
 
@@ -185,15 +184,8 @@ def finish(
         culprits.answered(session, job, search, now(session))
     if job.request.get("repair") is not None:
         _move(session, search, Stage.REPAIR)
-        release(session, claimed)
     else:
         _end(session, job, search, JobState.DONE, "", now(session))
-
-
-def answered(session: Session, claimed: ClaimedSearch) -> None:
-    """End the search of a changed model: the repair uses its answers."""
-    job, search = held(session, claimed)
-    _end(session, job, search, JobState.DONE, "", now(session))
 
 
 def repaired(
@@ -241,14 +233,14 @@ def _let_go(session: Session, search: Search) -> None:
 
 def _move(session: Session, search: Search, stage: Stage) -> None:
     search.stage = stage
-    search.dirty = False
-    mark_dirty(session, search)
+    trouble.forget(search)
+    _let_go(session, search)
 
 
 def _fail(session: Session, job: Job, search: Search, problem: str, fault: Fault, at: datetime) -> None:
     if search.stage == Stage.FILES:  # its parts can still be searched
-        search.compiles_after, search.stage = {}, Stage.SEARCH
-        _let_go(session, search)
+        search.compiles_after = {}
+        _move(session, search, Stage.SEARCH)
         return
     if search.stage == Stage.REPAIR:  # its report is kept
         _end_repair(

@@ -82,7 +82,6 @@ def report(
     claimed = take(database, search_id, Stage.SEARCH)
     with database.transaction() as session:
         searches.searched(session, claimed)
-        searches.release(session, claimed)
     claimed = take(database, search_id, Stage.REPORT)
     with database.transaction() as session:
         searches.finish(session, claimed, verdict=verdict, report=REPORT, files={}, found=found)
@@ -249,7 +248,6 @@ def test_a_culprit_that_is_found_while_another_job_with_it_is_deleted_stays(data
     claimed = take(database, job.searches[0].id, Stage.SEARCH)
     with database.transaction() as session:
         searches.searched(session, claimed)
-        searches.release(session, claimed)
     claimed = take(database, job.searches[0].id, Stage.REPORT)
     forgetting = Thread(target=lambda: database.run(lambda session: retention.forget(session, first.id, "")))
     with database.transaction() as session:

@@ -47,6 +47,8 @@ def finished(database: Database, files: Files, content: bytes, model: str) -> tu
     taken = take(database, search, Stage.SEARCH)
     with database.transaction() as session:
         searches.searched(session, taken)
+    taken = take(database, search, Stage.REPORT)
+    with database.transaction() as session:
         searches.finish(session, taken, verdict=FAIL.verdict.status, report=report, files={"culprits/1": report})
     return job, report
 

@@ -122,7 +122,6 @@ def test_reports_are_written_and_searches_coordinated_in_turn(database: Database
     assert claimed.job.id == reporting.id
     with database.transaction() as session:
         searches.searched(session, claimed)
-        searches.release(session, claimed)
         searches.mark_dirty(session, session.get_one(Search, dirty.searches[0].id))
     found = []
     for _ in range(2):

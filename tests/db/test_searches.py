@@ -37,8 +37,11 @@ def try_to_claim(database: Database, search_id: str, stage: Stage) -> ClaimedSea
 
 def recall(database: Database, search_id: str) -> int:
     claimed = take(database, search_id, Stage.SEARCH)
+    universe, identity = claimed.search.universe, claimed.search.identity
+    assert universe is not None
+    assert identity is not None
     with database.transaction() as session:
-        taken = plans.recall(session, claimed)
+        taken = plans.recall(session, claimed, universe=universe, identity=identity, without="")
         searches.release(session, claimed)
     return taken
 

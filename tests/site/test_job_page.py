@@ -60,7 +60,6 @@ def prepared(service: Service, job: Job, names: list[str]) -> None:
             universe=universe(service, names),
             units=len(names),
         )
-        searches.release(session, claimed)
 
 
 def present(service: Service) -> None:

@@ -61,14 +61,8 @@ def coordinate(keeper: LeaseKeeper[ClaimedSearch]) -> None:
 
     def save(session: Session) -> int:
         new = plans.save(session, claimed, step.asks, expected=step.plan.expected, culprits=culprits)
-        if refused:
-            searches.refused(session, claimed)
-        if over and claimed.search.asked_for is not None:
-            searches.answered(session, claimed)
-            return new
-        if over:
-            searches.searched(session, claimed)
-        searches.release(session, claimed)
+        come_to = searches.refused if refused else searches.searched if over else searches.release
+        come_to(session, claimed)
         return new
 
     new = keeper.write(save)

@@ -41,11 +41,15 @@ def _drawn(keeper: LeaseKeeper[ClaimedSearch], process: ModelProcess) -> str | N
 def _prepared(
     session: Session, keeper: LeaseKeeper[ClaimedSearch], prepared: Prepared, sha256: str, graph: str | None
 ) -> None:
-    claimed, spec = keeper.claimed, keeper.spec
+    claimed, spec, identity = keeper.claimed, keeper.spec, prepared.identity
+    # the earlier search may be of a model with other weights, so its culprits' own files do not count
+    recalled = plans.recall(session, claimed, universe=sha256, identity=identity, without=OWN_FILE)
+    if recalled:
+        log.info("search %s: %d answers of an earlier search", claimed.search.id, recalled)
     searches.prepared(
         session,
         claimed,
-        identity=prepared.identity,
+        identity=identity,
         tool=prepared.target.tool,
         version=prepared.target.version,
         universe=sha256,
@@ -53,8 +57,3 @@ def _prepared(
         graph=graph,
         changeable=prepared.changeable and claimed.search.asked_for is None and not (spec.as_is or spec.whole),
     )
-    # the earlier search may be of a model with other weights, so its culprits' own files do not count
-    recalled = plans.recall(session, claimed, without=OWN_FILE)
-    if recalled:
-        log.info("search %s: %d answers of an earlier search", claimed.search.id, recalled)
-    searches.release(session, claimed)

@@ -83,7 +83,6 @@ def finish(service: Service, search_id: str, report: Report) -> None:
     claimed = take(service.database, search_id, Stage.SEARCH)
     with service.database.transaction() as session:
         searches.searched(session, claimed)
-        searches.release(session, claimed)
     written = service.files.put([json.dumps(report).encode()]).sha256
     files = {}
     for folder in culprit_dirs(report):

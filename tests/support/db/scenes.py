@@ -88,7 +88,6 @@ def prepare(
         searches.prepared(
             session, claimed, identity=identity, tool="t", version=version, universe=universe, units=9, graph=graph
         )
-        searches.release(session, claimed)
 
 
 def plan(database: Database, search_id: str, wanted: list[Ask], **found: Any) -> int:
@@ -143,7 +142,6 @@ def end(database: Database, search_id: str, verdict: Status = Status.PASS) -> No
     claimed = take(database, search_id, Stage.SEARCH)
     with database.transaction() as session:
         searches.searched(session, claimed)
-        searches.release(session, claimed)
     claimed = take(database, search_id, Stage.REPORT)
     with database.transaction() as session:
         searches.finish(session, claimed, verdict=verdict, report=REPORT, files={})
