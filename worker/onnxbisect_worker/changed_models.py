@@ -116,7 +116,7 @@ def _asked_model(
     _demand_wanted(keeper, question)
     onnx = files.get("model.onnx", keeper.claimed.onnx)
     name = question_name(onnx, whole=question.whole, options=question.options)
-    if name in {it.question for it in begun.replies}:
+    if begun.reply(name) is not None:
         raise OnnxBisectError("It is asked again what was answered: please report this.")
     if len(begun.replies) >= MOST_QUESTIONS:
         raise OnnxBisectError(f"It was given up after {MOST_QUESTIONS} changed models.")

@@ -46,7 +46,4 @@ class Prepared:
     def from_bytes(cls, raw: bytes) -> "Prepared":
         """The contents that `to_bytes` wrote."""
         line, _, established = raw.partition(b"\n")
-        fields = json.loads(line)
-        if "dressing" in fields["description"]:  # files of earlier versions
-            fields["description"]["probe_format"] = fields["description"].pop("dressing")
-        return _converter.structure({**fields, "established": b64decode(established)}, cls)
+        return _converter.structure({**json.loads(line), "established": b64decode(established)}, cls)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from onnxbisect.errors import OnnxBisectError
 from onnxbisect_backends import registry
@@ -9,13 +10,15 @@ from onnxbisect_backends.contract import Backend
 from onnxbisect_worker.model_requests.model_cache import MODEL_NAME, ModelCache
 from onnxbisect_worker.model_requests.protocol import Setup
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
     """The model's path and the backend, prepared before the process is confined and reads the model.
 
     Afterwards it can neither write to the models that workers share, nor be tricked about the backend's files. If one
-    failed, its error is raised at the first use: many requests need no backend.
+    failed, its error is raised by `demanded` at the first use: many requests need no backend.
     """
 
     model: Path | OnnxBisectError
@@ -33,6 +36,13 @@ class Layout:
             return cls(model=model, backend=found.factory(dict(setup.case.options)), isolated=isolated)
         except Exception as error:  # whatever a third party's backend raises
             return cls(model=model, backend=error, isolated=isolated)
+
+
+def demanded(it: T | Exception) -> T:
+    """What was laid out; raises the error that is there instead."""
+    if isinstance(it, Exception):
+        raise it
+    return it
 
 
 def _laid_out(setup: Setup, folder: Path) -> Path | OnnxBisectError:

@@ -176,6 +176,10 @@ class StepProgress:
     ended: bool = False
     searched: bool = True
 
+    def reply(self, question: str) -> Reply | None:
+        """The answer to this question about a changed model; None if there is none."""
+        return next((it for it in self.replies if it.question == question), None)
+
 
 class ModelProcess(Protocol):
     """One model and one target. All methods raise ProcessLostError, or OnnxBisectError with a sentence for users."""

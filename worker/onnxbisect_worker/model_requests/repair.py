@@ -96,8 +96,8 @@ class RepairWork:
     spec: RepairSpec
     samples: Path | None
     model_name: str
-    others: Callable[[Sequence[str]], Iterable[tuple[Mapping[str, str], Backend]]] = lambda messages: ()
-    calibration: Path | None = None
+    others: Callable[[Sequence[str]], Iterable[tuple[Mapping[str, str], Backend]]]
+    calibration: Path | None
 
     def run(self, begun: StepProgress, folder: Path) -> ModelQuestion | RepairOutcome:
         """The next question, or the result. Files are written into `folder`."""
@@ -132,12 +132,11 @@ class RepairWork:
         """The answers with other options; raises UnansweredError. After the budget's end, missing ones are left out."""
         found: list[Alternative] = []
         culprits = [culprit.evidence.own for culprit in diagnosis.culprits]
-        replies = {it.question: it for it in begun.replies}
         own = loaded is self.models.context.loaded
         files = {} if own else {"model.onnx": loaded.model.path}
         for changed, backend in self.others([culprit.message for culprit in diagnosis.culprits]):
             name = question_name(self.models.onnx if own else _digest(loaded.model.path), whole=False, options=changed)
-            reply = replies.get(name)
+            reply = begun.reply(name)
             if reply is None and begun.ended:
                 break
             ask = partial(_asked, reply, ModelQuestion(files=files, options=changed))
@@ -163,9 +162,7 @@ class _Replies:
     """Searches made by other workers (`repair_compiler.Search`)."""
 
     def __init__(self, models: ChangedModels, begun: StepProgress) -> None:
-        self._models, self._begun = models, begun
-        self._replies = {it.question: it for it in begun.replies}
-        self._paid = begun.stats
+        self._models, self._begun, self._paid = models, begun, begun.stats
 
     def __call__(self, model: LoadedModel, *, piece: bool, whole: bool) -> Found:
         own = self._models.context
@@ -175,7 +172,7 @@ class _Replies:
         context = self._models.context_of(model, piece)
         path = model.model.path
         name = question_name(_digest(path), whole=whole)
-        reply = self._replies.get(name)
+        reply = self._begun.reply(name)
         if reply is not None:
             return self._found(context, reply, brief=piece)
         if self._begun.ended:
@@ -193,12 +190,11 @@ class _Replies:
         return Found(job=self._models.job(context, reply.answers, stats, brief=brief))
 
 
-def answers_from(replies: Sequence[Reply], identity: str) -> Callable[[Path], Answered]:
+def answers_from(begun: StepProgress, identity: str) -> Callable[[Path], Answered]:
     """Returns answers about model files by the compiler of this identity; UnansweredError if there is none."""
-    known = {it.question: it for it in replies}
 
     def answer(path: Path) -> Answered:
-        reply = known.get(question_name(_digest(path), whole=True))
+        reply = begun.reply(question_name(_digest(path), whole=True))
         if reply is None:
             raise UnansweredError(ModelQuestion(files={"model.onnx": path}, piece=True, whole=True))
         if reply.identity != identity or not reply.answers:

@@ -30,7 +30,7 @@ from onnxbisect_backends.probing.loaded_model import LoadedModel
 from onnxbisect_backends.probing.prober import Prober, ProbeResult
 from onnxbisect_backends.probing.sampling import sampling
 from onnxbisect_backends.probing.search_context import SearchContext, search_context
-from onnxbisect_worker.model_requests.layout import Layout
+from onnxbisect_worker.model_requests.layout import Layout, demanded
 from onnxbisect_worker.model_requests.limits import Bounds, UnboundBackend
 from onnxbisect_worker.model_requests.protocol import (
     ChangeOutcome,
@@ -65,10 +65,9 @@ class ModelWork:
         self._spec = setup.case.spec
         self._folder = folder
         self._bounds = bounds
-        self._new: SearchContext | None = None
 
     def prepare(self) -> Prepared:
-        context = self._new = self._search_context()
+        context = self._context = self._search_context()
         established = context.loaded.model.established
         known = sum(value.nbytes for value in established.known.values())
         return Prepared(
@@ -87,11 +86,10 @@ class ModelWork:
         model = self._loaded.model
         if not self._case.backend:
             found = inspect(model)
-        elif isinstance(self._layout.backend, Exception):
-            raise self._layout.backend
         else:
+            backend = demanded(self._layout.backend)
             with self._bounds.lifted():
-                target = known_target(self._layout.backend)
+                target = known_target(backend)
             found = inspect_for(model, target)
         named = replace(found, name=self._case.model_name, findings=self._advised(found.findings))
         return inspection_document(named)
@@ -140,7 +138,7 @@ class ModelWork:
         return ReportOutcome(document=written, files=files)
 
     def _confirmed(self, job: Job, begun: StepProgress, most: int) -> ModelQuestion | Job:
-        told = answers_from(begun.replies, self._context.identity)
+        told = answers_from(begun, self._context.identity)
         with TemporaryDirectory(dir=self._folder) as name:
             try:
                 return confirmed(job, self._loaded, told, Path(name), most=most)
@@ -202,25 +200,13 @@ class ModelWork:
         model = self._layout.model
         return text.replace(str(model), self._case.model_name) if isinstance(model, Path) else text
 
-    @property
-    def _context(self) -> SearchContext:
-        if self._new is None:
-            self._new = self._resumed()
-        return self._new
-
-    @property
-    def _model(self) -> Path:
-        if isinstance(self._layout.model, OnnxBisectError):
-            raise self._layout.model
-        return self._layout.model
-
     @cached_property
     def _loaded(self) -> LoadedModel:
         raw = b"" if self._prepared is None else self._prepared.established
         established = Established.from_bytes(raw) if raw else None
         backend = self._named_backend
         shapes = {**({} if backend is None else input_shapes(backend)), **self._spec.input_shapes}
-        return LoadedModel(self._model, shapes, most_nodes=self._setup.nodes, established=established)
+        return LoadedModel(demanded(self._layout.model), shapes, most_nodes=self._setup.nodes, established=established)
 
     @property
     def _named_backend(self) -> Backend | None:
@@ -255,9 +241,7 @@ class ModelWork:
 
     @cached_property
     def _backend(self) -> UnboundBackend:
-        if isinstance(self._layout.backend, Exception):
-            raise self._layout.backend
-        backend = UnboundBackend(self._layout.backend, self._bounds)
+        backend = UnboundBackend(demanded(self._layout.backend), self._bounds)
         if complaint := backend.check():
             raise BackendUnusableError(complaint)
         return backend
@@ -298,8 +282,9 @@ class ModelWork:
         backend = self._backend
         return search_context(self._loaded, backend, self._calibration)
 
-    def _resumed(self) -> SearchContext:
-        """The stored context, which needs no compiler."""
+    @cached_property
+    def _context(self) -> SearchContext:
+        """The context that `prepare` made; in a later process the stored one, which needs no compiler."""
         stored, model = self._prepared, self._loaded.model
         if stored is None:
             raise OnnxBisectError("The search was not prepared: start the job again.")
