@@ -15,7 +15,6 @@ from sqlalchemy.orm import Session, joinedload
 from onnxbisect.diagnosis import CulpritKind
 from onnxbisect.verdict import Kind, Status
 from onnxbisect_db import events
-from onnxbisect_db.columns import new_id
 from onnxbisect_db.culprit_versions import TargetVersion, passes_now, versions_of
 from onnxbisect_db.errors import CulpritStateError
 from onnxbisect_db.insertion import insert_if_new
@@ -123,16 +122,13 @@ def _entries(session: Session, tenant: str, found: Sequence[FoundCulprit], at: d
     """The entries by identity, locked in sorted order to avoid deadlocks."""
     rows = [
         {
-            "id": new_id(),
             "tenant": tenant,
             "identity": each.identity,
-            "state": CulpritState.OPEN,
             "kind": each.kind,
             "ops": list(each.ops),
             "failure": each.failure,
             "message": each.message,
             "cause": each.cause,
-            "remedy": "",
             "first_seen": at,
             "last_seen": at,
         }
@@ -158,9 +154,6 @@ def _verdict(entry: Culprit, job: Job, search: Search, status: Status, at: datet
         status=status,
         model_sha256=job.model_sha256,
         model_name=job.model_name,
-        labels={},
-        seconds=0.0,
-        files=None,
         at=at,
     )
 

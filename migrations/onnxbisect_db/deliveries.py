@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 from onnxbisect_db import leases, notices
 from onnxbisect_db.database import now
 from onnxbisect_db.leases import RowLease
+from onnxbisect_db.paging import Page, page
 from onnxbisect_db.states import DeliveryState, EventType
 from onnxbisect_db.tables import Delivery, Endpoint
 
@@ -89,12 +90,12 @@ def _write(
     return delivery
 
 
-def listed(session: Session, endpoint_id: str, *, before: str | None = None, limit: int = 50) -> list[Delivery]:
-    """An endpoint's deliveries, newest first, before the one with id `before`."""
+def listed(session: Session, endpoint_id: str, *, after: str | None = None, limit: int = 50) -> Page[Delivery, str]:
+    """An endpoint's deliveries, newest first, after the one with id `after`."""
     mine = select(Delivery).where(Delivery.endpoint_id == endpoint_id)
-    if before is not None:
-        mine = mine.where(Delivery.id < before)
-    return list(session.scalars(mine.order_by(Delivery.id.desc()).limit(limit)))
+    if after is not None:
+        mine = mine.where(Delivery.id < after)
+    return page(session, mine.order_by(Delivery.id.desc()), lambda delivery: delivery.id, limit=limit)
 
 
 def newest(session: Session, tenant: str, *, limit: int) -> list[tuple[Endpoint, Delivery]]:

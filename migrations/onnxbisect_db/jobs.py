@@ -147,12 +147,8 @@ def listed(
     found = _with_searches().where(Job.tenant == tenant, Job.culprit_id.is_(None))
     if after is not None:
         found = found.where(Job.id < after)
-    if wanted.state is not None:
-        found = found.where(Job.state == wanted.state)
-    if wanted.verdict is not None:
-        found = found.where(Job.verdict == wanted.verdict)
-    if wanted.model_sha256 is not None:
-        found = found.where(Job.model_sha256 == wanted.model_sha256)
+    equal = {Job.state: wanted.state, Job.verdict: wanted.verdict, Job.model_sha256: wanted.model_sha256}
+    found = found.where(*(column == value for column, value in equal.items() if value is not None))
     if wanted.text is not None:
         begins = [column.startswith(wanted.text.lower(), autoescape=True) for column in (Job.model_sha256, Job.id)]
         found = found.where(or_(Job.model_name.icontains(wanted.text, autoescape=True), *begins))

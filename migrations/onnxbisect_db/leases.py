@@ -18,8 +18,7 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from onnxbisect_db.columns import Moment
 from onnxbisect_db.database import now
-from onnxbisect_db.insertion import insert
-from onnxbisect_db.tables import Delivery, Job, Lease, Model, Probe, Search
+from onnxbisect_db.tables import Delivery, Job, Model, Probe, Search
 
 #: The longest lease, and the longest delay before a retry (`Settings.lease_seconds`).
 LONGEST = timedelta(minutes=10)
@@ -123,27 +122,3 @@ def is_free(until: InstrumentedAttribute[datetime | None]) -> ColumnElement[bool
 def moments(at: datetime) -> dict[str, datetime]:
     """The parameters of `lasting`, `is_over` and `is_free`."""
     return {"at": at, "far": at + LONGEST}
-
-
-def take(session: Session, name: str, holder: str, *, seconds: float) -> bool:
-    """Claim or renew a task of one process at a time, such as reconciling. False while another process has it.
-
-    All processes use the same duration, so a lease that ends twice as far ahead was taken before the clock was set
-    back.
-    """
-    at = now(session)
-    lasting = timedelta(seconds=seconds)
-    mine = {"holder": holder, "until": at + lasting}
-    gone = or_(Lease.until <= at, Lease.until > at + 2 * lasting)
-    taken = (
-        insert(session, Lease)
-        .values(name=name, **mine)
-        .on_conflict_do_update(index_elements=[Lease.name], set_=mine, where=or_(Lease.holder == holder, gone))
-        .returning(Lease.name)
-    )
-    return session.scalars(taken).one_or_none() is not None
-
-
-def give_back(session: Session, name: str, holder: str) -> None:
-    """Release the task, unless another process has it. The row stays."""
-    session.execute(update(Lease).where(Lease.name == name, Lease.holder == holder).values(until=now(session)))

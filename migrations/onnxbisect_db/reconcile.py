@@ -5,14 +5,16 @@ and deliveries of dead workers need nothing, because workers claim them again.
 """
 
 from collections.abc import Callable
+from datetime import timedelta
 
-from sqlalchemy import select
+from sqlalchemy import or_, select, update
 from sqlalchemy.orm import Session, aliased
 
 from onnxbisect_db import leases, lifecycle, locking, probes, searches, workers
 from onnxbisect_db.database import Database, now
+from onnxbisect_db.insertion import insert
 from onnxbisect_db.states import JobState, ProbeState, Stage
-from onnxbisect_db.tables import Job, Probe, Search
+from onnxbisect_db.tables import Job, Lease, Probe, Search
 
 LEASE = "reconcile"
 #: Seconds until another process reconciles after the previous one died. A longer round may overlap with another one,
@@ -23,7 +25,7 @@ _AT_A_TIME = 1000
 
 def reconcile(database: Database, holder: str) -> bool:
     """One round. False while another process has the lease."""
-    if not database.run(lambda session: leases.take(session, LEASE, holder, seconds=LEASE_SECONDS)):
+    if not database.run(lambda session: _take(session, holder)):
         return False
     _each(database, _expired_probes, probes.expire)
     _each(database, _idle_searches, _mark_dirty)
@@ -33,8 +35,26 @@ def reconcile(database: Database, holder: str) -> bool:
 
 
 def leave(database: Database, holder: str) -> None:
-    """Release the lease."""
-    database.run(lambda session: leases.give_back(session, LEASE, holder))
+    """Release the lease, unless another process has it. The row stays."""
+    mine = (Lease.name == LEASE, Lease.holder == holder)
+    database.run(lambda session: session.execute(update(Lease).where(*mine).values(until=now(session))))
+
+
+def _take(session: Session, holder: str) -> bool:
+    """Claim or renew the lease. False while another process has it.
+
+    A lease that ends twice as far ahead as any can was taken before the clock was set back.
+    """
+    at, lasting = now(session), timedelta(seconds=LEASE_SECONDS)
+    mine = {"holder": holder, "until": at + lasting}
+    gone = or_(Lease.until <= at, Lease.until > at + 2 * lasting)
+    taken = (
+        insert(session, Lease)
+        .values(name=LEASE, **mine)
+        .on_conflict_do_update(index_elements=[Lease.name], set_=mine, where=or_(Lease.holder == holder, gone))
+        .returning(Lease.name)
+    )
+    return session.scalars(taken).one_or_none() is not None
 
 
 def _each(database: Database, find: Callable[[Session], list[str]], do: Callable[[Session, str], object]) -> None:

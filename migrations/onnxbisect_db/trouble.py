@@ -20,16 +20,14 @@ from onnxbisect_db.tables import Job, Probe, Troubled
 MOST_CRASHES = 2
 #: The longest delay; shorter than `leases.LONGEST`.
 _LONGEST = timedelta(minutes=5)
-_AT_ONCE = timedelta(0)
 
 
-def lose(row: Troubled, what: str, at: datetime) -> bool:
-    """Record a loss, described by `what`. True if it may be retried at once, which is the first time."""
+def lose(row: Troubled, what: str, at: datetime) -> None:
+    """Record a loss, described by `what`. The first time, it may be retried at once."""
     row.losses += 1
-    wait = _AT_ONCE if row.losses == 1 else min(timedelta(seconds=2 ** min(row.losses - 2, 20)), _LONGEST)
-    row.retry_at = at + wait
+    wait = 0 if row.losses == 1 else 2 ** min(row.losses - 2, 20)
+    row.retry_at = at + min(timedelta(seconds=wait), _LONGEST)
     row.trouble = what
-    return not wait
 
 
 def crash(row: Troubled, what: str) -> bool:

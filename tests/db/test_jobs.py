@@ -44,7 +44,7 @@ def webhooks(database: Database, job: Job) -> list[tuple[str, Any]]:
     """What endpoints of this tenant are told, in order."""
     with database.session() as session:
         [endpoint] = endpoints.listed(session, job.tenant)
-        found = deliveries.listed(session, endpoint.id)
+        found = deliveries.listed(session, endpoint.id).rows
     return [(delivery.type, delivery.payload["data"]["state"]) for delivery in reversed(found)]
 
 

@@ -1,7 +1,5 @@
 """Whatever is dropped is picked up."""
 
-from datetime import timedelta
-
 import pytest
 from sqlalchemy import update
 
@@ -108,12 +106,9 @@ def test_a_job_that_was_not_closed_is_closed(database: Database) -> None:
 
 @pytest.mark.parametrize("holder", ["a", "b"])
 def test_a_lease_is_free_when_it_ran_out(database: Database, clock: Clock, holder: str) -> None:
-    def take_it(session: object, name: str = "a") -> bool:
-        return leases.take(session, "x", name, seconds=10)  # type: ignore[arg-type]
-
-    assert database.run(take_it)
-    clock.forward(timedelta(seconds=10).total_seconds())
-    assert database.run(lambda session: take_it(session, holder))
+    assert reconcile(database, "a")
+    clock.forward(LEASE_SECONDS)
+    assert reconcile(database, holder)
 
 
 def test_who_leaves_is_followed_at_once_and_who_has_died_soon(database: Database, clock: Clock) -> None:

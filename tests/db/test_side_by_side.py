@@ -7,10 +7,11 @@ from collections import Counter
 
 import pytest
 
-from onnxbisect_db import deduplication, leases, locking, probe_queries, queues, searches
+from onnxbisect_db import deduplication, locking, probe_queries, queues, searches
 from onnxbisect_db.claims import Claim
 from onnxbisect_db.database import Database
 from onnxbisect_db.deduplication import Deduplicated
+from onnxbisect_db.reconcile import reconcile
 from onnxbisect_db.states import Stage
 from support.db.scenes import (
     FAIL,
@@ -115,7 +116,7 @@ def test_of_those_who_want_a_lease_one_gets_it(database: Database) -> None:
     got = []
 
     def work(number: int) -> None:
-        got.append(database.run(lambda session: leases.take(session, "x", f"h{number}", seconds=LEASE)))
+        got.append(reconcile(database, f"h{number}"))
 
     at_once(4, work)
     assert sum(got) == 1

@@ -51,12 +51,12 @@ def row(database: Database, delivery_id: str) -> Delivery:
 
 def types(database: Database, endpoint: Endpoint) -> list[str]:
     with database.session() as session:
-        return [delivery.type for delivery in reversed(deliveries.listed(session, endpoint.id))]
+        return [delivery.type for delivery in reversed(deliveries.listed(session, endpoint.id).rows)]
 
 
 def jobs_told(database: Database, endpoint: Endpoint) -> list[str]:
     with database.session() as session:
-        return [delivery.payload["data"]["job"] for delivery in deliveries.listed(session, endpoint.id)]
+        return [delivery.payload["data"]["job"] for delivery in deliveries.listed(session, endpoint.id).rows]
 
 
 def test_endpoints_hear_what_they_want_of_their_tenant(database: Database) -> None:
@@ -291,7 +291,7 @@ def test_the_log_of_an_endpoint_is_read_page_by_page(database: Database) -> None
     made = sorted((pinged(database, endpoint) for _ in range(5)), reverse=True)
     seen: list[str] = []
     with database.session() as session:
-        while page := deliveries.listed(session, endpoint.id, before=seen[-1] if seen else None, limit=2):
+        while page := deliveries.listed(session, endpoint.id, after=seen[-1] if seen else None, limit=2).rows:
             seen += [delivery.id for delivery in page]
         assert seen == made
         found = deliveries.get(session, made[0], "")

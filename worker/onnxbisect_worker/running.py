@@ -1,7 +1,6 @@
 """All threads of one worker process: slots, webhook senders, the reconciler, and the heartbeat."""
 
 from collections.abc import Collection, Sequence
-from threading import Event
 
 from onnxbisect.errors import OptionError
 from onnxbisect_backends import registry
@@ -46,9 +45,7 @@ class Running:
     ) -> None:
         """`reconciler` is the name under which it reconciles, if not its own."""
         slots = service.settings.slots + beside
-        self._context = WorkerContext(
-            service=service, pool=pool, worker=worker_id(), backends=backends, slots=slots, stopping=Event()
-        )
+        self._context = WorkerContext(service=service, pool=pool, worker=worker_id(), backends=backends, slots=slots)
         self._claiming = Claiming(self._context, control=control, probes=service.settings.slots)
         self._topics = {*map(notices.backend, backends)} | ({notices.CONTROL} if control else set())
         self._slots = Slots("slot", slots, self._claiming)
@@ -100,7 +97,7 @@ class Running:
         self._context.pool.close()
 
 
-def embedded(service: Service, pool: Pool | None = None) -> Running:
+def embedded(service: Service) -> Running:
     """A worker for all backends and all other work, in the process of `onnx-bisect serve`, not yet started.
 
     OptionError if redis is set, because workers are then separate processes.
@@ -111,7 +108,7 @@ def embedded(service: Service, pool: Pool | None = None) -> Running:
     tell_level(settings)
     return Running(
         service,
-        pool or ModelPool(settings, service.files),
+        ModelPool(settings, service.files),
         sorted(registry.available()),
         control=True,
         beside=_BESIDE,

@@ -146,10 +146,9 @@ def delivered(webhook_id: RowId, service: TheService, caller: Admin, paged: Page
     """The list is paginated: the `Link` header has the URL of the next page."""
     with service.database.session() as session:
         _found(endpoints.get(session, webhook_id, caller.tenant))
-        found = deliveries.listed(session, webhook_id, before=paged.after, limit=paged.limit + 1)
-    page = found[: paged.limit]
-    paged.next_is(page[-1].id if len(found) > len(page) else None)
-    return [_delivery_view(delivery) for delivery in page]
+        page = deliveries.listed(session, webhook_id, after=paged.after, limit=paged.limit)
+    paged.next_is(page.after)
+    return [_delivery_view(delivery) for delivery in page.rows]
 
 
 @router.get("/deliveries/{delivery_id}", summary="A message")
