@@ -36,10 +36,11 @@ from onnxbisect_db.unfinished import Stored
 from onnxbisect_db.workers import Presence
 from onnxbisect_service.search_spec import SearchSpec
 from onnxbisect_service.settings import Settings
-from onnxbisect_worker.changed_models import clear_folders
 from onnxbisect_worker.claiming import Claiming
 from onnxbisect_worker.context import WorkerContext
 from onnxbisect_worker.held_folders import temporary
+from onnxbisect_worker.model_processes.client import hosts_folder
+from onnxbisect_worker.model_processes.pool import clear_hosts
 from onnxbisect_worker.model_requests.protocol import Case, ProcessLostError, ToolBrokenError
 from support.db.scenes import LEASE, Clock
 from support.engine.worlds import chain, monotone, universe
@@ -605,17 +606,17 @@ with temporary(Path(sys.argv[1])) as folder:
     print("there", flush=True)
     time.sleep(600)
 """
-    left = settings.cache / "report-left"
+    left = hosts_folder(settings) / "left"
     command = [sys.executable, "-c", program, str(left)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "there\n"
-        clear_folders(settings)
+        clear_hosts(settings)
         assert (left / "report.json").exists()  # it is being written
         process.kill()
         process.wait()
-    clear_folders(settings)
+    clear_hosts(settings)
     assert not left.exists()
-    with temporary(settings.cache / "report-whole") as whole:
+    with temporary(hosts_folder(settings) / "whole") as whole:
         assert whole.is_dir()
-    assert list(settings.cache.iterdir()) == []
+    assert list(hosts_folder(settings).iterdir()) == []

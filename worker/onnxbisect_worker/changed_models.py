@@ -21,16 +21,14 @@ from onnxbisect_db.files import FileStore
 from onnxbisect_db.repairs import ChangedModel
 from onnxbisect_db.searches import ClaimedSearch
 from onnxbisect_db.tables import Search
-from onnxbisect_service.settings import Settings
-from onnxbisect_worker import held_folders
+from onnxbisect_worker.held_folders import temporary
 from onnxbisect_worker.lease_keeper import LeaseKeeper
+from onnxbisect_worker.model_processes.client import hosts_folder
 from onnxbisect_worker.model_requests.protocol import ModelProcess, ModelQuestion, Outcome, StepProgress
 from onnxbisect_worker.model_requests.repair import question_name
 
 #: Most changed models per target, because a model that has taken over its process could ask for ever.
 MOST_QUESTIONS = 300
-#: Prefix of the folders in which steps write.
-_FOLDERS = "report-"
 _CHUNK = 1 << 20
 #: Files of a step that are stored at a time: each waits for the disk or the file store, together they wait once.
 _STORED_AT_A_TIME = 8
@@ -55,7 +53,7 @@ def replayed(
     step: Callable[[ModelProcess, StepProgress, BudgetLeft, Path], ModelQuestion | OutcomeT],
 ) -> tuple[OutcomeT, Mapping[str, str]] | None:
     """The outcome of a step with its stored files; None if it asks about a model, whose search is then queued."""
-    with held_folders.temporary(keeper.service.settings.cache / f"{_FOLDERS}{uuid4().hex}") as folder:
+    with temporary(hosts_folder(keeper.service.settings) / uuid4().hex) as folder:
         begun, left = keeper.write(lambda session: _begun(session, keeper))
         with keeper.process() as process:
             came = step(process, begun, left, folder)
@@ -65,12 +63,6 @@ def replayed(
     asked = _asked_model(keeper, begun, came, files, left)
     keeper.write(lambda session: repairs.ask(session, keeper.claimed, asked))
     return None
-
-
-def clear_folders(settings: Settings) -> None:
-    """Remove the folders of processes that were killed during a step."""
-    for left in settings.cache.glob(f"{_FOLDERS}*"):
-        held_folders.remove(left)
 
 
 def _stored(store: FileStore, files: Mapping[str, Path]) -> dict[str, str]:

@@ -7,7 +7,6 @@ from onnxbisect_backends import registry
 from onnxbisect_db import notices
 from onnxbisect_db.workers import Presence
 from onnxbisect_service.service import Service
-from onnxbisect_worker.changed_models import clear_folders
 from onnxbisect_worker.claiming import Claiming
 from onnxbisect_worker.context import WorkerContext
 from onnxbisect_worker.delivering import next_delivery
@@ -66,7 +65,6 @@ class Running:
 
     def start(self) -> None:
         """Start; the worker claims when this returns, however long its compilers take to start."""
-        clear_folders(self._context.service.settings)
         self._context.service.database.listen(self.wake)
         self._slots.start()
         self._senders.start()

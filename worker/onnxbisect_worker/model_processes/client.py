@@ -209,5 +209,5 @@ class ModelClient:
 
 
 def hosts_folder(settings: Settings) -> Path:
-    """The folder of all model processes' folders."""
+    """The folder of all model processes' folders, and of those that steps put the processes' files into."""
     return settings.cache.absolute() / "hosts"

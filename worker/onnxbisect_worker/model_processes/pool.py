@@ -88,7 +88,7 @@ def _serves(process: ModelClient, case: Case) -> bool:
 
 
 def clear_hosts(settings: Settings) -> None:
-    """Remove folders of killed model processes."""
+    """Remove the folders of processes that were killed."""
     folder = hosts_folder(settings)
     for left in folder.iterdir() if folder.is_dir() else ():
         remove(left)
