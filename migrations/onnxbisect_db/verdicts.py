@@ -25,12 +25,6 @@ class VerdictKey:
     attempt: int
 
 
-def get(session: Session, question: VerdictKey) -> Answer | None:
-    """The kept answer; None if there is none."""
-    row = session.get(KeptVerdict, (question.tenant, question.identity, question.key, question.attempt))
-    return None if row is None else answer_of(row)
-
-
 def answer_of(row: KeptVerdict) -> Answer:
     """The answer in a row."""
     return Answer(verdict=from_json(row.verdict), file_sha256=row.file_sha256, log=row.log)

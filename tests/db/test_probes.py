@@ -2,10 +2,10 @@
 
 from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect.verdict_json import from_json
-from onnxbisect_db import deduplication, leases, lifecycle, notices, probe_queries, probes, queues, searches, verdicts
+from onnxbisect_db import leases, lifecycle, notices, probe_queries, probes, queues, searches, verdicts
 from onnxbisect_db.claims import Claim
 from onnxbisect_db.database import Database
-from onnxbisect_db.deduplication import Deduplicated
+from onnxbisect_db.probes import Deduplicated
 from onnxbisect_db.states import ProbeState, Stage
 from onnxbisect_db.tables import Probe
 from support.db.scenes import (
@@ -25,6 +25,7 @@ from support.db.scenes import (
     claimed,
     counts,
     end,
+    kept,
     new_job,
     plan,
     prepare,
@@ -44,7 +45,7 @@ def beat(database: Database, mine: Claim) -> bool:
 
 
 def name(database: Database, mine: Claim, key: str = KEY) -> Deduplicated:
-    return database.run(lambda session: deduplication.dedupe_by_key(session, mine, key))
+    return database.run(lambda session: probes.dedupe_by_key(session, mine, key))
 
 
 def give_back(database: Database, mine: Claim) -> bool:
@@ -316,7 +317,7 @@ def test_unresolved_answers_are_not_kept(database: Database) -> None:
     mine = claimed(database)
     assert name(database, mine).known is None
     with database.session() as session:
-        assert verdicts.get(session, mine.question(KEY)) is None
+        assert kept(session, mine.question(KEY)) is None
 
 
 def test_the_first_answer_to_an_attempt_stands(database: Database) -> None:
@@ -326,7 +327,7 @@ def test_the_first_answer_to_an_attempt_stands(database: Database) -> None:
     with database.transaction() as session:
         verdicts.put(session, second.question(KEY), FAIL, session.get_one(Probe, first.probe.id).created_at)
     with database.session() as session:
-        assert verdicts.get(session, first.question(KEY)) == PASS
+        assert kept(session, first.question(KEY)) == PASS
 
 
 def test_two_alike_are_compiled_once(database: Database) -> None:

@@ -9,13 +9,27 @@ from threading import Thread
 import pytest
 from sqlalchemy import func, select
 
-from onnxbisect_db import deduplication, jobs, leases, lifecycle, models, retention, searches, uploads, verdicts
+from onnxbisect_db import jobs, leases, lifecycle, models, probes, retention, searches, uploads, verdicts
 from onnxbisect_db.database import Database
 from onnxbisect_db.files import Files
 from onnxbisect_db.retention import Retention
 from onnxbisect_db.states import Stage
 from onnxbisect_db.tables import Base, Job, Queue, UnneededFile
-from support.db.scenes import FAIL, MODEL, Clock, answer, asking, claim, claimed, end, new_job, prepare, read, take
+from support.db.scenes import (
+    FAIL,
+    MODEL,
+    Clock,
+    answer,
+    asking,
+    claim,
+    claimed,
+    end,
+    kept,
+    new_job,
+    prepare,
+    read,
+    take,
+)
 
 KEY = "1" * 64
 
@@ -76,16 +90,16 @@ def test_what_another_job_needs_stays(database: Database, files: Files) -> None:
     second = asking(database, [1], model_sha256=model)
     mine = claimed(database)
     with database.transaction() as session:
-        assert deduplication.dedupe_by_key(session, mine, KEY).known == FAIL
+        assert probes.dedupe_by_key(session, mine, KEY).known == FAIL
     delete(database, files, first)
     assert files.size(report) is None
     assert files.size(model) is not None
     with database.session() as session:
-        assert verdicts.get(session, mine.question(KEY)) == FAIL
+        assert kept(session, mine.question(KEY)) == FAIL
     delete(database, files, second)
     assert files.size(model) is None
     with database.session() as session:
-        assert verdicts.get(session, mine.question(KEY)) is None
+        assert kept(session, mine.question(KEY)) is None
 
 
 def test_a_file_that_another_tenant_uploaded_too_stays(database: Database, files: Files) -> None:
@@ -138,7 +152,7 @@ def test_old_jobs_go_and_what_they_taught_stays(database: Database, files: Files
     assert retention.sweep(database, files, Retention(jobs=timedelta(days=3))) == 1
     with database.session() as session:
         assert jobs.get(session, gone.id, "") is None
-        assert verdicts.get(session, question) == FAIL
+        assert kept(session, question) == FAIL
     assert files.size(report) is None
     assert files.size(model) is not None
     clock.forward(86400 * 20)

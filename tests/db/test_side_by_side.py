@@ -7,10 +7,10 @@ from collections import Counter
 
 import pytest
 
-from onnxbisect_db import deduplication, locking, probe_queries, queues, searches
+from onnxbisect_db import locking, probe_queries, probes, queues, searches
 from onnxbisect_db.claims import Claim
 from onnxbisect_db.database import Database
-from onnxbisect_db.deduplication import Deduplicated
+from onnxbisect_db.probes import Deduplicated
 from onnxbisect_db.reconcile import reconcile
 from onnxbisect_db.states import Stage
 from support.db.scenes import (
@@ -93,7 +93,7 @@ def test_of_those_who_cut_the_same_piece_one_compiles_it(database: Database) -> 
     at_once(
         4,
         lambda number: named.append(
-            database.run(lambda session: deduplication.dedupe_by_key(session, mine[number], "1" * 64))
+            database.run(lambda session: probes.dedupe_by_key(session, mine[number], "1" * 64))
         ),
     )
     assert sum(each.mine for each in named) == 1

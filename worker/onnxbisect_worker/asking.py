@@ -8,7 +8,7 @@ from onnxbisect.answer import answer_about
 from onnxbisect.session import OWN_FILE
 from onnxbisect.verdict import Kind, Status
 from onnxbisect_backends.probing.prober import ProbeResult
-from onnxbisect_db import deduplication, probes, queues
+from onnxbisect_db import probes, queues
 from onnxbisect_db.claims import Claim
 from onnxbisect_worker.lease_keeper import LeaseKeeper
 from onnxbisect_worker.model_requests.protocol import ModelProcess, ProcessKilledError
@@ -51,7 +51,7 @@ def _answer(keeper: LeaseKeeper[Claim], process: ModelProcess) -> None:
         keeper.write(lambda session: probes.give_back(session, claim, spent=True))
         return
     key = claim.probe.key or _key(process, claim)
-    named = keeper.write(lambda session: deduplication.dedupe_by_key(session, claim, key))
+    named = keeper.write(lambda session: probes.dedupe_by_key(session, claim, key))
     if not named.mine:
         return
     if named.known is not None:

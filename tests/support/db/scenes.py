@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from onnxbisect.answer import Answer, Ask
 from onnxbisect.unitset import UnitSet
 from onnxbisect.verdict import Kind, Status, Verdict
-from onnxbisect_db import claims, deduplication, jobs, models, plans, probes, searches
+from onnxbisect_db import claims, jobs, models, plans, probes, searches, verdicts
 from onnxbisect_db.claims import Claim
 from onnxbisect_db.database import Database
 from onnxbisect_db.errors import LostClaimError
@@ -19,7 +19,8 @@ from onnxbisect_db.jobs import NewJob, NewTarget
 from onnxbisect_db.queues import ClaimRequest
 from onnxbisect_db.searches import ClaimedSearch
 from onnxbisect_db.states import Stage
-from onnxbisect_db.tables import Job
+from onnxbisect_db.tables import Job, KeptVerdict
+from onnxbisect_db.verdicts import VerdictKey
 
 MODEL = "a" * 64
 UNIVERSE = "b" * 64
@@ -122,10 +123,16 @@ def claimed(database: Database, backend: str = NPU, worker: str = "w") -> Claim:
 def answer(database: Database, claim: Claim, given: Answer = PASS, key: str | None = None) -> bool:
     def write(session: Session) -> None:
         if key is not None:
-            assert deduplication.dedupe_by_key(session, claim, key).mine
+            assert probes.dedupe_by_key(session, claim, key).mine
         probes.answer(session, claim, given)
 
     return counts(database, write)
+
+
+def kept(session: Session, question: VerdictKey) -> Answer | None:
+    """What the verdict base has."""
+    row = session.get(KeptVerdict, astuple(question))
+    return None if row is None else verdicts.answer_of(row)
 
 
 def counts(database: Database, write: Callable[[Session], object]) -> bool:
