@@ -6,16 +6,15 @@ A worker whose lease has expired holds an earlier epoch (`leases`), and nothing 
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import and_, bindparam, select
 from sqlalchemy.orm import Session
 
 from onnxbisect.unitset import UnitSet
-from onnxbisect_db import events, leases, locking, queues
+from onnxbisect_db import events, leases, queues
 from onnxbisect_db.database import now
 from onnxbisect_db.leases import Claimed, RowLease
 from onnxbisect_db.queues import ClaimRequest
 from onnxbisect_db.states import EventType, ProbeState
-from onnxbisect_db.tables import Job, Model, Probe, Search
+from onnxbisect_db.tables import Job, Probe, Search
 from onnxbisect_db.verdicts import VerdictKey
 
 
@@ -43,12 +42,7 @@ def claim(session: Session, request: ClaimRequest) -> Claim | None:
     """Claim the next probe; None if none is waiting."""
     queue = queues.entered(session, request.backend)
     at = now(session)
-    for probe_id in queues.best(session, queue, request, at):
-        found = session.execute(_WITH_MODEL, {"probe": probe_id}, execution_options=_AFRESH).one_or_none()
-        if found is None:
-            continue
-        probe, search, job, model = found
-        locking.note_locked(session, job)
+    for job, search, model, probe in queues.best(session, queue, request, at):
         if probe.state == ProbeState.QUEUED:
             lease = _take(session, job, search, probe, request, at)
             return Claim(lease=lease, job=job, model=model, search=search, probe=probe, alone=probe.crashes > 0)
@@ -65,13 +59,3 @@ def _take(session: Session, job: Job, search: Search, probe: Probe, request: Cla
     facts = {"search": search.id, "probe": probe.id, "why": probe.why, "worker": request.worker}
     events.tell(session, job, EventType.PROBE_ASKED, at, **facts)
     return leases.claim(probe, at, seconds=request.seconds)
-
-
-_AFRESH = {"populate_existing": True}
-_WITH_MODEL = (
-    select(Probe, Search, Job, Model)
-    .join(Search, Search.id == Probe.search_id)
-    .join(Job, Job.id == Search.job_id)
-    .join(Model, and_(Model.tenant == Job.tenant, Model.sha256 == Job.model_sha256))
-    .where(Probe.id == bindparam("probe"))
-)

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from sqlalchemy import Select, bindparam, select
+from sqlalchemy import Row, Select, and_, bindparam, select
 from sqlalchemy.orm import Session
 
-from onnxbisect_db.tables import Job, Search
+from onnxbisect_db.tables import Job, Model, Search
 
 _HELD = "onnxbisect_held"
 #: Most attempts if the chosen work is gone once its job is locked.
@@ -42,20 +43,12 @@ def locked_with(session: Session, search_id: str) -> tuple[Job, Search] | None:
     held = _held(session)
     if search_id not in held.searches:
         session.flush()
-        job = session.scalars(_JOB_OF, {"search": search_id}, execution_options=_AFRESH).one_or_none()
+        job = session.scalars(_JOB_OF, {"search": search_id}).one_or_none()
         if job is None:
             return None
         search = session.get_one(Search, search_id, populate_existing=True)
         held.jobs[job.id], held.searches[search_id] = job, (job, search)
     return held.searches[search_id]
-
-
-def note_locked(session: Session, job: Job, search: Search | None = None) -> None:
-    """Record that this transaction has locked the job in a statement of its own, and then read the search."""
-    held = _held(session)
-    held.jobs[job.id] = job
-    if search is not None:
-        held.searches[search.id] = job, search
 
 
 def holds_any(session: Session) -> bool:
@@ -64,26 +57,32 @@ def holds_any(session: Session) -> bool:
 
 
 class Choice:
-    """A query for the id of the work to be claimed next, which locks its job.
+    """A query for the id of the work to be claimed next, which locks its job, and one that then reads this work.
 
     Jobs locked by other transactions are skipped. If nothing else is left, this transaction waits for them, unless it
     holds a lock on a job itself. The choice precedes the lock, so the work may be gone, and there are a few attempts.
     """
 
-    def __init__(self, choice: Select[str]) -> None:
+    def __init__(self, choice: Select[str], chosen: Select[*tuple[Any, ...]]) -> None:
+        """`chosen` is `WITH_MODEL` of the work whose id is the parameter `chosen`."""
         # built once: composing the statement takes longer than running it
+        self._chosen = chosen
         self._unlocked = choice.with_for_update(of=Job, skip_locked=True)
         self._any = choice.with_for_update(of=Job)
 
-    def of(self, session: Session, *given: Mapping[str, object]) -> Iterator[str]:
+    def of(self, session: Session, *given: Mapping[str, object]) -> Iterator[Row[*tuple[Any, ...]]]:
         """The work chosen with the first of these parameters for which there is any; the next one if it was gone."""
         for _ in range(_TRIES):
-            chosen = self._first(session, self._unlocked, given)
-            if chosen is None and session.get_bind().dialect.name == "postgresql" and not holds_any(session):
-                chosen = self._first(session, self._any, given)
-            if chosen is None:
+            work_id = self._first(session, self._unlocked, given)
+            if work_id is None and session.get_bind().dialect.name == "postgresql" and not holds_any(session):
+                work_id = self._first(session, self._any, given)
+            if work_id is None:
                 return
-            yield chosen
+            found = session.execute(self._chosen, {"chosen": work_id}).one_or_none()
+            if found is not None:
+                held = _held(session)
+                held.jobs[found.Job.id], held.searches[found.Search.id] = found.Job, (found.Job, found.Search)
+                yield found
 
     @staticmethod
     def _first(session: Session, statement: Select[str], given: Sequence[Mapping[str, object]]) -> str | None:
@@ -96,9 +95,16 @@ def _held(session: Session) -> _Held:
     return held
 
 
-_AFRESH = {"populate_existing": True}
 _JOB_OF = (
     select(Job)
     .where(Job.id == select(Search.job_id).where(Search.id == bindparam("search")).scalar_subquery())
     .with_for_update()
+    .execution_options(populate_existing=True)
+)
+#: A job, a search of it, and its model, in one statement, which leaves nothing to read to the claim.
+WITH_MODEL = (
+    select(Job, Search, Model)
+    .join(Search, Search.job_id == Job.id)
+    .join(Model, and_(Model.tenant == Job.tenant, Model.sha256 == Job.model_sha256))
+    .execution_options(populate_existing=True)
 )

@@ -135,7 +135,7 @@ def expire(session: Session, probe_id: str) -> bool:
 def _held(session: Session, claim: Claim) -> tuple[Job, Search, Probe]:
     """The job, locked, with search and probe."""
     job = locking.locked(session, claim.job.id)
-    found = session.execute(_WITH_SEARCH, {"probe": claim.probe.id}, execution_options=_AFRESH).one_or_none()
+    found = session.execute(_WITH_SEARCH, {"probe": claim.probe.id}).one_or_none()
     if job is None or found is None or not leases.is_held(found[0], claim.lease):
         raise LostClaimError(f"Another worker has probe {claim.probe.id} now, or its job has ended.")
     probe, search = found
@@ -195,8 +195,12 @@ def _known() -> Select[KeptVerdict, str]:
     )
 
 
-_AFRESH = {"populate_existing": True}
-_WITH_SEARCH = select(Probe, Search).join(Search, Search.id == Probe.search_id).where(Probe.id == bindparam("probe"))
+_WITH_SEARCH = (
+    select(Probe, Search)
+    .join(Search, Search.id == Probe.search_id)
+    .where(Probe.id == bindparam("probe"))
+    .execution_options(populate_existing=True)
+)
 _MINE = (
     Probe.id == bindparam("probe"),
     Probe.epoch == bindparam("my_epoch"),

@@ -14,6 +14,7 @@ from typing import Any
 from sqlalchemy import (
     ColumnElement,
     Integer,
+    Row,
     Select,
     String,
     Subquery,
@@ -31,7 +32,7 @@ from onnxbisect_db import leases
 from onnxbisect_db.columns import Moment, constant
 from onnxbisect_db.database import now
 from onnxbisect_db.insertion import insert_if_new
-from onnxbisect_db.locking import Choice
+from onnxbisect_db.locking import WITH_MODEL, Choice
 from onnxbisect_db.states import ProbeState, Stage
 from onnxbisect_db.tables import Job, Probe, Queue, Search
 
@@ -134,8 +135,10 @@ class ClaimRequest:
     warm: Collection[str] = ()
 
 
-def best(session: Session, queue: Queue, request: ClaimRequest, at: datetime) -> Iterator[str]:
-    """The ids of the next probes for that worker, until one is claimed (`Choice`); none once the limit is reached."""
+def best(session: Session, queue: Queue, request: ClaimRequest, at: datetime) -> Iterator[Row[*tuple[Any, ...]]]:
+    """The next probes for that worker, each with job, search and model, until one is claimed (`Choice`); none once the
+    limit is reached.
+    """
     given = {
         **leases.moments(at),
         "backend": queue.backend,
@@ -266,6 +269,9 @@ def _elsewhere() -> Select[int]:
 _BOUNDLESS = 1 << 30
 # Built once: composing the statement takes longer than running it.
 _DUE = _due()
-_CHOICE = Choice(_choice())
+_CHOICE = Choice(
+    _choice(),
+    WITH_MODEL.add_columns(Probe).join(Probe, Probe.search_id == Search.id).where(Probe.id == bindparam("chosen")),
+)
 _RUNNING = _running()
 _ELSEWHERE = _elsewhere()

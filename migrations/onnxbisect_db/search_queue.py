@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from sqlalchemy import Boolean, ColumnElement, Select, String, and_, bindparam, case, func, or_, select
 from sqlalchemy.orm import Session
 
-from onnxbisect_db import leases, locking, searches
+from onnxbisect_db import leases, searches
 from onnxbisect_db.columns import Moment, constant
 from onnxbisect_db.database import now
-from onnxbisect_db.locking import Choice
+from onnxbisect_db.locking import WITH_MODEL, Choice
 from onnxbisect_db.searches import ClaimedSearch
 from onnxbisect_db.states import Stage
-from onnxbisect_db.tables import Job, Model, Search, Token
+from onnxbisect_db.tables import Job, Search, Token
 
 #: The latest claims that determine when tenants and jobs were served; one without any comes first.
 _LATEST = 200
@@ -61,15 +61,10 @@ def take(session: Session, taker: Taker) -> ClaimedSearch | None:
     }
     if not session.scalars(_ANY, given).one():  # a cheap check, because mostly there is none
         return None
-    for search_id in _CHOICE.of(session, {**given, "worker": taker.worker, "share": taker.share}):
-        # read after the lock, in one statement, which leaves nothing to read to the claim
-        found = session.execute(_WITH_MODEL, {"search": search_id}, execution_options=_AFRESH).one_or_none()
-        if found is None:
-            continue
-        locking.note_locked(session, found.Job, found.Search)
-        stage = Stage(found.Search.stage)
-        if stage in taker.stages:
-            claimed = searches.claim(session, search_id, stage, seconds=taker.seconds, worker=taker.worker)
+    for _, search, _ in _CHOICE.of(session, {**given, "worker": taker.worker, "share": taker.share}):
+        if search.stage in taker.stages:
+            stage = Stage(search.stage)
+            claimed = searches.claim(session, search.id, stage, seconds=taker.seconds, worker=taker.worker)
             if claimed is not None:
                 return claimed
     return None
@@ -146,12 +141,5 @@ def _choice() -> Select[str]:
 
 
 # Built once: composing the statement takes longer than running it.
-_CHOICE = Choice(_choice())
-_AFRESH = {"populate_existing": True}
-_WITH_MODEL = (
-    select(Job, Search, Model)
-    .join(Search, Search.job_id == Job.id)
-    .join(Model, and_(Model.tenant == Job.tenant, Model.sha256 == Job.model_sha256))
-    .where(Search.id == bindparam("search"))
-)
+_CHOICE = Choice(_choice(), WITH_MODEL.where(Search.id == bindparam("chosen")))
 _ANY = select(select(Search.id).where(*_waiting()).exists())
