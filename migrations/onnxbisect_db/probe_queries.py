@@ -75,7 +75,7 @@ def log(session: Session, probe_id: str, tenant: str) -> str | None:
 
 
 def failure_logs(session: Session, search_id: str) -> dict[str, str]:
-    """The compiler's logs of all probes of a search that failed, by probe."""
+    """By probe, the compiler's logs of failures with a file: a culprit's log goes with its file."""
     found = session.execute(_FAILURE_LOGS, {"search": search_id})
     return {row.id: row.text for row in found}
 
@@ -226,7 +226,8 @@ _LOGS = (
     )
 )
 _FAILURE_LOGS = _LOGS.where(
-    Probe.search_id == bindparam("search"), Probe.verdict["status"].as_string() == constant(Status.FAIL)
+    *(Probe.search_id == bindparam("search"), Probe.file_sha256 != ""),
+    Probe.verdict["status"].as_string() == constant(Status.FAIL),
 )
 _SUMMARIES = select(
     *(Probe.id, Probe.units, Probe.attempt, Probe.why, Probe.state, Probe.speculative, Probe.round, Probe.worker),

@@ -2,13 +2,11 @@
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 from typing import cast
-
-from sqlalchemy.orm import Session
 
 from onnxbisect.diagnosis import Certainty, CulpritKind
 from onnxbisect.exactness import Exactness
@@ -19,7 +17,6 @@ from onnxbisect.report.files import FORMS, culprit_dirs
 from onnxbisect.report.text import clip, slug
 from onnxbisect.verdict import Kind, Status
 from onnxbisect_db import culprits, probe_queries, searches
-from onnxbisect_db.answers import AnsweredProbe
 from onnxbisect_db.culprits import FoundCulprit
 from onnxbisect_db.searches import ClaimedSearch
 from onnxbisect_service.search_spec import SearchSpec
@@ -43,7 +40,7 @@ def write_report(keeper: LeaseKeeper[ClaimedSearch]) -> None:
         process: ModelProcess, begun: StepProgress, left: BudgetLeft, folder: Path
     ) -> ModelQuestion | ReportOutcome:
         with keeper.service.database.session() as session:
-            logs = _logs(session, claimed, begun.answers)
+            logs = probe_queries.failure_logs(session, claimed.search.id)
         neighbours, after = _most_neighbours(keeper.spec, begun, left), _compiles_after(claimed)
         return process.report(begun, folder, logs=logs, compiles_after=after, neighbours=neighbours)
 
@@ -129,9 +126,3 @@ def _compiles_after(claimed: ClaimedSearch) -> CompilesAfter | None:
     found = claimed.search.compiles_after
     typed = {"remedies": tuple(found["remedies"]), "exactness": Exactness(found["exactness"])}
     return CompilesAfter(**{**found, **typed})
-
-
-def _logs(session: Session, claimed: ClaimedSearch, answers: Sequence[AnsweredProbe]) -> dict[str, str]:
-    """The logs of failures whose file may be handed out: a culprit's log goes with its file."""
-    logs = probe_queries.failure_logs(session, claimed.search.id)
-    return {it.probe_id: logs[it.probe_id] for it in answers if it.verdict.failed and it.file_sha256}

@@ -46,7 +46,8 @@ class Running:
         slots = service.settings.slots + beside
         self._context = WorkerContext(service=service, pool=pool, worker=worker_id(), backends=backends, slots=slots)
         self._claiming = Claiming(self._context, control=control, probes=service.settings.slots)
-        self._topics = {*map(notices.backend, backends)} | ({notices.CONTROL} if control else set())
+        #: The topics that it must be notified of.
+        self.topics = {*map(notices.backend, backends)} | ({notices.CONTROL, notices.WEBHOOKS} if control else set())
         self._slots = Slots("slot", slots, self._claiming)
         self._senders = Slots("webhooks", _SENDERS if control else 0, lambda: next_delivery(service))
         presence = Presence(id=self._context.worker, backends=tuple(sorted(backends)), slots=service.settings.slots)
@@ -57,11 +58,6 @@ class Running:
     def worker(self) -> str:
         """Its name."""
         return self._context.worker
-
-    @property
-    def topics(self) -> set[str]:
-        """The topics that it must be notified of."""
-        return self._topics | ({notices.WEBHOOKS} if notices.CONTROL in self._topics else set())
 
     def start(self) -> None:
         """Start; the worker claims when this returns, however long its compilers take to start."""
@@ -75,7 +71,7 @@ class Running:
 
     def wake(self, topics: Collection[str]) -> None:
         """Look at once for work of these topics."""
-        if not self._topics.isdisjoint(topics):
+        if self.topics.intersection(topics) - {notices.WEBHOOKS}:
             self._slots.wake()
         if notices.WEBHOOKS in topics:
             self._senders.wake()

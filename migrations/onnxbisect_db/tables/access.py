@@ -65,8 +65,7 @@ class Endpoint(Base):
 class Delivery(Leased, Base):
     """One webhook message to one endpoint, written in the transaction of the change it is about.
 
-    `id` is the message's id on every attempt. A worker claims it with a lease and the next `epoch`, and only the latest
-    epoch may store the outcome.
+    `id` is the message's id on every attempt.
     """
 
     __tablename__ = "delivery"

@@ -13,25 +13,31 @@ from onnxbisect_db.tables.base import Base, Leased, Troubled
 _CLAIMABLE = text("dirty OR lease_until IS NOT NULL")
 
 
-class Model(Base):
+class Uploaded:
+    """What a tenant has uploaded."""
+
+    tenant: Mapped[str] = mapped_column(String(64), primary_key=True, default="")
+    sha256: Mapped[str] = mapped_column(String(64), primary_key=True)
+    #: Bytes of all its files.
+    size: Mapped[int] = mapped_column(BigInteger)
+    created_at: Mapped[datetime]
+    #: When it was last uploaded or named by a job: what retention counts from.
+    used_at: Mapped[datetime]
+
+
+class Model(Uploaded, Base):
     """An uploaded model of a tenant: one file, or one file and its external data.
 
     `sha256` is of all its bytes: the ONNX file, then the data in the order of locations. Each is a content-addressed
-    file; `files` maps locations to SHA-256. `size` is of all together, in bytes.
+    file; `files` maps locations to SHA-256.
     """
 
     __tablename__ = "model"
 
-    tenant: Mapped[str] = mapped_column(String(64), primary_key=True, default="")
-    sha256: Mapped[str] = mapped_column(String(64), primary_key=True)
     name: Mapped[str]
-    size: Mapped[int] = mapped_column(BigInteger)
     #: SHA-256 of the ONNX file, if the model has external data.
     onnx: Mapped[str | None] = mapped_column(String(64))
     files: Mapped[dict[str, Any]] = mapped_column(default=dict)
-    created_at: Mapped[datetime]
-    #: When it was last uploaded or named by a job: what retention counts from.
-    used_at: Mapped[datetime]
 
     @property
     def onnx_file(self) -> str:
@@ -44,17 +50,10 @@ class Model(Base):
         return {self.onnx_file, *self.files.values()}
 
 
-class Upload(Base):
+class Upload(Uploaded, Base):
     """An uploaded file that a tenant's jobs may name, such as a calibration sample."""
 
     __tablename__ = "upload"
-
-    tenant: Mapped[str] = mapped_column(String(64), primary_key=True, default="")
-    sha256: Mapped[str] = mapped_column(String(64), primary_key=True)
-    size: Mapped[int] = mapped_column(BigInteger)
-    created_at: Mapped[datetime]
-    #: When it was last uploaded or named by a job: what retention counts from.
-    used_at: Mapped[datetime]
 
 
 class UnneededFile(Base):
@@ -143,8 +142,7 @@ class Search(Leased, Troubled, Base):
     request, and `question` the target's name for it.
 
     `identity` names compiler, version, options and probe format, under which verdicts are kept. `universe`, `graph`,
-    `report` and the values of `files` are SHA-256 of stored files. A worker holds the search until `lease_until`; every
-    claim has the next `epoch`, so writes of an earlier holder have no effect.
+    `report` and the values of `files` are SHA-256 of stored files.
     """
 
     __tablename__ = "search"
@@ -209,11 +207,7 @@ class Search(Leased, Troubled, Base):
 
 
 class Probe(Leased, Troubled, Base):
-    """One probe of a search: compile these units, in attempt n.
-
-    `units` is the unit set in hexadecimal. A worker claims it with a lease and the next `epoch`, renews the lease, and
-    only the latest epoch may answer.
-    """
+    """One probe of a search: compile these units, a unit set in hexadecimal, in attempt n."""
 
     __tablename__ = "probe"
     __table_args__ = (
