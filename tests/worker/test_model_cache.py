@@ -45,7 +45,7 @@ def test_a_model_is_put_together_once_with_its_data_where_it_says(files: Files, 
     other = cache.assembled(sha256, model, {"weights.bin": data["weights.bin"]})
     assert other.path != first.path
     for held in (first, second, other):
-        held.let_go()
+        os.close(held.lock)
 
 
 def test_onnx_reads_what_was_put_together(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_onnx_reads_what_was_put_together(tmp_path: Path) -> None:
     cache = ModelCache(tmp_path / "cache", 1 << 20)
     held = cache.assembled(case.onnx, place.files.path(case.onnx), paths)
     assert load(held.path).sha256 == load(source).sha256
-    held.let_go()
+    os.close(held.lock)
 
 
 def test_the_least_used_goes_first_and_what_is_in_use_stays(files: Files, tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_the_least_used_goes_first_and_what_is_in_use_stays(files: Files, tmp_pa
 
     def use(name: str) -> Path:
         held = cache.assembled(*stored(files, name.encode() * 10), data)
-        held.let_go()
+        os.close(held.lock)
         return held.path
 
     a, b, c = use("a"), use("b"), use("c")
@@ -76,7 +76,7 @@ def test_the_least_used_goes_first_and_what_is_in_use_stays(files: Files, tmp_pa
     os.utime(b.parent.parent, (1, 1))  # the oldest, and in use
     d = use("d")
     assert [path.exists() for path in (a, b, c, d)] == [True, True, False, True]
-    used.let_go()
+    os.close(used.lock)
     e = use("e")
     assert [path.exists() for path in (a, b, d, e)] == [True, False, True, True]
     assert len(folders(tmp_path / "cache")) == 3
@@ -87,11 +87,11 @@ def test_a_model_that_is_larger_than_the_limit_is_put_together_all_the_same(file
     data = {"weights": stored(files, b"w" * 100)[1]}
     first = cache.assembled(*stored(files, b"one"), data)
     assert first.path.exists()
-    first.let_go()
+    os.close(first.lock)
     second = cache.assembled(*stored(files, b"two"), data)
     assert second.path.exists()
     assert not first.path.exists()
-    second.let_go()
+    os.close(second.lock)
 
 
 def test_what_a_killed_process_left_unfinished_is_made_anew(files: Files, tmp_path: Path) -> None:
@@ -100,13 +100,13 @@ def test_what_a_killed_process_left_unfinished_is_made_anew(files: Files, tmp_pa
     data = {"weights": stored(files, b"some")[1]}
     held = cache.assembled(sha256, model, data)
     whole = held.path.parent
-    held.let_go()
+    os.close(held.lock)
     whole.rename(whole.with_name("unfinished"))
     (whole.with_name("unfinished") / "weights").write_bytes(b"so")
     held = cache.assembled(sha256, model, data)
     assert (held.path.parent / "weights").read_bytes() == b"some"
     assert not whole.with_name("unfinished").exists()
-    held.let_go()
+    os.close(held.lock)
 
 
 def test_a_folder_that_is_removed_while_it_is_made_is_made_again(
@@ -134,6 +134,7 @@ def test_many_at_once_meet_only_whole_models(files: Files, tmp_path: Path) -> No
         (stored(files, bytes([number]) * 10)[0], stored(files, bytes([number]) * 300_000)[0]) for number in range(3)
     ]
     script = """
+import os
 import sys
 from pathlib import Path
 from onnxbisect_db.files import Files
@@ -146,7 +147,7 @@ for turn in range(60):
     held = cache.assembled(model, files.path(model), {"a/data": files.path(data)})
     assert held.path.read_bytes() == files.path(model).read_bytes()
     assert (held.path.parent / "a/data").read_bytes() == files.path(data).read_bytes()
-    held.let_go()
+    os.close(held.lock)
 """
     processes = []
     for turn in range(3):

@@ -16,14 +16,10 @@ MODEL_NAME = "model.onnx"
 
 @dataclass(frozen=True, kw_only=True)
 class Assembled:
-    """A model that stays in the cache until it is released or the process ends."""
+    """A model that stays in the cache until the lock is closed or the process ends."""
 
     path: Path
     lock: int
-
-    def let_go(self) -> None:
-        """Release it; it may then be removed."""
-        os.close(self.lock)
 
 
 class ModelCache:
