@@ -152,6 +152,8 @@ def test_only_ranges_are_ranges(callers: Callers, service: Service, ranges: str)
 def test_units_that_are_not_there_are_told(callers: Callers, service: Service) -> None:
     told = refused(callers.reader(), running(service), 422, around="1-7")
     assert told == "The model has units 0 to 3, and there is no unit 7."
+    backwards = refused(callers.reader(), running(service), 422, around="3-1")
+    assert backwards == "'3-1' names no unit: a range goes from the lower number to the higher, as 3-5."
 
 
 def test_a_part_is_drawn_while_somebody_waits_so_it_has_a_bound(

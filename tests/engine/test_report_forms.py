@@ -346,6 +346,12 @@ def test_gitlab_findings_have_all_that_gitlab_needs():
     assert softmax["fingerprint"] != pair["fingerprint"]
 
 
+def test_gitlab_descriptions_stay_short_whatever_a_node_is_called():
+    report = plain_report()
+    report["culprits"][0]["nodes"][0] = "/layer" * 2000
+    assert len(json.loads(gitlab(report))[0]["description"]) <= 400
+
+
 def test_gitlab_paths_stay_inside_the_repository():
     for path in ("/etc/passwd", "../../x.py", "C:\\x.py", "a/../../b.py"):
         report = plain_report()

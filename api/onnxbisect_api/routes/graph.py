@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 from onnxbisect.report.network import Network, drawing
 from onnxbisect.report.network_file import dumped
 from onnxbisect.report.ranges import chosen
+from onnxbisect.report.text import clip
 from onnxbisect_api.access import Reader
 from onnxbisect_api.etags import tag_of, unchanged
 from onnxbisect_api.found import job_of, search_of
@@ -175,7 +176,12 @@ def _around(network: Network, ranges: str, hops: int) -> bytes:
     highest = max(int(number) for part in ranges.split(",") for number in part.split("-"))
     if highest >= count:
         raise Problem(422, f"The model has units 0 to {count - 1}, and there is no unit {highest}.")
-    units = network.around(chosen(ranges, count), hops)
+    wanted = chosen(ranges, count)
+    if not wanted:
+        raise Problem(
+            422, f"'{clip(ranges, 40)}' names no unit: a range goes from the lower number to the higher, as 3-5."
+        )
+    units = network.around(wanted, hops)
     if len(units) > MOST_AROUND:
         raise Problem(
             422,

@@ -6,7 +6,10 @@ import re
 from onnxbisect.report import words
 from onnxbisect.report.contents import Report
 from onnxbisect.report.culprit_contents import CulpritEntry
-from onnxbisect.report.text import clean, plural
+from onnxbisect.report.text import clean, clip, plural
+
+#: Most characters of a description, which a merge request shows in one line; node names may be of any length.
+_WIDTH = 400
 
 
 def gitlab(document: Report) -> str:
@@ -21,7 +24,7 @@ def _finding(document: Report, culprit: CulpritEntry) -> dict[str, object]:
     places = plural(len(culprit["occurrences"]), "place")
     text = f"{' + '.join(culprit['ops'][:8])}: {words.failure(culprit)} ({places}, first {culprit['nodes'][0]})"
     return {
-        "description": clean(text),
+        "description": clip(text, _WIDTH),
         "check_name": f"onnx-bisect/{culprit['kind']}",
         "fingerprint": culprit["id"],
         "severity": "major" if culprit["certainty"] == "confirmed" else "minor",
