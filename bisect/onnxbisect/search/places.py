@@ -81,8 +81,8 @@ def unseen_in_place(
 ) -> list[UnitSet]:
     """Probes that are missing to see single suspects fail in their place; `seen` is that of `seen_to_fail`.
 
-    Each suspect is put back into the remainder by itself, but only a few of them where a log has named all, and in each
-    group of `windows`, which suspects near each other share.
+    Each suspect is put back into the remainder in each group of `windows`, which suspects near each other share, and by
+    itself until `_MOST_PUT_BACK` suspects were.
     """
     singles = [suspect for suspect in suspects if suspect.single and not suspect.contested]
     everywhere = union(suspect.everywhere for suspect in singles)
