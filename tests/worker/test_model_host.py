@@ -20,6 +20,7 @@ from onnxbisect_worker.model_processes.client import hosts_folder
 from onnxbisect_worker.model_processes.confinement import environment
 from onnxbisect_worker.model_processes.pool import ModelPool
 from onnxbisect_worker.model_requests.protocol import (
+    Case,
     ModelProcess,
     ProcessKilledError,
     ProcessLostError,
@@ -418,6 +419,26 @@ def test_a_host_stays_for_the_next_question(tmp_path: Path) -> None:
             assert the_host() == first
             with hosts.acquire(replace(case, prepared=stored)) as other:  # that one is taken
                 assert other.key(1) == host.key(1)
+
+
+def test_a_request_waits_a_moment_for_the_host_that_has_the_model(tmp_path: Path) -> None:
+    """A process of its own would take as long to read it."""
+    place = Place.at(tmp_path)
+    case = place.case(relus(2))
+    with place.hosts() as hosts:
+        with hosts.acquire(case) as host:
+            host.prepare()
+            second = Thread(target=lambda: found.append(use(hosts, case)), daemon=True)
+            found: list[ModelProcess] = []
+            second.start()
+        second.join()
+        assert found == [host]
+
+
+def use(hosts: ModelPool, case: Case) -> ModelProcess:
+    with hosts.acquire(case) as host:
+        host.key(1)
+        return host
 
 
 def test_the_host_that_has_computed_most_takes_the_next_request(tmp_path: Path) -> None:

@@ -535,31 +535,38 @@ def test_a_worker_takes_no_more_probes_than_it_has_slots(crank: NewCrank) -> Non
 
 
 def test_a_search_speculates_only_for_slots_that_nobody_else_wants(crank: NewCrank) -> None:
-    it = crank(fails_on(0b1000_0000, 0b10, count=12))
-    place = it.place()
-    with it.database.transaction() as session:
-        workers.seen(session, Presence(id="w", backends=(NPU,), slots=4))
-
-    def questions(job: Job) -> int:
-        """As many as are queued after the job's first answer."""
-        [search] = job.searches
-        it.step(place)
-        it.step(place)
-        it.step(place)
-        it.step(place)
-        with it.database.session() as session:
-            queued = select(Probe).where(Probe.search_id == search.id, Probe.state == ProbeState.QUEUED)
-            return len(session.scalars(queued).all())
-
-    alone = it.job()
-    assert questions(alone) > 1
+    it = with_slots(crank, seconds=1.0)
+    assert questions(it, it.job()) > 1
     with it.database.session() as session:
         wanted = select(Probe).where(Probe.state == ProbeState.QUEUED, Probe.speculative.is_(False))
         waiting = len(session.scalars(wanted).all())
     with it.database.transaction() as session:
         workers.seen(session, Presence(id="w", backends=(NPU,), slots=waiting))
-    other = it.job(model="other")
-    assert questions(other) == 1
+    assert questions(it, it.job(model="other")) == 1
+
+
+def test_a_search_does_not_speculate_about_a_quick_compiler(crank: NewCrank) -> None:
+    it = with_slots(crank, seconds=0.01)
+    assert questions(it, it.job()) == 1
+
+
+def with_slots(crank: NewCrank, *, seconds: float) -> Crank:
+    """Four slots of a compiler that takes so long."""
+    it = crank(replace(fails_on(0b1000_0000, 0b10, count=12), seconds=seconds))
+    with it.database.transaction() as session:
+        workers.seen(session, Presence(id="w", backends=(NPU,), slots=4))
+    return it
+
+
+def questions(it: Crank, job: Job) -> int:
+    """As many as are queued after the job's first answer."""
+    [search] = job.searches
+    place = it.place()
+    for _ in range(4):
+        it.step(place)
+    with it.database.session() as session:
+        queued = select(Probe).where(Probe.search_id == search.id, Probe.state == ProbeState.QUEUED)
+        return len(session.scalars(queued).all())
 
 
 def asking(crank: NewCrank) -> tuple[Crank, Job, WorkerContext]:

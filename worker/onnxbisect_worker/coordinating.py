@@ -8,6 +8,7 @@ import hashlib
 import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
+from statistics import fmean
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -32,6 +33,8 @@ from onnxbisect_worker.outside import outside
 _SHOWN = 8
 #: Speculation costs a replay of the planner for every question or two.
 _WIDEST = 32
+#: Mean seconds of a search's compiles below which speculation costs more time than it saves.
+_QUICK = 0.1
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +83,8 @@ def _known(session: Session, keeper: LeaseKeeper[ClaimedSearch]) -> tuple[Known,
     search, calls = keeper.claimed.search, keeper.spec.budget_calls
     here = probe_queries.known_probes(session, search.id)
     slots = workers.slots(session).get(search.backend, 0)
-    idle = queues.idle(session, search.backend, search.id, slots)
+    quick = bool(here.answers) and fmean(it.verdict.seconds for it in here.answers) < _QUICK
+    idle = 0 if quick else queues.idle(session, search.backend, search.id, slots)
     seconds_left = keeper.seconds_left(session)
     known = Known(
         records=here.answers,

@@ -44,6 +44,8 @@ class Compiler:
 
     universe: Universe
     rule: Callable[[UnitSet], bool]
+    #: What each of its compiles is said to have taken.
+    seconds: float = 1.0
     #: What files have in them besides units, and keys have not.
     weights: str = ""
     #: Pieces that kill whoever compiles them.
@@ -94,11 +96,16 @@ class Compiler:
                 verdict = Verdict(status=Status.UNRESOLVED, kind=Kind.RESOURCE, message="Was refused memory.")
                 return Answer(verdict=verdict, log="half a\n")
         if not self.rule(units):
-            return Answer(verdict=Verdict(status=Status.PASS), log="fine\n")
+            return Answer(verdict=Verdict(status=Status.PASS, seconds=self.seconds), log="fine\n")
         names = tuple(f"n{unit}" for unit in members(units) if self.rule(1 << unit))
         words = f"no {names[0]}" if len(names) == 1 and units.bit_count() == 1 else "no"
         verdict = Verdict(
-            status=Status.FAIL, kind=Kind.UNSUPPORTED, fingerprint="no", message=words, hints=Hints(nodes=names[:1])
+            status=Status.FAIL,
+            kind=Kind.UNSUPPORTED,
+            fingerprint="no",
+            message=words,
+            hints=Hints(nodes=names[:1]),
+            seconds=self.seconds,
         )
         return Answer(verdict=verdict, file_sha256=self.file(units), log=f"{words}\n")
 

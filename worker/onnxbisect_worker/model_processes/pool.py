@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from threading import Lock
+from threading import Condition
 
 from onnxbisect_db.files import FileStore
 from onnxbisect_service.settings import Settings
@@ -12,6 +12,9 @@ from onnxbisect_worker.model_processes.client import ModelClient, hosts_folder
 from onnxbisect_worker.model_processes.confinement import environment
 from onnxbisect_worker.model_processes.process import ForkServer
 from onnxbisect_worker.model_requests.protocol import Case
+
+#: Seconds that a request waits for a process that has its model, before another process reads it.
+_PATIENCE = 0.2
 
 
 class ModelPool:
@@ -26,7 +29,7 @@ class ModelPool:
         self._files = files
         self._most_idle = idle
         self._most_bytes = idle_bytes
-        self._lock = Lock()
+        self._lock = Condition()
         self._server = ForkServer(environment(hosts_folder(settings)))
         #: Most recently used last.
         self._idle: list[ModelClient] = []
@@ -58,7 +61,7 @@ class ModelPool:
 
     def _take(self, case: Case, *, new: bool) -> ModelClient:
         with self._lock:
-            fit = [it for it in self._idle if _serves(it, case) and it.usable and not new]
+            fit = [] if new else self._awaited(case)
             if fit:
                 process = max(fit, key=lambda it: it.requests)  # it has computed most of what a request may need
                 self._idle.remove(process)
@@ -67,10 +70,20 @@ class ModelPool:
             self._acquired.append(process)
         return process
 
+    def _awaited(self, case: Case) -> list[ModelClient]:
+        """The unused processes that have this case's model; if all of them are in use, the next one to be released."""
+
+        def fit(among: Collection[ModelClient]) -> list[ModelClient]:
+            return [it for it in among if _serves(it, case) and it.usable]
+
+        self._lock.wait_for(lambda: fit(self._idle) or not fit(self._acquired), _PATIENCE)
+        return fit(self._idle)
+
     def _take_back(self, process: ModelClient) -> None:
         with self._lock:
             self._acquired.remove(process)
             self._idle.append(process)
+            self._lock.notify_all()
             surplus = [it for it in self._idle if not it.usable]
             self._idle = [it for it in self._idle if it not in surplus]
             while len(self._idle) > 1 and self._crowded():
