@@ -129,13 +129,9 @@ def unknown(what: str, key: str, valid: Iterable[str]) -> str:
     names = sorted(valid)
     if not names:
         return f"'{key}' is no {what}; it has none."
-    near = get_close_matches(key, names, n=1, cutoff=0.5)
-    guess = f"did you mean '{near[0]}'? " if near else ""
-    return (
-        f"'{key}' is no {what}; {guess}Valid: {', '.join(names)}."
-        if guess
-        else (f"'{key}' is no {what}; valid: {', '.join(names)}.")
-    )
+    near = get_close_matches(key, names, n=1)
+    guess = f"did you mean '{near[0]}'? Valid" if near else "valid"
+    return f"'{key}' is no {what}; {guess}: {', '.join(names)}."
 
 
 def reason(message: str) -> str:
