@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Select, or_, select, update
+from sqlalchemy import Select, bindparam, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from onnxbisect_db import leases, notices
+from onnxbisect_db.columns import Moment
 from onnxbisect_db.database import now
 from onnxbisect_db.leases import RowLease
 from onnxbisect_db.paging import Page, page
@@ -110,11 +111,13 @@ def get(session: Session, delivery_id: str, tenant: str) -> Delivery | None:
 
 
 def claim(session: Session, *, seconds: float) -> Sending | None:
-    """Claim the delivery that has been due longest, for so many seconds; None if none is due."""
+    """Claim a due delivery for so many seconds; None if none is due.
+
+    It is one of the tenant with the fewest claimed ones, so that no tenant waits for receivers of another one; of
+    these, the one that has been due longest.
+    """
     at = now(session)
-    due = (Delivery.state == DeliveryState.PENDING, Delivery.due_at <= at, leases.is_free(Delivery.lease_until))
-    next_one = select(Delivery).where(*due).order_by(Delivery.due_at, Delivery.id).limit(1)
-    found = session.scalars(next_one.with_for_update(skip_locked=True), leases.moments(at)).one_or_none()
+    found = session.scalars(_NEXT, leases.moments(at)).one_or_none()
     if found is None:
         return None
     lease = leases.claim(found, at, seconds=seconds)
@@ -193,3 +196,25 @@ def _kept(tried: Try, at: datetime) -> dict[str, Any]:
         "answer": tried.answer[:_ANSWER_CHARACTERS],
         "problem": tried.problem,
     }
+
+
+_CLAIMED = (
+    select(Endpoint.tenant, func.count().label("claimed"))
+    .join(Delivery, Delivery.endpoint_id == Endpoint.id)
+    .where(Delivery.state == DeliveryState.PENDING, leases.lasting(Delivery.lease_until))
+    .group_by(Endpoint.tenant)
+    .subquery()
+)
+_NEXT = (
+    select(Delivery)
+    .join(Endpoint, Endpoint.id == Delivery.endpoint_id)
+    .outerjoin(_CLAIMED, _CLAIMED.c.tenant == Endpoint.tenant)
+    .where(
+        Delivery.state == DeliveryState.PENDING,
+        Delivery.due_at <= bindparam("at", type_=Moment()),
+        leases.is_free(Delivery.lease_until),
+    )
+    .order_by(func.coalesce(_CLAIMED.c.claimed, 0), Delivery.due_at, Delivery.id)
+    .limit(1)
+    .with_for_update(of=Delivery, skip_locked=True)
+)

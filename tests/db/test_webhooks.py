@@ -188,6 +188,15 @@ def test_messages_of_one_millisecond_are_sent_in_their_order(database: Database)
         sent(database, message, OK)
 
 
+def test_no_tenant_waits_for_the_receivers_of_another_one(database: Database, clock: Clock) -> None:
+    first, second = hook(database), hook(database)
+    slow = [pinged(database, endpoint) for endpoint in (first, second, first)]
+    clock.forward(1)
+    other = pinged(database, hook(database, tenant="other"))
+    for message in (slow[0], other, *slow[1:]):
+        assert send(database, message) is not None
+
+
 def test_gone_disables_the_endpoint_and_ends_what_waits(database: Database) -> None:
     endpoint = hook(database)
     first, second = pinged(database, endpoint), pinged(database, endpoint)
