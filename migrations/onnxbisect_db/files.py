@@ -15,6 +15,7 @@ from typing import BinaryIO, Protocol
 from onnxbisect_db.unfinished import Stored, Unfinished, keep_in
 
 _SHA256 = re.compile("[0-9a-f]{64}")
+_PLACE = re.compile("([0-9a-f]{2})/([0-9a-f]{62})")
 
 
 class FileStore(Protocol):
@@ -52,7 +53,7 @@ class FileStore(Protocol):
         """Delete it unless it was stored or touched within so many seconds. True if it is gone."""
 
     def names(self) -> Iterator[str]:
-        """The SHA-256 of every file."""
+        """The SHA-256 of every file; what else is in the folder or bucket is left out."""
 
     def clear_unfinished(self, *, older_than: float) -> None:
         """Delete leftovers of processes that were killed more than so many seconds ago."""
@@ -119,7 +120,8 @@ class Files:
 
     def names(self) -> Iterator[str]:
         for path in self._folder.glob("[0-9a-f][0-9a-f]/*"):
-            yield path.parent.name + path.name
+            if (name := name_at(f"{path.parent.name}/{path.name}")) is not None:
+                yield name
 
     def clear_unfinished(self, *, older_than: float) -> None:
         clear(self._unfinished, older_than)
@@ -139,6 +141,12 @@ def place_of(sha256: str) -> str:
     if _SHA256.fullmatch(sha256) is None:
         raise ValueError(f"{sha256!r} is no SHA-256 in hexadecimal")
     return f"{sha256[:2]}/{sha256[2:]}"
+
+
+def name_at(place: str) -> str | None:
+    """The SHA-256 of the file at this path below its folder or prefix; None if it is the place of no file."""
+    found = _PLACE.fullmatch(place)
+    return None if found is None else found[1] + found[2]
 
 
 def written(unfinished: Unfinished, chunks: Iterable[bytes]) -> Stored:

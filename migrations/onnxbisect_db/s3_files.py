@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from onnxbisect.errors import OptionError
 from onnxbisect_db.errors import FilesUnreachableError
-from onnxbisect_db.files import age, clear, place_of, written
+from onnxbisect_db.files import age, clear, name_at, place_of, written
 from onnxbisect_db.unfinished import Stored, Unfinished, keep_in
 
 if TYPE_CHECKING:
@@ -108,9 +108,8 @@ class S3Files:
 
     def names(self) -> Iterator[str]:
         for key, _ in self._listed(""):
-            folder, _, name = key.removeprefix(self._prefix).partition("/")
-            if len(folder) == 2:  # the other folders are `touched` and `discarded`
-                yield folder + name
+            if (name := name_at(key.removeprefix(self._prefix))) is not None:
+                yield name
 
     def clear_unfinished(self, *, older_than: float) -> None:
         """See `FileStore.clear_unfinished`; rules of the bucket clear uploads in parts."""

@@ -107,6 +107,19 @@ def test_what_is_young_is_not_discarded(store: FileStore) -> None:
     assert store.size(SHA256) is None
 
 
+def test_what_others_have_put_beside_the_files_is_none(disk: Files, bucket: S3Files, tmp_path: Path) -> None:
+    """Nor does it end the sweep of what nobody needs."""
+    foreign = f"{SHA256[:2]}/.nfs0001", f"en/{SHA256[2:]}", f"{SHA256[:2]}/{SHA256[:2]}/{SHA256[2:]}"
+    for store in (disk, bucket):
+        store.put([b"onnx"])
+    for place in foreign:
+        path = disk._folder / place
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"theirs")
+        bucket._client.put_object(Bucket=BUCKET, Key=f"{tmp_path.name}/{place}", Body=b"theirs")
+    assert [list(store.names()) for store in (disk, bucket)] == [[SHA256]] * 2
+
+
 def test_nothing_is_left_of_what_went_wrong(disk: Files) -> None:
     def broken() -> Iterator[bytes]:
         yield b"half"
