@@ -145,9 +145,12 @@ class S3Files:
     def _evict(self) -> None:
         """Delete the least recently read files until the cache is within its limit."""
         with self._evicting:
-            found = sorted((age(path), path.stat().st_size, path) for path in self._cache.glob("??/*"))
+            found = []
+            for path in self._cache.glob("??/*"):
+                with suppress(FileNotFoundError):  # another process deleted it meanwhile
+                    found.append((age(path), path.stat().st_size, path))
             left = sum(size for _, size, _ in found)
-            for seconds, size, path in reversed(found):
+            for seconds, size, path in sorted(found, reverse=True):
                 if left <= self._cache_bytes or seconds < _IN_USE:
                     return
                 path.unlink(missing_ok=True)

@@ -282,6 +282,21 @@ def test_the_cache_keeps_what_was_read_last(bucket: S3Files, tmp_path: Path, mon
     assert other.path(second).read_bytes() == b"b" * 400
 
 
+def test_a_file_that_another_process_drops_from_the_cache_hides_no_other(
+    bucket: S3Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = (bucket.put([name]).sha256 for name in (b"a", b"b"))
+    other = other_host(bucket, tmp_path)
+    dropped = other.path(first)
+
+    def dropped_meanwhile(path: Path) -> float:
+        dropped.unlink(missing_ok=True)
+        return module.age(path)
+
+    monkeypatch.setattr(s3_module, "age", dropped_meanwhile)
+    assert other.path(second).read_bytes() == b"b"
+
+
 def test_a_file_that_is_touched_while_its_bucket_discards_it_stays(
     bucket: S3Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
