@@ -74,16 +74,18 @@ def _unasked(session: Session, backend: str, tool: str, version: str) -> Iterato
         key = _key(culprit, known, version)
         before = tries.get(key, [])
         if len(before) < _TRIES and all(it.ended and it.version != version for it in before):
-            yield _Check(culprit=culprit, known=known, key=f"{key} {len(before)}")
+            number = max((it.number for it in before), default=-1) + 1  # earlier ones may have been deleted
+            yield _Check(culprit=culprit, known=known, key=f"{key} {number}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Try:
-    """An earlier job for the same check.
+    """An earlier job for the same check, with its number at the end of its idempotency key.
 
     Its version is another one if a worker with that version claimed it, as during an upgrade of several workers.
     """
 
+    number: int
     ended: bool
     version: str
 
@@ -93,8 +95,8 @@ def _tries(session: Session, culprit_ids: Select[str]) -> dict[str, list[_Try]]:
     made = select(Job.idempotency_key, Job.state, Search.version).join(Search, Search.job_id == Job.id)
     found: dict[str, list[_Try]] = {}
     for key, state, version in session.execute(made.where(Job.culprit_id.in_(culprit_ids))):
-        asked = (key or "").rpartition(" ")[0]
-        found.setdefault(asked, []).append(_Try(ended=JobState(state).ended, version=version))
+        asked, _, number = (key or " 0").rpartition(" ")
+        found.setdefault(asked, []).append(_Try(number=int(number), ended=JobState(state).ended, version=version))
     return found
 
 

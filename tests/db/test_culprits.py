@@ -346,6 +346,18 @@ def test_a_version_is_asked_again_where_another_one_has_answered(database: Datab
     assert ask_again(database, files) == 0
 
 
+def test_a_version_is_asked_again_where_an_earlier_question_is_deleted(database: Database, files: Files) -> None:
+    finished(database, found(files=small(files)))
+    announce(database)
+    for _ in range(2):
+        ask_again(database, files)
+        finish(database, checks(database)[-1].searches[0].id, [], "1")
+    first, second = checks(database)
+    database.run(lambda session: retention.forget(session, first.id, ""))
+    assert ask_again(database, files) == 1
+    assert [job.id == second.id for job in checks(database)] == [True, False]
+
+
 def test_a_culprit_closes_when_its_file_passes_and_opens_when_it_comes_back(
     database: Database, clock: Clock, files: Files
 ) -> None:
