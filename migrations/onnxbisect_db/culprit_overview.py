@@ -10,7 +10,7 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from onnxbisect.verdict import Status
 from onnxbisect_db import culprits
-from onnxbisect_db.culprit_versions import versions_of
+from onnxbisect_db.culprit_versions import TargetVersion, versions_of
 from onnxbisect_db.culprits import Filter
 from onnxbisect_db.database import now
 from onnxbisect_db.tables import Culprit, CulpritVerdict
@@ -66,19 +66,20 @@ def changes(session: Session, tenant: str) -> list[VersionChanges]:
     asked = select(CulpritVerdict.culprit_id).join(Culprit, Culprit.id == CulpritVerdict.culprit_id)
     changing = asked.where(Culprit.tenant == tenant).group_by(CulpritVerdict.culprit_id).having(several)
     by_id = {culprit.id: culprit for culprit in session.scalars(select(Culprit).where(Culprit.id.in_(changing)))}
-    told = versions_of(session, changing)
-    verdicts = [(by_id[culprit_id], it) for culprit_id, versions in told.items() for it in versions]
+    changed: list[tuple[Culprit, TargetVersion]] = []
+    for culprit_id, versions in versions_of(session, changing).items():
+        before: dict[tuple[str, str], Status] = {}
+        for it in versions:
+            if before.get(it.target, it.status) is not it.status:
+                changed.append((by_id[culprit_id], it))
+            before[it.target] = it.status
     found: dict[tuple[str, str, str], VersionChanges] = {}
-    before: dict[tuple[str, str, str], Status] = {}
-    for culprit, it in sorted(verdicts, key=lambda each: each[1].first):
-        of_target = (culprit.id, *it.target)
-        if before.get(of_target, it.status) is not it.status:
-            new = VersionChanges(backend=it.backend, tool=it.tool, version=it.version, first=it.first)
-            changed = found.setdefault((it.backend, it.tool, it.version), new)
-            listed = changed.fixed if it.status is Status.PASS else changed.broke
-            if culprit not in listed:  # already listed for another target with the same compiler
-                listed.append(culprit)
-        before[of_target] = it.status
+    for culprit, it in sorted(changed, key=lambda each: each[1].first):
+        new = VersionChanges(backend=it.backend, tool=it.tool, version=it.version, first=it.first)
+        of_version = found.setdefault(it.tool_version, new)
+        listed = of_version.fixed if it.status is Status.PASS else of_version.broke
+        if culprit not in listed:  # already listed for another target with the same compiler
+            listed.append(culprit)
     return list(reversed(found.values()))
 
 

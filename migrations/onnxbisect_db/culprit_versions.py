@@ -1,5 +1,6 @@
 """The verdict of each version of each target on culprits."""
 
+import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable
@@ -10,7 +11,8 @@ from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session
 
 from onnxbisect.verdict import Status
-from onnxbisect_db.tables import CulpritVerdict
+from onnxbisect_db.insertion import insert_if_new
+from onnxbisect_db.tables import CompilerVersion, CulpritVerdict, Search
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +32,11 @@ class TargetVersion:
         """Backend and options, which identify the target across versions."""
         return self.backend, self.options
 
+    @property
+    def tool_version(self) -> tuple[str, str, str]:
+        """Backend, tool and version, whatever the options."""
+        return self.backend, self.tool, self.version
+
     def is_of(self, verdict: CulpritVerdict) -> bool:
         """Whether the verdict is of this version of the target."""
         same = (self.backend, self.options, self.tool, self.version)
@@ -42,10 +49,17 @@ class TargetVersion:
         return options
 
 
-def versions_of(session: Session, culprit_ids: Collection[str] | Select[str]) -> dict[str, list[TargetVersion]]:
-    """By culprit, the versions in the order of their first verdicts; later ones count as newer.
+def note(session: Session, search: Search, at: datetime) -> None:
+    """Record when the version of a search's compiler is met first."""
+    met = {"id": digest(search.backend, search.tool, search.version), "first_seen": at}
+    session.execute(insert_if_new(session, CompilerVersion), met)
 
-    Databases limit the length of lists: for many culprits, pass a query of their ids.
+
+def versions_of(session: Session, culprit_ids: Collection[str] | Select[str]) -> dict[str, list[TargetVersion]]:
+    """By culprit, the versions from oldest to newest.
+
+    First verdicts do not tell which is older: while workers are updated, an older version may answer later. Databases
+    limit the length of lists: for many culprits, pass a query of their ids.
     """
     it = CulpritVerdict
     columns = (it.culprit_id, it.backend, it.options, it.tool, it.version, it.status)
@@ -65,8 +79,24 @@ def versions_of(session: Session, culprit_ids: Collection[str] | Select[str]) ->
             first=first if before is None else min(first, before.first),
             last=last,
         )
-    ordered = {culprit_id: sorted(them.values(), key=lambda it: it.first) for culprit_id, them in found.items()}
-    return defaultdict(list, ordered)
+    met = _met(session, {it.tool_version for them in found.values() for it in them.values()})
+
+    def age(it: TargetVersion) -> tuple[datetime, datetime]:
+        return met.get(it.tool_version, it.first), it.first
+
+    return defaultdict(list, {culprit_id: sorted(them.values(), key=age) for culprit_id, them in found.items()})
+
+
+def _met(session: Session, versions: Iterable[tuple[str, str, str]]) -> dict[tuple[str, str, str], datetime]:
+    """When each version was met first; without those met only by workers that did not record it."""
+    by_id = {digest(*version): version for version in versions}
+    known = select(CompilerVersion.id, CompilerVersion.first_seen).where(CompilerVersion.id.in_(by_id))
+    return {by_id[found]: first_seen for found, first_seen in session.execute(known)}
+
+
+def digest(backend: str, tool: str, version: str) -> str:
+    """The id of a `CompilerVersion`."""
+    return hashlib.sha256(json.dumps([backend, tool, version]).encode()).hexdigest()
 
 
 def passes_now(versions: Iterable[TargetVersion]) -> bool:

@@ -14,7 +14,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from onnxbisect.verdict import Status
-from onnxbisect_db import culprits, events, leases, lifecycle, locking, notices, trouble
+from onnxbisect_db import culprit_versions, culprits, events, leases, lifecycle, locking, notices, trouble
 from onnxbisect_db.culprits import FoundCulprit
 from onnxbisect_db.database import now
 from onnxbisect_db.errors import LostClaimError
@@ -127,6 +127,7 @@ def prepared(
     search.universe, search.units, search.graph = universe, units, graph
     search.compiles_after = None if changeable else {}
     _move(session, search, Stage.SEARCH)
+    culprit_versions.note(session, search, now(session))
     if search.asked_for is None:
         facts = {"search": search.id, "tool": tool, "version": version, "units": units}
         events.tell(session, job, EventType.SEARCH_PREPARED, now(session), **facts)

@@ -96,6 +96,14 @@ def identities(database: Database, tenant: str = "", **wanted: Any) -> list[str]
     return sorted(each.identity for each in listed(database, tenant, **wanted))
 
 
+def passes(database: Database, version: str) -> None:
+    """This version takes the file of the only culprit."""
+    job = new_job(database)
+    with database.transaction() as session:
+        session.get_one(Job, job.id).culprit_id = session.scalars(select(Culprit.id)).one()
+    finish(database, job.searches[0].id, [], version, Status.PASS)
+
+
 def test_a_culprit_of_several_jobs_is_one_entry_of_their_tenant(database: Database, clock: Clock) -> None:
     finished(database, found(), found("Cos-1"))
     clock.forward(3600)
@@ -271,6 +279,19 @@ def test_a_target_that_is_retried_has_found_a_culprit_once(database: Database) -
     assert list(counted.values()) == [Cost(found=1, seconds=1.0)] * 2
 
 
+def test_a_retry_with_the_version_before_brings_no_culprit_back(database: Database, clock: Clock) -> None:
+    """The retry does not make that version the newer one."""
+    job = new_job(database)
+    finish(database, job.searches[0].id, [found()], verdict=Status.UNRESOLVED)
+    clock.forward(60)
+    passes(database, "2")
+    assert identities(database, state=CulpritState.FIXED) == ["Sin-1"]
+    clock.forward(60)
+    database.run(lambda session: lifecycle.retry(session, job.id, ""))
+    finish(database, read(database, job).searches[0].id, [found()])
+    assert identities(database, state=CulpritState.FIXED) == ["Sin-1"]
+
+
 NEW_TOOL = "t 2"
 
 
@@ -399,6 +420,21 @@ def test_the_version_before_still_refuses_what_the_next_one_takes(
     assert identities(database, state=CulpritState.FIXED) == ["Sin-1"]
     finished(database, found(files=small(files)), version="2")
     assert identities(database, state=CulpritState.OPEN) == ["Sin-1"]
+
+
+def test_an_older_version_that_is_asked_later_fixes_nothing(database: Database, clock: Clock, files: Files) -> None:
+    """As while workers are updated one after the other."""
+    finished(database, found("Cos-1"), version="1")
+    clock.forward(60)
+    finished(database, found(files=small(files)), version="2")
+    clock.forward(60)
+    announce(database, "t 1")
+    assert ask_again(database, files) == 1
+    finish(database, checks(database)[0].searches[0].id, [], "1", Status.PASS)
+    assert identities(database, state=CulpritState.OPEN) == ["Cos-1", "Sin-1"]
+    with database.session() as session:
+        (changed,) = changes(session, "")
+    assert (changed.version, [each.identity for each in changed.broke], changed.fixed) == ("2", ["Sin-1"], [])
 
 
 def test_what_an_earlier_version_took_the_later_one_broke(database: Database, clock: Clock) -> None:

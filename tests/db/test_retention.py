@@ -14,7 +14,7 @@ from onnxbisect_db.database import Database
 from onnxbisect_db.files import Files
 from onnxbisect_db.retention import Retention
 from onnxbisect_db.states import Stage
-from onnxbisect_db.tables import Base, Job, Queue, UnneededFile
+from onnxbisect_db.tables import Base, CompilerVersion, Job, Queue, UnneededFile
 from support.db.scenes import (
     FAIL,
     MODEL,
@@ -81,7 +81,7 @@ def test_a_deleted_job_leaves_nothing(database: Database, files: Files, clock: C
             table.name: session.scalars(select(func.count()).select_from(table)).one()
             for table in Base.metadata.sorted_tables
         }
-    assert {name for name, rows in left.items() if rows} == {Queue.__tablename__}
+    assert {name for name, rows in left.items() if rows} == {Queue.__tablename__, CompilerVersion.__tablename__}
 
 
 def test_what_another_job_needs_stays(database: Database, files: Files) -> None:

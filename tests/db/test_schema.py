@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from alembic import command, op
@@ -11,12 +12,14 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.operations import Operations
 from alembic.script import ScriptDirectory
-from sqlalchemy import create_engine, text
+from sqlalchemy import MetaData, create_engine, select, text
+from sqlalchemy.orm import Session
 
 from onnxbisect_db import schema
+from onnxbisect_db.culprit_versions import digest
 from onnxbisect_db.database import Database
 from onnxbisect_db.errors import SchemaError
-from onnxbisect_db.tables import Base
+from onnxbisect_db.tables import Base, CompilerVersion
 from support.db.scenes import asking, read
 
 REVISIONS = [script.revision for script in ScriptDirectory.from_config(schema._config()).walk_revisions()]
@@ -37,6 +40,28 @@ def test_every_revision_leads_to_the_tables_of_the_program(new_url: Callable[[],
         assert compare_metadata(MigrationContext.configure(connection), Base.metadata) == []
     engine.dispose()
     database.close()
+
+
+def test_versions_are_as_old_as_their_first_verdicts_before_that_was_recorded(new_url: Callable[[], str]) -> None:
+    engine = create_engine(new_url())
+    schema.upgrade(engine, "0015")
+    tables = MetaData()
+    tables.reflect(engine)
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    said = {"kind": "single", "ops": [], "failure": "unsupported", "message": "", "cause": "", "remedy": ""}
+    culprit = {"id": "c", "tenant": "", "identity": "i", "state": "open", "first_seen": at, "last_seen": at, **said}
+    target = {"backend": "npu", "options": "{}", "tool": "t", "version": "1", "status": "fail"}
+    model = {"model_sha256": "", "model_name": "", "labels": {}, "found": True, "seconds": 0.0}
+    with engine.begin() as connection:
+        connection.execute(tables.tables["culprit"].insert().values(culprit))
+        for hours in (2, 1, 3):
+            row = {"id": str(hours), "culprit_id": "c", "at": at + timedelta(hours=hours), **target, **model}
+            connection.execute(tables.tables["culprit_verdict"].insert().values(row))
+    schema.upgrade(engine)
+    with Session(engine) as session:
+        (version,) = session.scalars(select(CompilerVersion))
+        assert (version.id, version.first_seen) == (digest("npu", "t", "1"), at + timedelta(hours=1))
+    engine.dispose()
 
 
 def test_the_newest_file_is_what_alembic_takes_for_the_head() -> None:

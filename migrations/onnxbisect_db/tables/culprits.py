@@ -74,3 +74,15 @@ class CulpritVerdict(Base):
         """The options."""
         options: dict[str, str] = json.loads(self.options)
         return options
+
+
+class CompilerVersion(Base):
+    """A version of a compiler, and when a search first used it: of two versions, the one met later is newer.
+
+    `id` is a digest of backend, tool and version, because these may be too long for an index.
+    """
+
+    __tablename__ = "compiler_version"
+
+    id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    first_seen: Mapped[datetime]
