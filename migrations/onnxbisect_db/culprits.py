@@ -159,19 +159,23 @@ def _verdict(entry: Culprit, job: Job, search: Search, status: Status, at: datet
 
 
 def _settle(session: Session, job: Job, search: Search, entries: Sequence[Culprit], at: datetime) -> None:
-    """Open or close the entries according to the newest version of each target, and announce changes."""
-    session.flush()
-    known = versions_of(session, [entry.id for entry in entries])
+    """Open or close the entries, and announce the changes."""
     target = {"search": search.id, "backend": search.backend, "tool": search.tool, "version": search.version}
-    for entry in entries:
-        passes, was_fixed = passes_now(known[entry.id]), entry.state == CulpritState.FIXED
-        if passes == was_fixed:
-            continue
-        entry.state = CulpritState.FIXED if passes else CulpritState.OPEN
-        entry.fixed_at = at if passes else None
-        kind = EventType.CULPRIT_FIXED if passes else EventType.CULPRIT_RETURNED
+    for entry in settled(session, entries, at):
+        kind = EventType.CULPRIT_FIXED if entry.state == CulpritState.FIXED else EventType.CULPRIT_RETURNED
         words = {"id": entry.id, "identity": entry.identity, "ops": entry.ops, "message": entry.message}
         events.tell(session, job, kind, at, **target, culprit=words)
+
+
+def settled(session: Session, entries: Sequence[Culprit], at: datetime) -> list[Culprit]:
+    """Open or close the locked entries according to the newest version of each target. Returns the changed ones."""
+    session.flush()
+    known = versions_of(session, [entry.id for entry in entries])
+    changed = [it for it in entries if passes_now(known[it.id]) != (it.state == CulpritState.FIXED)]
+    for entry in changed:
+        opens = entry.state == CulpritState.FIXED
+        entry.state, entry.fixed_at = (CulpritState.OPEN, None) if opens else (CulpritState.FIXED, at)
+    return changed
 
 
 def note_remedies(session: Session, tenant: str, remedies: Mapping[str, str]) -> None:

@@ -7,7 +7,7 @@ from datetime import timedelta
 from sqlalchemy import ColumnElement, delete, exists, select, tuple_, update
 from sqlalchemy.orm import Session, aliased
 
-from onnxbisect_db import locking
+from onnxbisect_db import culprits, locking
 from onnxbisect_db.database import Database, now
 from onnxbisect_db.files import FileStore
 from onnxbisect_db.insertion import insert_if_new
@@ -158,13 +158,17 @@ def _checks_of(session: Session, job: Job) -> list[Job]:
 
 
 def _forget_culprits(session: Session, job: Job) -> None:
-    """Delete this job's findings, and culprits that no other job has."""
-    mine = select(CulpritVerdict.culprit_id).where(CulpritVerdict.job_id == job.id)
-    locked = select(Culprit.id).where(Culprit.id.in_(mine)).order_by(Culprit.identity).with_for_update()
-    culprit_ids = session.scalars(locked).all()  # locked before the other jobs that have them are read
-    session.execute(delete(CulpritVerdict).where(CulpritVerdict.job_id == job.id))
-    elsewhere = exists().where(CulpritVerdict.culprit_id == Culprit.id, CulpritVerdict.found)
-    session.execute(delete(Culprit).where(Culprit.id.in_(culprit_ids), ~elsewhere))
+    """Delete this job's findings, and culprits that no other job has; what is left decides the state of the others."""
+    it = CulpritVerdict
+    mine = Culprit.id.in_(select(it.culprit_id).where(it.job_id == job.id))
+    locked = select(Culprit).where(mine).order_by(Culprit.identity).with_for_update()
+    entries = session.scalars(locked, execution_options={"populate_existing": True}).all()
+    # locked before the other jobs that have them are read
+    session.execute(delete(it).where(it.job_id == job.id))
+    culprit_ids = [entry.id for entry in entries]
+    elsewhere = set(session.scalars(select(it.culprit_id).where(it.culprit_id.in_(culprit_ids), it.found)))
+    session.execute(delete(Culprit).where(Culprit.id.in_({*culprit_ids} - elsewhere)))
+    culprits.settled(session, [entry for entry in entries if entry.id in elsewhere], now(session))
 
 
 def _drop_model(session: Session, tenant: str, sha256: str) -> None:

@@ -239,6 +239,19 @@ def test_one_set_of_files_outlives_jobs_for_each_version_of_a_target(
     assert newest.version == "2"
 
 
+def test_a_culprit_is_fixed_when_the_job_with_the_last_target_that_refuses_it_is_deleted(
+    database: Database, clock: Clock
+) -> None:
+    finished(database, found())
+    job = new_job(database, "other")
+    finish(database, job.searches[0].id, [found()])
+    clock.forward(60)
+    passes(database, "2")
+    assert identities(database, state=CulpritState.OPEN) == ["Sin-1"]
+    database.run(lambda session: retention.forget(session, job.id, ""))
+    assert identities(database, state=CulpritState.FIXED) == ["Sin-1"]
+
+
 def test_a_culprit_keeps_the_files_of_the_jobs_that_are_left(database: Database) -> None:
     first = finished(database, found(files={"model.onnx": "1" * 64}))
     finished(database, found(files={"model.onnx": "2" * 64}))
