@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from sqlalchemy import Select, delete, or_, select, update
-from sqlalchemy.orm import Session, joinedload
+from sqlalchemy.orm import Session, contains_eager, joinedload
 
 from onnxbisect.diagnosis import CulpritKind
 from onnxbisect.verdict import Kind, Status
@@ -22,7 +22,7 @@ from onnxbisect_db.paging import Page, page
 from onnxbisect_db.states import CulpritState, EventType
 from onnxbisect_db.tables import Culprit, CulpritVerdict, Job, Label, Search
 
-#: Most searches of a model that are checked for equal options.
+#: Most searches of a model that are checked for equal options and shapes.
 _LOOKED_THROUGH = 50
 #: The file that reproduces a culprit; a verdict has files only with it.
 MODEL_FILE = "model.onnx"
@@ -99,14 +99,18 @@ def _add_pass(session: Session, entry: Culprit, job: Job, search_id: str, known:
 
 
 def other_version(session: Session, search_id: str) -> Search | None:
-    """The newest search with a report of the same model and target with another compiler version."""
+    """The newest search with a report of the same model, shapes and target with another compiler version."""
     mine = session.get_one(Search, search_id, options=[joinedload(Search.job)])
     same_model = (Job.tenant == mine.job.tenant, Job.model_sha256 == mine.job.model_sha256)
     others = (Search.backend == mine.backend, Search.tool == mine.tool, Search.version != mine.version)
     ended = (Search.report.is_not(None), Search.ended_at.is_not(None), Search.asked_for.is_(None))
-    found = select(Search).join(Job, Job.id == Search.job_id).where(*same_model, *others, *ended)
+    found = select(Search).join(Search.job).where(*same_model, *others, *ended).options(contains_eager(Search.job))
     newest = session.scalars(found.order_by(Search.ended_at.desc()).limit(_LOOKED_THROUGH))
-    return next((search for search in newest if search.options == mine.options), None)
+    return next((search for search in newest if _question(search) == _question(mine)), None)
+
+
+def _question(search: Search) -> tuple[object, object]:
+    return search.options, search.job.request.get("input_shapes") or {}
 
 
 def answered(session: Session, job: Job, search: Search, at: datetime) -> None:

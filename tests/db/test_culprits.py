@@ -450,6 +450,18 @@ def test_an_older_version_that_is_asked_later_fixes_nothing(database: Database, 
     assert (changed.version, [each.identity for each in changed.broke], changed.fixed) == ("2", ["Sin-1"], [])
 
 
+def test_a_search_with_other_shapes_says_nothing_of_this_one(database: Database) -> None:
+    finished(database, request={"input_shapes": {"x": [1, 3]}})
+    equal = finished(database, request={"input_shapes": {"x": [8, 3]}})
+    finished(database)
+    job = new_job(database, request={"input_shapes": {"x": [8, 3]}})
+    prepare(database, job.searches[0].id, version="2")
+    with database.session() as session:
+        other = culprits.other_version(session, job.searches[0].id)
+    assert other is not None
+    assert other.id == equal.searches[0].id
+
+
 def test_what_an_earlier_version_took_the_later_one_broke(database: Database, clock: Clock) -> None:
     earlier = finished(database, found("Cos-1"), version="1")
     clock.forward(60)
