@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sqlalchemy import Select, and_, func, select, tuple_
 from sqlalchemy.orm import Session
 
-from onnxbisect_db import jobs, models, workers
+from onnxbisect_db import jobs, locking, models, workers
 from onnxbisect_db.culprits import MODEL_FILE
 from onnxbisect_db.database import Database
 from onnxbisect_db.files import FileStore
@@ -127,6 +127,9 @@ def _ask(database: Database, files: FileStore, check: _Check) -> bool:
     )
 
     def make(session: Session) -> bool:
+        # locked as by who deletes the job whose model the file is cut from, and all questions about it
+        if known.job_id is not None and locking.locked(session, known.job_id) is None:
+            return False
         if session.get(Culprit, culprit.id, with_for_update=True) is None:
             return False
         if models.get(session, wanted.model_sha256, culprit.tenant) is None:  # otherwise it has a client's name

@@ -527,6 +527,25 @@ def test_a_culprit_that_is_deleted_while_its_file_is_read_is_not_asked_about(
     assert not checks(database)
 
 
+def test_a_question_that_is_asked_while_its_job_is_deleted_goes_with_it(
+    database: Database, files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = finished(database, found(files=small(files)))
+    announce(database)
+    asking = Thread(target=lambda: ask_again(database, files))
+    forget_verdicts = retention._forget_verdicts
+
+    def meanwhile(session: Session, tenant: str, job_ids: list[str]) -> None:
+        asking.start()
+        asking.join(0.5)
+        forget_verdicts(session, tenant, job_ids)
+
+    monkeypatch.setattr(retention, "_forget_verdicts", meanwhile)
+    database.run(lambda session: retention.forget(session, job.id, ""))
+    asking.join()
+    assert not checks(database)
+
+
 def test_a_model_that_is_a_culprits_file_keeps_its_name(database: Database, files: Files) -> None:
     own = small(files)
     finished(database, found(files=own))
