@@ -113,8 +113,8 @@ def get(session: Session, delivery_id: str, tenant: str) -> Delivery | None:
 def claim(session: Session, *, seconds: float) -> Sending | None:
     """Claim a due delivery for so many seconds; None if none is due.
 
-    It is one of the tenant with the fewest claimed ones, so that no tenant waits for receivers of another one; of
-    these, the one that has been due longest.
+    It is one of the tenant, and then of the URL, with the fewest claimed ones, so that none waits for receivers that
+    are silent; of these, the one that has been due longest.
     """
     at = now(session)
     found = session.scalars(_NEXT, leases.moments(at)).one_or_none()
@@ -198,23 +198,26 @@ def _kept(tried: Try, at: datetime) -> dict[str, Any]:
     }
 
 
-_CLAIMED = (
-    select(Endpoint.tenant, func.count().label("claimed"))
+_OF_TENANT, _AT_URL = (
+    select(column.label("whose"), func.count().label("claimed"))
     .join(Delivery, Delivery.endpoint_id == Endpoint.id)
     .where(Delivery.state == DeliveryState.PENDING, leases.lasting(Delivery.lease_until))
-    .group_by(Endpoint.tenant)
+    .group_by(column)
     .subquery()
+    for column in (Endpoint.tenant, Endpoint.url)
 )
 _NEXT = (
     select(Delivery)
     .join(Endpoint, Endpoint.id == Delivery.endpoint_id)
-    .outerjoin(_CLAIMED, _CLAIMED.c.tenant == Endpoint.tenant)
+    .outerjoin(_OF_TENANT, _OF_TENANT.c.whose == Endpoint.tenant)
+    .outerjoin(_AT_URL, _AT_URL.c.whose == Endpoint.url)
     .where(
         Delivery.state == DeliveryState.PENDING,
         Delivery.due_at <= bindparam("at", type_=Moment()),
         leases.is_free(Delivery.lease_until),
     )
-    .order_by(func.coalesce(_CLAIMED.c.claimed, 0), Delivery.due_at, Delivery.id)
+    .order_by(func.coalesce(_OF_TENANT.c.claimed, 0), func.coalesce(_AT_URL.c.claimed, 0))
+    .order_by(Delivery.due_at, Delivery.id)
     .limit(1)
     .with_for_update(of=Delivery, skip_locked=True)
 )

@@ -21,9 +21,9 @@ DOWN = Try(status=None, milliseconds=5, problem="connection refused")
 ERROR = Try(status=500, milliseconds=20, answer="x" * 9000)
 
 
-def hook(database: Database, *events: EventType, tenant: str = "") -> Endpoint:
+def hook(database: Database, *events: EventType, tenant: str = "", url: str = "https://ci.example/hook") -> Endpoint:
     with database.transaction() as session:
-        return endpoints.add(session, tenant=tenant, url="https://ci.example/hook", events=events)
+        return endpoints.add(session, tenant=tenant, url=url, events=events)
 
 
 def pinged(database: Database, endpoint: Endpoint) -> str:
@@ -193,6 +193,15 @@ def test_no_tenant_waits_for_the_receivers_of_another_one(database: Database, cl
     slow = [pinged(database, endpoint) for endpoint in (first, second, first)]
     clock.forward(1)
     other = pinged(database, hook(database, tenant="other"))
+    for message in (slow[0], other, *slow[1:]):
+        assert send(database, message) is not None
+
+
+def test_no_receiver_waits_for_another_one(database: Database, clock: Clock) -> None:
+    """Many jobs may have come with the same silent one."""
+    slow = [pinged(database, hook(database)) for _ in range(3)]
+    clock.forward(1)
+    other = pinged(database, hook(database, url="https://other.example"))
     for message in (slow[0], other, *slow[1:]):
         assert send(database, message) is not None
 
