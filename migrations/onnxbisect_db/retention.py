@@ -1,6 +1,7 @@
 """Deletes jobs on request, old jobs and models, and unreferenced files."""
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -9,6 +10,7 @@ from sqlalchemy.orm import Session, aliased
 
 from onnxbisect_db import culprits, locking
 from onnxbisect_db.database import Database, now
+from onnxbisect_db.errors import FilesUnreachableError
 from onnxbisect_db.files import FileStore
 from onnxbisect_db.insertion import insert_if_new
 from onnxbisect_db.states import JobState
@@ -87,9 +89,10 @@ def sweep(database: Database, files: FileStore, retention: Retention) -> int:
 
 
 def discard(files: FileStore, names: Iterable[str]) -> None:
-    """Delete the released files that are old enough; `clear` deletes the others later."""
-    for sha256 in names:
-        files.discard(sha256, older_than=_AGAIN_SECONDS)
+    """Delete the released files that are old enough, unless the store is away; `clear` deletes the others later."""
+    with suppress(FilesUnreachableError):
+        for sha256 in names:
+            files.discard(sha256, older_than=_AGAIN_SECONDS)
 
 
 def clear(database: Database, files: FileStore) -> int:

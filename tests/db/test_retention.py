@@ -11,6 +11,7 @@ from sqlalchemy import func, select
 
 from onnxbisect_db import jobs, leases, lifecycle, models, probes, retention, searches, uploads, verdicts
 from onnxbisect_db.database import Database
+from onnxbisect_db.errors import FilesUnreachableError
 from onnxbisect_db.files import Files
 from onnxbisect_db.retention import Retention
 from onnxbisect_db.states import Stage
@@ -82,6 +83,20 @@ def test_a_deleted_job_leaves_nothing(database: Database, files: Files, clock: C
             for table in Base.metadata.sorted_tables
         }
     assert {name for name, rows in left.items() if rows} == {Queue.__tablename__, CompilerVersion.__tablename__}
+
+
+def test_a_job_can_be_deleted_while_the_file_store_is_away(
+    database: Database, files: Files, clock: Clock, tmp_path: Path
+) -> None:
+    class Away(Files):
+        def discard(self, sha256: str, *, older_than: float) -> bool:
+            raise FilesUnreachableError("The file store cannot be used at the moment.")
+
+    job, report = finished(database, files, b"report", old(files, b"model"))
+    assert delete(database, Away(tmp_path / "files", floor=0), job)
+    clock.forward(61)
+    assert retention.clear(database, files) == 0
+    assert files.size(report) is None
 
 
 def test_what_another_job_needs_stays(database: Database, files: Files) -> None:
