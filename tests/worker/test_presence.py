@@ -30,6 +30,8 @@ class Chip:
         pass
 
     def check(self):
+        if (HERE / "greeting").exists():
+            print((HERE / "greeting").read_text(), flush=True)
         with (HERE / f"{self.name}.asked").open("a") as file:
             file.write("once\\n")
         broken = HERE / f"{self.name}.broken"
@@ -70,6 +72,9 @@ class Chips:
 
     def breaks(self, name: str, why: str) -> None:
         (self._folder / f"{name}.broken").write_text(why)
+
+    def prints(self, greeting: str) -> None:
+        (self._folder / "greeting").write_text(greeting)
 
     def works_again(self, name: str) -> None:
         (self._folder / f"{name}.broken").unlink()
@@ -118,6 +123,16 @@ def test_a_tool_that_failed_is_asked_again(it: Installation, chips: Chips, monke
         attendance.stop()
     assert chips.asked("two") == 1
     assert told(it) is None
+
+
+def test_what_tools_print_is_no_answer(it: Installation, chips: Chips) -> None:
+    chips.prints("Loading the toolkit")
+    attendance = Attendance(it.service, Presence(id="w", backends=("one", "two"), slots=1))
+    attendance.start()
+    try:
+        assert within(60, lambda: says(it, "two") == "two 2.31")
+    finally:
+        attendance.stop()
 
 
 @pytest.mark.long

@@ -4,6 +4,7 @@ It prints a line of JSON for each: its name, whether it is usable, its descripti
 """
 
 import json
+import os
 import sys
 
 from onnxbisect.errors import OnnxBisectError, OptionError
@@ -43,10 +44,12 @@ def isolated(name: str, here: Isolation) -> Isolation:
 
 def main() -> None:
     """Describe the backends named on the command line."""
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # for compilers that print while they are asked
     here = level(load_settings())
     for name in sys.argv[1:]:
         usable, words = description(name)
-        print(json.dumps([name, usable, clip(words, _LONGEST), isolated(name, here)]), flush=True)
+        print(json.dumps([name, usable, clip(words, _LONGEST), isolated(name, here)]), file=answers, flush=True)
 
 
 if __name__ == "__main__":
