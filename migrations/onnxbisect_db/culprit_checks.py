@@ -127,7 +127,7 @@ def _ask(database: Database, files: FileStore, check: _Check) -> bool:
     )
 
     def make(session: Session) -> bool:
-        # locked as by who deletes the job whose model the file is cut from, and all questions about it
+        # a deletion of the job that the file comes from also deletes all questions about it: it must wait, or be over
         if known.job_id is not None and locking.locked(session, known.job_id) is None:
             return False
         if session.get(Culprit, culprit.id, with_for_update=True) is None:
