@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxbisect.model import load
-from onnxbisect.preflight import Finding, Reader, Severity, after_pass, checks, preflight
+from onnxbisect.preflight import Finding, Reader, Severity, after_pass, checks, preflight, structure
 from onnxbisect.probe_format import ProbeFormat
 
 PLAIN = "g (float[2,3] x) => (float[2,3] y) { y = Relu(x) }"
@@ -261,18 +261,21 @@ def test_check(id_, tmp_path):
 
 
 def test_every_check_has_a_case_and_every_text_is_a_sentence():
-    assert {check.id for check in checks()} == {*CASES, "model-over-2gb", "dynamic-internal-dim"}
+    assert {check.id for check in checks()} == {*CASES, "model-over-2gb", "external-data", "dynamic-internal-dim"}
     for check in checks():
         assert check.why.endswith("."), check.id
         assert check.fix.endswith("."), check.id
 
 
-def test_external_data_counts_as_a_large_model(tmp_path):
+def test_a_small_model_with_external_data_is_not_called_a_large_one(tmp_path, monkeypatch):
     proto = with_weight(np.ones([2, 3], np.float32), "y = Add(x, w)")
-    assert "model-over-2gb" not in findings(proto, tmp_path)
+    assert not {"model-over-2gb", "external-data"} & findings(proto, tmp_path).keys()
     onnx.save(proto, tmp_path / "e.onnx", save_as_external_data=True, size_threshold=0)
     found = {finding.id: finding for finding in preflight(load(tmp_path / "e.onnx"))}
-    assert found["model-over-2gb"].tensors == ("w",)
+    assert found["external-data"].tensors == ("w",)
+    assert "model-over-2gb" not in found
+    monkeypatch.setattr(structure, "_LIMIT", 24)
+    assert {"model-over-2gb", "external-data"} <= {finding.id for finding in preflight(load(tmp_path / "e.onnx"))}
 
 
 def test_sizes_that_only_a_run_could_tell_stay_unknown_without_one(tmp_path):

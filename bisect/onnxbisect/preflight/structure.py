@@ -81,14 +81,15 @@ def sparse_initializer(subject: Subject) -> Seen | None:
 
 
 def model_over_2gb(subject: Subject) -> Seen | None:
-    """Models larger than one protobuf message, or with weights in other files."""
-    stored = list(tensors(subject.model.proto))
-    external = tuple(t.name for t in stored if is_external(t) and t.name)
-    size = sum(byte_size(t.data_type, t.dims) for t in stored)
-    if size < _LIMIT and not external:
-        return None
-    where = f", {count(len(external), 'tensor')} in other files" if external else ""
-    return Seen(tensors=external, detail=f"{size / (1 << 20):.0f} MB of weights{where}")
+    """Models larger than one protobuf message."""
+    size = sum(byte_size(t.data_type, t.dims) for t in tensors(subject.model.proto))
+    return Seen(detail=f"{size / (1 << 20):.0f} MB of weights") if size >= _LIMIT else None
+
+
+def external_data(subject: Subject) -> Seen | None:
+    """Weights in other files."""
+    names = tuple(t.name for t in tensors(subject.model.proto) if is_external(t) and t.name)
+    return Seen(tensors=names, detail=f"{count(len(names), 'tensor')} in other files") if names else None
 
 
 def invalid_model(subject: Subject) -> Seen | None:
@@ -171,6 +172,7 @@ CHECKS = {
     "no-input": no_input,
     "sparse-initializer": sparse_initializer,
     "model-over-2gb": model_over_2gb,
+    "external-data": external_data,
     "invalid-model": invalid_model,
     "shape-contradiction": shapecontradiction,
     "not-topologically-sorted": not_topologically_sorted,
