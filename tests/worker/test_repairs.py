@@ -304,6 +304,20 @@ def test_a_job_is_repaired_as_fix_repairs_it(
 
 
 @pytest.mark.long
+def test_the_report_on_a_model_that_has_no_remedy_calls_it_by_its_name(tmp_path: Path) -> None:
+    with closing(Installation.at(tmp_path)) as it:
+        running = embedded(it.service)
+        running.start()
+        try:
+            model = saved(tmp_path, "Neg", "Asinh").rename(tmp_path / "net.onnx")
+            job = it.submit(model, {"deny": "Asinh"}, spec=ASKED)
+            it.ended(job)
+        finally:
+            running.stop()
+        assert json.loads(content(it, job, "report.json"))["headline"].startswith("net.onnx does not compile")
+
+
+@pytest.mark.long
 def test_a_repair_goes_on_in_another_process(tmp_path: Path) -> None:
     with closing(Installation.at(tmp_path)) as it:
         running = embedded(it.service)

@@ -90,12 +90,15 @@ def changed_files_came_to(models: ChangedModels, begun: StepProgress, folder: Pa
 
 @dataclass(frozen=True, kw_only=True)
 class RepairWork:
-    """A repair of the model of `models`. `others` are further targets that compile its culprits."""
+    """A repair of the model of `models`, whose original name `named` gives to a job on it. `others` are further targets
+    that compile its culprits.
+    """
 
     models: ChangedModels
     spec: RepairSpec
     samples: Path | None
     model_name: str
+    named: Callable[[Job], Job]
     others: Callable[[Sequence[str]], Iterable[tuple[Mapping[str, str], Backend]]]
     calibration: Path | None
 
@@ -115,6 +118,8 @@ class RepairWork:
         except UnansweredError as error:
             return error.question
         document = replace(document, model=self.model_name)  # the file here has a generated name
+        if repair.model is None:  # nothing was changed: the report on what is left is on the original
+            repair = replace(repair, after=replace(repair.after, job=self.named(repair.after.job)))
         files = {}
         for name, content in written(repair, document).items():
             files[f"repair/{name}"] = folder / name

@@ -113,7 +113,7 @@ class ModelWork:
         if compiles_after is not None:
             diagnosis = replace(diagnosis, culprits=(), needs_context=())
         job = self._context.job(diagnosis, begun.answers, begun.stats)
-        job = replace(job, preflight=self._advised(job.preflight), compiles_after=compiles_after)
+        job = replace(job, compiles_after=compiles_after)
         if neighbours:
             came = self._confirmed(job, begun, neighbours)
             if isinstance(came, ModelQuestion):
@@ -123,8 +123,7 @@ class ModelWork:
             it.units: Answer(verdict=it.verdict, file_sha256=it.file_sha256, log=logs.get(it.probe_id, ""))
             for it in sorted(begun.answers, key=lambda it: it.attempt)
         }
-        # the file on disk has a generated name
-        written = document(replace(job, model=replace(job.model, path=Path(self._case.model_name))))
+        written = document(self._named(job))
         files: dict[str, Path] = {}
         with TemporaryDirectory(dir=self._folder) as name:
             culprits = self._context.culprit_files(Path(name))
@@ -160,6 +159,7 @@ class ModelWork:
             spec=self._spec.repair,
             samples=self._laid_out("samples", self._spec.repair.samples, "sample"),
             model_name=self._case.model_name,
+            named=self._named,
             others=self._others,
             calibration=self._calibration,
         )
@@ -188,6 +188,11 @@ class ModelWork:
     def _put(self, files: Mapping[str, Path | bytes]) -> dict[str, Path]:
         """Put the files into the working folder under generated names; returns these."""
         return {name: Path(put(self._folder / uuid4().hex, content).name) for name, content in files.items()}
+
+    def _named(self, job: Job) -> Job:
+        """The job with the model's original file name, since the file on disk has a generated one."""
+        model = replace(job.model, path=Path(self._case.model_name))
+        return replace(job, model=model, preflight=self._advised(job.preflight))
 
     def _advised(self, findings: Sequence[Finding]) -> tuple[Finding, ...]:
         """The findings with the model's original file name in their commands."""
