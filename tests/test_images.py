@@ -11,6 +11,8 @@ import compose_spec
 import pytest
 import yaml
 
+from onnxbisect_service.settings import Settings, load_settings
+
 ROOT = Path(__file__).parents[1]
 DOCKERFILES = ("api/Dockerfile", "worker/Dockerfile")
 DATABASES = {"redis", "postgres"}
@@ -53,6 +55,22 @@ def test_the_compose_file_is_one(compose: dict[str, Any]) -> None:
     merged["services"]["api"]["imag"] = "x"
     with pytest.raises(ValueError, match="imag"):
         compose_spec.PyCompose.from_json(json.dumps(merged))
+
+
+def test_what_the_compose_file_sets_is_understood(compose: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    for service in compose["services"].values():
+        for name, value in service.get("environment", {}).items():
+            if name.startswith("ONNXBISECT_"):
+                assert name.removeprefix("ONNXBISECT_").lower() in Settings.model_fields
+                monkeypatch.setenv(name, _interpolated(value))
+    assert load_settings().trusted_proxies == ()
+
+
+def test_a_proxy_can_be_named_to_the_api(compose: dict[str, Any]) -> None:
+    """Otherwise all clients behind it share one address, with its 128 connections."""
+    environment = compose["services"]["api"]["environment"]
+    for name in ("ONNXBISECT_PUBLIC_URL", "ONNXBISECT_TRUSTED_PROXIES"):
+        assert environment[name] == f"${{{name}:-}}"
 
 
 def test_databases_publish_no_port_and_compilers_have_no_way_out(compose: dict[str, Any]) -> None:
