@@ -1,6 +1,6 @@
 """Sentences for validation errors. They replace pydantic's texts, which name Python types."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from onnxbisect.report.text import clip
@@ -59,6 +59,16 @@ _PATTERNS = {
     SHA256_PATTERN: "This must be a SHA-256 of 64 digits, 0 to 9 and a to f",
     UUID_PATTERN: "This must be an id, as in 01a21b14-ceb7-7cf0-b1d7-113bd06c52ab",
 }
+
+
+def made(errors: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The errors that the client made: of a list with wrong items pydantic also says that it is too short."""
+    places = [error["loc"] for error in errors]
+    return [
+        error
+        for error in errors
+        if error["type"] != "too_short" or not any(place[:-1][: len(error["loc"])] == error["loc"] for place in places)
+    ]
 
 
 def sentence(error: Mapping[str, Any]) -> str:

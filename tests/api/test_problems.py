@@ -131,6 +131,14 @@ def test_every_mistake_of_a_request_is_said_once_without_its_value(client: TestC
     assert "hunter2" not in response.text
 
 
+def test_a_list_with_a_wrong_item_is_not_called_too_short(callers: Callers) -> None:
+    wanted = {"model": "0" * 64, "targets": [{"backend": "./x.toml"}]}
+    said = problem(callers.submitter().post("/v1/jobs", json=wanted), 422)
+    assert [mistake["where"] for mistake in said["errors"]] == ["body.targets.0.backend"]
+    said = problem(callers.submitter().post("/v1/jobs", json={**wanted, "targets": []}), 422)
+    assert said["detail"] == "body.targets: At least 1 must be given."
+
+
 def test_a_body_that_is_no_json_is_said(client: TestClient) -> None:
     json = {"Content-Type": "application/json"}
     said = problem(client.post("/body", content=b'{"name": x}', headers=json), 422)
