@@ -1,4 +1,4 @@
-"""What docs/library.md shows runs as it stands there, one block after the other."""
+"""The examples of docs/library.md and docs/rules.md run as they stand there, one block after the other."""
 
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -42,6 +42,15 @@ def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     assert "Gather" not in {node.op_type for node in onnx.load(tmp_path / "repaired.onnx").graph.node}
     assert {path.name for path in (tmp_path / "repair").iterdir()} >= {"repaired.onnx", "repair.md", "repair.json"}
     assert [node.op_type for node in onnx.load(tmp_path / "piece.onnx").graph.node] == ["Sin", "Cos"]
+
+
+@pytest.mark.long
+def test_the_example_of_the_rules_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(ROOT)
+    page = (ROOT / "docs" / "rules.md").read_text()
+    block = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0]
+    exec(compile(block, "rules.md", "exec"), {})  # noqa: S102 - it is our own document
+    assert capsys.readouterr().out.splitlines() == re.findall(r"^print.*  # (.*)$", block, re.MULTILINE)
 
 
 def test_the_page_names_every_error_and_event() -> None:
