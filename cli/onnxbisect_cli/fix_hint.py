@@ -53,4 +53,6 @@ def _command(request: Request, *more: str) -> str:
         words += ["--option", f"{key}={value}"]
     for name, dims in request.input_shapes.items():
         words += ["--input-shape", f"{name}={','.join(map(str, dims))}"]
+    if request.calibration is not None:  # answers are kept by samples: without them the diagnosis would begin anew
+        words += ["--calibration", str(request.calibration)]
     return shlex.join([*words, *(["--", *request.command] if request.command else [])])

@@ -96,6 +96,13 @@ def test_verdicts_are_shared_with_run_so_a_known_diagnosis_costs_nothing(shell: 
     assert "0 compiler calls for the diagnosis, 0 for the repair." in again.out
 
 
+def test_the_command_that_run_suggests_has_its_samples(shell: Shell) -> None:
+    model = small(shell, "Relu", "Abs")
+    (shell.folder / "my samples").mkdir()
+    run = shell.call("run", model, "--calibration", "my samples", *refusing("Abs"))
+    assert "onnx-bisect fix small.onnx --calibration 'my samples' -- " in run.err
+
+
 def test_untouched_nodes_and_metadata_are_the_same_bytes(shell: Shell) -> None:
     name = small(shell, "Relu", "Abs", "Exp")
     model = onnx.load(shell.folder / name)
