@@ -129,7 +129,7 @@ def unknown(what: str, key: str, valid: Iterable[str]) -> str:
     names = sorted(valid)
     if not names:
         return f"'{key}' is no {what}; it has none."
-    near = get_close_matches(key, names, n=1)
+    near = get_close_matches(key, names, n=1, cutoff=0.5)
     guess = f"did you mean '{near[0]}'? Valid" if near else "valid"
     return f"'{key}' is no {what}; {guess}: {', '.join(names)}."
 
