@@ -183,6 +183,20 @@ def _(draw: DrawFn) -> Instance:
     return _clip(draw, low, draw(st.sampled_from([6.0, 2.0, 1e38])), draw(st.sampled_from([np.float32, np.float64])))
 
 
+def _clip_of_integers(draw: DrawFn) -> Instance:
+    return node("Clip", np.array([-3, 0, 5]), Constant(np.array(0)), Constant(np.array(4)), opset=13)
+
+
+@case("clip-max-min-any", _clip_of_integers)
+def _(draw: DrawFn) -> Instance:
+    dtype = draw(st.sampled_from([np.float32, np.float64]))
+    low, high = (draw(st.sampled_from([None, -np.inf, -1.5, -0.0, 0.0, 6.0, np.inf])) for _ in range(2))
+    if draw(st.booleans()) and (low is None or high is None or low <= high):
+        return _clip(draw, low, high, dtype)
+    limits = [None if value is None else np.array(value, dtype) for value in (low, high)]
+    return node("Clip", floats(draw, shape(draw, 0), dtype=dtype), *limits, opset=opset(draw, 12, 13, 17))
+
+
 @case("clip-relu", _clip_of_computed_limits)
 def _(draw: DrawFn) -> Instance:
     low = draw(st.floats(-100, 100, width=32))

@@ -105,6 +105,29 @@ def clip_max_min(at: Site) -> str:
 
 
 @rule(
+    "clip-max-min-any",
+    takes="Clip",
+    gives="Max Min",
+    exactness=Exactness.ROUNDING,
+    bound=Bound(note="the sign of zero may differ; a limit that is NaN makes NaN, as ONNX defines it"),
+    rank=31,
+    source=operator("Clip"),
+    pytorch="torch.minimum(torch.maximum(x, low), high) instead of x.clamp(low, high)",
+)
+def clip_max_min_any(at: Site) -> str:
+    """Max with the lower and Min with the upper limit, which may be zero or computed."""
+    at.demand_dtype(TensorProto.FLOAT, TensorProto.DOUBLE)
+    largest = float(np.finfo(at.value_dtype(0)).max)
+    if at.opset < 11:
+        low, high = _limits(at)
+        tensors = [at.scalar(-largest if low is None else low), at.scalar(largest if high is None else high)]
+    else:
+        ends = ((1, -largest), (2, largest))
+        tensors = [at.input(slot) if at.has(slot) else at.scalar(end) for slot, end in ends]
+    return at.op("Min", at.op("Max", at.input(0), tensors[0]), tensors[1])
+
+
+@rule(
     "clip-relu",
     takes="Clip",
     gives="Sub Relu Add",
@@ -127,4 +150,4 @@ def clip_relu(at: Site) -> str:
     return at.op("Sub", at.scalar(high), short)
 
 
-RULES = (max_pairs, max_relu, min_relu, clip_max_min, clip_relu)
+RULES = (max_pairs, max_relu, min_relu, clip_max_min, clip_max_min_any, clip_relu)
