@@ -1,5 +1,7 @@
 """Products and running sums, inside and just outside of the rules' conditions."""
 
+from math import prod
+
 import numpy as np
 from hypothesis import strategies as st
 
@@ -33,28 +35,46 @@ def _(draw: DrawFn) -> Instance:
 
 EQUATIONS = (
     "bhid,bhjd->bhij", "bhij,bhjd->bhid", "ij,jk->ik", "bchw,ck->bkhw", "i,j->ij", "bi,bi->b", "abc,cab->bc",
-    "bijk,bk->bij", "nqc,nchw->nqhw", "i,i->",
+    "bijk,bk->bij", "nqc,nchw->nqhw", "i,i->", "...e,ef->...f", "...ij,...jk->...ik", "b...i,ij->j...b",
+    "ij,jk", "ij,jk->i", "bnd,bmd,bme->bne", "ij,jk,kl->il", "i,j,k->kji", "a...,a...->...", "i,ij,j",
 )  # fmt: skip
-OTHER_EQUATIONS = ("ii,ij->j", "ij->ji", "ij,jk,kl->il", "ij,jk", "...ij,...jk->...ik", "ij,jk->i")
+REFUSED_EQUATIONS = ("ii,ij->j", "ij,jj->i", "ij->ji")
+ELLIPSIS = "yz"
 
 
 def _einsum(draw: DrawFn, equation: str) -> Instance:
     size = {letter: draw(st.integers(1, 4)) for letter in "abcdefghijklmnopqrstuvwxyz"}
-    operands = [[size[letter] for letter in term] for term in equation.partition("->")[0].split(",")]
-    a, b = (floats(draw, dims, edges=EDGES) for dims in operands)
-    scale = np.einsum(equation, np.abs(a.astype(np.float64)), np.abs(b.astype(np.float64))) * (a.size + 2)
-    return node("Einsum", a, b, equation=equation, opset=opset(draw, 12, 17), scale=scale)
+    hidden = ELLIPSIS[: draw(st.integers(0, 2))]
+    terms = [term.replace("...", hidden) for term in equation.partition("->")[0].split(",")]
+    operands = [floats(draw, [size[letter] for letter in term], edges=EDGES) for term in terms]
+    magnitudes = np.einsum(equation, *[np.abs(operand.astype(np.float64)) for operand in operands])
+    products = prod(size[letter] for letter in {*"".join(terms)})
+    return node("Einsum", *operands, equation=equation, opset=opset(draw, 12, 17), scale=magnitudes * (products + 2))
 
 
-def _other_einsum(draw: DrawFn) -> Instance:
-    equation = draw(st.sampled_from(OTHER_EQUATIONS))
-    terms = equation.partition("->")[0].split(",")
-    return node("Einsum", *[floats(draw, [2] * len(term.replace("...", "z"))) for term in terms], equation=equation)
+def _of_one(draw: DrawFn, *equations: str) -> Instance:
+    return _einsum(draw, draw(st.sampled_from(equations)))
 
 
-@case("einsum-matmul", _other_einsum)
+@case("einsum-transpose", lambda draw: _of_one(draw, "ij->i", "ij,jk->ik"))
+def _(draw: DrawFn) -> Instance:
+    return _of_one(draw, "bnf->bfn", "ij->ji", "i->i", "...ij->...ji", "ba", "i...->...i")
+
+
+@case("einsum-sum", lambda draw: _of_one(draw, "bnf->bfn", "ij,jk->ik"))
+def _(draw: DrawFn) -> Instance:
+    return _of_one(draw, "ij->i", "ij->", "bnf->fb", "...ij->...j", "i->")
+
+
+@case("einsum-matmul", lambda draw: _einsum_on_small(draw, draw(st.sampled_from(REFUSED_EQUATIONS))))
 def _(draw: DrawFn) -> Instance:
     return _einsum(draw, draw(st.sampled_from(EQUATIONS)))
+
+
+def _einsum_on_small(draw: DrawFn, equation: str) -> Instance:
+    """All axes of length 2, so that a repeated letter fits."""
+    terms = equation.partition("->")[0].split(",")
+    return node("Einsum", *[floats(draw, [2] * len(term)) for term in terms], equation=equation)
 
 
 def _matmul(draw: DrawFn, *, depth: int, stored: bool) -> Instance:

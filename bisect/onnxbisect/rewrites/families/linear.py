@@ -1,6 +1,5 @@
-"""Gemm, MatMul, Einsum and CumSum by one another and by Conv."""
+"""Gemm, MatMul and CumSum by one another and by Conv."""
 
-import re
 from math import prod
 
 import numpy as np
@@ -17,7 +16,6 @@ from onnxbisect.rewrites.sources import AI_HUB, executorch, tidl
 _FEW_TERMS = 16
 #: Elements on the longest axis that a triangular matrix is made for.
 _LONGEST = 2048
-_EQUATION = re.compile(r"([A-Za-z]*),([A-Za-z]*)->([A-Za-z]*)")
 
 
 def _float32(at: Site) -> None:
@@ -58,46 +56,6 @@ def gemm_matmul(at: Site) -> str:
         return at.op("Add", product, at.input(2))
     offset = at.constant(at.value(2) * np.float32(beta)) if at.is_constant(2) else None
     return at.op("Add", product, offset or at.op("Mul", at.input(2), at.scalar(beta)))
-
-
-@rule(
-    "einsum-matmul",
-    takes="Einsum",
-    gives="Transpose Reshape MatMul",
-    exactness=Exactness.ROUNDING,
-    bound=OF_PRODUCTS,
-    rank=5,
-    source=AI_HUB + "ddcolor/model.py",
-    pytorch='a @ b.transpose(-1, -2) instead of torch.einsum("bhid,bhjd->bhij", a, b)',
-)
-def einsum_matmul(at: Site) -> str:
-    """The axes of two operands ordered as batch, free and contracted: one product of batches of matrices."""
-    _float32(at)
-    found = _EQUATION.fullmatch(at.attribute("equation", "").replace(" ", ""))
-    at.demand(found is not None, "the equation is not one of two operands with a result")
-    left, right, out = at.known(found, "no equation").groups()
-    at.demand(all(len(set(letters)) == len(letters) for letters in (left, right, out)), "a letter is repeated")
-    at.demand(set(out) <= {*left, *right}, "the result has a letter that no operand has")
-    shapes = at.shape(0), at.shape(1)
-    at.demand((len(left), len(right)) == tuple(map(len, shapes)), "the equation does not fit the ranks")
-    size = dict(zip(left + right, shapes[0] + shapes[1], strict=True))
-    at.demand(all(size[a] == dim for a, dim in zip(left, shapes[0], strict=True)), "an operand is broadcast")
-    batch = [a for a in left if a in right and a in out]
-    summed = [a for a in left if a in right and a not in out]
-    rows, columns = [a for a in left if a not in right], [a for a in right if a not in left]
-    at.demand(set(rows + columns) <= set(out), "a letter of one operand only is summed")
-
-    def arranged(tensor: str, letters: str, groups: list[list[str]]) -> str:
-        ordered = transpose(at, tensor, [letters.index(a) for group in groups for a in group])
-        return reshape(at, ordered, [prod(size[a] for a in group) for group in groups])
-
-    product = at.op(
-        "MatMul",
-        arranged(at.input(0), left, [batch, rows, summed]),
-        arranged(at.input(1), right, [batch, summed, columns]),
-    )
-    have = batch + rows + columns
-    return transpose(at, reshape(at, product, [size[a] for a in have]), [have.index(a) for a in out])
 
 
 @rule(
@@ -172,4 +130,4 @@ def cumsum_matmul(at: Site) -> str:
     return transpose(at, at.op("MatMul", transpose(at, at.input(0), swapped), at.constant(triangle)), swapped)
 
 
-RULES = (gemm_matmul, einsum_matmul, matmul_conv, matmul_sum, cumsum_matmul)
+RULES = (gemm_matmul, matmul_conv, matmul_sum, cumsum_matmul)
