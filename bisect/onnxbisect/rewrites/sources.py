@@ -15,6 +15,7 @@ CONVERTER_FIX = (
     "https://gitcode.com/openharmony-model-agent/model-claw/blob/master/.opencode/skills/"
     "onnx-converter-operator-fix/SKILL.md"
 )
+ORT_CONTRIB = "https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md"
 ONNX_OPERATORS = "https://onnx.ai/onnx/operators/onnx__"
 AI_HUB = (
     "https://github.com/qualcomm/ai-hub-models/blob/b61a009028de5420032377d9e6bd7280aae24c74/qai_hub_models/models/"

@@ -95,12 +95,17 @@ def _exact_gelu(at: Site) -> str:
 )
 def gelu_erf(at: Site) -> str:
     """x/2 times 1 + Erf(x/sqrt 2)."""
-    x = _exact_gelu(at)
+    return erf_form(at, _exact_gelu(at))
+
+
+def erf_form(at: Site, x: str) -> str:
+    """Gelu as x/2 times 1 + Erf(x/sqrt 2)."""
     grown = at.op("Add", at.op("Erf", at.op("Mul", x, at.scalar(sqrt(0.5)))), at.scalar(1))
     return at.op("Mul", grown, at.op("Mul", x, at.scalar(0.5)))
 
 
-def _tanh_form(at: Site, x: str) -> str:
+def tanh_form(at: Site, x: str) -> str:
+    """Gelu as x/2 times 1 + Tanh(sqrt(2/pi) (x + 0.044715 x³))."""
     cubic = at.op("Add", at.op("Mul", at.op("Mul", x, x), at.scalar(0.044715)), at.scalar(1))
     inner = at.op("Mul", at.op("Mul", x, cubic), at.scalar(sqrt(2 / pi)))
     return at.op("Mul", at.op("Add", at.op("Tanh", inner), at.scalar(1)), at.op("Mul", x, at.scalar(0.5)))
@@ -118,7 +123,7 @@ def _tanh_form(at: Site, x: str) -> str:
 )
 def gelu_tanh(at: Site) -> str:
     """The tanh form of the exact Gelu."""
-    return _tanh_form(at, _exact_gelu(at))
+    return tanh_form(at, _exact_gelu(at))
 
 
 @rule(
@@ -134,7 +139,7 @@ def gelu_tanh(at: Site) -> str:
 def gelu_tanh_parts(at: Site) -> str:
     """The tanh form of Gelu as Mul, Add and Tanh."""
     at.demand(at.attribute("approximate", "none") == "tanh", "it is the exact form")
-    return _tanh_form(at, at.float32())
+    return tanh_form(at, at.float32())
 
 
 RULES = (erf_exp, erf_tanh, erf_tanh_closer, gelu_erf, gelu_tanh, gelu_tanh_parts)

@@ -31,16 +31,16 @@ def _alone(at: Site) -> str:
     return at.input(0)
 
 
-def _standardised(at: Site, x: str, axes: Sequence[int], epsilon: float) -> str:
-    """The input less its mean, by its deviation."""
+def standardised(at: Site, x: str, axes: Sequence[int], epsilon: float, slot: int = 0) -> str:
+    """The tensor less its mean, by its deviation; it has the element type of the input `slot`."""
     centred = at.op("Sub", x, reduce(at, "ReduceMean", x, axes, keepdims=True))
-    return _scaled(at, centred, axes, epsilon)
+    return scaled(at, centred, axes, epsilon, slot)
 
 
-def _scaled(at: Site, x: str, axes: Sequence[int], epsilon: float) -> str:
-    """The input by the root of its mean square."""
+def scaled(at: Site, x: str, axes: Sequence[int], epsilon: float, slot: int = 0) -> str:
+    """The tensor by the root of its mean square; it has the element type of the input `slot`."""
     square = reduce(at, "ReduceMean", at.op("Mul", x, x), axes, keepdims=True)
-    return at.op("Div", x, at.op("Sqrt", at.op("Add", square, at.scalar(epsilon))))
+    return at.op("Div", x, at.op("Sqrt", at.op("Add", square, at.scalar(epsilon, slot))))
 
 
 def _shifted(at: Site, x: str, factors: str, offsets: str) -> str:
@@ -62,7 +62,7 @@ def layernorm_parts(at: Site) -> str:
     x, rank = _alone(at), at.rank(0)
     at.demand(at.attribute("stash_type", 1) == 1, "the statistics are not float32")
     axes = range(at.axis(rank, -1), rank)
-    scaled = at.op("Mul", _standardised(at, x, axes, at.attribute("epsilon", 1e-5)), at.input(1))
+    scaled = at.op("Mul", standardised(at, x, axes, at.attribute("epsilon", 1e-5)), at.input(1))
     return at.op("Add", scaled, at.input(2)) if at.has(2) else scaled
 
 
@@ -85,7 +85,7 @@ def instancenorm_parts(at: Site) -> str:
     """The mean over space taken off, divided by the root of the mean square, times gamma, plus beta."""
     x, rank = _alone(at), at.rank(0)
     at.demand(rank > 2, "there is no spatial axis")
-    whole = _standardised(at, x, range(2, rank), at.attribute("epsilon", 1e-5))
+    whole = standardised(at, x, range(2, rank), at.attribute("epsilon", 1e-5))
     return _shifted(at, whole, _by_channel(at, 1, rank), _by_channel(at, 2, rank))
 
 
@@ -136,7 +136,7 @@ def groupnorm_parts(at: Site) -> str:
     groups = at.attribute("num_groups", 0)
     at.demand(len(shape) > 1 and groups > 0 and shape[1] % groups == 0, "the channels do not make up the groups")
     rows = reshape(at, x, [shape[0], groups, prod(shape[1:]) // groups])
-    whole = reshape(at, _standardised(at, rows, [2], at.attribute("epsilon", 1e-5)), shape)
+    whole = reshape(at, standardised(at, rows, [2], at.attribute("epsilon", 1e-5)), shape)
     inner = [shape[1], *[1] * (len(shape) - 2)]
     factors, offsets = (reshape(at, _spread(at, slot, groups, shape[1]), inner) for slot in (1, 2))
     return _shifted(at, whole, factors, offsets)
@@ -144,7 +144,7 @@ def groupnorm_parts(at: Site) -> str:
 
 @rule(
     "rmsnorm-parts",
-    takes="RMSNormalization",
+    takes="RMSNormalization SimplifiedLayerNormalization",
     gives="Mul ReduceMean Add Sqrt Div",
     exactness=Exactness.ROUNDING,
     bound=Bound(epsilons=2, of="the output, times the number of terms"),
@@ -153,11 +153,11 @@ def groupnorm_parts(at: Site) -> str:
     pytorch="x / ((x * x).mean(-1, True) + eps).sqrt() * weight instead of F.rms_norm(x)",
 )
 def rmsnorm_parts(at: Site) -> str:
-    """Divided by the root of the mean square, times gamma."""
+    """Divided by the root of the mean square, times gamma; onnxruntime's fused op of that kind, too."""
     x, rank = _alone(at), at.rank(0)
     at.demand(at.attribute("stash_type", 1) == 1, "the statistics are not float32")
     axes = range(at.axis(rank, -1), rank)
-    return at.op("Mul", _scaled(at, x, axes, at.attribute("epsilon", 1e-5)), at.input(1))
+    return at.op("Mul", scaled(at, x, axes, at.attribute("epsilon", 1e-5)), at.input(1))
 
 
 def _has_no_zero(values: Values) -> bool:

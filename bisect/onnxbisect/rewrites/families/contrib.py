@@ -1,0 +1,258 @@
+"""Ops of `com.microsoft` that onnxruntime's optimiser and exporters of language models fuse, as ops of ONNX.
+
+Their definitions are those of onnxruntime's ContribOperators.md; onnxruntime itself is the reference of the tests.
+Attention is in `contrib_attention`.
+"""
+
+import numpy as np
+from onnx import TensorProto
+
+from onnxbisect.exactness import Exactness
+from onnxbisect.rewrites.exactness import OF_PRODUCTS, Bound
+from onnxbisect.rewrites.families.gelu import erf_form, tanh_form
+from onnxbisect.rewrites.families.normalisation import OF_ROW, scaled, standardised
+from onnxbisect.rewrites.forms import clip, reduce, transpose
+from onnxbisect.rewrites.rule import rule
+from onnxbisect.rewrites.site import Site
+from onnxbisect.rewrites.sources import ORT_CONTRIB
+
+#: onnxruntime's default where the node gives no epsilon.
+_EPSILON = 1e-12
+
+
+def demand_float32(at: Site) -> None:
+    """Raise NotApplicable unless all inputs are float32."""
+    for slot in range(len(at.node.input)):
+        if at.has(slot):
+            at.demand_dtype(TensorProto.FLOAT, slot=slot)
+
+
+def demand_unused(at: Site, *slots: int) -> None:
+    """Raise NotApplicable if one of these outputs is in use."""
+    for slot in slots:
+        at.demand(not any(at.node.output[slot : slot + 1]), f"output {slot} is in use")
+
+
+@rule(
+    "skipnorm-parts",
+    takes="com.microsoft::SkipLayerNormalization com.microsoft::SkipSimplifiedLayerNormalization",
+    gives="Add ReduceMean Sub Mul Sqrt Div",
+    exactness=Exactness.ROUNDING,
+    bound=OF_ROW,
+    rank=27,
+    source=ORT_CONTRIB,
+    pytorch="an export that onnxruntime's optimiser did not change",
+)
+def skipnorm_parts(at: Site) -> tuple[str, ...]:
+    """The inputs and the bias added up, then the normalisation in parts; the sum is the fourth output."""
+    demand_float32(at)
+    demand_unused(at, 1, 2)
+    rank, epsilon = at.rank(0), at.attribute("epsilon", _EPSILON)
+    total = at.op("Add", at.input(0), at.input(1))
+    if at.node.op_type == "SkipSimplifiedLayerNormalization":
+        total = at.op("Add", total, at.input(3)) if at.has(3) else total
+        return at.op("Mul", scaled(at, total, [rank - 1], epsilon), at.input(2)), "", "", total
+    total = at.op("Add", total, at.input(4)) if at.has(4) else total
+    result = at.op("Mul", standardised(at, total, [rank - 1], epsilon), at.input(2))
+    return at.op("Add", result, at.input(3)) if at.has(3) else result, "", "", total
+
+
+@rule(
+    "embednorm-parts",
+    takes="com.microsoft::EmbedLayerNormalization",
+    gives="Gather Add ReduceMean Sub Mul Sqrt Div ReduceSum",
+    exactness=Exactness.ROUNDING,
+    bound=OF_ROW,
+    rank=27,
+    source=ORT_CONTRIB,
+    pytorch="an export that onnxruntime's optimiser did not change",
+)
+def embednorm_parts(at: Site) -> tuple[str, ...]:
+    """The embeddings of words, positions and segments looked up and added, then LayerNormalization in parts."""
+    for slot in (2, 3, 4, 5, 6):
+        if at.has(slot):
+            at.demand_dtype(TensorProto.FLOAT, slot=slot)
+    words = at.op("Gather", at.input(2), at.input(0), axis=0)
+    if at.has(8):
+        positions = at.op("Gather", at.input(3), at.input(8), axis=0)
+    else:
+        positions = at.op("Gather", at.input(3), at.integers(range(at.shape(0)[-1])), axis=0)
+    total = at.op("Add", words, positions)
+    if at.has(1) and at.has(4):
+        total = at.op("Add", total, at.op("Gather", at.input(4), at.input(1), axis=0))
+    epsilon = at.attribute("epsilon", _EPSILON)
+    result = at.op("Mul", standardised(at, total, [2], epsilon, slot=2), at.input(5))
+    return at.op("Add", result, at.input(6)), _kept(at), total
+
+
+def _kept(at: Site) -> str:
+    """The second output of EmbedLayerNormalization: how many words of each row the mask keeps, 0 without a mask."""
+    if at.has(7):
+        return reduce(at, "ReduceSum", at.input(7), [1], keepdims=False)
+    return at.constant(np.zeros(at.shape(0)[0], np.int32))
+
+
+@rule(
+    "biasgelu-erf",
+    takes="com.microsoft::BiasGelu",
+    gives="Add Mul Erf",
+    exactness=Exactness.ROUNDING,
+    bound=Bound(epsilons=2, of="the input with its bias"),
+    rank=6,
+    source=ORT_CONTRIB,
+    pytorch="F.gelu(x + bias), exported without onnxruntime's optimiser",
+)
+def biasgelu_erf(at: Site) -> str:
+    """The bias added, then x/2 times 1 + Erf(x/sqrt 2)."""
+    demand_float32(at)
+    return erf_form(at, at.op("Add", at.input(0), at.input(1)))
+
+
+@rule(
+    "fastgelu-tanh",
+    takes="com.microsoft::FastGelu",
+    gives="Add Mul Tanh",
+    exactness=Exactness.ROUNDING,
+    bound=Bound(epsilons=6, of="the input with its bias"),
+    rank=6,
+    source=ORT_CONTRIB,
+    pytorch='F.gelu(x + bias, approximate="tanh"), exported without onnxruntime\'s optimiser',
+)
+def fastgelu_tanh(at: Site) -> str:
+    """The bias added, then the tanh form of Gelu."""
+    demand_float32(at)
+    return tanh_form(at, at.op("Add", at.input(0), at.input(1)) if at.has(1) else at.input(0))
+
+
+@rule(
+    "quickgelu-sigmoid",
+    takes="com.microsoft::QuickGelu",
+    gives="Mul Sigmoid",
+    exactness=Exactness.ROUNDING,
+    bound=Bound(epsilons=6, of="the input"),
+    rank=6,
+    source=ORT_CONTRIB,
+    pytorch="x * torch.sigmoid(1.702 * x), exported without onnxruntime's optimiser",
+)
+def quickgelu_sigmoid(at: Site) -> str:
+    """x times the sigmoid of alpha x."""
+    x, alpha = at.float32(), at.attribute("alpha", 1.702)
+    return at.op("Mul", x, at.op("Sigmoid", x if alpha == 1 else at.op("Mul", x, at.scalar(alpha))))
+
+
+@rule(
+    "fusedmatmul-matmul",
+    takes="com.microsoft::FusedMatMul com.microsoft::TransposeMatMul",
+    gives="Transpose MatMul Mul",
+    exactness=Exactness.ROUNDING,
+    bound=OF_PRODUCTS,
+    rank=24,
+    source=ORT_CONTRIB,
+    pytorch="a @ b.transpose(-1, -2) * alpha, exported without onnxruntime's optimiser",
+)
+def fusedmatmul_matmul(at: Site) -> str:
+    """Transposes, the product, and alpha."""
+    demand_float32(at)
+    operands = [_turned(at, slot, side) for slot, side in enumerate("AB")]
+    product, alpha = at.op("MatMul", *operands), at.attribute("alpha", 1.0)
+    return product if alpha == 1 else at.op("Mul", product, at.scalar(alpha))
+
+
+def _turned(at: Site, slot: int, side: str) -> str:
+    """An operand of FusedMatMul with its axes as MatMul takes them."""
+    rank = at.rank(slot)
+    order = list(range(rank))
+    if at.attribute(f"transBatch{side}", 0):
+        # the matrix is the first axis and the last one, the batch is between them
+        at.demand(rank > 2, "an operand has no batch axes")
+        order = [*order[1:-1], order[0], order[-1]]
+    if at.attribute(f"trans{side}", 0) and rank > 1:
+        order[-2:] = order[:-3:-1]
+    return transpose(at, at.input(slot), order)
+
+
+_ACTIVATIONS = "Relu Tanh Sigmoid LeakyRelu Clip HardSigmoid"
+
+
+@rule(
+    "fusedconv-conv",
+    takes="com.microsoft::FusedConv",
+    gives=f"Conv Add {_ACTIVATIONS}",
+    exactness=Exactness.ROUNDING,
+    bound=OF_PRODUCTS,
+    rank=13,
+    source=ORT_CONTRIB,
+    pytorch="an export that onnxruntime's optimiser did not change",
+)
+def fusedconv_conv(at: Site) -> str:
+    """Conv, the tensor that is added, and the activation."""
+    demand_float32(at)
+    kind = at.attribute("activation", "")
+    parameters = list(at.attribute("activation_params", ())) if at.has_attribute("activation_params") else []
+    at.demand(kind in _ACTIVATIONS.split(), f"the activation {kind!r} is not known")
+    own = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
+    attributes: dict[str, object] = {name: at.attribute(name, None) for name in own if at.has_attribute(name)}
+    result = at.op("Conv", *(at.input(slot) for slot in range(3) if at.has(slot)), **attributes)
+    if at.has(3):
+        result = at.op("Add", result, at.input(3))
+    if kind == "Clip":
+        return clip(at, result, *parameters)
+    names = {"LeakyRelu": ["alpha"], "HardSigmoid": ["alpha", "beta"]}.get(kind, [])
+    return at.op(kind, result, **dict(zip(names, parameters, strict=True)))
+
+
+@rule(
+    "matmulnbits-matmul",
+    takes="com.microsoft::MatMulNBits",
+    gives="MatMul Add",
+    exactness=Exactness.ROUNDING,
+    bound=OF_PRODUCTS,
+    rank=24,
+    source=ORT_CONTRIB,
+    pytorch="the model before its weights were quantised",
+)
+def matmulnbits_matmul(at: Site) -> str:
+    """The weights of 2, 4 or 8 bits written out as floats, which take up to 16 times the space; then MatMul."""
+    at.demand_dtype(TensorProto.FLOAT)
+    at.demand(at.attribute("accuracy_level", 0) < 4, "onnxruntime computes the product in 8 bits")
+    at.demand(not at.has(4), "the groups of the weights are in another order")
+    weights = at.constant(_written_out(at))
+    product = at.op("MatMul", at.input(0), weights)
+    return at.op("Add", product, at.input(5)) if at.has(5) else product
+
+
+def _written_out(at: Site) -> np.ndarray:
+    """The matrix of MatMulNBits, [K, N]: (number - zero point) * scale for blocks along K."""
+    depth, columns = at.attribute("K", 0), at.attribute("N", 0)
+    bits, block = at.attribute("bits", 4), at.attribute("block_size", 0)
+    at.demand(bits in (2, 4, 8) and block > 0, f"weights of {bits} bits in blocks of {block}")
+    blocks = -(-depth // block)
+    packed, scales = at.value(1), at.value(2)
+    at.demand(packed.dtype == np.uint8 and scales.dtype == np.float32, "weights or scales are of another type")
+    numbers = _unpacked(packed.reshape(columns, -1), bits)[:, : blocks * block].reshape(columns, blocks, block)
+    zeros: np.ndarray = np.float32(1 << (bits - 1))
+    if at.has(3):
+        stored = at.value(3)
+        if stored.dtype == np.uint8:
+            stored = _unpacked(stored.reshape(columns, -1), bits)[:, :blocks]
+        zeros = stored.reshape(columns, blocks, 1).astype(np.float32)
+    values = (numbers.astype(np.float32) - zeros) * scales.reshape(columns, blocks, 1)
+    return np.ascontiguousarray(values.reshape(columns, -1)[:, :depth].T)
+
+
+def _unpacked(packed: np.ndarray, bits: int) -> np.ndarray:
+    """The numbers in bytes of each row, lowest bits first."""
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    return ((packed[..., None] >> shifts) & ((1 << bits) - 1)).reshape(len(packed), -1)
+
+
+RULES = (
+    skipnorm_parts,
+    embednorm_parts,
+    biasgelu_erf,
+    fastgelu_tanh,
+    quickgelu_sigmoid,
+    fusedmatmul_matmul,
+    fusedconv_conv,
+    matmulnbits_matmul,
+)

@@ -1,0 +1,236 @@
+"""Ops that onnxruntime fuses, inside and just outside of the rules' conditions; onnxruntime runs both sides."""
+
+import numpy as np
+from hypothesis import strategies as st
+from onnx import helper
+
+from support.rewrites.cases_linear import of_products
+from support.rewrites.cases_normalisation import EDGES, of_row
+from support.rewrites.instances import Constant, Instance, case, floats, integers, node, opset, shape
+
+DrawFn = st.DrawFn
+MS = {"domain": "com.microsoft"}
+TAME = (0.0, -0.0, 1.0, -1.0, 3.0)
+
+
+def _weights(draw: DrawFn, *dims: int) -> Constant:
+    return Constant(floats(draw, dims, edges=(0.0, 1.0), spread=1))
+
+
+def _skipnorm(draw: DrawFn, *, outputs: int) -> Instance:
+    batch, steps, hidden = draw(st.integers(1, 3)), draw(st.integers(1, 3)), draw(st.integers(1, 6))
+    x = floats(draw, (batch, steps, hidden), edges=EDGES)
+    skip = floats(
+        draw, draw(st.sampled_from([(batch, steps, hidden), (1, steps, hidden), (steps, hidden)])), edges=TAME
+    )
+    gamma, beta, bias = (_weights(draw, hidden) for _ in range(3))
+    bias = bias if draw(st.booleans()) else None
+    epsilon = draw(st.sampled_from([1e-12, 1e-3]))
+    total = x + skip + (0 if bias is None else bias.array)
+    # the largest number before the sum counts, which may cancel
+    size = np.abs(x) + np.abs(skip) + (0 if bias is None else np.abs(bias.array))
+    scale = of_row(total, (2,), epsilon, gamma.array, beta.array) * (1 + _ratio(size, total))
+    if draw(st.booleans()):
+        given, op = (gamma, bias), "SkipSimplifiedLayerNormalization"
+    else:
+        given, op = (gamma, beta, bias), "SkipLayerNormalization"
+    return node(op, x, skip, *given, outputs=outputs, epsilon=epsilon, opset=opset(draw, 17, 21), scale=scale, **MS)
+
+
+def _ratio(size: np.ndarray, total: np.ndarray) -> np.ndarray:
+    largest = np.abs(total).max(axis=-1, keepdims=True).astype(np.float64)
+    return np.abs(size).max(axis=-1, keepdims=True) / np.maximum(largest, 1e-30)
+
+
+@case("skipnorm-parts", lambda draw: _skipnorm(draw, outputs=3))
+def _(draw: DrawFn) -> Instance:
+    return _skipnorm(draw, outputs=1)
+
+
+def _embednorm(draw: DrawFn, *, dtype: type = np.float32) -> Instance:
+    batch, steps, hidden, words = 2, draw(st.integers(1, 4)), draw(st.integers(1, 6)), 7
+    ids = integers(draw, (batch, steps), 0, words - 1, np.int32)
+    segments = integers(draw, (batch, steps), 0, 1, np.int32) if draw(st.booleans()) else None
+    tables = [floats(draw, (rows, hidden), edges=TAME, spread=1, dtype=dtype) for rows in (words, 5, 2)]
+    gamma, beta = (Constant(_weights(draw, hidden).array.astype(dtype)) for _ in range(2))
+    positions = integers(draw, (batch, steps), 0, 4, np.int32) if draw(st.booleans()) else None
+    total = tables[0][ids] + tables[1][np.arange(steps) if positions is None else positions]
+    total = total if segments is None else total + tables[2][segments]
+    scale = of_row(total, (2,), 1e-3, gamma.array, beta.array)
+    given = [Constant(tables[0]), Constant(tables[1]), None if segments is None else Constant(tables[2])]
+    mask = draw(st.sampled_from([None, np.array([[1] * steps, [1] + [0] * (steps - 1)], np.int32)]))
+    rest = [mask, *([] if positions is None else [positions])]
+    inputs = (ids, segments, *given, gamma, beta, *rest)
+    return node("EmbedLayerNormalization", *inputs, outputs=draw(st.integers(2, 3)), epsilon=1e-3, scale=scale, **MS)
+
+
+@case("embednorm-parts", lambda draw: _embednorm(draw, dtype=np.float16))
+def _(draw: DrawFn) -> Instance:
+    return _embednorm(draw)
+
+
+def _gelu(draw: DrawFn, op: str, *, bias: bool) -> Instance:
+    x = floats(draw, (*shape(draw, 1, 2), 4))
+    offset = floats(draw, (4,), edges=TAME)
+    with np.errstate(all="ignore"):
+        scale = np.abs(x + offset) if bias else np.abs(x)
+    return node(op, x, *([offset] if bias else []), scale=scale, **MS)
+
+
+def _other_gelu(draw: DrawFn) -> Instance:
+    return _gelu(draw, "Gelu", bias=False)
+
+
+@case("biasgelu-erf", _other_gelu)
+def _(draw: DrawFn) -> Instance:
+    return _gelu(draw, "BiasGelu", bias=True)
+
+
+@case("fastgelu-tanh", _other_gelu)
+def _(draw: DrawFn) -> Instance:
+    return _gelu(draw, "FastGelu", bias=draw(st.booleans()))
+
+
+@case("quickgelu-sigmoid", _other_gelu)
+def _(draw: DrawFn) -> Instance:
+    x = floats(draw, shape(draw), edges=TAME)
+    alpha = draw(st.sampled_from([1.0, 1.702, 0.5]))
+    return node("QuickGelu", x, alpha=alpha, opset=opset(draw), scale=np.abs(x) * (1 + np.abs(x)), **MS)
+
+
+def _fusedmatmul_of_doubles(draw: DrawFn) -> Instance:
+    a = floats(draw, (3, 3), dtype=np.float64)
+    return node("FusedMatMul", a, a, **MS)
+
+
+@case("fusedmatmul-matmul", _fusedmatmul_of_doubles)
+def _(draw: DrawFn) -> Instance:
+    batch = draw(st.sampled_from([(), (2,), (2, 3)]))
+    rows, depth, columns = (draw(st.integers(1, 4)) for _ in range(3))
+    a, b = floats(draw, (*batch, rows, depth), edges=TAME), floats(draw, (*batch, depth, columns), edges=TAME)
+    alpha = draw(st.sampled_from([1.0, 0.125, -2.0]))
+    scale = of_products(a, b) * abs(alpha)
+    turned = {}
+    for name, matrix in (("A", a), ("B", b)):
+        turn, far = draw(st.booleans()), bool(batch) and draw(st.booleans())
+        matrix = np.swapaxes(matrix, -1, -2) if turn else matrix
+        matrix = np.moveaxis(matrix, -2, 0) if far else matrix
+        turned[name] = (np.ascontiguousarray(matrix), {f"trans{name}": int(turn), f"transBatch{name}": int(far)})
+    attributes = {**turned["A"][1], **turned["B"][1]}
+    return node("FusedMatMul", turned["A"][0], turned["B"][0], alpha=alpha, scale=scale, **attributes, **MS)
+
+
+def _fusedconv(draw: DrawFn, activation: str, parameters: list[float]) -> Instance:
+    x = floats(draw, (1, 2, 5, 5), edges=TAME, spread=1)
+    weight, bias = floats(draw, (3, 2, 3, 3), edges=TAME, spread=1), floats(draw, (3,), edges=TAME)
+    added = floats(draw, (1, 3, 5, 5), edges=TAME)
+    size = float(np.abs(x).max() * np.abs(weight).sum() + np.abs(bias).max() + np.abs(added).max()) * 22
+    given = [x, Constant(weight)]
+    if draw(st.booleans()):
+        given.append(Constant(bias))
+        given += [added] if draw(st.booleans()) and activation in ("Relu", "Tanh") else []
+    chosen = {"activation_params": parameters} if parameters else {}
+    return node("FusedConv", *given, activation=activation, pads=[1, 1, 1, 1], scale=size, **chosen, **MS)
+
+
+@case("fusedconv-conv", lambda draw: node("Conv", floats(draw, (1, 1, 2, 2)), floats(draw, (1, 1, 1, 1))))
+def _(draw: DrawFn) -> Instance:
+    kinds = [("Relu", []), ("Tanh", []), ("Sigmoid", []), ("LeakyRelu", [0.125]), ("Clip", [-0.5, 2.0])]
+    return _fusedconv(draw, *draw(st.sampled_from([*kinds, ("HardSigmoid", [0.25, 0.5])])))
+
+
+def _matmulnbits(draw: DrawFn, *, level: int = 0, bits: int = 4) -> Instance:
+    depth, columns, block = (
+        draw(st.sampled_from([16, 24, 32, 48])),
+        draw(st.integers(1, 5)),
+        draw(st.sampled_from([16, 32])),
+    )
+    blocks = -(-depth // block)
+    packed = integers(draw, (columns, blocks, block * bits // 8), 0, 255, np.uint8)
+    scales = floats(draw, (columns * blocks,), edges=(), low=0.01, high=0.5)
+    zeros = integers(draw, (columns * -(-blocks * bits // 8),), 0, 255, np.uint8) if draw(st.booleans()) else None
+    x = floats(draw, (*shape(draw, 1, 2), depth), edges=TAME, spread=1)
+    scale = np.abs(x.astype(np.float64)).sum(-1, keepdims=True) * (1 << bits) * 0.5 * (depth + 2)
+    given = [x, Constant(packed), Constant(scales), *([] if zeros is None else [Constant(zeros)])]
+    sizes = {"K": depth, "N": columns, "bits": bits, "block_size": block, "accuracy_level": level}
+    return node("MatMulNBits", *given, scale=scale, **sizes, **MS)
+
+
+@case("matmulnbits-matmul", lambda draw: _matmulnbits(draw, level=4))
+def _(draw: DrawFn) -> Instance:
+    return _matmulnbits(draw, bits=draw(st.sampled_from([4, 8])))
+
+
+def _rotary(draw: DrawFn, *, packed: int = 0) -> Instance:
+    batch, steps, heads, half = (draw(st.integers(1, 3)) for _ in range(4))
+    width = 2 * half
+    table = floats(draw, (8, half), edges=TAME, spread=1)
+    sines = floats(draw, (8, half), edges=TAME, spread=1)
+    dims = (batch, heads, steps, width) if draw(st.booleans()) else (batch, steps, heads * width)
+    x = floats(draw, dims, edges=TAME)
+    positions = integers(draw, (batch, steps), 0, 7) if draw(st.booleans()) else integers(draw, (1,), 0, 8 - steps)
+    scale = 2 * float(np.abs(x).max()) * float(max(np.abs(table).max(), np.abs(sines).max()))
+    chosen = {"interleaved": draw(st.integers(0, 1)), "is_packed_batching": packed}
+    return node("RotaryEmbedding", x, positions, Constant(table), Constant(sines), scale=scale, **chosen, **MS)
+
+
+@case("rotaryembedding-parts", lambda draw: _rotary(draw, packed=1))
+def _(draw: DrawFn) -> Instance:
+    return _rotary(draw)
+
+
+def _scores_scale(queries: np.ndarray, keys: np.ndarray, values: np.ndarray, terms: int) -> float:
+    """The largest value's magnitude, times 1 + the magnitudes that make up the largest score, times their number."""
+    score = float(np.abs(queries).max() * np.abs(keys).max()) * queries.shape[-1]
+    return float(np.abs(values).max()) * (1 + score) * (terms + 2)
+
+
+def _multihead(draw: DrawFn, *, past: bool = False) -> Instance:
+    batch, steps, keys, heads, width = (draw(st.integers(1, 3)) for _ in range(5))
+    hidden = heads * width
+    q = floats(draw, (batch, steps, hidden), edges=TAME, spread=1)
+    k, v = (floats(draw, (batch, keys, hidden), edges=TAME, spread=1) for _ in range(2))
+    bias = floats(draw, (3 * hidden,), edges=(), spread=1) if draw(st.booleans()) else None
+    if bias is None and draw(st.booleans()):
+        k, v = (np.ascontiguousarray(it.reshape(batch, keys, heads, width).transpose(0, 2, 1, 3)) for it in (k, v))
+    mask = integers(draw, (batch, keys), 0, 1, np.int32) if draw(st.booleans()) else None
+    added = floats(draw, (batch, heads, steps, keys), edges=TAME) if draw(st.booleans()) else None
+    most = 0 if bias is None else np.abs(bias).max()
+    scale = _scores_scale(np.abs(q) + most, np.abs(k) + most + 3, np.abs(v) + most, hidden + 10)
+    chosen = {"num_heads": heads}
+    if past:
+        cache = [floats(draw, (batch, heads, 2, width), edges=TAME) for _ in range(2)]
+        return node("MultiHeadAttention", q, k, v, bias, None, None, *cache, outputs=3, **chosen, **MS)
+    if mask is None and keys == steps:
+        chosen["unidirectional"] = draw(st.integers(0, 1))
+    instance = node("MultiHeadAttention", q, k, v, bias, mask, added, scale=scale, **chosen, **MS)
+    if draw(st.booleans()):
+        instance.model.graph.node[0].attribute.append(helper.make_attribute("scale", 0.5))
+    return instance
+
+
+@case("multiheadattention-parts", lambda draw: _multihead(draw, past=True))
+def _(draw: DrawFn) -> Instance:
+    return _multihead(draw)
+
+
+def _attention(draw: DrawFn, *, past: bool = False) -> Instance:
+    batch, steps, heads, width, given = (draw(st.integers(1, 3)) for _ in range(5))
+    hidden = heads * width
+    x = floats(draw, (batch, steps, given), edges=TAME, spread=1)
+    weight, bias = floats(draw, (given, 3 * hidden), edges=TAME, spread=1), floats(draw, (3 * hidden,), edges=TAME)
+    mask = integers(draw, (batch, steps), 0, 1, np.int32) if draw(st.booleans()) else None
+    if draw(st.booleans()):
+        mask = integers(draw, (batch,), 1, steps, np.int32)
+    largest = np.full((1, width), float(np.abs(x).max() * np.abs(weight).max()) * given + float(np.abs(bias).max()))
+    scale = _scores_scale(largest, largest, largest, (hidden + 2) * (given + 2))
+    chosen = {"num_heads": heads, "unidirectional": 0 if mask is not None else draw(st.integers(0, 1))}
+    given = [x, Constant(weight), Constant(bias), mask]
+    if past:
+        given = [*given[:3], None, floats(draw, (2, batch, heads, 2, width), edges=TAME)]
+    return node("Attention", *given, outputs=1 + past, scale=scale, **chosen, **MS)
+
+
+@case("fusedattention-parts", lambda draw: _attention(draw, past=True))
+def _(draw: DrawFn) -> Instance:
+    return _attention(draw)
