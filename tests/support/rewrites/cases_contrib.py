@@ -23,17 +23,16 @@ def _skipnorm(draw: DrawFn, *, outputs: int) -> Instance:
     skip = floats(
         draw, draw(st.sampled_from([(batch, steps, hidden), (1, steps, hidden), (steps, hidden)])), edges=TAME
     )
-    gamma, beta, bias = (_weights(draw, hidden) for _ in range(3))
-    bias = bias if draw(st.booleans()) else None
+    gamma, beta = _weights(draw, hidden), _weights(draw, hidden)
+    bias = _weights(draw, hidden) if draw(st.booleans()) else None
     epsilon = draw(st.sampled_from([1e-12, 1e-3]))
     total = x + skip + (0 if bias is None else bias.array)
     # the largest number before the sum counts, which may cancel
     size = np.abs(x) + np.abs(skip) + (0 if bias is None else np.abs(bias.array))
     scale = of_row(total, (2,), epsilon, gamma.array, beta.array) * (1 + _ratio(size, total))
-    if draw(st.booleans()):
-        given, op = (gamma, bias), "SkipSimplifiedLayerNormalization"
-    else:
-        given, op = (gamma, beta, bias), "SkipLayerNormalization"
+    simplified = draw(st.booleans())
+    op = "SkipSimplifiedLayerNormalization" if simplified else "SkipLayerNormalization"
+    given = [gamma, bias] if simplified else [gamma, beta, bias]
     return node(op, x, skip, *given, outputs=outputs, epsilon=epsilon, opset=opset(draw, 17, 21), scale=scale, **MS)
 
 
@@ -215,20 +214,21 @@ def _(draw: DrawFn) -> Instance:
 
 
 def _attention(draw: DrawFn, *, past: bool = False) -> Instance:
-    batch, steps, heads, width, given = (draw(st.integers(1, 3)) for _ in range(5))
+    batch, steps, heads, width, depth = (draw(st.integers(1, 3)) for _ in range(5))
     hidden = heads * width
-    x = floats(draw, (batch, steps, given), edges=TAME, spread=1)
-    weight, bias = floats(draw, (given, 3 * hidden), edges=TAME, spread=1), floats(draw, (3 * hidden,), edges=TAME)
+    x = floats(draw, (batch, steps, depth), edges=TAME, spread=1)
+    weight, bias = floats(draw, (depth, 3 * hidden), edges=TAME, spread=1), floats(draw, (3 * hidden,), edges=TAME)
     mask = integers(draw, (batch, steps), 0, 1, np.int32) if draw(st.booleans()) else None
     if draw(st.booleans()):
         mask = integers(draw, (batch,), 1, steps, np.int32)
-    largest = np.full((1, width), float(np.abs(x).max() * np.abs(weight).max()) * given + float(np.abs(bias).max()))
-    scale = _scores_scale(largest, largest, largest, (hidden + 2) * (given + 2))
+    largest = np.full((1, width), float(np.abs(x).max() * np.abs(weight).max()) * depth + float(np.abs(bias).max()))
+    scale = _scores_scale(largest, largest, largest, (hidden + 2) * (depth + 2))
     chosen = {"num_heads": heads, "unidirectional": 0 if mask is not None else draw(st.integers(0, 1))}
-    given = [x, Constant(weight), Constant(bias), mask]
+    given = (x, Constant(weight), Constant(bias))
     if past:
-        given = [*given[:3], None, floats(draw, (2, batch, heads, 2, width), edges=TAME)]
-    return node("Attention", *given, outputs=1 + past, scale=scale, **chosen, **MS)
+        cache = floats(draw, (2, batch, heads, 2, width), edges=TAME)
+        return node("Attention", *given, None, cache, outputs=2, scale=scale, **chosen, **MS)
+    return node("Attention", *given, mask, scale=scale, **chosen, **MS)
 
 
 @case("fusedattention-parts", lambda draw: _attention(draw, past=True))

@@ -4,6 +4,8 @@ Their definitions are those of onnxruntime's ContribOperators.md; onnxruntime it
 Attention is in `contrib_attention`.
 """
 
+from typing import Any
+
 import numpy as np
 from onnx import TensorProto
 
@@ -188,17 +190,19 @@ def fusedconv_conv(at: Site) -> str:
     """Conv, the tensor that is added, and the activation."""
     demand_float32(at)
     kind = at.attribute("activation", "")
-    parameters = list(at.attribute("activation_params", ())) if at.has_attribute("activation_params") else []
+    none: list[float] = []
+    parameters = at.attribute("activation_params", none)
     at.demand(kind in _ACTIVATIONS.split(), f"the activation {kind!r} is not known")
     own = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
-    attributes: dict[str, object] = {name: at.attribute(name, None) for name in own if at.has_attribute(name)}
-    result = at.op("Conv", *(at.input(slot) for slot in range(3) if at.has(slot)), **attributes)
+    attributes: dict[str, Any] = {name: at.attribute(name, None) for name in own if at.has_attribute(name)}
+    (result,) = at.ops("Conv", [at.input(slot) for slot in range(3) if at.has(slot)], 1, **attributes)
     if at.has(3):
         result = at.op("Add", result, at.input(3))
     if kind == "Clip":
         return clip(at, result, *parameters)
     names = {"LeakyRelu": ["alpha"], "HardSigmoid": ["alpha", "beta"]}.get(kind, [])
-    return at.op(kind, result, **dict(zip(names, parameters, strict=True)))
+    given: dict[str, Any] = dict(zip(names, parameters, strict=True))
+    return at.ops(kind, [result], 1, **given)[0]
 
 
 @rule(
@@ -230,7 +234,7 @@ def _written_out(at: Site) -> np.ndarray:
     packed, scales = at.value(1), at.value(2)
     at.demand(packed.dtype == np.uint8 and scales.dtype == np.float32, "weights or scales are of another type")
     numbers = _unpacked(packed.reshape(columns, -1), bits)[:, : blocks * block].reshape(columns, blocks, block)
-    zeros: np.ndarray = np.float32(1 << (bits - 1))
+    zeros = np.full((1, 1, 1), 1 << (bits - 1), np.float32)
     if at.has(3):
         stored = at.value(3)
         if stored.dtype == np.uint8:

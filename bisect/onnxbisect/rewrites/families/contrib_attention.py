@@ -165,9 +165,13 @@ def _padding(at: Site, slot: int, keys: int) -> str:
     else:
         at.demand(len(dims) == 2 and dims[1] == keys, "the mask is not one of 0 and 1 for each key")
         kept = at.op("Greater", mask, at.constant(np.zeros((), dtype)))
-    hidden = at.op("Sub", at.constant(np.float32(1)), cast(at, kept, TensorProto.FLOAT))
-    lowered = at.op("Mul", hidden, at.constant(np.float32(at.attribute("mask_filter_value", _MASKED))))
+    hidden = at.op("Sub", _float(at, 1), cast(at, kept, TensorProto.FLOAT))
+    lowered = at.op("Mul", hidden, _float(at, at.attribute("mask_filter_value", _MASKED)))
     return reshape(at, lowered, [dims[0], 1, 1, keys])
+
+
+def _float(at: Site, value: float) -> str:
+    return at.constant(np.array(value, np.float32))
 
 
 def _attention(
@@ -176,7 +180,7 @@ def _attention(
     """Attention of [batch, heads, steps, width]; `steps` are those of queries and keys."""
     factor = at.attribute("scale", 0.0) or 1 / sqrt(width)
     scores = at.op("MatMul", queries, transpose(at, keys, [0, 1, 3, 2]))
-    scores = at.op("Mul", scores, at.constant(np.float32(factor)))
+    scores = at.op("Mul", scores, _float(at, factor))
     for mask in masks:
         scores = at.op("Add", scores, mask)
     if at.attribute("unidirectional", 0):
