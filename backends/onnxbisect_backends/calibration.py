@@ -115,7 +115,7 @@ class SampleFile:
 
 def by_number(name: str) -> list[tuple[int, str]]:
     """A sort key that puts `2.npz` before `10.npz`."""
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
 def _has_ending(name: str, endings: Sequence[str]) -> bool:

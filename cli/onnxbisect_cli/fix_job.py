@@ -82,7 +82,7 @@ def run(request: Request) -> int:
         return shown.interruption.exit_code
     if result.repair.left:
         model = folder / REPAIRED if result.repaired else search.model
-        print(f"To run what is left on the host: {shlex.join(_split(model, folder, request))}")
+        print(f"To run what is left on the host: {clean(shlex.join(_split(model, folder, request)))}")
     return _exit_code(result.repair.after)
 
 

@@ -4,7 +4,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from onnxbisect.report.text import plural
+from onnxbisect.report.text import clean, plural
 from onnxbisect_cli.arguments import Format, demand_folder
 from onnxbisect_cli.bisection import Request, bisected
 from onnxbisect_cli.fix_hint import fix_hint
@@ -39,5 +39,5 @@ def run(request: Request, out: Path | None, form: Format) -> int:
     if out is None and result.culprits:
         print("onnx-bisect: --out DIR writes the reports and a model.onnx for each culprit.", file=sys.stderr)
     for line in fix_hint(result.job, request):
-        print(f"onnx-bisect: {line}", file=sys.stderr)
+        print(f"onnx-bisect: {clean(line)}", file=sys.stderr)  # it has the name of the file
     return exit_code(result)

@@ -131,7 +131,7 @@ def _last(state: RetryCallState) -> httpx2.Response:
 def _retry_after(answer: httpx2.Response) -> float:
     """Seconds in the header `Retry-After`; 0 if there is none."""
     after = answer.headers.get("Retry-After", "")
-    return float(after) if after.isdigit() else 0.0
+    return float(after) if after.isdecimal() else 0.0
 
 
 def _chunks(path: Path) -> Iterator[bytes]:

@@ -79,6 +79,12 @@ def test_samples_come_in_the_order_of_their_numbers(
     assert [one["file"].tolist() for one in found.samples] == [[1, 0], [2, 0], [10, 0]]
 
 
+def test_a_digit_that_is_no_decimal_number_is_a_letter_of_the_name(tmp_path: Path) -> None:
+    files = {name: npz(sample(1)) for name in ("1²3.npz", "1²10.npz", "٣.npz", "x⑦.npz")}
+
+    assert len(read_calibration(folder(tmp_path / "c", files), [IMAGE, TOKENS], 9).samples) == 4
+
+
 @pytest.mark.parametrize("name", ["0.npy", "0.NPY"])
 def test_npy_files_serve_a_model_of_one_input(tmp_path: Path, name: str) -> None:
     values = np.asfortranarray(np.arange(6, dtype=np.float32).reshape(2, 3))

@@ -224,3 +224,18 @@ def test_where_that_does_not_do_nodes_of_the_changed_file_are_replaced(shell: Sh
 def test_a_plan_tells_of_changes_of_the_file(shell: Shell) -> None:
     done = shell.call("fix", str(CONTROL), "--plan", "--backend", "whitelist", "--option", "deny=Loop,Scan")
     assert "first, the whole file: 1 Loop written out; 1 Scan written out" in done.out
+
+
+def test_the_name_of_the_file_cannot_move_the_cursor_of_who_reads_the_hint(shell: Shell) -> None:
+    graph = helper.make_graph(
+        [helper.make_node("Abs", ["x"], ["y"], name="n")],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [3])],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    name = "a\x1b[2J.onnx"
+    onnx.save(model, shell.folder / name)
+    done = shell.call("run", name, "--backend", "whitelist", "--option", "deny=Abs")
+    assert "To try these and prove the result" in done.err
+    assert "\x1b" not in done.out + done.err

@@ -43,7 +43,7 @@ def demand_static(model: Model, backend: Backend, description: Description) -> N
     name = model.unbound[0]
     shape = next(value.type.tensor_type.shape for value in model.proto.graph.input if value.name == name)
     symbols = [str(dim.dim_value) if dim.HasField("dim_value") else dim.dim_param or "?" for dim in shape.dim]
-    dims = [symbol if symbol.isdigit() else "1" for symbol in symbols]
+    dims = [symbol if symbol.isdecimal() else "1" for symbol in symbols]
     others = f" (so have {len(model.unbound) - 1} other inputs)" if len(model.unbound) > 1 else ""
     raise ModelError(
         f"Input '{name}' has dynamic dimensions, [{', '.join(symbols)}]{others}, and {backend.name} needs static ones; "

@@ -101,4 +101,4 @@ def read_definition(text: str, *, made: bool = False) -> Toolchain:
 
 def numbers(version: str) -> list[int]:
     """A sort key for versions."""
-    return [int(part) for part in version.split(".") if part.isdigit()]
+    return [int(part) for part in version.split(".") if part.isdecimal()]
