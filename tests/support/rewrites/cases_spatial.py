@@ -164,3 +164,18 @@ def _(draw: DrawFn) -> Instance:
         nearest_mode=x_mode[1],
         opset=version,
     )
+
+
+def _gridsample(draw: DrawFn, modes: list[str], paddings: list[str]) -> Instance:
+    batch, channels, height, width = (draw(st.integers(1, 4)) for _ in range(4))
+    image = floats(draw, (batch, channels, height, width), edges=(0.0, -0.0, 1e4, np.inf))
+    points = floats(draw, (batch, *shape(draw, 2, 2), 2), spread=0.8, edges=(-1.0, 1.0, 0.0, 0.5, -3.0, 900.0, -900.0))
+    chosen = {"mode": draw(st.sampled_from(modes)), "padding_mode": draw(st.sampled_from(paddings))}
+    largest = float(np.abs(image[np.isfinite(image)]).max(initial=0))
+    corners = draw(st.integers(0, 1))
+    return node("GridSample", image, points, opset=16, align_corners=corners, scale=largest, **chosen)
+
+
+@case("gridsample-gather", lambda draw: _gridsample(draw, ["bicubic", "bilinear"], ["reflection"]))
+def _(draw: DrawFn) -> Instance:
+    return _gridsample(draw, ["bilinear", "nearest"], ["zeros", "border"])
