@@ -70,14 +70,13 @@ def gridsample_gather(at: Site) -> str:
         return transpose(at, _looked_up(at, pixels, column, row, x, y), [0, 3, 1, 2])
     left, top = at.op("Floor", x.pixels), at.op("Floor", y.pixels)
     rightness, lowness = at.op("Sub", x.pixels, left), at.op("Sub", y.pixels, top)
-    rows = []
-    for row in (top, at.op("Add", top, at.scalar(1))):
-        ends = (
-            _looked_up(at, pixels, _place(at, x, column, rim), _place(at, y, row, rim), x, y)
-            for column in (left, at.op("Add", left, at.scalar(1)))
-        )
-        rows.append(_between(at, *ends, rightness))
-    return transpose(at, _between(at, *rows, lowness), [0, 3, 1, 2])
+    columns, rows = (
+        [_place(at, axis, first, rim), _place(at, axis, at.op("Add", first, at.scalar(1)), rim)]
+        for axis, first in ((x, left), (y, top))
+    )
+    (one, two), (three, four) = ([_looked_up(at, pixels, column, row, x, y) for column in columns] for row in rows)
+    upper, lower = _between(at, one, two, rightness), _between(at, three, four, rightness)
+    return transpose(at, _between(at, upper, lower, lowness), [0, 3, 1, 2])
 
 
 def _in_pixels(at: Site, number: int, length: int) -> str:
