@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from onnxbisect.input_value import InputValues
 from onnxbisect_db.tables import Model
 from onnxbisect_service.service import Service
 
@@ -18,5 +19,6 @@ class InspectModel(Protocol):
         backend: str,
         options: Mapping[str, str],
         shapes: Mapping[str, Sequence[int]],
+        values: InputValues,
     ) -> dict[str, Any]:
         """A document `onnx-bisect/inspection@1`; raises OnnxBisectError with a sentence for the user."""

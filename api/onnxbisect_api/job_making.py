@@ -36,6 +36,7 @@ class Accepted:
         terms = self.terms
         own = {
             "input_shapes": {**terms.input_shapes, **part.input_shapes},
+            "input_values": {**terms.input_values, **part.input_values},
             "calibration": part.calibration or terms.calibration,
             "labels": {PARTS: label, **terms.labels, PART: str(number)},
         }

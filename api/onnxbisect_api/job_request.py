@@ -2,7 +2,16 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    StringConstraints,
+    field_validator,
+    model_validator,
+)
 
 from onnxbisect.exactness import Exactness
 from onnxbisect_api.names import SHA256_PATTERN
@@ -25,7 +34,9 @@ _SampleFile = Annotated[
     str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f./\\][^\x00-\x1f\x7f/\\]*\.np[yz]$", max_length=255)
 ]
 _Sha256 = Annotated[str, StringConstraints(pattern=SHA256_PATTERN)]
+_Value = StrictBool | StrictInt | Annotated[float, Field(allow_inf_nan=False, strict=True)]
 InputShapes = dict[_InputName, _Dimensions]
+InputValues = dict[_InputName, _Value | Annotated[tuple[_Value, ...], Field(max_length=4096)]]
 Calibration = dict[_SampleFile, _Sha256]
 WebhookEvent = Literal[
     "job.started",
@@ -112,6 +123,12 @@ class JobTerms(_Request):
         description="dimensions for inputs whose own are not all known",
         examples=[{"x": [1, 3]}],
     )
+    input_values: InputValues = Field(
+        default={},
+        max_length=256,
+        description="inputs that always have one value, and become constants; a list has it row by row",
+        examples=[{"sr": 16000}],
+    )
     calibration: Calibration = Field(
         default={},
         max_length=4096,
@@ -153,6 +170,7 @@ class PartRequest(_Request):
 
     model: _Sha256
     input_shapes: InputShapes = Field(default={}, max_length=256, description="beside those of the request")
+    input_values: InputValues = Field(default={}, max_length=256, description="likewise")
     calibration: Calibration = Field(default={}, max_length=4096, description="instead of that of the request")
 
 

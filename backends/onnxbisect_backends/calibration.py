@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path, PurePosixPath
 from tokenize import TokenError
+from types import MappingProxyType
 from typing import IO, Any, cast
 
 import numpy as np
@@ -62,12 +63,20 @@ def calibration_of(samples: Iterable[Sample]) -> Calibration:
 
 
 def read_calibration(
-    path: Path, inputs: Sequence[onnx.ValueInfoProto], most: int, *, option: str = "--calibration"
+    path: Path,
+    inputs: Sequence[onnx.ValueInfoProto],
+    most: int,
+    *,
+    option: str = "--calibration",
+    bound: Mapping[str, np.ndarray] = MappingProxyType({}),
 ) -> Calibration:
-    """The first `most` samples at `path`, which `option` names, for a model of these inputs; raises OptionError."""
+    """The first `most` samples at `path`, which `option` names, for a model of these inputs; raises OptionError.
+
+    `bound` are inputs that are constants of the model now: samples may have them, with the same value.
+    """
     kinds = {value.name: value.type for value in inputs}
     with files_at(path, _ENDINGS, f"{option} {path}", _WANTED) as files:
-        return calibration_of(dict(_arrays(name, file, kinds)) for name, file in files[:most])
+        return calibration_of(dict(_arrays(name, file, kinds, bound)) for name, file in files[:most])
 
 
 @contextmanager
@@ -123,7 +132,9 @@ def _has_ending(name: str, endings: Sequence[str]) -> bool:
     return path.suffix.lower() in endings and not path.name.startswith(".")
 
 
-def _arrays(name: str, file: SampleFile, kinds: Mapping[str, onnx.TypeProto]) -> Iterator[tuple[str, np.ndarray]]:
+def _arrays(
+    name: str, file: SampleFile, kinds: Mapping[str, onnx.TypeProto], bound: Mapping[str, np.ndarray]
+) -> Iterator[tuple[str, np.ndarray]]:
     if _has_ending(name, (".npy",)):
         if len(kinds) != 1:
             raise OptionError(
@@ -136,14 +147,26 @@ def _arrays(name: str, file: SampleFile, kinds: Mapping[str, onnx.TypeProto]) ->
         return
     with file.open() as stream, zipfile.ZipFile(stream) as archive:
         keys = {member.removesuffix(".npy"): member for member in archive.namelist()}
-        for key in keys:
-            if key not in kinds:
+        for key in [] if kinds.keys() <= keys.keys() else keys:  # more arrays than inputs do no harm
+            if key not in kinds and key not in bound:
                 raise OptionError(f"The sample file {name} is wrong: {unknown('input of the model', key, kinds)}")
+        for key, value in bound.items():
+            if key in keys:
+                kind = helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
+                with archive.open(keys[key]) as member:
+                    _demand_equal(name, key, read_array(name, key, member, kind), value)
         for key, kind in kinds.items():
             if key not in keys:
                 raise OptionError(f"The sample file {name} has no array for the input '{key}'.")
             with archive.open(keys[key]) as member:
                 yield key, read_array(name, key, member, kind)
+
+
+def _demand_equal(name: str, key: str, array: np.ndarray, value: np.ndarray) -> None:
+    if not np.array_equal(array, value):
+        raise OptionError(
+            f"The sample file {name} has another value of '{key}' than the one that --input-value gives it."
+        )
 
 
 def read_array(name: str, key: str, stream: IO[bytes], kind: onnx.TypeProto) -> np.ndarray:

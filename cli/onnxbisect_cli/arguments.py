@@ -7,6 +7,7 @@ from tempfile import TemporaryFile
 from typing import Literal, TypeVar
 
 from onnxbisect.errors import OptionError
+from onnxbisect.input_value import InputValue, read_value
 
 #: The largest dimension; ONNX stores dimensions as int64.
 _LARGEST = 2**63 - 1
@@ -106,6 +107,24 @@ def shapes(pairs: Iterable[str]) -> dict[str, list[int]]:
             raise OptionError(f"--input-shape {pair!r}: a dimension cannot be negative.")
         if any(dim > _LARGEST for dim in found[name]):
             raise OptionError(f"--input-shape {pair!r}: a dimension is larger than ONNX can say.")
+    return found
+
+
+def values(pairs: Iterable[str]) -> dict[str, InputValue]:
+    """Parse `NAME=16000`, `NAME=0.5,1` or `NAME=true`; the last `=` separates, because names may contain `=`."""
+    found: dict[str, InputValue] = {}
+    for pair in pairs:
+        name, equals, value = pair.rpartition("=")
+        if not equals or not name:
+            raise OptionError(f"--input-value {pair!r} is not NAME=16000.")
+        if name in found:
+            raise OptionError(f"--input-value {name} is given twice.")
+        try:
+            found[name] = read_value(value)
+        except ValueError:
+            raise OptionError(
+                f"--input-value {pair!r} is not NAME=16000: {value!r} is no number, true or false, or a list of them."
+            ) from None
     return found
 
 

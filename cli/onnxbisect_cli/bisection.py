@@ -7,6 +7,7 @@ from pathlib import Path
 import onnx_bisect
 from onnx_bisect.models import Source
 from onnxbisect.errors import OptionError
+from onnxbisect.input_value import InputValue
 from onnxbisect_backends import registry
 from onnxbisect_backends.commands.any_command import CommandBackend
 from onnxbisect_backends.contract import Backend
@@ -27,6 +28,7 @@ class Request:
     command: Sequence[str] = ()
     options: Mapping[str, str] = field(default_factory=dict)
     input_shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    input_values: Mapping[str, InputValue] = field(default_factory=dict)
     jobs: int = 1
     budget_calls: int | None = None
     budget_seconds: float | None = None
@@ -54,6 +56,7 @@ def bisected(request: Request, model: Source | None = None) -> tuple[onnx_bisect
             backend=named or backend_of(request),
             options=request.options if named else {},
             input_shapes=request.input_shapes,
+            input_values=request.input_values,
             jobs=request.jobs,
             budget_calls=request.budget_calls,
             budget_seconds=request.budget_seconds,

@@ -7,6 +7,7 @@ from pathlib import Path
 import onnx_bisect
 from onnx_bisect.models import load_model
 from onnxbisect.errors import OptionError
+from onnxbisect.input_value import InputValue
 from onnxbisect.report.text import plural
 from onnxbisect_cli.arguments import names
 
@@ -20,11 +21,12 @@ def extract(
     inputs: Sequence[str] | None,
     outputs: Sequence[str] | None,
     input_shapes: Mapping[str, Sequence[int]],
+    input_values: Mapping[str, InputValue],
 ) -> None:
     """Cut and write; raises OptionError, CutError or ModelError."""
     if sum([nodes is not None, scopes is not None, inputs is not None or outputs is not None]) != 1:
         raise OptionError("Say what to cut out: either --nodes, or --scope, or --inputs and --outputs.")
-    loaded = load_model(path, input_shapes)
+    loaded = load_model(path, input_shapes, input_values)
     known, tensors = {node.name for node in loaded.model.proto.graph.node}, set(loaded.model.types)
     count = onnx_bisect.extract(
         loaded,

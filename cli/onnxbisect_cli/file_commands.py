@@ -11,6 +11,7 @@ from onnxbisect_cli.parameters import (
     Absolute,
     BackendOptions,
     InputShapes,
+    InputValues,
     ListForm,
     ModelPath,
     Relative,
@@ -33,6 +34,7 @@ def inspect_command(
     ] = None,
     option: BackendOptions = None,
     input_shape: InputShapes = None,
+    input_value: InputValues = None,
     form: Annotated[
         InspectionFormat, typer.Option("--format", help="The form on standard output: text or JSON.")
     ] = InspectionFormat.TEXT,
@@ -53,6 +55,7 @@ def inspect_command(
         backend=backend,
         options=arguments.key_values(option or (), "--option"),
         input_shapes=arguments.shapes(input_shape or ()),
+        input_values=arguments.values(input_value or ()),
         form=form,
         fail_on=fail_on,
     )
@@ -81,6 +84,7 @@ def extract_command(
         list[str] | None, typer.Option("--outputs", metavar="A,B,…", help="Tensors to end at; repeatable.")
     ] = None,
     input_shape: InputShapes = None,
+    input_value: InputValues = None,
 ) -> None:
     """Cut nodes, a module, or everything between two sets of tensors out of MODEL into a stand-alone ONNX file."""
     from onnxbisect_cli import extraction
@@ -93,6 +97,7 @@ def extract_command(
         inputs=inputs,
         outputs=outputs,
         input_shapes=arguments.shapes(input_shape or ()),
+        input_values=arguments.values(input_value or ()),
     )
 
 
@@ -103,6 +108,7 @@ def rules_command(
         typer.Option("--match", metavar="MODEL", help="Show where in this model rules would apply; changes nothing."),
     ] = None,
     input_shape: InputShapes = None,
+    input_value: InputValues = None,
     form: ListForm = ListFormat.TEXT,
 ) -> None:
     """List the rules that replace an op by other ops, and how exact each replacement is."""
@@ -111,7 +117,7 @@ def rules_command(
     if match is None:
         rule_list.show(form)
     else:
-        rule_list.match(match, arguments.shapes(input_shape or ()), form)
+        rule_list.match(match, arguments.shapes(input_shape or ()), arguments.values(input_value or ()), form)
 
 
 @app.command("compare")
@@ -121,6 +127,7 @@ def compare_command(
     ],
     after: Annotated[Path, typer.Argument(metavar="B", help="What to compare it with, of the same kind.")],
     input_shape: InputShapes = None,
+    input_value: InputValues = None,
     samples: Samples = None,
     count: SampleCount = 4,
     absolute: Absolute = 1e-6,
@@ -140,6 +147,7 @@ def compare_command(
         before=before,
         after=after,
         input_shapes=arguments.shapes(input_shape or ()),
+        input_values=arguments.values(input_value or ()),
         samples=samples,
         count=count,
         tolerance=Tolerance(absolute=absolute, relative=relative),

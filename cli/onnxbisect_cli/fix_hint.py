@@ -2,6 +2,7 @@
 
 import shlex
 
+from onnxbisect.input_value import written
 from onnxbisect.job import Job
 from onnxbisect.remedies import Advisor, Candidate, Found
 from onnxbisect.report.text import clip
@@ -53,6 +54,7 @@ def _command(request: Request, *more: str) -> str:
         words += ["--option", f"{key}={value}"]
     for name, dims in request.input_shapes.items():
         words += ["--input-shape", f"{name}={','.join(map(str, dims))}"]
+    words += [f"--input-value={name}={written(value)}" for name, value in request.input_values.items()]
     if request.calibration is not None:  # answers are kept by samples: without them the diagnosis would begin anew
         words += ["--calibration", str(request.calibration)]
     return shlex.join([*words, *(["--", *request.command] if request.command else [])])

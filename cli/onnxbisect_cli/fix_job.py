@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import onnx_bisect
+from onnxbisect.input_value import written
 from onnxbisect.proof import Tolerance
 from onnxbisect.remedies import Advisor, Found
 from onnxbisect.remedies.summary import lines, plan_lines
@@ -58,6 +59,7 @@ def run(request: Request) -> int:
             backend=named or backend_of(search),
             options=search.options if named else {},
             input_shapes=search.input_shapes,
+            input_values=search.input_values,
             allow=request.allow,
             samples=request.samples,
             count=request.count,
@@ -88,8 +90,14 @@ def run(request: Request) -> int:
 
 def _split(model: Path, report: Path, request: Request) -> list[str]:
     """The command that splits the repaired model into pieces for the NPU and for the host."""
-    shapes = [f"--input-shape={name}={','.join(map(str, it))}" for name, it in request.search.input_shapes.items()]
-    return ["onnx-bisect", "split", str(model), "--report", str(report), *shapes]
+    repaired, search = model != request.search.model, request.search
+    shapes = [
+        f"--input-shape={name}={','.join(map(str, it))}"
+        for name, it in search.input_shapes.items()
+        if not repaired or name not in search.input_values
+    ]
+    values = [f"--input-value={name}={written(it)}" for name, it in search.input_values.items() if not repaired]
+    return ["onnx-bisect", "split", str(model), "--report", str(report), *shapes, *values]
 
 
 def _exit_code(now: Found) -> int:
@@ -102,7 +110,9 @@ def _plan(request: Request) -> int:
     """Diagnose, and print the remedies that would be tried."""
     search = request.search
     backend = backend_of(search)
-    loaded = LoadedModel(search.model, {**input_shapes(backend), **search.input_shapes})
+    loaded = LoadedModel(
+        search.model, {**input_shapes(backend), **search.input_shapes}, input_values=search.input_values
+    )
     result, interruption = bisected(replace(search, as_is=True, alternatives=None), loaded)
     assert result.job is not None  # noqa: S101 - `bisected` searches in this process
     before = Found(job=result.job)

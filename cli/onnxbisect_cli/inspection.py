@@ -9,6 +9,7 @@ from pathlib import Path
 
 import onnx_bisect
 from onnxbisect.errors import OptionError
+from onnxbisect.input_value import InputValue
 from onnxbisect.preflight import Component, Finding, Inspection, Severity, Tensor, inspection_document
 from onnxbisect.report.text import clean, clip, clip_left, plural
 from onnxbisect_cli.arguments import FailOn, InspectionFormat
@@ -29,6 +30,7 @@ class Request:
     backend: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
     input_shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    input_values: Mapping[str, InputValue] = field(default_factory=dict)
     form: InspectionFormat = InspectionFormat.TEXT
     fail_on: FailOn = FailOn.NEVER
 
@@ -38,7 +40,11 @@ def show(request: Request) -> int:
     if request.options and request.backend is None:
         raise OptionError("--option is for a backend; name it with --backend.")
     seen = onnx_bisect.inspect(
-        request.model, backend=request.backend, options=request.options, input_shapes=request.input_shapes
+        request.model,
+        backend=request.backend,
+        options=request.options,
+        input_shapes=request.input_shapes,
+        input_values=request.input_values,
     )
     if request.form is InspectionFormat.JSON:
         print(json.dumps(inspection_document(seen), indent=2))

@@ -6,11 +6,11 @@ from dataclasses import asdict, dataclass, field
 from itertools import chain
 from pathlib import Path
 
-import onnx
-
 from onnxbisect.errors import OptionError
+from onnxbisect.input_value import InputValue
 from onnxbisect.model import Model, load
 from onnxbisect.model.compute import Sample
+from onnxbisect.model.read import original, read
 from onnxbisect.model.wording import some
 from onnxbisect.proof import Comparison, Difference, Tolerance, compare, edge_feeds, finite, random_feeds
 from onnxbisect.report.text import clip_left, plural
@@ -32,6 +32,7 @@ class Request:
     before: Path
     after: Path
     input_shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    input_values: Mapping[str, InputValue] = field(default_factory=dict)
     samples: Path | None = None
     count: int = 4
     tolerance: Tolerance = field(default_factory=Tolerance)
@@ -40,13 +41,12 @@ class Request:
 
 def run(request: Request, form: ListFormat) -> int:
     """Show the largest differences of each output; returns the exit status, 1 if one exceeds the tolerance."""
-    model = load(request.before, input_shapes=request.input_shapes, bounded=forked)
-    load(request.after, input_shapes=request.input_shapes, bounded=forked)
+    model, other = _loaded(request, request.before), _loaded(request, request.after)
     if model.unbound:
         raise OptionError(f"Bind the dynamic dimensions of {some(model.unbound)} with --input-shape.")
     found = compare(
-        onnx.load(request.before, load_external_data=False),
-        onnx.load(request.after, load_external_data=False),
+        original(model),
+        original(other),
         _feeds(request, model),
         tolerance=request.tolerance,
         folder=request.before.parent,
@@ -60,12 +60,25 @@ def run(request: Request, form: ListFormat) -> int:
     return 0 if found.agrees else 1
 
 
+def _loaded(request: Request, path: Path) -> Model:
+    """The model with what is bound; of two, one may have an input as a constant already, as a repaired model does."""
+    left = {value.name for value in read(path)[0].graph.input} if request.input_values else set()
+    gone = request.input_values.keys() - left
+    return load(
+        path,
+        input_shapes={name: dims for name, dims in request.input_shapes.items() if name not in gone},
+        input_values={name: value for name, value in request.input_values.items() if name not in gone},
+        bounded=forked,
+    )
+
+
 def _feeds(request: Request, model: Model) -> Iterator[Sample]:
     inputs = model.proto.graph.input
     made_up = chain(random_feeds(inputs, request.count), edge_feeds(inputs, request.count))
     if request.samples is None:
         return made_up
-    return chain(read_calibration(request.samples, inputs, _MOST_SAMPLES, option="--samples").samples, made_up)
+    given = read_calibration(request.samples, inputs, _MOST_SAMPLES, option="--samples", bound=model.input_values)
+    return chain(given.samples, made_up)
 
 
 def _show(found: Comparison, tolerance: Tolerance) -> None:

@@ -22,6 +22,14 @@ InputShapes = Annotated[
         "--input-shape", metavar="NAME=1,3,224,224", help="An input's shape, in place of the file's; repeatable."
     ),
 ]
+InputValues = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input-value",
+        metavar="NAME=16000",
+        help="A value that an input always has: it becomes a constant; repeatable.",
+    ),
+]
 
 ModelPaths = Annotated[
     list[Path],

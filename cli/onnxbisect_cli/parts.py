@@ -2,15 +2,19 @@
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from onnx_bisect.job_documents import Part
 from onnxbisect.errors import OptionError
+from onnxbisect.input_value import InputValue
 from onnxbisect.report.text import clip, slug
+
+_Given = TypeVar("_Given")
 
 
 class _Entry(BaseModel):
@@ -19,6 +23,7 @@ class _Entry(BaseModel):
     model: str
     name: str | None = Field(default=None, pattern="^[A-Za-z0-9][A-Za-z0-9_-]*$")
     input_shapes: dict[str, list[int]] = {}
+    input_values: dict[str, bool | int | float | list[bool | int | float]] = {}
     calibration: str | None = None
 
 
@@ -28,11 +33,16 @@ class _Manifest(BaseModel):
     part: list[_Entry] = Field(min_length=1)
 
 
-def parts_of(given: Sequence[Path], input_shapes: Mapping[str, Sequence[int]], calibration: Path | None) -> list[Part]:
+def parts_of(
+    given: Sequence[Path],
+    input_shapes: Mapping[str, Sequence[int]],
+    input_values: Mapping[str, InputValue],
+    calibration: Path | None,
+) -> list[Part]:
     """The models in order, each once. A folder means its `.onnx` files, a `.toml` the models that it lists.
 
-    Of several models, each gets those of `input_shapes` that are for its inputs. Raises OptionError for missing files,
-    and ModelError for a file whose inputs cannot be read.
+    Of several models, each gets those of `input_shapes` and `input_values` that are for its inputs. Raises OptionError
+    for missing files, and ModelError for a file whose inputs cannot be read.
     """
     parts = [part for path in given for part in _found(path)]
     files = list(dict.fromkeys(part.model.resolve() for part in parts))
@@ -42,6 +52,7 @@ def parts_of(given: Sequence[Path], input_shapes: Mapping[str, Sequence[int]], c
             replace(
                 part,
                 input_shapes={**part.input_shapes, **input_shapes},
+                input_values={**part.input_values, **input_values},
                 calibration=calibration or part.calibration,
             )
         ]
@@ -57,7 +68,7 @@ def parts_of(given: Sequence[Path], input_shapes: Mapping[str, Sequence[int]], c
             "--calibration is for one model: of several, a manifest says which samples are for which "
             '(docs/parts.md), as calibration = "FOLDER".'
         )
-    return _with_shapes(_labelled(parts), input_shapes)
+    return _with_own(_labelled(parts), input_shapes, input_values)
 
 
 def _found(path: Path) -> Iterator[Part]:
@@ -73,6 +84,7 @@ def _found(path: Path) -> Iterator[Part]:
                 label=entry.name or _label(model),
                 model=model,
                 input_shapes=entry.input_shapes,
+                input_values=entry.input_values,
                 calibration=None if entry.calibration is None else path.parent / entry.calibration,
             )
     else:
@@ -89,7 +101,7 @@ def _read(path: Path) -> _Manifest:
         where = ".".join(map(str, first["loc"]))
         raise OptionError(
             f"The manifest {path} is wrong at '{clip(where, 100)}': {first['msg']}. It has a table [[part]] for each "
-            'model, with model = "FILE.onnx" and, if need be, name, input_shapes and calibration.'
+            'model, with model = "FILE.onnx" and, if need be, name, input_shapes, input_values and calibration.'
         ) from None
     except ValueError as error:
         raise OptionError(f"The manifest {path} is no TOML: {error}.") from error
@@ -114,26 +126,28 @@ def _labelled(parts: Sequence[Part]) -> list[Part]:
     return found
 
 
-def _with_shapes(parts: Sequence[Part], input_shapes: Mapping[str, Sequence[int]]) -> list[Part]:
-    if not input_shapes:
+def _with_own(
+    parts: Sequence[Part], input_shapes: Mapping[str, Sequence[int]], input_values: Mapping[str, InputValue]
+) -> list[Part]:
+    """The parts, each with the shapes and values of its inputs."""
+    if not input_shapes and not input_values:
         return list(parts)
     from onnxbisect.model.read import read
 
     inputs = {part.label: {value.name for value in read(part.model)[0].graph.input} for part in parts}
-    for name in input_shapes:
-        if not any(name in names for names in inputs.values()):
-            known = sorted(set().union(*inputs.values()))
-            raise OptionError(
-                f"--input-shape names {clip(name, 100)!r}, which is no input of these models; their inputs are "
-                f"{clip(', '.join(known), 300)}."
-            )
+    for option, names in (("--input-shape", input_shapes), ("--input-value", input_values)):
+        for name in names:
+            if not any(name in own for own in inputs.values()):
+                known = sorted(set().union(*inputs.values()))
+                raise OptionError(
+                    f"{option} names {clip(name, 100)!r}, which is no input of these models; their inputs are "
+                    f"{clip(', '.join(known), 300)}."
+                )
     return [
         replace(
             part,
-            input_shapes={
-                **part.input_shapes,
-                **{name: shape for name, shape in input_shapes.items() if name in inputs[part.label]},
-            },
+            input_shapes={**part.input_shapes, **_of(inputs[part.label], input_shapes)},
+            input_values={**part.input_values, **_of(inputs[part.label], input_values)},
         )
         for part in parts
     ]
@@ -147,3 +161,7 @@ def _label(model: Path) -> str:
 def _natural(name: str) -> list[tuple[int, str]]:
     """A sort key that puts `part2` before `part10`."""
     return [(int(digits or 0), text) for text, digits in re.findall(r"(\D*)(\d{0,9})", name)]
+
+
+def _of(inputs: Container[str], given: Mapping[str, _Given]) -> dict[str, _Given]:
+    return {name: it for name, it in given.items() if name in inputs}

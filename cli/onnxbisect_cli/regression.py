@@ -45,6 +45,7 @@ def run(search: Request, versions: Range, form: ListFormat) -> int:
                 versions=(versions.first, versions.last),
                 options=search.options,
                 input_shapes=search.input_shapes,
+                input_values=search.input_values,
                 jobs=search.jobs,
                 budget_calls=search.budget_calls,
                 budget_seconds=search.budget_seconds,

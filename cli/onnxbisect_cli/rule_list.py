@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypedDict
 
+from onnxbisect.input_value import InputValue
 from onnxbisect.model import load
 from onnxbisect.model.scopes import is_constant, qualified
 from onnxbisect.report.text import clean, clip_left, plural
@@ -62,10 +63,12 @@ def show(form: ListFormat) -> None:
     _warn(found.broken)
 
 
-def match(path: Path, input_shapes: Mapping[str, Sequence[int]], form: ListFormat) -> None:
+def match(
+    path: Path, input_shapes: Mapping[str, Sequence[int]], input_values: Mapping[str, InputValue], form: ListFormat
+) -> None:
     """Print each rule that would apply at a node of the model. Changes nothing; raises ModelError."""
     found = installed()
-    model = load(path, input_shapes=input_shapes, bounded=forked)
+    model = load(path, input_shapes=input_shapes, input_values=input_values, bounded=forked)
     facts = Facts.of(model)
     rows = []
     for node in model.proto.graph.node:

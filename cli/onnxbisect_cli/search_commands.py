@@ -21,6 +21,7 @@ from onnxbisect_cli.parameters import (
     CalibrationPath,
     ConfirmCauses,
     InputShapes,
+    InputValues,
     Jobs,
     ListForm,
     ModelPath,
@@ -62,6 +63,7 @@ def run_command(
         ),
     ] = None,
     input_shape: InputShapes = None,
+    input_value: InputValues = None,
     jobs: Jobs = 1,
     budget_calls: BudgetCalls = None,
     budget_seconds: BudgetSeconds = None,
@@ -82,13 +84,16 @@ def run_command(
     command = command_of(context)
     single = command or not backend
     asked = {} if single else {target.label: target for target in targets.chosen(backend or (), option or ())}
-    found = parts.parts_of(models, arguments.shapes(input_shape or ()), calibration)
+    found = parts.parts_of(
+        models, arguments.shapes(input_shape or ()), arguments.values(input_value or ()), calibration
+    )
     request = Request(
         model=found[0].model,
         backend=backend[0] if backend else None,
         command=command,
         options=arguments.key_values(option or (), "--option") if single else {},
         input_shapes=found[0].input_shapes,
+        input_values=found[0].input_values,
         jobs=jobs,
         budget_calls=budget_calls,
         budget_seconds=budget_seconds,
@@ -130,6 +135,7 @@ def fix_command(
         bool, typer.Option("--plan", help="Diagnose, show what would be tried, and change nothing.")
     ] = False,
     input_shape: InputShapes = None,
+    input_value: InputValues = None,
     count: SampleCount = 4,
     absolute: Absolute = 1e-6,
     relative: Relative = 1e-4,
@@ -157,6 +163,7 @@ def fix_command(
         command=command_of(context),
         options=arguments.key_values(option or (), "--option"),
         input_shapes=arguments.shapes(input_shape or ()),
+        input_values=arguments.values(input_value or ()),
         jobs=jobs,
         budget_calls=budget_calls,
         budget_seconds=budget_seconds,
@@ -192,6 +199,7 @@ def regress_command(
     ],
     option: BackendOptions = None,
     input_shape: InputShapes = None,
+    input_value: InputValues = None,
     jobs: Jobs = 1,
     budget_calls: BudgetCalls = None,
     budget_seconds: BudgetSeconds = None,
@@ -211,6 +219,7 @@ def regress_command(
         backend=backend,
         options=arguments.key_values(option or (), "--option"),
         input_shapes=arguments.shapes(input_shape or ()),
+        input_values=arguments.values(input_value or ()),
         jobs=jobs,
         budget_calls=budget_calls,
         budget_seconds=budget_seconds,
@@ -277,6 +286,7 @@ def split_command(
     ] = None,
     option: BackendOptions = None,
     input_shape: InputShapes = None,
+    input_value: InputValues = None,
     timeout: Timeout = None,
     calibration: CalibrationPath = None,
 ) -> None:
@@ -290,6 +300,7 @@ def split_command(
         report=report,
         out=out,
         input_shapes=arguments.shapes(input_shape or ()),
+        input_values=arguments.values(input_value or ()),
         share=share,
         backend=backend,
         command=command_of(context),

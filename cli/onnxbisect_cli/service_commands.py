@@ -16,6 +16,7 @@ from onnxbisect_cli.parameters import (
     BudgetSeconds,
     ConfirmCauses,
     InputShapes,
+    InputValues,
     Recheck,
     Relative,
     ReportForm,
@@ -108,6 +109,7 @@ def submit_command(
     ],
     option: BackendOptions = None,
     input_shape: InputShapes = None,
+    input_value: InputValues = None,
     budget_calls: BudgetCalls = None,
     budget_seconds: BudgetSeconds = None,
     timeout: Timeout = None,
@@ -144,7 +146,9 @@ def submit_command(
 
     if not fix and (allow, samples, count, absolute, relative, try_) != ("rounding", None, 4, 1e-6, 1e-4, None):
         raise OptionError("--allow, --samples, --count, --absolute, --relative, --try are about a repair: add --fix.")
-    found = parts.parts_of(models, arguments.shapes(input_shape or ()), calibration)
+    found = parts.parts_of(
+        models, arguments.shapes(input_shape or ()), arguments.values(input_value or ()), calibration
+    )
     asked = targets.chosen(backend, option or ())
     repair = None
     if fix:
@@ -163,6 +167,7 @@ def submit_command(
         token=token,
         targets=asked,
         input_shapes=found[0].input_shapes,
+        input_values=found[0].input_values,
         calibration=found[0].calibration,
         terms={
             "targets": [RemoteTarget(backend=target.backend, options=target.options) for target in asked],

@@ -74,7 +74,7 @@ class _Asking:
         if self.interrupted:
             return _part(model, None, [replace(head, reason=_BEFORE, ended=True) for head in heads])
         try:
-            loaded = LoadedModel(model.model, model.input_shapes)
+            loaded = LoadedModel(model.model, model.input_shapes, input_values=model.input_values)
             if self.models == 1:
                 for known in backends.values():
                     if not isinstance(known, str):
@@ -105,7 +105,7 @@ class _Asking:
                 if isinstance(known, str):
                     raise BackendUnusableError(known)
                 if own := input_shapes(known[0]):  # this target binds other input shapes
-                    loaded = LoadedModel(model.model, {**own, **model.input_shapes})
+                    loaded = LoadedModel(model.model, {**own, **model.input_shapes}, input_values=model.input_values)
                 demand_static(loaded.model, *known)
                 out = None if self.out is None else self._folder(self.out, model)
                 if out is not None and self.targets > 1:

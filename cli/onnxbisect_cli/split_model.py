@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from onnxbisect.errors import BackendUnusableError, OptionError
+from onnxbisect.input_value import InputValue
 from onnxbisect.model import Model
 from onnxbisect.model.wording import some
 from onnxbisect.report import words
@@ -40,6 +41,7 @@ class Request:
     report: Path
     out: Path | None = None
     input_shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    input_values: Mapping[str, InputValue] = field(default_factory=dict)
     share: float | None = None
     backend: str | None = None
     command: Sequence[str] = ()
@@ -53,7 +55,7 @@ def run(request: Request) -> int:
     report = reports.read(request.report)
     backend = _backend(request, report)
     shapes = {} if backend is None else input_shapes(backend)
-    loaded = LoadedModel(request.model, {**shapes, **request.input_shapes})
+    loaded = LoadedModel(request.model, {**shapes, **request.input_shapes}, input_values=request.input_values)
     passed = _passed(report, loaded.model, request.report)
     if loaded.model.unbound:
         raise OptionError(f"Bind the dynamic dimensions of {some(loaded.model.unbound)} with --input-shape.")

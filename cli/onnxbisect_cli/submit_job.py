@@ -9,6 +9,7 @@ from threading import Thread
 from onnx_bisect import Client, JobTerms
 from onnx_bisect.client import failure
 from onnx_bisect.job_documents import JobStatus
+from onnxbisect.input_value import InputValue
 from onnxbisect.report.text import plural
 from onnxbisect_cli.arguments import Format, demand_folder, demand_overview
 from onnxbisect_cli.signals import stopping
@@ -24,6 +25,7 @@ class Request:
     token: str = field(repr=False)
     targets: Sequence[Chosen]
     input_shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    input_values: Mapping[str, InputValue] = field(default_factory=dict)
     calibration: Path | None = None
     terms: JobTerms
 
@@ -42,6 +44,7 @@ def submit(request: Request, *, wait: bool, out: Path | None, form: Format) -> i
         job = client.submit(
             request.model,
             input_shapes=request.input_shapes,
+            input_values=request.input_values,
             calibration=request.calibration,
             **request.terms,
         )

@@ -16,6 +16,7 @@ import httpx2
 from onnx_bisect.job_documents import JobStatus, JobTerms, Part, RemoteTarget, TargetStatus
 from onnx_bisect.server_connection import ServerConnection
 from onnxbisect.errors import BackendUnusableError, OnnxBisectError, OptionError
+from onnxbisect.input_value import InputValues
 from onnxbisect.model.external import locations
 from onnxbisect.model.read import read
 from onnxbisect.report.contents import Report
@@ -58,6 +59,7 @@ class Client:
         model: str | PathLike[str],
         *,
         input_shapes: Mapping[str, Sequence[int]] | None = None,
+        input_values: InputValues | None = None,
         calibration: str | PathLike[str] | None = None,
         **terms: Unpack[JobTerms],
     ) -> "RemoteJob":
@@ -69,6 +71,7 @@ class Client:
             label="",
             model=Path(model),
             input_shapes=input_shapes or {},
+            input_values=input_values or {},
             calibration=None if calibration is None else Path(calibration),
         )
         (job,) = self.submit_parts([part], **terms)
@@ -117,6 +120,9 @@ class Client:
         return {
             "model": self.upload(part.model, sha256, data),
             "input_shapes": {name: list(shape) for name, shape in part.input_shapes.items()},
+            "input_values": {
+                name: list(value) if isinstance(value, Sequence) else value for name, value in part.input_values.items()
+            },
             "calibration": {}
             if part.calibration is None
             else {sample.name: self.store(sample) for sample in _samples(part.calibration)},

@@ -12,7 +12,7 @@ from onnx_bisect.backend_choice import BackendChoice, chosen_backend, started_fr
 from onnx_bisect.cancellation import Cancellation
 from onnx_bisect.driver import Budget, Driver, Ended
 from onnx_bisect.events import Note, Progress, SearchEnded
-from onnx_bisect.models import Shapes, Source, load_model
+from onnx_bisect.models import InputValues, Shapes, Source, load_model
 from onnx_bisect.result import Result, with_repro
 from onnx_bisect.searching import Searches, Searching
 from onnxbisect.alternatives import Alternative
@@ -43,6 +43,7 @@ def diagnose(
     backend: BackendChoice,
     options: Mapping[str, object] | None = None,
     input_shapes: Shapes | None = None,
+    input_values: InputValues | None = None,
     jobs: int = 1,
     budget_calls: int | None = None,
     budget_seconds: float | None = None,
@@ -69,7 +70,8 @@ def diagnose(
     `onnxbisect_backends.contract.Backend`, or a function that takes the path of a model and returns whether it
     compiles, as a bool or a Verdict.
 
-    `options` are passed to the backend. `input_shapes` binds dynamic dimensions of inputs. `jobs` is the number of
+    `options` are passed to the backend. `input_shapes` binds dynamic dimensions of inputs, and
+    `input_values` makes inputs constants, such as `{"sr": 16000}`. `jobs` is the number of
     compiles at a time; a function is called from as many threads. When the budget of calls or seconds is used up, the
     search ends and the result says what is known. `timeout` limits each compile, in seconds. `recheck` repeats the
     compiles that decide the result until their verdicts agree. `calibration` is a file or folder with samples of the
@@ -92,7 +94,7 @@ def diagnose(
     chosen = usable_backend(backend, options or {}, jobs)
     others = other_options(backend, options or {}, alternatives)
     samples = None if calibration is None else Path(calibration)
-    loaded = load_model(model, {**contract.input_shapes(chosen), **(input_shapes or {})})
+    loaded = load_model(model, {**contract.input_shapes(chosen), **(input_shapes or {})}, input_values)
     context = search_context(loaded, chosen, samples)
     tell = progress or (lambda event: None)
     if calibration is not None and context.samples is None:

@@ -11,7 +11,7 @@ from onnx_bisect.cancellation import Cancellation
 from onnx_bisect.diagnosing import usable_backend
 from onnx_bisect.driver import Budget
 from onnx_bisect.events import Note, Progress
-from onnx_bisect.models import Shapes, Source, load_model
+from onnx_bisect.models import InputValues, Shapes, Source, load_model
 from onnx_bisect.searching import Searches, Searching
 from onnxbisect.alternatives import Alternative
 from onnxbisect.diagnosis import Diagnosis
@@ -93,6 +93,7 @@ def fix(
     backend: BackendChoice,
     options: Mapping[str, object] | None = None,
     input_shapes: Shapes | None = None,
+    input_values: InputValues | None = None,
     allow: Exactness = Exactness.ROUNDING,
     samples: str | PathLike[str] | None = None,
     count: int = 4,
@@ -120,7 +121,7 @@ def fix(
     """
     chosen = usable_backend(backend, options or {}, jobs)
     others = other_options(backend, options or {}, alternatives)
-    loaded = load_model(model, {**contract.input_shapes(chosen), **(input_shapes or {})})
+    loaded = load_model(model, {**contract.input_shapes(chosen), **(input_shapes or {})}, input_values)
     chosen = contract.for_model(chosen, loaded.model.proto.graph)
     tell = progress or (lambda event: None)
     calibration_path = None if calibration is None else Path(calibration)

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NotRequired, TypedDict
 
+from onnxbisect.input_value import InputValues
+
 if TYPE_CHECKING:  # it imports the engine
     from onnx_bisect.remote_repair import RepairTerms
 
@@ -24,6 +26,7 @@ class Part:
     label: str
     model: Path
     input_shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    input_values: InputValues = field(default_factory=dict)
     calibration: Path | None = None
 
 

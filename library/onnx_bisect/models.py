@@ -8,6 +8,7 @@ from onnx_bisect.backend_choice import BackendChoice, chosen_backend
 from onnxbisect import preflight
 from onnxbisect.cut import cut_between, cut_modules, units_of_nodes, write
 from onnxbisect.errors import OptionError
+from onnxbisect.input_value import InputValues
 from onnxbisect.preflight import Inspection
 from onnxbisect_backends import contract
 from onnxbisect_backends.probing.known_target import inspect_for, known_target
@@ -16,13 +17,21 @@ from onnxbisect_backends.probing.loaded_model import LoadedModel
 #: The path of an ONNX file, or a model that was read already, which several calls may share.
 Source = str | PathLike[str] | LoadedModel
 
+__all__ = ["InputValues", "Shapes", "Source", "extract", "inspect", "load_model"]
+
 #: The dimensions of each input, by its name.
 Shapes = Mapping[str, Sequence[int]]
 
 
-def load_model(model: Source, input_shapes: Shapes | None = None) -> LoadedModel:
-    """Read the model if `model` is a path. `input_shapes` then binds dynamic dimensions. Raises ModelError."""
-    return model if isinstance(model, LoadedModel) else LoadedModel(Path(model), input_shapes or {})
+def load_model(
+    model: Source, input_shapes: Shapes | None = None, input_values: InputValues | None = None
+) -> LoadedModel:
+    """Read the model if `model` is a path. `input_shapes` then binds dynamic dimensions, and `input_values` replaces
+    inputs by constants. Raises ModelError.
+    """
+    if isinstance(model, LoadedModel):
+        return model
+    return LoadedModel(Path(model), input_shapes or {}, input_values=input_values)
 
 
 def inspect(
@@ -31,6 +40,7 @@ def inspect(
     backend: BackendChoice | None = None,
     options: Mapping[str, object] | None = None,
     input_shapes: Shapes | None = None,
+    input_values: InputValues | None = None,
 ) -> Inspection:
     """The ops and variants of a model, and known reasons for which `backend`, or any compiler, may refuse it.
 
@@ -38,11 +48,10 @@ def inspect(
     and has no recorded profile.
     """
     if backend is None:
-        return preflight.inspect(load_model(model, input_shapes).model)
+        return preflight.inspect(load_model(model, input_shapes, input_values).model)
     chosen = chosen_backend(backend, options or {})
-    return inspect_for(
-        load_model(model, {**contract.input_shapes(chosen), **(input_shapes or {})}).model, known_target(chosen)
-    )
+    loaded = load_model(model, {**contract.input_shapes(chosen), **(input_shapes or {})}, input_values)
+    return inspect_for(loaded.model, known_target(chosen))
 
 
 def extract(
@@ -54,6 +63,7 @@ def extract(
     inputs: Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
     input_shapes: Shapes | None = None,
+    input_values: InputValues | None = None,
 ) -> int:
     """Write nodes, modules (`scopes`), or all nodes between two sets of tensors, as a model of their own.
 
@@ -66,7 +76,7 @@ def extract(
         raise OptionError("Say what to cut out: either nodes, or scopes, or inputs and outputs.")
     if not path.parent.is_dir():
         raise OptionError(f"{path.parent} is no folder; create it first.")
-    loaded = load_model(model, input_shapes)
+    loaded = load_model(model, input_shapes, input_values)
     if path.exists() and path.samefile(loaded.model.path):
         raise OptionError(f"{path} is the model itself; write the piece elsewhere.")
     if nodes is not None:

@@ -13,7 +13,7 @@ from onnx_bisect.cancellation import Cancellation
 from onnx_bisect.diagnosing import diagnose
 from onnx_bisect.driver import Budget
 from onnx_bisect.events import Note, Progress
-from onnx_bisect.models import Shapes, Source, load_model
+from onnx_bisect.models import InputValues, Shapes, Source, load_model
 from onnx_bisect.searching import Searching
 from onnxbisect.diagnosis import Culprit
 from onnxbisect.errors import BackendUnusableError, OptionError
@@ -36,6 +36,7 @@ def regress(
     versions: tuple[str, str],
     options: Mapping[str, object] | None = None,
     input_shapes: Shapes | None = None,
+    input_values: InputValues | None = None,
     jobs: int = 1,
     budget_calls: int | None = None,
     budget_seconds: float | None = None,
@@ -63,7 +64,7 @@ def regress(
     with ExitStack() as stack:
         there = _Versions(toolchain.name, stack, tell)
         return _Regression(
-            loaded=load_model(model, input_shapes),
+            loaded=load_model(model, input_shapes, input_values),
             backend=name,
             options=given,
             there=there,

@@ -131,7 +131,7 @@ class Searches:
 def _base(context: SearchContext, keep: bool, tell: Progress) -> Iterator[VerdictBase]:
     base: VerdictBase = InMemoryVerdictBase()
     if keep:
-        search = search_identity(context.identity, context.loaded.model.sha256, context.universe)
+        search = search_identity(context.identity, context.loaded.model.identity, context.universe)
         base = open_base(default_path(), target=context.identity, search=search)
     try:
         yield base

@@ -109,8 +109,9 @@ def other_version(session: Session, search_id: str) -> Search | None:
     return next((search for search in newest if _question(search) == _question(mine)), None)
 
 
-def _question(search: Search) -> tuple[object, object]:
-    return search.options, search.job.request.get("input_shapes") or {}
+def _question(search: Search) -> tuple[object, ...]:
+    request = search.job.request
+    return search.options, request.get("input_shapes") or {}, request.get("input_values") or {}
 
 
 def answered(session: Session, job: Job, search: Search, at: datetime) -> None:

@@ -7,10 +7,12 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
+from onnxbisect.input_value import InputValues
+
 #: Further options to try on each target: values by option (if empty, those that the backend suggests), or `all`.
 Alternatives = Literal["all"] | Mapping[str, Sequence[str]] | None
 
-_ADDED = ("repair", "as_is", "confirm_causes", "whole", "pieces", "brief")
+_ADDED = ("input_values", "repair", "as_is", "confirm_causes", "whole", "pieces", "brief")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +41,7 @@ class SearchSpec:
     """
 
     input_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    input_values: InputValues = field(default_factory=dict)
     seconds: float | None = None
     budget_calls: int | None = None
     budget_seconds: float | None = None

@@ -34,6 +34,21 @@ def test_without_a_target_they_are_general(callers: Callers, model: str) -> None
     assert "ir-version-too-new" in {it["id"] for it in found["findings"]}
 
 
+def test_values_are_bound_as_in_a_job(callers: Callers, service: Service) -> None:
+    net = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]>
+        g (float[4] x, bool fast) => (float[4] y) {
+            y = If (fast) <then_branch = a () => (float[4] t) { t = Relu (x) },
+                           else_branch = b () => (float[4] e) { e = Neg (x) }>
+        }"""
+    )
+    model = uploaded(service, net.SerializeToString())
+    found = callers.submitter().post("/v1/inspect", json={"model": model, "input_values": {"fast": True}})
+    assert [it["name"] for it in found.json()["inputs"]] == ["x"]
+    wrong = callers.submitter().post("/v1/inspect", json={"model": model, "input_values": {"fast": 2}})
+    assert (wrong.status_code, "bool" in wrong.json()["detail"]) == (422, True)
+
+
 def test_nothing_is_kept_or_shown_to_others(callers: Callers, service: Service, model: str) -> None:
     assert callers.reader().post("/v1/inspect", json={"model": model}).status_code == 403
     assert callers.submitter(tenant="other").post("/v1/inspect", json={"model": model}).status_code == 404

@@ -45,6 +45,7 @@ def test_a_job_is_made_and_workers_are_notified(callers: Callers, service: Servi
             ONNXRUNTIME,
             {"backend": "whitelist", "options": {"profile": "edgesam", "folds": True, "max_nodes": 9}},
             input_shapes={"x": [1, 3, 224, 224]},
+            input_values={"sr": 16000, "low": 0.5, "fast": True, "starts": [0, 1]},
             budget={"calls": 100, "seconds": 60},
             seconds=30,
             recheck=True,
@@ -62,7 +63,12 @@ def test_a_job_is_made_and_workers_are_notified(callers: Callers, service: Servi
         job = jobs.get(session, made["id"], "")
     assert job is not None
     spec = SearchSpec(
-        input_shapes={"x": (1, 3, 224, 224)}, seconds=30, budget_calls=100, budget_seconds=60, recheck=True
+        input_shapes={"x": (1, 3, 224, 224)},
+        input_values={"sr": 16000, "low": 0.5, "fast": True, "starts": [0, 1]},
+        seconds=30,
+        budget_calls=100,
+        budget_seconds=60,
+        recheck=True,
     )
     assert SearchSpec.from_json(job.request) == spec
     assert notified == [{notices.backend("onnxruntime"), notices.backend("whitelist")}]
@@ -149,6 +155,8 @@ def test_a_backend_that_only_workers_have_can_be_asked_without_options(callers: 
         ({"budget": {"calls": 0}}, "body.budget.calls"),
         ({"input_shapes": {"x": [-1]}}, "body.input_shapes.x.0"),
         ({"input_shapes": {"x": [2**63]}}, "body.input_shapes.x.0"),
+        ({"input_values": {"sr": "16000"}}, "body.input_values.sr"),
+        ({"input_values": {"sr": [[1]]}}, "body.input_values.sr"),
         ({"labels": {"a:b": "x"}}, "body.labels.a:b: "),
         ({"labels": {"a": "x" * 256}}, "body.labels.a"),
         ({"labels": {"a": "\x00"}}, "body.labels.a"),

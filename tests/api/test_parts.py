@@ -45,14 +45,17 @@ def end(service: Service, job: dict[str, Any], *reports: Report) -> None:
 
 def test_each_model_gets_a_job_with_its_own_terms(callers: Callers, service: Service, notified: Notified) -> None:
     first, second, third = three(service)
-    parts = [first, {"model": second, "input_shapes": {"tokens": [1, 7]}}, third]
-    made = submitted(callers.submitter(), parts, targets=TARGETS, input_shapes={"x": [3]}, labels={"net": "sam"})
+    parts = [first, {"model": second, "input_shapes": {"tokens": [1, 7]}, "input_values": {"k": 2}}, third]
+    shared: dict[str, Any] = {"input_shapes": {"x": [3]}, "input_values": {"sr": 1}, "labels": {"net": "sam"}}
+    made = submitted(callers.submitter(), parts, targets=TARGETS, **shared)
     assert [job["model"]["name"] for job in made["jobs"]] == ["encoder.onnx", "prompt.onnx", "decoder.onnx"]
     assert len(notified) == 1
     with service.database.session() as session:
         rows = [jobs.get(session, job["id"], "") for job in made["jobs"]]
     shapes = [dict(SearchSpec.from_json(row.request).input_shapes) for row in rows if row is not None]
     assert shapes == [{"x": (3,)}, {"x": (3,), "tokens": (1, 7)}, {"x": (3,)}]
+    values = [dict(SearchSpec.from_json(row.request).input_values) for row in rows if row is not None]
+    assert values == [{"sr": 1}, {"sr": 1, "k": 2}, {"sr": 1}]
     listed = callers.reader().get(f"/v1/jobs?label={made['label']}&label=net:sam").json()
     assert {job["id"] for job in listed} == {job["id"] for job in made["jobs"]}
 

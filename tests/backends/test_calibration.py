@@ -120,7 +120,10 @@ def test_what_numpy_lacks_is_given_wider(tmp_path: Path) -> None:
     ("files", "words"),
     [
         ({}, "has no .npz or .npy files"),
-        ({"0.npz": npz({**sample(1), "imgae": np.ones(1)})}, "'imgae' is no input of the model; did you mean 'image'?"),
+        (
+            {"0.npz": npz({"file": sample(1)["file"], "imgae": np.ones(1)})},
+            "'imgae' is no input of the model; did you mean 'image'?",
+        ),
         ({"0.npz": npz({"image": np.ones((1, 3), np.float32)})}, "0.npz has no array for the input 'file'"),
         (
             {"0.npz": npz({**sample(1), "image": np.ones((1, 3))})},
@@ -189,3 +192,12 @@ def test_an_array_is_not_read_before_its_header_is_believed(tmp_path: Path) -> N
 
     with pytest.raises(OptionError, match=r"has the shape \[268435456, 3\]"):
         read_calibration(path, [IMAGE], 1)
+
+
+def test_samples_may_hold_an_input_that_is_bound_to_the_same_value(tmp_path: Path) -> None:
+    rate = np.array(16000)
+    given = folder(tmp_path / "a", {"0.npz": npz({**sample(1), "sr": rate})})
+    inputs = [IMAGE, TOKENS]
+    assert read_calibration(given, inputs, 1, bound={"sr": rate}).samples[0].keys() == sample(1).keys()
+    with pytest.raises(OptionError, match=r"0.npz has another value of 'sr' than the one that --input-value gives it"):
+        read_calibration(given, inputs, 1, bound={"sr": np.array(8000)})

@@ -41,6 +41,28 @@ def test_a_shape_given_twice_is_refused() -> None:
         arguments.shapes(["x=1", "x=1"])
 
 
+def test_values_are_numbers_truth_values_and_lists() -> None:
+    assert arguments.values(["sr=16000", "a=b=0.5", "starts=0,-1", "fast=True", "none="]) == {
+        "sr": 16000,
+        "a=b": 0.5,
+        "starts": [0, -1],
+        "fast": True,
+        "none": [],
+    }
+
+
+@pytest.mark.parametrize("pair", ["sr", "=1", "sr=fast", "sr=1,", "sr=1;2"])
+def test_a_wrong_value_is_a_sentence_that_shows_it(pair: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        arguments.values([pair])
+    assert repr(pair) in str(caught.value)
+
+
+def test_a_value_given_twice_is_refused() -> None:
+    with pytest.raises(OptionError, match="twice"):
+        arguments.values(["sr=1", "sr=1"])
+
+
 def test_names_come_in_order_from_all_options() -> None:
     assert arguments.names(["b,a", "/c/d:0", ",e,"]) == ["b", "a", "/c/d:0", "e"]
 

@@ -156,7 +156,7 @@ def test_models_of_one_file_name_are_told_apart_by_their_folders(three: Shell) -
     for part in ("encoder", "decoder"):
         save(three.folder / part / "model.onnx", ["Relu"])
     paths = [three.folder / part / "model.onnx" for part in ("encoder", "decoder")]
-    assert [part.label for part in parts_of(paths, {}, None)] == ["encoder-model", "decoder-model"]
+    assert [part.label for part in parts_of(paths, {}, {}, None)] == ["encoder-model", "decoder-model"]
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_what_the_user_got_wrong_is_said_before_any_compile(three: Shell, argume
 def test_a_folder_of_one_model_is_that_model(shell: Shell) -> None:
     save(shell.folder / "net" / "only.onnx", ["Relu"])
     (shell.folder / "net" / "exported.onnx").mkdir()
-    (part,) = parts_of([shell.folder / "net"], {"t0": [4]}, None)
+    (part,) = parts_of([shell.folder / "net"], {"t0": [4]}, {}, None)
     assert (part.label, part.input_shapes) == ("only", {"t0": [4]})
 
 
@@ -192,7 +192,7 @@ def test_two_nameless_wishes_are_an_error(tmp_path: Path) -> None:
     for folder in ("a/x", "b/x"):
         save(tmp_path / folder / "model.onnx", ["Relu"])
     with pytest.raises(OptionError, match="Two models are called 'x-model'"):
-        parts_of([tmp_path / "a/x/model.onnx", tmp_path / "b/x/model.onnx"], {}, None)
+        parts_of([tmp_path / "a/x/model.onnx", tmp_path / "b/x/model.onnx"], {}, {}, None)
 
 
 def test_names_in_the_table_are_not_trusted(shell: Shell) -> None:

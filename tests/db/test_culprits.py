@@ -454,6 +454,7 @@ def test_a_search_with_other_shapes_says_nothing_of_this_one(database: Database)
     finished(database, request={"input_shapes": {"x": [1, 3]}})
     equal = finished(database, request={"input_shapes": {"x": [8, 3]}})
     finished(database)
+    finished(database, request={"input_shapes": {"x": [8, 3]}, "input_values": {"sr": 1}})
     job = new_job(database, request={"input_shapes": {"x": [8, 3]}})
     prepare(database, job.searches[0].id, version="2")
     with database.session() as session:

@@ -70,6 +70,7 @@ def test_what_is_typed_makes_the_job(client: TestClient, service: Service) -> No
             "option:whitelist:ops": "",
             "option:iree:backend": "vmvx",  # not ticked
             "input_shapes": "x=1,3,224,224\r\na=b=2\r\n",
+            "input_values": "sr=16000\r\nstarts=0, 1\r\nfast=true\r\nlow=0.5",
             "labels": "repo:net\nbranch=main",
             "budget_calls": "100",
             "budget_seconds": "",
@@ -85,6 +86,7 @@ def test_what_is_typed_makes_the_job(client: TestClient, service: Service) -> No
     ]
     asked = job["request"]
     assert asked["input_shapes"] == {"x": [1, 3, 224, 224], "a=b": [2]}
+    assert asked["input_values"] == {"sr": 16000, "starts": [0, 1], "fast": True, "low": 0.5}
     assert (asked["budget_calls"], asked["budget_seconds"], asked["seconds"], asked["recheck"]) == (100, None, 30, True)
     assert job["labels"] == {"repo": "net", "branch": "main"}
 
@@ -105,6 +107,9 @@ def test_what_is_typed_makes_the_job(client: TestClient, service: Service) -> No
         ({"backend": "qnn", "option:qnn:soc_model": "x" * 5000}, "option:qnn:soc_model", "4096"),
         ({"input_shapes": "x: 1, 3"}, "input_shapes", "NAME=1,3,224,224"),
         ({"input_shapes": "x=1\nx=2"}, "input_shapes", "two shapes"),
+        ({"input_values": "sr: 16000"}, "input_values", "NAME=16000"),
+        ({"input_values": "=1"}, "input_values", "NAME=16000"),
+        ({"input_values": "sr=1\nsr=2"}, "input_values", "two values"),
         ({"labels": "net"}, "labels", "name:value"),
         ({"budget_calls": "0"}, "budget_calls", "greater than"),
         ({"budget_seconds": "soon"}, "budget_seconds", "number"),

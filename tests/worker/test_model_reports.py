@@ -16,6 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnx_bisect import report_schema
 from onnxbisect.errors import OptionError
+from onnxbisect.input_value import written as as_written
 from onnxbisect_backends import registry
 from onnxbisect_backends.probing.loaded_model import LoadedModel
 from onnxbisect_backends.probing.search_context import search_context
@@ -62,6 +63,7 @@ def compared(folder: Path, model: Path, backend: str, options: dict[str, str], s
     """The host's report, once it is shown to be that of `run`."""
     out, shapes = folder / "out", [f"{name}={','.join(map(str, it))}" for name, it in spec.input_shapes.items()]
     words = [f"--option={key}={value}" for key, value in options.items()] + [f"--input-shape={it}" for it in shapes]
+    words += [f"--input-value={name}={as_written(value)}" for name, value in spec.input_values.items()]
     subprocess.run(
         [PROGRAM, "run", str(model), "--backend", backend, *words, "--out", str(out)],
         env={**os.environ, "ONNXBISECT_CACHE_DIR": str(folder / "cache")},
@@ -101,6 +103,20 @@ def compared(folder: Path, model: Path, backend: str, options: dict[str, str], s
 def test_a_compiler_in_a_process(tmp_path: Path) -> None:
     document = compared(tmp_path, chain(tmp_path), toml(tmp_path), {}, SearchSpec())
     assert document["verdict"] == "fail"
+
+
+def test_a_model_with_a_bound_value(tmp_path: Path) -> None:
+    model = tmp_path / "net.onnx"
+    text = """<ir_version: 8, opset_import: ["": 17]>
+    net (float[1,8] x, int64 sr) => (float[1,8] y) <int64 rate = {16000}> {
+      fast = Equal (sr, rate)
+      b = If (fast) <then_branch = t () => (float[1,8] bt) { bt = Sin (x) },
+                     else_branch = e () => (float[1,8] be) { be = Cos (x) }>
+      y = Relu (b)
+    }"""
+    onnx.save(onnx.parser.parse_model(text), model)
+    document = compared(tmp_path, model, "whitelist", {"deny": "Relu"}, SearchSpec(input_values={"sr": 16000}))
+    assert "'sr' is always 16000" in str(document["model"])
 
 
 @pytest.mark.long

@@ -122,6 +122,10 @@ def _asked_model(
         whole=question.whole,
         pieces=tuple(f"{units:x}" for units in question.pieces),
     )
+    if "model.onnx" in files:  # bound inputs are constants of the changed model
+        left_out = spec.input_values.keys()
+        kept = {it: dims for it, dims in spec.input_shapes.items() if it not in left_out}
+        spec = replace(spec, input_shapes=kept, input_values={})
     if question.piece:
         spec = replace(spec, input_shapes={}, calibration={}, brief=True)
     data = own if question.piece else keeper.claimed.data

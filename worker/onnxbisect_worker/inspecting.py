@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
+from onnxbisect.input_value import InputValues
 from onnxbisect_db.tables import Model
 from onnxbisect_service.search_spec import SearchSpec
 from onnxbisect_service.service import Service
@@ -12,7 +13,13 @@ from onnxbisect_worker.model_requests.protocol import Case
 
 
 def inspection(
-    service: Service, model: Model, *, backend: str, options: Mapping[str, str], shapes: Mapping[str, Sequence[int]]
+    service: Service,
+    model: Model,
+    *,
+    backend: str,
+    options: Mapping[str, str],
+    shapes: Mapping[str, Sequence[int]],
+    values: InputValues,
 ) -> dict[str, Any]:
     """`onnx-bisect/inspection@1` of a stored model, from a process started for it; an empty `backend` means no target.
 
@@ -25,7 +32,7 @@ def inspection(
         files=model.files,
         backend=backend,
         options=options,
-        spec=SearchSpec(input_shapes={name: tuple(shape) for name, shape in shapes.items()}),
+        spec=SearchSpec(input_shapes={name: tuple(shape) for name, shape in shapes.items()}, input_values=values),
     )
     with closing(ModelPool(service.settings, service.files)) as pool, pool.acquire(case) as process:
         return process.inspect()

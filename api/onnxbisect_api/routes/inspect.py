@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from onnxbisect_api.access import AccessControl, Caller, Contributor
 from onnxbisect_api.inspecting import InspectModel
-from onnxbisect_api.job_request import InputShapes, TargetRequest
+from onnxbisect_api.job_request import InputShapes, InputValues, TargetRequest
 from onnxbisect_api.names import SHA256_PATTERN
 from onnxbisect_api.problems import missing
 from onnxbisect_api.service import TheService
@@ -26,6 +26,7 @@ class InspectRequest(BaseModel):
     model: Annotated[str, StringConstraints(pattern=SHA256_PATTERN)]
     target: TargetRequest | None = Field(default=None, description="without it, what compilers mind in general")
     input_shapes: InputShapes = Field(default={}, max_length=256, description="as of a job")
+    input_values: InputValues = Field(default={}, max_length=256, description="likewise")
 
 
 async def _one_at_a_time(request: Request, caller: Contributor) -> AsyncIterator[Caller]:
@@ -58,4 +59,5 @@ def inspected(wanted: InspectRequest, request: Request, service: TheService, cal
         backend="" if target is None else target.backend,
         options={} if target is None else target.options,
         shapes=wanted.input_shapes,
+        values=wanted.input_values,
     )

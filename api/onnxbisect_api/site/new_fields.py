@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from onnxbisect.errors import OptionError
+from onnxbisect.input_value import InputValue, read_value
 from onnxbisect.report.text import clip
 from onnxbisect_api import labels, mistakes
 from onnxbisect_api.body import DOCUMENT_BYTES
@@ -99,6 +100,7 @@ def terms(typed: Typed, options: Mapping[str, Mapping[str, str]], check: Callabl
     document = {
         "targets": [_target(typed, name, options.get(name, {})) for name in dict.fromkeys(typed.all("backend"))],
         "input_shapes": _read(typed, "input_shapes", _shapes, complaints),
+        "input_values": _read(typed, "input_values", _values, complaints),
         "budget": _given({"calls": typed.one("budget_calls"), "seconds": typed.one("budget_seconds")}),
         "labels": _read(typed, "labels", labels.read, complaints),
         "recheck": bool(typed.one("recheck")),
@@ -162,6 +164,23 @@ def _shapes(lines: Iterable[str]) -> dict[str, list[int]]:
         if name.strip() in found:
             raise OptionError(f"The input {clip(name.strip(), 60)!r} has two shapes.")
         found[name.strip()] = [int(each) for each in re.split("[,x]", dimensions)]
+    return found
+
+
+def _values(lines: Iterable[str]) -> dict[str, InputValue]:
+    """Parse lines such as `sr=16000`; OptionError for any other line."""
+    found: dict[str, InputValue] = {}
+    for line in lines:
+        name, _, value = line.rpartition("=")
+        try:
+            read = read_value(value)
+        except ValueError:
+            name = ""
+        if not name.strip():
+            raise OptionError(f"A value is written as NAME=16000 on its own line, unlike {clip(line, 60)!r}.")
+        if name.strip() in found:
+            raise OptionError(f"The input {clip(name.strip(), 60)!r} has two values.")
+        found[name.strip()] = read
     return found
 
 

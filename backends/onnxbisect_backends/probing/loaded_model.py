@@ -5,6 +5,7 @@ from pathlib import Path
 
 from onnxbisect.cut import Cutter, write
 from onnxbisect.errors import ModelError
+from onnxbisect.input_value import InputValues
 from onnxbisect.model import Established, Model, load
 from onnxbisect.model.allowance import Bounded
 from onnxbisect.probe_format import ProbeFormat
@@ -23,6 +24,7 @@ class LoadedModel:
         path: Path,
         input_shapes: Mapping[str, Sequence[int]],
         *,
+        input_values: InputValues | None = None,
         most_nodes: int | None = None,
         established: Established | None = None,
         bounded: Bounded = forked,
@@ -30,10 +32,20 @@ class LoadedModel:
         """The arguments are those of `load`. Raises ModelError, also for a model of more nodes than `most_nodes`."""
         self.input_shapes = input_shapes
         self.model = load(
-            path, input_shapes=input_shapes, most_nodes=most_nodes, established=established, bounded=bounded
+            path,
+            input_shapes=input_shapes,
+            input_values=input_values,
+            most_nodes=most_nodes,
+            established=established,
+            bounded=bounded,
         )
         self.cutter = Cutter(self.model)
         self.validity = Validity(self.model.path, self.model.universe.everything)
+
+    @property
+    def shapes_without_values(self) -> dict[str, Sequence[int]]:
+        """The shapes of the inputs that are left, for files written from this model, in which values are constants."""
+        return {name: dims for name, dims in self.input_shapes.items() if name not in self.model.input_values}
 
 
 def demand_static(model: Model, backend: Backend, description: Description) -> None:

@@ -15,6 +15,7 @@ from onnxbisect.diagnosis import Diagnosis
 from onnxbisect.errors import OptionError
 from onnxbisect.model.binding import resized
 from onnxbisect.model.compute import Sample
+from onnxbisect.model.read import original as original_of
 from onnxbisect.model.wording import some
 from onnxbisect.proof import Tolerance, edge_feeds, random_feeds
 from onnxbisect.remedies import Found, LowPrecision, Prover, Repair, TriedFiles, repair, try_files
@@ -67,7 +68,7 @@ def repair_model(
     and unfitting samples, ModelError if onnxruntime does not run the model.
     """
     loaded = context.loaded
-    original = onnx.load(loaded.model.path, load_external_data=False)
+    original = original_of(loaded.model)
     if changed := resized(original.graph, loaded.input_shapes):
         raise OptionError(
             f"A repair is of the model as its file has it, and {some(list(changed))} is to have another size: export "
@@ -81,13 +82,15 @@ def repair_model(
             alternatives.extend(others(loaded, before.diagnosis))
 
     found, calls = _repaired(compiler, context, original, prover, terms.allow, tell, diagnosed)
+    if loaded.model.input_values and found.model is None and found.compiles:
+        found = replace(found, model=original, proof=prover.compared(original))
     return found, document(
         loaded.model,
         found,
         terms.allow,
         diagnosis_calls=calls,
         repair_calls=compiler.calls - calls,
-        input_shapes={name: tuple(dims) for name, dims in loaded.input_shapes.items()},
+        input_shapes={name: tuple(dims) for name, dims in loaded.shapes_without_values.items()},
         computes_in=context.description.computes_in,
         alternatives=alternatives,
     )
@@ -163,7 +166,8 @@ def _prover(context: SearchContext, original: onnx.ModelProto, terms: Terms) -> 
     inputs = model.proto.graph.input
     given: tuple[Sample, ...] = ()
     if terms.samples is not None:
-        given = tuple(read_calibration(terms.samples, inputs, _MOST_SAMPLES, option="--samples").samples)
+        found = read_calibration(terms.samples, inputs, _MOST_SAMPLES, option="--samples", bound=model.input_values)
+        given = found.samples
     usual = [*given, *random_feeds(inputs, terms.count)]
     shown = [*usual, *edge_feeds(inputs, terms.count)]
     low = None if not computes_in else LowPrecision(dtype=_DTYPES[computes_in], samples=usual)

@@ -46,6 +46,6 @@ def sampling(model: Model, calibration: Path | None, count: int, backend: Backen
         return None
     inputs = model.proto.graph.input
     if calibration is not None:
-        return Sampling(model, read_calibration(calibration, inputs, count), count)
+        return Sampling(model, read_calibration(calibration, inputs, count, bound=model.input_values), count)
     named = None if backend is None else own_samples(backend, inputs, count)
     return Sampling(model, None if named is None else calibration_of(named), count)

@@ -1,5 +1,6 @@
 """Bind the dimensions of the graph's inputs to numbers that the user gives."""
 
+import re
 from collections.abc import Mapping, Sequence
 
 import onnx
@@ -7,18 +8,26 @@ import onnx
 from onnxbisect.errors import ModelError
 from onnxbisect.model.order import nearest
 
+#: What exporters write for a dimension that they do not know, which says nothing about other dimensions: `?`, `-1`,
+#: `None`, `unk__12`, `unknown_dim`.
+_NAMELESS = re.compile(
+    r"[\W\d_]*|(unk|unknown|none|null|nan|undefined|dynamic|dyn)[\W\d_]*((dim|axis|size)[\W\d_]*)?", re.I
+)
 
-def bind(graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]]) -> tuple[str, ...]:
-    """Write the given shapes into the graph's inputs; returns the inputs that still have a dynamic dimension.
+
+def bind(graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]]) -> dict[str, list[tuple[str, int]]]:
+    """Write the given shapes into the graph's inputs.
 
     A given number also replaces a number in the file, because models are compiled at other sizes than they were
-    exported with (`resized`). A symbol such as `batch` that is bound in one input is bound in all inputs that use it.
+    exported with (`resized`). A symbol such as `batch` that is bound in one input is bound in all inputs that use it,
+    unless the given shapes disagree about it: returns for each such symbol the inputs and their sizes. It says too much
+    then, and onnxruntime does not enforce it.
     Negative dimensions, written by old exporters, count as dynamic; zero is a number. The caller must have removed
     initializers from the inputs.
-    Raises ModelError for an unknown input and for shapes that contradict the model or each other.
+    Raises ModelError for an unknown input and for shapes that contradict the model.
     """
     inputs = {value.name: value for value in graph.input}
-    symbols: dict[str, tuple[int, str]] = {}
+    symbols: dict[str, list[tuple[str, int]]] = {}
     for name, dims in shapes.items():
         if name not in inputs:
             raise ModelError(
@@ -26,10 +35,16 @@ def bind(graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]]) -> tuple[s
                 f"{', '.join(map(repr, inputs)) or 'none'}{nearest(name, list(inputs))}"
             )
         _bind_input(inputs[name], [int(dim) for dim in dims], symbols)
+    disputed = {symbol: bound for symbol, bound in symbols.items() if len({size for _, size in bound}) > 1}
     for value in graph.input:
         for dim in _dims(value):
-            if dim.dim_param in symbols:
-                dim.dim_value = symbols[dim.dim_param][0]
+            if dim.dim_param in symbols and dim.dim_param not in disputed:
+                dim.dim_value = symbols[dim.dim_param][0][1]
+    return disputed
+
+
+def unbound_inputs(graph: onnx.GraphProto) -> tuple[str, ...]:
+    """The inputs that have a dynamic dimension."""
     return tuple(value.name for value in graph.input if is_unbound(value.type))
 
 
@@ -68,7 +83,7 @@ def _dims(value: onnx.ValueInfoProto) -> "Sequence[onnx.TensorShapeProto.Dimensi
     return value.type.tensor_type.shape.dim if value.type.HasField("tensor_type") else ()
 
 
-def _bind_input(value: onnx.ValueInfoProto, dims: list[int], symbols: dict[str, tuple[int, str]]) -> None:
+def _bind_input(value: onnx.ValueInfoProto, dims: list[int], symbols: dict[str, list[tuple[str, int]]]) -> None:
     text = ",".join(map(str, dims))
     if not value.type.HasField("tensor_type"):
         raise ModelError(f"--input-shape {value.name}={text}: this input is no tensor and has no shape.")
@@ -82,14 +97,9 @@ def _bind_input(value: onnx.ValueInfoProto, dims: list[int], symbols: dict[str, 
             f"--input-shape {value.name}={text} has {len(dims)} dimensions, and the model's input has "
             f"{len(tensor.shape.dim)}: {onnx.helper.printable_type(value.type)}."
         )
-    for axis, (slot, dim) in enumerate(zip(tensor.shape.dim, dims, strict=True)):
-        if slot.dim_param:
-            bound, where = symbols.setdefault(slot.dim_param, (dim, value.name))
-            if bound != dim:
-                raise ModelError(
-                    f"--input-shape {value.name}={text}: dimension {axis} is {slot.dim_param!r}, "
-                    f"which {where!r} binds to {bound}."
-                )
+    for slot, dim in zip(tensor.shape.dim, dims, strict=True):
+        if not _NAMELESS.fullmatch(slot.dim_param):
+            symbols.setdefault(slot.dim_param, []).append((value.name, dim))
         slot.dim_value = dim
     if not dims:
         tensor.shape.SetInParent()

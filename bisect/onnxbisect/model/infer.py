@@ -37,9 +37,9 @@ def infer(
     return result
 
 
-def contradiction(proto: onnx.ModelProto) -> str:
+def contradiction(proto: onnx.ModelProto, values: Mapping[str, np.ndarray]) -> str:
     """The error message of inference where the graph's input shapes contradict each other; else empty."""
-    skeleton, _ = _skeleton(proto, {}, {})
+    skeleton, _ = _skeleton(proto, {}, values)
     try:
         onnx.shape_inference.infer_shapes(skeleton, strict_mode=True)
     except Exception as error:

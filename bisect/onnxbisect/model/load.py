@@ -1,6 +1,6 @@
 """Read an ONNX file into a `Model`, from the checks to the numbered units."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -8,12 +8,14 @@ from pathlib import Path
 import onnx
 
 from onnxbisect.errors import ModelError
+from onnxbisect.input_value import InputValues
 from onnxbisect.model.allowance import Allowance, Bounded, ExceededError, directly
-from onnxbisect.model.binding import bind, forget_shapes, resized
+from onnxbisect.model.binding import bind, forget_shapes, resized, unbound_inputs
 from onnxbisect.model.counting import demand_inlinable, written_out
 from onnxbisect.model.established import Established
 from onnxbisect.model.footprint import dims_of
 from onnxbisect.model.infer import contradiction
+from onnxbisect.model.input_values import bind_values, described
 from onnxbisect.model.model import Model
 from onnxbisect.model.names import make_unique
 from onnxbisect.model.order import depth_first
@@ -37,6 +39,7 @@ def load(
     path: Path,
     *,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
+    input_values: InputValues | None = None,
     memory_limit: int = MEMORY_LIMIT,
     most_nodes: int | None = None,
     established: Established | None = None,
@@ -46,6 +49,7 @@ def load(
 
     `input_shapes` maps graph inputs to dimensions that replace those of the file. Dimensions left unbound are no error:
     `Model.unbound` names the inputs, and types that depend on them keep their symbols; no number is invented.
+    `input_values` replaces graph inputs by constants.
     `memory_limit` is in bytes: a model whose activations would exceed it is inferred instead of run.
     `most_nodes` limits the nodes, counting subgraphs and each call of a function: nodes of few bytes are quick to read
     and slow to analyse. `established` is the result of reading the same file with the same shapes before.
@@ -60,13 +64,19 @@ def load(
     renamed = make_unique(graph.node)
     if renamed:
         notes.append(f"Nodes without a name of their own were given one: {some(renamed)}.")
-    _separate_initializers(proto, notes)
+    _separate_initializers(proto, notes, input_values or {})
     order = depth_first(graph)
     nodes = [onnx.NodeProto.FromString(graph.node[index].SerializeToString()) for index in order]
     del graph.node[:]
     graph.node.extend(nodes)
     changed = resized(graph, input_shapes or {})
-    unbound = bind(graph, input_shapes or {})
+    disputed = _sizes(bind(graph, input_shapes or {}))
+    notes += [
+        f"Several dimensions are {symbol!r} in the file, and not equal as they are bound: {sizes}."
+        for symbol, sizes in disputed.items()
+    ]
+    values = bind_values(proto, input_values or {})
+    notes += described(values)
     if changed:
         forget_shapes(graph)
         notes.append(_demand_fitting(proto, changed))
@@ -74,6 +84,9 @@ def load(
         allowance = Allowance.of(size)
         limit = min(memory_limit, int(allowance.memory * _RUN_SHARE))
         established = _established(partial(_establish, proto, path.parent, limit), notes, allowance, bounded)
+    if disputed and (said := contradiction(proto, established.known)):
+        symbol, sizes = next(iter(disputed.items()))
+        raise ModelError(f"The model does not work where its dimension {symbol!r} is {sizes}: {brief(said)}.")
     _write_types(graph, established.types)
     units = units_of(graph)
     if not units:
@@ -87,7 +100,8 @@ def load(
         known=established.known,
         notes=established.notes,
         universe=universe_of(proto, units, established.types, established.known, path.parent),
-        unbound=unbound,
+        unbound=unbound_inputs(graph),
+        input_values=values,
         data_dependent=established.data_dependent,
         costly=established.costly,
     )
@@ -132,9 +146,17 @@ def _demand_fitting(proto: onnx.ModelProto, changed: Mapping[str, tuple[int, ...
     """A note that the model has other input shapes than its file; raises ModelError where they contradict the model."""
     kinds = {value.name: value.type for value in proto.graph.input}
     sizes = [f"'{name}' is {_size(dims_of(kinds[name]))} instead of {_size(old)}" for name, old in changed.items()]
-    if said := contradiction(proto):
+    if said := contradiction(proto, {}):
         raise ModelError(f"The model does not work where {' and '.join(sizes)}: {brief(said)}.")
     return f"Not at the size of the file: {', '.join(sizes)}."
+
+
+def _sizes(disputed: Mapping[str, Sequence[tuple[str, int]]]) -> dict[str, str]:
+    """The sizes to which each symbol was bound, in words."""
+    return {
+        symbol: " and ".join(dict.fromkeys(f"{size} in {name!r}" for name, size in bound))
+        for symbol, bound in disputed.items()
+    }
 
 
 def _size(dims: Sequence[int]) -> str:
@@ -153,10 +175,15 @@ def _demand_few(path: Path, proto: onnx.ModelProto, most: int) -> None:
     raise ModelError(f"{path} has more than {most:,} nodes, which is the most that is taken here.")
 
 
-def _separate_initializers(proto: onnx.ModelProto, notes: list[str]) -> None:
-    """Remove initializers from the list of inputs, where IR 3 demands them and later versions allow them."""
+def _separate_initializers(proto: onnx.ModelProto, notes: list[str], given: Collection[str]) -> None:
+    """Remove initializers from the list of inputs, where IR 3 demands them and later versions allow them.
+
+    Inputs that are `given` another value stay.
+    """
     graph = proto.graph
-    constants = constant_names(graph)
+    if given:
+        proto.ir_version = max(proto.ir_version, 4)
+    constants = constant_names(graph).difference(given)
     listed = [value for value in graph.input if value.name in constants]
     if not listed:
         return

@@ -1,7 +1,8 @@
 """A model as read from an ONNX file, with everything established about it."""
 
+import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -36,6 +37,7 @@ class Model:
     `data_dependent` are the tensors whose shape may depend on input values, as after NonZero: their type comes from one
     run, or is incomplete.
     `costly` are the names of nodes that took onnxruntime too much time or memory.
+    `input_values` are the inputs of the file that the user bound to a value: initializers in `proto`.
     """
 
     path: Path
@@ -49,6 +51,15 @@ class Model:
     unbound: tuple[str, ...] = ()
     data_dependent: tuple[str, ...] = ()
     costly: tuple[str, ...] = ()
+    input_values: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def identity(self) -> str:
+        """Equal for models of equal files with equal values bound to the same inputs."""
+        digest = hashlib.sha256(self.sha256.encode())
+        for name, array in sorted(self.input_values.items()):
+            digest.update(f"{name}\0{array.dtype}\0{array.shape}\0".encode() + array.tobytes())
+        return digest.hexdigest() if self.input_values else self.sha256
 
     @property
     def established(self) -> Established:

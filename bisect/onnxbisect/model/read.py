@@ -8,8 +8,10 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
 from onnxbisect.errors import ModelError
+from onnxbisect.model.binding import bind
 from onnxbisect.model.external import locations
 from onnxbisect.model.gate import NEWEST_VERSION, demand_wellformed
+from onnxbisect.model.input_values import bind_values
 from onnxbisect.model.model import Model
 
 _BLOCK = 1 << 22
@@ -109,8 +111,14 @@ def _hash_file(digest: "hashlib._Hash", file: Path) -> int:
 
 
 def original(model: Model) -> onnx.ModelProto:
-    """The proto as stored in the file, before normalisation; `model.proto` where the file cannot be read any more."""
+    """The proto as stored in the file, before normalisation, with values bound to inputs as in `model`.
+
+    `model.proto` where the file cannot be read any more.
+    """
     try:
-        return onnx.load(model.path, load_external_data=False)
+        proto = onnx.load(model.path, load_external_data=False)
     except (OSError, DecodeError):
         return model.proto
+    bind(proto.graph, {name: array.shape for name, array in model.input_values.items()})
+    bind_values(proto, model.input_values)
+    return proto

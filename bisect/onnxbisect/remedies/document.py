@@ -7,7 +7,9 @@ from typing import Any
 import onnx
 
 from onnxbisect.alternatives import Alternative
+from onnxbisect.input_value import InputValue
 from onnxbisect.job import Target
+from onnxbisect.model.input_values import plain
 from onnxbisect.model.model import Model
 from onnxbisect.model.scopes import is_constant, qualified, walk
 from onnxbisect.proof import Difference, Tolerance, finite
@@ -126,7 +128,8 @@ class RepairDocument:
     """`verdict` is that of the repaired model: `pass`, `fail` or `unresolved`. `repaired` says whether there is one.
 
     `diagnosis_calls` and `repair_calls` are compiler calls. `input_shapes` are dimensions that the user bound: the
-    repaired model is proven, and may be valid, for those only.
+    repaired model is proven, and may be valid, for those only. `input_values` are inputs that the user bound: constants
+    of the repaired model.
     """
 
     model: str
@@ -144,6 +147,7 @@ class RepairDocument:
     left: tuple[LeftRow, ...]
     struck: tuple[StruckRow, ...]
     input_shapes: dict[str, tuple[int, ...]]
+    input_values: dict[str, InputValue]
     diagnosis_calls: int
     repair_calls: int
     computes_in: str = ""
@@ -189,6 +193,7 @@ def document(
             StruckRow(node=it.candidate.node, rules=_ids(it.candidate.rules), reason=it.reason) for it in repair.struck
         ),
         input_shapes=input_shapes or {},
+        input_values={name: plain(array) for name, array in original.input_values.items()},
         diagnosis_calls=diagnosis_calls,
         repair_calls=repair_calls,
         computes_in=computes_in,

@@ -18,7 +18,8 @@ _MOST = 6
 def headline(document: RepairDocument) -> str:
     """The outcome in one sentence."""
     name, tool = clean(document.model), document.target.tool or document.target.backend
-    parts = [] if document.file_change is None else [clean(document.file_change.sentence)]
+    parts = [f"input {clip(name, 60)} made a constant" for name in document.input_values] if document.repaired else []
+    parts += [] if document.file_change is None else [clean(document.file_change.sentence)]
     parts += [plural(len(document.changes), "replaced node")] if document.changes else []
     changed = ", and ".join(parts)
     if document.verdict == "pass":
@@ -74,6 +75,9 @@ def markdown(document: RepairDocument) -> str:
     if document.input_shapes:
         shapes = ", ".join(f"{code(name)} as {list(dims)}" for name, dims in document.input_shapes.items())
         parts.append(f"Proven, and perhaps valid, only for the inputs {shapes}.")
+    if document.input_values:
+        values = ", ".join(f"{code(name)} is {clip(str(it), 200)}" for name, it in document.input_values.items())
+        parts.append(f"Constants in place of inputs, as they were bound: {values}.")
     if document.file_change is not None:
         change = document.file_change
         parts += ["## What was changed in the whole file", f"{plain(change.sentence)} ({change.exactness})."]

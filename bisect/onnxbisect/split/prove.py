@@ -30,7 +30,7 @@ def prove(model: Model, folder: Path) -> Proof:
     samples = 0
     try:
         for feeds in chain(random_feeds(inputs, _RANDOM), edge_feeds(inputs, _EDGES)):
-            expected = runner.run_on_host(model.path, dict(feeds))
+            expected = runner.run_on_host(model.path, {**feeds, **model.input_values})
             found = runner.run(folder, dict(feeds))
             samples += 1
             for name, value in found.items():

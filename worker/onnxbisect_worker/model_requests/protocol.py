@@ -19,6 +19,7 @@ import cattrs
 
 from onnxbisect import errors
 from onnxbisect.errors import BackendUnusableError, OnnxBisectError
+from onnxbisect.input_value import InputValues
 from onnxbisect.job import CompilesAfter, Stats
 from onnxbisect.report.contents import Report
 from onnxbisect.unitset import UnitSet
@@ -36,6 +37,7 @@ OWN = "own"
 
 #: A document of JSON values, which messages have as it is.
 Document = dict[str, Any]
+_AS_IT_IS = (Report, Document, InputValues)
 
 #: Converts values of messages. Unit sets are hexadecimal, because Python limits decimal digits of integers in JSON.
 converter = cattrs.Converter(detailed_validation=False)
@@ -46,8 +48,8 @@ converter.register_structure_hook(bool, lambda value, _: bool(value))
 converter.register_structure_hook(Alternatives, lambda value, _: value)
 converter.register_unstructure_hook(Prepared, lambda prepared: prepared.to_bytes().decode())
 converter.register_structure_hook(Prepared, lambda text, _: Prepared.from_bytes(text.encode()))
-converter.register_unstructure_hook_func(lambda kind: kind in (Report, Document), lambda document: document)
-converter.register_structure_hook_func(lambda kind: kind in (Report, Document), lambda document, _: document)
+converter.register_unstructure_hook_func(lambda kind: kind in _AS_IT_IS, lambda document: document)
+converter.register_structure_hook_func(lambda kind: kind in _AS_IT_IS, lambda document, _: document)
 
 
 class ProcessLostError(OnnxBisectError):

@@ -211,7 +211,13 @@ class ModelWork:
         established = Established.from_bytes(raw) if raw else None
         backend = self._named_backend
         shapes = {**({} if backend is None else input_shapes(backend)), **self._spec.input_shapes}
-        return LoadedModel(demanded(self._layout.model), shapes, most_nodes=self._setup.nodes, established=established)
+        return LoadedModel(
+            demanded(self._layout.model),
+            shapes,
+            input_values=self._spec.input_values,
+            most_nodes=self._setup.nodes,
+            established=established,
+        )
 
     @property
     def _named_backend(self) -> Backend | None:
