@@ -16,7 +16,7 @@ MODELS ?= models
 # tests start hundreds of programs: without bytecode each would compile this project anew
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all slowest fuzz check setup compilers topology chaos bench rates remedies bench-service bench-fleet bench-page screenshots audit clean
+.PHONY: demo test test-all slowest fuzz check setup compilers topology chaos bench rates remedies field bench-service bench-fleet bench-page screenshots audit clean
 # The decoder does not compile, which is exit status 1 and what the demo shows.
 demo: setup
 	$(RUN)/onnx-bisect run examples/sam_decoder.onnx --backend whitelist --option profile=edgesam --out out || { test $$? -eq 1 && test -f out/report.html; }
@@ -75,6 +75,10 @@ bench-fleet: setup
 # what becomes of the culprits of docs/compilers.md, whose models are in the folder MODELS; hours
 remedies: setup
 	$(RUN)/python benchmarks/remedies.py $(MODELS) --write docs/compilers.md
+
+# twenty models from packages of PyPI, with qnn, rknn and tpu-mlir; hours
+field: setup
+	$(RUN)/python benchmarks/field.py --write docs/field.md
 
 # needs Chromium; on a machine that does nothing else
 bench-page: setup

