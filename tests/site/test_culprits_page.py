@@ -45,7 +45,7 @@ def test_one_that_is_known_is_marked_on_its_page(client: TestClient, service: Se
     assert f"/v1{address}/model.onnx" in page
     answer = client.post(address, data={"state": "known"})
     assert (answer.status_code, answer.headers["location"]) == (303, address)
-    assert "Open it again" in client.get(address).text
+    assert "Reopen" in client.get(address).text
 
 
 @pytest.mark.browser

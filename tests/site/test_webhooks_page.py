@@ -51,10 +51,10 @@ def test_a_secret_is_shown_once(client: TestClient) -> None:
     assert "hooks.example.com/a?b=&lt;c&gt;" in page
     second = secret(client.post(f"/webhooks/{webhook}/rotate").text)
     assert second != first
-    assert "Two secrets sign" in client.get(f"/webhooks/{webhook}").text
+    assert "Signed with two secrets" in client.get(f"/webhooks/{webhook}").text
     client.post(f"/webhooks/{webhook}/retire")
     after = client.get(f"/webhooks/{webhook}").text
-    assert "One secret signs" in after
+    assert "Signed with one secret" in after
     assert second not in after
 
 
