@@ -2,6 +2,7 @@
 
 import hashlib
 import random
+import re
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from onnx import helper, parser
 
 from onnxbisect.model import Model, load
-from onnxbisect.model.scopes import is_constant, reads
+from onnxbisect.model.scopes import reads
 from onnxbisect.unitset import members
 from support.examples import models
 
@@ -88,7 +89,12 @@ def test_the_order_of_nodes_in_the_file_does_not_change_the_question(path: Path,
     shuffled, model = load(tmp_path / path.name), load(path)
     assert sorted(names(shuffled)) == sorted(names(model))
     assert max(shuffled.universe.variant) == max(model.universe.variant)
-    assert shuffled.types == model.types
+    assert plain_types(shuffled) == plain_types(model)
+
+
+def plain_types(model: Model) -> dict[str, str]:
+    """Types by tensor; shape inference numbers the dimensions that it cannot tell in the order of the nodes."""
+    return {name: re.sub(r'"unk__\d+"', '"unknown"', str(kind)) for name, kind in model.types.items()}
 
 
 def test_units_of_a_branch_stand_together() -> None:
@@ -115,12 +121,11 @@ def test_constants_belong_to_the_units_that_read_them() -> None:
     assert "unread" not in {name for unit in model.universe.names for name in unit}
 
 
-def test_a_constant_node_stands_right_before_its_first_consumer() -> None:
-    nodes = take("sam_part1_prompt__ts11").proto.graph.node
-    for index, node in enumerate(nodes):
-        if is_constant(node):
-            following = next(other for other in nodes[index:] if not is_constant(other))
-            assert node.output[0] in following.input
+@pytest.mark.parametrize("path", models(FILES))
+def test_nodes_keep_the_order_of_the_file_where_it_is_topological(path: Path) -> None:
+    file = onnx.load(path, load_external_data=False).graph
+    kept = [list(node.output) for node in load(path).proto.graph.node] == [list(node.output) for node in file.node]
+    assert kept == (path.stem != "unsorted_nodes")
 
 
 def test_captures_of_bodies_join_units() -> None:

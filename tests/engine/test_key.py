@@ -87,7 +87,7 @@ def renumbered(model: Model, chance: Random) -> Model:
         left.remove(index)
         placed.add(index)
         proto.graph.node.append(graph.node[index])
-    return replace(model, proto=proto, units=units_of(proto.graph))
+    return replace(model, proto=proto, units=units_of(proto.graph, range(len(waits))))
 
 
 def same_units(model: Model, other: Model, chosen: Iterable[int]) -> int:

@@ -11,7 +11,7 @@ from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.universe import Universe
 
 #: Increased when the same key gets another probe file, so that old answers are not reused.
-REVISION = 3
+REVISION = 4
 
 
 def target_identity(target: Target, probe_format: ProbeFormat, environment: str = "") -> str:

@@ -7,8 +7,8 @@ from onnxbisect.file_remedies.file import File
 from onnxbisect.file_remedies.remedy import Change, file_remedy
 from onnxbisect.model.binding import is_unbound
 from onnxbisect.model.names import make_unique
-from onnxbisect.model.order import depth_first
-from onnxbisect.model.scopes import constant_names, reads
+from onnxbisect.model.order import depth_first, is_topological
+from onnxbisect.model.scopes import constant_names
 from onnxbisect.preflight import Reader, contradict, type_text
 from onnxbisect.preflight.subject import count, some
 from onnxbisect.rewrites import NotApplicable
@@ -21,8 +21,7 @@ _INITIALIZERS_ARE_INPUTS = 3
 def sort_nodes(file: File, reader: Reader) -> Change:
     """Nodes behind those whose results they read."""
     graph = file.proto.graph
-    position = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
-    if all(position.get(name, -1) < index for index, node in enumerate(graph.node) for name in reads(node)):
+    if is_topological(graph):
         raise NotApplicable("the nodes are sorted")
     result = copied(file.proto)
     set_nodes(result.graph, [graph.node[index] for index in depth_first(graph)])

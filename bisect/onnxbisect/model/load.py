@@ -18,7 +18,7 @@ from onnxbisect.model.infer import contradiction
 from onnxbisect.model.input_values import bind_values, described
 from onnxbisect.model.model import Model
 from onnxbisect.model.names import make_unique
-from onnxbisect.model.order import depth_first
+from onnxbisect.model.order import depth_first, is_topological
 from onnxbisect.model.read import read
 from onnxbisect.model.scopes import constant_names
 from onnxbisect.model.shapes import establish
@@ -65,10 +65,7 @@ def load(
     if renamed:
         notes.append(f"Nodes without a name of their own were given one: {some(renamed)}.")
     _separate_initializers(proto, notes, input_values or {})
-    order = depth_first(graph)
-    nodes = [onnx.NodeProto.FromString(graph.node[index].SerializeToString()) for index in order]
-    del graph.node[:]
-    graph.node.extend(nodes)
+    order = _sorted(graph)
     changed = resized(graph, input_shapes or {})
     disputed = _sizes(bind(graph, input_shapes or {}))
     notes += [
@@ -88,7 +85,7 @@ def load(
         symbol, sizes = next(iter(disputed.items()))
         raise ModelError(f"The model does not work where its dimension {symbol!r} is {sizes}: {brief(said)}.")
     _write_types(graph, established.types)
-    units = units_of(graph)
+    units = units_of(graph, order)
     if not units:
         raise ModelError(f"{path} has only Constant nodes: there is nothing that a compiler could refuse.")
     return Model(
@@ -173,6 +170,20 @@ def _demand_few(path: Path, proto: onnx.ModelProto, most: int) -> None:
             demand_inlinable(count)
             return
     raise ModelError(f"{path} has more than {most:,} nodes, which is the most that is taken here.")
+
+
+def _sorted(graph: onnx.GraphProto) -> list[int]:
+    """Put the nodes into a topological order where the file's own is none; returns the depth-first order of indices.
+
+    The file's order is kept, because what a compiler makes of a model may depend on it.
+    """
+    order = depth_first(graph)
+    if is_topological(graph):
+        return order
+    nodes = [onnx.NodeProto.FromString(graph.node[index].SerializeToString()) for index in order]
+    del graph.node[:]
+    graph.node.extend(nodes)
+    return list(range(len(nodes)))
 
 
 def _separate_initializers(proto: onnx.ModelProto, notes: list[str], given: Collection[str]) -> None:

@@ -28,6 +28,9 @@ class Unit:
 class Model:
     """A normalised ONNX model: nodes in topological order with unique names, dimensions bound.
 
+    The nodes of `proto` are in the file's own order where that is topological. `units` are numbered depth-first, so
+    that a branch is one interval.
+
     `sha256` is the hash of the file's bytes, external data included. `proto` keeps external data as references into
     `path.parent` and is never changed after reading.
     `types` holds the concrete type of each tensor whose type is known. `known` are the values of computed tensors that

@@ -1,4 +1,4 @@
-"""A topological order that keeps branches together, so that contiguous pieces are cut at few tensors."""
+"""Topological orders of a graph: its own, or one that keeps branches together, for intervals with few cut tensors."""
 
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -7,6 +7,12 @@ import onnx
 
 from onnxbisect.errors import ModelError
 from onnxbisect.model.scopes import constant_names, is_constant, reads
+
+
+def is_topological(graph: onnx.GraphProto) -> bool:
+    """Whether each node stands behind those whose results it or its subgraphs read."""
+    position = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
+    return all(position.get(name, -1) < index for index, node in enumerate(graph.node) for name in reads(node))
 
 
 def depth_first(graph: onnx.GraphProto) -> list[int]:

@@ -1,6 +1,6 @@
 """Divide a model into units and build the universe that the search uses."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +13,8 @@ from onnxbisect.unitset import of
 from onnxbisect.universe import Universe
 
 
-def units_of(graph: onnx.GraphProto) -> tuple[Unit, ...]:
-    """One unit for each node that is not a Constant, in the order of the nodes.
+def units_of(graph: onnx.GraphProto, order: Sequence[int]) -> tuple[Unit, ...]:
+    """One unit for each node that is not a Constant, in this order of the nodes.
 
     A Constant node belongs to each unit that reads it, also from a subgraph. One that makes a graph output and that no
     unit reads is a unit of its own, because otherwise no probe would have that output. An unused one is in no unit.
@@ -31,7 +31,7 @@ def units_of(graph: onnx.GraphProto) -> tuple[Unit, ...]:
         index = constants.get(value.name, -1)
         if index >= 0 and index not in claimed:
             units[index] = Unit(node=index)
-    return tuple(units[index] for index in sorted(units))
+    return tuple(units[index] for index in order if index in units)
 
 
 def universe_of(
