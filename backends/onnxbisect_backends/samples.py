@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
+from onnxbisect.model.scopes import constant_names
 from onnxbisect.model.values import TensorValues
 
 
@@ -29,7 +30,11 @@ def write_samples(probe: Path, renamed: Mapping[str, str], values: TensorValues)
     """Write the values of the probe's inputs in each sample; `renamed` maps probe names to model names."""
     inputs = []
     own_names = {}
-    for value in onnx.load(probe, load_external_data=False).graph.input:
+    graph = onnx.load(probe, load_external_data=False).graph
+    constants = constant_names(graph)  # up to IR version 3 these are listed as inputs
+    for value in graph.input:
+        if value.name in constants:
+            continue
         name = renamed.get(value.name, value.name)
         own_names[name] = value.name
         inputs.append(onnx.ValueInfoProto(name=name, type=value.type))

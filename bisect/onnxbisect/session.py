@@ -20,6 +20,10 @@ from onnxbisect.verdict import Verdict
 
 #: `Ask.why` for the compile of a culprit's own file.
 OWN_FILE = "a culprit, from its own file"
+#: `Ask.why` for the compile that tells the form of the user's file from its content.
+AS_PART = "the whole model, written as its parts are"
+#: So many parts that pass, and none that fails, suggest that the form of the file is to blame.
+_PARTS_THAT_PASS = 2
 
 #: Units and the number of the attempt.
 Question = tuple[UnitSet, int]
@@ -49,6 +53,8 @@ class Ending(StrEnum):
     CANCELLED = "cancelled"
     #: A changed file compiles, so the parts of the original file were not searched.
     COMPILES_AFTER = "compiles_after"
+    #: The model compiles once it is written as its parts are, so no part is to blame but the form of the file.
+    FORM = "form"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,10 +72,17 @@ class Known:
 
     @property
     def verdicts(self) -> dict[UnitSet, list[Verdict]]:
-        """The verdicts on each probe in the order of attempts, independent of the order of arrival."""
+        """The verdicts on each probe in the order of attempts, independent of the order of arrival.
+
+        Once the whole model was compiled in the form of its parts and failed, that is its verdict.
+        """
         found: dict[UnitSet, list[Verdict]] = {}
         for record in sorted(self.records, key=lambda record: record.attempt):
-            found.setdefault(record.units, []).append(record.verdict)
+            answers = found.setdefault(record.units, [])
+            answers.append(record.verdict)
+            if record.why == AS_PART:
+                told = record.verdict if record.verdict.failed else answers[0]
+                answers[:] = [told] * len(answers)
         return found
 
     @property
@@ -102,15 +115,27 @@ class Step:
 
 
 def next_step(
-    universe: Universe, known: Known, planner: Planner, *, width: int = 1, digests: Digests | None = None
+    universe: Universe,
+    known: Known,
+    planner: Planner,
+    *,
+    width: int = 1,
+    digests: Digests | None = None,
+    forms_differ: bool = False,
 ) -> Step:
     """The next step, for `width` compiles at a time.
 
     With `digests`, a search ends only when every culprit's own file was compiled, so that the file can be given to
-    others.
+    others. `forms_differ`: the whole model, written as its parts are, is another file than the user's. Where no part
+    fails as the user's file does, that other file is compiled, too: if it passes, the search is over.
     """
     plan = planner(universe, known.verdicts, width=width)
+    if any(record.why == AS_PART and record.verdict.passed for record in known.records):
+        return Step(plan=plan, wanted=(), asks=(), ending=Ending.FORM)
     wanted = list(plan.asks)
+    if forms_differ and _form_is_in_doubt(universe, known.records, ending=not wanted):
+        attempt = sum(record.units == universe.everything for record in known.records)
+        wanted.insert(0, Ask(units=universe.everything, attempt=attempt, why=AS_PART))
     if not wanted and digests is not None:
         wanted = _own_files(plan.diagnosis, known.records, digests)
     asks = known.affordable(wanted)
@@ -121,6 +146,22 @@ def of_the_whole(step: Step, universe: Universe) -> Step:
     """The first step of a search, which compiles the model as a whole, and nothing else."""
     asks = tuple(ask for ask in step.asks if ask.units == universe.everything and not ask.attempt)
     return replace(step, wanted=asks, asks=asks, ending=None if asks else Ending.FINISHED)
+
+
+def _form_is_in_doubt(universe: Universe, records: Sequence[ProbeRecord], *, ending: bool) -> bool:
+    """Whether the user's file may fail for its form alone, which only the whole model in another form can tell.
+
+    A part that fails as the file does shows that it is not the form. Until one does, the question is worth a call once
+    parts pass and none fails, or when the search is `ending`.
+    """
+    whole = [record for record in records if record.units == universe.everything]
+    if not any(record.verdict.failed for record in whole) or any(record.why == AS_PART for record in whole):
+        return False
+    parts = [record.verdict for record in records if record.units != universe.everything]
+    failing = {(verdict.kind, verdict.fingerprint) for verdict in parts if verdict.failed}
+    if any((it.verdict.kind, it.verdict.fingerprint) in failing for it in whole):
+        return False
+    return ending or (not failing and sum(verdict.passed for verdict in parts) >= _PARTS_THAT_PASS)
 
 
 def _ending(known: Known, wanted: Sequence[Ask], asks: Sequence[Ask]) -> Ending | None:
@@ -138,7 +179,8 @@ def _own_files(diagnosis: Diagnosis, records: Sequence[ProbeRecord], digests: Di
     about the file itself.
     """
     own = list(dict.fromkeys(culprit.evidence.own for culprit in diagnosis.culprits))
-    latest = {record.units: record for record in sorted(records, key=lambda record: record.attempt)}
+    in_order = sorted(records, key=lambda record: record.attempt)
+    latest = {record.units: record for record in in_order if record.why != AS_PART}
     failed = {units: latest[units] for units in own if units in latest and latest[units].verdict.failed}
     seen = {units for units, record in failed.items() if record.file_sha256 and not record.cached}
     taken_over = [units for units, record in failed.items() if record.cached]

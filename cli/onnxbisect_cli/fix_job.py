@@ -117,7 +117,7 @@ def _plan(request: Request) -> int:
     assert result.job is not None  # noqa: S101 - `bisected` searches in this process
     before = Found(job=result.job)
     context = search_context(loaded, backend, search.calibration)
-    files = [it.sentence for it in changed_files(context, request.allow, before.hints)]
+    files = [it.sentence for it in changed_files(context, request.allow, before)]
     print("\n".join(_plan_of(request, before, files)))
     return _exit_code(before) if interruption.number is None else interruption.exit_code
 

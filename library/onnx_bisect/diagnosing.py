@@ -117,9 +117,14 @@ def diagnose(
         culprit_files = context.culprit_files(folder)
         digests = (lambda pieces: {units: culprit_files.digest(units) for units in pieces}) if files else None
         with searching.driver(context, folder, budget, digests, kept) as driver:
-            after = None if as_is else _compiles_after(driver, context, searching, samples)
+            after = None
+            if not as_is and may_be_changed(context):
+                after = _compiles_after(driver, driver.ask_whole(), context, searching, samples)
             # if a changed file compiles, only the recorded verdict of the whole model is needed
             ended = driver.run() if after is None else driver.ask_whole()
+            if ended.ending is Ending.FORM:
+                after = _compiles_after(driver, ended, context, searching, samples, as_is=as_is)
+                ended = driver.ask_whole()
             if kept is not None and ended.diagnosis.verdict is Status.PASS and not kept.exists():
                 ended = _compiled_again(driver, ended, tell)
         if after is not None:
@@ -151,15 +156,18 @@ def diagnose(
 
 
 def _compiles_after(
-    driver: Driver, context: SearchContext, searching: Searching, calibration: Path | None
+    driver: Driver,
+    ended: Ended,
+    context: SearchContext,
+    searching: Searching,
+    calibration: Path | None,
+    *,
+    as_is: bool = False,
 ) -> CompilesAfter | None:
     """The change of the whole file after which the model compiles, if one is found (`changed_files.compiles_after`).
 
-    Its compiler calls are added to those of `driver`.
+    Its compiler calls are added to those of `driver`; with `as_is` none is made.
     """
-    if not may_be_changed(context):
-        return None
-    ended = driver.ask_whole()
     whole = Found(job=context.job(ended.diagnosis, ended.records, ended.stats))
     if ended.ending is Ending.CANCELLED or whole.diagnosis.verdict is not Status.FAIL:
         return None
@@ -167,10 +175,13 @@ def _compiles_after(
         compiler = RepairCompiler(
             loaded=context.loaded,
             search=Searches(searching.quiet, calibration, driver.budget_left),
-            context_of=lambda loaded, piece: search_context(loaded, searching.backend, None if piece else calibration),
+            context_of=lambda loaded, piece: search_context(
+                loaded, searching.backend, None if piece else calibration, piece=piece
+            ),
             folder=folder,
         )
-        found = compiles_after(whole, context, compiler, lambda sentence: searching.progress(Note(sentence=sentence)))
+        tell = lambda sentence: searching.progress(Note(sentence=sentence))  # noqa: E731
+        found = compiles_after(whole, context, compiler, tell, changes=not as_is)
     driver.spend(compiler.calls)
     return found
 

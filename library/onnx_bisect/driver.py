@@ -25,7 +25,7 @@ from onnx_bisect.verdict_base import VerdictBase
 from onnxbisect.answer import Answer, Ask, answer_about
 from onnxbisect.diagnosis import Diagnosis
 from onnxbisect.job import ProbeRecord, Stats
-from onnxbisect.session import OWN_FILE, Digests, Ending, Known, Planner, Step, next_step
+from onnxbisect.session import AS_PART, OWN_FILE, Digests, Ending, Known, Planner, Step, next_step
 from onnxbisect.unitset import UnitSet
 from onnxbisect.universe import Universe
 from onnxbisect_backends.probing.prober import ProbeResult, Probes
@@ -78,12 +78,22 @@ class _Done:
     error: BaseException | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class OtherForm:
+    """The whole model, written as its parts are; `differs` says whether this is another file than the user's."""
+
+    differs: Callable[[], bool]
+    key: Callable[[], str]
+    ask: Callable[[float | None], ProbeResult]
+
+
 @dataclass(kw_only=True)
 class Driver:
     """One search. `ask_whole` may be called before `run`; `stop` ends it from a signal handler or another thread.
 
-    `key` returns a probe's key, which equal structures share. With `digests`, the files of culprits are compiled, too
-    (`next_step`). Compiles join the group `compiles`, which is killed when the search is stopped.
+    `key` returns a probe's key, which equal structures share. With `digests`, the files of culprits are compiled, too,
+    and so is the whole model in its `other_form` where that differs (`next_step`). Compiles join the group `compiles`,
+    which is killed when the search is stopped.
     """
 
     universe: Universe
@@ -95,6 +105,7 @@ class Driver:
     jobs: int = 1
     budget: Budget = field(default_factory=Budget)
     digests: Digests | None = None
+    other_form: OtherForm | None = None
     compiles: CompileGroup = field(default_factory=CompileGroup)
 
     def __post_init__(self) -> None:
@@ -177,10 +188,17 @@ class Driver:
             out_of_time=left is not None and left <= 0,
         )
         began = time.perf_counter()
-        step = next_step(self.universe, known, self.planner, width=self.jobs, digests=self.digests)
+        step = next_step(
+            self.universe, known, self.planner, width=self.jobs, digests=self.digests, forms_differ=self._forms_differ()
+        )
         self._engine_seconds += time.perf_counter() - began
         self.progress(plan_made(self.universe, step.plan.diagnosis, self._calls, step.plan.expected))
         return step
+
+    def _forms_differ(self) -> bool:
+        """Whether the other form is another file than the user's; compared only once that fails."""
+        whole = (record for record in self._records if record.units == self.universe.everything)
+        return self.other_form is not None and any(it.verdict.failed for it in whole) and self.other_form.differs()
 
     def _recall(self) -> None:
         """Take the verdicts of earlier runs of the same search from the journal."""
@@ -189,7 +207,7 @@ class Driver:
                 continue  # an earlier attempt was not stored; `_take_known` finds this one by its key later
             answer = self.base.get(asked.key, asked.attempt)
             if answer is not None:
-                if asked.why != OWN_FILE:
+                if asked.why not in (OWN_FILE, AS_PART):
                     self._keys[asked.units] = asked.key
                 ask = Ask(units=asked.units, attempt=asked.attempt, why=asked.why)
                 self._record(ask, asked.key, answer, cached=True)
@@ -222,7 +240,7 @@ class Driver:
             self.progress(probe_started(ask))
             self._running[question] = _Running(asks=[ask], round=self._round + 1)
             self._calls += 1
-            Thread(target=self._work, args=(question, ask.units), name=f"probe {self._calls}", daemon=True).start()
+            Thread(target=self._work, args=(question, ask), name=f"probe {self._calls}", daemon=True).start()
 
     def _seconds_left(self) -> float | None:
         if self.budget.seconds is None:
@@ -234,16 +252,22 @@ class Driver:
         """Seconds since the search began; 0 before."""
         return 0.0 if self._began is None else time.monotonic() - self._began
 
-    def _work(self, question: tuple[str, int], units: UnitSet) -> None:
+    def _work(self, question: tuple[str, int], ask: Ask) -> None:
         """Compile one probe, in a thread of its own, and send the result to the driver."""
         try:
             with self.compiles.joined():
-                done = _Done(question=question, asked=self.probes.ask(units, self._seconds_left()))
+                done = _Done(question=question, asked=self._compile(ask))
         except BaseException as error:  # `_take` raises it in the driver's thread
             done = _Done(question=question, asked=None, error=error)
         if self._stopping.is_set():  # the compile was killed: its outcome says nothing
             done = _Done(question=question, asked=None)
         self._inbox.put(done)
+
+    def _compile(self, ask: Ask) -> ProbeResult:
+        left = self._seconds_left()
+        if ask.why == AS_PART and self.other_form is not None:
+            return self.other_form.ask(left)
+        return self.probes.ask(ask.units, left)
 
     def _wait(self) -> None:
         """Block until a compile ends or `stop` is called, then process all results that have arrived."""
@@ -278,7 +302,8 @@ class Driver:
 
     def _record(self, ask: Ask, key: str, answer: Answer, *, cached: bool = False, round_: int | None = None) -> None:
         self._attempts[ask.units] += 1
-        self._answers[ask.units] = answer
+        if ask.why != AS_PART:
+            self._answers[ask.units] = answer
         self.base.note(verdict_base.JournalEntry(units=ask.units, attempt=ask.attempt, key=key, why=ask.why))
         record = ProbeRecord(
             key=key,
@@ -297,6 +322,8 @@ class Driver:
         """The key of the probe's structure; for a culprit's own file its digest, as only that very file counts."""
         if ask.why == OWN_FILE and self.digests is not None and (own := self.digests([ask.units]).get(ask.units)):
             return own
+        if ask.why == AS_PART and self.other_form is not None:
+            return self.other_form.key()
         key = self._keys.get(ask.units)
         if key is None:
             began = time.perf_counter()

@@ -11,7 +11,7 @@ from onnxbisect.diagnosis import Certainty, Diagnosis
 from onnxbisect.job import ProbeRecord, Target
 from onnxbisect.report.records import probe_name
 from onnxbisect.report.text import clean, clip, duration, plural
-from onnxbisect.session import Ending
+from onnxbisect.session import AS_PART, Ending
 from onnxbisect.unitset import members, size
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Verdict
@@ -92,7 +92,7 @@ class ProbeAnswered:
     def __str__(self) -> str:
         it = self.verdict
         kind = f" ({it.kind})" if it.kind is not None else ""
-        again = f", asked again ({self.attempt + 1})" if self.attempt else ""
+        again = f", asked again ({self.attempt + 1})" if self.attempt and self.why != AS_PART else ""
         took = "known before" if self.cached else duration(it.seconds)
         message = f": {clip(it.message, 120)}" if it.message and not it.passed else ""
         return f"{it.status}{kind}: {clean(self.why)} ({plural(self.units, 'unit')}{again}, {took}){message}"

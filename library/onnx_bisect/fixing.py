@@ -154,7 +154,9 @@ def fix(
         compiler = RepairCompiler(
             loaded=loaded,
             search=searches,
-            context_of=lambda loaded, piece: search_context(loaded, chosen, None if piece else calibration_path),
+            context_of=lambda loaded, piece: search_context(
+                loaded, chosen, None if piece else calibration_path, piece=piece
+            ),
             folder=work,
         )
         context = search_context(loaded, chosen, calibration_path)

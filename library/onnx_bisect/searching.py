@@ -9,10 +9,11 @@ from pathlib import Path
 
 from onnx_bisect.callable_backend import CallableBackend
 from onnx_bisect.cancellation import Cancellation
-from onnx_bisect.driver import Budget, Driver
+from onnx_bisect.driver import Budget, Driver, OtherForm
 from onnx_bisect.events import Event, Note, Progress, SearchEnded, SearchStarted
 from onnx_bisect.sqlite_base import default_path, open_base
 from onnx_bisect.verdict_base import InMemoryVerdictBase, VerdictBase
+from onnxbisect.alternatives import CulpritsThenWhole
 from onnxbisect.errors import ShortageError
 from onnxbisect.remedies import Found
 from onnxbisect.search import plan
@@ -68,21 +69,25 @@ class Searching:
         """
         keep = self.cache and not isinstance(self.backend, CallableBackend)
         with _base(context, keep, self.progress) as base:
+            limits = Limits() if self.timeout is None else Limits(seconds=self.timeout)
+            prober = context.prober(self.backend, folder, limits, keep=artifacts)
+            whole = context.universe.everything
+            form = OtherForm(
+                differs=lambda: context.forms_differ,
+                key=partial(context.key, whole, as_part=True),
+                ask=partial(prober.ask, whole, as_part=True),
+            )
             driver = Driver(
                 universe=context.universe,
                 planner=planner or partial(plan, recheck=self.recheck),
-                probes=context.prober(
-                    self.backend,
-                    folder,
-                    Limits() if self.timeout is None else Limits(seconds=self.timeout),
-                    keep=artifacts,
-                ),
+                probes=prober,
                 base=base,
                 key=context.key,
                 progress=self.progress,
                 jobs=self.jobs,
                 budget=budget,
                 digests=digests,
+                other_form=None if isinstance(planner, CulpritsThenWhole) else form,
             )
             self.progress(SearchStarted(target=context.target, units=len(context.universe)))
             with self.cancellation.stopping(driver.stop), _shortage_as_error(base, keep):
@@ -101,7 +106,7 @@ class Searches:
         context = self._latest
         if context is None or context.loaded is not model:  # consecutive searches are often of the same model
             context = self._latest = search_context(
-                model, self._searching.backend, None if piece else self._calibration
+                model, self._searching.backend, None if piece else self._calibration, piece=piece
             )
         planner = partial(plan, recheck=self._searching.recheck, brief=piece)
         with (
@@ -131,7 +136,7 @@ class Searches:
 def _base(context: SearchContext, keep: bool, tell: Progress) -> Iterator[VerdictBase]:
     base: VerdictBase = InMemoryVerdictBase()
     if keep:
-        search = search_identity(context.identity, context.loaded.model.identity, context.universe)
+        search = search_identity(context.identity, context.loaded.file_key, context.universe)
         base = open_base(default_path(), target=context.identity, search=search)
     try:
         yield base

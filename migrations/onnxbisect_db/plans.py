@@ -77,12 +77,13 @@ def save(
     return new
 
 
-def recall(session: Session, claimed: ClaimedSearch, *, universe: str, identity: str, without: str) -> int:
+def recall(session: Session, claimed: ClaimedSearch, *, universe: str, identity: str, whole: str, without: str) -> int:
     """Copy the answers of the tenant's newest equal search: same model and target, same units.
 
     With several workers, the order of answers steers a search, so a second one starts with all that the first one
     learnt and compiles little or nothing. Unresolved answers, and later ones on the same units, are left out, and so
-    are probes asked for the reason `without`. Returns the number of answers.
+    are probes asked for the reason `without`, and the `whole` model, whose answer is about its file. Returns the number
+    of answers.
     """
     job, search = searches.held(session, claimed)
     at = now(session)
@@ -98,7 +99,7 @@ def recall(session: Session, claimed: ClaimedSearch, *, universe: str, identity:
     for probe in session.scalars(answered.order_by(Probe.attempt)):
         question, before = (probe.units_sha256, probe.attempt), (probe.units_sha256, probe.attempt - 1)
         final = probe.verdict is not None and from_json(probe.verdict).final
-        if question in have or not final or (probe.attempt > 0 and before not in have):
+        if probe.units == whole or question in have or not final or (probe.attempt > 0 and before not in have):
             continue
         have.add(question)
         session.add(_recalled(probe, search, at))

@@ -41,7 +41,7 @@ def recall(database: Database, search_id: str) -> int:
     assert universe is not None
     assert identity is not None
     with database.transaction() as session:
-        taken = plans.recall(session, claimed, universe=universe, identity=identity, without="")
+        taken = plans.recall(session, claimed, universe=universe, identity=identity, whole="", without="")
         searches.release(session, claimed)
     return taken
 

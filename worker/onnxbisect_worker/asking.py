@@ -5,7 +5,7 @@ import logging
 from sqlalchemy.orm import Session
 
 from onnxbisect.answer import answer_about
-from onnxbisect.session import OWN_FILE
+from onnxbisect.session import AS_PART, OWN_FILE
 from onnxbisect.verdict import Kind, Status
 from onnxbisect_backends.probing.prober import ProbeResult
 from onnxbisect_db import probes, queues
@@ -58,7 +58,7 @@ def _answer(keeper: LeaseKeeper[Claim], process: ModelProcess) -> None:
         own = answer_about(named.known, keeper.universe, claim.units)
         keeper.write(lambda session: probes.answer(session, claim, own, cached=True))
         return
-    asked = process.ask(claim.units, seconds_left=left)
+    asked = process.ask(claim.units, seconds_left=left, as_part=claim.probe.why == AS_PART)
     if asked.interrupted and asked.answer is not None:
         raise ProcessKilledError(asked.answer.verdict.message)
     keeper.write(lambda session: _store(session, claim, asked))
@@ -69,7 +69,7 @@ def _key(process: ModelProcess, claim: Claim) -> str:
     (`culprit_files`).
     """
     own = process.digests([claim.units])[0] if claim.probe.why == OWN_FILE else ""
-    return own or process.key(claim.units)
+    return own or process.key(claim.units, as_part=claim.probe.why == AS_PART)
 
 
 def _store(session: Session, claim: Claim, asked: ProbeResult) -> None:

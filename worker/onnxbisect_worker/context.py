@@ -1,7 +1,7 @@
 """What the steps of one worker share: the service, the pool of model processes, its name, whether it stops."""
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from threading import Event
 
@@ -31,10 +31,14 @@ class WorkerContext:
     stopping: Event = field(default_factory=Event)
 
     @cached_property
-    def universe(self) -> Callable[[str], Universe]:
-        """Reads the universe of a prepared search, with a cache of the last few."""
-        return lru_cache(maxsize=_UNIVERSES)(self._universe)
+    def prepared(self) -> Callable[[str], Prepared]:
+        """Reads what planning needs of a prepared search, with a cache of the last few."""
+        return lru_cache(maxsize=_UNIVERSES)(self._prepared)
 
-    def _universe(self, sha256: str) -> Universe:
+    def universe(self, sha256: str) -> Universe:
+        """The universe of a prepared search."""
+        return self.prepared(sha256).universe
+
+    def _prepared(self, sha256: str) -> Prepared:
         with self.service.files.open(sha256) as file:
-            return Prepared.from_bytes(file.read()).universe
+            return replace(Prepared.from_bytes(file.read()), established=b"")

@@ -19,7 +19,7 @@ from onnxbisect.errors import OnnxBisectError
 from onnxbisect.report.ranges import spell
 from onnxbisect.report.text import clip
 from onnxbisect.search import plan
-from onnxbisect.session import Known, Planner, next_step, of_the_whole
+from onnxbisect.session import Ending, Known, Planner, next_step, of_the_whole
 from onnxbisect.unitset import UnitSet, members, size
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Status
@@ -52,11 +52,14 @@ def coordinate(keeper: LeaseKeeper[ClaimedSearch]) -> None:
     digests = partial(_digests, keeper) if claimed.search.asked_for is None else None
     # a changed model is expected to pass: until it has failed, only the whole is compiled
     width = width if known.records or spec.pieces or claimed.search.asked_for is None else 1
-    step = next_step(universe, known, planner, width=width, digests=digests)
+    forms_differ = keeper.forms_differ and not (spec.pieces or spec.brief)
+    step = next_step(universe, known, planner, width=width, digests=digests, forms_differ=forms_differ)
     whole = of_the_whole(step, universe)
     # only the whole is compiled before changed copies of the file, and these only if it was refused
     files_first = claimed.search.asked_for is None and claimed.search.compiles_after is None
     refused = files_first and whole.ending is not None and step.plan.diagnosis.verdict is Status.FAIL
+    # the form of the file is to blame: changed copies show which part of it
+    refused = refused or (step.ending is Ending.FORM and claimed.search.asked_for is None)
     if spec.whole or refused or (files_first and whole.ending is None):
         step = whole
     over = step.ending is not None and not refused

@@ -81,6 +81,11 @@ class LeaseKeeper(Generic[WorkT]):
         assert self.claimed.search.universe is not None  # noqa: S101 - searches that ask are prepared
         return self.context.universe(self.claimed.search.universe)
 
+    @property
+    def forms_differ(self) -> bool:
+        """Whether the whole model, written as its parts are, is another file than the user's."""
+        return self.context.prepared(self.claimed.search.universe or "").forms_differ
+
     def seconds_left(self, session: Session) -> float | None:
         """The rest of the search's budget of seconds; None is unlimited."""
         budget = self.spec.budget_seconds

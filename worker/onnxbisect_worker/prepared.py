@@ -22,7 +22,7 @@ class Prepared:
     """The target as its compiler describes itself, the model's units for this target, and the identity of its verdicts.
 
     It is the same for every job with the same model and target. `changeable`: changed copies of the file are worth
-    trying.
+    trying. `forms_differ` is that of `SearchContext`.
 
     `established` has the facts found when the model was loaded (`Established.to_bytes`), so that model processes need
     not find them again; empty if they are large, and in files of earlier versions.
@@ -33,6 +33,7 @@ class Prepared:
     universe: Universe
     identity: str
     changeable: bool = False
+    forms_differ: bool = False
     established: bytes = b""
 
     def to_bytes(self) -> bytes:

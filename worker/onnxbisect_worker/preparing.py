@@ -42,8 +42,9 @@ def _prepared(
     session: Session, keeper: LeaseKeeper[ClaimedSearch], prepared: Prepared, sha256: str, graph: str | None
 ) -> None:
     claimed, spec, identity = keeper.claimed, keeper.spec, prepared.identity
-    # the earlier search may be of a model with other weights, so its culprits' own files do not count
-    recalled = plans.recall(session, claimed, universe=sha256, identity=identity, without=OWN_FILE)
+    # the earlier search may be of another file with these units, so the whole and its culprits' own files do not count
+    whole = f"{prepared.universe.everything:x}"
+    recalled = plans.recall(session, claimed, universe=sha256, identity=identity, whole=whole, without=OWN_FILE)
     if recalled:
         log.info("search %s: %d answers of an earlier search", claimed.search.id, recalled)
     searches.prepared(

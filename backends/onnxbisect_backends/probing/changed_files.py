@@ -6,16 +6,17 @@ The caller provides the searches (`RepairCompiler.search`): the library uses thr
 from collections.abc import Callable, Iterator
 
 from onnxbisect.errors import ModelError
-from onnxbisect.file_remedies import Candidate, candidates, promising
+from onnxbisect.file_remedies import Candidate, candidates, form_candidates, promising
 from onnxbisect.job import CompilesAfter
 from onnxbisect.remedies import Found
 from onnxbisect.rewrites import Exactness
-from onnxbisect.verdict import Hints
 from onnxbisect_backends.probing.forked import forked
 from onnxbisect_backends.probing.repair_compiler import RepairCompiler
 from onnxbisect_backends.probing.search_context import SearchContext
 
 _ORDER = list(Exactness)
+#: What was changed where the model compiles as its parts are written, and no smaller change of the file is enough.
+ANOTHER_FORM = "the file written anew, as pieces of it are (`onnx-bisect extract`)"
 
 
 def may_be_changed(context: SearchContext) -> bool:
@@ -23,27 +24,37 @@ def may_be_changed(context: SearchContext) -> bool:
     return promising(context.findings, context.reader)
 
 
-def changed_files(context: SearchContext, allow: Exactness, hints: Hints) -> Iterator[Candidate]:
-    """At most four changed files, smallest change first, each created when the iterator reaches it.
+def changed_files(context: SearchContext, allow: Exactness, whole: Found) -> Iterator[Candidate]:
+    """A few changed files, smallest change first, each created when the iterator reaches it.
 
-    Each costs a compile of the whole model; `hints` are those of the verdict on the original.
+    Each costs a compile of the whole model; `whole` has the verdicts on the original. If it compiles in another form,
+    they are the file in each part of that form; otherwise they answer the preflight's findings.
     """
-    for candidate in candidates(context.loaded.model, context.findings, context.reader, forked, hints):
+    model, reader = context.loaded.model, context.reader
+    if whole.compiles_in_another_form:
+        yield from form_candidates(model, reader, forked)
+        return
+    for candidate in candidates(model, context.findings, reader, forked, whole.hints):
         if _ORDER.index(candidate.exactness) <= _ORDER.index(allow):
             yield candidate
 
 
 def compiles_after(
-    whole: Found, context: SearchContext, compiler: RepairCompiler, tell: Callable[[str], None] = lambda sentence: None
+    whole: Found,
+    context: SearchContext,
+    compiler: RepairCompiler,
+    tell: Callable[[str], None] = lambda sentence: None,
+    *,
+    changes: bool = True,
 ) -> CompilesAfter | None:
     """The first change of the whole file after which the compiler accepts the model; None if none helps.
 
-    `whole` is the verdict on the original. No outputs are compared, and only verdicts are kept. `tell` gets a sentence
-    for each step.
+    `whole` has the verdicts on the original. No outputs are compared, and only verdicts are kept. `tell` gets a
+    sentence for each step. Without `changes` no file is tried.
     """
     for line in whole.hints.unfolded:
         tell(f"{context.target.tool} says: {line}")
-    for changed in changed_files(context, Exactness.DOMAIN, whole.hints):
+    for changed in changed_files(context, Exactness.DOMAIN, whole) if changes else ():
         tell(f"asking the compiler about the model after this: {changed.sentence}")
         try:
             answer = compiler.whole(changed.proto)
@@ -58,5 +69,7 @@ def compiles_after(
                 calls=compiler.calls,
             )
         if answer.stopped:
-            return None
+            break
+    if whole.compiles_in_another_form:
+        return CompilesAfter(sentence=ANOTHER_FORM, remedies=(), exactness=Exactness.EXACT, domain="", calls=0)
     return None

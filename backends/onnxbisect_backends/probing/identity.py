@@ -26,12 +26,12 @@ def target_identity(target: Target, probe_format: ProbeFormat, environment: str 
     return _digest({**ours, **asdict(target), "dressing": cutting, "environment": environment})
 
 
-def search_identity(target: str, model_sha256: str, universe: Universe) -> str:
+def search_identity(target: str, file_key: str, universe: Universe) -> str:
     """The identity of a search: if equal, unit numbers mean the same nodes, and the journal can be reused."""
     shape = [
         (op, solo, hex(after)) for op, solo, after in zip(universe.op, universe.solo, universe.successors, strict=True)
     ]
-    return _digest({"target": target, "model": model_sha256, "names": universe.names, "units": shape})
+    return _digest({"target": target, "model": file_key, "names": universe.names, "units": shape})
 
 
 def _digest(identity: dict[str, object]) -> str:

@@ -1,6 +1,8 @@
 """Loads a model file once for all targets, and writes its pieces."""
 
+import json
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 
 from onnxbisect.cut import Cutter, write
@@ -46,6 +48,12 @@ class LoadedModel:
     def shapes_without_values(self) -> dict[str, Sequence[int]]:
         """The shapes of the inputs that are left, for files written from this model, in which values are constants."""
         return {name: dims for name, dims in self.input_shapes.items() if name not in self.model.input_values}
+
+    @property
+    def file_key(self) -> str:
+        """The key of the user's file: of its content and of what is bound, whatever the structure of the model."""
+        bound = sorted((name, [int(dim) for dim in dims]) for name, dims in self.input_shapes.items())
+        return sha256(json.dumps(["file", self.model.identity, bound]).encode()).hexdigest()
 
 
 def demand_static(model: Model, backend: Backend, description: Description) -> None:

@@ -3,7 +3,7 @@
 import hashlib
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from math import inf
@@ -19,6 +19,7 @@ from onnxbisect.unitset import UnitSet
 from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from onnxbisect_backends.contract import Backend, Limits, Outcome, products
 from onnxbisect_backends.judging import killed_from_outside
+from onnxbisect_backends.samples import samples_folder
 from onnxbisect_backends.sandbox.disk import demand_plenty
 from onnxbisect_backends.sandbox.oom import oom_kills
 
@@ -75,6 +76,7 @@ class Prober:
         self,
         *,
         write: WriteProbe,
+        write_part: WriteProbe | None = None,
         backend: Backend,
         limits: Limits,
         objection: Objection,
@@ -83,6 +85,7 @@ class Prober:
         keep: Keep | None = None,
     ) -> None:
         self._write = write
+        self._write_part = write_part or write
         self._samples = samples
         self._keep = keep
         self._backend = backend
@@ -93,26 +96,28 @@ class Prober:
         self._cutting = Lock()
         self._compiled: list[Compiled] = []
 
-    def ask(self, units: UnitSet, seconds_left: float | None = None) -> ProbeResult:
+    def ask(self, units: UnitSet, seconds_left: float | None = None, *, as_part: bool = False) -> ProbeResult:
         """Cut, compile and judge. A problem with a piece is an unresolved answer, so one probe never ends a search.
 
+        `as_part`: the whole model too is written as its parts are, and not as its file has it.
         `seconds_left` limits the compile in addition to its own limit. OnnxBisectError of the backend passes through,
         because no probe can then be compiled; so do ShortageError, if this machine lacks resources, and MemoryError.
         """
         folder = Path(tempfile.mkdtemp(prefix="probe-", dir=self._folder))
         try:
-            return self._ask(units, folder, seconds_left)
+            return self._ask(units, folder, seconds_left, as_part=as_part)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _ask(self, units: UnitSet, folder: Path, seconds_left: float | None) -> ProbeResult:
+    def _ask(self, units: UnitSet, folder: Path, seconds_left: float | None, *, as_part: bool) -> ProbeResult:
+        write = self._write_part if as_part else self._write
         probe, workdir = folder / "probe" / PROBE_NAME, folder / "work"
         probe.parent.mkdir()
         workdir.mkdir()
         with self._cutting:
             entered = perf_counter()
             try:
-                renamed = self._write(units, probe)
+                renamed = write(units, probe)
             except MemoryError:
                 raise
             except Exception as error:  # a piece that cannot be cut is one unanswered probe
@@ -135,7 +140,8 @@ class Prober:
                         engine_seconds=perf_counter() - entered,
                     )
         engine_seconds = perf_counter() - entered
-        written = _stamps(probe)
+        written = _files(probe)
+        stamps = _stamps(written)
 
         limits = self._limits
         if limits.confinement is not None:
@@ -157,7 +163,7 @@ class Prober:
             demand_plenty(folder, error)
             what = f"the backend raised {type(error).__name__}: {error}"
             return ProbeResult(answer=_unresolved(Kind.ERROR, what), compiled=True, engine_seconds=engine_seconds)
-        if verdict.passed and self._keep is not None and units == self._keep.units:
+        if verdict.passed and self._keep is not None and units == self._keep.units and not as_part:
             keep_products(self._backend, outcome, workdir, self._keep.folder)
         if verdict.status is not Status.UNRESOLVED:
             self._compiled.append(Compiled(units=units, seconds=outcome.seconds, passed=verdict.passed))
@@ -165,12 +171,13 @@ class Prober:
         file_sha256 = ""
         if verdict.failed:
             began = perf_counter()
-            if _stamps(probe) != written:  # the compiler changed or removed its input
+            if _stamps(written) != stamps:  # the compiler changed or removed its input
                 probe = folder / "again" / PROBE_NAME
                 probe.parent.mkdir()
                 with self._cutting:
-                    self._write(units, probe)
-            file_sha256 = file_digest(probe)
+                    write(units, probe)
+                written = _files(probe)
+            file_sha256 = _digest(written)
             objection = self._objection(units, probe)
             engine_seconds += perf_counter() - began
             if objection is not None:
@@ -191,21 +198,28 @@ def keep_products(backend: Backend, outcome: Outcome, workdir: Path, folder: Pat
 
 def file_digest(probe: Path) -> str:
     """SHA-256 of a probe file and of its data files, in the order of their names."""
+    return _digest(_files(probe))
+
+
+def _digest(files: Sequence[Path]) -> str:
     digest = hashlib.sha256()
-    for path in _files(probe):
+    for path in files:
         with path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()
 
 
 def _files(probe: Path) -> list[Path]:
-    return [probe, *sorted(probe.parent.glob("*.data"))]
+    """The probe and its data files, which lie beside it under any name; its samples are no part of it."""
+    samples = samples_folder(probe)
+    beside = (path for path in probe.parent.rglob("*") if path.is_file() and samples not in path.parents)
+    return [probe, *sorted(path for path in beside if path != probe)]
 
 
-def _stamps(probe: Path) -> list[tuple[int, int]] | None:
+def _stamps(files: Sequence[Path]) -> list[tuple[int, int]] | None:
     """Which files these are and when they last changed; None if one is gone."""
     try:
-        return [(status.st_ino, status.st_ctime_ns) for status in map(Path.stat, _files(probe))]
+        return [(status.st_ino, status.st_ctime_ns) for status in map(Path.stat, files)]
     except FileNotFoundError:
         return None
 

@@ -131,7 +131,7 @@ def _repaired(
         if whole.compiles or whole.stopped:
             return Repair(before=whole, after=whole, stopped=whole.stopped), compiler.calls
         calls = compiler.calls
-        base = try_files(whole, changed_files(context, allow, whole.hints), compiler, prover, say)
+        base = try_files(whole, changed_files(context, allow, whole), compiler, prover, say)
         if base.repair is not None:
             return base.repair, calls
     loaded = context.loaded
@@ -143,6 +143,10 @@ def _repaired(
         loaded, before = compiler.read(original), compiler.diagnose(original)
         prover = prover.on(original, Facts.of(before.model))
     calls = compiler.calls
+    if before.compiles_in_another_form and base.base is None:
+        tried = try_files(before, changed_files(context, allow, before), compiler, prover, say)
+        if tried.repair is not None:
+            return tried.repair, calls
     diagnosed(loaded, before)
     found = repair(before, original, compiler, prover, installed().rules, most=allow, tell=say)
     if base.base is not None and not found.stopped:

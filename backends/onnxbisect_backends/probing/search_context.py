@@ -7,18 +7,22 @@ from functools import cached_property
 from pathlib import Path
 
 from onnxbisect.cut import (
+    as_written,
     producers_of_constants,
     producers_required_by_dtype,
+    same_but_for_names,
     split_variants,
     split_variants_by_producers,
     touching,
     unguarded_outputs,
+    write_as_written,
 )
 from onnxbisect.diagnosis import Diagnosis
 from onnxbisect.errors import OptionError
 from onnxbisect.job import Job, ProbeRecord, Stats, Target
 from onnxbisect.key import Keyer
 from onnxbisect.model.binding import is_unbound
+from onnxbisect.model.external import external_tensors
 from onnxbisect.model.footprint import dims_of
 from onnxbisect.model.model import Model
 from onnxbisect.preflight import Finding, Reader, after_pass, preflight
@@ -41,6 +45,9 @@ class SearchContext:
     `universe` is the model's, with variants split where this target treats equal units differently; planners use it.
     `samples` writes input samples beside every probe, None for targets that need none. Cutting and reporting do not
     need the compiler itself.
+
+    The whole model is compiled as its file has it (`write_as_written`), and its parts in the target's probe format. A
+    `piece` was cut from a model and is no file of a user, so all of it is written in that format.
     """
 
     loaded: LoadedModel
@@ -48,6 +55,7 @@ class SearchContext:
     target: Target
     universe: Universe
     samples: Sampling | None
+    piece: bool = False
 
     @cached_property
     def identity(self) -> str:
@@ -69,13 +77,36 @@ class SearchContext:
         """The preflight's findings, before any compile."""
         return tuple(preflight(self.loaded.model, self.reader))
 
-    def key(self, units: UnitSet) -> str:
-        """The canonical structure of a probe; equal probes have equal keys."""
+    def key(self, units: UnitSet, *, as_part: bool = False) -> str:
+        """The canonical structure of a probe; equal probes have equal keys. The whole model's is that of its file."""
+        if self._is_file(units) and not as_part:
+            return self.loaded.file_key
         return self._keyer.key(units)
 
     def write(self, units: UnitSet, path: Path) -> Mapping[str, str]:
-        """Write the piece in the target's probe format (`prober.WriteProbe`)."""
-        return self._write(units, path)
+        """Write the whole model as its file has it, a part in the target's probe format (`prober.WriteProbe`)."""
+        if self._is_file(units):
+            write_as_written(self.loaded.model, self.loaded.input_shapes, path)
+            return {}
+        return self.write_part(units, path)
+
+    def write_part(self, units: UnitSet, path: Path) -> Mapping[str, str]:
+        """Write the piece, or all of the model, in the target's probe format (`prober.WriteProbe`)."""
+        return self._write_part(units, path)
+
+    @cached_property
+    def forms_differ(self) -> bool:
+        """Whether the whole model written as its parts are is another file than the user's."""
+        if self.piece:
+            return False
+        loaded = self.loaded
+        written = as_written(loaded.model, loaded.input_shapes)
+        part = loaded.cutter.cut(self.universe.everything, self.description.probe_format)
+        moved = part.probe_format.self_contained and bool(external_tensors(written))
+        return moved or not same_but_for_names(written, part.proto)
+
+    def _is_file(self, units: UnitSet) -> bool:
+        return not self.piece and units == self.universe.everything
 
     def prober(self, backend: Backend, folder: Path, limits: Limits, keep: Path | None = None) -> Prober:
         """Compiles probes, each in a folder of its own below `folder`.
@@ -83,7 +114,8 @@ class SearchContext:
         The compiler's output on the whole model goes into `keep`.
         """
         return Prober(
-            write=self._write,
+            write=self.write,
+            write_part=self.write_part,
             backend=for_model(backend, self.loaded.model.proto.graph),
             limits=limits,
             objection=self.loaded.validity.objection,
@@ -98,7 +130,7 @@ class SearchContext:
         With a backend, the files for the vendor's support are added (`contract.vendor_files`).
         """
         if backend is None:
-            return CulpritFiles(self._write, folder)
+            return CulpritFiles(self.write, folder)
         bound, samples = for_model(backend, self.loaded.model.proto.graph), self.samples
 
         def accompany(probe: Path, renamed: Mapping[str, str]) -> None:
@@ -107,7 +139,7 @@ class SearchContext:
             vendor_files(bound, probe)
             shutil.rmtree(samples_folder(probe), ignore_errors=True)
 
-        return CulpritFiles(self._write, folder, accompany)
+        return CulpritFiles(self.write, folder, accompany)
 
     def job(self, diagnosis: Diagnosis, probes: Sequence[ProbeRecord], stats: Stats) -> Job:
         """The input of a report: the model with the searched universe, and the results."""
@@ -129,12 +161,16 @@ class SearchContext:
         return Keyer(self.loaded.model, weights=self.description.weights_matter, apart=apart)
 
     @cached_property
-    def _write(self) -> WriteProbe:
+    def _write_part(self) -> WriteProbe:
         return probe_writer(self.loaded, self.description.probe_format)
 
 
-def search_context(loaded: LoadedModel, backend: Backend, calibration: Path | None = None) -> SearchContext:
+def search_context(
+    loaded: LoadedModel, backend: Backend, calibration: Path | None = None, *, piece: bool = False
+) -> SearchContext:
     """Combine the model with a target that can be used (`Backend.check`); `calibration` holds samples of its inputs.
+
+    A `piece` was cut from another model (`SearchContext.piece`).
 
     Raises ModelError if the target does not accept such a model, OptionError if options or samples do not fit it.
     """
@@ -157,7 +193,14 @@ def search_context(loaded: LoadedModel, backend: Backend, calibration: Path | No
     if not description.probe_format.folds:
         required = _joined(required, producers_of_constants(model))
         universe = split_variants_by_producers(replace(universe, required_producers=required))
-    return SearchContext(loaded=loaded, description=description, target=target, universe=universe, samples=samples)
+    return SearchContext(
+        loaded=loaded,
+        description=description,
+        target=target,
+        universe=universe,
+        samples=samples,
+        piece=piece,
+    )
 
 
 def _demand_shapes(model: Model, backend: Backend) -> None:

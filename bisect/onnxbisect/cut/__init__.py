@@ -1,5 +1,6 @@
 """Cut a set of units out of a model into a stand-alone ONNX file."""
 
+from onnxbisect.cut.as_written import as_written, same_but_for_names, write_as_written
 from onnxbisect.cut.cutter import Cutter
 from onnxbisect.cut.extract import cut_between, cut_modules, units_between, units_of_nodes
 from onnxbisect.cut.no_constant_folding import producers_of_constants, split_variants_by_producers
@@ -11,10 +12,12 @@ from onnxbisect.cut.write import write
 __all__ = [
     "Cutter",
     "Piece",
+    "as_written",
     "cut_between",
     "cut_modules",
     "producers_of_constants",
     "producers_required_by_dtype",
+    "same_but_for_names",
     "split_variants",
     "split_variants_by_producers",
     "touching",
@@ -22,4 +25,5 @@ __all__ = [
     "units_between",
     "units_of_nodes",
     "write",
+    "write_as_written",
 ]

@@ -64,6 +64,11 @@ def write(piece: Piece | onnx.ModelProto, model: Model, path: Path, *, self_cont
     path.write_bytes(content)
 
 
+def store_inside(proto: onnx.ModelProto, folder: Path) -> None:
+    """Move the weights that lie in files of `folder` into the model. Raises CutError where that exceeds 2 GB."""
+    _take_inside(proto, external_tensors(proto), folder)
+
+
 def _take_inside(proto: onnx.ModelProto, external: Sequence[TensorProto], folder: Path) -> None:
     spans = [(tensor, _span(tensor, folder)) for tensor in external]
     total = proto.ByteSize() + sum(span.length for _, span in spans)

@@ -10,6 +10,7 @@ from onnxbisect.file_remedies.candidates import (
     Candidate,
     Declined,
     candidates,
+    form_candidates,
     promising,
     repaired,
 )
@@ -27,6 +28,7 @@ __all__ = [
     "File",
     "FileRemedy",
     "candidates",
+    "form_candidates",
     "promising",
     "repaired",
 ]

@@ -15,6 +15,7 @@ from onnxbisect.model.allowance import Bounded, directly
 from onnxbisect.model.scopes import constant_names, walk
 from onnxbisect.model.structure import complaint
 from onnxbisect.preflight import NEWER_THAN_TOOL, Finding, Reader, Severity, settled_by
+from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.rewrites import Exactness, NotApplicable
 from onnxbisect.verdict import Hints
 
@@ -27,6 +28,8 @@ _EXPANDING = {"inline-functions", "resolve-control-flow", "sequences-to-tensors"
 _FOLLOWING = {"remove-copies", "fold-constants", "constants-to-initializers"}
 #: Remedies applied to every candidate, and never alone: loading applies them to the model that the tool compiled.
 _BASE = ("name-nodes", "sort-nodes", "weights-no-inputs", "bind-dimensions", "correct-declared-types")
+#: Does to the file what was done to the one that the tool compiled.
+_BINDING = "bind-dimensions"
 _NO_HINTS = Hints()
 #: The remedy that is tried, whatever the tool names, if it says that it folded no constants.
 _FOLDING = "fold-constants"
@@ -121,6 +124,43 @@ def candidates(
         needed = touched or folded or not (_ids(of_errors) - base).isdisjoint(done)
         if needed or not named:
             yield replace(candidate, needed=needed)
+
+
+def form_candidates(model: Model, reader: Reader, bounded: Bounded = directly) -> Iterator[Candidate]:
+    """The file with each difference in form from how probes of this target are written, smallest first; then with all.
+
+    They are for a file that a tool refuses, and takes once it is written as its parts are.
+    """
+    file = File.of(model)
+    one_by_one = [
+        candidate
+        for remedy in _form(reader.probe_format)
+        if remedy in _ids_applied(candidate := repaired(file, {_BINDING, remedy}, reader, bounded))
+    ]
+    together = repaired(file, {_BINDING, *_form(reader.probe_format)}, reader, bounded)
+    made: set[bytes] = set()
+    for candidate in [*one_by_one, together]:
+        content = candidate.proto.SerializeToString(deterministic=True)
+        if candidate.applied and content not in made:
+            made.add(content)
+            yield replace(candidate, needed=True)
+
+
+def _form(probe_format: ProbeFormat) -> list[str]:
+    """The remedies that lead from a file to a probe of this format, the smallest change first."""
+    own = (
+        ("constants-to-initializers", probe_format.constants_as_initializers),
+        ("write-defaults", probe_format.explicit_defaults),
+        ("omit-reduction", bool(probe_format.unwritten_defaults)),
+        ("safe-names", probe_format.safe_names),
+        ("weights-inside", probe_format.self_contained),
+    )
+    always = [_BINDING, "declare-shapes", "correct-declared-types", "name-nodes", "weights-no-inputs"]
+    return [*always, *(remedy for remedy, demanded in own if demanded), "sort-nodes"]
+
+
+def _ids_applied(candidate: Candidate) -> set[str]:
+    return {applied.remedy for applied in candidate.applied}
 
 
 def repaired(file: File, remedies: Collection[str], reader: Reader, bounded: Bounded = directly) -> Candidate:

@@ -10,6 +10,7 @@ from onnxbisect.file_remedies.declarations import (
     weights_no_inputs,
 )
 from onnxbisect.file_remedies.folding import fold_constants
+from onnxbisect.file_remedies.form import declare_shapes, safe_names, weights_inside
 from onnxbisect.file_remedies.inlining import inline_functions
 from onnxbisect.file_remedies.ir_version import lower_ir_version
 from onnxbisect.file_remedies.lowering import axes_to_attributes, lower_opset
@@ -40,4 +41,7 @@ REMEDIES: tuple[FileRemedy, ...] = (
     write_defaults,
     omit_reduction,
     lower_ir_version,
+    declare_shapes,
+    safe_names,
+    weights_inside,
 )

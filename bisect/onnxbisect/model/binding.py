@@ -43,6 +43,11 @@ def bind(graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]]) -> dict[st
     return disputed
 
 
+def names_dimension(symbol: str) -> bool:
+    """Whether a dimension's symbol is the name of one dimension, wherever it occurs; false for an empty one."""
+    return _NAMELESS.fullmatch(symbol) is None
+
+
 def unbound_inputs(graph: onnx.GraphProto) -> tuple[str, ...]:
     """The inputs that have a dynamic dimension."""
     return tuple(value.name for value in graph.input if is_unbound(value.type))
@@ -98,7 +103,7 @@ def _bind_input(value: onnx.ValueInfoProto, dims: list[int], symbols: dict[str, 
             f"{len(tensor.shape.dim)}: {onnx.helper.printable_type(value.type)}."
         )
     for slot, dim in zip(tensor.shape.dim, dims, strict=True):
-        if not _NAMELESS.fullmatch(slot.dim_param):
+        if names_dimension(slot.dim_param):
             symbols.setdefault(slot.dim_param, []).append((value.name, dim))
         slot.dim_value = dim
     if not dims:

@@ -10,6 +10,7 @@ from onnxbisect.model.model import Model
 from onnxbisect.model.variants import Variants
 from onnxbisect.remedies.advise import Place
 from onnxbisect.remedies.known import Known
+from onnxbisect.session import AS_PART
 from onnxbisect.unitset import UnitSet, members, union
 from onnxbisect.verdict import Hints, Status
 
@@ -49,6 +50,11 @@ class Found:
     def compiles(self) -> bool:
         """Whether the whole model passed."""
         return self.diagnosis.verdict is Status.PASS
+
+    @property
+    def compiles_in_another_form(self) -> bool:
+        """Whether the file fails as it is written, and the model passed once it was written as its parts are."""
+        return not self.compiles and any(it.why == AS_PART and it.verdict.passed for it in self.job.probes)
 
     @property
     def hints(self) -> Hints:

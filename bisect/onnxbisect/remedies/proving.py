@@ -114,8 +114,10 @@ class Prover:
     def _against(self, repaired: onnx.ModelProto) -> tuple[Difference, ...]:
         session = _session(repaired, self._folder, "the repaired model")
         worst: dict[str, Difference] = {}
+        called = _renamed(self._original.graph.input, repaired.graph.input)
+        outputs = [value.name for value in repaired.graph.output]  # a change of the file may rename both
         for sample, before in zip(self._samples, self._before, strict=True):
-            after = _run(session, self._outputs, sample)
+            after = _run(session, outputs, {called.get(name, name): array for name, array in sample.items()})
             for name, new in zip(self._outputs, after, strict=True):
                 tolerance = at_least(self._tolerance, before[name].dtype)
                 _take(worst, difference(name, before[name], new, tolerance))
@@ -206,6 +208,13 @@ class Prover:
             inputs = [values[name] if name in values else self._facts.value(name) for name in check.inputs]
             if not check.domain.holds(inputs):
                 yield f"values outside of the domain of {check.rule.id} ({check.domain.text}) occur"
+
+
+def _renamed(before: Sequence[onnx.ValueInfoProto], after: Sequence[onnx.ValueInfoProto]) -> dict[str, str]:
+    """The new name of each input, which keep their places; empty where their number has changed."""
+    if len(before) != len(after):
+        return {}
+    return {old.name: new.name for old, new in zip(before, after, strict=True)}
 
 
 def _take(worst: dict[str, Difference], found: Difference) -> None:

@@ -135,10 +135,10 @@ class HiddenRuleProcess:
             raise self._compiler.no_picture
         return "a picture"
 
-    def key(self, units: UnitSet) -> str:
+    def key(self, units: UnitSet, *, as_part: bool = False) -> str:
         return self._compiler.key(units)
 
-    def ask(self, units: UnitSet, *, seconds_left: float | None) -> ProbeResult:
+    def ask(self, units: UnitSet, *, seconds_left: float | None, as_part: bool = False) -> ProbeResult:
         with self._compiler.lock:
             self._compiler.asked[units] += 1
         self._wait()

@@ -87,11 +87,11 @@ class ModelClient:
         """
         return self._ask(Document, "inspect")
 
-    def key(self, units: UnitSet) -> str:
-        return self._ask(str, "key", units=units)
+    def key(self, units: UnitSet, *, as_part: bool = False) -> str:
+        return self._ask(str, "key", units=units, as_part=as_part)
 
-    def ask(self, units: UnitSet, *, seconds_left: float | None) -> ProbeResult:
-        return self._ask(ProbeResult, "ask", units=units, seconds_left=seconds_left)
+    def ask(self, units: UnitSet, *, seconds_left: float | None, as_part: bool = False) -> ProbeResult:
+        return self._ask(ProbeResult, "ask", units=units, seconds_left=seconds_left, as_part=as_part)
 
     def digests(self, pieces: Sequence[UnitSet]) -> list[str]:
         return self._ask(list[str], "digests", pieces=pieces)

@@ -192,11 +192,11 @@ class ModelProcess(Protocol):
     def draw(self) -> str:
         """The data for pictures of the model (`onnxbisect.report.network_file`)."""
 
-    def key(self, units: UnitSet) -> str:
-        """The probe's canonical structure."""
+    def key(self, units: UnitSet, *, as_part: bool = False) -> str:
+        """The probe's key (`SearchContext.key`)."""
 
-    def ask(self, units: UnitSet, *, seconds_left: float | None) -> ProbeResult:
-        """Cut, compile and judge; needs the compiler. `seconds_left` are those of the search's budget."""
+    def ask(self, units: UnitSet, *, seconds_left: float | None, as_part: bool = False) -> ProbeResult:
+        """Cut, compile and judge (`Prober.ask`); needs the compiler. `seconds_left` are those of the search."""
 
     def digests(self, pieces: Sequence[UnitSet]) -> list[str]:
         """SHA-256 of the files of these pieces, as compilers get them; empty for one that cannot be cut."""

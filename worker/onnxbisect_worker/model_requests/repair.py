@@ -60,6 +60,7 @@ class ChangedModels:
     context: SearchContext
     context_of: Callable[[LoadedModel, bool], SearchContext]
     recheck: bool
+    as_is: bool = False
 
     def compiler(self, begun: StepProgress, folder: Path) -> RepairCompiler:
         """A compiler that answers from what is known. Models are written into `folder`."""
@@ -83,7 +84,8 @@ def changed_files_came_to(models: ChangedModels, begun: StepProgress, folder: Pa
     """The next question, or the first changed copy of the file that compiles."""
     whole = Found(job=models.job(models.context, begun.answers, begun.stats))
     try:
-        return ChangeOutcome(compiles_after=compiles_after(whole, models.context, models.compiler(begun, folder)))
+        compiler = models.compiler(begun, folder)
+        return ChangeOutcome(compiles_after=compiles_after(whole, models.context, compiler, changes=not models.as_is))
     except UnansweredError as error:
         return error.question
 

@@ -76,6 +76,7 @@ class ModelWork:
             universe=context.universe,
             identity=context.identity,
             changeable=may_be_changed(context),
+            forms_differ=context.forms_differ,
             established=established.to_bytes() if known <= _MOST_KNOWN else b"",
         )
 
@@ -94,11 +95,11 @@ class ModelWork:
         named = replace(found, name=self._case.model_name, findings=self._advised(found.findings))
         return inspection_document(named)
 
-    def key(self, units: UnitSet) -> str:
-        return self._context.key(units)
+    def key(self, units: UnitSet, *, as_part: bool = False) -> str:
+        return self._context.key(units, as_part=as_part)
 
-    def ask(self, units: UnitSet, *, seconds_left: float | None) -> ProbeResult:
-        return self._prober.ask(units, seconds_left)
+    def ask(self, units: UnitSet, *, seconds_left: float | None, as_part: bool = False) -> ProbeResult:
+        return self._prober.ask(units, seconds_left, as_part=as_part)
 
     def digests(self, pieces: Sequence[UnitSet]) -> list[str]:
         with TemporaryDirectory(dir=self._folder) as name:
@@ -180,8 +181,9 @@ class ModelWork:
             onnx=self._case.onnx,
             context=self._context,
             context_of=lambda loaded, piece: search_context(
-                loaded, self._backend, None if piece else self._calibration
+                loaded, self._backend, None if piece else self._calibration, piece=piece
             ),
+            as_is=self._spec.as_is,
             recheck=self._spec.recheck,
         )
 
@@ -291,7 +293,7 @@ class ModelWork:
     def _search_context(self) -> SearchContext:
         """The backend is checked first, as in `run`: without a compiler nothing else matters."""
         backend = self._backend
-        return search_context(self._loaded, backend, self._calibration)
+        return search_context(self._loaded, backend, self._calibration, piece=self._spec.brief)
 
     @cached_property
     def _context(self) -> SearchContext:
@@ -310,4 +312,5 @@ class ModelWork:
             target=stored.target,
             universe=stored.universe,
             samples=sampling(model, self._calibration, stored.description.samples, self._named_backend),
+            piece=self._spec.brief,
         )

@@ -1,0 +1,64 @@
+"""The form of a file: declared shapes, plain names, weights inside."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from onnxbisect.file_remedies import File, form_candidates, repaired
+from onnxbisect.model import load
+from onnxbisect.preflight import Reader
+from onnxbisect.probe_format import ProbeFormat
+from support.file_remedies import Repair, Same, Save
+
+MODELS = Path(__file__).parents[1] / "models"
+TEXT = "g (float[2,3] x) => (float[2,3] y) { a = Relu(x) b = Tanh(a) y = Abs(b) }"
+
+
+def test_shapes_that_are_known_are_declared(repair: Repair, same: Same, save: Save) -> None:
+    path = save(TEXT)
+    candidate = repair(path, "declare-shapes")
+    assert candidate.sentence == "shapes declared of 2 tensors"
+    assert {value.name for value in candidate.proto.graph.value_info} == {"a", "b"}
+    same(path, candidate.proto)
+    again = repaired(File.of(load(path)), ["declare-shapes"], Reader(tool="Chipper"))
+    assert again.applied
+
+
+def test_boundary_names_become_plain(repair: Repair, save: Save) -> None:
+    model = onnx.load(save(TEXT))
+    for value, names in ((model.graph.input[0], "net/x:0"), (model.graph.output[0], "net/y:0")):
+        for node in model.graph.node:
+            node.input[:] = [names if name == value.name else name for name in node.input]
+            node.output[:] = [names if name == value.name else name for name in node.output]
+        value.name = names
+    path = save(TEXT)
+    onnx.save(model, path)
+    candidate = repair(path, "safe-names")
+    assert candidate.sentence == "2 inputs and outputs renamed: net/x:0 → net_x_0, net/y:0 → net_y_0"
+    assert [value.name for value in candidate.proto.graph.input] == ["net_x_0"]
+    onnx.checker.check_model(candidate.proto)
+
+
+def test_weights_move_into_the_file(tmp_path: Path) -> None:
+    weight = numpy_helper.from_array(np.arange(6, dtype=np.float32).reshape(2, 3), "w")
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (2, 3)) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Add", ["x", "w"], ["y"])], "g", ends[:1], ends[1:], [weight])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, tmp_path / "m.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
+    candidate = repaired(File.of(load(tmp_path / "m.onnx")), ["weights-inside"], Reader(tool="Chipper"))
+    assert candidate.sentence == "1 weight stored in the file"
+    assert np.array_equal(numpy_helper.to_array(candidate.proto.graph.initializer[0]), numpy_helper.to_array(weight))
+
+
+def test_only_what_probes_of_the_target_have_is_tried_smallest_first(save: Save) -> None:
+    model = load(
+        save("g (float[2,3] x) => (float[2,3] y) { c = Constant<value_float = 2.0>() a = Mul(x, c) y = Elu(a) }")
+    )
+    plain = [candidate.sentence for candidate in form_candidates(model, Reader(tool="Chipper"))]
+    assert plain == ["shapes declared of 2 tensors"]
+    demanding = ProbeFormat(explicit_defaults=True, constants_as_initializers=True)
+    *alone, together = form_candidates(model, Reader(tool="Chipper", probe_format=demanding))
+    assert [it.applied[0].remedy for it in alone] == ["declare-shapes", "constants-to-initializers", "write-defaults"]
+    assert {it.remedy for it in together.applied} == {it.applied[0].remedy for it in alone}

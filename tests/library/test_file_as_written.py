@@ -1,0 +1,246 @@
+"""The first question is the user's file: its bytes, its order and its declarations, and what is said is said of it.
+
+The compilers here are functions, doubles of real ones, that mind the form of a file.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from onnx_bisect import Verdict, diagnose, fix
+from onnxbisect.model.order import depth_first
+from onnxbisect.session import AS_PART, Ending
+from onnxbisect.verdict import Kind, Status
+
+FLOAT = TensorProto.FLOAT
+
+
+def chain(*ops: str, shape: tuple[int | str, ...] = (2, 3), prefix: str = "t") -> onnx.ModelProto:
+    """A chain of unary ops, without value_info."""
+    names = [f"{prefix}{number}" for number in range(len(ops) + 1)]
+    nodes = [
+        helper.make_node(op, [names[number]], [names[number + 1]], name=f"n{number}") for number, op in enumerate(ops)
+    ]
+    ends = [helper.make_tensor_value_info(name, FLOAT, shape) for name in (names[0], names[-1])]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def saved(model: onnx.ModelProto, folder: Path) -> Path:
+    path = folder / "m.onnx"
+    onnx.save(model, path)
+    return path
+
+
+class Seen:
+    """A double of a compiler that says what it refuses, and keeps each file that it was given."""
+
+    def __init__(self, refuses: Callable[[onnx.ModelProto], str]) -> None:
+        self.files: list[bytes] = []
+        self.models: list[onnx.ModelProto] = []
+        self._refuses = refuses
+
+    def __call__(self, path: Path) -> Verdict:
+        self.files.append(path.read_bytes())
+        self.models.append(onnx.load(path))
+        said = self._refuses(self.models[-1])
+        if not said:
+            return Verdict(status=Status.PASS)
+        return Verdict(status=Status.FAIL, kind=Kind.UNSUPPORTED, message=said)
+
+
+def undeclared(model: onnx.ModelProto) -> str:
+    known = {value.name for value in (*model.graph.value_info, *model.graph.output)}
+    missing = [name for node in model.graph.node for name in node.output if name not in known]
+    return f"Cannot get the shape of {len(missing)} tensors" if missing else ""
+
+
+def refused_op(*ops: str) -> Callable[[onnx.ModelProto], str]:
+    def refuses(model: onnx.ModelProto) -> str:
+        found = next((node.op_type for node in model.graph.node if node.op_type in ops), None)
+        return f"{found} is not supported" if found else ""
+
+    return refuses
+
+
+def test_the_first_file_is_the_users_byte_for_byte(tmp_path: Path) -> None:
+    path = saved(chain("Relu", "Sin", "Tanh"), tmp_path)
+    compiler = Seen(lambda model: "")
+    result = diagnose(path, backend=compiler)
+    assert result.verdict is Status.PASS
+    assert compiler.files == [path.read_bytes()]
+    assert result.stats.compiler_calls == 1
+
+
+def test_what_compiles_once_its_shapes_are_declared_is_said_to_compile_after_that(tmp_path: Path) -> None:
+    compiler = Seen(undeclared)
+    result = diagnose(saved(chain("Relu", "Sin", "Tanh"), tmp_path), backend=compiler)
+    assert result.verdict is Status.FAIL
+    assert result.ending is Ending.COMPILES_AFTER
+    assert result.culprits == ()
+    assert result.compiles_after is not None
+    assert result.compiles_after.remedies == ("declare-shapes",)
+    assert result.compiles_after.sentence == "shapes declared of 2 tensors"
+    assert not undeclared(compiler.models[-1]), "what is said to compile was compiled"
+    assert result.stats.compiler_calls == len(compiler.files) <= 5
+
+
+def test_a_part_that_fails_as_the_file_does_spares_the_question_about_the_form(tmp_path: Path) -> None:
+    compiler = Seen(refused_op("Sin"))
+    result = diagnose(saved(chain("Relu", "Sin", "Tanh", "Abs"), tmp_path), backend=compiler)
+    assert [culprit.ops for culprit in result.culprits] == [("Sin",)]
+    assert AS_PART not in {probe["why"] for probe in result.report["probes"]}
+
+
+def test_a_file_that_fails_for_its_form_does_not_clear_a_refused_op(tmp_path: Path) -> None:
+    def refuses(model: onnx.ModelProto) -> str:
+        return undeclared(model) or refused_op("Sin")(model)
+
+    result = diagnose(saved(chain("Relu", "Sin", "Tanh", "Abs"), tmp_path), backend=Seen(refuses))
+    assert [culprit.ops for culprit in result.culprits] == [("Sin",)]
+    assert result.compiles_after is None
+
+
+def test_fix_hands_out_a_file_that_was_compiled_as_written(tmp_path: Path) -> None:
+    compiler = Seen(undeclared)
+    found = fix(saved(chain("Relu", "Sin", "Tanh"), tmp_path), backend=compiler)
+    assert found.compiles
+    written = found.save(tmp_path / "repaired.onnx")
+    assert written.read_bytes() in compiler.files
+    assert not undeclared(onnx.load(written))
+
+
+def test_only_what_was_bound_is_changed(tmp_path: Path) -> None:
+    model = chain("Relu", "Tanh", shape=("batch", 3))
+    model.graph.value_info.append(helper.make_tensor_value_info("t1", FLOAT, ("batch", 3)))
+    compiler = Seen(lambda model: "")
+    diagnose(saved(model, tmp_path), backend=compiler, input_shapes={"t0": [4, 3]})
+    for value in (model.graph.input[0], model.graph.value_info[0], model.graph.output[0]):
+        value.type.tensor_type.shape.dim[0].dim_value = 4
+    assert compiler.models == [model]
+
+
+def test_a_bound_value_is_all_that_is_changed(tmp_path: Path) -> None:
+    model = chain("Relu", "Tanh", prefix="a/b:")
+    model.graph.node.append(helper.make_node("Add", ["a/b:2", "rate"], ["y"], name="n0"))
+    model.graph.input.append(helper.make_tensor_value_info("rate", FLOAT, (1,)))
+    model.graph.output[0].name = "y"
+    compiler = Seen(lambda model: "")
+    diagnose(saved(model, tmp_path), backend=compiler, input_values={"rate": 16000})
+    del model.graph.input[1]
+    model.graph.initializer.append(numpy_helper.from_array(np.array([16000], np.float32), "rate"))
+    assert compiler.models == [model]
+
+
+def test_a_file_at_another_size_declares_no_shapes_of_the_old_one(tmp_path: Path) -> None:
+    model = chain("Relu", "Tanh")
+    model.graph.value_info.append(helper.make_tensor_value_info("t1", FLOAT, (2, 3)))
+    compiler = Seen(lambda model: "")
+    diagnose(saved(model, tmp_path), backend=compiler, input_shapes={"t0": [4, 3]})
+    (seen,) = compiler.models
+    assert [dim.dim_value for dim in seen.graph.input[0].type.tensor_type.shape.dim] == [4, 3]
+    assert not seen.graph.value_info[0].type.tensor_type.HasField("shape")
+
+
+@pytest.mark.parametrize("place", ["weights.bin", "data/weights", "model.onnx"])
+def test_data_files_lie_beside_the_file_under_their_own_names(tmp_path: Path, place: str) -> None:
+    model = chain("Relu")
+    weight = numpy_helper.from_array(np.arange(600, dtype=np.float32).reshape(2, 300)[:, :3].copy(), "w")
+    model.graph.node.append(helper.make_node("Add", ["t1", "w"], ["y"], name="add"))
+    model.graph.output[0].name = "y"
+    model.graph.initializer.append(weight)
+    (tmp_path / place).parent.mkdir(exist_ok=True)
+    path = tmp_path / "m.onnx"
+    onnx.save(model, path, save_as_external_data=True, location=place, size_threshold=0)
+    seen: list[np.ndarray] = []
+
+    def compiler(probe: Path) -> bool:
+        loaded = onnx.load(probe)  # with its data
+        seen.append(numpy_helper.to_array(loaded.graph.initializer[0]))
+        return place == "model.onnx" or probe.read_bytes() == path.read_bytes()
+
+    assert diagnose(path, backend=compiler).verdict is Status.PASS
+    assert np.array_equal(seen[0], numpy_helper.to_array(weight))
+
+
+def test_the_order_of_nodes_is_the_files(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"], name="a"),
+        helper.make_node("Tanh", ["x"], ["b"], name="b"),
+        helper.make_node("Abs", ["a"], ["c"], name="c"),
+        helper.make_node("Sin", ["b"], ["d"], name="d"),
+        helper.make_node("Add", ["c", "d"], ["y"], name="e"),
+    ]
+    ends = [helper.make_tensor_value_info(name, FLOAT, (2,)) for name in "xy"]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    assert list(depth_first(model.graph)) != list(range(5)), "the search takes them in another order"
+
+    def refuses(seen: onnx.ModelProto) -> str:
+        names = [node.name for node in seen.graph.node]
+        return "IndexError" if len(names) == 5 and names != list("abcde") else ""
+
+    assert diagnose(saved(model, tmp_path), backend=Seen(refuses)).verdict is Status.PASS
+
+
+def test_names_are_the_files_whatever_the_compiler_takes_in_parts(tmp_path: Path) -> None:
+    model = chain("Relu", "Tanh", prefix="net/0:t")
+    model.graph.node[1].name = model.graph.node[0].name
+    compiler = Seen(lambda model: "")
+    diagnose(saved(model, tmp_path), backend=compiler)
+    assert compiler.models == [model]
+
+
+@pytest.mark.parametrize(
+    ("change", "remedy"),
+    [
+        ("names", "name-nodes"),
+        ("order", "sort-nodes"),
+        ("weights", "weights-no-inputs"),
+    ],
+)
+def test_each_difference_in_form_has_its_remedy(tmp_path: Path, change: str, remedy: str) -> None:
+    model = chain("Relu", "Tanh", "Abs")
+    if change == "names":
+        model.graph.node[2].name = model.graph.node[0].name
+    elif change == "order":
+        nodes = [*model.graph.node]
+        del model.graph.node[:]
+        model.graph.node.extend([nodes[1], nodes[0], nodes[2]])
+    else:
+        model.graph.node.append(helper.make_node("Add", ["t3", "w"], ["y"], name="add"))
+        model.graph.initializer.append(numpy_helper.from_array(np.ones((2, 3), np.float32), "w"))
+        model.graph.input.append(helper.make_tensor_value_info("w", FLOAT, (2, 3)))
+        model.graph.output[0].name = "y"
+
+    def refuses(seen: onnx.ModelProto) -> str:
+        names = [node.name for node in seen.graph.node]
+        made = {value.name for value in seen.graph.input} | {tensor.name for tensor in seen.graph.initializer}
+        for node in seen.graph.node:
+            if not made.issuperset(node.input):
+                return "an input is not known yet"
+            made.update(node.output)
+        if len(set(names)) < len(names):
+            return "a name is given twice"
+        if {value.name for value in seen.graph.input} & {tensor.name for tensor in seen.graph.initializer}:
+            return "an input has a value"
+        return ""
+
+    compiler = Seen(refuses)
+    result = diagnose(saved(model, tmp_path), backend=compiler)
+    assert result.compiles_after is not None
+    assert result.compiles_after.remedies == (remedy,)
+    assert any(not refuses(seen) and len(seen.graph.node) == len(model.graph.node) for seen in compiler.models)
+
+
+def test_as_is_names_the_form_without_a_call_for_changed_files(tmp_path: Path) -> None:
+    compiler = Seen(undeclared)
+    result = diagnose(saved(chain("Relu", "Sin", "Tanh"), tmp_path), backend=compiler, as_is=True)
+    assert result.culprits == ()
+    assert result.compiles_after is not None
+    assert result.compiles_after.calls == 0
+    assert result.stats.compiler_calls == 4
