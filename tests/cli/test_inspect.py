@@ -191,3 +191,55 @@ def test_an_option_without_a_backend_is_a_mistake(shell: Shell) -> None:
     done = shell.call("inspect", save(shell, "g (float[2] x) => (float[2] y) { y = Relu(x) }"), "--option", "a=b")
     assert done.code == 2
     assert "--backend" in done.err
+
+
+DISPUTED = """profile = "disputed"
+tool = "chip"
+version = "1"
+source = "a test"
+[ops]
+Constant = {}
+Mul = {}
+Sin = {}
+If = {}
+[disputed]
+Sin = "listed, yet: it crashed"
+"""
+
+
+@pytest.mark.parametrize("made_constant", [False, True])
+@pytest.mark.parametrize("within", [False, True])
+def test_an_op_about_which_real_runs_contradicted_the_profile(shell: Shell, within: bool, made_constant: bool) -> None:
+    (shell.folder / "disputed.toml").write_text(DISPUTED)
+    target = ["--backend", "whitelist", "--option", "profile=disputed.toml"]
+    sine = "Sin (k)" if made_constant else "Sin (x)"
+    branches = f"""If (c) <then_branch = t () => (float[2] a) {{ a = {sine} }},
+        else_branch = e () => (float[2] b) {{ b = Mul (x, x) }}>"""
+    save(
+        shell,
+        f"""g (float[2] x, bool c) => (float[2] y) <float[2] k = {{1, 2}}> {{
+            p = {branches if within else sine} y = Mul (p, x)
+        }}""",
+    )
+
+    found = inspected(shell, "model.onnx", *target)["findings"]
+    shell.call("run", "model.onnx", *target, "--no-cache", "-o", "out")
+    report = json.loads((shell.folder / "out/report.json").read_text())
+
+    if made_constant and not within:
+        assert "op-disputed" not in {it["id"] for it in found}
+        assert report["certificate"]["status"] == "proven"
+        return
+    (warning,) = [it for it in found if it["id"] == "op-disputed"]
+    assert warning["severity"] == "warning"
+    assert warning["detail"] == "Sin: 1 node; listed, yet: it crashed"
+    assert report["verdict"] == "pass"
+    assert report["certificate"]["status"] == "bounded"
+    assert "whether the profile is right about Sin" in report["certificate"]["unknown"][0]
+    assert "Real runs contradicted the profile. Sin: 1 node; listed, yet: it crashed." in report["model"]["notes"]
+
+
+def test_a_shipped_profile_shows_its_disputes_without_the_tool(shell: Shell) -> None:
+    save(shell, "g (float[1,255] x) => (float[1,255] y) { y = Sin (x) }")
+    found = inspected(shell, "model.onnx", "--backend", "pulsar2", "--option", "target_hardware=AX620E")
+    assert "TileFailException" in finding(found, "op-disputed")["detail"]

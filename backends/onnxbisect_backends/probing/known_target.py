@@ -54,6 +54,7 @@ def known_target(backend: Backend) -> KnownTarget:
             tool=profile.tool,
             newest_ir=profile.folds_max_ir_version,
             newest_opset=profile.opset_max or profile.folds_max_opset,
+            disputed=profile.disputed,
         )
         return KnownTarget(reader=reader, rules=Rules(profile=profile), notes=(complaint,))
     described = backend.describe()
@@ -62,6 +63,7 @@ def known_target(backend: Backend) -> KnownTarget:
         newest_ir=described.newest_ir,
         newest_opset=described.newest_opset,
         probe_format=described.probe_format,
+        disputed=described.disputed if profile is None else profile.disputed,
     )
     return KnownTarget(reader=reader, rules=_rules(backend, described, profile), notes=())
 

@@ -17,7 +17,7 @@ from onnxbisect.cut import (
     unguarded_outputs,
     write_as_written,
 )
-from onnxbisect.diagnosis import Diagnosis
+from onnxbisect.diagnosis import Certificate, CertificateStatus, Diagnosis
 from onnxbisect.errors import OptionError
 from onnxbisect.job import Job, ProbeRecord, Stats, Target
 from onnxbisect.key import Keyer
@@ -25,7 +25,7 @@ from onnxbisect.model.binding import is_unbound
 from onnxbisect.model.external import external_tensors
 from onnxbisect.model.footprint import dims_of
 from onnxbisect.model.model import Model
-from onnxbisect.preflight import Finding, Reader, after_pass, preflight
+from onnxbisect.preflight import DISPUTED, Finding, Reader, after_pass, preflight
 from onnxbisect.unitset import UnitSet
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Status
@@ -70,6 +70,7 @@ class SearchContext:
             newest_ir=self.description.newest_ir,
             newest_opset=self.description.newest_opset,
             probe_format=self.description.probe_format,
+            disputed=self.description.disputed,
         )
 
     @cached_property
@@ -145,15 +146,21 @@ class SearchContext:
         """The input of a report: the model with the searched universe, and the results."""
         model, samples = self.loaded.model, self.samples
         passed = diagnosis.verdict is Status.PASS
-        notes = model.notes if samples is None else (*model.notes, *samples.notes)
+        doubts = [f"Real runs contradicted the profile. {detail}." for detail in self._disputed]
+        notes = (*model.notes, *(() if samples is None else samples.notes), *doubts)
         return Job(
             model=replace(model, universe=self.universe, notes=notes),
             target=self.target,
-            diagnosis=diagnosis,
+            diagnosis=replace(diagnosis, certificate=_in_doubt(diagnosis.certificate, self._disputed)),
             probes=tuple(probes),
             preflight=after_pass(self.reader, self.findings) if passed else self.findings,
             stats=stats,
         )
+
+    @cached_property
+    def _disputed(self) -> tuple[str, ...]:
+        """Details of the ops about which real runs contradicted what answers for the compiler."""
+        return tuple(finding.detail for finding in self.findings if finding.id == DISPUTED)
 
     @cached_property
     def _keyer(self) -> Keyer:
@@ -231,6 +238,15 @@ def _as_it_takes(model: Model, description: Description) -> Description:
     if not description.newer_unfolded or not any(newer):
         return description
     return replace(description, probe_format=replace(description.probe_format, folds=False))
+
+
+def _in_doubt(certificate: Certificate, disputed: Sequence[str]) -> Certificate:
+    """The certificate, bounded where real runs contradicted what answered."""
+    if not disputed:
+        return certificate
+    ops = ", ".join(detail.partition(":")[0] for detail in disputed)
+    unknown = f"whether the profile is right about {ops}: real runs contradicted it (see the notes about the model)"
+    return replace(certificate, status=CertificateStatus.BOUNDED, unknown=(*certificate.unknown, unknown))
 
 
 def _joined(one: Mapping[int, UnitSet], other: Mapping[int, UnitSet]) -> Mapping[int, UnitSet]:

@@ -100,6 +100,7 @@ class WhitelistBackend:
             version=self._version,
             ops=frozenset(self._profile.ops) - self._rules.denied if advertise else None,
             probe_format=ProbeFormat(input_dtypes=dtypes),
+            disputed=self._profile.disputed,
         )
 
     def check(self) -> str | None:

@@ -149,7 +149,7 @@ class Profile(_Strict):
 
     `refusal` is its message for an unsupported op, with `{op}`, `{ops}` (comma list), `{quoted_ops}` and `{node}`.
     `refused` are ops that were refused, each with the message. `unlisted` decides about other ops. `disputed` are
-    differences between the list and real runs, for readers only.
+    differences between the list and real runs: verdicts follow the list, and reports say so.
     """
 
     profile: str

@@ -9,9 +9,10 @@ from onnxbisect.preflight.run import Check, checks, preflight
 from onnxbisect.preflight.structure import contradict
 from onnxbisect.preflight.subject import type_text
 from onnxbisect.preflight.summary import Inspection, OpCount, Tensor, inspect, inspection_document
-from onnxbisect.preflight.target import NEWER_THAN_TOOL, Reader, after_pass, settled_by
+from onnxbisect.preflight.target import DISPUTED, NEWER_THAN_TOOL, Reader, after_pass, settled_by
 
 __all__ = [
+    "DISPUTED",
     "LAST_WITH_AXES_ATTRIBUTES",
     "NEWER_THAN_TOOL",
     "NEWEST_IR_IN_GENERAL",

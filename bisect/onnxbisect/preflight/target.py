@@ -2,11 +2,12 @@
 
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from onnxbisect.finding import Finding, Severity
-from onnxbisect.preflight.subject import Subject
+from onnxbisect.model.scopes import qualified
+from onnxbisect.preflight.subject import Site, Subject, count
 from onnxbisect.probe_format import ProbeFormat
 
 #: Ids of findings about a file that is newer than the tool reads.
@@ -20,6 +21,9 @@ _WHY = (
     "ops that folding would remove may then be among the culprits."
 )
 
+#: Id of the findings about ops of which the tool's list and real runs disagree.
+DISPUTED = "op-disputed"
+
 #: Added to a finding whose cause the probe format removes.
 _HIDDEN = "Probes are written without it, so no culprit names it; the tool may still refuse the file itself."
 
@@ -28,24 +32,26 @@ _HIDDEN = "Probes are written without it, so no culprit names it; the tool may s
 class Reader:
     """The tool that reads the model: its name, the newest versions that it reads in full, and its probe format.
 
-    A version is None where it is not known.
+    A version is None where it is not known. `disputed` are ops about which real runs contradicted what is recorded of
+    the tool, each with what was seen.
     """
 
     tool: str
     newest_ir: int | None = None
     newest_opset: int | None = None
     probe_format: ProbeFormat = field(default_factory=ProbeFormat)
+    disputed: Mapping[str, str] = field(default_factory=dict)
 
 
 def told_of(reader: Reader, found: Sequence[Finding], subject: Subject) -> list[Finding]:
-    """The findings adapted to this tool; those about versions newer than it reads come first."""
+    """The findings adapted to this tool; those about versions newer than it reads come first, then disputed ops."""
     settled = settled_by(reader.probe_format)
     others = [
         replace(finding, severity=Severity.ERROR, why=f"{finding.why} {_HIDDEN}") if finding.id in settled else finding
         for finding in found
         if finding.id not in _IN_GENERAL or not _knows(reader, finding.id)
     ]
-    return [*_newer(reader, subject), *others]
+    return [*_newer(reader, subject), *_disputed(reader, subject), *others]
 
 
 def after_pass(reader: Reader, found: Sequence[Finding]) -> tuple[Finding, ...]:
@@ -92,6 +98,27 @@ def _newer(reader: Reader, subject: Subject) -> list[Finding]:
         fix = f"Lower it, the ops do not change: {command}."
         found.append(_finding("ir-newer-than-tool", detail, fix, "lower-ir-version"))
     return found
+
+
+def _disputed(reader: Reader, subject: Subject) -> list[Finding]:
+    """Findings about disputed ops; nodes that no input changes fold away in most tools and are left out."""
+    sites: dict[str, list[Site]] = {}
+    for site in subject.sites if reader.disputed else ():
+        op = qualified(site.node)
+        if op in reader.disputed and not subject.constants.issuperset(filter(None, site.node.output)):
+            sites.setdefault(op, []).append(site)
+    return [
+        Finding(
+            id=DISPUTED,
+            severity=Severity.WARNING,
+            nodes=subject.holders(those),
+            tensors=(),
+            detail=f"{op}: {count(len(those), 'node')}; {reader.disputed[op]}",
+            why="Real runs contradicted what the tool's document says of it.",
+            fix="Ask the compiler: onnx-bisect run.",
+        )
+        for op, those in sites.items()
+    ]
 
 
 def _finding(id_: str, detail: str, fix: str, remedy: str) -> Finding:
