@@ -10,6 +10,7 @@ from onnxbisect.errors import OptionError
 from onnxbisect.input_value import InputValue
 from onnxbisect.model import Model, load
 from onnxbisect.model.compute import Sample
+from onnxbisect.model.declared_types import has_narrow_types
 from onnxbisect.model.read import original, read
 from onnxbisect.model.wording import some
 from onnxbisect.proof import Comparison, Difference, Tolerance, compare, edge_feeds, finite, random_feeds
@@ -23,6 +24,8 @@ from onnxbisect_cli.arguments import ListFormat
 _MOST_SAMPLES = 100
 #: Most inner tensors that are listed.
 _MOST_SHOWN = 20
+_ROUNDED = "float16 and bfloat16 tensors are rounded after each node; what one node adds up is accumulated in float32."
+_ALLOWING = " --relative 0.01 allows for the rounding of some float16 nodes."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,9 +47,10 @@ def run(request: Request, form: ListFormat) -> int:
     model, other = _loaded(request, request.before), _loaded(request, request.after)
     if model.unbound:
         raise OptionError(f"Bind the dynamic dimensions of {some(model.unbound)} with --input-shape.")
+    before, after = original(model), original(other)
     found = compare(
-        original(model),
-        original(other),
+        before,
+        after,
         _feeds(request, model),
         tolerance=request.tolerance,
         folder=request.before.parent,
@@ -57,6 +61,8 @@ def run(request: Request, form: ListFormat) -> int:
         print(json.dumps({"agrees": found.agrees, **asdict(found, dict_factory=finite)}, indent=2))
     else:
         _show(found, request.tolerance)
+        if has_narrow_types(before) or has_narrow_types(after):
+            print(_ROUNDED + ("" if found.agrees else _ALLOWING))
     return 0 if found.agrees else 1
 
 

@@ -100,3 +100,41 @@ def save(path: Path, factor: float) -> None:
         nodes, "g", ends[:1], ends[1:], [numpy_helper.from_array(np.array(factor, np.float32), "factor")]
     )
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+
+
+#: As in the report of a model whose numbers were gone after a conversion: (600 x)^2 overflows in float16.
+NORMALISED = "a = Mul(x, k) p = Mul(a, a) m = ReduceMean<axes = [1]>(p) s = Sqrt(m) y = Div(a, s)"
+
+
+def save_normalised(path: Path, kind: str) -> None:
+    to = {"float": 1, "float16": 10, "bfloat16": 16}[kind]
+    inner = NORMALISED.replace("(x", "(low").replace("y =", "high =").replace("k)", "scale)")
+    text = f"""<ir_version: 8, opset_import: ["": 17]> g (float[1,512] x) => (float[1,512] y) <float[1] k = {{600}}> {{
+        low = Cast<to = {to}>(x) scale = Cast<to = {to}>(k) {inner} y = Cast<to = 1>(high) }}"""
+    onnx.save(onnx.parser.parse_model(text), path)
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
+def test_a_model_in_another_type_is_computed_in_that_type(shell: Shell, kind: str) -> None:
+    """onnxruntime alone computes all of it in float32, or does not load it."""
+    save_normalised(shell.folder / "before.onnx", "float")
+    save_normalised(shell.folder / "after.onnx", kind)
+
+    done = shell.call("compare", "before.onnx", "after.onnx", "--tensors")
+    close = shell.call("compare", "before.onnx", "after.onnx", "--relative", "0.05", "--format", "json")
+
+    assert done.code == 1
+    assert "The models do not agree" in done.out
+    assert "rounded after each node" in done.out
+    found = json.loads(close.out)
+    assert found["agrees"] == (kind == "bfloat16")
+    assert found["differences"][0]["absolute"] > (3 if kind == "float16" else 1e-3)
+
+
+def test_tensors_of_other_types_are_measured_too(shell: Shell) -> None:
+    save_normalised(shell.folder / "before.onnx", "float")
+    save_normalised(shell.folder / "after.onnx", "float16")
+    done = shell.call("compare", "before.onnx", "after.onnx", "--tensors", "--format", "json")
+    within = {it["output"]: it for it in json.loads(done.out)["within"]}
+    assert within["p"]["unlike"] > 0
+    assert within["a"]["absolute"] > 0

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from onnxbisect.model.declared_types import in_declared_types
 from onnxbisect.model.names import with_unique_names
 
 #: Time limit of a run as measured by `Clock`, because a Loop may be endless.
@@ -39,6 +40,8 @@ class Clock:
 class Session:
     """A model loaded for the CPU, with its external data below `folder`. Raises onnxruntime's exceptions.
 
+    Nodes in float16 and bfloat16 are computed in these types (`in_declared_types`).
+
     `timed_out` tells whether the clock ended the last run.
     """
 
@@ -55,7 +58,7 @@ class Session:
         options.add_session_config_entry("session.disable_prepacking", "1")
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
-        content = with_unique_names(model).SerializeToString()
+        content = in_declared_types(with_unique_names(model)).SerializeToString()
         self._session = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
         self.timed_out = False
 

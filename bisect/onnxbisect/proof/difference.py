@@ -32,7 +32,7 @@ class Difference:
     `absolute` is the largest difference between finite numbers, `relative` the same divided by the largest finite
     magnitude before. `unlike` counts elements of which only one is NaN or infinite, or both are infinite with different
     signs. `beyond` counts all elements outside the tolerance, including those. `form` describes a difference in dtype
-    or shape; the other fields are then not measured.
+    or shape; of other shapes and sorts the other fields are then not measured.
     """
 
     output: str
@@ -74,8 +74,9 @@ def difference(output: str, before: Value, after: Value, tolerance: Tolerance) -
         parts = (difference(output, *pair, tolerance) for pair in zip(before, after, strict=True))
         return reduce(Difference.worst, parts, Difference(output=output))
     before, after = np.asarray(before), np.asarray(after)
-    if before.dtype != after.dtype:
-        return Difference(output=output, form=f"{before.dtype} became {after.dtype}")
+    form = "" if before.dtype == after.dtype else f"{before.dtype} became {after.dtype}"
+    if form and not before.dtype.kind == after.dtype.kind == "f":
+        return Difference(output=output, form=form)
     if before.shape != after.shape:
         return Difference(output=output, form=f"the shape {before.shape} became {after.shape}")
     if before.dtype.kind not in "fiuc" and not np.issubdtype(before.dtype, np.number):
@@ -99,4 +100,5 @@ def difference(output: str, before: Value, after: Value, tolerance: Tolerance) -
         relative=apart / largest if largest else apart and inf,
         unlike=int(unlike.sum()),
         beyond=int(beyond.sum()),
+        form=form,
     )

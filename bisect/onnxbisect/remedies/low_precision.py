@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnxbisect.cut.rename import rename_tensors
 from onnxbisect.model.compute import Sample
+from onnxbisect.model.declared_types import rounding
 from onnxbisect.model.external import array_of
 from onnxbisect.model.scopes import bodies, reads
 from onnxbisect.proof import Difference, Tolerance, difference
@@ -152,9 +153,7 @@ class InLowPrecision:
     def _rounding(self, exact: str, name: str) -> list[onnx.NodeProto]:
         """Nodes that compute a tensor in low precision from the exact one."""
         if self._low.dtype == TensorProto.FLOAT16 or self._facts.opsets.get("", 0) >= _CAST_HAS_BFLOAT16:
-            low = f"{name}/low"
-            to_low = helper.make_node("Cast", [exact], [low], to=self._low.dtype)
-            return [to_low, helper.make_node("Cast", [low], [name], to=TensorProto.FLOAT)]
+            return [*rounding(exact, f"{name}/low", name, self._low.dtype)]
         # Veltkamp splitting: adding and subtracting x * 2^16 leaves the upper bits of x
         factor, large, rest = (f"{name}/{part}" for part in ("factor", "large", "rest"))
         self.proto.graph.initializer.append(numpy_helper.from_array(np.array(2**16 + 1, np.float32), factor))

@@ -1,9 +1,17 @@
 """Test that the pieces give the same outputs as the whole model, bit for bit."""
 
+from collections.abc import Callable
+from functools import cache
 from itertools import chain
+from math import inf
 from pathlib import Path
+from typing import Any
 
+import onnx
+
+from onnxbisect.model.declared_types import has_narrow_types
 from onnxbisect.model.model import Model
+from onnxbisect.model.session import Clock, Session
 from onnxbisect.model.wording import brief, quoted
 from onnxbisect.proof import edge_feeds, random_feeds
 from onnxbisect.split.manifest import Proof
@@ -15,13 +23,18 @@ _RANDOM, _EDGES = 3, 1
 def prove(model: Model, folder: Path) -> Proof:
     """Run the model's own file and the pieces in `folder`, as `run.py` does, on the same inputs.
 
-    Both run in onnxruntime without optimisation and without a time limit. If either cannot run, nothing is proven.
+    Both run in onnxruntime without optimisation and without a time limit. Of a model in float16 or bfloat16 each node
+    is rounded to its type, as on an NPU: onnxruntime itself rounds where a piece ends, and not within. If either cannot
+    run, nothing is proven.
     """
     import onnxruntime  # here, since reading a manifest does without it
 
     from onnxbisect.split import runner
 
+    narrow = has_narrow_types(model.proto)
     runtime = f"onnxruntime {onnxruntime.__version__}, graph optimisation off"
+    runtime += ", each node rounded to its own type" if narrow else ""
+    run_file = _in_declared_types() if narrow else runner.run_on_host
 
     def unproven(reason: str, samples: int = 0) -> Proof:
         return Proof(proven=False, samples=samples, runtime=runtime, reason=reason)
@@ -30,8 +43,8 @@ def prove(model: Model, folder: Path) -> Proof:
     samples = 0
     try:
         for feeds in chain(random_feeds(inputs, _RANDOM), edge_feeds(inputs, _EDGES)):
-            expected = runner.run_on_host(model.path, {**feeds, **model.input_values})
-            found = runner.run(folder, dict(feeds))
+            expected = run_file(model.path, {**feeds, **model.input_values})
+            found = runner.run(folder, dict(feeds), by=run_file)
             samples += 1
             for name, value in found.items():
                 if not runner.same(value, expected[name]):
@@ -41,3 +54,17 @@ def prove(model: Model, folder: Path) -> Proof:
     finally:
         runner.session.cache_clear()
     return Proof(proven=True, samples=samples, runtime=runtime)
+
+
+def _in_declared_types() -> Callable[[Path, dict[str, Any]], dict[str, Any]]:
+    """Runs files like `runner.run_on_host`, but for rounding after each node."""
+
+    @cache
+    def session(file: Path) -> Session:
+        return Session(onnx.load(file, load_external_data=False), file.parent)
+
+    def run(file: Path, inputs: dict[str, Any]) -> dict[str, Any]:
+        names = [*session(file).outputs]
+        return dict(zip(names, session(file).run(names, inputs, Clock(inf)), strict=True))
+
+    return run
