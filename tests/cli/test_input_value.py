@@ -130,3 +130,33 @@ def test_of_several_models_each_gets_the_values_of_its_inputs(shell: Shell, net:
     )
     assert done.code == 0, done.out + done.err
     assert "no input of these models" in shell.call("run", "net.toml", *TARGET, "--input-value", "q=1").sentence()
+
+
+def test_run_suggests_the_value_that_the_graph_compares_with(shell: Shell, net: Path) -> None:
+    done = shell.call("run", str(net), *TARGET, "--as-is")
+    said = "If branch depends only on the scalar input 'sr', which is compared with 16000: --input-value sr=16000"
+    assert said in done.out.replace("\n", " ")
+    assert said not in shell.call("run", str(net), *TARGET, "--as-is", *VALUES).out.replace("\n", " ")
+
+
+RUNTIME = """<ir_version: 8, opset_import: ["": 17]>
+net (float[8] x, int64[2] s) => (float[4] y) <float[4] a, float[4] b> {
+  [split] a, b = Split <axis = 0> (x, s)
+  [sin] c = Abs (a)
+  [add] y = Add (c, b)
+}"""
+
+
+def test_a_model_that_runs_only_on_samples_is_diagnosed_and_repaired(shell: Shell) -> None:
+    """Made-up sizes make Split fail; the declared types are right, and the user's sample runs."""
+    onnx.save(parser.parse_model(RUNTIME), shell.folder / "net.onnx")
+    target = ["--backend", "whitelist", "--option", "deny=Abs", "--no-cache"]
+    done = shell.call("run", "net.onnx", *target)
+    assert (done.code, "1 culprit, 1 unit of 3" in done.out, "proven" in done.out) == (1, True, True)
+    (shell.folder / "samples").mkdir()
+    np.savez(shell.folder / "samples" / "0.npz", x=np.ones(8, np.float32), s=np.array([4, 4]))
+    refused = shell.call("fix", "net.onnx", *target)
+    assert "onnxruntime does not run" in refused.out + refused.err
+    fixed = shell.call("fix", "net.onnx", *target, "--samples", "samples")
+    assert fixed.code == 0, fixed.out + fixed.err
+    assert "The outputs agree in onnxruntime on 1 sample" in fixed.out

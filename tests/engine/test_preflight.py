@@ -124,6 +124,7 @@ CASES = {
         plain("y = NonZero(x)", out="int64[2,N]"),
         plain("s = Shape(x)  y = Reshape(x, s)"),
     ),
+    "input-decides": (parse(if_("c")), parse(if_("k"))),
     "zero-size-dim": (
         plain("y = Relu(x)", "float[2,0]", "float[2,0]"),
         with_weight(np.zeros([0], np.float32), "y = Relu(x)"),

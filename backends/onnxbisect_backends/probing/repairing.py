@@ -4,7 +4,7 @@ The caller provides the searches (`RepairCompiler.search`): the library uses thr
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -15,9 +15,10 @@ from onnxbisect.diagnosis import Diagnosis
 from onnxbisect.errors import OptionError
 from onnxbisect.model.binding import resized
 from onnxbisect.model.compute import Sample
+from onnxbisect.model.deciding import compared_values
 from onnxbisect.model.read import original as original_of
 from onnxbisect.model.wording import some
-from onnxbisect.proof import Tolerance, edge_feeds, random_feeds
+from onnxbisect.proof import Tolerance, edge_feeds, random_feeds, those_that_run
 from onnxbisect.remedies import Found, LowPrecision, Prover, Repair, TriedFiles, repair, try_files
 from onnxbisect.remedies.document import RepairDocument, document
 from onnxbisect.remedies.summary import markdown
@@ -160,6 +161,23 @@ def _repaired(
     return found, calls
 
 
+def _runnable(
+    context: SearchContext, original: onnx.ModelProto, made_up: Iterable[Sample], given: Sequence[Sample]
+) -> list[Sample]:
+    """The made-up samples on which the model runs; all of them, for an error that says so, where there is no sample.
+
+    Inputs that decide a branch have the value that they are compared with in further samples.
+    """
+    model, samples = context.loaded.model, list(made_up)
+    compared = compared_values(model.proto.graph, model.known)
+    if not compared and (not given or those_that_run(original, samples[:1], model.path.parent)):
+        return samples
+    if compared:
+        samples += [{**sample, **compared} for sample in samples]
+    running = those_that_run(original, samples, model.path.parent)
+    return running if running or given else samples
+
+
 def _prover(context: SearchContext, original: onnx.ModelProto, terms: Terms) -> Prover:
     model, computes_in = context.loaded.model, context.description.computes_in
     if model.unbound:
@@ -172,7 +190,7 @@ def _prover(context: SearchContext, original: onnx.ModelProto, terms: Terms) -> 
     if terms.samples is not None:
         found = read_calibration(terms.samples, inputs, _MOST_SAMPLES, option="--samples", bound=model.input_values)
         given = found.samples
-    usual = [*given, *random_feeds(inputs, terms.count)]
-    shown = [*usual, *edge_feeds(inputs, terms.count)]
+    usual = [*given, *_runnable(context, original, random_feeds(inputs, terms.count), given)]
+    shown = [*usual, *_runnable(context, original, edge_feeds(inputs, terms.count), given)]
     low = None if not computes_in else LowPrecision(dtype=_DTYPES[computes_in], samples=usual)
     return Prover(original, Facts.of(model), shown, folder=model.path.parent, tolerance=terms.tolerance, low=low)

@@ -26,10 +26,16 @@ _ONE_BY_ONE = 6
 
 
 class Inputs:
-    """The values of the model's inputs in each sample: `given`, or else `count` generated samples."""
+    """The values of the model's inputs in each sample: `given`, or else `count` generated samples.
 
-    def __init__(self, graph: onnx.GraphProto, given: Sequence[Sample], count: int) -> None:
+    Generated samples have the values of `compared`, as long as the model runs with these.
+    """
+
+    def __init__(
+        self, graph: onnx.GraphProto, given: Sequence[Sample], count: int, compared: Mapping[str, np.ndarray]
+    ) -> None:
         self.values = {value.name: value for value in graph.input}
+        self._compared = compared
         self.count = len(given) or count
         self._given = given
         self._fills = list(Fill)
@@ -41,12 +47,15 @@ class Inputs:
         value = self.values[name]
         if not value.type.HasField("tensor_type") or is_unbound(value.type):
             return None
-        return feed(value, self._fills[0], number)
+        return self._compared[name] if name in self._compared else feed(value, self._fills[0], number)
 
     def weaken(self) -> bool:
         """Generate simpler numbers from now on; returns False for given inputs and where none are simpler."""
-        if self._given or len(self._fills) == 1:
+        if self._given or (len(self._fills) == 1 and not self._compared):
             return False
+        if self._compared:
+            self._compared = {}
+            return True
         del self._fills[0]
         return True
 

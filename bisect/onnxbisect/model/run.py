@@ -1,6 +1,6 @@
 """Run the model once in onnxruntime, without optimisation, for the shape of every tensor and the values of some."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from onnxbisect.model.deciding import compared_values
 from onnxbisect.model.feeds import Fill, feed
 from onnxbisect.model.runnable import (
     CARRIERS,
@@ -69,17 +70,18 @@ def run(
     wanted = set(nodes)
     refused: dict[int, str] = {}
     skip_probes: set[str] = set(unshaped)
-    fills = list(Fill)
+    compared = compared_values(proto.graph, given)
+    fills = [*([(Fill.RANDOM, compared)] if compared else []), *((fill, {}) for fill in Fill)]
     costly: set[int] = set()
     for _ in range(_ATTEMPTS):
         if clock.left <= 0:
             break
-        chosen = select(proto.graph, wanted, missing, given)
+        chosen = select(proto.graph, wanted, missing, given, substitutes)
         if not chosen:
             break
         attempt = _Attempt(proto, folder, chosen, given, values, dtypes, skip_probes, substitutes)
         try:
-            return replace(attempt.run(fills[0], frozenset(chosen), refused, clock), costly=frozenset(costly))
+            return replace(attempt.run(*fills[0], frozenset(chosen), refused, clock), costly=frozenset(costly))
         except Exception as error:  # onnxruntime's exceptions share no base class but this
             words = str(error)
         exhausted = "takes too long here" if attempt.timed_out else "takes too much memory" if _no_memory(words) else ""
@@ -99,6 +101,27 @@ def run(
             if exhausted:
                 costly |= gone
     return Run(shapes={}, values={}, dtypes={}, ran=frozenset(), refused=refused, costly=frozenset(costly))
+
+
+def types_of_runtime(
+    proto: onnx.ModelProto,
+    folder: Path,
+    nodes: Collection[int],
+    given: Mapping[str, np.ndarray],
+    tensors: Sequence[str],
+) -> dict[str, onnx.TypeProto]:
+    """The types of these tensors that onnxruntime finds without a run, by its own schemas; empty where it fails."""
+    model, _ = assemble(proto, nodes, given, {})
+    model.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in tensors)
+    try:
+        session = Session(model, folder)
+    except Exception:  # onnxruntime's exceptions share no base class but this
+        return {}
+    return {
+        name: helper.make_tensor_type_proto(_dtype(kind), session.shapes[name])
+        for name, kind in session.outputs.items()
+        if kind.startswith("tensor(")
+    }
 
 
 def _no_memory(words: str) -> bool:
@@ -140,10 +163,19 @@ class _Attempt:
         number = refused_probe(words)
         return None if number is None else self._tensors[number]
 
-    def run(self, fill: Fill, ran: frozenset[int], refused: Mapping[int, str], clock: Clock) -> Run:
+    def run(
+        self,
+        fill: Fill,
+        chosen: Mapping[str, np.ndarray],
+        ran: frozenset[int],
+        refused: Mapping[int, str],
+        clock: Clock,
+    ) -> Run:
         session = Session(self._model, self._folder)
         names = [*self._shape_outputs.values(), *self._value_outputs.values()]
-        feeds = {fed_name(value): feed(value, fill) for value in self._inputs}
+        feeds = {
+            fed_name(value): chosen[value.name] if value.name in chosen else feed(value, fill) for value in self._inputs
+        }
         try:
             results = dict(zip(names, session.run(names, feeds, clock), strict=True)) if names else {}
         finally:

@@ -2,16 +2,22 @@
 
 import re
 from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper, version_converter
 
 from onnxbisect.model.scopes import bodies, reads, walk
-from onnxbisect.model.standins import StandIns
+from onnxbisect.model.standins import StandIns, is_fed
 
 #: The newest IR version and default opset that onnxruntime 1.31 loads. Newer models are run at these: shapes agree.
 _MAX_IR, _MAX_OPSET = 13, 26
+#: The oldest default opset of which onnxruntime has all ops.
+_MIN_OPSET = 7
+#: Attributes of older opsets: without effect on what a trained model computes, or with another name since.
+_MEANINGLESS = frozenset({"consumed_inputs", "is_test", "broadcast"})
+_RENAMED = {("Pad", "paddings"): "pads"}
 #: The lowest IR version of the copy: 4 allows initializers that are no inputs, 8 functions, 10 overloads.
 _MIN_IR = 10
 _MARK = "onnxbisect_node_"
@@ -35,17 +41,23 @@ CARRIERS: dict[int, int] = {
 
 
 def select(
-    graph: onnx.GraphProto, wanted: Collection[int], missing: Collection[str], given: Collection[str]
+    graph: onnx.GraphProto,
+    wanted: Collection[int],
+    missing: Collection[str],
+    given: Collection[str],
+    substitutes: StandIns = MappingProxyType({}),
 ) -> list[int]:
     """The nodes of `wanted` that can run.
 
     Excludes nodes that depend on a tensor of `missing` or on an excluded node, and nodes that produce a tensor of
-    `given`, which needs no producer.
+    `given`, which needs no producer. A node of `substitutes` all of whose outputs are fed depends on nothing.
     """
+    fed = {index for index, kinds in substitutes.items() if is_fed(graph.node[index], kinds)}
     gone = set(missing).difference(given)
     chosen: list[int] = []
     for index, node in enumerate(graph.node):
-        if index in wanted and gone.isdisjoint(reads(node)) and not any(name in given for name in node.output):
+        there = index in fed or gone.isdisjoint(reads(node))
+        if index in wanted and there and not any(name in given for name in node.output):
             chosen.append(index)
         else:
             gone.update(name for name in node.output if name and name not in given)
@@ -80,7 +92,8 @@ def assemble(
     inputs: list[onnx.ValueInfoProto] = []
     for index in nodes:
         node = proto.graph.node[index]
-        used.update(reads(node))
+        if index not in substitutes or not is_fed(node, substitutes[index]):
+            used.update(reads(node))
         if index in substitutes:
             for name, kind in zip(node.output, substitutes[index], strict=True):
                 if kind is not None:
@@ -99,7 +112,28 @@ def assemble(
     inputs.extend(value for value in proto.graph.input if value.name in used and value.name not in given)
     for value in inputs:
         add_input(graph, value)
-    return run, inputs
+    return _modern(run), inputs
+
+
+def _modern(run: onnx.ModelProto) -> onnx.ModelProto:
+    """The model at the oldest opset of which onnxruntime has all ops, if it is older.
+
+    What onnx cannot convert is tried as it is, without the attributes that meant nothing but memory and training.
+    """
+    opset = next((entry for entry in run.opset_import if entry.domain in ("", "ai.onnx")), None)
+    if opset is None or opset.version >= _MIN_OPSET:
+        return run
+    try:
+        return version_converter.convert_version(run, _MIN_OPSET)
+    except Exception:  # it raises what its C++ code does: RuntimeError and others
+        opset.version = _MIN_OPSET
+    for node in walk(run.graph):
+        kept = [attribute for attribute in node.attribute if attribute.name not in _MEANINGLESS]
+        del node.attribute[:]
+        node.attribute.extend(kept)
+        for attribute in node.attribute:
+            attribute.name = _RENAMED.get((node.op_type, attribute.name), attribute.name)
+    return run
 
 
 def add_input(graph: onnx.GraphProto, value: onnx.ValueInfoProto) -> None:

@@ -67,6 +67,11 @@ class Session:
         """The type of each output by name, as onnxruntime spells it."""
         return {output.name: output.type for output in self._session.get_outputs()}
 
+    @property
+    def shapes(self) -> dict[str, list[int | str | None]]:
+        """The shape of each output by name, as onnxruntime infers it; a dimension may have a name, or nothing."""
+        return {output.name: list(output.shape) for output in self._session.get_outputs()}
+
     def run(self, names: Sequence[str], feeds: Mapping[str, np.ndarray], clock: Clock) -> list[Any]:
         """Values of the named outputs, in order; ends the run after a share of the seconds left on the clock."""
         self.timed_out = False

@@ -1,20 +1,21 @@
 """The concrete type of every tensor and the values that do not depend on the inputs: by running, else by inference."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import onnx
 from onnx import helper
 
+from onnxbisect.model.beliefs import Beliefs, declared_otherwise, known_otherwise, untyped
 from onnxbisect.model.binding import is_unbound
 from onnxbisect.model.constness import constness
 from onnxbisect.model.footprint import peak, size_of
 from onnxbisect.model.infer import infer
 from onnxbisect.model.known import affordable, results_of_static
 from onnxbisect.model.opaque import opaque_nodes
-from onnxbisect.model.run import Run, run
+from onnxbisect.model.run import Run, run, types_of_runtime
 from onnxbisect.model.runnable import select, unmarked
 from onnxbisect.model.scopes import domain_of, is_constant, qualified, reads
 from onnxbisect.model.session import Clock
@@ -26,6 +27,8 @@ from onnxbisect.model.wording import brief, some
 _VALUES, _VALUES_SHARE = 256 << 20, 4
 #: Rounds of "infer, compute what became computable"; each settles one more shape computation behind an unknown one.
 _ROUNDS = 12
+#: Rounds of running the model with more nodes replaced by what is believed of them.
+_BELIEFS = 8
 #: Rounds of guessing the dtypes of custom ops that stand behind each other.
 _GUESSES = 50
 
@@ -51,8 +54,9 @@ def establish(
 ) -> Facts:
     """Types and values for a model whose nodes are sorted and whose inputs are bound as far as they will be.
 
-    `declared` are the types that the file claims; they are believed only behind ops without a schema. The model runs
-    for at most so many seconds, all its parts together.
+    `declared` are the types that the file claims; they are believed behind ops without a schema, where a run on made-up
+    inputs fails, and where sizes depend on values of inputs. The model runs for at most so many seconds, all its parts
+    together.
     """
     return _Establish(proto, folder, declared, memory_limit, Clock(seconds)).facts()
 
@@ -73,6 +77,7 @@ class _Establish:
         self._nodes = proto.graph.node
         self._notes: list[str] = []
         self._opaque = opaque_nodes(proto)
+        self._claimed = declared
         self._declared = {
             name: declared[name]
             for index in self._opaque
@@ -131,18 +136,17 @@ class _Establish:
         substitutes = stand_ins(self._proto.graph, self._opaque, self._types, self._declared)
         missing = self._missing()
         if substitutes and not missing:
-            outcome = self._run(everything - (self._opaque.keys() - substitutes.keys()), substitutes)
+            outcome, beliefs = self._run_believing(everything, substitutes)
             if not outcome.refused and agrees(self._proto.graph.output, outcome.shapes):
                 used = {index: kinds for index, kinds in substitutes.items() if index in outcome.ran}
                 self._notes += assumptions(self._proto.graph, used)
-                self._learn(outcome)
                 # What is assumed of a custom op's shape is assumed of all that is computed from the shape.
-                assumed = {name for index in used for name in self._nodes[index].output if name in self._exact}
-                self._declared |= {name: self._exact[name] for name in assumed}
-                self._prove_static(self._declared)
+                self._accept(outcome, {**used, **beliefs.nodes})
+                self._notes += beliefs.notes(self._proto.graph)
                 return outcome.ran
-        outcome = self._run(everything - self._opaque.keys(), {})
-        self._learn(outcome)
+        outcome, beliefs = self._run_believing(everything, {})
+        self._accept(outcome, beliefs.nodes)
+        self._notes += beliefs.notes(self._proto.graph)
         self._note_refused(outcome)
         unfed = [value.name for value in self._proto.graph.input if value.name in missing]
         if unfed:
@@ -152,6 +156,41 @@ class _Establish:
             )
         return outcome.ran
 
+    def _run_believing(self, everything: frozenset[int], substitutes: StandIns) -> tuple[Run, Beliefs]:
+        """Run all nodes, with `substitutes` in place of custom ops.
+
+        Types that are believed take the place of nodes that do not run on made-up inputs, or whose sizes depend on the
+        values of these. The run's `refused` are those for which there is nothing to believe.
+        """
+        graph = self._proto.graph
+        nodes = everything - (self._opaque.keys() - substitutes.keys())
+        beliefs = Beliefs()
+        outcome = self._run(nodes, substitutes)
+        for _ in range(_BELIEFS):
+            refused = {index: words for index, words in outcome.refused.items() if index not in beliefs.nodes}
+            sources = [self._types, self._claimed]
+            if unknown := untyped(graph, refused, sources):
+                runnable = select(graph, nodes, self._missing(), self._known)
+                sources.append(types_of_runtime(self._proto, self._folder, runnable, self._known, unknown))
+            typed = known_otherwise(graph, refused, sources)
+            certain = constness(self._proto, self._static | self._unexplained() | beliefs.tensors(graph)).shapes
+            sized = declared_otherwise(graph, outcome, self._types, self._claimed, certain)
+            if not typed and not sized:
+                break
+            beliefs = beliefs.with_more(typed, sized, refused)
+            outcome = self._run(nodes, {**substitutes, **beliefs.nodes})
+        return replace(
+            outcome, refused={it: said for it, said in outcome.refused.items() if it not in beliefs.nodes}
+        ), beliefs
+
+    def _accept(self, outcome: Run, assumed: Collection[int]) -> None:
+        """Learn from a run, and take for certain what was assumed of these nodes."""
+        self._learn(outcome)
+        names = [name for index in assumed for name in self._nodes[index].output if name in self._exact]
+        self._declared |= {name: self._exact[name] for name in names}
+        if names:
+            self._prove_static(self._declared)
+
     def _run(
         self,
         nodes: Collection[int],
@@ -160,7 +199,7 @@ class _Establish:
         outcome = run(
             self._proto,
             self._folder,
-            nodes=set(nodes) - self._costly,
+            nodes=set(nodes) - (self._costly - substitutes.keys()),
             missing=self._missing(),
             given=self._known,
             values=self._fetchable(),
@@ -283,12 +322,15 @@ class _Establish:
             self._notes.append(f"Constant values too large to be kept, treated as computed: {some(dropped)}.")
         return {name: self._known[name] for name in self._produced if name in kept}
 
-    def _data_dependent(self) -> tuple[str, ...]:
-        """Tensors whose shape may hang on input values, custom ops and unbound inputs being no reason to say so."""
+    def _unexplained(self) -> set[str]:
+        """Tensors whose shape is unknown for another reason than values of inputs."""
         foreign = (node for node in self._nodes if domain_of(node).startswith("com.microsoft"))
         opaque = (self._nodes[index] for index in self._opaque)
-        unknown = {name for node in (*opaque, *foreign) for name in node.output} | self._missing()
-        shapes = constness(self._proto, self._static | unknown).shapes
+        return {name for node in (*opaque, *foreign) for name in node.output} | self._missing()
+
+    def _data_dependent(self) -> tuple[str, ...]:
+        """Tensors whose shape may hang on input values, custom ops and unbound inputs being no reason to say so."""
+        shapes = constness(self._proto, self._static | self._unexplained()).shapes
         names = [
             name
             for name in self._produced

@@ -34,6 +34,11 @@ def stand_ins(
     return found
 
 
+def is_fed(node: onnx.NodeProto, kinds: Sequence[onnx.TypeProto | None]) -> bool:
+    """Whether all outputs are made up, so that the node's inputs do not matter."""
+    return all(kind is not None for name, kind in zip(node.output, kinds, strict=True) if name)
+
+
 def agrees(outputs: Iterable[onnx.ValueInfoProto], shapes: Mapping[str, Sequence[int]]) -> bool:
     """Whether the computed shapes of graph outputs match the dimensions that the file declares."""
     for value in outputs:

@@ -8,6 +8,7 @@ from onnx import helper
 
 from onnxbisect.model.binding import is_unbound
 from onnxbisect.model.compute import Computation, Inputs, Sample, Values
+from onnxbisect.model.deciding import compared_values
 from onnxbisect.model.feeds import Fill, feed
 from onnxbisect.model.footprint import dims_of, size_of
 from onnxbisect.model.load import MEMORY_LIMIT
@@ -41,7 +42,8 @@ class TensorValues:
         memory_limit: int = MEMORY_LIMIT,
     ) -> None:
         self._model = model
-        self._inputs = Inputs(model.proto.graph, given, count)
+        graph = model.proto.graph
+        self._inputs = Inputs(graph, given, count, compared_values(graph, model.known))
         self._computation = Computation(model, self._inputs, memory_limit)
         self._memory_limit = memory_limit
         #: The model's tensors. Probes may have more inputs, which were added for the target.

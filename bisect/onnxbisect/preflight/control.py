@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 import onnx
 
+from onnxbisect.model.deciding import deciding_inputs, described
 from onnxbisect.model.scopes import is_constant, label, named_bodies, qualified, walk
 from onnxbisect.preflight.subject import Seen, Site, Subject, count, some
 
@@ -30,6 +31,16 @@ def control_flow_constant_condition(subject: Subject) -> Seen | None:
     """If whose branch is known before the model runs."""
     nodes = tuple(n.name for n in subject.nodes if n.op_type == "If" and n.input[0] in subject.constants)
     return Seen(nodes=nodes, detail=f"{count(len(nodes), 'If')} with one possible branch") if nodes else None
+
+
+def input_decides(subject: Subject) -> Seen | None:
+    """Small inputs whose value alone decides a branch, the rounds of a loop or a size, with what they are compared."""
+    found = deciding_inputs(subject.graph, subject.model.known)
+    if not found:
+        return None
+    deciding = {id(it.node) for it in found}
+    holders = tuple(n.name for n in subject.graph.node if any(id(inner) in deciding for inner in walk([n])))
+    return Seen(nodes=holders, tensors=tuple(it.input.name for it in found), detail=". ".join(map(described, found)))
 
 
 def _is_decided(subject: Subject, site: Site) -> bool:
@@ -104,4 +115,5 @@ def _contents(node: onnx.NodeProto, settled: frozenset[str]) -> Iterator[str]:
 CHECKS = {
     "control-flow": control_flow,
     "control-flow-constant-condition": control_flow_constant_condition,
+    "input-decides": input_decides,
 }

@@ -2,7 +2,7 @@
 
 from onnxbisect.proof.difference import Difference, Tolerance, difference, finite
 from onnxbisect.proof.inputs import EDGES, edge_feeds, random_feeds
-from onnxbisect.proof.outputs import Comparison, compare
+from onnxbisect.proof.outputs import Comparison, compare, those_that_run
 
 __all__ = [
     "EDGES",
@@ -14,4 +14,5 @@ __all__ = [
     "edge_feeds",
     "finite",
     "random_feeds",
+    "those_that_run",
 ]

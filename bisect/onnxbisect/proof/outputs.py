@@ -71,6 +71,19 @@ def compare(
     )
 
 
+def those_that_run(model: onnx.ModelProto, feeds: Iterable[Sample], folder: Path) -> list[Sample]:
+    """The samples on which onnxruntime runs the model."""
+    session, found = _session(model, folder), []
+    names = _names(model.graph.output)
+    for sample in feeds:
+        try:
+            _run(session, names, sample)
+        except ModelError:
+            continue
+        found.append(sample)
+    return found
+
+
 def _shared(before: onnx.GraphProto, after: onnx.GraphProto) -> list[str]:
     """Tensors that nodes of both graphs make, without graph outputs."""
     theirs = {name for node in after.node for name in node.output}

@@ -11,6 +11,8 @@ _NARROW = 60
 _CERTIFICATE_LINES = 6
 #: Most pieces whose sizes are listed.
 _PIECES = 12
+#: The finding that is shown in full: it names an option with a value.
+_ADVICE = "input-decides"
 
 
 def lines(document: Report, *, width: int = 100, files: str = "") -> list[str]:
@@ -134,6 +136,8 @@ def _preflight(document: Report, width: int) -> list[str]:
 def _notes(document: Report) -> list[str]:
     """What loading the model could not establish, in full, because the diagnosis rests on it."""
     notes = document["model"]["notes"]
+    if document["verdict"] != "pass":  # a value that the user knows may be all that the model lacks
+        notes = [*notes, *(f"{it['detail']}." for it in document["preflight"] if it["id"] == _ADVICE)]
     return ["About the model", *(f"  {clean(note)}" for note in notes)] if notes else []
 
 
