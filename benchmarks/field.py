@@ -310,7 +310,7 @@ def _changed(model: Model, backend: str, folder: Path, options: list[str]) -> st
 
 
 def _rest(model: Model, backend: str, report: Mapping[str, Any], folder: Path, options: list[str]) -> str:
-    named = {node for one in report["culprits"] for place in one["occurrences"] for node in place["nodes"]}
+    named = {node for one in report["culprits"] for place in one["occurrences"] for node in place}
     graph = onnx.load(fetch(model), load_external_data=False).graph
     names = [node.name or f"{node.op_type}_{node.output[0]}" for node in graph.node if node.op_type != "Constant"]
     rest = [name for name in names if name not in named]
