@@ -305,7 +305,7 @@ def _is(answer: str, wanted: str) -> str:
 def _changed(model: Model, backend: str, folder: Path, options: list[str]) -> str:
     words = [_PROGRAM, "fix", str(fetch(model)), "--backend", backend, "--no-cache", *options]
     done = subprocess.run([*words, "--out", str(folder / "fix")], capture_output=True, text=True)
-    written = folder / "fix" / "repaired.onnx"
+    written = folder / "fix" / "repair" / "repaired.onnx"
     return _is(alone(backend, written), "taken") if written.exists() else f"not written ({done.returncode})"
 
 
