@@ -25,6 +25,12 @@ _COMPLAINT = re.compile(
 )
 _NO_COMPLAINT = re.compile(r"\b(?:0|no|zero|without) (?:errors?|failures?|exceptions?)\b", re.IGNORECASE)
 
+#: Where in its sources a C++ program stands, as onnxruntime writes before what it says: file, line and signature.
+_SOURCE = re.compile(
+    r"(?<![^\s:])(?:/|[A-Za-z]:\\)\S{1,300}\.(?:cc|cpp|h|hpp):\d+ (?=[^()\n]{0,300}::)[\w:<>,&*~ ]{1,300}"
+    r"\((?:[^()\n]|\([^()\n]{0,300}\)){0,1000}\)(?:::<lambda\([^()\n]{0,300}\)>)?(?: const)?(?: \[with [^\]\n]*\])? "
+)
+
 _TIME = re.compile(
     r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?|\b\d\d:\d\d:\d\d(?:[.,]\d+)?\b"
 )
@@ -52,14 +58,19 @@ def plain(text: str) -> str:
     return _UNPRINTABLE.sub("", text)
 
 
+def without_source(text: str) -> str:
+    """The text without file, line and signature of C++ functions, which are longer than what is said behind them."""
+    return _SOURCE.sub("", text)
+
+
 def headline(log: str) -> str:
     """The most useful line of a log: the last one that complains, else the last that is not empty.
 
-    At most 300 characters, without control characters; empty for an empty log.
+    Without positions in C++ sources; at most 300 characters, without control characters; empty for an empty log.
     """
     last = ""
     for line in reversed(plain(log).split("\n")):
-        head = line[:_LINE].strip()
+        head = without_source(line[:_LINE].strip())
         if head and _COMPLAINT.search(head) and not _NO_COMPLAINT.search(head):
             return _cut(head, _MOST_HEADLINE)
         last = last or head
@@ -72,7 +83,7 @@ def fingerprint(text: str) -> str:
     Names become `<name>`, numbers `#`, times `<time>`; a list of either counts as one. Quoted text of three or
     more words is a message, not a name, and keeps its words.
     """
-    text = plain(text)[: 2 * _LINE]
+    text = without_source(plain(text)[: 2 * _LINE])
     text = _TIME.sub("<time>", text)
     text = _QUOTED.sub(_unquote, text)
     text = _PATH.sub("<name>", text)

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onnxbisect.fingerprint import fingerprint, headline, plain
+from onnxbisect.model.wording import brief
 
 # verbatim texts of real compilers
 ORT = "[ONNXRuntimeError] : 9 : NOT_IMPLEMENTED : Could not find an implementation for Foo({n}) node with name '{name}'"
@@ -100,6 +101,44 @@ def test_hostile_logs_cost_little(piece: str) -> None:
 )
 def test_the_headline_is_the_line_to_read(log: str, expected: str) -> None:
     assert headline(log) == expected
+
+
+_CORE = "/onnxruntime_src/onnxruntime/core"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            f"Exception during initialization: {_CORE}/graph/graph.cc:6489 onnxruntime::common::Status "
+            "onnxruntime::Graph::InlineIfSubgraph(bool, onnxruntime::Node&, const onnxruntime::logging::Logger&) "
+            "Node's: a input: b is not If node's input (of then_branch)",
+            "Exception during initialization: Node's: a input: b is not If node's input (of then_branch)",
+        ),
+        (
+            f"Load model from m.onnx failed:{_CORE}/graph/model.cc:256 onnxruntime::Model::Model(onnx::ModelProto&&, "
+            "const onnxruntime::PathString&, const onnxruntime::IOnnxRuntimeOpSchemaRegistryList*) "
+            "Unsupported model IR version: 14, max supported IR version: 13",
+            "Load model from m.onnx failed:Unsupported model IR version: 14, max supported IR version: 13",
+        ),
+        (
+            f"error: {_CORE}/x.h:9 T onnxruntime::Reduce<T>::Run(std::function<void(int)>, int64_t) const "
+            "[with T = float] axis 3 is out of range",
+            "error: axis 3 is out of range",
+        ),
+        (
+            f"error: {_CORE}/x.cc:9 onnxruntime::Loop::Run()::<lambda(int)> no loop",
+            "error: no loop",
+        ),
+        (r"error: C:\a\_work\1\s\x.cc:12 onnxruntime::Gather::Compute(int) bad index", "error: bad index"),
+        ("/src/lower.cpp:12:3: error: no lowering (Det)", "/src/lower.cpp:12:3: error: no lowering (Det)"),
+        ("[E:ort:, qnn.cc:2453 GetImpl] Unsupported (a::b)", "[E:ort:, qnn.cc:2453 GetImpl] Unsupported (a::b)"),
+    ],
+)
+def test_where_a_cpp_program_stands_is_not_what_it_says(text: str, expected: str) -> None:
+    assert headline(text) == expected
+    assert fingerprint(text) == fingerprint(expected)
+    assert brief(f"[ONNXRuntimeError] : 1 : FAIL : {text}") == expected
 
 
 def test_a_long_headline_is_cut_with_a_mark() -> None:

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from onnxbisect.fingerprint import without_source
+
 _SHOWN = 3
 _LINE = 160
 _NAME = 80
@@ -20,7 +22,7 @@ def quoted(name: object) -> str:
 
 
 def brief(words: str) -> str:
-    """The first line of a message, without onnxruntime's leading codes and without the final full stop."""
+    """The first line of a message, without onnxruntime's leading codes and source, and without the final full stop."""
     line = next((line for line in words.splitlines() if line.strip()), "")
-    text = line.rsplit(" : ", 1)[-1].strip().rstrip(".")
+    text = without_source(line.rsplit(" : ", 1)[-1].strip()).rstrip(".")
     return text if len(text) <= _LINE else f"{text[: _LINE - 3]}..."
