@@ -4,6 +4,7 @@ The compilers here are functions, doubles of real ones, that mind the form of a 
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,12 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from onnx_bisect import Verdict, diagnose, fix
+from onnx_bisect.callable_backend import CallableBackend
+from onnxbisect.diagnosis import Certainty, CertificateStatus
 from onnxbisect.model.order import depth_first
 from onnxbisect.session import AS_PART, Ending
 from onnxbisect.verdict import Kind, Status
+from onnxbisect_backends.contract import Description
 
 FLOAT = TensorProto.FLOAT
 
@@ -112,6 +116,18 @@ def test_fix_hands_out_a_file_that_was_compiled_as_written(tmp_path: Path) -> No
     written = found.save(tmp_path / "repaired.onnx")
     assert written.read_bytes() in compiler.files
     assert not undeclared(onnx.load(written))
+
+
+def test_a_repaired_model_gets_the_form_that_it_needs_too(tmp_path: Path) -> None:
+    def refuses(model: onnx.ModelProto) -> str:
+        return refused_op("HardSwish")(model) or undeclared(model)
+
+    compiler = Seen(refuses)
+    found = fix(saved(chain("Relu", "HardSwish", "Tanh"), tmp_path), backend=compiler)
+    assert found.compiles
+    written = found.save(tmp_path / "repaired.onnx")
+    assert written.read_bytes() in compiler.files
+    assert not refuses(onnx.load(written))
 
 
 def test_only_what_was_bound_is_changed(tmp_path: Path) -> None:
@@ -244,3 +260,71 @@ def test_as_is_names_the_form_without_a_call_for_changed_files(tmp_path: Path) -
     assert result.compiles_after is not None
     assert result.compiles_after.calls == 0
     assert result.stats.compiler_calls == 4
+
+
+class OldTool(CallableBackend):
+    """A double of a tool that says how new a file it reads, and refuses any newer one in words of its own."""
+
+    def __init__(self, refuses: Callable[[onnx.ModelProto], str], *, ir: int, opset: int) -> None:
+        self._newest = ir, opset
+
+        def compiles(path: Path) -> Verdict:
+            model = onnx.load(path)
+            return seen(path) if not self._too_new(model) else failing("the version of the file is not supported")
+
+        def failing(said: str) -> Verdict:
+            return Verdict(status=Status.FAIL, kind=Kind.ERROR, message=said)
+
+        seen = self.seen = Seen(refuses)
+        super().__init__(compiles)
+
+    def describe(self) -> Description:
+        ir, opset = self._newest
+        return replace(super().describe(), newest_ir=ir, newest_opset=opset)
+
+    def _too_new(self, model: onnx.ModelProto) -> bool:
+        ir, opset = self._newest
+        return model.ir_version > ir or model.opset_import[0].version > opset
+
+
+@pytest.mark.parametrize(("ir", "opset"), [(14, 17), (13, 22), (14, 28), (11, 21)])
+@pytest.mark.parametrize("bad", ["Sin", "Tanh"])
+def test_a_version_that_is_too_new_hides_no_culprit_and_makes_none(
+    tmp_path: Path, ir: int, opset: int, bad: str
+) -> None:
+    model = chain("Relu", "Sin", "Tanh", "Abs")
+    model.ir_version, model.opset_import[0].version = ir, opset
+    result = diagnose(saved(model, tmp_path), backend=OldTool(refused_op(bad), ir=10, opset=17))
+    assert [(culprit.ops, culprit.certainty) for culprit in result.culprits] == [((bad,), Certainty.CONFIRMED)]
+    assert result.certificate.status is CertificateStatus.PROVEN
+    assert any(note.startswith("Pieces were written at ") for note in result.report["model"]["notes"])
+
+
+def test_a_file_that_is_only_too_new_compiles_after_it_is_lowered(tmp_path: Path) -> None:
+    model = chain("Relu", "Sin")
+    model.ir_version, model.opset_import[0].version = 14, 28
+    tool = OldTool(lambda model: "", ir=10, opset=17)
+    result = diagnose(saved(model, tmp_path), backend=tool)
+    assert result.culprits == ()
+    assert result.compiles_after is not None
+    assert set(result.compiles_after.remedies) == {"lower-opset", "lower-ir-version"}
+
+
+def test_versions_and_shapes_compose(tmp_path: Path) -> None:
+    model = chain("Relu", "Sin", "Abs")
+    model.ir_version = 13
+    tool = OldTool(undeclared, ir=10, opset=17)
+    result = diagnose(saved(model, tmp_path), backend=tool)
+    assert result.culprits == ()
+    assert result.compiles_after is not None
+    assert set(result.compiles_after.remedies) == {"lower-ir-version", "declare-shapes"}
+    assert fix(saved(model, tmp_path), backend=tool).compiles
+
+
+@pytest.mark.parametrize("ops", [("Relu", "Sin"), ("Relu", "Sin", "Tanh")])
+def test_a_message_that_every_probe_gets_proves_no_op_guilty(tmp_path: Path, ops: tuple[str, ...]) -> None:
+    compiler = Seen(lambda model: "the licence has expired")
+    result = diagnose(saved(chain(*ops), tmp_path), backend=compiler)
+    assert result.certificate.status is CertificateStatus.BOUNDED
+    assert all(culprit.certainty is not Certainty.CONFIRMED for culprit in result.culprits)
+    assert "same words" in " ".join(result.certificate.unknown)

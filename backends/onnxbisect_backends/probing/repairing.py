@@ -144,12 +144,13 @@ def _repaired(
         loaded, before = compiler.read(original), compiler.diagnose(original)
         prover = prover.on(original, Facts.of(before.model))
     calls = compiler.calls
-    if before.compiles_in_another_form and base.base is None:
+    if before.compiles_in_another_form:
         tried = try_files(before, changed_files(context, allow, before), compiler, prover, say)
         if tried.repair is not None:
             return tried.repair, calls
     diagnosed(loaded, before)
     found = repair(before, original, compiler, prover, installed().rules, most=allow, tell=say)
+    found = _in_its_form(found, compiler, allow, say)
     if base.base is not None and not found.stopped:
         unchanged = found.model is None
         found = replace(
@@ -176,6 +177,21 @@ def _runnable(
         samples += [{**sample, **compared} for sample in samples]
     running = those_that_run(original, samples, model.path.parent)
     return running if running or given else samples
+
+
+def _in_its_form(found: Repair, compiler: RepairCompiler, allow: Exactness, say: Callable[[str], None]) -> Repair:
+    """The repair with the first form of its model that compiles, where only the form is left to blame."""
+    if found.model is None or not found.after.compiles_in_another_form:
+        return found
+    context = compiler.context_of(compiler.read(found.model), False)
+    for changed in changed_files(context, allow, found.after):
+        say(f"asking the compiler about the repaired model after this: {changed.sentence}")
+        after = compiler.whole(changed.proto)
+        if after.compiles:
+            return replace(found, model=changed.proto, after=after, changed_file=changed, left=())
+        if after.stopped:
+            break
+    return found
 
 
 def _prover(context: SearchContext, original: onnx.ModelProto, terms: Terms) -> Prover:

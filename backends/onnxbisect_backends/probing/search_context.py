@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 
 from onnxbisect.cut import (
+    Piece,
     as_written,
     producers_of_constants,
     producers_required_by_dtype,
@@ -15,10 +16,11 @@ from onnxbisect.cut import (
     split_variants_by_producers,
     touching,
     unguarded_outputs,
+    write,
     write_as_written,
 )
 from onnxbisect.diagnosis import Certificate, CertificateStatus, Diagnosis
-from onnxbisect.errors import OptionError
+from onnxbisect.errors import CutError, OptionError
 from onnxbisect.job import Job, ProbeRecord, Stats, Target
 from onnxbisect.key import Keyer
 from onnxbisect.model.binding import is_unbound
@@ -32,8 +34,9 @@ from onnxbisect.verdict import Status
 from onnxbisect_backends.contract import Backend, Description, Limits, for_model, input_shapes, vendor_files
 from onnxbisect_backends.probing.culprit_files import CulpritFiles
 from onnxbisect_backends.probing.identity import target_identity
-from onnxbisect_backends.probing.loaded_model import LoadedModel, demand_static, probe_writer
-from onnxbisect_backends.probing.prober import Keep, Prober, WriteProbe
+from onnxbisect_backends.probing.loaded_model import LoadedModel, demand_static
+from onnxbisect_backends.probing.prober import Keep, Prober
+from onnxbisect_backends.probing.readable import is_newer, readable, version_changes
 from onnxbisect_backends.probing.sampling import Sampling, sampling
 from onnxbisect_backends.samples import samples_folder
 
@@ -93,7 +96,9 @@ class SearchContext:
 
     def write_part(self, units: UnitSet, path: Path) -> Mapping[str, str]:
         """Write the piece, or all of the model, in the target's probe format (`prober.WriteProbe`)."""
-        return self._write_part(units, path)
+        piece = self._cut(units)
+        write(piece, self.loaded.model, path)
+        return piece.renamed
 
     @cached_property
     def forms_differ(self) -> bool:
@@ -102,7 +107,7 @@ class SearchContext:
             return False
         loaded = self.loaded
         written = as_written(loaded.model, loaded.input_shapes)
-        part = loaded.cutter.cut(self.universe.everything, self.description.probe_format)
+        part = self._cut(self.universe.everything)
         moved = part.probe_format.self_contained and bool(external_tensors(written))
         return moved or not same_but_for_names(written, part.proto)
 
@@ -147,7 +152,7 @@ class SearchContext:
         model, samples = self.loaded.model, self.samples
         passed = diagnosis.verdict is Status.PASS
         doubts = [f"Real runs contradicted the profile. {detail}." for detail in self._disputed]
-        notes = (*model.notes, *(() if samples is None else samples.notes), *doubts)
+        notes = (*model.notes, *(() if passed else self._lowered), *(() if samples is None else samples.notes), *doubts)
         return Job(
             model=replace(model, universe=self.universe, notes=notes),
             target=self.target,
@@ -163,13 +168,28 @@ class SearchContext:
         return tuple(finding.detail for finding in self.findings if finding.id == DISPUTED)
 
     @cached_property
+    def _lowered(self) -> tuple[str, ...]:
+        """A note on the versions of pieces, where they are not those of the file."""
+        model = self.loaded.model.proto
+        if self.description.newer_unfolded or not is_newer(model, self.reader):
+            return ()
+        try:
+            piece = self._cut(1).proto  # of any unit
+        except CutError:
+            return ()
+        if not (changed := version_changes(model, piece)):
+            return ()
+        return (f"Pieces were written at {changed}, which {self.description.tool} reads; the file was not.",)
+
+    @cached_property
     def _keyer(self) -> Keyer:
         apart = _apart(self.loaded.model, self.description)
         return Keyer(self.loaded.model, weights=self.description.weights_matter, apart=apart)
 
-    @cached_property
-    def _write_part(self) -> WriteProbe:
-        return probe_writer(self.loaded, self.description.probe_format)
+    def _cut(self, units: UnitSet) -> Piece:
+        """The piece in the target's probe format; one that is newer than the tool takes is written for it."""
+        piece = self.loaded.cutter.cut(units, self.description.probe_format)
+        return piece if self.description.newer_unfolded else readable(piece, self.loaded.model, self.reader)
 
 
 def search_context(

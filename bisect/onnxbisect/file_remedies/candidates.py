@@ -15,7 +15,6 @@ from onnxbisect.model.allowance import Bounded, directly
 from onnxbisect.model.scopes import constant_names, walk
 from onnxbisect.model.structure import complaint
 from onnxbisect.preflight import NEWER_THAN_TOOL, Finding, Reader, Severity, settled_by
-from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.rewrites import Exactness, NotApplicable
 from onnxbisect.verdict import Hints
 
@@ -134,10 +133,10 @@ def form_candidates(model: Model, reader: Reader, bounded: Bounded = directly) -
     file = File.of(model)
     one_by_one = [
         candidate
-        for remedy in _form(reader.probe_format)
+        for remedy in _form(reader)
         if remedy in _ids_applied(candidate := repaired(file, {_BINDING, remedy}, reader, bounded))
     ]
-    together = repaired(file, {_BINDING, *_form(reader.probe_format)}, reader, bounded)
+    together = repaired(file, {_BINDING, *_form(reader)}, reader, bounded)
     made: set[bytes] = set()
     for candidate in [*one_by_one, together]:
         content = candidate.proto.SerializeToString(deterministic=True)
@@ -146,12 +145,15 @@ def form_candidates(model: Model, reader: Reader, bounded: Bounded = directly) -
             yield replace(candidate, needed=True)
 
 
-def _form(probe_format: ProbeFormat) -> list[str]:
-    """The remedies that lead from a file to a probe of this format, the smallest change first."""
+def _form(reader: Reader) -> list[str]:
+    """The remedies that lead from a file to a probe for this tool, the smallest change first."""
+    probe_format = reader.probe_format
     own = (
         ("constants-to-initializers", probe_format.constants_as_initializers),
         ("write-defaults", probe_format.explicit_defaults),
         ("omit-reduction", bool(probe_format.unwritten_defaults)),
+        ("lower-opset", reader.newest_opset is not None),
+        ("lower-ir-version", reader.newest_ir is not None),
         ("safe-names", probe_format.safe_names),
         ("weights-inside", probe_format.self_contained),
     )

@@ -77,6 +77,7 @@ def _culprit(oracle: Oracle, record: Oracle, suspect: Suspect, seen: UnitSet, re
     inferred = suspect.everywhere & ~seen if suspect.single else 0
     nowhere_seen = suspect.single and inferred == suspect.everywhere
     unsettled = not suspect.verified or unblamed or nowhere_seen or rests_on_a_part(oracle.universe, oracle, suspect)
+    unsettled = unsettled or bool(_said_of_every_op(record))
     if unsettled or refuted or doubtful or not _minimal(oracle, suspect):
         certainty = Certainty.SUSPECTED
     elif confidence < 1:
@@ -102,6 +103,24 @@ def _culprit(oracle: Oracle, record: Oracle, suspect: Suspect, seen: UnitSet, re
         largest_passing=oracle.best_passing(suspect.units) if suspect.capacity else None,
         among=suspect.pool,
         inferred=inferred,
+    )
+
+
+def _said_of_every_op(record: Oracle) -> str:
+    """A sentence if every probe failed in the same words, whatever it held: they are about the file or the tool.
+
+    Words that name ops or nodes are about these, and a tool that says nothing says nothing in common.
+    """
+    failing = [(probe, verdict) for probe in record.failing if (verdict := record.look(probe)) is not None]
+    words = {(verdict.kind, verdict.fingerprint) for _, verdict in failing}
+    if record.passing or len(words) != 1 or any(not it.fingerprint or it.hints for _, it in failing):
+        return ""
+    ops = {record.universe.op[lowest(probe)] for probe, _ in failing if size(probe) == 1}
+    if len(ops) < 2:
+        return ""
+    return (
+        f"Nothing passed, and {len(ops)} different ops fail alone in the same words as the whole model: these may be "
+        "about the file or the tool, and not about an op."
     )
 
 
@@ -156,6 +175,8 @@ def _certificate(
     record: Oracle,
 ) -> Certificate:
     unknown = [*_unknown(universe, oracle, search), *_unexplained(search, culprits, record)]
+    if (said := _said_of_every_op(record)) and not search.state.hopeless:
+        unknown.append(said)
     assumes = [] if recheck else [DETERMINISTIC]
     if search.state.suspects:
         assumes.append(MONOTONE)
