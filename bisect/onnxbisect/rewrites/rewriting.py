@@ -15,6 +15,7 @@ from onnxbisect.rewrites.facts import Facts
 from onnxbisect.rewrites.patterns import Match, matched
 from onnxbisect.rewrites.rule import NotApplicable, Replacement, Rule
 from onnxbisect.rewrites.site import OLDEST_OPSET, Site
+from onnxbisect.rewrites.widened import narrowed, widened
 
 #: Most elements of a constant whose value shape inference sees; of larger ones it sees the type.
 _SMALL = 4096
@@ -80,13 +81,27 @@ def rewrite(rule: Rule, node: onnx.NodeProto, facts: Facts, *, prefix: str | Non
     if isinstance(match, str):
         raise NotApplicable(match)
     node = match.end
-    site = Site(node, facts, prefix if prefix is not None else f"{node.name}/{rule.id}/", match)
-    replacement = replace(site.replacement(rule.build(site)), removes=tuple(facts.in_order(match.nodes[1:])))
+    prefix = prefix if prefix is not None else f"{node.name}/{rule.id}/"
+    replacement = _built(rule, node, facts, prefix, match)
     for domain, version in replacement.opsets.items():
         if facts.opsets.get(domain, version) != version:
             raise NotApplicable(f"it needs version {version} of operator set '{domain}'")
     types = _checked(node, replacement, facts)
     return Rewrite(rule=rule, node=node, replacement=replacement, types=types, _facts=facts)
+
+
+def _built(rule: Rule, node: onnx.NodeProto, facts: Facts, prefix: str, match: Match) -> Replacement:
+    """What the rule makes of the node; if it refuses one in float16 or bfloat16, of the same in float32."""
+    removed = tuple(facts.in_order(match.nodes[1:]))
+    try:
+        site = Site(node, facts, prefix, match)
+        return replace(site.replacement(rule.build(site)), removes=removed)
+    except NotApplicable:
+        wide = widened(node, facts, prefix) if rule.pattern is None else None
+        if wide is None:
+            raise
+    site = Site(wide.node, wide.facts, prefix)
+    return narrowed(site.replacement(rule.build(site)), wide, node.output, facts)
 
 
 def _checked(node: onnx.NodeProto, replacement: Replacement, facts: Facts) -> dict[str, onnx.TypeProto]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import onnx
 from hypothesis import strategies as st
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 from support.rewrites.measured import outputs_of
 
@@ -108,6 +108,36 @@ def dynamic(instance: Instance) -> Instance:
     return Instance(model, instance.feeds, instance.scale)
 
 
+def in_halves(instance: Instance) -> Instance:
+    """The same with float16 for float32; raises what onnxruntime raises where the op has no such form."""
+    model = onnx.ModelProto()
+    model.CopyFrom(instance.model)
+    graph = model.graph
+    feeds = {name: _half(array) for name, array in instance.feeds.items()}
+    stored = [numpy_helper.from_array(_half(numpy_helper.to_array(it)), it.name) for it in graph.initializer]
+    del graph.initializer[:], graph.value_info[:]
+    graph.initializer.extend(stored)
+    for value in graph.input:
+        if value.type.tensor_type.elem_type == TensorProto.FLOAT:
+            value.type.tensor_type.elem_type = TensorProto.FLOAT16
+    names = [value.name for value in graph.output]
+    del graph.output[:]
+    graph.output.extend(helper.make_empty_tensor_value_info(name) for name in names)
+    computed = outputs_of(model, feeds)
+    del graph.output[:]
+    graph.output.extend(
+        helper.make_tensor_value_info(name, dtype_of(array), array.shape)
+        for name, array in zip(names, computed, strict=True)
+    )
+    known = {name: _half(array) for name, array in instance.known.items()}
+    return Instance(model, feeds, instance.scale, known)
+
+
+def _half(array: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        return array.astype(np.float16) if array.dtype == np.float32 else array
+
+
 def _is_untyped(kind: onnx.TypeProto, opset: int) -> bool:
     """Whether onnx's inference does not know the op, or not in this old a form."""
     return not kind.tensor_type.elem_type or (opset < 10 and not kind.tensor_type.HasField("shape"))
@@ -174,6 +204,7 @@ __all__ = [
     "case",
     "dynamic",
     "floats",
+    "in_halves",
     "integers",
     "node",
     "opset",
