@@ -71,10 +71,15 @@ def headline(log: str) -> str:
     last = ""
     for line in reversed(plain(log).split("\n")):
         head = without_source(line[:_LINE].strip())
-        if head and _COMPLAINT.search(head) and not _NO_COMPLAINT.search(head):
+        if complains(head):
             return _cut(head, _MOST_HEADLINE)
         last = last or head
     return _cut(last, _MOST_HEADLINE)
+
+
+def complains(line: str) -> bool:
+    """Whether a line of a log says that something went wrong."""
+    return bool(_COMPLAINT.search(line)) and not _NO_COMPLAINT.search(line)
 
 
 def fingerprint(text: str) -> str:

@@ -8,6 +8,7 @@ import pytest
 from onnx import helper
 
 from onnxbisect.errors import OptionError
+from onnxbisect.fingerprint import headline
 from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_backends.commands.any_command import CommandBackend
 from onnxbisect_backends.commands.mentions import mentions
@@ -119,21 +120,66 @@ def test_a_failure_has_the_commands_last_complaint(tmp_path: Path) -> None:
         ("cannot convert 'Conv' of node 'conv_0'", ("Conv",), ("conv_0",)),
         ("error: my.Conv, Convolution and Conv2d failed", (), ()),
         ("Not supported, and Relu is fine", ("Relu",), ()),
+        ("failed to legalize operation 'onnx.Conv'", ("Conv",), ()),
+        ('failed to legalize operation "onnx.Conv" that was explicitly marked illegal', ("Conv",), ()),
+        ("error: onnx.Conv: no pattern", ("Conv",), ()),
+        ("'onnx::Conv' is not supported", ("Conv",), ()),
+        ("<unknown>:0: error: 'top.Conv' op failed", ("Conv",), ()),
+        ('error: torch.operator "onnx.Conv" is illegal', ("Conv",), ()),
+        ("unsupported layer CONV", ("Conv",), ()),
+        ("unsupported layer GLOBAL_AVERAGE_POOL (3)", ("GlobalAveragePool",), ()),
+        ("no kernel for global_average_pool", ("GlobalAveragePool",), ()),
+        ("no kernel for 'conv'", ("Conv",), ()),
+        ("cannot convert Conv_12", ("Conv",), ()),
+        ("cannot convert [Conv:12]", ("Conv",), ()),
+        ("cannot convert node conv_01, conv_0_1 or xconv_0", (), ()),
+        ("invalid node (conv_0)", (), ("conv_0",)),
+        ('{"level": "error", "node": "conv_0", "op": "Conv"}', ("Conv",), ("conv_0",)),
+        ("error in node 'relu'", (), ("relu",)),
+        ("error: Relu (relu) is not supported", ("Relu",), ("relu",)),
+        ("error: relu and conv are NOT supported", (), ()),
+        ("error in a;b (1)/c: no", (), ("a;b (1)/c",)),
+        ("error in a;b (1)/cd: no", (), ()),
     ],
 )
 def test_a_failure_that_names_ops_or_nodes_of_the_probe_gives_hints(
     tmp_path: Path, words: str, ops: tuple[str, ...], nodes: tuple[str, ...]
 ) -> None:
     model = tmp_path / "model.onnx"
-    names = ("conv_0", "relu", "not")
-    made = [
-        helper.make_node(op, ["x"], [name], name=name) for op, name in zip(("Conv", "Relu", "Not"), names, strict=True)
-    ]
+    names = ("conv_0", "relu", "not", "a;b (1)/c")
+    ops_of_model = ("Conv", "Relu", "Not", "GlobalAveragePool")
+    made = [helper.make_node(op, ["x"], [name], name=name) for op, name in zip(ops_of_model, names, strict=True)]
     onnx.save(helper.make_model(helper.make_graph(made, "probe", [], [])), model)
 
     hints = mentions(words, model).hints
 
     assert (hints.ops, hints.nodes) == (ops, nodes)
+
+
+LINES = "{0}: op {1} has too many dimensions, not supported"
+
+
+@pytest.mark.parametrize(
+    ("log", "nodes"),
+    [
+        ("\n".join(LINES.format(f"n{number}", "Abs") for number in (1, 12, 3)), {"n1", "n12", "n3"}),
+        ("\r\n".join(f"\x1b[31m{LINES.format(f'n{number}', 'Abs')}\x1b[0m" for number in (1, 12)), {"n1", "n12"}),
+        ("\n".join(f"12:00:0{number} {LINES.format(f'n{number}', 'Abs')}" for number in (1, 3)), {"n1", "n3"}),
+        ("\n".join(f'{{"error": "unsupported", "node": "n{number}"}}' for number in (1, 12)), {"n1", "n12"}),
+        ("\n".join(f"error: 'n{number}' is bad" for number in (1, 12)) + "\n2 errors, aborted", {"n1", "n12"}),
+        # of progress only the complaint counts, and a compiler that ends without one was at the last node
+        ("converting n1\nconverting n12\nconverting n3\nerror: n12 is not supported", {"n12"}),
+        ("converting n1\nconverting n12\nconverting n3", {"n3"}),
+        # lines of another form are about something else
+        ("error: n1 was not found in the table of weights\nerror: n12 is not supported", {"n12"}),
+    ],
+)
+def test_the_lines_of_one_form_are_read_together(tmp_path: Path, log: str, nodes: set[str]) -> None:
+    model = tmp_path / "model.onnx"
+    made = [helper.make_node("Abs", ["x"], [f"y{number}"], name=f"n{number}") for number in (1, 2, 3, 12)]
+    onnx.save(helper.make_model(helper.make_graph(made, "probe", [], [])), model)
+
+    assert set(mentions(headline(log), model, log).hints.nodes) == nodes
 
 
 def test_two_ops_refused_in_the_same_words_have_the_same_fingerprint(tmp_path: Path) -> None:

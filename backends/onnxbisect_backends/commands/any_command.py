@@ -2,7 +2,7 @@
 
 The command runs as the user typed it: in the directory where onnx-bisect was started, with the user's environment. Only
 `TMPDIR` points into the empty work directory of the compile. The log's format is unknown; ops and nodes of the model
-that occur in its last complaint become hints.
+that occur in its last complaint, and in others of the same form, become hints.
 """
 
 import json
@@ -84,7 +84,7 @@ class CommandBackend:
         if not outcome.exit_code or outcome.exit_code == _UNRESOLVED:
             return outcome
         kept = {field.name: getattr(outcome, field.name) for field in fields(outcome)}
-        return _Ran(**kept, mentions=mentions(read_log(outcome.log).message, probe))
+        return _Ran(**kept, mentions=mentions(read_log(outcome.log).message, probe, outcome.log))
 
     def judge(self, outcome: Outcome) -> Verdict:
         """Decide by the exit status; the log only provides the message."""
