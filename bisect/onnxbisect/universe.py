@@ -30,6 +30,8 @@ class Universe:
     tensors: tuple[tuple[str, ...], ...]
     successors: tuple[UnitSet, ...]
     required_producers: Mapping[int, UnitSet] = field(default_factory=dict)
+    #: `solo` without the weights, where it tells units apart by these, too; otherwise empty.
+    weightless: tuple[int, ...] = ()
     #: Names of the ops that the target advertises; None where it advertises nothing.
     advertised: frozenset[str] | None = None
 
@@ -118,9 +120,9 @@ class Universe:
     def neighbourhoods(self) -> tuple[int, ...]:
         """For each unit a number for its context within three steps: equal for units whose contexts look alike.
 
-        Three rounds of colour refinement (Weisfeiler and Leman, 1968), starting from variants and shapes.
+        Three rounds of colour refinement (Weisfeiler and Leman, 1968), starting from variants and shapes, not weights.
         """
-        return self._refined(self.solo)
+        return self._refined(self.weightless or self.solo)
 
     @cached_property
     def op_neighbourhoods(self) -> tuple[int, ...]:

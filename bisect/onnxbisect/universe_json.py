@@ -13,6 +13,7 @@ def to_json(universe: Universe) -> dict[str, Any]:
     return {
         "variant": universe.variant,
         "solo": universe.solo,
+        "weightless": universe.weightless,
         "op": universe.op,
         "names": universe.names,
         "tensors": universe.tensors,
@@ -28,6 +29,7 @@ def from_json(fields: dict[str, Any]) -> Universe:
     return Universe(
         variant=tuple(fields["variant"]),
         solo=tuple(fields["solo"]),
+        weightless=tuple(fields.get("weightless", ())),  # earlier versions wrote none
         op=tuple(fields["op"]),
         names=tuple(tuple(names) for names in fields["names"]),
         tensors=tuple(tuple(tensors) for tensors in fields["tensors"]),

@@ -220,6 +220,8 @@ def search_context(
     if not description.probe_format.folds:
         required = _joined(required, producers_of_constants(model))
         universe = split_variants_by_producers(replace(universe, required_producers=required))
+    if description.weights_matter:
+        universe = _with_weights_told_apart(universe, Keyer(model, weights=True, apart=_apart(model, description)))
     return SearchContext(
         loaded=loaded,
         description=description,
@@ -228,6 +230,15 @@ def search_context(
         samples=samples,
         piece=piece,
     )
+
+
+def _with_weights_told_apart(universe: Universe, keyer: Keyer) -> Universe:
+    """The universe in which units of one solo have equal weights; variants stay, so they are still asked together."""
+    numbers: dict[tuple[int, str], int] = {}
+    told = tuple(
+        numbers.setdefault((solo, keyer.key(1 << unit)), len(numbers)) for unit, solo in enumerate(universe.solo)
+    )
+    return replace(universe, solo=told, weightless=universe.solo)
 
 
 def _demand_shapes(model: Model, backend: Backend) -> None:

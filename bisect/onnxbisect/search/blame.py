@@ -71,9 +71,10 @@ class Blame:
         """The units of all occurrences with the same neighbourhood as the suspect; of an interaction only its own."""
         if not suspect.single:
             return suspect.units
-        around = self._universe.neighbourhoods
-        own = around[lowest(suspect.units)]
-        return of(unit for (unit,) in suspect.occurrences if around[unit] == own)
+        around, solo = self._universe.neighbourhoods, self._universe.solo
+        own = lowest(suspect.units)
+        alike = (unit for (unit,) in suspect.occurrences if around[unit] == around[own] and solo[unit] == solo[own])
+        return of(alike)
 
     def _stands_apart(self, suspect: Suspect, others: UnitSet) -> bool:
         return any(not self._universe.neighbours(of(occurrence)) & others for occurrence in suspect.occurrences)

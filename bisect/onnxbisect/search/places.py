@@ -151,6 +151,6 @@ def rests_on_a_part(universe: Universe, oracle: Oracle, suspect: Suspect) -> boo
 
 
 def _alike(universe: Universe, suspect: Suspect, seen: UnitSet) -> UnitSet:
-    around = universe.neighbourhoods
-    kinds = {around[unit] for unit in members(seen & suspect.everywhere)}
-    return of(unit for unit in members(suspect.everywhere) if around[unit] in kinds)
+    around, solo = universe.neighbourhoods, universe.solo
+    kinds = {(around[unit], solo[unit]) for unit in members(seen & suspect.everywhere)}
+    return of(unit for unit in members(suspect.everywhere) if (around[unit], solo[unit]) in kinds)

@@ -141,11 +141,22 @@ class SuspectMaker:
                     return pool
         return 0
 
+    def _alike(self, unit: int) -> UnitSet:
+        """The units of its variant; where weights matter and some of these pass alone, those with its own weights."""
+        universe = self._universe
+        units = universe.variant_members[universe.variant[unit]]
+        if not universe.weightless:
+            return units
+        answers = (self._oracle.look(alone(universe, other)) for other in members(units))
+        if not any(answer is not None and answer.passed for answer in answers):
+            return units
+        return of(other for other in members(units) if universe.solo[other] == universe.solo[unit])
+
     def single(self, atom: Atom) -> Suspect:
         """The suspect of an atom that fails alone."""
         unit = representative(self._universe, atom.units)
         if not self._state.split.get(atom.variant):
-            atom = Atom(self._universe.variant_members[atom.variant] & ~self._oracle.exonerated, atom.variant)
+            atom = Atom(self._alike(unit) & ~self._oracle.exonerated, atom.variant)
         self._atoms.guilty.append(atom)
         return Suspect(
             units=1 << unit,
