@@ -435,3 +435,47 @@ def test_an_op_that_the_log_names_is_confirmed_where_its_places_do_not_look_alik
     step = World(graph, lambda units: bool(units & bad), log, fingerprints=True).diagnose()
     assert union(all_found(step)) == bad
     assert {culprit.certainty for culprit in step.diagnosis.culprits} == {Certainty.CONFIRMED}
+
+
+@pytest.mark.parametrize("listed", ["all nodes", "all that is ever refused", "the ends", "first offender"])
+def test_a_log_that_lists_what_is_fine_makes_no_culprit(listed):
+    """Sigmoid (2) is refused unless a Mul (3) follows it, Tanh (4) always; the log lists more than it refuses."""
+    kinds = [0, 1, 0, 2, 3, 0, 1, 0, 0, 2, 3, 0, 1, 4, 0, 1, 0, 2, 3, 0, 1, 0, 1, 0]
+    edges = [(unit, unit + 1) for unit in range(23)]
+    graph = universe(kinds, edges + [(unit - 1, unit + 1) for unit in range(24) if kinds[unit] == 2])
+
+    def refused(units: UnitSet) -> UnitSet:
+        alone = (unit for unit in members(units) if kinds[unit] == 2 and not units >> unit + 1 & 1)
+        return units & graph.variant_members[4] | of(alone)
+
+    def log(units: UnitSet) -> Hints:
+        inside = list(members(units))
+        named = {
+            "all nodes": inside,
+            "all that is ever refused": [unit for unit in inside if kinds[unit] in (2, 4)],
+            "the ends": [inside[0], inside[-1]],
+            "first offender": [lowest(refused(units))],
+        }
+        return Hints(nodes=tuple(f"n{unit}" for unit in named[listed]))
+
+    one = World(graph, lambda units: bool(refused(units)), log)
+    diagnosis = one.diagnose().diagnosis
+    (culprit,) = diagnosis.culprits
+    assert (culprit.units, culprit.certainty) == (1 << 13, Certainty.CONFIRMED)
+    assert diagnosis.certificate.status is CertificateStatus.PROVEN
+    assert one.calls <= 12
+
+
+def test_a_list_of_all_refused_ops_costs_one_call_more_than_its_culprits():
+    graph = chain([*range(8), 8, *range(8), 9, *range(8), 10, *range(8), 11, *range(8)])
+    refused = of(unit for unit in range(len(graph)) if graph.variant[unit] >= 8)
+    one = World(
+        graph,
+        lambda units: bool(units & refused),
+        lambda units: Hints(nodes=tuple(f"n{unit}" for unit in members(units & refused))),
+    )
+    step = one.diagnose()
+    assert all_found(step) == {1 << unit for unit in members(refused)}
+    assert step.diagnosis.certificate.status is CertificateStatus.PROVEN
+    assert {culprit.certainty for culprit in step.diagnosis.culprits} == {Certainty.CONFIRMED}
+    assert one.calls <= 2 + 4 + 1

@@ -72,10 +72,11 @@ class Atoms:
         along = probe & ~asked
         if not along or self._oracle.passes_within(along):
             return True
-        if named := self._oracle.named_in(probe):
-            return bool(named & asked)
-        if self._universe.op[lowest(asked)] in known.hints.ops:
-            return True
+        if not self._oracle.names_mislead:
+            if named := self._oracle.named_in(probe):
+                return bool(named & asked)
+            if self._universe.op[lowest(asked)] in known.hints.ops:
+                return True
         return self._oracle.ask(along, f"what must come along with {self.say(atom)}").passed
 
     def tried(self, atom: Atom) -> bool:

@@ -45,7 +45,7 @@ class Blame:
             if is_subset(context, failing) and is_subset(failing, most):
                 return failing
         alone = self._oracle.look(suspect.fails)
-        if not by_words or alone is None or not alone.fingerprint or not alone.hints:
+        if not by_words or self._oracle.names_mislead or alone is None or not alone.fingerprint or not alone.hints:
             return None
         words = self._words(suspect.fails)
         holding = [failing for failing in self._oracle.failing if is_subset(remainder, failing)]

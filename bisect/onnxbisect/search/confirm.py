@@ -21,9 +21,9 @@ from onnxbisect.search.context import (
 from onnxbisect.search.oracle import Oracle, Question
 from onnxbisect.search.pattern import Occurrence
 from onnxbisect.search.pattern import alone as alone_probe
-from onnxbisect.search.places import is_named, lists_ops, named, refused_by_name, rests_on_a_part
+from onnxbisect.search.places import commonest_of_lists, is_named, lists_ops, refused_by_name, rests_on_a_part
 from onnxbisect.search.suspect import Suspect
-from onnxbisect.unitset import UnitSet, is_subset, members, of, size, union
+from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
 from onnxbisect.universe import Universe
 
 #: Most units of an interaction that is also asked with each unit next to it.
@@ -76,6 +76,15 @@ class Confirmer:
         suspect's neighbours is used. If a variant in `doubted` passes in some context, the compiler is not monotone,
         and the whole remainder is used.
         """
+        commonest = commonest_of_lists(self._universe, self._oracle)
+        for suspect in suspects:
+            if suspect.single and not suspect.verified and self._universe.variant[lowest(suspect.units)] in commonest:
+                # what it comes to decides whether the others of a list need probes of their own
+                case = self._case(suspect, suspects, remainders, doubted)
+                if case.blame is not None:
+                    self._oracle.ask(
+                        case.blame, f"{self._say(suspect)}, which the log lists, in its context", sure=True
+                    )
         cases = [self._case(suspect, suspects, remainders, doubted) for suspect in suspects]
         self._oracle.ask_all(self._questions(cases), sure=True, firm=True)
         for case in cases:
@@ -216,7 +225,7 @@ class Confirmer:
             beside = suspect.units | universe.ball(suspect.units, PATTERN) & singles
             blame = near | universe.ball(beside, PATTERN) & (remainder | singles)
             while (verdict := oracle.look(blame)) and verdict.failed:
-                besides = named(universe, oracle, blame)
+                besides = oracle.refused_by_log(blame)
                 if not besides or besides & suspect.units:
                     return None
                 blame &= ~besides
@@ -278,7 +287,9 @@ class Confirmer:
 
     def _named_everywhere(self, suspect: Suspect) -> bool:
         """Whether the log of one probe names every place of the suspect."""
-        return any(is_subset(suspect.everywhere, self._oracle.named_in(failing)) for failing in self._oracle.failing)
+        return not self._oracle.names_mislead and any(
+            is_subset(suspect.everywhere, self._oracle.named_in(failing)) for failing in self._oracle.failing
+        )
 
     def _passed(self, probe: UnitSet) -> bool:
         verdict = self._oracle.look(self._oracle.probe(probe))

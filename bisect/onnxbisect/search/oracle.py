@@ -1,6 +1,7 @@
 """Looks up verdicts, settles disagreeing answers to one probe, and collects the probes without an answer."""
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 
 from onnxbisect.answer import Ask
 from onnxbisect.search.frontier import first_wrong, unlisted_before
@@ -194,6 +195,27 @@ class Oracle:
                 named = first_wrong(self.universe, failing, named, self._units(verdict.hints.right))
             self._named[failing] = named
         return self._named[failing]
+
+    def refused_by_log(self, failing: UnitSet) -> UnitSet:
+        """The units that the log says are refused: nodes that it names, or the one unit of the one op that it names.
+
+        A list of ops is no evidence, and a table of tensors does not name refused ops.
+        """
+        verdict = self.look(failing)
+        named = self.named_in(failing)
+        if verdict is None or len(verdict.hints.ops) != 1 or self.has_wrong_numbers(failing):
+            return named
+        units = self.universe.units_by_op.get(verdict.hints.ops[0], 0) & failing
+        return named | (units if size(units) == 1 else 0)
+
+    @cached_property
+    def names_mislead(self) -> bool:
+        """Whether some log names a unit that passed in another probe.
+
+        A compiler that lists what it was compiling, or names a neighbour, does so. From then on its names still steer
+        the search, but nothing that it names counts as refused there.
+        """
+        return any(self.refused_by_log(failing) & self.exonerated for failing in self.failing)
 
     def has_wrong_numbers(self, probe: UnitSet) -> bool:
         """Whether the probe compiles and computes wrong numbers."""

@@ -1,5 +1,6 @@
 """At which of its places a refused op was seen to fail inside the model."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from onnxbisect.search.context import (
@@ -24,13 +25,15 @@ _MOST_PUT_BACK = 3
 
 
 def is_named(universe: Universe, oracle: Oracle, suspect: Suspect) -> bool:
-    """Whether the compiler names the op of a single suspect, so that fewer probes are needed.
+    """Whether the compiler names the op of a single suspect, and its names are believed; then fewer probes are needed.
 
     A table of tensors names the op only because it is alone in the probe, which says nothing about a pattern.
     """
     verdict = oracle.look(suspect.fails)
     few = len(universe) <= VERY_FEW_UNITS
     if few or verdict is None or not suspect.single or oracle.has_wrong_numbers(suspect.fails):
+        return False
+    if oracle.names_mislead:
         return False
     return universe.op[lowest(suspect.units)] in verdict.hints.ops or bool(oracle.named_in(suspect.fails))
 
@@ -100,32 +103,64 @@ def unseen_in_place(
 def refused_by_name(universe: Universe, oracle: Oracle, broken: UnitSet) -> dict[int, UnitSet]:
     """The units that a log names beside everything within three steps, each with the largest such probe.
 
+    A log that names units of several variants may list what the compiler had in hand. It counts once the variant that
+    it lists most often, the likeliest one to be fine there, failed in its place without the others.
+
     The probe may lack `broken`, and other units already known to be refused in their place: those belong to no pattern
     that the compiler fuses there.
     """
     found: dict[int, UnitSet] = {}
-    if len(universe) <= VERY_FEW_UNITS:
+    if len(universe) <= VERY_FEW_UNITS or oracle.names_mislead:
         return found
-    for failing in reversed(oracle.failing):
-        for unit in members(named(universe, oracle, failing) & ~of(found)):
-            near = universe.ball(1 << unit, PATTERN, universe.everything & ~of(found))
-            if is_subset(near & ~broken, failing):
-                found[unit] = failing
+    listed = {failing: _listed_most(universe, oracle.refused_by_log(failing)) for failing in reversed(oracle.failing)}
+    for failing, commonest in listed.items():
+        if commonest is None:
+            _add_refused(universe, oracle, failing, broken, found)
+    for failing, commonest in listed.items():
+        if commonest is not None and _is_right(universe, oracle, failing, commonest, broken):
+            _add_refused(universe, oracle, failing, broken, found)
     return found
 
 
-def named(universe: Universe, oracle: Oracle, failing: UnitSet) -> UnitSet:
-    """The units that the log names: nodes, or one op of which the probe has one unit. A list of ops is no evidence."""
-    verdict = oracle.look(failing)
-    # A table of tensors does not name refused ops.
-    if verdict is None or len(verdict.hints.ops) != 1 or oracle.has_wrong_numbers(failing):
-        return oracle.named_in(failing)
-    units = universe.units_by_op.get(verdict.hints.ops[0], 0) & failing
-    return oracle.named_in(failing) | (units if size(units) == 1 else 0)
+def _is_right(universe: Universe, oracle: Oracle, listing: UnitSet, commonest: int, broken: UnitSet) -> bool:
+    """Whether a unit of this variant failed with all that is near it and not listed with it, and was named alone."""
+    left_out = oracle.refused_by_log(listing) | broken
+    own = universe.variant_members[commonest]
+    return any(
+        is_subset(universe.ball(1 << unit, PATTERN) & ~left_out, failing)
+        for failing in oracle.failing
+        if size(failing) > 1 and is_subset(named := oracle.refused_by_log(failing), own)
+        for unit in members(named)
+    )
+
+
+def commonest_of_lists(universe: Universe, oracle: Oracle) -> set[int]:
+    """The variants that some log with units of several variants lists most often; none where names are not believed."""
+    if len(universe) <= VERY_FEW_UNITS or oracle.names_mislead:
+        return set()
+    found = {_listed_most(universe, oracle.refused_by_log(failing)) for failing in oracle.failing}
+    return {variant for variant in found if variant is not None}
+
+
+def _listed_most(universe: Universe, units: UnitSet) -> int | None:
+    """The variant with most of these units; None if they are of one variant."""
+    counted = Counter(universe.variant[unit] for unit in members(units))
+    return counted.most_common(1)[0][0] if len(counted) > 1 else None
+
+
+def _add_refused(
+    universe: Universe, oracle: Oracle, failing: UnitSet, broken: UnitSet, found: dict[int, UnitSet]
+) -> None:
+    for unit in members(oracle.refused_by_log(failing) & ~of(found)):
+        near = universe.ball(1 << unit, PATTERN, universe.everything & ~of(found))
+        if is_subset(near & ~broken, failing):
+            found[unit] = failing
 
 
 def lists_ops(universe: Universe, oracle: Oracle, suspects: Sequence[Suspect]) -> bool:
     """Whether one log names the ops of several suspects, so the compiler does not stop at the first."""
+    if oracle.names_mislead:
+        return False
     ops = {universe.op[lowest(suspect.units)] for suspect in suspects if suspect.single}
     for failing in oracle.failing:
         verdict = oracle.look(failing)
