@@ -8,6 +8,7 @@ from typing import Any, Self
 from pydantic import BaseModel, Field
 from sqlalchemy.orm import Session
 
+from onnxbisect.report.words import computes_others
 from onnxbisect.verdict import Status
 from onnxbisect_api import culprit_files, repair_files
 from onnxbisect_api.addresses import Addresses
@@ -62,6 +63,11 @@ class TargetView(BaseModel):
     started_at: datetime | None
     ended_at: datetime | None
 
+    @property
+    def computes_others(self) -> bool:
+        """Whether the model compiles for it, and only its numbers are wrong."""
+        return self.verdict is Status.FAIL and computes_others([it.get("failure", "") for it in self.culprits])
+
 
 class WebhookView(BaseModel):
     """The job's own webhook, whose id admins can look up."""
@@ -90,6 +96,12 @@ class JobView(BaseModel):
     created_at: datetime
     started_at: datetime | None
     ended_at: datetime | None
+
+    @property
+    def computes_others(self) -> bool:
+        """Whether it compiles for every target, and only its numbers are wrong for some."""
+        failing = [target for target in self.targets if target.verdict is Status.FAIL]
+        return self.verdict is Status.FAIL and all(target.computes_others for target in failing)
 
 
 class SubmittedView(JobView):

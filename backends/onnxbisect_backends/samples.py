@@ -15,6 +15,9 @@ import onnx
 from onnxbisect.model.scopes import constant_names
 from onnxbisect.model.values import TensorValues
 
+#: The file that marks samples as made up.
+_MADE_UP = "made_up"
+
 
 def samples_folder(probe: Path) -> Path:
     """The folder of a probe's samples, which may not exist."""
@@ -26,8 +29,16 @@ def samples_of(probe: Path) -> tuple[Path, ...]:
     return tuple(sorted(samples_folder(probe).glob("*.npz"), key=lambda path: int(path.stem)))
 
 
-def write_samples(probe: Path, renamed: Mapping[str, str], values: TensorValues) -> None:
-    """Write the values of the probe's inputs in each sample; `renamed` maps probe names to model names."""
+def made_up(probe: Path) -> bool:
+    """Whether the samples come from made-up inputs of the model, not from the user's."""
+    return (samples_folder(probe) / _MADE_UP).exists()
+
+
+def write_samples(probe: Path, renamed: Mapping[str, str], values: TensorValues, *, own: bool = True) -> None:
+    """Write the values of the probe's inputs in each sample; `renamed` maps probe names to model names.
+
+    Without `own` the samples are marked as made up.
+    """
     inputs = []
     own_names = {}
     graph = onnx.load(probe, load_external_data=False).graph
@@ -40,6 +51,8 @@ def write_samples(probe: Path, renamed: Mapping[str, str], values: TensorValues)
         inputs.append(onnx.ValueInfoProto(name=name, type=value.type))
     folder = samples_folder(probe)
     folder.mkdir()
+    if not own:
+        (folder / _MADE_UP).touch()
     for number, sample in enumerate(values.samples(inputs)):
         arrays = {own_names[name]: _storable(array) for name, array in sample.items()}
         _save(folder / f"{number}.npz", arrays)

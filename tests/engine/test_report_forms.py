@@ -488,3 +488,31 @@ def test_a_line_of_source_is_given_once():
     report = plain_report()
     report["culprits"][0]["origin"] *= 3
     assert culprit_readme(report, 1).count("- From ") == 1
+
+
+def numeric_report(*, mixed: bool = False) -> Report:
+    """A model that compiles and computes other numbers; with `mixed`, another op of it does not compile."""
+    model = chain([helper.make_node("Exp", [], []), helper.make_node("Abs", [], []), helper.make_node("Relu", [], [])])
+    found = [single(model, [0], "t0 differs by at most 0.5, in numbers up to 1", failure=Kind.NUMERIC)]
+    if mixed:
+        found.append(single(model, [1], "Abs not supported"))
+    return document(job_of(model, found))
+
+
+def test_other_numbers_are_no_refusal_in_any_form() -> None:
+    report = numeric_report()
+    assert re.fullmatch(r"\S+ compiles for .* and computes other numbers", report["headline"])
+    shown = "\n".join(lines(report))
+    forms = [shown, markdown(report), culprit_readme(report, 1), html(report), junit(report), gitlab(report)]
+    for text in (*forms, sarif(report)):
+        assert "computes other numbers" in text
+        assert not re.search("(?i)does not compile", text)
+    assert "other numbers  Exp 1" in shown
+    assert markdown(report).startswith("# Computes other numbers")
+    assert "computes other numbers: t0 differs by at most 0.5" in gitlab(report)
+
+
+def test_a_model_with_other_numbers_and_a_refused_op_does_not_compile() -> None:
+    report = numeric_report(mixed=True)
+    assert "does not compile" in report["headline"]
+    assert "computes other numbers: t0" in "\n".join(lines(report))

@@ -91,7 +91,8 @@ def situation(
 def _of_target(job: JobView, target: TargetView, search: Search | None) -> str:
     if target.state is JobState.DONE and target.verdict is not None:
         certain = sum(culprit.get("certainty") == Certainty.CONFIRMED for culprit in target.culprits)
-        return _sentence(words.headline(target.verdict, job.model.name, Situation.asked(target), certain))
+        name, asked, others = job.model.name, Situation.asked(target), target.computes_others
+        return _sentence(words.headline(target.verdict, name, asked, certain, others=others))
     if target.state is JobState.FAILED:
         return _sentence(target.problem)
     if target.state is JobState.CANCELLED:

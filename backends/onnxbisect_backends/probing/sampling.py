@@ -33,7 +33,7 @@ class Sampling:
 
     def write(self, probe: Path, renamed: Mapping[str, str]) -> None:
         """Write the samples of a probe beside it. Not thread-safe."""
-        write_samples(probe, renamed, self._values)
+        write_samples(probe, renamed, self._values, own=self._own)
 
 
 def sampling(model: Model, calibration: Path | None, count: int, backend: Backend | None = None) -> Sampling | None:

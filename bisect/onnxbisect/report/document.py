@@ -96,7 +96,12 @@ def document(job: Job) -> Report:
     }
     certain = sum(culprit.certainty is Certainty.CONFIRMED for culprit in job.diagnosis.culprits)
     result["headline"] = words.headline(
-        result["verdict"], job.model.path.name, words.target(result["target"]), certain, _message_of_whole(job)
+        result["verdict"],
+        job.model.path.name,
+        words.target(result["target"]),
+        certain,
+        _message_of_whole(job),
+        others=_computes_others(job),
     )
     if result["compiles_after"] is not None:
         result["headline"] = words.compiles_after(result, result["compiles_after"])
@@ -128,6 +133,15 @@ def _compiles_after(job: Job) -> CompilesAfterEntry | None:
         "domain": found.domain,
         "calls": found.calls,
     }
+
+
+def _computes_others(job: Job) -> bool:
+    """Whether the model compiles and only its numbers are wrong: by its culprits, or if there are none, as a whole."""
+    if job.diagnosis.culprits:
+        return words.computes_others([culprit.failure for culprit in job.diagnosis.culprits])
+    whole = job.model.universe.everything
+    kinds = [it.verdict.kind for it in job.probes if it.units == whole and it.verdict.failed]
+    return words.computes_others([kind for kind in kinds if kind is not None])
 
 
 def _message_of_whole(job: Job) -> str:

@@ -58,7 +58,8 @@ def culprit_readme(document: Report, number: int) -> str:
     culprit = document["culprits"][number - 1]
     instead = _instead(document, culprit)
     more = ["## What passes instead", *instead] if instead else []
-    title = f"# {' + '.join(code(op) for op in culprit['ops'][:8])} does not compile"
+    fails = f"compiles {words.OTHER_NUMBERS}" if words.computes_others([culprit["failure"]]) else "does not compile"
+    title = f"# {' + '.join(code(op) for op in culprit['ops'][:8])} {fails}"
     folder = f"culprits/{culprit_dir_name(number, culprit['ops'])}"
     name, target = code(document["model"]["name"]), code(words.target(document["target"]))
     blocks = [
@@ -85,7 +86,7 @@ def _reproduce(document: Report, name: str, target: str, folder: str) -> list[st
 
 
 def _verdict(document: Report) -> str:
-    return {"pass": "Compiles", "fail": "Does not compile"}.get(document["verdict"], "Unresolved")
+    return words.outcome(document)
 
 
 def _leads(document: Report) -> bool:

@@ -78,6 +78,8 @@ def asked(target: OverviewTarget) -> str:
 
 def state_name(target: OverviewTarget) -> str:
     """`does not compile`, `cannot be asked`."""
+    if target["report"] is not None and target["report"]["headline"].endswith(words.OTHER_NUMBERS):
+        return f"compiles {words.OTHER_NUMBERS}"
     return STATES[target["state"]]
 
 

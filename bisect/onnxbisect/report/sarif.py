@@ -12,7 +12,7 @@ from onnxbisect.report.text import clean, plural
 
 _SCHEMA = "https://raw.githubusercontent.com/oasis-tcs/sarif-spec/master/Schemata/sarif-schema-2.1.0.json"
 _RULES = {
-    "single": "The compiler refuses this node.",
+    "single": "The compiler refuses this node, or computes other numbers with it.",
     "interaction": "The compiler refuses these nodes together; every proper part of them compiles.",
     "count": "The compiler takes fewer nodes of this op, whichever they are.",
     "capacity": "Each part of this subgraph compiles; the whole is too much for the compiler.",

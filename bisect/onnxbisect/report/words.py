@@ -1,6 +1,7 @@
 """Sentences that all forms of the report share."""
 
 import shlex
+from collections.abc import Collection
 from posixpath import join, normpath
 
 from onnxbisect.report.contents import Choice, CompilesAfterEntry, OpEntry, Report, TargetEntry
@@ -14,13 +15,14 @@ from onnxbisect.report.culprit_contents import (
 )
 from onnxbisect.report.ranges import indices
 from onnxbisect.report.text import plural, uncoloured
+from onnxbisect.verdict import Kind
 
 _KINDS = {
     "unsupported": "the compiler says that it does not support this",
     "crash": "the compiler crashes",
     "timeout": "the compiler does not finish in time",
     "resource": "the compiler runs out of memory or of space",
-    "numeric": "it compiles and computes wrong numbers",
+    "numeric": "it compiles and computes other numbers",
     "fallback": "the compiler places it on the host",
     "invalid": "the checker refuses it",
     "unknown": "the profile that answers for the compiler does not say",
@@ -41,16 +43,32 @@ def tool(about: TargetEntry) -> str:
     return " ".join(part for part in (about["tool"], about["version"]) if part)
 
 
+#: How the headline of a model ends that compiles, and whose numbers are wrong.
+OTHER_NUMBERS = "and computes other numbers"
+
+
+def computes_others(failures: Collection[str]) -> bool:
+    """Whether these culprits, by their failures, compile and all that is wrong is their numbers."""
+    return bool(failures) and set(failures) == {Kind.NUMERIC}
+
+
 def outcome(document: Report) -> str:
     """The verdict, which is read first."""
+    if document["verdict"] == "fail" and document["headline"].endswith(OTHER_NUMBERS):
+        return "Computes other numbers"
     return {"pass": "Compiles", "fail": "Does not compile"}.get(document["verdict"], "Unresolved")
 
 
-def headline(verdict: str, model: str, backend: str, certain: int, said: str = "") -> str:
-    """The result in one sentence; `certain` counts the established culprits, `said` is why there is none."""
+def headline(verdict: str, model: str, backend: str, certain: int, said: str = "", *, others: bool = False) -> str:
+    """The result in one sentence; `certain` counts the established culprits, `said` is why there is none.
+
+    With `others` it compiles, and its numbers are wrong.
+    """
     match verdict:
         case "pass":
             return f"{model} compiles for {backend}"
+        case "fail" if others:
+            return f"{model} compiles for {backend} {OTHER_NUMBERS}"
         case "fail":
             return f"{model} does not compile for {backend}" + ("" if certain else ": nothing is established yet")
     return f"it is not known whether {model} compiles for {backend}" + (f": {said}" if said else "")
@@ -129,15 +147,19 @@ def doubt(document: Report) -> str:
 
 def op_verdict(document: Report, row: OpEntry) -> str:
     """The verdict on an op in words."""
+    own = [culprit for culprit in document["culprits"] if culprit["id"] in row["culprits"]]
+    if row["verdict"] == "fail" and computes_others([culprit["failure"] for culprit in own]):
+        return "other numbers"
     if row["verdict"] == "mixed":
-        kinds = {culprit["kind"] for culprit in document["culprits"] if culprit["id"] in row["culprits"]}
+        kinds = {culprit["kind"] for culprit in own}
         return "in part" if "single" in kinds else "together"
     return {"fail": "refused", "needs_context": "needs context", "pass": "compiles"}.get(row["verdict"], "unknown")
 
 
 def failure(culprit: Complaint) -> str:
-    """The compiler's message for a culprit, else how it fails."""
-    return uncoloured(str(culprit["message"] or culprit["fingerprint"] or _KINDS[culprit["failure"]])).strip()
+    """The compiler's message for a culprit, else how it fails; says so where it compiles to other numbers."""
+    said = uncoloured(str(culprit["message"] or culprit["fingerprint"] or _KINDS[culprit["failure"]])).strip()
+    return f"computes other numbers: {said}" if culprit["failure"] == Kind.NUMERIC and culprit["message"] else said
 
 
 def where(origin: OriginEntry) -> str:

@@ -21,7 +21,7 @@ from onnxbisect_backends.judging import crashed, unfinished
 from onnxbisect_backends.logs import read_log
 from onnxbisect_backends.options import LOCAL, WorthTrying, read_options
 from onnxbisect_backends.reproduce import write_script
-from onnxbisect_backends.samples import samples_of
+from onnxbisect_backends.samples import made_up, samples_of
 from onnxbisect_backends.sandbox.process import clean_env, inherited, run, with_artifacts
 from onnxbisect_backends.sandbox.working_folder import working_folder
 from onnxbisect_backends.toolchains.catalogue import in_use, installed_versions
@@ -32,7 +32,10 @@ from onnxbisect_backends.vendors.tpu_mlir.log import (
     PATTERNS,
     broke_comparing,
     compared,
+    distances,
+    last_comparison,
     right_tensors,
+    tiny_tensors,
     unfolded,
 )
 
@@ -50,6 +53,9 @@ _BAR = re.compile(r"[^\n\r]*\d+%\|[^\n\r]*?\[\d\d:\d\d<[^\]\n]*\]")
 
 #: Processors with `cvimodel` output; these and cv184x have no F32.
 _CVITEK = ("cv180x", "cv181x", "cv182x", "cv183x")
+
+#: Samples beside a probe that is compared: made-up ones are repeated before other numbers are believed.
+_COMPARED_ON = 2
 
 _IN_INTEGERS = ("INT8", "INT4")
 _COMPUTES_IN: Mapping[str, Literal["float16", "bfloat16"]] = {"F16": "float16", "BF16": "bfloat16"}
@@ -185,7 +191,7 @@ class TpuMlirBackend:
             newest_ir=facts["ir"],
             newest_opset=facts["opset"],
             newer_unfolded=True,
-            samples=self._calibration or (1 if options.verify else 0),
+            samples=self._calibration or (_COMPARED_ON if options.verify else 0),
             computes_in=_COMPUTES_IN.get(self._quantize, ""),
         )
 
@@ -213,6 +219,7 @@ class TpuMlirBackend:
         options = self._options
         return {
             "samples": [str(path.absolute()) for path in samples_of(probe)],
+            "made_up": made_up(probe),
             "verify": options.verify,
             "verify_mb": options.verify_mb,
             "tolerance": options.tolerance,
@@ -227,6 +234,7 @@ class TpuMlirBackend:
         """Decide by the exit status and the files; the log gives kind and hints."""
         if verdict := unfinished(outcome):
             return verdict
+        outcome = replace(outcome, log=last_comparison(outcome.log))
         reading = read_log(outcome.log, PATTERNS)
         seconds = outcome.seconds
         made = {str(path) for path in outcome.artifacts}
@@ -239,7 +247,10 @@ class TpuMlirBackend:
         tables = compared(outcome.log)
         if reading.kind is Kind.NUMERIC:
             # most of these tensors are wrong only because an earlier one is
-            hints = Hints(tensors=reading.hints.tensors, right=right_tensors(tables))
+            tiny = tiny_tensors(outcome.log)
+            wrong = tuple(tensor for tensor in reading.hints.tensors if tensor not in tiny)
+            hints = Hints(tensors=wrong, right=right_tensors(tables))
+            reading = replace(reading, message=_how_far(reading.message, wrong, distances(outcome.log)))
         else:
             # the tool prints a set in arbitrary order
             hints = replace(reading.hints, ops=tuple(sorted(reading.hints.ops)), unfolded=unfolded(outcome.log))
@@ -304,3 +315,9 @@ class TpuMlirBackend:
             env = {name: value for name, value in env.items() if name not in _SDK_VARIABLES}
             argv = ["bash", "-c", '. "$0/envsetup.sh" >/dev/null && exec "$@"', str(self._home), *argv]
         return run(argv, cwd=workdir, env=env, limits=limits, reads=self.access.reads)
+
+
+def _how_far(message: str, wrong: Sequence[str], distance: Mapping[str, str]) -> str:
+    """The tool's message with the largest difference of the first wrong tensor, where it was measured."""
+    measured = next((f"{tensor} {distance[tensor]}" for tensor in wrong if tensor in distance), "")
+    return f"{measured} ({' '.join(message.split())})" if measured else message

@@ -5,7 +5,7 @@ The first match gives the kind, so specific patterns come first. Lines starting 
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from onnxbisect.verdict import Kind, Table
 from onnxbisect_backends.logs import Pattern, compile_pattern
@@ -73,6 +73,12 @@ _COMPARED = compile_pattern(r"^[\r ]*\[(?P<tensor>\S.*)_(?P<op>[A-Za-z]+) *\] +(
 _NOT_COMPARED = compile_pattern(r"^\[onnx-bisect\] (not compared: .*)$")
 
 
+#: The lines of `tpu_mlir_steps.py` about a rejected tensor, and about another sample.
+_APART = compile_pattern(
+    r"^\[onnx-bisect\] \[(?P<tensor>\S.*)_(?P<op>[A-Za-z]+)\] (differs by at most .*?)(, too small to count)?$"
+)
+_ANOTHER_SAMPLE = "[onnx-bisect] other numbers on made-up input: comparing on another sample"
+
 #: Warnings that constant folding or simplification failed; the tool continues without.
 _UNFOLDED = compile_pattern(r"WARNING: (?:ConstantFolding|onnxsim opt) failed\.")
 
@@ -89,12 +95,29 @@ def broke_comparing(log: str) -> bool:
 
 def compared(log: str) -> tuple[Table, ...]:
     """How close each tensor is to onnxruntime's, or why it was not compared."""
-    rows = [(match["tensor"], match["op"], match[3]) for match in _COMPARED.finditer(log)]
+    tiny = tiny_tensors(log)
+    found = [(match["tensor"], match["op"], match[3]) for match in _COMPARED.finditer(log)]
+    rows = [(tensor, op, "TINY" if tensor in tiny else numbers) for tensor, op, numbers in found]
     rows += [("", "", match[1]) for match in _NOT_COMPARED.finditer(log)]
     columns = ("tensor", "op", "numbers")
     return (Table(title="Numbers against onnxruntime's", columns=columns, rows=tuple(rows), counted="numbers"),) * bool(
         rows
     )
+
+
+def last_comparison(log: str) -> str:
+    """The log from the last sample on, where numbers were other on one made-up sample and another one was tried."""
+    return log.rpartition(_ANOTHER_SAMPLE)[2]
+
+
+def distances(log: str) -> Mapping[str, str]:
+    """How far each rejected tensor is from onnxruntime's: `differs by at most 0.5, in numbers up to 3`."""
+    return {match["tensor"]: match[3] for match in _APART.finditer(log)}
+
+
+def tiny_tensors(log: str) -> frozenset[str]:
+    """The rejected tensors whose differences are too small to count."""
+    return frozenset(match["tensor"] for match in _APART.finditer(log) if match[4])
 
 
 def right_tensors(tables: Sequence[Table]) -> tuple[str, ...]:
