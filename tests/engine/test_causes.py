@@ -21,7 +21,8 @@ from support.engine.report_factory import culprit
 
 
 def found(job: Job) -> tuple[Cause, ...]:
-    return causes(job.model, job.diagnosis, Records(job.probes).passed)
+    records = Records(job.probes)
+    return causes(job.model, job.diagnosis, records.passed, alone=records.passed_alone)
 
 
 def external(name: str) -> TensorProto:
@@ -255,3 +256,64 @@ def test_the_document_has_each_culprit_in_one_cause(tmp_path: Path) -> None:
         for contrast in cause["contrast"]:
             assert contrast["probe"]
             assert names[contrast["probe"]]["verdict"] == "pass"
+
+
+#: Two ops that a compiler takes only fused with what is behind them, and one place where that is missing.
+FUSED = """(float[1,2,4,4] x, float[2,8] u) => (float[1,2,4,4] y, float[2,8] v) {
+    a = Exp(x) b = Neg(a) y = Relu(b)
+    p = Exp(u) q = Floor(p) v = Relu(q)
+}"""
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "kind"),
+    [
+        ("Exp(x)", "Exp(u)", "rank"),
+        ("Add(x, k)", "Add(u, w)", "rank"),
+        ("Softmax<axis = 1>(x)", "Softmax<axis = -1>(u)", "attribute"),
+        ("Mul(x, k)", "Mul(u, u)", "constness"),
+    ],
+)
+def test_what_passed_beside_other_ops_only_is_no_evidence(tmp_path: Path, first: str, second: str, kind: str) -> None:
+    """What is beside it, which the compiler may fuse, differs as much as the condition does."""
+    text = f"""(float[1,2,4,4] x, float[2,8] u) => (float[1,2,4,4] y, float[2,8] v)
+        <float[1] k = {{2}}, float[8] w = {{1,1,1,1,1,1,1,1}}> {{
+        a = {first} b = Neg(a) y = Relu(b)  p = {second} q = Floor(p) v = Relu(q) }}"""
+    model = model_of(tmp_path, text)
+    job = refusing(model, lambda it: it.output[0] == "a")
+    (cause,) = found(job)
+    assert cause.in_company
+    assert (cause.telling, cause.established) == (False, False)
+
+    unit = next(unit for unit, names in enumerate(model.universe.names) if node(model, unit).output[0] == "p")
+    (sure,) = causes(model, job.diagnosis, Records(job.probes).passed, alone=of([unit]))
+    assert (sure.telling, sure.established, sure.in_company) == (True, True, False)
+
+
+def test_beside_the_same_ops_it_is_the_condition_that_differs(tmp_path: Path) -> None:
+    model = model_of(tmp_path, FUSED.replace("Floor", "Neg"))
+    (cause,) = found(refusing(model, lambda it: it.output[0] == "a"))
+    assert (cause.telling, cause.established) == (True, True)
+
+
+#: The head of a detector: all that reads a tensor of rank 5 is refused, and none of these ops occurs elsewhere.
+TAIL = """(float[1,8,4,4] x) => (float[1,4,4,2] y) {
+    s = Constant<value_ints = [1,2,4,4,4]>() from = Constant<value_ints = [0]>() to = Constant<value_ints = [2]>()
+    axis = Constant<value_ints = [2]>() k = Constant<value_float = 2.0>()
+    r = Relu(x) a = Reshape(r, s) b = Transpose<perm = [0,1,3,4,2]>(a) c = Sigmoid(b) d = Slice(c, from, to, axis)
+    e = Mul(d, k) f = Exp(e) g = ReduceMax<keepdims = 0>(f) y = Unsqueeze(g, to)
+}"""
+
+
+def test_ops_that_have_nothing_in_common_but_a_high_rank_of_what_they_read_have_one_cause(tmp_path: Path) -> None:
+    text = TAIL.replace("float[1,4,4,2] y", "float[1] y").replace("Unsqueeze(g, to)", "Reshape(g, from1)")
+    text = text.replace("k = Const", "from1 = Constant<value_ints = [1]>() k = Const")
+    model = model_of(tmp_path, text)
+    job = refusing(model, lambda it: rank(model, it.input[0]) >= 5)
+    assert len(job.diagnosis.culprits) == 6
+    (cause,) = found(job)
+    assert cause.text == "inputs of rank 5 or more"
+    assert sorted(cause.culprits) == list(range(6))
+    assert cause.telling
+    assert not cause.established  # nothing of these ops was seen to pass
+    assert [contrast.passes for contrast in cause.contrast] == ["other ops with an input of rank 4 or less"]

@@ -28,7 +28,7 @@ def windows(tmp_path: Path) -> Report:
 
 def two_causes(folder: Path) -> Report:
     """Scalar indices, an op of which nothing passed, and an op that passed elsewhere in the same form."""
-    model = model_of(folder, GATHERS.replace("y = Neg(h)", "m = Sin(h) y = Neg(m)"))
+    model = model_of(folder, GATHERS.replace("y = Add(h, h)", "l = Add(h, h) m = Sin(l) y = Neg(m)"))
     return document(refusing(model, lambda it: scalar_indices(it) or it.op_type == "Sin" or it.output[0] == "g"))
 
 

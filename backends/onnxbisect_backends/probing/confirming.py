@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 
+import onnx
+
 from onnxbisect.causes.cause import AskedNeighbour, Cause
 from onnxbisect.causes.explain import causes
 from onnxbisect.causes.features import Features
@@ -14,7 +16,7 @@ from onnxbisect.diagnosis import Certainty, CulpritKind
 from onnxbisect.job import Job
 from onnxbisect.neighbours import Neighbour, neighbours
 from onnxbisect.rewrites import Facts
-from onnxbisect.unitset import UnitSet, lowest, union
+from onnxbisect.unitset import UnitSet, lowest, size, union
 from onnxbisect.verdict import Status
 from onnxbisect_backends.probing.loaded_model import LoadedModel
 
@@ -45,8 +47,9 @@ def confirmed(
     Causes take turns, so each gets its first neighbour before any gets a second one. The search ends after `most`
     compiler calls. `ask` compiles a file in `folder`, `tell` gets a sentence. Equal answers lead to equal calls.
     """
-    passed = union(record.units for record in job.probes if record.verdict.passed)
-    found = [cause for cause in causes(job.model, job.diagnosis, passed) if cause.conditions]
+    passing = [record.units for record in job.probes if record.verdict.passed]
+    alone = union(units for units in passing if size(units) == 1)
+    found = [it for it in causes(job.model, job.diagnosis, union(passing), alone=alone) if it.conditions]
     queues = [_neighbours(cause, job, loaded, folder, tell) for cause in found]
     asked: list[AskedNeighbour] = []
     calls = 0
@@ -83,14 +86,27 @@ def _neighbours(
     It is the first confirmed culprit with such a neighbour, or else the first with any.
     """
     made: list[tuple[int, Neighbour]] = []
+    if cause.in_company:
+        made += [(cause.culprits[0], it) for it in _without_company(cause, loaded, folder)]
     sure = [it for it in cause.culprits if job.diagnosis.culprits[it].certainty is Certainty.CONFIRMED]
     for number in [it for it in sure if job.diagnosis.culprits[it].kind is CulpritKind.SINGLE][:_MOST_EXAMPLES]:
         found = [(number, it) for it in _of_culprit(job.diagnosis.culprits[number].units, loaded, folder, tell)]
         missing = [it for it in found if not all(Table([it[1].row]).meeting(one) for one in cause.conditions)]
         if missing:
-            return [*missing, *(it for it in found if it not in missing)]
+            return [*made, *missing, *(it for it in found if it not in missing)]
         made = made or found
     return made
+
+
+def _without_company(cause: Cause, loaded: LoadedModel, folder: Path) -> Iterator[Neighbour]:
+    """What passed beside other ops than the culprits have, by itself."""
+    model = loaded.model
+    for contrast in cause.contrast[:1]:
+        unit = lowest(contrast.units)
+        piece = folder / "alone.onnx"
+        write(loaded.cutter.cut(1 << unit), model, piece, self_contained=True)
+        row = Features(Facts.of(model), model.known).of(model.proto.graph.node[model.units[unit].node])
+        yield Neighbour(text=f"{contrast.passes}, alone", proto=onnx.load(piece), row=row)
 
 
 def _of_culprit(units: UnitSet, loaded: LoadedModel, folder: Path, tell: Callable[[str], None]) -> list[Neighbour]:

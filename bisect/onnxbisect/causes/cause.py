@@ -41,7 +41,9 @@ class Cause:
     `culprits` are indices into `Diagnosis.culprits`; each culprit has one cause. `refused` are the units of confirmed
     culprits that meet all `conditions`, `unknown` those that meet them and neither belong to such a culprit nor passed.
     An unexplained cause has no conditions; its culprits are only alike. `established` tells that one of the culprits is
-    confirmed; otherwise the cause is as doubtful as the culprits, and `refused` holds their units. `fits_too` are
+    confirmed, and that what passed differs from it in the condition and not also in what is beside it; otherwise the
+    cause is in doubt. Without a confirmed culprit `refused` holds the units of the others. `in_company`: what passed
+    did so only beside other ops than those beside the culprits, and they may be what matters. `fits_too` are
     alternative conditions that separate the same culprits from the passing units equally well.
     """
 
@@ -54,8 +56,9 @@ class Cause:
     unknown: UnitSet = 0
     contrast: tuple[Contrast, ...] = ()
     fits_too: tuple[str, ...] = ()
+    in_company: bool = False
 
     @property
     def telling(self) -> bool:
         """Whether the cause says more than which ops are refused."""
-        return self.state in (CauseState.CONFIRMED, CauseState.OBSERVED)
+        return self.state in (CauseState.CONFIRMED, CauseState.OBSERVED) and not self.in_company

@@ -15,17 +15,22 @@ from onnxbisect.diagnosis import Certainty, Culprit, CulpritKind, Diagnosis
 from onnxbisect.model.model import Model
 from onnxbisect.rewrites.facts import Facts
 from onnxbisect.unitset import UnitSet, full, lowest, members, of, size, union
+from onnxbisect.universe import Universe
 
 _OTHERS = 3
+#: Kinds of places from which on what is beside them is taken not to matter.
+_KINDS_OF_PLACES = 2
 #: Alternatives whose cost exceeds that of the chosen explanation by more than this are not reported.
 _DEARER = 1
 _STATES = (CauseState.CONFIRMED, CauseState.OBSERVED, CauseState.NO_CONTRAST, CauseState.UNEXPLAINED)
 
 
 def causes(
-    model: Model, diagnosis: Diagnosis, passed: UnitSet, asked: Sequence[AskedNeighbour] = ()
+    model: Model, diagnosis: Diagnosis, passed: UnitSet, asked: Sequence[AskedNeighbour] = (), *, alone: UnitSet = 0
 ) -> tuple[Cause, ...]:
     """The causes of the culprits, most informative first; `passed` are the units of all passing probes.
+
+    `alone` are those of them that passed with nothing beside them.
 
     `asked` are compiled changes of culprits: conditions that a passing one meets, or that a refused one does not meet,
     are no cause.
@@ -35,7 +40,7 @@ def causes(
     """
     culprits = diagnosis.culprits
     singles = [number for number, culprit in enumerate(culprits) if culprit.kind is CulpritKind.SINGLE]
-    found = _Explaining(model, culprits, singles, passed, asked).causes() if singles else []
+    found = _Explaining(model, culprits, singles, passed, asked, alone).causes() if singles else []
     covered = {number for cause in found for number in cause.culprits}
     found += _alike(model, culprits, [number for number in range(len(culprits)) if number not in covered])
     return tuple(
@@ -53,6 +58,7 @@ class _Explaining:
         explained: Sequence[int],
         passed: UnitSet,
         asked: Sequence[AskedNeighbour],
+        alone: UnitSet,
     ) -> None:
         self._universe = model.universe
         self._culprits = culprits
@@ -61,7 +67,8 @@ class _Explaining:
         self._refused = union(self._places)
         confirmed = [culprits[number] for number in explained if culprits[number].certainty is Certainty.CONFIRMED]
         self._confirmed = union(place for culprit in confirmed for place in culprit.places)
-        self._passed = passed
+        self._passed, self._alone = passed, alone
+        self._beside = _ops_beside(self._universe)
         solos: dict[int, list[int]] = {}
         for unit, solo in enumerate(self._universe.solo):
             solos.setdefault(solo, []).append(unit)
@@ -106,20 +113,36 @@ class _Explaining:
         confirmed = self._confirming(chosen.conditions, explained)
         said = {it.passes for it in confirmed}
         contrast = (*confirmed, *(it for it in self._contrasts(chosen.conditions) if it.passes not in said))
-        established = any(self._culprits[number].certainty is Certainty.CONFIRMED for number in explained)
-        refused = units & (self._confirmed if established else self._refused)
+        certain = any(self._culprits[number].certainty is Certainty.CONFIRMED for number in explained)
+        refused = units & (self._confirmed if certain else self._refused)
+        passing = union(it.units for it in contrast)
+        in_company = bool(contrast) and not confirmed and self._only_in_company(chosen, refused, passing)
+        same_ops = {*self._ops(refused)} & {*self._ops(passing)}
+        tested = bool(confirmed or same_ops) or not contrast
         seen = CauseState.OBSERVED if contrast else CauseState.NO_CONTRAST
         return Cause(
             state=CauseState.CONFIRMED if confirmed else seen,
             text=text_of(chosen.conditions),
             culprits=explained,
-            established=established,
+            established=certain and tested and not in_company,
+            in_company=in_company,
             conditions=chosen.conditions,
             refused=refused,
             unknown=units & ~refused & ~self._passed,
             contrast=contrast,
             fits_too=tuple(_fits_too(chosen, possible)) if contrast else (),
         )
+
+    def _only_in_company(self, chosen: Explanation, refused: UnitSet, passing: UnitSet) -> bool:
+        """Whether other ops beside what passed may be why it did: it never passed alone, nor beside what culprits have.
+
+        Two kinds of places on each side, or culprits of several ops, do not differ in this way by chance.
+        """
+        if not chosen.op or passing & self._alone:
+            return False
+        theirs, ours = ({self._beside[unit] for unit in members(units)} for units in (passing, refused))
+        known = frozenset(op for ops in ours for op in ops)
+        return not any(ops <= known for ops in theirs) and min(len(theirs), len(ours)) < _KINDS_OF_PLACES
 
     def _refused_beside(self, culprit: int) -> list[Row]:
         """Rows of the changed forms of a culprit that were refused too."""
@@ -147,13 +170,19 @@ class _Explaining:
                     passes = other_ops_text(conditions, sorted(self._ops(units)))
                     found.append(Contrast(condition=condition, passes=passes, units=units))
                 continue
-            units &= union(self._by_op[op] for op in ops)
-            values = [value for solo in self._solos(units) for value in self._rows[solo].get(condition.subject, ())]
-            if units:
-                instead = condition.instead({value for value in values if value is not None})
-                passes = passing_text(conditions, condition, instead)
-                found.append(Contrast(condition=condition, passes=passes, units=units))
+            same = units & union(self._by_op[op] for op in ops)
+            if not same and not any(it.subject.op for it in conditions) and units:
+                if instead := condition.instead(self._values(units, condition)):
+                    found.append(Contrast(condition=condition, passes=f"other ops with {instead}", units=units))
+            elif same:
+                passes = passing_text(conditions, condition, condition.instead(self._values(same, condition)))
+                found.append(Contrast(condition=condition, passes=passes, units=same))
         return found
+
+    def _values(self, units: UnitSet, condition: Condition) -> set[int | str]:
+        """What these units have for the subject of a condition."""
+        found = {value for solo in self._solos(units) for value in self._rows[solo].get(condition.subject, ())}
+        return {value for value in found if value is not None}
 
     def _meeting(self, conditions: Sequence[Condition]) -> UnitSet:
         """The units that meet all of these conditions."""
@@ -170,6 +199,16 @@ class _Explaining:
 
     def _ops(self, units: UnitSet) -> list[str]:
         return [op for op, those in self._by_op.items() if those & units]
+
+
+def _ops_beside(universe: Universe) -> list[frozenset[str]]:
+    """For each unit the ops that make what it reads, or read what it makes."""
+    beside: list[set[str]] = [set() for _ in universe.op]
+    for unit, readers in enumerate(universe.successors):
+        for reader in members(readers):
+            beside[reader].add(universe.op[unit])
+            beside[unit].add(universe.op[reader])
+    return [frozenset(ops) for ops in beside]
 
 
 def _fits_too(chosen: Explanation, possible: Sequence[Explanation]) -> list[str]:

@@ -12,6 +12,9 @@ from onnxbisect.causes.terms import Aspect
 #: Fixed cost of each cause, and cost of naming its op.
 _CAUSE, _OP = 1, 2
 _ASPECTS = list(Aspect)
+#: Ops that are not refused together by chance where all have tensors of a rank that few compilers take.
+_MANY_OPS = 3
+_HIGH_RANK = 5
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ def explanations(entries: Iterable[Entry], ops: Sequence[str], passed_ops: froze
 
     `ops` has the op of each culprit, `passed_ops` are the ops of passing units. Conditions on units of any op count
     only if they cover culprits of several ops, of which one passed elsewhere without meeting them. Otherwise the
-    refused ops may share a rare property by chance.
+    refused ops may share a rare property by chance. A rank of 5 or more that three ops share is no such chance.
     """
     alike: dict[tuple[int, int, str], list[Entry]] = {}
     for entry in entries:
@@ -92,5 +95,12 @@ def _sound(explanation: Explanation, ops: Sequence[str], passed_ops: frozenset[s
     covered = {op for number, op in enumerate(ops) if explanation.refused >> number & 1}
     if len(covered) < 2:
         return False
+    if len(covered) >= _MANY_OPS and all(map(_is_high_rank, explanation.conditions)):
+        return True
     domain = all(condition.subject.aspect is Aspect.DOMAIN for condition in explanation.conditions)
     return domain or bool(covered & passed_ops)
+
+
+def _is_high_rank(condition: Condition) -> bool:
+    subject, value = condition.subject, condition.value
+    return subject.aspect is Aspect.RANK and isinstance(value, int) and value >= _HIGH_RANK

@@ -71,6 +71,14 @@ def of_culprit(document: Report, culprit: CulpritEntry) -> CauseEntry | None:
     return cause if cause["telling"] else None
 
 
+def in_company(document: Report, culprit: CulpritEntry) -> bool:
+    """Whether what passed instead of a culprit did so only beside other ops, which may be why."""
+    place, causes = culprit.get("cause"), document.get("causes", [])
+    if place is None or place >= len(causes):
+        return False
+    return causes[place]["state"] == "observed" and not causes[place]["telling"]
+
+
 def numbers(document: Report) -> dict[str, int]:
     """The number of each culprit by its id, counted from 1."""
     return {culprit["id"]: number for number, culprit in enumerate(document["culprits"], 1)}

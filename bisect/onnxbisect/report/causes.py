@@ -18,7 +18,7 @@ _EXAMPLES = 3
 
 def cause_entries(job: Job, records: Records, entries: Entries, identities: Sequence[str]) -> list[CauseEntry]:
     """One entry for each cause; those that say more than which ops are refused come first."""
-    found = causes(job.model, job.diagnosis, records.passed, job.neighbours)
+    found = causes(job.model, job.diagnosis, records.passed, job.neighbours, alone=records.passed_alone)
     return [_entry(cause, records, entries, identities) for cause in found]
 
 

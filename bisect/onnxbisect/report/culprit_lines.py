@@ -102,6 +102,8 @@ def instead_lines(document: Report, width: int) -> list[str]:
             if cause["fits_too"]:
                 shown.append(clip(f"     or not {'; '.join(cause['fits_too'])}", width))
             continue
+        if cause_words.in_company(document, culprit):
+            continue
         # A variant with many differences tells little; report.json lists all variants.
         close = sorted((one for one in culprit["passes_instead"] if len(one["differs"]) <= 2), key=_differences)
         for variant in close[:1]:

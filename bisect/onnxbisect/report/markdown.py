@@ -213,7 +213,7 @@ def _instead(document: Report, culprit: CulpritEntry) -> list[str]:
             example = f", such as {code(one['nodes'][0])}, {one['probe']}" if one["nodes"] else ""
             items.append(f"- {code(one['passes'])} ({cause_words.where(one)}{example})")
         return ["\n".join(items)]
-    for variant in culprit["passes_instead"]:
+    for variant in () if cause_words.in_company(document, culprit) else culprit["passes_instead"]:
         differences = "; ".join(words.difference(entry) for entry in variant["differs"][:4])
         count = f"{plural(variant['count'], 'node')}, {variant['probe']}"
         items.append(f"- {code(variant['nodes'][0])} ({count}): {code(differences)}")

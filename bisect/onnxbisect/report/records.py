@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from functools import cached_property
 
 from onnxbisect.job import ProbeRecord
-from onnxbisect.unitset import UnitSet, is_subset, size
+from onnxbisect.unitset import UnitSet, is_subset, size, union
 from onnxbisect.verdict import Status
 
 
@@ -36,10 +36,12 @@ class Records:
     @cached_property
     def passed(self) -> UnitSet:
         """The units in a passing probe."""
-        union = 0
-        for _, units in self.passing:
-            union |= units
-        return union
+        return union(units for _, units in self.passing)
+
+    @cached_property
+    def passed_alone(self) -> UnitSet:
+        """The units that passed with nothing beside them."""
+        return union(units for _, units in self.passing if size(units) == 1)
 
     def covering(self, units: UnitSet) -> list[str]:
         """The smallest passing probe with all of `units`, or a few that contain them together; may be incomplete."""

@@ -29,7 +29,7 @@ GATHERS = """(float[4,4,8] x) => (float[4,2] y) {
     i0 = Constant<value_int = 0>() i1 = Constant<value_int = 1>() i2 = Constant<value_int = 2>()
     i3 = Constant<value_int = 3>() list = Constant<value_ints = [1, 0]>()
     a = Gather<axis = 1>(x, i0) b = Gather<axis = 1>(x, i1) c = Gather<axis = 1>(x, i2) d = Gather<axis = 1>(x, i3)
-    e = Add(a, b) f = Add(c, d) g = Add(e, f) h = Gather<axis = 1>(g, list) y = Neg(h)
+    e = Add(a, b) f = Add(c, d) g = Add(e, f) h = Gather<axis = 1>(g, list) y = Add(h, h)
 }"""
 
 
