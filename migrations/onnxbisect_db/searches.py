@@ -240,7 +240,7 @@ def _move(session: Session, search: Search, stage: Stage) -> None:
 
 def _fail(session: Session, job: Job, search: Search, problem: str, fault: Fault, at: datetime) -> None:
     if search.stage == Stage.FILES:  # its parts can still be searched
-        search.compiles_after = {}
+        search.compiles_after = {"problem": problem}
         _move(session, search, Stage.SEARCH)
         return
     if search.stage == Stage.REPAIR:  # its report is kept

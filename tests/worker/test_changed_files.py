@@ -71,6 +71,18 @@ def test_nothing_is_changed_where_the_file_is_to_be_searched_as_it_is(crank: New
     assert it.report(job)["diagnosis"]
 
 
+@pytest.mark.parametrize("problem", [None, "onnx does not write such a file."])
+def test_changed_files_come_once_the_form_of_the_file_is_to_blame(crank: NewCrank, problem: str | None) -> None:
+    it = crank(LOWERED)
+    it.compiler.changed_files, it.compiler.form_is_to_blame = (), True
+    it.compiler.rule = lambda units: units == EVERYTHING
+    it.compiler.no_repair = None if problem is None else ModelError(problem)
+    job = it.job()
+    it.run(job)
+    assert it.report(job)["compiles_after"] == (LOWERED.sentence if problem is None else None)
+    assert it.compiler.asked[EVERYTHING] == 2, "the file, and the model written as its parts are"
+
+
 def test_a_failure_costs_the_changed_files_only(crank: NewCrank) -> None:
     it = crank(LOWERED)
     it.compiler.no_repair = ModelError("It cannot be changed.")

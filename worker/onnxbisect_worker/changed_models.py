@@ -93,7 +93,7 @@ def _begun(session: Session, keeper: LeaseKeeper[ClaimedSearch]) -> tuple[StepPr
     )
     calls = stats.compiler_calls + sum(it.calls for it in replies)
     left = BudgetLeft(calls=None if budget is None else budget - calls, seconds=keeper.seconds_left(session))
-    searched = not claimed.search.compiles_after
+    searched = "sentence" not in (claimed.search.compiles_after or {})
     return StepProgress(answers=answers, stats=stats, replies=replies, ended=left.nothing, searched=searched), left
 
 

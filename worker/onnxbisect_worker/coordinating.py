@@ -59,7 +59,8 @@ def coordinate(keeper: LeaseKeeper[ClaimedSearch]) -> None:
     files_first = claimed.search.asked_for is None and claimed.search.compiles_after is None
     refused = files_first and whole.ending is not None and step.plan.diagnosis.verdict is Status.FAIL
     # the form of the file is to blame: changed copies show which part of it
-    refused = refused or (step.ending is Ending.FORM and claimed.search.asked_for is None)
+    tried_in_vain = "problem" in (claimed.search.compiles_after or {})
+    refused = refused or (step.ending is Ending.FORM and claimed.search.asked_for is None and not tried_in_vain)
     if spec.whole or refused or (files_first and whole.ending is None):
         step = whole
     over = step.ending is not None and not refused

@@ -121,8 +121,8 @@ def _most_neighbours(spec: SearchSpec, begun: StepProgress, left: BudgetLeft) ->
 
 
 def _compiles_after(claimed: ClaimedSearch) -> CompilesAfter | None:
-    if not claimed.search.compiles_after:
-        return None
     found = claimed.search.compiles_after
+    if not found or "problem" in found:
+        return None
     typed = {"remedies": tuple(found["remedies"]), "exactness": Exactness(found["exactness"])}
     return CompilesAfter(**{**found, **typed})

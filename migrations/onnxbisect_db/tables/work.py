@@ -183,8 +183,8 @@ class Search(Leased, Troubled, Base):
     report: Mapped[str | None] = mapped_column(String(64))
     #: Files of the report by path: the culprits' models, and the files of a repair.
     files: Mapped[dict[str, Any]] = mapped_column(default=dict)
-    #: The change of the whole file after which it compiles (`CompilesAfter`), {} if none helps or none is to be tried;
-    #: None before that is known.
+    #: The change of the whole file after which it compiles (`CompilesAfter`), {} if none helps or none is to be tried,
+    #: only a `problem` if trying them failed; None before that is known.
     compiles_after: Mapped[dict[str, Any] | None]
     #: The outcome of its repair in short; None if there is none, or not yet.
     repair: Mapped[dict[str, Any] | None]
