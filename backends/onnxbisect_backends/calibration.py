@@ -27,8 +27,9 @@ from onnx import TensorProto, helper
 
 from onnxbisect.errors import OptionError
 from onnxbisect.model.binding import is_unbound
-from onnxbisect.model.compute import Sample
+from onnxbisect.model.feeds import Sample
 from onnxbisect.model.footprint import dims_of
+from onnxbisect.model.load import ReadSample
 from onnxbisect.model.runnable import CARRIERS
 from onnxbisect_backends.options import unknown
 
@@ -77,6 +78,13 @@ def read_calibration(
     kinds = {value.name: value.type for value in inputs}
     with files_at(path, _ENDINGS, f"{option} {path}", _WANTED) as files:
         return calibration_of(dict(_arrays(name, file, kinds, bound)) for name, file in files[:most])
+
+
+def first_sample(path: Path | None, option: str = "--calibration") -> ReadSample | None:
+    """Reads the first sample at `path`, for `load`; None without a path."""
+    if path is None:
+        return None
+    return lambda inputs, bound: read_calibration(path, inputs, 1, option=option, bound=bound).samples[0]
 
 
 @contextmanager

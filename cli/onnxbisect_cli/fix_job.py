@@ -14,6 +14,7 @@ from onnxbisect.remedies import Advisor, Found
 from onnxbisect.remedies.summary import lines, plan_lines
 from onnxbisect.report.text import clean
 from onnxbisect.rewrites import Exactness, installed
+from onnxbisect_backends.calibration import first_sample
 from onnxbisect_backends.contract import input_shapes
 from onnxbisect_backends.probing.changed_files import changed_files
 from onnxbisect_backends.probing.loaded_model import LoadedModel
@@ -110,9 +111,9 @@ def _plan(request: Request) -> int:
     """Diagnose, and print the remedies that would be tried."""
     search = request.search
     backend = backend_of(search)
-    loaded = LoadedModel(
-        search.model, {**input_shapes(backend), **search.input_shapes}, input_values=search.input_values
-    )
+    shapes = {**input_shapes(backend), **search.input_shapes}
+    sample = first_sample(request.samples, "--samples") or first_sample(search.calibration)
+    loaded = LoadedModel(search.model, shapes, input_values=search.input_values, sample=sample)
     result, interruption = bisected(replace(search, as_is=True, alternatives=None), loaded)
     assert result.job is not None  # noqa: S101 - `bisected` searches in this process
     before = Found(job=result.job)

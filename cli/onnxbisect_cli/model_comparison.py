@@ -9,8 +9,8 @@ from pathlib import Path
 from onnxbisect.errors import OptionError
 from onnxbisect.input_value import InputValue
 from onnxbisect.model import Model, load
-from onnxbisect.model.compute import Sample
 from onnxbisect.model.declared_types import has_narrow_types
+from onnxbisect.model.feeds import Sample
 from onnxbisect.model.read import original, read
 from onnxbisect.model.wording import some
 from onnxbisect.proof import Comparison, Difference, Tolerance, compare, edge_feeds, finite, random_feeds

@@ -12,6 +12,7 @@ from onnxbisect.report import words
 from onnxbisect.report.overview import Subject, TargetReport, overview
 from onnxbisect.report.parts import Part as Row
 from onnxbisect.report.parts import parts_table
+from onnxbisect_backends.calibration import first_sample
 from onnxbisect_backends.contract import Backend, Description, for_model, input_shapes
 from onnxbisect_backends.probing.loaded_model import LoadedModel, demand_static
 from onnxbisect_cli.arguments import Format, demand_folder, demand_overview
@@ -74,7 +75,7 @@ class _Asking:
         if self.interrupted:
             return _part(model, None, [replace(head, reason=_BEFORE, ended=True) for head in heads])
         try:
-            loaded = LoadedModel(model.model, model.input_shapes, input_values=model.input_values)
+            loaded = _loaded(model, {})
             if self.models == 1:
                 for known in backends.values():
                     if not isinstance(known, str):
@@ -105,7 +106,7 @@ class _Asking:
                 if isinstance(known, str):
                     raise BackendUnusableError(known)
                 if own := input_shapes(known[0]):  # this target binds other input shapes
-                    loaded = LoadedModel(model.model, {**own, **model.input_shapes}, input_values=model.input_values)
+                    loaded = _loaded(model, own)
                 demand_static(loaded.model, *known)
                 out = None if self.out is None else self._folder(self.out, model)
                 if out is not None and self.targets > 1:
@@ -143,6 +144,12 @@ class _Asking:
 
     def _folder(self, out: Path, model: Part) -> Path:
         return out if self.models == 1 else out / model.label
+
+
+def _loaded(part: Part, own: Mapping[str, Sequence[int]]) -> LoadedModel:
+    """The model; `own` are the shapes that a target binds."""
+    shapes, sample = {**own, **part.input_shapes}, first_sample(part.calibration)
+    return LoadedModel(part.model, shapes, input_values=part.input_values, sample=sample)
 
 
 def _part(model: Part, subject: Subject | None, asked: Sequence[TargetReport]) -> Row:

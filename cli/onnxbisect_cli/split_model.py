@@ -19,6 +19,7 @@ from onnxbisect.split import RUNNER, SHARE, Entry, Kind, Manifest, split
 from onnxbisect.unitset import UnitSet, of
 from onnxbisect.verdict import Status
 from onnxbisect_backends import registry
+from onnxbisect_backends.calibration import first_sample
 from onnxbisect_backends.commands.any_command import CommandBackend
 from onnxbisect_backends.contract import Backend, Limits, for_model, input_shapes
 from onnxbisect_backends.probing.loaded_model import LoadedModel
@@ -55,7 +56,9 @@ def run(request: Request) -> int:
     report = reports.read(request.report)
     backend = _backend(request, report)
     shapes = {} if backend is None else input_shapes(backend)
-    loaded = LoadedModel(request.model, {**shapes, **request.input_shapes}, input_values=request.input_values)
+    shapes = {**shapes, **request.input_shapes}
+    sample = first_sample(request.calibration)
+    loaded = LoadedModel(request.model, shapes, input_values=request.input_values, sample=sample)
     passed = _passed(report, loaded.model, request.report)
     if loaded.model.unbound:
         raise OptionError(f"Bind the dynamic dimensions of {some(loaded.model.unbound)} with --input-shape.")

@@ -27,6 +27,7 @@ from onnxbisect.report.graph import network_of
 from onnxbisect.session import Ending
 from onnxbisect.verdict import Status
 from onnxbisect_backends import contract
+from onnxbisect_backends.calibration import first_sample
 from onnxbisect_backends.contract import Backend
 from onnxbisect_backends.other_options import Wanted
 from onnxbisect_backends.probing.changed_files import compiles_after, may_be_changed
@@ -94,7 +95,9 @@ def diagnose(
     chosen = usable_backend(backend, options or {}, jobs)
     others = other_options(backend, options or {}, alternatives)
     samples = None if calibration is None else Path(calibration)
-    loaded = load_model(model, {**contract.input_shapes(chosen), **(input_shapes or {})}, input_values)
+    loaded = load_model(
+        model, {**contract.input_shapes(chosen), **(input_shapes or {})}, input_values, first_sample(samples)
+    )
     context = search_context(loaded, chosen, samples)
     tell = progress or (lambda event: None)
     if calibration is not None and context.samples is None:

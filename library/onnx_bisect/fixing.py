@@ -23,6 +23,7 @@ from onnxbisect.remedies.summary import headline
 from onnxbisect.report.files import put
 from onnxbisect.rewrites import Exactness
 from onnxbisect_backends import contract
+from onnxbisect_backends.calibration import first_sample
 from onnxbisect_backends.other_options import Wanted
 from onnxbisect_backends.probing.loaded_model import LoadedModel
 from onnxbisect_backends.probing.repair_compiler import REPAIRED, RepairCompiler, copy_data
@@ -121,13 +122,15 @@ def fix(
     """
     chosen = usable_backend(backend, options or {}, jobs)
     others = other_options(backend, options or {}, alternatives)
-    loaded = load_model(model, {**contract.input_shapes(chosen), **(input_shapes or {})}, input_values)
+    calibration_path = None if calibration is None else Path(calibration)
+    samples_path = None if samples is None else Path(samples)
+    sample = first_sample(samples_path, "--samples") or first_sample(calibration_path)
+    loaded = load_model(model, {**contract.input_shapes(chosen), **(input_shapes or {})}, input_values, sample)
     chosen = contract.for_model(chosen, loaded.model.proto.graph)
     tell = progress or (lambda event: None)
-    calibration_path = None if calibration is None else Path(calibration)
     terms = Terms(
         allow=allow,
-        samples=None if samples is None else Path(samples),
+        samples=samples_path,
         count=count,
         tolerance=tolerance or Tolerance(),
     )

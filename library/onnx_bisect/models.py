@@ -9,6 +9,7 @@ from onnxbisect import preflight
 from onnxbisect.cut import cut_between, cut_modules, units_of_nodes, write
 from onnxbisect.errors import OptionError
 from onnxbisect.input_value import InputValues
+from onnxbisect.model.load import ReadSample
 from onnxbisect.preflight import Inspection
 from onnxbisect_backends import contract
 from onnxbisect_backends.probing.known_target import inspect_for, known_target
@@ -24,14 +25,17 @@ Shapes = Mapping[str, Sequence[int]]
 
 
 def load_model(
-    model: Source, input_shapes: Shapes | None = None, input_values: InputValues | None = None
+    model: Source,
+    input_shapes: Shapes | None = None,
+    input_values: InputValues | None = None,
+    sample: ReadSample | None = None,
 ) -> LoadedModel:
     """Read the model if `model` is a path. `input_shapes` then binds dynamic dimensions, and `input_values` replaces
-    inputs by constants. Raises ModelError.
+    inputs by constants; `sample` has values on which it runs. Raises ModelError.
     """
     if isinstance(model, LoadedModel):
         return model
-    return LoadedModel(Path(model), input_shapes or {}, input_values=input_values)
+    return LoadedModel(Path(model), input_shapes or {}, input_values=input_values, sample=sample)
 
 
 def inspect(

@@ -21,6 +21,7 @@ from onnxbisect.unitset import UnitSet, members
 from onnxbisect.verdict import Status, Verdict
 from onnxbisect.version_history import Part, VersionHistory, next_version
 from onnxbisect_backends import registry
+from onnxbisect_backends.calibration import first_sample
 from onnxbisect_backends.options import unknown
 from onnxbisect_backends.probing.alternatives import asked_with
 from onnxbisect_backends.probing.loaded_model import LoadedModel
@@ -64,7 +65,9 @@ def regress(
     with ExitStack() as stack:
         there = _Versions(toolchain.name, stack, tell)
         return _Regression(
-            loaded=load_model(model, input_shapes, input_values),
+            loaded=load_model(
+                model, input_shapes, input_values, first_sample(None if calibration is None else Path(calibration))
+            ),
             backend=name,
             options=given,
             there=there,

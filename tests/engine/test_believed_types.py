@@ -115,6 +115,18 @@ def test_it_is_where_it_is_declared_first_and_holds_behind(tmp_path: Path) -> No
     assert "shape-contradiction" not in ids(model)
 
 
+def test_a_size_that_only_an_output_declares_holds_before_it(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,1,4,4] x, int64[4] s) => (float[1,1,8,8] y) {
+        a = Resize <mode = "nearest"> (x, , , s)
+        b = Relu (a)
+        y = Conv <kernel_shape = [3,3], pads = [1,1,1,1]> (b, w) }"""
+    weight = ", float[1,1,3,3] w)"
+    model = loaded(tmp_path, text.replace("s)", f"s{weight}", 1))
+    assert [shape(model, name) for name in ("a", "b", "y")] == [[1, 1, 8, 8]] * 3
+    model = loaded(tmp_path, text.replace("s)", f"s{weight}", 1).replace("pads = [1,1,1,1]", "pads = [2,2,2,2]"))
+    assert shape(model, "y") == [1, 1, 8, 8]
+
+
 def test_what_is_declared_wrongly_is_still_said(tmp_path: Path) -> None:
     """Relu keeps the size, whatever the value: that of y cannot be 5."""
     model = loaded(tmp_path, RANGE.replace("float[7] y", "float[5] y"))

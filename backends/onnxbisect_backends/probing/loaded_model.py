@@ -10,6 +10,7 @@ from onnxbisect.errors import ModelError
 from onnxbisect.input_value import InputValues
 from onnxbisect.model import Established, Model, load
 from onnxbisect.model.allowance import Bounded
+from onnxbisect.model.load import ReadSample
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.unitset import UnitSet
 from onnxbisect_backends.contract import Backend, Description
@@ -29,16 +30,18 @@ class LoadedModel:
         input_values: InputValues | None = None,
         most_nodes: int | None = None,
         established: Established | None = None,
+        sample: ReadSample | None = None,
         bounded: Bounded = forked,
     ) -> None:
         """The arguments are those of `load`. Raises ModelError, also for a model of more nodes than `most_nodes`."""
-        self.input_shapes = input_shapes
+        self.input_shapes, self.sample = input_shapes, sample
         self.model = load(
             path,
             input_shapes=input_shapes,
             input_values=input_values,
             most_nodes=most_nodes,
             established=established,
+            sample=sample,
             bounded=bounded,
         )
         self.cutter = Cutter(self.model)

@@ -110,7 +110,7 @@ class RepairCompiler:
                 copy_data(self.loaded.model.proto, self.loaded.model.path.parent, self.folder)
             path = self.folder / REPAIRED
             path.write_bytes(content)
-            self._latest = content, LoadedModel(path, self.loaded.shapes_without_values)
+            self._latest = content, LoadedModel(path, self.loaded.shapes_without_values, sample=self.loaded.sample)
         return self._latest[1]
 
 

@@ -14,8 +14,8 @@ from onnxbisect.alternatives import Alternative
 from onnxbisect.diagnosis import Diagnosis
 from onnxbisect.errors import OptionError
 from onnxbisect.model.binding import resized
-from onnxbisect.model.compute import Sample
 from onnxbisect.model.deciding import compared_values
+from onnxbisect.model.feeds import Sample
 from onnxbisect.model.read import original as original_of
 from onnxbisect.model.wording import some
 from onnxbisect.proof import Tolerance, edge_feeds, random_feeds, those_that_run

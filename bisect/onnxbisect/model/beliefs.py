@@ -80,35 +80,55 @@ def declared_otherwise(
     """Replacements for nodes whose sizes in the run are not those that the file declares.
 
     Only tensors that are not `certain` count: their shape may depend on values of inputs, which were made up. Nodes
-    behind such a node are left out, because with the declared size they may have the declared one, too.
+    behind such a node are left out, because with the declared size they may have the declared one, too. Where a tensor
+    that the file does not declare had the size of one that it does, it gets the declared size; the next run shows
+    whether that fits.
     """
-    found: dict[int, Sequence[onnx.TypeProto | None]] = {}
-    behind: set[str] = set()
-    for index, node in enumerate(graph.node):
-        if behind.isdisjoint(reads(node)):
-            wrong = [
-                name
-                for name in node.output
-                if name in run.shapes
-                and name not in certain
-                and is_static(declared.get(name))
-                and dims_of(declared[name]) != tuple(run.shapes[name])
+    makers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
+
+    def doubtful(name: str) -> bool:
+        return name in makers and name in run.shapes and name not in certain
+
+    def first(name: str) -> list[str]:
+        """The doubtful tensors from which this one has its size, itself if there are none."""
+        work, seen, origins = [name], set[str](), []
+        while work:
+            at = work.pop()
+            seen.add(at)
+            before = [
+                it
+                for it in reads(graph.node[makers[at]])
+                if doubtful(it) and run.shapes[it] == run.shapes[name] and not is_static(declared.get(it))
             ]
-            if not wrong:
-                continue
-            kinds = [_kind(name, run, types, declared if name in wrong else {}) for name in node.output]
-            if known_otherwise(graph, [index], [_named(node, kinds)]):
-                found[index] = kinds
-        behind.update(filter(None, node.output))
+            work += [it for it in before if it not in seen]
+            origins += [] if before else [at]
+        return origins
+
+    sizes: dict[str, Sequence[int]] = {}
+    behind: set[str] = set()
+    for node in graph.node:
+        if not behind.isdisjoint(reads(node)):
+            behind.update(filter(None, node.output))
+            continue
+        for name in node.output:
+            if doubtful(name) and is_static(declared.get(name)) and dims_of(declared[name]) != run.shapes[name]:
+                sizes |= dict.fromkeys(first(name), dims_of(declared[name]))
+                behind.update(filter(None, node.output))
+    found: dict[int, Sequence[onnx.TypeProto | None]] = {}
+    for index in sorted({makers[name] for name in sizes}):
+        node = graph.node[index]
+        kinds = [_kind(name, run, types, sizes) for name in node.output]
+        if known_otherwise(graph, [index], [_named(node, kinds)]):
+            found[index] = kinds
     return found
 
 
-def _kind(name: str, run: Run, types: Types, declared: Types) -> onnx.TypeProto | None:
-    """The type of the run, with the declared dimensions where there are any."""
+def _kind(name: str, run: Run, types: Types, sizes: Mapping[str, Sequence[int]]) -> onnx.TypeProto | None:
+    """The type of the run, with other dimensions where there are any."""
     dtype = types[name].tensor_type.elem_type if name in types else run.dtypes.get(name, 0)
     if not name or not dtype or name not in run.shapes:
         return None
-    return helper.make_tensor_type_proto(dtype, dims_of(declared[name]) if name in declared else run.shapes[name])
+    return helper.make_tensor_type_proto(dtype, sizes.get(name, run.shapes[name]))
 
 
 def _named(node: onnx.NodeProto, kinds: Sequence[onnx.TypeProto | None]) -> dict[str, onnx.TypeProto]:

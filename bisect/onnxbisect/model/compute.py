@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 
 from onnxbisect.model.binding import is_unbound
-from onnxbisect.model.feeds import Fill, feed
+from onnxbisect.model.feeds import Fill, Sample, feed
 from onnxbisect.model.footprint import peak, size_of
 from onnxbisect.model.model import Model
 from onnxbisect.model.opaque import opaque_nodes
@@ -15,8 +15,6 @@ from onnxbisect.model.runnable import add_input, assemble, culprit, fed_name, pr
 from onnxbisect.model.scopes import domain_of, reads
 from onnxbisect.model.session import Clock, Session
 
-#: One set of values for the model's inputs, by name.
-Sample = Mapping[str, np.ndarray]
 #: The values of one tensor, one array for each sample.
 Values = list[np.ndarray]
 

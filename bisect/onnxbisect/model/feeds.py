@@ -1,5 +1,6 @@
 """Generate deterministic input data of the right dtype, with values that most models accept."""
 
+from collections.abc import Mapping
 from enum import StrEnum
 from math import prod
 from zlib import crc32
@@ -9,6 +10,9 @@ import onnx
 from onnx import TensorProto, helper
 
 from onnxbisect.model.runnable import CARRIERS
+
+#: One set of values for the model's inputs, by name.
+Sample = Mapping[str, np.ndarray]
 
 
 class Fill(StrEnum):

@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import onnx
 
 from onnxbisect.errors import ModelError
@@ -13,6 +14,7 @@ from onnxbisect.model.allowance import Allowance, Bounded, ExceededError, direct
 from onnxbisect.model.binding import bind, forget_shapes, resized, unbound_inputs
 from onnxbisect.model.counting import demand_inlinable, written_out
 from onnxbisect.model.established import Established
+from onnxbisect.model.feeds import Sample
 from onnxbisect.model.footprint import dims_of
 from onnxbisect.model.infer import contradiction
 from onnxbisect.model.input_values import bind_values, described
@@ -31,6 +33,8 @@ MEMORY_LIMIT = 4 << 30
 #: Shares of the allowance's seconds: for running the model (the rest is left for inference), and for inference alone
 #: after the first attempt exceeded the allowance.
 _RUN_SHARE, _INFER_SHARE = 0.6, 0.4
+#: Reads values of a model's inputs, for a model in which some are bound to values.
+ReadSample = Callable[[Sequence[onnx.ValueInfoProto], Mapping[str, np.ndarray]], Sample]
 #: Most nodes where the caller sets no limit; real models have a hundredth of it.
 _MOST_NODES = 10_000_000
 
@@ -43,6 +47,7 @@ def load(
     memory_limit: int = MEMORY_LIMIT,
     most_nodes: int | None = None,
     established: Established | None = None,
+    sample: ReadSample | None = None,
     bounded: Bounded = directly,
 ) -> Model:
     """Read an ONNX file, establish everything about it that needs no compiler, and number its units.
@@ -53,6 +58,7 @@ def load(
     `memory_limit` is in bytes: a model whose activations would exceed it is inferred instead of run.
     `most_nodes` limits the nodes, counting subgraphs and each call of a function: nodes of few bytes are quick to read
     and slow to analyse. `established` is the result of reading the same file with the same shapes before.
+    `sample` reads values of the inputs that are left, on which the model runs instead of made-up ones.
     `bounded` runs the work that can take unlimited time and memory: inference, and running the model.
     Raises ModelError, with one sentence for the user.
     """
@@ -79,8 +85,9 @@ def load(
         notes.append(_demand_fitting(proto, changed))
     if established is None:
         allowance = Allowance.of(size)
+        given = {} if sample is None else sample(graph.input, values)
         limit = min(memory_limit, int(allowance.memory * _RUN_SHARE))
-        established = _established(partial(_establish, proto, path.parent, limit), notes, allowance, bounded)
+        established = _established(partial(_establish, proto, path.parent, limit, given), notes, allowance, bounded)
     if disputed and (said := contradiction(proto, established.known)):
         symbol, sizes = next(iter(disputed.items()))
         raise ModelError(f"The model does not work where its dimension {symbol!r} is {sizes}: {brief(said)}.")
@@ -121,12 +128,12 @@ def _established(
 
 
 def _establish(
-    proto: onnx.ModelProto, folder: Path, memory_limit: int, notes: Sequence[str], seconds: float
+    proto: onnx.ModelProto, folder: Path, memory_limit: int, sample: Sample, notes: Sequence[str], seconds: float
 ) -> Established:
     """Establish types and values, running the model for at most `seconds`; the result includes `notes`."""
     graph = proto.graph
     declared = {value.name: value.type for value in [*graph.value_info, *graph.output]}
-    facts = establish(proto, folder, declared, memory_limit=memory_limit, seconds=seconds)
+    facts = establish(proto, folder, declared, memory_limit=memory_limit, seconds=seconds, sample=sample)
     _write_types(graph, facts.types)
     refused = complaint(proto)
     doubts = [f"onnx.checker refuses the model: {refused}"] if refused else []

@@ -9,7 +9,7 @@ import onnx
 from onnx import helper
 
 from onnxbisect.model.deciding import compared_values
-from onnxbisect.model.feeds import Fill, feed
+from onnxbisect.model.feeds import Fill, Sample, feed
 from onnxbisect.model.runnable import (
     CARRIERS,
     assemble,
@@ -59,19 +59,21 @@ def run(
     dtypes: Mapping[str, int],
     unshaped: Collection[str],
     substitutes: StandIns,
+    sample: Sample,
     clock: Clock,
 ) -> Run:
     """Run as many of `nodes` as possible.
 
     `missing` are tensors that cannot be fed. `given` replaces tensors by values. `values` are the tensors whose values
     to return. `dtypes` are the element types known so far. `unshaped` are tensors without a shape (sequences,
-    optionals). `substitutes` are nodes that are replaced instead of run (`runnable.assemble`).
+    optionals). `substitutes` are nodes that are replaced instead of run (`runnable.assemble`). `sample` has values of
+    inputs, which are tried before made-up ones.
     """
     wanted = set(nodes)
     refused: dict[int, str] = {}
     skip_probes: set[str] = set(unshaped)
-    compared = compared_values(proto.graph, given)
-    fills = [*([(Fill.RANDOM, compared)] if compared else []), *((fill, {}) for fill in Fill)]
+    chosen_values = filter(None, (sample, compared_values(proto.graph, given)))
+    fills = [*((Fill.RANDOM, values) for values in chosen_values), *((fill, {}) for fill in Fill)]
     costly: set[int] = set()
     for _ in range(_ATTEMPTS):
         if clock.left <= 0:

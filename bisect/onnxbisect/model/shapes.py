@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import onnx
@@ -11,6 +12,7 @@ from onnx import helper
 from onnxbisect.model.beliefs import Beliefs, declared_otherwise, known_otherwise, untyped
 from onnxbisect.model.binding import is_unbound
 from onnxbisect.model.constness import constness
+from onnxbisect.model.feeds import Sample
 from onnxbisect.model.footprint import peak, size_of
 from onnxbisect.model.infer import infer
 from onnxbisect.model.known import affordable, results_of_static
@@ -51,14 +53,15 @@ def establish(
     *,
     memory_limit: int,
     seconds: float,
+    sample: Sample = MappingProxyType({}),
 ) -> Facts:
     """Types and values for a model whose nodes are sorted and whose inputs are bound as far as they will be.
 
     `declared` are the types that the file claims; they are believed behind ops without a schema, where a run on made-up
     inputs fails, and where sizes depend on values of inputs. The model runs for at most so many seconds, all its parts
-    together.
+    together; on the `sample` where there is one and it works.
     """
-    return _Establish(proto, folder, declared, memory_limit, Clock(seconds)).facts()
+    return _Establish(proto, folder, declared, memory_limit, Clock(seconds), sample).facts()
 
 
 class _Establish:
@@ -69,8 +72,9 @@ class _Establish:
         declared: Mapping[str, onnx.TypeProto],
         memory_limit: int,
         clock: Clock,
+        sample: Sample,
     ) -> None:
-        self._clock = clock
+        self._clock, self._sample = clock, sample
         self._values = min(_VALUES, memory_limit // _VALUES_SHARE)
         self._costly: set[int] = set()
         self._proto, self._folder, self._memory_limit = proto, folder, memory_limit
@@ -206,6 +210,7 @@ class _Establish:
             dtypes={n: t.tensor_type.elem_type for n, t in self._types.items() if t.HasField("tensor_type")},
             unshaped=self._unshaped(),
             substitutes=substitutes,
+            sample=self._sample,
             clock=self._clock,
         )
         self._costly |= outcome.costly

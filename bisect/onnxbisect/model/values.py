@@ -7,9 +7,9 @@ import onnx
 from onnx import helper
 
 from onnxbisect.model.binding import is_unbound
-from onnxbisect.model.compute import Computation, Inputs, Sample, Values
+from onnxbisect.model.compute import Computation, Inputs, Values
 from onnxbisect.model.deciding import compared_values
-from onnxbisect.model.feeds import Fill, feed
+from onnxbisect.model.feeds import Fill, Sample, feed
 from onnxbisect.model.footprint import dims_of, size_of
 from onnxbisect.model.load import MEMORY_LIMIT
 from onnxbisect.model.model import Model

@@ -8,8 +8,7 @@ import onnx
 from onnx import helper
 
 from onnxbisect.errors import ModelError
-from onnxbisect.model.compute import Sample
-from onnxbisect.model.feeds import Fill, feed
+from onnxbisect.model.feeds import Fill, Sample, feed
 from onnxbisect.model.runnable import CARRIERS
 from onnxbisect.model.wording import quoted
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import onnx
 
 from onnxbisect.errors import ModelError
-from onnxbisect.model.compute import Sample
+from onnxbisect.model.feeds import Sample
 from onnxbisect.model.scopes import constant_names
 from onnxbisect.model.session import Clock, Session
 from onnxbisect.model.wording import brief, some

@@ -16,7 +16,7 @@ from onnx import helper
 
 from onnxbisect.cut.rename import rename_tensors
 from onnxbisect.errors import ModelError
-from onnxbisect.model.compute import Sample
+from onnxbisect.model.feeds import Sample
 from onnxbisect.model.footprint import size_of
 from onnxbisect.model.scopes import bodies
 from onnxbisect.model.session import Clock, Session

@@ -13,7 +13,7 @@ from onnxbisect.diagnosis import Diagnosis
 from onnxbisect.job import Job, ProbeRecord, Stats, Target
 from onnxbisect.key import Keyer
 from onnxbisect.model import Model, load
-from onnxbisect.model.compute import Sample
+from onnxbisect.model.feeds import Sample
 from onnxbisect.model.scopes import qualified, walk
 from onnxbisect.proof import edge_feeds, random_feeds
 from onnxbisect.remedies import Found, LowPrecision, Prover, Repair, repair

@@ -21,6 +21,7 @@ from onnxbisect.search import plan
 from onnxbisect.session import Known
 from onnxbisect.unitset import UnitSet
 from onnxbisect_backends import registry
+from onnxbisect_backends.calibration import first_sample
 from onnxbisect_backends.contract import Backend, Limits, input_shapes
 from onnxbisect_backends.other_options import OtherOptions
 from onnxbisect_backends.probing.changed_files import may_be_changed
@@ -219,6 +220,7 @@ class ModelWork:
             input_values=self._spec.input_values,
             most_nodes=self._setup.nodes,
             established=established,
+            sample=None if established is not None else first_sample(self._calibration),
         )
 
     @property
