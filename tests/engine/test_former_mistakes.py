@@ -1,6 +1,7 @@
 """The smallest compilers about which earlier versions said something false, and what is true of them."""
 
 import random
+from itertools import combinations
 
 import pytest
 
@@ -479,3 +480,24 @@ def test_a_list_of_all_refused_ops_costs_one_call_more_than_its_culprits():
     assert step.diagnosis.certificate.status is CertificateStatus.PROVEN
     assert {culprit.certainty for culprit in step.diagnosis.culprits} == {Certainty.CONFIRMED}
     assert one.calls <= 2 + 4 + 1
+
+
+@pytest.mark.parametrize("seed", [3, 5])
+def test_each_way_to_break_a_group_is_tried_beside_another_group(seed):
+    """A hub (2) with more than three of its consumers is refused, and so are four units elsewhere together."""
+    chance = random.Random(seed)
+    count = chance.choice([14, 16, 20, 26])
+    kinds = [chance.randrange(9) for _ in range(count)]
+    read = {(2, unit) for unit in chance.sample(range(3, count - 5), 5)}
+    kinds[2] = 9
+    numbers = {kind: number for number, kind in enumerate(dict.fromkeys(kinds))}
+    graph = universe([numbers[kind] for kind in kinds], sorted(read | {(unit, unit + 1) for unit in range(count - 1)}))
+    consumers, four = graph.successors[2], of(range(count - 4, count))
+
+    def rule(units: UnitSet) -> bool:
+        return (bool(units & 1 << 2) and size(units & consumers) > 3) or is_subset(four, units)
+
+    diagnosis = World(graph, rule).diagnose().diagnosis
+    named = {units for culprit in diagnosis.culprits for units in culprit.occurrences}
+    assert diagnosis.certificate.status is CertificateStatus.PROVEN
+    assert named == {1 << 2 | of(some) for some in combinations(members(consumers), 4)} | {four}

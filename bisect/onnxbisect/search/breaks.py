@@ -21,10 +21,11 @@ def ways_to_break(universe: Universe, suspects: Iterable[Suspect]) -> tuple[list
     """Sets of units without which no culprit is left: (sets, exhaustive, cut short).
 
     Up to `EXHAUSTIVE` minimal sets are all returned (Berge's algorithm for minimal hitting sets), up to `MOST` in a
-    model of few units. Beyond that, the sets together satisfy three conditions: every role of every pattern is left out
-    everywhere in one of them; any two adjacent units of different occurrences are both kept in one of them; and for any
-    two variants, some two of their units are. For a target that accepts only so many units of an op, one set keeps the
-    first units, one keeps the last, and each unit near another culprit's is kept in one.
+    model of few units. Beyond that, the ways to break occurrences that share no unit are not multiplied: each way to
+    break one such group is in one of the sets, if there are at most `MOST`; else every role of every pattern is left
+    out everywhere in one of them. Any two adjacent units of different occurrences are both kept in one of them; and for
+    any two variants, some two of their units are. For a target that accepts only so many units of an op, one set keeps
+    the first units, one keeps the last, and each unit near another culprit's is kept in one.
     """
     patterns = tuple(suspect.occurrences for suspect in suspects if not suspect.capacity and not suspect.pool)
     pools = tuple((suspect.pool, suspect.allowed) for suspect in suspects if suspect.pool)
@@ -84,7 +85,11 @@ def _covering(
 ) -> tuple[list[UnitSet], bool]:
     several = [occurrences for occurrences in patterns if len(occurrences[0]) > 1]
     kept_sets = _Kept(edges)
-    for role in range(max(len(occurrences[0]) for occurrences in several)):
+    each = [_every(group, MOST) for group in _groups(edges)]
+    for number in range(max(len(ways or ()) for ways in each)):
+        chosen = (sorted(ways, key=sort_key)[number % len(ways)] for ways in each if ways)
+        kept_sets.keep(kept_sets.units & ~union(chosen))
+    for role in range(max(len(occurrences[0]) for occurrences in several) if None in each else 0):
         broken = of(occurrence[role % len(occurrence)] for occurrences in several for occurrence in occurrences)
         kept_sets.keep(kept_sets.units & ~broken)
     near = _near_pairs(universe, edges)
@@ -97,6 +102,15 @@ def _covering(
             return kept_sets.broken, True
         kept_sets.keep_pairs(wanted)
     return kept_sets.broken, False
+
+
+def _groups(edges: Sequence[UnitSet]) -> list[list[UnitSet]]:
+    """The occurrences in groups that share no unit with each other."""
+    groups: dict[UnitSet, list[UnitSet]] = {}
+    for edge in edges:
+        shared = [units for units in groups if units & edge]
+        groups[edge | union(shared)] = [edge, *(one for units in shared for one in groups.pop(units))]
+    return list(groups.values())
 
 
 def _near_pairs(universe: Universe, edges: Sequence[UnitSet]) -> list[tuple[int, int]]:
