@@ -62,3 +62,19 @@ def test_of_a_tool_without_a_list_the_findings_stay_general(tmp_path: Path, net:
 def test_the_profile_that_a_backend_names_is_shipped(name: str) -> None:
     options = {"target_hardware": "AX650"} if name == "pulsar2" else {"soc_model": "SM8550"} if name == "qnn" else {}
     assert profile(registry.make(name, options)) in {*shipped(), ""}
+
+
+def test_what_single_ops_showed_is_a_warning_and_what_a_list_says_an_error(tmp_path: Path) -> None:
+    """QNN takes Erf within Gelu, and a profile measured with single ops refuses it."""
+    text = '<ir_version: 8, opset_import: ["" : 17]> g (float[2,3] x) => (float[2,3] y) { e = Erf(x) y = Mul(e, x) }'
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "gelu.onnx")
+    model = load(tmp_path / "gelu.onnx")
+    found = {}
+    for options in ({"profile": "qnn-2.7.0-measured"}, {"ops": "Mul"}):
+        seen = inspect_for(model, known_target(registry.make("whitelist", options))).findings
+        (found[next(iter(options))],) = [it for it in seen if it.id == "op-refused"]
+    measured, listed = found["profile"], found["ops"]
+    assert measured.detail == listed.detail == "Erf: 1 node"
+    assert (measured.severity, listed.severity) == (Severity.WARNING, Severity.ERROR)
+    assert measured.why.startswith("Refused alone,")
+    assert listed.why.startswith("Refused, ")

@@ -90,7 +90,7 @@ def op_record(model: Model, rules: Rules) -> OpRecord:
         )
         for (op, refused, reason, folds), group in groups.items()
     )
-    return OpRecord(source=f"the profile {rules.profile.profile}", issues=issues)
+    return OpRecord(source=f"the profile {rules.profile.profile}", issues=issues, alone=rules.profile.is_of_single_ops)
 
 
 def _rules(backend: Backend, described: Description, profile: Profile | None) -> Rules | None:

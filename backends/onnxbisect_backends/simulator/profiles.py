@@ -181,6 +181,11 @@ class Profile(_Strict):
     refused: dict[str, str] = {}
     disputed: dict[str, str] = {}
 
+    @property
+    def is_of_single_ops(self) -> bool:
+        """Whether it was measured with models of one op each, so that nothing is known of ops that are fused."""
+        return any(support.node_tests for support in self.ops.values())
+
     @model_validator(mode="after")
     def _words_agree(self) -> "Profile":
         both = sorted(self.refused.keys() & self.ops.keys())

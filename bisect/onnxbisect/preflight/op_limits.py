@@ -45,16 +45,26 @@ class OpIssue:
 
 @dataclass(frozen=True, kw_only=True)
 class OpRecord:
-    """The ops of this model that a target refuses or that are unknown. `source` is a phrase that names the evidence."""
+    """The ops of this model that a target refuses or that are unknown. `source` is a phrase that names the evidence.
+
+    `alone`: it is from models of one op each. What fails there may compile beside others, as Erf does within Gelu, so
+    it is a warning.
+    """
 
     source: str
     issues: tuple[OpIssue, ...]
+    alone: bool = False
+
+    @property
+    def severity(self) -> Severity:
+        """How grave a refusal is."""
+        return Severity.WARNING if self.alone else Severity.ERROR
 
 
 def with_recorded_issues(record: OpRecord, found: Sequence[Finding]) -> list[Finding]:
     """Add the findings of the record, and adapt the general findings to it.
 
-    A general finding about an op becomes an error where the record refuses the op, and a remark where it accepts it.
+    A general finding about an op becomes as grave as the record's refusal of the op, and a remark where it accepts it.
     """
     refused = {name for issue in record.issues if issue.refused for name in issue.nodes}
     unknown = {name for issue in record.issues if not issue.refused for name in issue.nodes}
@@ -64,7 +74,7 @@ def with_recorded_issues(record: OpRecord, found: Sequence[Finding]) -> list[Fin
         if finding.id not in _ABOUT_OPS or not nodes:
             settled.append(finding)
         elif nodes & refused:
-            settled.append(replace(finding, severity=Severity.ERROR))
+            settled.append(replace(finding, severity=record.severity))
         elif nodes & unknown:
             settled.append(finding)
         else:
@@ -90,9 +100,12 @@ def _finding(record: OpRecord, issue: OpIssue) -> Finding:
         )
     why = f"Refused, according to {record.source}."
     fix = "Replace it (onnx-bisect fix), or run it on the host (onnx-bisect split)."
+    if record.alone:
+        why = f"Refused alone, according to {record.source}; beside other ops it may compile, where they are fused."
+        fix = f"Ask the compiler: onnx-bisect run. {fix}"
     if issue.folds:
         why += " It computes a constant, which would fold away in an older file."
         fix = "Lower the version of the file first."
     return Finding(
-        id="op-refused", severity=Severity.ERROR, nodes=issue.nodes, tensors=(), detail=detail, why=why, fix=fix
+        id="op-refused", severity=record.severity, nodes=issue.nodes, tensors=(), detail=detail, why=why, fix=fix
     )
