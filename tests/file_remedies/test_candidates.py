@@ -8,6 +8,7 @@ from onnx import helper
 
 from onnxbisect.errors import ModelError
 from onnxbisect.file_remedies import MOST_CANDIDATES, REMEDIES, Candidate, File, candidates, repaired
+from onnxbisect.file_remedies.candidates import Applied
 from onnxbisect.model import load
 from onnxbisect.model.structure import complaint
 from onnxbisect.preflight import NEWER_THAN_TOOL, Reader, checks, preflight
@@ -170,3 +171,16 @@ def test_real_models_compute_the_same(path: Path) -> None:
         kept = [tensor for tensor in candidate.proto.graph.initializer if tensor.name in stored]
         assert kept
         assert all(tensor == stored[tensor.name] for tensor in kept)
+
+
+def test_what_was_done_in_several_rounds_is_one_clause() -> None:
+    rounds = [
+        Applied(remedy="resolve-control-flow", sentence=text, exactness=Exactness.EXACT, domain="")
+        for text in (
+            "1 If replaced by the branch that it takes",
+            "opset 20 → 19",
+            "3 If replaced by the branch that it takes",
+        )
+    ]
+    candidate = Candidate(proto=onnx.ModelProto(), applied=tuple(rounds))
+    assert candidate.sentence == "4 If replaced by the branch that it takes; opset 20 → 19"

@@ -68,7 +68,14 @@ class Candidate:
     @property
     def sentence(self) -> str:
         """What was changed."""
-        return "; ".join(applied.sentence for applied in self.applied)
+        counts: dict[str, int] = {}
+        for applied in self.applied:
+            number, _, done = applied.sentence.partition(" ")
+            if number.isdecimal():
+                counts[done] = counts.get(done, 0) + int(number)
+            else:
+                counts.setdefault(applied.sentence, 0)
+        return "; ".join(f"{count} {done}" if count else done for done, count in counts.items())
 
     @property
     def exactness(self) -> Exactness:
