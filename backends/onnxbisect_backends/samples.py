@@ -11,7 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+from onnx import helper
 
+from onnxbisect.model.runnable import CARRIERS
 from onnxbisect.model.scopes import constant_names
 from onnxbisect.model.values import TensorValues
 
@@ -37,25 +39,35 @@ def made_up(probe: Path) -> bool:
 def write_samples(probe: Path, renamed: Mapping[str, str], values: TensorValues, *, own: bool = True) -> None:
     """Write the values of the probe's inputs in each sample; `renamed` maps probe names to model names.
 
-    Without `own` the samples are marked as made up.
+    An input that has another rank or dtype than its tensor (`onnxbisect.cut.neutral_boundary`) gets the tensor's values
+    in its own form. Without `own` the samples are marked as made up.
     """
-    inputs = []
-    own_names = {}
     graph = onnx.load(probe, load_external_data=False).graph
+    inner = {value.name: value.type for value in graph.value_info}
+    inputs = []
+    forms = {}
     constants = constant_names(graph)  # up to IR version 3 these are listed as inputs
     for value in graph.input:
         if value.name in constants:
             continue
         name = renamed.get(value.name, value.name)
-        own_names[name] = value.name
-        inputs.append(onnx.ValueInfoProto(name=name, type=value.type))
+        forms[name] = value
+        inputs.append(onnx.ValueInfoProto(name=name, type=inner.get(name, value.type)))
     folder = samples_folder(probe)
     folder.mkdir()
     if not own:
         (folder / _MADE_UP).touch()
     for number, sample in enumerate(values.samples(inputs)):
-        arrays = {own_names[name]: _storable(array) for name, array in sample.items()}
+        arrays = {forms[name].name: _storable(_as_input(array, forms[name])) for name, array in sample.items()}
         _save(folder / f"{number}.npz", arrays)
+
+
+def _as_input(array: np.ndarray, value: onnx.ValueInfoProto) -> np.ndarray:
+    """The array with the leading dimensions and the dtype of this graph input."""
+    tensor = value.type.tensor_type
+    missing = len(tensor.shape.dim) - array.ndim if tensor.HasField("shape") else 0
+    dtype = helper.tensor_dtype_to_np_dtype(CARRIERS.get(tensor.elem_type, tensor.elem_type))
+    return array.reshape((1,) * missing + array.shape).astype(dtype, copy=False)
 
 
 def _storable(array: np.ndarray) -> np.ndarray:

@@ -8,7 +8,11 @@ class ProbeFormat:
     """Requirements on every probe file, so that the compiler judges the ops and not the form of the file.
 
     `input_dtypes`: the dtypes that graph inputs may have, as onnxruntime spells them without `tensor()` (`"float"`,
-    `"int64"`, `"bool"`); None accepts all. Probes include further producers until all inputs have such dtypes.
+    `"int64"`, `"bool"`); None accepts all. Probes include further producers until all inputs have such dtypes; where
+    there is none to include, an input gets another dtype and a Cast. `output_dtypes`: likewise, always with a Cast.
+    `min_input_rank`, `min_output_rank`: inputs and outputs of a smaller rank get leading dimensions of 1, and a Squeeze
+    or Unsqueeze (`onnxbisect.cut.neutral_boundary`). `longest_name`: most bytes of the name of an input or output;
+    longer ones are shortened.
     `self_contained`: weights are inside the file. `safe_names`: names of boundary tensors consist of `[A-Za-z0-9_]`.
     `explicit_defaults`: attributes with a schema default are written out, and so are the kernel shapes of convolutions.
     `unwritten_defaults`: attributes, as `Op.attribute`, that are exempt from this, and removed where they have their
@@ -19,6 +23,10 @@ class ProbeFormat:
     """
 
     input_dtypes: frozenset[str] | None = None
+    output_dtypes: frozenset[str] | None = None
+    min_input_rank: int = 0
+    min_output_rank: int = 0
+    longest_name: int | None = None
     self_contained: bool = False
     safe_names: bool = False
     explicit_defaults: bool = False

@@ -95,6 +95,10 @@ class ProbeFormatTable(_Table):
     """How probes are prepared; the fields of `onnxbisect.probe_format.ProbeFormat`."""
 
     input_dtypes: frozenset[str] | None = None
+    output_dtypes: frozenset[str] | None = None
+    min_input_rank: int = Field(default=0, ge=0)
+    min_output_rank: int = Field(default=0, ge=0)
+    longest_name: int | None = Field(default=None, ge=16)
     self_contained: bool = False
     safe_names: bool = False
     explicit_defaults: bool = False

@@ -19,8 +19,9 @@ def target_identity(target: Target, probe_format: ProbeFormat, environment: str 
 
     The environment (`Description.environment`) and the release of this program, which judges, are included.
     """
-    dtypes = None if probe_format.input_dtypes is None else sorted(probe_format.input_dtypes)
-    cutting = {**asdict(probe_format), "input_dtypes": dtypes}
+    cutting = {
+        field: sorted(value) if isinstance(value, frozenset) else value for field, value in asdict(probe_format).items()
+    }
     ours = {"revision": REVISION, "release": version("onnx-bisect")}
     # `dressing` was the probe format's name when the first answers were stored
     return _digest({**ours, **asdict(target), "dressing": cutting, "environment": environment})

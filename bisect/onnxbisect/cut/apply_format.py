@@ -7,6 +7,7 @@ from functools import cache
 import onnx
 from onnx import defs, helper
 
+from onnxbisect.cut.neutral_boundary import make_neutral
 from onnxbisect.cut.rename import rename_tensors, tensor_names
 from onnxbisect.cut.weights import IR_WITH_INITIALIZERS_AS_INPUTS, list_as_inputs
 from onnxbisect.model.scopes import bodies, domain_of, is_constant
@@ -28,27 +29,41 @@ def apply_format(piece: onnx.ModelProto, probe_format: ProbeFormat) -> dict[str,
             _settle_defaults(function.node, _opsets(function.opset_import), probe_format)
     if probe_format.explicit_defaults:
         _write_kernel_shapes(piece.graph, {})
-    return _make_names_safe(piece.graph) if probe_format.safe_names else {}
+    neutral = make_neutral(piece, probe_format)
+    named = _rename_boundary(piece.graph, probe_format)
+    return {**neutral, **{new: neutral.get(old, old) for new, old in named.items()}}
 
 
-def _make_names_safe(graph: onnx.GraphProto) -> dict[str, str]:
-    graph.name = safe_name(graph.name)
+def _rename_boundary(graph: onnx.GraphProto, probe_format: ProbeFormat) -> dict[str, str]:
+    """Give inputs and outputs names that the target takes; returns the old name of each renamed one by its new name."""
+
+    def wanted(name: str) -> str:
+        return shortened(safe_name(name) if probe_format.safe_names else name, probe_format.longest_name)
+
+    graph.name = wanted(graph.name)
     boundary = dict.fromkeys(value.name for value in (*graph.input, *graph.output))
-    unsafe = [name for name in boundary if safe_name(name) != name]
+    unsafe = [name for name in boundary if wanted(name) != name]
     if not unsafe:
         return {}
     taken = tensor_names(graph)
     new_names = {}
     for name in unsafe:
-        new = base = safe_name(name)
-        suffix = 1
+        new = base = wanted(name)
+        count = 1
         while new in taken:
-            suffix += 1
-            new = f"{base}_{suffix}"
+            count += 1
+            suffix = f"_{count}"
+            longest = probe_format.longest_name
+            new = shortened(base, None if longest is None else longest - len(suffix)) + suffix
         taken.add(new)
         new_names[name] = new
     rename_tensors(graph, new_names)
     return {new: old for old, new in new_names.items()}
+
+
+def shortened(name: str, longest: int | None) -> str:
+    """The name without what exceeds so many bytes; None is no limit."""
+    return name if longest is None else name.encode("utf-8", "replace")[:longest].decode("utf-8", "ignore") or "_"
 
 
 def safe_name(name: str) -> str:

@@ -11,7 +11,7 @@ from dataclasses import replace
 import onnx
 from onnx import TensorProto, helper
 
-from onnxbisect.cut.rename import tensor_names
+from onnxbisect.cut.rename import tensor_names, unused_name
 from onnxbisect.cut.wiring import read_wiring
 from onnxbisect.model.model import Model
 from onnxbisect.model.scopes import bodies
@@ -72,7 +72,7 @@ def join_outputs(graph: onnx.GraphProto, own: Collection[str]) -> dict[str, str]
     new_names = {}
     for value in covered:
         old, tensor = value.name, value.type.tensor_type
-        new, beside = (_unused(f"{old}_{word}", taken) for word in ("covered", "beside"))
+        new, beside = (unused_name(f"{old}_{word}", taken) for word in ("covered", "beside"))
         graph.value_info.add().CopyFrom(value)
         graph.node.append(helper.make_node(_joined_by(value), [old, beside], [new], name=new))
         graph.input.append(helper.make_tensor_value_info(beside, tensor.elem_type, [1]))
@@ -112,10 +112,3 @@ def _joined_by(value: onnx.ValueInfoProto) -> str:
     if kind == TensorProto.BOOL:
         return "And"
     return "Add" if kind in _NUMBERS else ""
-
-
-def _unused(name: str, taken: set[str]) -> str:
-    while name in taken:
-        name += "_"
-    taken.add(name)
-    return name

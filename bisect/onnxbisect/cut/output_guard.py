@@ -10,7 +10,7 @@ from dataclasses import replace
 import onnx
 from onnx import TensorProto, helper
 
-from onnxbisect.cut.rename import tensor_names
+from onnxbisect.cut.rename import tensor_names, unused_name
 from onnxbisect.model.model import Model
 from onnxbisect.model.scopes import domain_of
 from onnxbisect.universe import Universe
@@ -73,10 +73,7 @@ def guard_outputs(graph: onnx.GraphProto, ops: Collection[str], own: Collection[
     new_names = {}
     for value in covered:
         old = value.name
-        new = f"{old}_covered"
-        while new in taken:
-            new += "_"
-        taken.add(new)
+        new = unused_name(f"{old}_covered", taken)
         graph.value_info.add().CopyFrom(value)
         graph.node.append(helper.make_node("Relu", [old], [new], name=new))
         value.name = new

@@ -47,3 +47,11 @@ def rename_tensors(graph: onnx.GraphProto, new_names: Mapping[str, str]) -> None
                     names[position] = new_names[name]
         for body in bodies(node):
             rename_tensors(body, new_names)
+
+
+def unused_name(wanted: str, taken: set[str]) -> str:
+    """`wanted`, or that with underscores behind it, so that it is not in `taken`; it is added to `taken`."""
+    while wanted in taken:
+        wanted += "_"
+    taken.add(wanted)
+    return wanted

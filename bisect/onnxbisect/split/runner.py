@@ -54,12 +54,27 @@ def run(
     values = dict(inputs)
     for piece in manifest["pieces"]:
         began = perf_counter()
-        taken = {it["name"]: values[it["tensor"]] for it in piece["inputs"]}
+        taken = {it["name"]: as_declared(values[it["tensor"]], it, given=inputs) for it in piece["inputs"]}
         made = (by or (run_on_npu if piece["kind"] == "npu" else run_on_host))(folder / piece["file"], taken)
         values.update((it["tensor"], made[it["name"]]) for it in piece["outputs"])
         if progress:
             print(f"{piece['file']}  {(perf_counter() - began) * 1000:.1f} ms")
-    return {it["name"]: values[it["name"]] for it in manifest["outputs"]}
+    return {it["name"]: as_declared(values[it["name"]], it, given=inputs) for it in manifest["outputs"]}
+
+
+def as_declared(value: Any, declared: dict[str, Any], given: dict[str, Any]) -> Any:
+    """A tensor in the form of this input, whose rank or dtype may be another one where the NPU wants that.
+
+    What was given for the model's own inputs is left as it is, so that a mistake shows.
+    """
+    shape, dtype = declared["shape"], declared["dtype"]
+    if not isinstance(value, np.ndarray) or shape is None or value.dtype == object:
+        return value
+    if declared["name"] in given:
+        return value
+    more = len(shape) - value.ndim
+    value = value.reshape((1,) * more + value.shape if more > 0 else value.shape[-more:])
+    return value.astype(dtype) if dtype in np.sctypeDict and value.dtype.name != dtype else value
 
 
 @cache

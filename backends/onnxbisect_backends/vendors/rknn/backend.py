@@ -45,6 +45,9 @@ _IN_FLOAT = ("rk3588", "rk3576", "rk3568", "rk3562", "rv1126b", "rk2118")
 #: Allowed input dtypes; the toolkit crashes on some others (int8) and refuses the rest.
 _INPUT_DTYPES = frozenset({"float", "float16", "double", "int32", "int64", "bool"})
 
+#: Bytes to which the toolkit cuts the name of a graph input, which it then does not find.
+_LONGEST_NAME = 127
+
 #: The newest opset that a version takes.
 _NEWEST_OPSET = {"2.3.2": 19}
 
@@ -149,7 +152,9 @@ class RknnBackend:
             tool="RKNN-Toolkit2",
             version=self._toolchain.version,
             environment=self._toolchain.digest,
-            probe_format=ProbeFormat(input_dtypes=_INPUT_DTYPES, self_contained=True),
+            probe_format=ProbeFormat(
+                input_dtypes=_INPUT_DTYPES, min_input_rank=1, longest_name=_LONGEST_NAME, self_contained=True
+            ),
             weights_matter=self._options.quantize,
             newest_opset=_NEWEST_OPSET.get(self._toolchain.version),
             samples=self._options.calibration_size if self._options.quantize else 0,

@@ -1,0 +1,119 @@
+"""Give the inputs and outputs of a graph a form that the target takes, and compute the same behind them.
+
+A target may take no graph input of rank 0, or none of bool, though both are fine between two nodes. Such an input gets
+leading dimensions of 1 and a Squeeze behind it, or a dtype that the target takes and a Cast behind it; such an output
+gets an Unsqueeze, or a Cast. The nodes keep their tensors: only what stands at the boundary has a new name.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from onnxbisect.cut.rename import tensor_names, unused_name
+from onnxbisect.cut.required_producers import runtime_dtype
+from onnxbisect.probe_format import ProbeFormat
+
+#: From this opset on, axes are an input of Squeeze and Unsqueeze.
+_AXES_AS_INPUT = 13
+
+#: What stands in for a dtype that the target does not take at a boundary: the first of these that it takes.
+_FOR_INTEGERS = ("int64", "int32", "uint8", "int8", "float", "double", "float16")
+_FOR_FLOATS = ("float", "double", "float16")
+_INTEGERS = frozenset({"bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"})
+_FLOATS = frozenset({"float16", "bfloat16", "float", "double"})
+
+#: An op, its attributes, and the initializer that is its second input.
+_Step = tuple[str, dict[str, Any], TensorProto | None]
+
+
+def neutral_type(value: onnx.ValueInfoProto, probe_format: ProbeFormat, *, output: bool) -> onnx.TypeProto | None:
+    """The type that a graph input or output gets for this target; None where it keeps its own.
+
+    Tensors of unknown dtype or rank keep theirs, and so do values that are no tensors.
+    """
+    if not value.type.HasField("tensor_type"):
+        return None
+    dtypes, rank = (
+        (probe_format.output_dtypes, probe_format.min_output_rank)
+        if output
+        else (probe_format.input_dtypes, probe_format.min_input_rank)
+    )
+    changed = onnx.TypeProto()
+    changed.CopyFrom(value.type)
+    tensor = changed.tensor_type
+    if dtypes is not None and (name := runtime_dtype(value.type)) not in dtypes:
+        candidates = _FOR_INTEGERS if name in _INTEGERS else _FOR_FLOATS if name in _FLOATS else ()
+        stand_in = next((it for it in candidates if it in dtypes), None)
+        if stand_in is not None:
+            tensor.elem_type = TensorProto.DataType.Value(stand_in.upper())
+    missing = rank - len(tensor.shape.dim) if tensor.HasField("shape") else 0
+    if missing > 0:
+        dims = [onnx.TensorShapeProto.Dimension(dim_value=1) for _ in range(missing)]
+        dims.extend(value.type.tensor_type.shape.dim)
+        tensor.shape.CopyFrom(onnx.TensorShapeProto(dim=dims))
+    return None if changed == value.type else changed
+
+
+def make_neutral(model: onnx.ModelProto, probe_format: ProbeFormat) -> dict[str, str]:
+    """Change the boundary of `model` in place where the target does not take it; initializers stay inputs as they are.
+
+    Returns the old name of each changed input and output by its new one, and by the names of the nodes that were added.
+    """
+    graph = model.graph
+    opset = next((it.version for it in model.opset_import if it.domain in ("", "ai.onnx")), 0)
+    weights = {tensor.name for tensor in graph.initializer} | {it.values.name for it in graph.sparse_initializer}
+    boundary = [(value, False) for value in graph.input if value.name not in weights]
+    boundary += [(value, True) for value in graph.output]
+    changing = [
+        (value, kind, output)
+        for value, output in boundary
+        if (kind := neutral_type(value, probe_format, output=output)) is not None
+    ]
+    if not opset or not changing:
+        return {}
+    taken = tensor_names(graph) | {node.name for node in graph.node}
+    declared = {value.name for value in graph.value_info}
+    old_names: dict[str, str] = {}
+    before, after = onnx.GraphProto(), onnx.GraphProto()
+    for value, kind, output in changing:
+        inner = onnx.ValueInfoProto()
+        inner.CopyFrom(value)
+        steps = list(_steps(inner.type, kind, opset) if output else _steps(kind, inner.type, opset))
+        names = [unused_name(f"{inner.name}_{'as_output' if output else 'as_input'}", taken) for _ in steps]
+        old_names.update(dict.fromkeys(names, inner.name))
+        # the boundary has the first of these names; further ones stand between the two nodes
+        tensors = [inner.name, *names[:0:-1], names[0]] if output else [*names, inner.name]
+        for place, (op, attributes, operand) in enumerate(steps):
+            read = [tensors[place]]
+            if operand is not None:
+                operand.name = unused_name(f"{names[place]}_axes", taken)
+                graph.initializer.append(operand)
+                read.append(operand.name)
+            node = helper.make_node(op, read, [tensors[place + 1]], name=names[place], **attributes)
+            (after if output else before).node.append(node)
+        if inner.name not in declared:
+            declared.add(inner.name)
+            graph.value_info.append(inner)
+        value.name = names[0]
+        value.type.CopyFrom(kind)
+    nodes = onnx.GraphProto(node=[*before.node, *graph.node, *after.node])
+    del graph.node[:]
+    graph.node.extend(nodes.node)
+    return old_names
+
+
+def _steps(given: onnx.TypeProto, wanted: onnx.TypeProto, opset: int) -> Iterator[_Step]:
+    """The nodes that make a tensor of the type `wanted` out of one of `given`."""
+    old, new = given.tensor_type, wanted.tensor_type
+    if old.elem_type != new.elem_type:
+        yield "Cast", {"to": new.elem_type}, None
+    missing = len(new.shape.dim) - len(old.shape.dim)
+    if missing:
+        op, axes = "Unsqueeze" if missing > 0 else "Squeeze", list(range(abs(missing)))
+        if opset < _AXES_AS_INPUT:
+            yield op, {"axes": axes}, None
+        else:
+            yield op, {}, numpy_helper.from_array(np.array(axes, np.int64))
