@@ -110,7 +110,16 @@ class RepairCompiler:
                 copy_data(self.loaded.model.proto, self.loaded.model.path.parent, self.folder)
             path = self.folder / REPAIRED
             path.write_bytes(content)
-            self._latest = content, LoadedModel(path, self.loaded.shapes_without_values, sample=self.loaded.sample)
+            # a change may have renamed an input, or given it another form
+            own = {value.name: value for value in model.graph.input}
+            shapes = {name: dims for name, dims in self.loaded.shapes_without_values.items() if name in own}
+            same = all(
+                value.name in own
+                and len(value.type.tensor_type.shape.dim) == len(own[value.name].type.tensor_type.shape.dim)
+                and value.type.tensor_type.elem_type == own[value.name].type.tensor_type.elem_type
+                for value in self.loaded.model.proto.graph.input
+            )
+            self._latest = content, LoadedModel(path, shapes, sample=self.loaded.sample if same else None)
         return self._latest[1]
 
 

@@ -1,5 +1,6 @@
 """All file remedies, in the order in which several of them are applied to one file."""
 
+from onnxbisect.file_remedies.boundary import neutral_boundary, shorten_names
 from onnxbisect.file_remedies.control_flow import resolve_control_flow
 from onnxbisect.file_remedies.copies import remove_copies
 from onnxbisect.file_remedies.declarations import (
@@ -40,6 +41,8 @@ REMEDIES: tuple[FileRemedy, ...] = (
     axes_to_attributes,
     write_defaults,
     omit_reduction,
+    neutral_boundary,
+    shorten_names,
     lower_ir_version,
     declare_shapes,
     safe_names,

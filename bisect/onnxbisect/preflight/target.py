@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from onnxbisect.finding import Finding, Severity
 from onnxbisect.model.scopes import qualified
+from onnxbisect.preflight.boundary import refused_boundary
 from onnxbisect.preflight.subject import Site, Subject, count
 from onnxbisect.probe_format import ProbeFormat
 
@@ -51,7 +52,8 @@ def told_of(reader: Reader, found: Sequence[Finding], subject: Subject) -> list[
         for finding in found
         if finding.id not in _IN_GENERAL or not _knows(reader, finding.id)
     ]
-    return [*_newer(reader, subject), *_disputed(reader, subject), *others]
+    boundary = refused_boundary(reader.tool, reader.probe_format, subject)
+    return [*_newer(reader, subject), *boundary, *_disputed(reader, subject), *others]
 
 
 def after_pass(reader: Reader, found: Sequence[Finding]) -> tuple[Finding, ...]:

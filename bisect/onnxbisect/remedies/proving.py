@@ -18,7 +18,7 @@ from onnxbisect.cut.rename import rename_tensors
 from onnxbisect.errors import ModelError
 from onnxbisect.model.feeds import Sample
 from onnxbisect.model.footprint import size_of
-from onnxbisect.model.scopes import bodies
+from onnxbisect.model.scopes import bodies, constant_names
 from onnxbisect.model.session import Clock, Session
 from onnxbisect.model.wording import brief
 from onnxbisect.proof import Difference, Tolerance, difference, edge_feeds, random_feeds
@@ -52,7 +52,8 @@ class Prover:
     ) -> None:
         self._original, self._facts, self._samples, self._folder = original, facts, samples, folder
         self._tolerance, self._low = tolerance or Tolerance(), low
-        self._outputs = [value.name for value in original.graph.output]
+        self._ends = list(original.graph.output)
+        self._outputs = [value.name for value in self._ends]
         session = _session(original, folder, "the model")
         self._before = [dict(zip(self._outputs, _run(session, self._outputs, it), strict=True)) for it in samples]
 
@@ -60,6 +61,10 @@ class Prover:
         """A prover for a changed copy of the file: places are compared there, outputs with the original."""
         result = copy(self)
         result._original, result._facts = changed, facts
+        result._samples = [_in_form_of(changed, self._original, sample) for sample in self._samples]
+        if self._low is not None:
+            low = [_in_form_of(changed, self._original, sample) for sample in self._low.samples]
+            result._low = replace(self._low, samples=low)
         return result
 
     def inside(self, model: onnx.ModelProto, facts: Facts) -> "Prover":
@@ -113,14 +118,14 @@ class Prover:
 
     def _against(self, repaired: onnx.ModelProto) -> tuple[Difference, ...]:
         session = _session(repaired, self._folder, "the repaired model")
+        outputs = [value.name for value in repaired.graph.output]
         worst: dict[str, Difference] = {}
-        called = _renamed(self._original.graph.input, repaired.graph.input)
-        outputs = [value.name for value in repaired.graph.output]  # a change of the file may rename both
         for sample, before in zip(self._samples, self._before, strict=True):
-            after = _run(session, outputs, {called.get(name, name): array for name, array in sample.items()})
-            for name, new in zip(self._outputs, after, strict=True):
-                tolerance = at_least(self._tolerance, before[name].dtype)
-                _take(worst, difference(name, before[name], new, tolerance))
+            after = _run(session, outputs, _in_form_of(repaired, self._original, sample))
+            for declared, old, new in zip(repaired.graph.output, self._ends, after, strict=True):
+                tolerance = at_least(self._tolerance, before[old.name].dtype)
+                found = _in_form(new, declared, old)
+                _take(worst, difference(old.name, before[old.name], found, tolerance))
         return tuple(worst.values())
 
     def _places(self, chosen: Sequence[Candidate]) -> tuple[PlaceProof, ...]:
@@ -210,13 +215,6 @@ class Prover:
                 yield f"values outside of the domain of {check.rule.id} ({check.domain.text}) occur"
 
 
-def _renamed(before: Sequence[onnx.ValueInfoProto], after: Sequence[onnx.ValueInfoProto]) -> dict[str, str]:
-    """The new name of each input, which keep their places; empty where their number has changed."""
-    if len(before) != len(after):
-        return {}
-    return {old.name: new.name for old, new in zip(before, after, strict=True)}
-
-
 def _take(worst: dict[str, Difference], found: Difference) -> None:
     name = found.output
     worst[name] = worst[name].worst(found) if name in worst else found
@@ -269,6 +267,38 @@ def _session(model: onnx.ModelProto, folder: Path, what: str) -> Session:
         return Session(model, folder)
     except Exception as error:  # onnxruntime's exceptions share no base class but this
         raise ModelError(f"onnxruntime does not load {what}, so nothing can be proven: {brief(str(error))}.") from error
+
+
+def _in_form_of(repaired: onnx.ModelProto, original: onnx.ModelProto, sample: Sample) -> Sample:
+    """The sample for a model whose inputs may have another name, rank or dtype; renamed ones keep their order."""
+    given, taken = (
+        {value.name: value for value in model.graph.input if value.name not in constant_names(model.graph)}
+        for model in (original, repaired)
+    )
+    pairs = [(value, taken[name]) for name, value in given.items() if name in taken]
+    gone, new = ([it[name] for name in it if name not in other] for it, other in ((given, taken), (taken, given)))
+    pairs += zip(gone, new, strict=True) if len(gone) == len(new) else ()
+    changed = dict(sample)
+    for before, after in pairs:
+        if before == after or before.name not in sample:
+            continue
+        array = changed.pop(before.name)
+        old, wanted = before.type.tensor_type, after.type.tensor_type
+        if old.elem_type != wanted.elem_type:
+            array = array.astype(helper.tensor_dtype_to_np_dtype(wanted.elem_type))
+        changed[after.name] = array.reshape((1,) * (len(wanted.shape.dim) - array.ndim) + array.shape)
+    return changed
+
+
+def _in_form(array: np.ndarray, declared: onnx.ValueInfoProto, before: onnx.ValueInfoProto) -> np.ndarray:
+    """An output of the repaired model without the leading dimensions and the dtype that a change has given it."""
+    new, old = declared.type.tensor_type, before.type.tensor_type
+    more = len(new.shape.dim) - len(old.shape.dim)
+    if new.HasField("shape") and old.HasField("shape") and more > 0 and array.shape[:more] == (1,) * more:
+        array = array.reshape(array.shape[more:])
+    if new.elem_type == old.elem_type:
+        return array
+    return array.astype(helper.tensor_dtype_to_np_dtype(old.elem_type))
 
 
 def _run(session: Session, names: Sequence[str], sample: Sample) -> list[np.ndarray]:

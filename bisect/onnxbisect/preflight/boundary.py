@@ -1,0 +1,61 @@
+"""Findings about a model's own inputs and outputs that one tool does not take at a boundary."""
+
+from collections.abc import Iterator
+
+import onnx
+
+from onnxbisect.cut.neutral_boundary import neutral_type
+from onnxbisect.cut.required_producers import runtime_dtype
+from onnxbisect.finding import Finding, Severity
+from onnxbisect.model.wording import quoted
+from onnxbisect.preflight.subject import Subject, some
+from onnxbisect.probe_format import ProbeFormat
+
+_WHY = "It refuses a file for its inputs and outputs before it looks at the ops. Probes are written in a form it takes."
+
+
+def refused_boundary(tool: str, probe_format: ProbeFormat, subject: Subject) -> Iterator[Finding]:
+    """What the tool's limits of inputs and outputs say of the file: ranks, dtypes, and lengths of names."""
+    ranks = ProbeFormat(min_input_rank=probe_format.min_input_rank, min_output_rank=probe_format.min_output_rank)
+    dtypes = ProbeFormat(input_dtypes=probe_format.input_dtypes, output_dtypes=probe_format.output_dtypes)
+    graph = subject.original.graph
+    weights = subject.constants
+    inputs = [("input", value) for value in graph.input if value.name not in weights]
+    boundary = [*inputs, *(("output", value) for value in graph.output)]
+    low, other, long = [], [], []
+    for word, value in boundary:
+        what = f"{word} {quoted(value.name)}"
+        if neutral_type(value, ranks, output=word == "output") is not None:
+            low.append((value, f"{what} has rank {len(value.type.tensor_type.shape.dim)}"))
+        if neutral_type(value, dtypes, output=word == "output") is not None:
+            other.append((value, f"{what} is {runtime_dtype(value.type)}"))
+        size = len(value.name.encode("utf-8", "replace"))
+        if probe_format.longest_name is not None and size > probe_format.longest_name:
+            long.append((value, f"the name of the {what} has {size} bytes"))
+    if low:
+        lowest = ", ".join(
+            f"{word}s of rank {rank} and more"
+            for word, rank in (("input", ranks.min_input_rank), ("output", ranks.min_output_rank))
+            if rank
+        )
+        fix = "Give it leading dimensions of 1, such as [1] for a scalar, and a Squeeze or Unsqueeze inside."
+        yield _finding("boundary-rank", low, f"{tool} takes {lowest}", fix, "neutral-boundary")
+    if other:
+        fix = "Give it a dtype that the tool takes, and a Cast inside."
+        yield _finding("boundary-dtype", other, f"{tool} takes none of this dtype there", fix, "neutral-boundary")
+    if long:
+        takes = f"{tool} reads {probe_format.longest_name} at most"
+        yield _finding("boundary-name-too-long", long, takes, "Shorten it.", "shorten-names")
+
+
+def _finding(id_: str, found: list[tuple[onnx.ValueInfoProto, str]], takes: str, fix: str, remedy: str) -> Finding:
+    return Finding(
+        id=id_,
+        severity=Severity.ERROR,
+        nodes=(),
+        tensors=tuple(value.name for value, _ in found),
+        detail=f"{some(tuple(text for _, text in found))}; {takes}",
+        why=_WHY,
+        fix=fix,
+        remedy=remedy,
+    )
