@@ -97,9 +97,10 @@ class Description:
     newer files, but does not fold their constants (`ProbeFormat.folds`). `samples` is the number of input samples that
     the target needs beside each probe (`onnxbisect_backends.samples`), taken from a run of the whole model. `named` are
     nodes and tensors for which the target has settings: pieces with them share no verdicts with other pieces of equal
-    structure. `computes_in` is the type in which the target stores float32 tensors, `float16` or `bfloat16`; empty if
-    it is another or unknown. `disputed` are ops about which real runs contradicted the list that answers for the
-    target, each with what was seen.
+    structure. `boundary_known`: `probe_format` has all that the target does not take of graph inputs and outputs;
+    otherwise that is measured where it matters (`onnxbisect_backends.probing.boundary_limits`). `computes_in` is the
+    type in which the target stores float32 tensors, `float16` or `bfloat16`; empty if it is another or unknown.
+    `disputed` are ops about which real runs contradicted the list that answers for the target, each with what was seen.
     """
 
     tool: str
@@ -114,6 +115,7 @@ class Description:
     newer_unfolded: bool = False
     samples: int = 0
     named: frozenset[str] = frozenset()
+    boundary_known: bool = False
     computes_in: Literal["", "float16", "bfloat16"] = ""
     disputed: Mapping[str, str] = field(default_factory=dict)
 

@@ -34,3 +34,9 @@ class ProbeFormat:
     constants_as_initializers: bool = False
     covered: tuple[str, ...] = ()
     folds: bool = True
+
+    @property
+    def limits_boundary(self) -> bool:
+        """Whether ranks or dtypes of inputs and outputs are limited."""
+        dtypes = self.input_dtypes, self.output_dtypes
+        return dtypes != (None, None) or self.min_input_rank > 0 or self.min_output_rank > 0

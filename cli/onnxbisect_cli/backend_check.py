@@ -14,6 +14,7 @@ from onnxbisect_backends.contract import Backend, Limits
 from onnxbisect_backends.measurement.sample_models import conv_net, write_whole
 from onnxbisect_backends.sandbox.process import kill_running
 from onnxbisect_backends.sandbox.working_folder import working_folder
+from onnxbisect_cli.boundary_check import measured_boundary
 from onnxbisect_cli.results import COMPILES, CULPRITS, UNRESOLVED
 from onnxbisect_cli.signals import stopping
 
@@ -25,13 +26,17 @@ _SAYS = {
 
 
 def check(name: str, options: Mapping[str, str]) -> int:
-    """Compile once and show verdict and log; returns the exit status. Raises BackendUnusableError."""
+    """Compile once and show verdict, log and what is measured of the boundary; returns the exit status.
+
+    Raises BackendUnusableError.
+    """
     backend = registry.make(name, dict(options))
     if complaint := backend.check():
         raise BackendUnusableError(complaint)
     with working_folder() as folder:
         with stopping(kill_running) as interruption:
             verdict, log = _ask(backend, folder)
+            measured = list(measured_boundary(backend, folder)) if verdict.passed else []
         if interruption.number is not None:
             return interruption.exit_code
     says, code = _SAYS[verdict.status]
@@ -43,6 +48,8 @@ def check(name: str, options: Mapping[str, str]) -> int:
     print("Its log:" if log.strip() else "It wrote no log.")
     for line in uncoloured(shorten_log(log)).splitlines():
         print(f"  {clean(line)}")
+    for line in measured:
+        print(line)
     return code
 
 

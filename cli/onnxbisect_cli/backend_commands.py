@@ -43,7 +43,10 @@ def check_command(
     name: Name,
     option: BackendOptions = None,
 ) -> None:
-    """Compile a small net and show the log. Exit status: 0 it compiles, 1 it does not, 3 no answer."""
+    """Compile a small net and show the log, and measure which inputs and outputs the compiler takes.
+
+    Exit status: 0 it compiles, 1 it does not, 3 no answer.
+    """
     from onnxbisect_cli import backend_check
 
     raise typer.Exit(backend_check.check(name, arguments.key_values(option or (), "--option")))

@@ -117,9 +117,11 @@ def diagnose(
     kept = None if artifacts is None else Path(artifacts)
     budget = Budget(calls=budget_calls, seconds=budget_seconds)
     with working_folder() as folder:
-        culprit_files = context.culprit_files(folder)
-        digests = (lambda pieces: {units: culprit_files.digest(units) for units in pieces}) if files else None
-        with searching.driver(context, folder, budget, digests, kept) as driver:
+        with searching.driver(context, folder, budget, artifacts=kept) as driver:
+            context = searching.learned(driver, context, samples, folder)
+            culprit_files = context.culprit_files(folder)
+            if files:
+                driver.digests = lambda pieces: {units: culprit_files.digest(units) for units in pieces}
             after = None
             if not as_is and may_be_changed(context):
                 after = _compiles_after(driver, driver.ask_whole(), context, searching, samples)

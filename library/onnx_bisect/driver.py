@@ -135,6 +135,12 @@ class Driver:
         """Add compiler calls that were made outside of this driver to its budget and statistics."""
         self._calls += calls
 
+    def go_on(self, universe: Universe, probes: Probes, key: Callable[[UnitSet], str], other_form: OtherForm) -> None:
+        """Search on with probes of another form; the answers so far stay."""
+        self.universe, self.probes, self.key = universe, probes, key
+        self.other_form = None if self.other_form is None else other_form
+        self._keys.clear()
+
     @property
     def budget_left(self) -> Budget:
         """The calls and seconds that are left."""

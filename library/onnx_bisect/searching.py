@@ -19,9 +19,13 @@ from onnxbisect.remedies import Found
 from onnxbisect.search import plan
 from onnxbisect.session import Digests, Ending, Planner
 from onnxbisect.shortage import shortage
+from onnxbisect.verdict import Status
 from onnxbisect_backends.contract import Backend, Limits
+from onnxbisect_backends.probing.boundary_limits import learn_limits, may_learn, refused_traits
+from onnxbisect_backends.probing.boundary_traits import traits_of
 from onnxbisect_backends.probing.identity import search_identity
 from onnxbisect_backends.probing.loaded_model import LoadedModel
+from onnxbisect_backends.probing.prober import Prober
 from onnxbisect_backends.probing.search_context import SearchContext, search_context
 from onnxbisect_backends.sandbox.working_folder import working_folder
 
@@ -52,6 +56,35 @@ class Searching:
 
         return replace(self, progress=tell)
 
+    def learned(self, driver: Driver, context: SearchContext, samples: Path | None, folder: Path) -> SearchContext:
+        """The context with what the compiler takes at a boundary, which is measured once the whole model has failed.
+
+        `driver` goes on in the new context. Compiles are added to its calls.
+        """
+        model = context.loaded.model
+        if not may_learn(self.backend, model):
+            return context
+        ended = driver.ask_whole()
+        if ended.diagnosis.verdict is not Status.FAIL or ended.ending is Ending.CANCELLED:
+            return context
+        if driver.budget_left.calls == 0 or driver.budget_left.seconds == 0:
+            return context
+        keep = self.cache and not isinstance(self.backend, CallableBackend)
+        with driver.compiles.joined():
+            driver.spend(learn_limits(self.backend, traits_of(model), folder, self._limits, kept=keep))
+        new = search_context(context.loaded, self.backend, samples, piece=context.piece)
+        if new.description == context.description:
+            return context
+        refused = ", ".join(map(str, refused_traits(self.backend)))
+        self.progress(Note(sentence=f"Measured: {context.target.tool} takes no {refused}; probes are written without."))
+        prober = new.prober(self.backend, folder, self._limits)
+        driver.go_on(new.universe, prober, new.key, _other_form(new, prober))
+        return new
+
+    @property
+    def _limits(self) -> Limits:
+        return Limits() if self.timeout is None else Limits(seconds=self.timeout)
+
     @contextmanager
     def driver(
         self,
@@ -69,14 +102,7 @@ class Searching:
         """
         keep = self.cache and not isinstance(self.backend, CallableBackend)
         with _base(context, keep, self.progress) as base:
-            limits = Limits() if self.timeout is None else Limits(seconds=self.timeout)
-            prober = context.prober(self.backend, folder, limits, keep=artifacts)
-            whole = context.universe.everything
-            form = OtherForm(
-                differs=lambda: context.forms_differ,
-                key=partial(context.key, whole, as_part=True),
-                ask=partial(prober.ask, whole, as_part=True),
-            )
+            prober = context.prober(self.backend, folder, self._limits, keep=artifacts)
             driver = Driver(
                 universe=context.universe,
                 planner=planner or partial(plan, recheck=self.recheck),
@@ -87,11 +113,21 @@ class Searching:
                 jobs=self.jobs,
                 budget=budget,
                 digests=digests,
-                other_form=None if isinstance(planner, CulpritsThenWhole) else form,
+                other_form=None if isinstance(planner, CulpritsThenWhole) else _other_form(context, prober),
             )
             self.progress(SearchStarted(target=context.target, units=len(context.universe)))
             with self.cancellation.stopping(driver.stop), _shortage_as_error(base, keep):
                 yield driver
+
+
+def _other_form(context: SearchContext, prober: Prober) -> OtherForm:
+    """The whole model, written as its parts are."""
+    whole = context.universe.everything
+    return OtherForm(
+        differs=lambda: context.forms_differ,
+        key=partial(context.key, whole, as_part=True),
+        ask=partial(prober.ask, whole, as_part=True),
+    )
 
 
 class Searches:
@@ -113,6 +149,9 @@ class Searches:
             working_folder() as folder,
             self._searching.driver(context, folder, self.left, planner=planner) as driver,
         ):
+            if not (piece and whole):
+                samples = None if piece else self._calibration
+                context = self._latest = self._searching.learned(driver, context, samples, folder)
             ended = driver.ask_whole() if whole else driver.run()
         self._searching.progress(SearchEnded(ending=ended.ending))
         self._calls += ended.stats.compiler_calls

@@ -1,7 +1,8 @@
 """Compilers that take some tensors between nodes but not at a boundary: only what they really refuse is blamed."""
 
+import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import onnx
@@ -11,8 +12,10 @@ from hypothesis import strategies as st
 
 import onnx_bisect
 from onnx_bisect.callable_backend import CallableBackend
+from onnx_bisect.events import Note
 from onnxbisect.cut.required_producers import runtime_dtype
 from onnxbisect.probe_format import ProbeFormat
+from onnxbisect_backends.commands.any_command import CommandBackend
 from onnxbisect_backends.contract import Description
 from support.engine.scalar_graphs import BAD, scalar_graphs
 from support.examples import examples
@@ -54,7 +57,9 @@ class Declaring(CallableBackend):
 
     def describe(self) -> Description:
         probe_format = ProbeFormat(**vars(self._limits))
-        return Description(tool="strict", version="", dynamic_shapes=True, probe_format=probe_format)
+        return Description(
+            tool="strict", version="", dynamic_shapes=True, boundary_known=True, probe_format=probe_format
+        )
 
 
 _FLOAT, _NUMBERS = frozenset({"float"}), frozenset({"float", "int32", "int64"})
@@ -89,3 +94,97 @@ def test_only_the_refused_op_is_blamed(
 
     assert [culprit.ops for culprit in result.culprits] == [(BAD,)]
     assert result.certificate.proven
+
+
+@pytest.mark.parametrize("limits", LIMITS.values(), ids=LIMITS)
+@given(data=st.data())
+@settings(max_examples=examples(30), suppress_health_check=list(HealthCheck), deadline=None)
+def test_what_nobody_declares_is_measured(
+    limits: Limits, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    long = replace(limits, longest_name=70) if limits.longest_name else limits
+    model = data.draw(scalar_graphs(name_length=90 if long.longest_name else 1))
+
+    result = found(model, long.compiles, tmp_path_factory.mktemp("model"))
+
+    assert [culprit.ops for culprit in result.culprits] == [(BAD,)]
+    assert result.certificate.proven
+
+
+def counted(limits: Limits) -> tuple[Callable[[Path], bool], list[Path]]:
+    """The compiler as a function, and its calls so far."""
+    calls: list[Path] = []
+
+    def compiles(path: Path) -> bool:
+        calls.append(path)
+        return limits.compiles(path)
+
+    return compiles, calls
+
+
+def text(body: str, tmp_path: Path) -> Path:
+    path = tmp_path / "model.onnx"
+    onnx.save(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {body}'), path)
+    return path
+
+
+FLAGS = f"""g (float[2,3] x, float[2,3] z) => (float[2,3] y) {{
+    a = Neg(x)
+    f = Greater(a, z)
+    b = {BAD}(x)
+    y = Where(f, a, b)
+}}"""
+
+
+def test_a_compiler_that_minds_nothing_is_asked_once_and_only_after_a_failure(tmp_path: Path) -> None:
+    path = text(FLAGS, tmp_path)
+    asked, calls = counted(Limits())
+    result = onnx_bisect.diagnose(path, backend=asked, as_is=True, files=False)
+    assert [culprit.ops for culprit in result.culprits] == [(BAD,)]
+    plain = onnx_bisect.diagnose(path, backend=Declaring(Limits()), as_is=True, files=False)
+    assert result.report["stats"]["compiler_calls"] == len(calls)
+    assert len(calls) == plain.report["stats"]["compiler_calls"] + 1
+
+    passing, calls = counted(Limits(input_dtypes=frozenset({"float"})))
+    onnx_bisect.diagnose(text(FLAGS.replace(BAD, "Abs"), tmp_path), backend=passing)
+    assert len(calls) == 1
+
+
+def test_a_dtype_that_is_refused_everywhere_is_no_matter_of_the_boundary(tmp_path: Path) -> None:
+    """No tensor of bool at all: Greater is to blame, which makes one, and Where, which takes one."""
+
+    def no_bool(path: Path) -> bool:
+        nodes = onnx.load(path).graph.node
+        return not any(
+            node.op_type in ("Greater", "Where") or any(it.i == 9 for it in node.attribute) for node in nodes
+        )
+
+    result = onnx_bisect.diagnose(text(FLAGS.replace(BAD, "Abs"), tmp_path), backend=no_bool, as_is=True)
+    assert {op for culprit in result.culprits for op in culprit.ops} == {"Greater", "Where"}
+
+
+def test_the_limits_of_a_command_are_known_to_its_next_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONNXBISECT_CACHE_DIR", str(tmp_path / "cache"))
+    script = tmp_path / "compile.py"
+    script.write_text(
+        "import sys, onnx\n"
+        "graph = onnx.load(sys.argv[1]).graph\n"
+        "bad = any(i.type.tensor_type.elem_type == 9 for i in graph.input)\n"
+        f"sys.exit(bad or any(n.op_type == {BAD!r} for n in graph.node))\n"
+    )
+    path, command = text(FLAGS, tmp_path), CommandBackend([sys.executable, str(script), "{model}"])
+    notes: list[str] = []
+
+    def told(event: onnx_bisect.Event) -> None:
+        if isinstance(event, Note):
+            notes.append(event.sentence)
+
+    first = onnx_bisect.diagnose(path, backend=command, as_is=True, progress=told)
+    again = CommandBackend([sys.executable, str(script), "{model}"])
+    second = onnx_bisect.diagnose(path, backend=again, as_is=True)
+
+    assert [culprit.ops for culprit in first.culprits] == [(BAD,)]
+    assert first.certificate.proven
+    assert any("takes no bool inputs" in note for note in notes)
+    assert [culprit.ops for culprit in second.culprits] == [(BAD,)]
+    assert second.report["stats"]["compiler_calls"] == 0

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import onnx
@@ -103,6 +103,34 @@ def compared(folder: Path, model: Path, backend: str, options: dict[str, str], s
 def test_a_compiler_in_a_process(tmp_path: Path) -> None:
     document = compared(tmp_path, chain(tmp_path), toml(tmp_path), {}, SearchSpec())
     assert document["verdict"] == "fail"
+
+
+def test_a_compiler_whose_limits_at_a_boundary_are_measured(tmp_path: Path) -> None:
+    """It takes no bool inputs, which nobody has declared."""
+    script = tmp_path / "compile.py"
+    script.write_text(
+        "import sys, onnx\n"
+        "graph = onnx.load(sys.argv[1]).graph\n"
+        "bad = any(it.type.tensor_type.elem_type == 9 for it in graph.input)\n"
+        "sys.exit(bad or any(it.op_type == 'Atan' for it in graph.node))\n"
+    )
+    compiler = tmp_path / "strict.toml"
+    compiler.write_text('name = "strict"\nversion = "1"\ncommand = ["{python}", "{here}/compile.py", "{model}"]\n')
+    path = tmp_path / "flags.onnx"
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[2,3] x, float[2,3] z) => (float[2,3] y) {
+        a = Neg(x)
+        f = Greater(a, z)
+        b = Atan(x)
+        y = Where(f, a, b)
+    }"""
+    proto = onnx.parser.parse_model(text)
+    for node in proto.graph.node:
+        node.name = f"make_{node.output[0]}"
+    onnx.save(proto, path)
+
+    document = compared(tmp_path, path, str(compiler), {}, SearchSpec())
+
+    assert [culprit["nodes"] for culprit in cast("list[dict[str, Any]]", document["culprits"])] == [["make_b"]]
 
 
 def test_a_model_with_a_bound_value(tmp_path: Path) -> None:

@@ -155,6 +155,8 @@ class Definition(_Table):
     weights_matter: bool = False
     #: The compiler accepts models whose inputs have unbound dimensions.
     dynamic_shapes: bool = False
+    #: `probe_format` has all that it does not take of graph inputs and outputs, so that nothing needs to be measured.
+    boundary_known: bool = False
     #: The newest versions of the format that it reads.
     newest_ir: int | None = None
     newer_unfolded: bool = False

@@ -26,6 +26,7 @@ from onnxbisect.report.document import document as report_document
 from onnxbisect.report.files import FORMS
 from onnxbisect.rewrites import Exactness, Facts, installed
 from onnxbisect_backends.calibration import read_calibration
+from onnxbisect_backends.probing.boundary_traits import traits_of
 from onnxbisect_backends.probing.changed_files import changed_files, may_be_changed
 from onnxbisect_backends.probing.loaded_model import LoadedModel
 from onnxbisect_backends.probing.repair_compiler import REPAIRED, RepairCompiler
@@ -127,10 +128,14 @@ def _repaired(
 ) -> tuple[Repair, int]:
     """The repair, and the compiler calls of the diagnosis. `diagnosed` is called between the two."""
     base = TriedFiles()
-    if may_be_changed(context):
+    measured = not context.description.boundary_known and bool(traits_of(context.loaded.model))
+    if measured or may_be_changed(context):
         whole = compiler.original_whole()
         if whole.compiles or whole.stopped:
             return Repair(before=whole, after=whole, stopped=whole.stopped), compiler.calls
+        if measured:  # and what is refused at the boundary of the file is known now
+            context = compiler.context_of(context.loaded, False)
+    if may_be_changed(context):
         calls = compiler.calls
         base = try_files(whole, changed_files(context, allow, whole), compiler, prover, say)
         if base.repair is not None:

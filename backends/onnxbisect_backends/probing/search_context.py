@@ -32,6 +32,7 @@ from onnxbisect.unitset import UnitSet
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Status
 from onnxbisect_backends.contract import Backend, Description, Limits, for_model, input_shapes, vendor_files
+from onnxbisect_backends.probing.boundary_limits import with_known_limits
 from onnxbisect_backends.probing.culprit_files import CulpritFiles
 from onnxbisect_backends.probing.identity import target_identity
 from onnxbisect_backends.probing.loaded_model import LoadedModel, demand_static
@@ -203,8 +204,9 @@ def search_context(
     """
     model = loaded.model
     _demand_shapes(model, backend)
-    backend = for_model(backend, model.proto.graph)
-    description = _as_it_takes(model, backend.describe())
+    bound = for_model(backend, model.proto.graph)
+    description = _as_it_takes(model, with_known_limits(backend, bound.describe()))
+    backend = bound
     demand_static(model, backend, description)
     samples = sampling(model, calibration, description.samples, backend)
     target = Target(

@@ -96,6 +96,7 @@ class WhitelistBackend:
         advertise = not self._rules.everything_else if self._options.advertise is None else self._options.advertise
         dtypes = self._rules.input_dtypes
         return Description(
+            boundary_known=True,
             tool=f"a simulation of {self._profile.tool}",
             version=self._version,
             ops=frozenset(self._profile.ops) - self._rules.denied if advertise else None,

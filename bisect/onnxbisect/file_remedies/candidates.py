@@ -162,6 +162,8 @@ def _form(reader: Reader) -> list[str]:
         ("lower-opset", reader.newest_opset is not None),
         ("lower-ir-version", reader.newest_ir is not None),
         ("safe-names", probe_format.safe_names),
+        ("shorten-names", probe_format.longest_name is not None),
+        ("neutral-boundary", probe_format.limits_boundary),
         ("weights-inside", probe_format.self_contained),
     )
     always = [_BINDING, "declare-shapes", "correct-declared-types", "name-nodes", "weights-no-inputs"]

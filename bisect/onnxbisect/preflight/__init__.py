@@ -1,6 +1,7 @@
 """What can be said of a model before any compiler is called."""
 
 from onnxbisect.finding import Finding, Severity
+from onnxbisect.preflight.boundary import REFUSED_AT_BOUNDARY
 from onnxbisect.preflight.components import Component
 from onnxbisect.preflight.header import NEWEST_IR_IN_GENERAL, NEWEST_OPSET_IN_GENERAL
 from onnxbisect.preflight.op_limits import OpIssue, OpRecord
@@ -17,6 +18,7 @@ __all__ = [
     "NEWER_THAN_TOOL",
     "NEWEST_IR_IN_GENERAL",
     "NEWEST_OPSET_IN_GENERAL",
+    "REFUSED_AT_BOUNDARY",
     "Check",
     "Component",
     "Finding",

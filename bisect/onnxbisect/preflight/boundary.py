@@ -11,6 +11,9 @@ from onnxbisect.model.wording import quoted
 from onnxbisect.preflight.subject import Subject, some
 from onnxbisect.probe_format import ProbeFormat
 
+#: Ids of findings about inputs and outputs that a tool does not take.
+REFUSED_AT_BOUNDARY = ("boundary-rank", "boundary-dtype", "boundary-name-too-long")
+
 _WHY = "It refuses a file for its inputs and outputs before it looks at the ops. Probes are written in a form it takes."
 
 

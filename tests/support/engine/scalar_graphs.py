@@ -1,5 +1,7 @@
 """Random models in which scalars, flags and integers run beside tensors, so that every cut meets some of them."""
 
+from typing import Any
+
 import numpy as np
 import onnx
 from hypothesis import strategies as st
@@ -24,7 +26,7 @@ def scalar_graphs(draw: st.DrawFn, *, name_length: int = 1) -> onnx.ModelProto:
     def made(kind: str) -> list[str]:
         return [it for it, its in kinds.items() if its == kind]
 
-    def node(op: str, inputs: list[str], kind: str, **attributes: object) -> str:
+    def node(op: str, inputs: list[str], kind: str, **attributes: Any) -> str:
         output = name(op.lower())
         nodes.append(helper.make_node(op, inputs, [output], name=f"{op}_{next(numbers)}", **attributes))
         kinds[output] = kind
@@ -91,7 +93,7 @@ def scalar_graphs(draw: st.DrawFn, *, name_length: int = 1) -> onnx.ModelProto:
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])],
         [helper.make_tensor_value_info(short[old], TensorProto.FLOAT, dims) for old, dims in ends],
         [
-            numpy_helper.from_array(np.float32(0.5), "half"),
+            numpy_helper.from_array(np.array(0.5, np.float32), "half"),
             numpy_helper.from_array(np.array([1], np.int64), "one"),
         ],
         value_info=values,

@@ -24,6 +24,8 @@ from onnxbisect_backends import registry
 from onnxbisect_backends.calibration import first_sample
 from onnxbisect_backends.contract import Backend, Limits, input_shapes
 from onnxbisect_backends.other_options import OtherOptions
+from onnxbisect_backends.probing.boundary_limits import adopt_limits, learn_limits
+from onnxbisect_backends.probing.boundary_traits import traits_of
 from onnxbisect_backends.probing.changed_files import may_be_changed
 from onnxbisect_backends.probing.confirming import confirmed
 from onnxbisect_backends.probing.known_target import inspect_for, known_target
@@ -68,6 +70,7 @@ class ModelWork:
         self._bounds = bounds
 
     def prepare(self) -> Prepared:
+        learn_limits(self._backend, traits_of(self._loaded.model), self._folder, self._limits, kept=True)
         context = self._context = self._search_context()
         established = context.loaded.model.established
         known = sum(value.nbytes for value in established.known.values())
@@ -259,6 +262,8 @@ class ModelWork:
         backend = UnboundBackend(demanded(self._layout.backend), self._bounds)
         if complaint := backend.check():
             raise BackendUnusableError(complaint)
+        if self._prepared is not None:
+            adopt_limits(backend, self._prepared.description.probe_format)
         return backend
 
     def blamed(self, error: BackendUnusableError) -> BackendUnusableError:
@@ -285,12 +290,16 @@ class ModelWork:
                     f"{begun.target.tool} {begun.target.version}, or with other files or options of it: let all "
                     f"workers of a backend have the same, and start the job again."
                 )
-        default, seconds = Limits(), self._setup.compile_seconds
+        return self._context.prober(self._backend, self._folder, self._limits)
+
+    @property
+    def _limits(self) -> Limits:
+        """The limits of one compile."""
+        seconds = self._setup.compile_seconds
         if self._spec.seconds is not None:
             seconds = min(self._spec.seconds, seconds)
         memory, confinement = self._setup.compile_memory, self._setup.confinement
-        limits = replace(default, seconds=seconds, memory_bytes=memory, confinement=confinement)
-        return self._context.prober(self._backend, self._folder, limits)
+        return replace(Limits(), seconds=seconds, memory_bytes=memory, confinement=confinement)
 
     def _search_context(self) -> SearchContext:
         """The backend is checked first, as in `run`: without a compiler nothing else matters."""

@@ -61,7 +61,14 @@ class OnnxRuntimeBackend:
         except PackageNotFoundError:  # installed from another distribution, such as onnxruntime-gpu
             installed = "unknown"
         ir, opset = _NEWEST.get(installed.rpartition(".")[0], (None, None))
-        return Description(tool="onnxruntime", version=installed, dynamic_shapes=True, newest_ir=ir, newest_opset=opset)
+        return Description(
+            tool="onnxruntime",
+            version=installed,
+            dynamic_shapes=True,
+            newest_ir=ir,
+            newest_opset=opset,
+            boundary_known=True,
+        )
 
     def check(self) -> str | None:
         """Whether onnxruntime can be imported."""

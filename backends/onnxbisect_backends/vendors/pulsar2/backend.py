@@ -112,6 +112,7 @@ class Pulsar2Backend:
     def describe(self) -> Description:
         """Runs `pulsar2 version`; the advertised ops are those of the vendor's list for the chip."""
         return Description(
+            boundary_known=True,
             tool="pulsar2",
             version=self._version(),
             ops=_advertised(self._settings.build.target_hardware),

@@ -115,6 +115,7 @@ class QnnBackend:
         """The pinned version; nothing is started."""
         newest_ir, newest_opset = _NEWEST.get(self._toolchain.version, (None, None))
         return Description(
+            boundary_known=True,
             tool="Qualcomm QNN (onnxruntime-qnn)",
             version=self._toolchain.version,
             environment=self._toolchain.digest,

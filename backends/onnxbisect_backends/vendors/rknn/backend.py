@@ -149,6 +149,7 @@ class RknnBackend:
     def describe(self) -> Description:
         """The toolchain's version; nothing is started."""
         return Description(
+            boundary_known=True,
             tool="RKNN-Toolkit2",
             version=self._toolchain.version,
             environment=self._toolchain.digest,

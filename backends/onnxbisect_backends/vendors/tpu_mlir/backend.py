@@ -182,6 +182,7 @@ class TpuMlirBackend:
         facts = self._facts
         options = self._options
         return Description(
+            boundary_known=True,
             tool="TPU-MLIR",
             version=facts["version"],
             environment=self._toolchain.digest if self._toolchain else "",

@@ -1,0 +1,160 @@
+"""What a compiler takes at a model's boundary, where its backend does not declare that: measured once, then known.
+
+A probe that fails for a graph input of rank 0, or for a name that is too long, says nothing about its nodes. So before
+a model is cut for a compiler of which nobody has said what it takes, small models with what its cuts may lay bare are
+compiled: one where the compiler takes all of it.
+"""
+
+import hashlib
+import json
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from weakref import WeakKeyDictionary
+
+import onnx
+
+from onnxbisect.job import Target
+from onnxbisect.model.model import Model
+from onnxbisect.probe_format import ProbeFormat
+from onnxbisect.verdict import Status
+from onnxbisect_backends.cache import cache_folder
+from onnxbisect_backends.contract import Backend, Description, Limits
+from onnxbisect_backends.probing.boundary_traits import Trait, What, as_measured, measure, traits_of
+from onnxbisect_backends.probing.identity import target_identity
+
+#: The fields of a probe format that are limits of the boundary.
+_LIMITS = ("input_dtypes", "output_dtypes", "min_input_rank", "min_output_rank", "longest_name", "safe_names")
+
+
+@dataclass(kw_only=True)
+class _Known:
+    """What this process knows of one backend: answers about traits, or the probe format of a search begun elsewhere."""
+
+    taken: dict[Trait, bool] = field(default_factory=dict)
+    probe_format: ProbeFormat | None = None
+
+
+_KNOWN: "WeakKeyDictionary[Backend, _Known]" = WeakKeyDictionary()
+
+
+def with_known_limits(backend: Backend, description: Description) -> Description:
+    """The description with what was measured of this backend (`learn_limits`), or adopted."""
+    known = _known(backend)
+    if known is None or description.boundary_known:
+        return description
+    limits = as_measured(description.probe_format, known.taken)
+    if known.probe_format is not None:
+        limits = replace(limits, **{name: getattr(known.probe_format, name) for name in _LIMITS})
+    return replace(description, probe_format=limits)
+
+
+def adopt_limits(backend: Backend, probe_format: ProbeFormat) -> None:
+    """Take over the limits of a search that began with this backend in another process."""
+    known = _known(backend)
+    if known is not None:
+        known.probe_format = probe_format
+
+
+def may_learn(backend: Backend, model: Model) -> bool:
+    """Whether it must be measured what this backend takes at the boundaries of the model's parts."""
+    return not backend.describe().boundary_known and _known(backend) is not None and bool(traits_of(model))
+
+
+def learn_limits(
+    backend: Backend, traits: Collection[Trait], folder: Path, limits: Limits, *, kept: bool, anew: bool = False
+) -> int:
+    """Measure which of these traits the backend takes; returns the number of compiles.
+
+    With `kept`, answers of earlier runs are used unless all is measured `anew`, and those of this one are kept in the
+    cache folder. Nothing is measured for a backend that declares its limits, unless `anew`.
+    """
+    entry, description = _known(backend), backend.describe()
+    if entry is None or not traits or (description.boundary_known and not anew):
+        return 0
+    known = entry.taken
+    file = _file(backend, description) if kept and description.version else None
+    if file is not None and not anew:
+        known.update(_read(file))
+    missing = set(traits) if anew else {trait for trait in traits if not _is_known(trait, known)}
+    calls = 0
+
+    def ask(small: onnx.ModelProto) -> bool | None:
+        nonlocal calls
+        calls += 1
+        with TemporaryDirectory(prefix="boundary-", dir=folder) as place:
+            probe, workdir = Path(place, "probe", "model.onnx"), Path(place, "work")
+            probe.parent.mkdir()
+            workdir.mkdir()
+            onnx.save(small, probe)
+            own = limits
+            if limits.confinement is not None:
+                own = replace(limits, confinement=replace(limits.confinement, probe=probe, workdir=workdir))
+            verdict = backend.judge(backend.compile(probe, workdir, own))
+        return {Status.PASS: True, Status.FAIL: False}.get(verdict.status)
+
+    known.update(measure(ask, missing))
+    if file is not None and missing and not description.boundary_known:
+        _write(file, known)
+    return calls
+
+
+def refused_traits(backend: Backend) -> tuple[Trait, ...]:
+    """What was measured that this backend does not take at a boundary."""
+    known = _known(backend)
+    return () if known is None else tuple(sorted(trait for trait, takes in known.taken.items() if not takes))
+
+
+def _known(backend: Backend) -> _Known | None:
+    """The entry of this backend; None for an object that cannot be remembered."""
+    try:
+        return _KNOWN.setdefault(backend, _Known())
+    except TypeError:
+        return None
+
+
+def _is_known(trait: Trait, known: dict[Trait, bool]) -> bool:
+    """Whether an answer on record settles this trait: a name as long that passed, or a shorter one that did not."""
+    if trait.what is What.NAME:
+        return any(
+            it.what is What.NAME and it.output is trait.output and (not takes or int(it.value) >= int(trait.value))
+            for it, takes in known.items()
+        )
+    if trait.what is What.CHARACTERS:
+        return any(
+            it.what is What.CHARACTERS
+            and it.output is trait.output
+            and (not takes or set(trait.value) <= set(it.value))
+            for it, takes in known.items()
+        )
+    return trait in known
+
+
+def _file(backend: Backend, description: Description) -> Path:
+    target = Target(
+        backend=backend.name,
+        tool=description.tool,
+        version=description.version,
+        options=backend.options,
+        calibration="",
+    )
+    identity = target_identity(target, description.probe_format, description.environment)
+    return cache_folder() / "boundaries" / f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}.json"
+
+
+def _read(file: Path) -> dict[Trait, bool]:
+    with suppress(OSError, ValueError, TypeError, KeyError):  # none yet, or not written by this program
+        return {
+            Trait(what=What(it["what"]), output=bool(it["output"]), value=str(it["value"])): bool(it["takes"])
+            for it in json.loads(file.read_text("utf-8"))
+        }
+    return {}
+
+
+def _write(file: Path, known: dict[Trait, bool]) -> None:
+    with suppress(OSError):  # a read-only cache costs the next run the same calls
+        file.parent.mkdir(parents=True, exist_ok=True)
+        lines = [{**asdict(trait), "takes": takes} for trait, takes in sorted(known.items())]
+        file.write_text(json.dumps(lines, ensure_ascii=False), "utf-8")

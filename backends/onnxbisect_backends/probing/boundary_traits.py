@@ -1,0 +1,234 @@
+"""What stands at a model's boundary that a compiler may mind there alone, and small models that ask for each.
+
+A trait is refused at the boundary if a small model with it fails, and the same model passes where the trait stands
+between two nodes or in the form that a probe would get (`onnxbisect.cut.neutral_boundary`). If both fail, the compiler
+minds something else, and nothing is said of the boundary.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+import onnx
+from onnx import TensorProto, helper
+
+from onnxbisect.cut.apply_format import apply_format, safe_name
+from onnxbisect.cut.required_producers import runtime_dtype
+from onnxbisect.cut.wiring import read_wiring
+from onnxbisect.model.model import Model
+from onnxbisect.probe_format import ProbeFormat
+
+#: Versions that every current compiler reads.
+_IR, _OPSET = 8, 13
+
+#: Bytes of a name that no compiler minds, and to which names are shortened where longer ones are refused.
+PLAIN_NAME = 60
+
+#: What a small model computes with, and the same turned: a Transpose keeps optimisers from removing pairs of Cast.
+_SHAPE, _TURNED = (1, 8), (8, 1)
+#: The dtypes that are asked for, but for float, which every compiler takes.
+DTYPES = (
+    *("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"),
+    *("float16", "bfloat16", "double"),
+)
+
+
+class What(StrEnum):
+    """What a compiler may mind of a graph input or output."""
+
+    RANK = "rank"
+    DTYPE = "dtype"
+    NAME = "name"
+    CHARACTERS = "characters"
+
+
+@dataclass(frozen=True, kw_only=True, order=True)
+class Trait:
+    """`value` is the dtype, the name's length in bytes, or the characters of names; `0` for rank."""
+
+    what: What
+    output: bool
+    value: str
+
+    def __str__(self) -> str:
+        side = "outputs" if self.output else "inputs"
+        match self.what:
+            case What.RANK:
+                return f"{side} of rank 0"
+            case What.DTYPE:
+                return f"{self.value} {side}"
+            case What.NAME:
+                return f"{side} with names of {self.value} bytes"
+        return f"{side} with {self.value!r} in their names"
+
+
+#: Whether a compiler takes a model; None where it gives no answer.
+Ask = Callable[[onnx.ModelProto], bool | None]
+
+
+def traits_of(model: Model) -> frozenset[Trait]:
+    """The traits that inputs and outputs of the model's parts may have."""
+    wiring = read_wiring(model)
+    found = set()
+    own = {value.name: value.type for value in (*model.proto.graph.input, *model.proto.graph.output)}
+    longest = {False: 0, True: 0}
+    odd: dict[bool, set[str]] = {False: set(), True: set()}
+    for output, names in ((False, wiring.takers), (True, wiring.maker)):
+        for name in names:
+            if name in model.known or (name not in wiring.takers and name not in own):
+                continue
+            kind = model.types.get(name, own.get(name))
+            if kind is not None and kind.HasField("tensor_type"):
+                if kind.tensor_type.HasField("shape") and not kind.tensor_type.shape.dim:
+                    found.add(Trait(what=What.RANK, output=output, value="0"))
+                if runtime_dtype(kind) in DTYPES:
+                    found.add(Trait(what=What.DTYPE, output=output, value=runtime_dtype(kind)))
+            longest[output] = max(longest[output], len(name.encode("utf-8", "replace")))
+            odd[output].update(sign for sign in name if safe_name(sign) != sign)
+        if longest[output] > PLAIN_NAME:
+            found.add(Trait(what=What.NAME, output=output, value=str(longest[output])))
+        if odd[output]:
+            found.add(Trait(what=What.CHARACTERS, output=output, value="".join(sorted(odd[output]))))
+    return frozenset(found)
+
+
+def measure(ask: Ask, traits: Collection[Trait]) -> dict[Trait, bool]:
+    """Which of these traits the compiler takes at a boundary; those without an answer are missing.
+
+    One call where it takes all of them; else they are halved, and one or two calls more for each that it refuses.
+    """
+    wanted = sorted(traits)
+    if not wanted:
+        return {}
+    takes = ask(trial(wanted))
+    if takes:
+        return dict.fromkeys(wanted, True)
+    if len(wanted) > 1:
+        middle = len(wanted) // 2
+        return measure(ask, wanted[:middle]) | measure(ask, wanted[middle:])
+    (trait,) = wanted
+    return {} if takes is None else {trait: not any(ask(model) for model in _controls(trait))}
+
+
+def usual_traits() -> frozenset[Trait]:
+    """What compilers are known to mind at a boundary: rank 0, each dtype, long names, and signs in names."""
+    values = [(What.RANK, "0"), (What.NAME, "128"), (What.NAME, "300"), (What.CHARACTERS, "/:; .-ü")]
+    values += [(What.DTYPE, it) for it in ("bool", "int8", "uint8", "int32", "int64", "float16", "double")]
+    return frozenset(Trait(what=what, output=side, value=value) for what, value in values for side in (False, True))
+
+
+def as_measured(declared: ProbeFormat, taken: Mapping[Trait, bool]) -> ProbeFormat:
+    """The probe format with what was measured; what a backend declares stays."""
+    refused = {(trait.what, trait.output) for trait, takes in taken.items() if not takes}
+    names = {what for what, _ in refused}
+    return replace(
+        declared,
+        input_dtypes=_dtypes(declared.input_dtypes, taken, output=False),
+        output_dtypes=_dtypes(declared.output_dtypes, taken, output=True),
+        min_input_rank=max(declared.min_input_rank, (What.RANK, False) in refused),
+        min_output_rank=max(declared.min_output_rank, (What.RANK, True) in refused),
+        longest_name=declared.longest_name or (PLAIN_NAME if What.NAME in names else None),
+        safe_names=declared.safe_names or What.CHARACTERS in names,
+    )
+
+
+def _dtypes(declared: frozenset[str] | None, taken: Mapping[Trait, bool], *, output: bool) -> frozenset[str] | None:
+    """The dtypes that are known to be taken, if one is known to be refused."""
+    measured = {it.value: takes for it, takes in taken.items() if it.what is What.DTYPE and it.output is output}
+    if declared is not None or all(measured.values()):
+        return declared
+    return frozenset({"float", *(dtype for dtype, takes in measured.items() if takes)})
+
+
+def trial(traits: Iterable[Trait]) -> onnx.ModelProto:
+    """A small model whose boundary has these traits."""
+    graph = onnx.GraphProto(name="boundary")
+    graph.input.append(helper.make_tensor_value_info("x", TensorProto.FLOAT, _SHAPE))
+    so_far = _node(graph, "Relu", ["x"], "start")
+    inputs, outputs = ([it for it in traits if it.output is side] for side in (False, True))
+    for number, trait in enumerate(inputs):
+        name, kind, shape = _tensor(trait, f"in{number}")
+        graph.input.append(helper.make_tensor_value_info(name, kind, shape))
+        so_far = _joined(graph, so_far, name, kind, f"a{number}")
+    for number, trait in enumerate(outputs):
+        name, kind, shape = _tensor(trait, f"out{number}")
+        if not shape:
+            _node(graph, "ReduceMax", [so_far], name, keepdims=0)
+        elif kind == TensorProto.FLOAT:
+            _node(graph, "Abs", [so_far], name)
+        elif kind == TensorProto.BOOL:
+            _node(graph, "Greater", [so_far, "x"], name)
+        else:
+            cast = _node(graph, "Cast", [so_far], f"b{number}_cast", to=kind)
+            _node(graph, "Transpose", [cast], name, perm=[1, 0])
+        graph.output.append(helper.make_tensor_value_info(name, kind, shape))
+    _node(graph, "Relu", [so_far], "y")
+    graph.output.append(helper.make_tensor_value_info("y", TensorProto.FLOAT, _SHAPE))
+    return _model(graph)
+
+
+def _controls(trait: Trait) -> Iterable[onnx.ModelProto]:
+    """Models that differ from the trait's trial in their boundary alone: if one passes, it is the boundary."""
+    dressed = trial([trait])
+    apply_format(dressed, _limit(trait))
+    yield dressed
+    if trait.what is not What.DTYPE:
+        return
+    _, kind, _ = _tensor(trait, "")
+    graph = onnx.GraphProto(name="inside")
+    graph.input.append(helper.make_tensor_value_info("x", TensorProto.FLOAT, _SHAPE))
+    start = _node(graph, "Relu", ["x"], "start")
+    if kind == TensorProto.BOOL:
+        inner = _node(graph, "Greater", [start, "x"], "inner")
+    else:
+        cast = _node(graph, "Cast", [start], "cast", to=kind)
+        inner = _node(graph, "Transpose", [cast], "inner", perm=[1, 0])
+    _node(graph, "Abs", [_joined(graph, start, inner, kind, "a")], "y")
+    graph.output.append(helper.make_tensor_value_info("y", TensorProto.FLOAT, _SHAPE))
+    yield _model(graph)
+
+
+def _limit(trait: Trait) -> ProbeFormat:
+    """The probe format in which no boundary has the trait."""
+    plain = frozenset({"float"})
+    match trait.what:
+        case What.RANK:
+            return ProbeFormat(min_output_rank=1) if trait.output else ProbeFormat(min_input_rank=1)
+        case What.DTYPE:
+            return ProbeFormat(output_dtypes=plain) if trait.output else ProbeFormat(input_dtypes=plain)
+        case What.NAME:
+            return ProbeFormat(longest_name=PLAIN_NAME)
+    return ProbeFormat(safe_names=True)
+
+
+def _tensor(trait: Trait, name: str) -> tuple[str, int, tuple[int, ...]]:
+    """The name, dtype and shape of an input or output with the trait."""
+    match trait.what:
+        case What.RANK:
+            return name, TensorProto.FLOAT, ()
+        case What.DTYPE:
+            shape = _SHAPE if trait.value == "bool" else _TURNED
+            return name, TensorProto.DataType.Value(trait.value.upper()), shape
+        case What.NAME:
+            return name.ljust(int(trait.value), "n"), TensorProto.FLOAT, _SHAPE
+    return f"{name}a{'b'.join(trait.value)}c", TensorProto.FLOAT, _SHAPE
+
+
+def _joined(graph: onnx.GraphProto, so_far: str, tensor: str, kind: int, name: str) -> str:
+    """The tensor's part in what is computed so far."""
+    if kind == TensorProto.BOOL:
+        return _node(graph, "Where", [tensor, so_far, "x"], name)
+    if kind != TensorProto.FLOAT:
+        turned = _node(graph, "Transpose", [tensor], f"{name}_turned", perm=[1, 0])
+        tensor = _node(graph, "Cast", [turned], f"{name}_cast", to=TensorProto.FLOAT)
+    return _node(graph, "Add", [so_far, tensor], name)
+
+
+def _node(graph: onnx.GraphProto, op: str, inputs: list[str], output: str, **attributes: Any) -> str:
+    graph.node.append(helper.make_node(op, inputs, [output], name=f"node_{len(graph.node)}", **attributes))
+    return output
+
+
+def _model(graph: onnx.GraphProto) -> onnx.ModelProto:
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR)

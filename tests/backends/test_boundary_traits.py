@@ -1,0 +1,82 @@
+"""Small models that ask what a compiler takes at a model's boundary."""
+
+from collections.abc import Callable
+
+import onnx
+import pytest
+from onnx import TensorProto
+
+from onnxbisect.probe_format import ProbeFormat
+from onnxbisect_backends.probing.boundary_traits import Trait, What, as_measured, measure, trial, usual_traits
+from support.engine.cut_models import session
+
+Refuses = Callable[[onnx.GraphProto], bool]
+
+
+def bool_inside(graph: onnx.GraphProto) -> bool:
+    """Bool anywhere, so that it is no matter of the boundary."""
+    bools = {TensorProto.BOOL}
+    return any(it.type.tensor_type.elem_type in bools for it in (*graph.input, *graph.output)) or any(
+        node.op_type in ("Greater", "Where") or any(it.name == "to" and it.i in bools for it in node.attribute)
+        for node in graph.node
+    )
+
+
+@pytest.mark.parametrize(
+    ("refuses", "expected"),
+    [
+        (lambda graph: False, ProbeFormat()),
+        (
+            lambda graph: any(not it.type.tensor_type.shape.dim for it in graph.input),
+            ProbeFormat(min_input_rank=1),
+        ),
+        (
+            lambda graph: any(not it.type.tensor_type.shape.dim for it in graph.output),
+            ProbeFormat(min_output_rank=1),
+        ),
+        (lambda graph: any(len(it.name) >= 200 for it in graph.input), ProbeFormat(longest_name=60)),
+        (lambda graph: any(":" in it.name for it in graph.output), ProbeFormat(safe_names=True)),
+        (
+            lambda graph: any(it.type.tensor_type.elem_type == TensorProto.BOOL for it in graph.input),
+            ProbeFormat(input_dtypes=frozenset({"float", "int8", "uint8", "int32", "int64", "float16", "double"})),
+        ),
+        (
+            lambda graph: any(it.type.tensor_type.elem_type != TensorProto.FLOAT for it in graph.output),
+            ProbeFormat(output_dtypes=frozenset({"float"})),
+        ),
+        (bool_inside, ProbeFormat()),
+    ],
+    ids=["nothing", "rank 0 in", "rank 0 out", "long names", "colons", "bool in", "all but float out", "bool anywhere"],
+)
+def test_what_is_refused_at_the_boundary_alone_is_found(refuses: Refuses, expected: ProbeFormat) -> None:
+    calls = 0
+
+    def ask(model: onnx.ModelProto) -> bool:
+        nonlocal calls
+        calls += 1
+        return not refuses(model.graph)
+
+    taken = measure(ask, usual_traits())
+
+    assert as_measured(ProbeFormat(), taken) == expected
+    assert calls == 1 or expected != ProbeFormat() or refuses is bool_inside
+
+
+def test_without_an_answer_nothing_is_known() -> None:
+    assert measure(lambda model: None, usual_traits()) == {}
+
+
+def test_what_is_declared_stays() -> None:
+    declared = ProbeFormat(input_dtypes=frozenset({"float"}), longest_name=127, min_input_rank=2)
+    refused = {
+        Trait(what=What.NAME, output=False, value="300"): False,
+        Trait(what=What.RANK, output=False, value="0"): False,
+    }
+    assert as_measured(declared, refused) == declared
+
+
+@pytest.mark.parametrize("trait", [None, *sorted(usual_traits())], ids=str)
+def test_the_small_models_are_valid_and_run(trait: Trait | None) -> None:
+    model = trial(sorted(usual_traits()) if trait is None else [trait])
+    onnx.checker.check_model(model, full_check=True)
+    assert len(session(model.SerializeToString()).get_inputs()) == len(model.graph.input)
