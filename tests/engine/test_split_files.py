@@ -482,3 +482,25 @@ def test_pieces_of_a_model_in_a_narrow_type_are_proven_rounded(tmp_path: Path, k
     assert kinds(manifest) == ["npu", "host", "npu"]
     assert manifest.proof.proven
     assert "rounded to its own type" in manifest.proof.runtime
+
+
+def test_pieces_whose_boundary_has_another_form_are_joined(tmp_path: Path) -> None:
+    """The NPU takes neither scalars nor bool at a boundary; the host's pieces do."""
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[2,3] x, float s) => (float[2,3] y, float m) {
+        a = Mul(x, s)  m = ReduceMax<keepdims = 0>(a)  f = Greater(a, x)  n = Sin(m)  g = Not(f)
+        b = Mul(a, n)  y = Where(g, a, b)
+    }"""
+    model = read(tmp_path, text)
+    floats = frozenset({"float"})
+    strict = ProbeFormat(min_input_rank=1, min_output_rank=1, input_dtypes=floats, output_dtypes=floats)
+    manifest = split(model, without(model, "Sin", "Not"), tmp_path / "split", probe_format=strict)
+    assert manifest.proof.proven, manifest.proof
+    npu = [piece for piece in manifest.pieces if piece.kind == "npu"]
+    forms = [(it.dtype, it.shape) for piece in npu for it in piece.inputs]
+    forms += [(it.dtype, it.shape) for piece in npu for it in piece.outputs]
+    assert {dtype for dtype, _ in forms} == {"float32"}
+    assert all(shape for _, shape in forms)
+    feeds = feeds_of(model)
+    found, expected = ran(tmp_path / "split", feeds), whole(model.path, feeds)
+    assert {name: array.shape for name, array in found.items()} == {name: np.shape(it) for name, it in expected.items()}
+    assert all(found[name].tobytes() == np.asarray(expected[name]).tobytes() for name in expected)

@@ -52,29 +52,27 @@ def run(
     """
     manifest = read_manifest(folder)
     values = dict(inputs)
+    forms = {it["name"]: it for it in manifest["inputs"]}
     for piece in manifest["pieces"]:
         began = perf_counter()
-        taken = {it["name"]: as_declared(values[it["tensor"]], it, given=inputs) for it in piece["inputs"]}
+        taken = {it["name"]: converted(values[it["tensor"]], forms.get(it["tensor"]), it) for it in piece["inputs"]}
         made = (by or (run_on_npu if piece["kind"] == "npu" else run_on_host))(folder / piece["file"], taken)
         values.update((it["tensor"], made[it["name"]]) for it in piece["outputs"])
+        forms.update((it["tensor"], it) for it in piece["outputs"])
         if progress:
             print(f"{piece['file']}  {(perf_counter() - began) * 1000:.1f} ms")
-    return {it["name"]: as_declared(values[it["name"]], it, given=inputs) for it in manifest["outputs"]}
+    return {it["name"]: converted(values[it["name"]], forms.get(it["name"]), it) for it in manifest["outputs"]}
 
 
-def as_declared(value: Any, declared: dict[str, Any], given: dict[str, Any]) -> Any:
-    """A tensor in the form of this input, whose rank or dtype may be another one where the NPU wants that.
-
-    What was given for the model's own inputs is left as it is, so that a mistake shows.
-    """
-    shape, dtype = declared["shape"], declared["dtype"]
-    if not isinstance(value, np.ndarray) or shape is None or value.dtype == object:
+def converted(value: Any, made: dict[str, Any] | None, wanted: dict[str, Any]) -> Any:
+    """A tensor that one piece makes as another takes it: an NPU may want another rank or dtype at its boundary."""
+    if made is None or not isinstance(value, np.ndarray):
         return value
-    if declared["name"] in given:
-        return value
-    more = len(shape) - value.ndim
-    value = value.reshape((1,) * more + value.shape if more > 0 else value.shape[-more:])
-    return value.astype(dtype) if dtype in np.sctypeDict and value.dtype.name != dtype else value
+    if made["shape"] is not None and wanted["shape"] is not None:
+        more = len(wanted["shape"]) - len(made["shape"])
+        if more:
+            value = value.reshape((1,) * more + value.shape if more > 0 else value.shape[-more:])
+    return value if made["dtype"] == wanted["dtype"] else value.astype(wanted["dtype"])
 
 
 @cache
