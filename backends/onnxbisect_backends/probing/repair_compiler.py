@@ -110,17 +110,17 @@ class RepairCompiler:
                 copy_data(self.loaded.model.proto, self.loaded.model.path.parent, self.folder)
             path = self.folder / REPAIRED
             path.write_bytes(content)
-            # a change may have renamed an input, or given it another form
-            own = {value.name: value for value in model.graph.input}
+            own = _inputs(model)  # a change may have renamed an input, or given it another form
             shapes = {name: dims for name, dims in self.loaded.shapes_without_values.items() if name in own}
-            same = all(
-                value.name in own
-                and len(value.type.tensor_type.shape.dim) == len(own[value.name].type.tensor_type.shape.dim)
-                and value.type.tensor_type.elem_type == own[value.name].type.tensor_type.elem_type
-                for value in self.loaded.model.proto.graph.input
-            )
+            same = _inputs(self.loaded.model.proto).items() <= own.items()
             self._latest = content, LoadedModel(path, shapes, sample=self.loaded.sample if same else None)
         return self._latest[1]
+
+
+def _inputs(model: onnx.ModelProto) -> dict[str, tuple[int, int]]:
+    """The dtype and rank of each input."""
+    types = {value.name: value.type.tensor_type for value in model.graph.input}
+    return {name: (kind.elem_type, len(kind.shape.dim)) for name, kind in types.items()}
 
 
 def _with_makers_of_scalars(model: Model, nodes: Collection[str]) -> list[str]:
