@@ -6,6 +6,7 @@ set of characters.
 """
 
 import re
+from collections.abc import Sequence
 
 _MOST = 200
 _MOST_HEADLINE = 300
@@ -30,6 +31,8 @@ _SOURCE = re.compile(
     r"(?<![^\s:])(?:/|[A-Za-z]:\\)\S{1,300}\.(?:cc|cpp|h|hpp):\d+ (?=[^()\n]{0,300}::)[\w:<>,&*~ ]{1,300}"
     r"\((?:[^()\n]|\([^()\n]{0,300}\)){0,1000}\)(?:::<lambda\([^()\n]{0,300}\)>)?(?: const)?(?: \[with [^\]\n]*\])? "
 )
+#: A frame of a Python traceback.
+_FRAME = re.compile(r"^ +File \".*\", line \d+")
 
 _TIME = re.compile(
     r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?|\b\d\d:\d\d:\d\d(?:[.,]\d+)?\b"
@@ -66,12 +69,17 @@ def without_source(text: str) -> str:
 def headline(log: str) -> str:
     """The most useful line of a log: the last one that complains, else the last that is not empty.
 
+    The exception at the end of a Python traceback complains whatever it says, and the lines of the traceback do not.
     Without positions in C++ sources; at most 300 characters, without control characters; empty for an empty log.
     """
     last = ""
-    for line in reversed(plain(log).split("\n")):
-        head = without_source(line[:_LINE].strip())
-        if complains(head):
+    lines = [line[:_LINE] for line in plain(log).split("\n")]
+    traced = _traced(lines)
+    for index in reversed(range(len(lines))):
+        head = without_source(lines[index].strip())
+        if not head or index in traced:
+            continue
+        if index - 1 in traced or complains(head):
             return _cut(head, _MOST_HEADLINE)
         last = last or head
     return _cut(last, _MOST_HEADLINE)
@@ -80,6 +88,16 @@ def headline(log: str) -> str:
 def complains(line: str) -> bool:
     """Whether a line of a log says that something went wrong."""
     return bool(_COMPLAINT.search(line)) and not _NO_COMPLAINT.search(line)
+
+
+def _traced(lines: Sequence[str]) -> set[int]:
+    """The lines of Python tracebacks: the frames, the code below each, and what comes before them."""
+    found: set[int] = set()
+    for index, line in enumerate(lines):
+        code = index - 1 in found and line.startswith("    ")
+        if code or _FRAME.match(line) or line.startswith("Traceback (most recent call last)"):
+            found.add(index)
+    return found
 
 
 def fingerprint(text: str) -> str:

@@ -1,6 +1,7 @@
 """`onnx-bisect compare` of two models: whether they compute the same."""
 
 import json
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import chain
@@ -11,6 +12,7 @@ from onnxbisect.input_value import InputValue
 from onnxbisect.model import Model, load
 from onnxbisect.model.declared_types import has_narrow_types
 from onnxbisect.model.feeds import Sample
+from onnxbisect.model.loadable import lowered
 from onnxbisect.model.read import original, read
 from onnxbisect.model.wording import some
 from onnxbisect.proof import Comparison, Difference, Tolerance, compare, edge_feeds, finite, random_feeds
@@ -48,6 +50,8 @@ def run(request: Request, form: ListFormat) -> int:
     if model.unbound:
         raise OptionError(f"Bind the dynamic dimensions of {some(model.unbound)} with --input-shape.")
     before, after = original(model), original(other)
+    for note in dict.fromkeys(filter(None, map(lowered, (before, after)))):
+        print(f"onnx-bisect: {note}", file=sys.stderr)
     found = compare(
         before,
         after,

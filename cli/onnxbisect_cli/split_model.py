@@ -10,6 +10,7 @@ from typing import NoReturn
 from onnxbisect.errors import BackendUnusableError, OptionError
 from onnxbisect.input_value import InputValue
 from onnxbisect.model import Model
+from onnxbisect.model.loadable import lowered
 from onnxbisect.model.wording import some
 from onnxbisect.report import words
 from onnxbisect.report.contents import Report
@@ -62,6 +63,8 @@ def run(request: Request) -> int:
     passed = _passed(report, loaded.model, request.report)
     if loaded.model.unbound:
         raise OptionError(f"Bind the dynamic dimensions of {some(loaded.model.unbound)} with --input-shape.")
+    if note := lowered(loaded.model.proto):
+        print(f"onnx-bisect: {note}", file=sys.stderr)
     folder = (request.out or (request.report if request.report.is_dir() else request.report.parent)) / FOLDER
     with stopping(_stop) as interruption:
         try:

@@ -239,3 +239,35 @@ def test_the_name_of_the_file_cannot_move_the_cursor_of_who_reads_the_hint(shell
     done = shell.call("run", name, "--backend", "whitelist", "--option", "deny=Abs")
     assert "To try these and prove the result" in done.err
     assert "\x1b" not in done.out + done.err
+
+
+@pytest.mark.parametrize(("ir", "opset"), [(14, 17), (10, 28), (14, 28)])
+def test_a_model_that_is_newer_than_onnxruntime_is_repaired_and_proven(shell: Shell, ir: int, opset: int) -> None:
+    name = small(shell, "HardSigmoid", "Relu")
+    model = onnx.load(shell.folder / name)
+    model.ir_version = ir
+    model.opset_import[0].version = opset
+    onnx.save(model, shell.folder / name)
+    done = shell.call("fix", name, "--out", ".", *refusing("HardSigmoid"))
+    assert done.code == 0, done.err
+    assert "this program's own runs take it at lower versions" in done.err
+    assert document(shell)["samples"] == 8
+    same = shell.call("compare", name, "repair/repaired.onnx")
+    assert same.code == 0, same.err
+    assert "IR version 14 as 13" in same.err or ir == 10
+
+
+def test_a_model_that_onnxruntime_does_not_run_is_asked_about_first(shell: Shell) -> None:
+    """An op that only the compiler knows: nothing is to be proven where nothing is changed."""
+    name = small(shell, "Abs", "Neg")
+    model = onnx.load(shell.folder / name)
+    model.graph.node[1].domain = "com.vendor"
+    model.opset_import.append(helper.make_opsetid("com.vendor", 1))
+    onnx.save(model, shell.folder / name)
+    done = shell.call("fix", name, "--out", ".", *refusing("Cos"))
+    assert done.code == 0, done.err
+    assert "compiles" in done.out
+    refused = shell.call("fix", name, "--out", "refused", *refusing("Abs"))
+    assert refused.code == 1, refused.err
+    (left,) = document(shell, "refused/repair")["left"]
+    assert any("nothing can be proven" in reason for reason in left["reasons"])

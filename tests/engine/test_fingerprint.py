@@ -150,3 +150,18 @@ def test_a_long_headline_is_cut_with_a_mark() -> None:
 
 def test_plain_text_keeps_lines_and_tabs() -> None:
     assert plain("a\tb\r\nc\rd\x00\x1b]0;title\x07e") == "a\tb\nc\nde"
+
+
+@pytest.mark.parametrize(
+    ("log", "expected"),
+    [
+        (
+            'Traceback (most recent call last):\n  File "a.py", line 3, in f\n    raise Bad("not valid")\nBad: 3',
+            "Bad: 3",
+        ),
+        ('x\n  File "a.py", line 3, in f\n    fail()\n    ^^^^^^\nKeyError: 7\n\ndone', "KeyError: 7"),
+        ('Traceback (most recent call last):\n  File "a.py", line 3, in f\n    raise E("not valid")', ""),
+    ],
+)
+def test_a_headline_is_no_piece_of_a_traceback(log: str, expected: str) -> None:
+    assert headline(log) == expected

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from onnxbisect.model.scopes import is_constant, qualified, walk
-from onnxbisect.proof import Tolerance, compare, random_feeds
-from onnxbisect.remedies import Prover, TriedFiles, try_files
+from onnxbisect.proof import compare, random_feeds
+from onnxbisect.remedies import Prover, Samples, TriedFiles, try_files
 from onnxbisect.rewrites import Exactness, Facts, Rule, candidates, installed, rule
 from onnxbisect.rewrites.exactness import Bound
 from onnxbisect.rewrites.site import Site
@@ -368,12 +368,16 @@ class Changed:
     needed: bool = True
 
 
+def random_samples(model: onnx.ModelProto) -> Samples:
+    return Samples(usual=list(random_feeds(model.graph.input, 2)))
+
+
 def test_a_change_of_the_file_is_proven_and_compiled_in_one_call(tmp_path: Path) -> None:
     model = chain("Relu", "Abs")
     better, worse = chain("Relu", "Relu"), chain("Relu", "Neg")
     asked = compiler(tmp_path, "Abs")
     before = asked.whole(model)
-    prover = Prover(model, Facts.of(before.model), list(random_feeds(model.graph.input, 2)), folder=tmp_path)
+    prover = Prover(model, Facts.of(before.model), lambda: random_samples(model), folder=tmp_path)
     for it in (better, worse):
         it.graph.output[0].name = it.graph.node[1].output[0] = model.graph.output[0].name
     files = [Changed(worse, "worse"), Changed(better, "better")]
@@ -469,10 +473,20 @@ def test_a_loop_that_is_refused_itself_stays(tmp_path: Path) -> None:
 
 
 def test_a_model_that_onnxruntime_does_not_run_cannot_be_proven() -> None:
-    from onnxbisect.errors import ModelError
-
     model = chain("Relu")
     model.graph.node[0].domain = "com.example"
     model.opset_import.append(helper.make_opsetid("com.example", 1))
-    with pytest.raises(ModelError, match="nothing can be proven"):
-        Prover(model, Facts.inferred(model), [], folder=Path(), tolerance=Tolerance())
+    prover = Prover(model, Facts.inferred(model), lambda: random_samples(model), folder=Path())
+    for proof in (prover.compared(model), prover.prove([])):
+        assert not proof.holds
+        assert "nothing can be proven" in proof.problem
+
+
+def test_a_model_without_samples_cannot_be_proven() -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (seq(float[2]) x) => (float[N] y) '
+        "{ y = ConcatFromSequence<axis=0>(x) }"
+    )
+    prover = Prover(model, Facts.inferred(model), lambda: random_samples(model), folder=Path())
+    for _ in range(2):
+        assert "Input 'x' is no tensor" in prover.compared(model).problem

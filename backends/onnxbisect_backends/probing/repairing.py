@@ -16,10 +16,11 @@ from onnxbisect.errors import OptionError
 from onnxbisect.model.binding import resized
 from onnxbisect.model.deciding import compared_values
 from onnxbisect.model.feeds import Sample
+from onnxbisect.model.loadable import lowered
 from onnxbisect.model.read import original as original_of
 from onnxbisect.model.wording import some
 from onnxbisect.proof import Tolerance, edge_feeds, random_feeds, those_that_run
-from onnxbisect.remedies import Found, LowPrecision, Prover, Repair, TriedFiles, repair, try_files
+from onnxbisect.remedies import Found, LowPrecision, Prover, Repair, Samples, TriedFiles, repair, try_files
 from onnxbisect.remedies.document import RepairDocument, document
 from onnxbisect.remedies.summary import markdown
 from onnxbisect.report.document import document as report_document
@@ -67,7 +68,7 @@ def repair_model(
     """Repair the model of `context`, and document it. `tell` gets a sentence for each step.
 
     `others` is called once the culprits are known, before nodes are replaced. Raises OptionError for unbound dimensions
-    and unfitting samples, ModelError if onnxruntime does not run the model.
+    and unfitting samples. Where onnxruntime does not run the model, nothing is changed, since nothing can be proven.
     """
     loaded = context.loaded
     original = original_of(loaded.model)
@@ -76,6 +77,8 @@ def repair_model(
             f"A repair is of the model as its file has it, and {some(list(changed))} is to have another size: export "
             "the model at that size first."
         )
+    if note := lowered(original):
+        tell(note)
     prover = _prover(context, original, terms)
     alternatives: list[Alternative] = []
 
@@ -211,7 +214,10 @@ def _prover(context: SearchContext, original: onnx.ModelProto, terms: Terms) -> 
     if terms.samples is not None:
         found = read_calibration(terms.samples, inputs, _MOST_SAMPLES, option="--samples", bound=model.input_values)
         given = found.samples
-    usual = [*given, *_runnable(context, original, random_feeds(inputs, terms.count), given)]
-    shown = [*usual, *_runnable(context, original, edge_feeds(inputs, terms.count), given)]
-    low = None if not computes_in else LowPrecision(dtype=_DTYPES[computes_in], samples=usual)
-    return Prover(original, Facts.of(model), shown, folder=model.path.parent, tolerance=terms.tolerance, low=low)
+    low = None if not computes_in else LowPrecision(dtype=_DTYPES[computes_in])
+
+    def samples() -> Samples:
+        usual = [*given, *_runnable(context, original, random_feeds(inputs, terms.count), given)]
+        return Samples(usual=usual, edge=_runnable(context, original, edge_feeds(inputs, terms.count), given))
+
+    return Prover(original, Facts.of(model), samples, folder=model.path.parent, tolerance=terms.tolerance, low=low)

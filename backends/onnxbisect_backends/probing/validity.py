@@ -7,6 +7,8 @@ answer is no evidence. What they also refuse in the whole model (custom ops, uns
 from functools import cached_property
 from pathlib import Path
 
+from onnxbisect.model.session import Session
+from onnxbisect.model.wording import brief
 from onnxbisect.unitset import UnitSet, size
 
 #: Most nodes of a probe that is loaded into onnxruntime; larger ones take too long.
@@ -49,25 +51,16 @@ def checker_refusal(path: Path) -> str | None:
     try:
         onnx.checker.check_model(str(path))
     except Exception as error:  # it raises its own errors, protobuf's and RuntimeError
-        return _first_line(error)
+        return brief(str(error)) or type(error).__name__
     return None
 
 
 def runtime_refusal(path: Path) -> str | None:
     """onnxruntime's error when it loads the file on the CPU without optimisation; None if there is none."""
-    import onnxruntime
+    import onnx
 
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 4
     try:
-        onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        Session(onnx.load(path, load_external_data=False), path.parent)
     except Exception as error:  # its exception classes are not public
-        return _first_line(error)
+        return brief(str(error)) or type(error).__name__
     return None
-
-
-def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0][:300] if lines else type(error).__name__

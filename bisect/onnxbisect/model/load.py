@@ -18,6 +18,7 @@ from onnxbisect.model.feeds import Sample
 from onnxbisect.model.footprint import dims_of
 from onnxbisect.model.infer import contradiction
 from onnxbisect.model.input_values import bind_values, described
+from onnxbisect.model.loadable import lowered
 from onnxbisect.model.model import Model
 from onnxbisect.model.names import make_unique
 from onnxbisect.model.order import depth_first, is_topological
@@ -70,6 +71,8 @@ def load(
     renamed = make_unique(graph.node)
     if renamed:
         notes.append(f"Nodes without a name of their own were given one: {some(renamed)}.")
+    if note := lowered(proto):
+        notes.append(note)
     _separate_initializers(proto, notes, input_values or {})
     order = _sorted(graph)
     changed = resized(graph, input_shapes or {})

@@ -11,8 +11,6 @@ from onnx import TensorProto, helper, numpy_helper, version_converter
 from onnxbisect.model.scopes import bodies, reads, walk
 from onnxbisect.model.standins import StandIns, is_fed
 
-#: The newest IR version and default opset that onnxruntime 1.31 loads. Newer models are run at these: shapes agree.
-_MAX_IR, _MAX_OPSET = 13, 26
 #: The oldest default opset of which onnxruntime has all ops.
 _MIN_OPSET = 7
 #: Attributes of older opsets: without effect on what a trained model computes, or with another name since.
@@ -77,12 +75,8 @@ def assemble(
     type there becomes an input to feed, one without becomes a copy of the node's first input.
     """
     run = onnx.ModelProto()
-    run.ir_version = min(max(proto.ir_version, _MIN_IR), _MAX_IR)
-    for entry in proto.opset_import:
-        default = entry.domain in ("", "ai.onnx")
-        run.opset_import.append(
-            helper.make_opsetid(entry.domain, min(entry.version, _MAX_OPSET) if default else entry.version)
-        )
+    run.ir_version = max(proto.ir_version, _MIN_IR)
+    run.opset_import.extend(proto.opset_import)
     if not any(entry.domain in ("", "ai.onnx") for entry in run.opset_import):
         run.opset_import.append(helper.make_opsetid("", 17))
     run.functions.extend(proto.functions)

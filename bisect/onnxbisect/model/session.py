@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 
 from onnxbisect.model.declared_types import in_declared_types
+from onnxbisect.model.loadable import loadable
 from onnxbisect.model.names import with_unique_names
 
 #: Time limit of a run as measured by `Clock`, because a Loop may be endless.
@@ -40,7 +41,8 @@ class Clock:
 class Session:
     """A model loaded for the CPU, with its external data below `folder`. Raises onnxruntime's exceptions.
 
-    Nodes in float16 and bfloat16 are computed in these types (`in_declared_types`).
+    Nodes in float16 and bfloat16 are computed in these types (`in_declared_types`). A model that is newer than
+    onnxruntime is loaded at lower versions (`loadable`).
 
     `timed_out` tells whether the clock ended the last run.
     """
@@ -58,7 +60,7 @@ class Session:
         options.add_session_config_entry("session.disable_prepacking", "1")
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
-        content = in_declared_types(with_unique_names(model)).SerializeToString()
+        content = in_declared_types(with_unique_names(loadable(model))).SerializeToString()
         self._session = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
         self.timed_out = False
 

@@ -1,11 +1,14 @@
 """Wording of notes: shorten lists of names and messages of onnxruntime."""
 
+import re
 from collections.abc import Sequence
 
 from onnxbisect.fingerprint import without_source
 
+#: What onnxruntime puts before its messages.
+_CODES = re.compile(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : (?:This is an invalid model\. |Fatal error: )?")
 _SHOWN = 3
-_LINE = 160
+_LINE = 240
 _NAME = 80
 
 
@@ -22,7 +25,10 @@ def quoted(name: object) -> str:
 
 
 def brief(words: str) -> str:
-    """The first line of a message, without onnxruntime's leading codes and source, and without the final full stop."""
+    """The first line of a message, without onnxruntime's leading codes and sources and without the final full stop.
+
+    The middle of a long one is left out: onnxruntime says where at the beginning, and why at the end.
+    """
     line = next((line for line in words.splitlines() if line.strip()), "")
-    text = without_source(line.rsplit(" : ", 1)[-1].strip()).rstrip(".")
-    return text if len(text) <= _LINE else f"{text[: _LINE - 3]}..."
+    text = without_source(_CODES.sub("", line.strip())).strip().rstrip(".")
+    return text if len(text) <= _LINE else f"{text[: _LINE // 3]} ... {text[5 - _LINE + _LINE // 3 :]}"

@@ -9,7 +9,7 @@ from onnxbisect.remedies.found import Found
 from onnxbisect.remedies.known import Known
 from onnxbisect.remedies.low_precision import LowPrecision
 from onnxbisect.remedies.proofs import PlaceProof, Proof
-from onnxbisect.remedies.proving import Prover
+from onnxbisect.remedies.proving import Prover, Samples
 from onnxbisect.remedies.repair import TriedFiles, repair, try_files
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "Proof",
     "Prover",
     "Repair",
+    "Samples",
     "Struck",
     "TriedFiles",
     "advise",

@@ -30,13 +30,9 @@ _EPSILONS = 8
 
 @dataclass(frozen=True, kw_only=True)
 class LowPrecision:
-    """`dtype` is ONNX's FLOAT16 or BFLOAT16; `samples` are the inputs on which replacements are compared.
-
-    Edge values are not among them: where they overflow, the rest of the model overflows too.
-    """
+    """`dtype` is ONNX's FLOAT16 or BFLOAT16."""
 
     dtype: int
-    samples: Sequence[Sample]
 
     @property
     def name(self) -> str:

@@ -4,9 +4,9 @@ At a place, both the original node and its replacement get the original's tensor
 therefore caused by this replacement, not by earlier ones.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 
@@ -32,59 +32,79 @@ _AFTER = "/onnxbisect-replaced"
 _MOST_BYTES = 1 << 29
 
 
+@dataclass(frozen=True, kw_only=True)
+class Samples:
+    """Inputs for a proof: `usual` ones, and with `edge` values.
+
+    Only the usual ones count in low precision: where edge values overflow, the rest of the model overflows too.
+    """
+
+    usual: Sequence[Sample]
+    edge: Sequence[Sample] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Reference:
+    """The samples of a proof, usual ones first, and what the original computes from each."""
+
+    samples: Sequence[Sample]
+    usual: int
+    outputs: Sequence[Mapping[str, np.ndarray]]
+
+
 class Prover:
     """Runs the original and repaired models in onnxruntime, without optimisation, on the same samples.
 
     `original` is the model as stored in its file, with external data below `folder`. `tolerance` is for the model's
-    outputs. If the target computes in a `low` precision, a place must also hold in that one. Raises ModelError if
-    onnxruntime does not run the original.
+    outputs. If the target computes in a `low` precision, a place must also hold in that one. The original runs before
+    the first proof. Where it does not run, or has no samples, nothing is proven, and each proof says why.
     """
 
     def __init__(
         self,
         original: onnx.ModelProto,
         facts: Facts,
-        samples: Sequence[Sample],
+        samples: Callable[[], Samples],
         *,
         folder: Path,
         tolerance: Tolerance | None = None,
         low: LowPrecision | None = None,
     ) -> None:
-        self._original, self._facts, self._samples, self._folder = original, facts, samples, folder
+        self._original, self._facts, self._given, self._folder = original, facts, samples, folder
         self._tolerance, self._low = tolerance or Tolerance(), low
         self._ends = list(original.graph.output)
         self._outputs = [value.name for value in self._ends]
-        session = _session(original, folder, "the model")
-        self._before = [dict(zip(self._outputs, _run(session, self._outputs, it), strict=True)) for it in samples]
+        self._reference: _Reference | ModelError | None = None
 
     def on(self, changed: onnx.ModelProto, facts: Facts) -> "Prover":
         """A prover for a changed copy of the file: places are compared there, outputs with the original."""
         result = copy(self)
+        samples = [_in_form_of(changed, self._original, sample) for sample in self._referred.samples]
         result._original, result._facts = changed, facts
-        result._samples = [_in_form_of(changed, self._original, sample) for sample in self._samples]
-        if self._low is not None:
-            low = [_in_form_of(changed, self._original, sample) for sample in self._low.samples]
-            result._low = replace(self._low, samples=low)
+        result._reference = replace(self._referred, samples=samples)
         return result
 
     def inside(self, model: onnx.ModelProto, facts: Facts) -> "Prover":
         """A prover for a model with inputs of its own, such as the body of a Loop, on random and edge values."""
-        count = max(1, len(self._samples) // 2)
-        random = list(random_feeds(model.graph.input, count))
-        feeds = [*random, *edge_feeds(model.graph.input, count)]
-        low = None if self._low is None else replace(self._low, samples=random)
-        return Prover(model, facts, feeds, folder=self._folder, tolerance=self._tolerance, low=low)
+        count = max(1, len(self._referred.samples) // 2)
+        inputs = model.graph.input
+
+        def samples() -> Samples:
+            return Samples(usual=list(random_feeds(inputs, count)), edge=list(edge_feeds(inputs, count)))
+
+        return Prover(model, facts, samples, folder=self._folder, tolerance=self._tolerance, low=self._low)
 
     def prove(self, chosen: Sequence[Candidate]) -> Proof:
         """Prove all replacements together."""
         try:
+            samples = len(self._referred.samples)
             places = self._places(chosen)
             if not any(place.problem for place in places):
                 places = self._also_in_low_precision(places)
             outputs = self._whole(chosen) if not any(place.problem for place in places) else ()
         except ModelError as error:
-            return Proof(samples=len(self._samples), allowed=self._tolerance, problem=str(error))
-        return Proof(places=places, outputs=outputs, allowed=self._tolerance, samples=len(self._samples))
+            return Proof(allowed=self._tolerance, problem=str(error))
+        return Proof(places=places, outputs=outputs, allowed=self._tolerance, samples=samples)
 
     def to_blame(self, chosen: Sequence[Candidate]) -> tuple[Candidate, ...]:
         """The replacements because of which the model's outputs do not agree, though each place is within its bound.
@@ -110,17 +130,37 @@ class Prover:
         try:
             outputs = self._against(repaired)
         except ModelError as error:
-            return Proof(samples=len(self._samples), allowed=self._tolerance, problem=str(error))
-        return Proof(outputs=outputs, allowed=self._tolerance, samples=len(self._samples))
+            return Proof(allowed=self._tolerance, problem=str(error))
+        return Proof(outputs=outputs, allowed=self._tolerance, samples=len(self._referred.samples))
+
+    @property
+    def _referred(self) -> "_Reference":
+        """The samples, and the original's outputs for them; raises ModelError, each time, where there are none."""
+        if self._reference is None:
+            try:
+                self._reference = self._run_original()
+            except ModelError as error:
+                self._reference = error
+        if isinstance(self._reference, ModelError):
+            raise self._reference
+        return self._reference
+
+    def _run_original(self) -> "_Reference":
+        given = self._given()
+        samples = [*given.usual, *given.edge]
+        session = _session(self._original, self._folder, "the model")
+        before = [dict(zip(self._outputs, _run(session, self._outputs, it), strict=True)) for it in samples]
+        return _Reference(samples=samples, usual=len(given.usual), outputs=before)
 
     def _whole(self, chosen: Sequence[Candidate]) -> tuple[Difference, ...]:
         return self._against(replaced(self._original, {it.node: it.replacement for it in chosen}))
 
     def _against(self, repaired: onnx.ModelProto) -> tuple[Difference, ...]:
+        reference = self._referred
         session = _session(repaired, self._folder, "the repaired model")
         outputs = [value.name for value in repaired.graph.output]
         worst: dict[str, Difference] = {}
-        for sample, before in zip(self._samples, self._before, strict=True):
+        for sample, before in zip(reference.samples, reference.outputs, strict=True):
             after = _run(session, outputs, _in_form_of(repaired, self._original, sample))
             for declared, old, new in zip(repaired.graph.output, self._ends, after, strict=True):
                 tolerance = at_least(self._tolerance, before[old.name].dtype)
@@ -154,7 +194,7 @@ class Prover:
         worst: dict[str, Difference] = {}
         allowed: dict[str, Tolerance] = {}
         problems: dict[str, str] = {}
-        for sample in self._samples:
+        for sample in self._referred.samples:
             values = dict(zip(wanted, _run(session, wanted, sample), strict=True))
             for candidate in chosen:
                 for old, new in pairs[candidate.node]:
@@ -179,7 +219,7 @@ class Prover:
             _add_outputs(model, wanted, self._facts)
             original = _session(model, self._folder, "the model")
             session = _session(piece.proto, self._folder, f"what is replaced, in {low.name}")
-            for sample in low.samples:
+            for sample in self._referred.samples[: self._referred.usual]:
                 tensors = dict(zip(wanted, _run(original, wanted, sample), strict=True)) if wanted else {}
                 computed = _run(session, piece.outputs, piece.feeds({**sample, **tensors}))
                 for candidate, found in piece.differences(dict(zip(piece.outputs, computed, strict=True))):

@@ -60,7 +60,7 @@ class DataFile:
 class Entry:
     """One piece.
 
-    `compiled`: exactly this piece is known to compile; None for a piece of the host. `refused`: this file was compiled,
+    `compiled`: this file is known to compile; None for a piece of the host. `refused`: this file was compiled,
     and failed. `note` says how either is known. `share` is the piece's part of the model's estimated work. `nodes`
     counts nodes without Constants.
     """

@@ -9,8 +9,11 @@ from typing import Any
 
 import onnx
 
+from onnxbisect.cut.write import write
 from onnxbisect.model.declared_types import has_narrow_types
+from onnxbisect.model.loadable import loadable
 from onnxbisect.model.model import Model
+from onnxbisect.model.read import original
 from onnxbisect.model.session import Clock, Session
 from onnxbisect.model.wording import brief, quoted
 from onnxbisect.proof import edge_feeds, random_feeds
@@ -18,14 +21,16 @@ from onnxbisect.split.manifest import Proof
 
 #: Numbers of samples: random inputs, and inputs with edge values.
 _RANDOM, _EDGES = 3, 1
+#: The name of a copy of the whole model.
+_WHOLE = Path("whole.onnx")
 
 
 def prove(model: Model, folder: Path) -> Proof:
     """Run the model's own file and the pieces in `folder`, as `run.py` does, on the same inputs.
 
-    Both run in onnxruntime without optimisation and without a time limit. Of a model in float16 or bfloat16 each node
-    is rounded to its type, as on an NPU: onnxruntime itself rounds where a piece ends, and not within. If either cannot
-    run, nothing is proven.
+    Both run in onnxruntime without optimisation and without a time limit; a file that is too new for it runs at lower
+    versions, as the pieces do. Of a model in float16 or bfloat16 each node is rounded to its type, as on an NPU:
+    onnxruntime itself rounds where a piece ends, and not within. If either cannot run, nothing is proven.
     """
     import onnxruntime  # here, since reading a manifest does without it
 
@@ -42,8 +47,9 @@ def prove(model: Model, folder: Path) -> Proof:
     inputs = model.proto.graph.input
     samples = 0
     try:
+        whole = _loadable_file(model, folder)
         for feeds in chain(random_feeds(inputs, _RANDOM), edge_feeds(inputs, _EDGES)):
-            expected = run_file(model.path, {**feeds, **model.input_values})
+            expected = run_file(whole, {**feeds, **model.input_values})
             found = runner.run(folder, dict(feeds), by=run_file)
             samples += 1
             for name, value in found.items():
@@ -53,6 +59,8 @@ def prove(model: Model, folder: Path) -> Proof:
         return unproven(f"onnxruntime does not run it: {brief(str(error))}", samples)
     finally:
         runner.session.cache_clear()
+        for file in folder.glob(f"{_WHOLE.stem}.*"):
+            file.unlink()
     return Proof(proven=True, samples=samples, runtime=runtime)
 
 
@@ -68,3 +76,13 @@ def _in_declared_types() -> Callable[[Path, dict[str, Any]], dict[str, Any]]:
         return dict(zip(names, session(file).run(names, inputs, Clock(inf)), strict=True))
 
     return run
+
+
+def _loadable_file(model: Model, folder: Path) -> Path:
+    """The model's own file, or where onnxruntime is too old for it a copy in `folder` that it loads."""
+    own = original(model)
+    lower = loadable(own)
+    if lower is own:
+        return model.path
+    write(lower, model, folder / _WHOLE)
+    return folder / _WHOLE

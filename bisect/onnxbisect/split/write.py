@@ -14,6 +14,7 @@ from onnx import TensorProto, helper
 from onnxbisect.cut.required_producers import runtime_dtype
 from onnxbisect.cut.write import write
 from onnxbisect.errors import OptionError
+from onnxbisect.model.loadable import loadable
 from onnxbisect.model.model import Model
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.report.contents import TargetEntry
@@ -72,7 +73,8 @@ def _write(model: Model, parts: Sequence[CutPart], crossing: Mapping[str, Crossi
     files = [f"{number:02d}_{part.kind}.onnx" for number, part in enumerate(parts)]
     entries = []
     for file, part in zip(files, parts, strict=True):
-        write(part.piece, model, folder / file)
+        # run.py runs every piece in onnxruntime, which loads nothing newer
+        write(replace(part.piece, proto=loadable(part.piece.proto)), model, folder / file)
         entries.append(_entry(model, part, folder / file, files, crossing))
     manifest = Manifest(
         model=Source(name=model.path.name, sha256=model.sha256),
@@ -100,7 +102,7 @@ def _entry(model: Model, part: CutPart, path: Path, files: Sequence[str], crossi
         kind=part.kind,
         sha256=_sha256(path),
         data=DataFile(file=data.name, sha256=_sha256(data)) if data.exists() else None,
-        compiled=part.seen if part.kind is Kind.NPU else None,
+        compiled=False if part.kind is Kind.NPU else None,
         refused=False,
         note=_note(part),
         share=round(part.share, 6),
@@ -114,7 +116,7 @@ def _note(part: CutPart) -> str:
     if part.kind is Kind.HOST:
         return ""
     if part.seen:
-        return "Exactly these nodes were seen to compile."
+        return "Exactly these nodes were seen to compile, in the file of a probe and not in this one."
     return "These nodes were seen to compile as part of a larger piece, not by themselves."
 
 

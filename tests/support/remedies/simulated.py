@@ -16,7 +16,7 @@ from onnxbisect.model import Model, load
 from onnxbisect.model.feeds import Sample
 from onnxbisect.model.scopes import qualified, walk
 from onnxbisect.proof import edge_feeds, random_feeds
-from onnxbisect.remedies import Found, LowPrecision, Prover, Repair, repair
+from onnxbisect.remedies import Found, LowPrecision, Prover, Repair, Samples, repair
 from onnxbisect.rewrites import Exactness, Facts, Rule, installed
 from onnxbisect.search import plan
 from onnxbisect.unitset import UnitSet, members
@@ -135,9 +135,9 @@ def repaired(
     before = compiler.search(compiler.read(model))
     inputs = before.model.proto.graph.input
     usual = list(samples) or list(random_feeds(inputs, 2))
-    feeds = usual if samples else [*usual, *edge_feeds(inputs, 2)]
-    rounding = None if low is None else LowPrecision(dtype=low, samples=usual)
-    prover = Prover(model, Facts.of(before.model), feeds, folder=compiler.folder, low=rounding)
+    feeds = Samples(usual=usual, edge=[] if samples else list(edge_feeds(inputs, 2)))
+    rounding = None if low is None else LowPrecision(dtype=low)
+    prover = Prover(model, Facts.of(before.model), lambda: feeds, folder=compiler.folder, low=rounding)
     return repair(before, model, compiler, prover, rules or installed().rules, most=most)
 
 
