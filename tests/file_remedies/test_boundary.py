@@ -9,7 +9,7 @@ from onnxbisect.file_remedies import REMEDIES, File, candidates, promising
 from onnxbisect.preflight import Reader, Severity, preflight
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.proof import random_feeds
-from onnxbisect.remedies import Prover
+from onnxbisect.remedies import Prover, Samples
 from onnxbisect.rewrites import Facts, NotApplicable
 from support.engine.cut_models import input_names, output_names, read
 
@@ -70,8 +70,8 @@ def test_a_file_is_made_that_the_tool_takes_and_it_is_proven(tmp_path: Path) -> 
     assert output_names(first.proto) == ["y", "slow"]
     onnx.checker.check_model(first.proto, full_check=True)
     original = onnx.load(model.path)
-    feeds = [*random_feeds(original.graph.input, 3)]
-    proof = Prover(original, Facts.of(model), feeds, folder=tmp_path).compared(first.proto)
+    samples = Samples(usual=[*random_feeds(original.graph.input, 3)])
+    proof = Prover(original, Facts.of(model), lambda: samples, folder=tmp_path).compared(first.proto)
     assert proof.outputs
     assert all(output.agrees for output in proof.outputs), proof
 
@@ -89,8 +89,8 @@ def test_names_are_shortened_in_the_file(tmp_path: Path) -> None:
     assert input_names(first.proto) == [LONG[:127]]
     assert first.sentence.startswith("input names shortened to 127 bytes: 'convolution;relu;")
     original = onnx.load(model.path)
-    feeds = [*random_feeds(original.graph.input, 2)]
-    assert Prover(original, Facts.of(model), feeds, folder=tmp_path).compared(first.proto).outputs[0].agrees
+    samples = Samples(usual=[*random_feeds(original.graph.input, 2)])
+    assert Prover(original, Facts.of(model), lambda: samples, folder=tmp_path).compared(first.proto).outputs[0].agrees
 
 
 @pytest.mark.parametrize("remedy", ["neutral-boundary", "shorten-names"])
@@ -112,6 +112,6 @@ def test_an_output_of_another_rank_by_a_wrong_repair_still_differs(tmp_path: Pat
     )
     del wrong.graph.output[0].type.tensor_type.shape.dim[:]
     wrong.graph.output[0].type.tensor_type.ClearField("shape")
-    feeds = [*random_feeds(original.graph.input, 2)]
-    proof = Prover(original, Facts.of(model), feeds, folder=tmp_path).compared(wrong)
+    samples = Samples(usual=[*random_feeds(original.graph.input, 2)])
+    proof = Prover(original, Facts.of(model), lambda: samples, folder=tmp_path).compared(wrong)
     assert not all(output.agrees for output in proof.outputs)
