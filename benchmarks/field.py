@@ -265,11 +265,16 @@ def run(model: Model, backend: str, limits: list[str]) -> Result:
 
 
 def _verdict(report: Mapping[str, Any]) -> str:
-    found = ", ".join(f"{' + '.join(one['ops'])} {len(one['occurrences'])}" for one in report["culprits"])
+    found = ", ".join(map(_culprit, report["culprits"]))
     after = report["compiles_after"]
     words = f"compiles after: {after['sentence']}" if after else {"pass": "compiles"}.get(report["verdict"], "")
     words = words or (f"culprits {found}" if found else f"{report['verdict']}, nothing established")
     return f"{words}; {report['certificate']['status']}"
+
+
+def _culprit(one: Mapping[str, Any]) -> str:
+    sure = "" if one["certainty"] == "confirmed" else f" ({one['certainty']})"
+    return f"{' + '.join(one['ops'])} {len(one['occurrences'])}{sure}"
 
 
 def _claims(
