@@ -246,6 +246,8 @@ def _unknown(universe: Universe, oracle: Oracle, search: Search) -> list[str]:
             f"The model is too large as a whole; the largest piece that passed has "
             f"{_units(size(search.state.capacity))}, and what is outside it was only asked in pieces."
         )
+    if search.state.answerable:
+        unknown.append(_without_answer(oracle, search.state.answerable))
     if search.state.cut_short:
         unknown.append("There are too many ways to break all interactions to try each of them.")
     if oracle.flaky:
@@ -254,6 +256,16 @@ def _unknown(universe: Universe, oracle: Oracle, search: Search) -> list[str]:
             f"{'probe' if len(oracle.flaky) == 1 else 'probes'}; a single answer of it proves nothing."
         )
     return unknown
+
+
+def _without_answer(oracle: Oracle, answerable: int) -> str:
+    late = [verdict for probe in oracle.unanswered if size(probe) > answerable and (verdict := oracle.look(probe))]
+    seconds = min((verdict.seconds for verdict in late if verdict.kind is Kind.TIMEOUT), default=0.0)
+    within = f" within {seconds:.0f} s" if seconds >= 1 else ""
+    return (
+        f"No answer{within} for more than about {_units(answerable)}: the model was asked in pieces of that size, "
+        "which show each unit with its neighbours, and not what fails only in larger ones."
+    )
 
 
 def _unfinished(universe: Universe, oracle: Oracle, search: Search) -> str:

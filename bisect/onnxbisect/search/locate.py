@@ -7,6 +7,7 @@ not.
 
 from collections.abc import Sequence
 
+from onnxbisect.search.answering import too_large_to_answer
 from onnxbisect.search.atoms import Atoms, units_of
 from onnxbisect.search.context import PATTERN, REACH
 from onnxbisect.search.minimise import Minimiser
@@ -48,6 +49,8 @@ class Locator:
             region &= ~self._state.unresolved
             if not region or self._passes(region):
                 return None
+            if not self._state.answerable:
+                too_large_to_answer(self._oracle)
             passing = 0 if self._state.capacity else self._oracle.best_passing(region)
             covered = self._covered(region) if self._state.capacity else passing
             pool = self.atoms.of_units(region & ~covered)

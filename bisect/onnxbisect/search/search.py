@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from onnxbisect.search.answering import AnswerLimitError, covering, is_covered, pieces
 from onnxbisect.search.breaks import ways_to_break
 from onnxbisect.search.confirm import Confirmer
 from onnxbisect.search.cut_induced import cut_induced_failures
@@ -20,6 +21,8 @@ from onnxbisect.verdict import Kind
 MOST_IN_VAIN = 8
 #: Fewest ops of a model that are enough if all of them fail so.
 _FEWEST_OPS = 4
+#: A piece without an answer of so many units is taken apart unit by unit.
+_FEW_UNANSWERED = 3
 #: Failing probes that are part of a passing one, after which the search gives up.
 _MOST_CONTRADICTED = 150
 
@@ -153,11 +156,37 @@ class Search:
             self.state.masked = broken
             if (smaller := self._smaller(region)) is not None:
                 return smaller
-            found = self._find(region)
+            found = self._find_in_pieces(region) if self.state.answerable else self._find(region)
+            if found is None and self.state.answerable and not proof:
+                found = self._find_in_pieces(region)
             if found is not None:
                 return found
-            proof.append(region & ~self.state.unresolved)
+            region &= ~self.state.unresolved
+            most = self.state.answerable
+            proof += covering(self._universe, self._oracle, region, most) if most else [region]
         self.state.proof = tuple(proof)
+        return None
+
+    def _find_in_pieces(self, region: UnitSet) -> Suspect | None:
+        """A suspect in a region that is too large for an answer, found in pieces of it that get one."""
+        most = self.state.answerable - 1  # with a suspect put back, it still gets an answer
+        for piece in pieces(self._universe, region, most):
+            found = self._find_in_piece(piece, most)
+            if found is not None:
+                return found
+        return None
+
+    def _find_in_piece(self, piece: UnitSet, most: int) -> Suspect | None:
+        piece &= ~self.state.unresolved
+        if not piece or is_covered(self._universe, self._oracle, piece, most):
+            return None
+        answer = self._oracle.ask(piece, "a piece small enough for an answer")
+        if answer.final or size(piece) <= _FEW_UNANSWERED:
+            return self._find(piece)
+        for part in pieces(self._universe, piece, -(-size(piece) // 2)):
+            found = self._find_in_piece(part, -(-size(piece) // 2)) if part != piece else self._find(piece)
+            if found is not None:
+                return found
         return None
 
     def _smaller(self, region: UnitSet) -> Suspect | None:
@@ -184,6 +213,7 @@ class Search:
                 alone
                 or failing & self.state.unresolved
                 or self._oracle.passes_within(failing)
+                or 0 < self.state.answerable < size(failing)
                 or any(suspect.capacity or suspect.held_by(failing) for suspect in self.state.suspects)
             ):
                 continue
@@ -196,6 +226,9 @@ class Search:
         """A suspect in the region, or in a part of it that fails."""
         try:
             return self.locator.narrowed(part, region) if part else self.locator.find(region)
+        except AnswerLimitError as error:
+            self.state.answerable = error.units
+            return None
         except CapacityError as error:
             largest = self._oracle.best_passing(region)
             if self.state.capacity or not largest:

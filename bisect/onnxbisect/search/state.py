@@ -38,6 +38,8 @@ class SearchState:
     #: The largest passing set once the model is too large as a whole; from then on pieces of at most half its size are
     #: compiled by themselves.
     capacity: UnitSet = 0
+    #: Units of the largest probe that gets an answer, once larger ones get none; 0 if there is no such limit.
+    answerable: int = 0
     #: The atoms in question, and the units that pass with them.
     open: list[Atom] = field(default_factory=list)
     passing: UnitSet = 0
