@@ -23,6 +23,9 @@ from support.engine.cut_models import (
     weight_names,
 )
 
+THREE_OF_A_NAME = """<ir_version: 8, opset_import: ["": 17]>
+g (float[2] x) => (float[2] y) { a = Relu(x)  b = Sigmoid(a)  c = Tanh(b)  y = Abs(c) }"""
+
 
 def test_nodes_by_name(tmp_path: Path) -> None:
     model = read(tmp_path, CHAIN)
@@ -39,6 +42,30 @@ def test_constants_may_be_named_beside_what_they_feed(tmp_path: Path) -> None:
 def test_an_unknown_node_is_answered_with_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(CutError, match=r"no node 'mak_b'; the nearest are 'make_b'"):
         units_of_nodes(read(tmp_path, CHAIN), ["mak_b"])
+
+
+def test_a_name_that_several_nodes_have_means_all_of_them(tmp_path: Path) -> None:
+    model = read(tmp_path, THREE_OF_A_NAME)
+    proto = onnx.load(model.path)
+    for node, name in zip(proto.graph.node, ["n", "n", "n_1", "n"], strict=True):
+        node.name = name
+    onnx.save(proto, model.path)
+    again = load(model.path)
+    assert units_of_nodes(again, ["n"]) == 0b1011
+    assert units_of_nodes(again, ["n_1"]) == 0b0100
+
+
+def test_what_stands_in_a_branch_is_told_by_its_place(tmp_path: Path) -> None:
+    model = read(tmp_path, BRANCHES)
+    (holder,) = [node for node in model.proto.graph.node if node.op_type == "If"]
+    inner = holder.attribute[0].g.node[0]
+    inner.name = inner.name or "inner"
+    with pytest.raises(
+        CutError, match=rf"'{inner.name}' stands inside of '{holder.name}' \({holder.attribute[0].name}\)"
+    ):
+        units_of_nodes(model, [inner.name])
+    with pytest.raises(CutError, match=rf"'{inner.output[0]}' belongs to a body inside of '{holder.name}'"):
+        units_between(model, [inner.output[0]], [])
 
 
 def test_tensors_bound_a_piece(tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
 """Cut pieces that a user names by nodes, tensors or modules: `onnx-bisect extract`."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from difflib import get_close_matches
+
+import onnx
 
 from onnxbisect.cut.cutter import Cutter
 from onnxbisect.cut.frame import Wishes
@@ -10,7 +12,8 @@ from onnxbisect.cut.wiring import Wiring, read_wiring
 from onnxbisect.errors import CutError
 from onnxbisect.model.model import Model
 from onnxbisect.model.modules import below, path_of, path_of_node, spelled
-from onnxbisect.model.scopes import reads
+from onnxbisect.model.read import original
+from onnxbisect.model.scopes import label, named_bodies, reads, walk
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.unitset import UnitSet, members, of
 
@@ -21,10 +24,10 @@ _QUANTISERS = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeL
 
 
 def units_of_nodes(model: Model, names: Sequence[str]) -> UnitSet:
-    """The units of the named nodes.
+    """The units of the named nodes; a name that several nodes of the file have means all of them.
 
     Constant nodes may be named but add nothing: they come with the nodes that read them. Raises CutError for an unknown
-    name, with similar names, and where only Constant nodes are named.
+    name, with the place of a node inside of a body or with similar names, and where only Constant nodes are named.
     """
     graph = model.proto.graph
     constants = {graph.node[index].name for unit in model.units for index in unit.constants}
@@ -32,12 +35,32 @@ def units_of_nodes(model: Model, names: Sequence[str]) -> UnitSet:
     for name in names:
         unit = model.unit_of_node.get(name)
         if unit is not None:
-            chosen.append(unit)
+            chosen += [unit, *_others_of_that_name(model, name)]
         elif name not in constants:
+            if held := _holder(graph.node, lambda node, name=name: node.name == name):
+                raise CutError(f"The node '{name}' stands inside of {held}")
             raise CutError(f"The model has no node '{name}'{_nearest(name, model.unit_of_node)}.")
     if not chosen:
         raise CutError("Name at least one node that is not a Constant: Constants come with the nodes they feed.")
     return of(chosen)
+
+
+def _others_of_that_name(model: Model, name: str) -> list[int]:
+    """The units whose nodes have this name in the file, too, and were given another one when it was read."""
+    if f"{name}_1" not in model.unit_of_node:
+        return []
+    made = {output for node in original(model).graph.node if node.name == name for output in node.output if output}
+    nodes = model.proto.graph.node
+    return [number for number, unit in enumerate(model.units) if not made.isdisjoint(nodes[unit.node].output)]
+
+
+def _holder(nodes: Iterable[onnx.NodeProto], wanted: Callable[[onnx.NodeProto], bool]) -> str:
+    """The end of a sentence: the node of the main graph in whose bodies a node is, and what to do; empty if in none."""
+    for node in nodes:
+        for attribute, body in named_bodies(node):
+            if any(map(wanted, walk(body))):
+                return f"'{label(node)}' ({attribute}): name that node, which is cut out with all its bodies."
+    return ""
 
 
 def units_between(model: Model, inputs: Sequence[str], outputs: Sequence[str]) -> UnitSet:
@@ -183,6 +206,8 @@ def _refuse(name: str, wiring: Wiring, valid: Iterable[str]) -> None:
         raise CutError(f"'{name}' is a constant of the model; name a tensor that a node computes.")
     if name in wiring.takers:
         raise CutError(f"'{name}' is an input of the model, so no node computes it; name another output.")
+    if held := _holder(wiring.nodes, lambda node: name in (*node.input, *node.output)):
+        raise CutError(f"The tensor '{name}' belongs to a body inside of {held}")
     raise CutError(f"The model has no tensor '{name}'{_nearest(name, valid)}.")
 
 
