@@ -46,7 +46,7 @@ def said(step: Plan) -> str:
 
 @pytest.mark.parametrize("share", [0.9, 0.6, 0.3, 0.15])
 @pytest.mark.parametrize("seed", range(3))
-def test_a_refused_op_is_found_where_large_files_get_no_answer(share: float, seed: int):
+def test_a_refused_op_is_found_where_large_files_get_no_answer(share: float, seed: int) -> None:
     graph = network(seed, 60)
     bad = graph.variant_members[3]
     most = int(share * 60)
@@ -62,7 +62,7 @@ def test_a_refused_op_is_found_where_large_files_get_no_answer(share: float, see
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_pair_of_neighbouring_ops_is_found_in_pieces(seed: int):
+def test_a_pair_of_neighbouring_ops_is_found_in_pieces(seed: int) -> None:
     graph = network(seed, 60)
     pair = next((a, a + 1) for a in range(25, 60) if graph.variant[a] != graph.variant[a + 1])
     kinds = [graph.variant[unit] for unit in pair]
@@ -75,7 +75,7 @@ def test_a_pair_of_neighbouring_ops_is_found_in_pieces(seed: int):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_an_op_that_hangs_is_no_limit_of_size(seed: int):
+def test_an_op_that_hangs_is_no_limit_of_size(seed: int) -> None:
     graph = network(seed, 40)
     hangs = graph.variant_members[2]
     step = slow(World(graph, lambda _: False), lambda units: bool(units & hangs)).diagnose()
@@ -84,7 +84,7 @@ def test_an_op_that_hangs_is_no_limit_of_size(seed: int):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_an_op_that_hangs_is_found_in_pieces(seed: int):
+def test_an_op_that_hangs_is_found_in_pieces(seed: int) -> None:
     graph = network(seed, 60)
     hangs = graph.variant_members[2]
     late = slow(World(graph, lambda _: False), lambda units: bool(units & hangs) or size(units) > 24)
@@ -94,7 +94,7 @@ def test_an_op_that_hangs_is_found_in_pieces(seed: int):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_pieces_hold_each_unit_with_its_neighbours(seed: int):
+def test_pieces_hold_each_unit_with_its_neighbours(seed: int) -> None:
     graph = network(seed, 42)
     most = random.Random(seed).randint(3, 30)
     found = list(pieces(graph, full(42), most))

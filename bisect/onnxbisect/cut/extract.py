@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from difflib import get_close_matches
+from functools import partial
 
 import onnx
 
@@ -37,7 +38,7 @@ def units_of_nodes(model: Model, names: Sequence[str]) -> UnitSet:
         if unit is not None:
             chosen += [unit, *_others_of_that_name(model, name)]
         elif name not in constants:
-            if held := _holder(graph.node, lambda node, name=name: node.name == name):
+            if held := _holder(graph.node, partial(_is_called, name)):
                 raise CutError(f"The node '{name}' stands inside of {held}")
             raise CutError(f"The model has no node '{name}'{_nearest(name, model.unit_of_node)}.")
     if not chosen:
@@ -52,6 +53,10 @@ def _others_of_that_name(model: Model, name: str) -> list[int]:
     made = {output for node in original(model).graph.node if node.name == name for output in node.output if output}
     nodes = model.proto.graph.node
     return [number for number, unit in enumerate(model.units) if not made.isdisjoint(nodes[unit.node].output)]
+
+
+def _is_called(name: str, node: onnx.NodeProto) -> bool:
+    return node.name == name
 
 
 def _holder(nodes: Iterable[onnx.NodeProto], wanted: Callable[[onnx.NodeProto], bool]) -> str:

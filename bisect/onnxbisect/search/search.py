@@ -150,7 +150,7 @@ class Search:
         ways, self.state.exhaustive, self.state.cut_short = ways_to_break(self._universe, self.state.suspects)
         if self._brief and len(ways) > 1:
             ways, self.state.exhaustive, self.state.cut_short = ways[:1], False, True
-        proof = []
+        proof: list[UnitSet] = []
         for broken in ways:
             region = self._universe.everything & ~broken & ~self.state.unresolved
             self.state.masked = broken
