@@ -84,7 +84,7 @@ def found(model: onnx.ModelProto, backend: Callable[[Path], bool] | Declaring, f
 
 @pytest.mark.parametrize("limits", LIMITS.values(), ids=LIMITS)
 @given(data=st.data())
-@settings(max_examples=examples(30), suppress_health_check=list(HealthCheck), deadline=None)
+@settings(max_examples=examples(10), suppress_health_check=list(HealthCheck), deadline=None)
 def test_only_the_refused_op_is_blamed(
     limits: Limits, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -98,7 +98,7 @@ def test_only_the_refused_op_is_blamed(
 
 @pytest.mark.parametrize("limits", LIMITS.values(), ids=LIMITS)
 @given(data=st.data())
-@settings(max_examples=examples(30), suppress_health_check=list(HealthCheck), deadline=None)
+@settings(max_examples=examples(10), suppress_health_check=list(HealthCheck), deadline=None)
 def test_what_nobody_declares_is_measured(
     limits: Limits, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
