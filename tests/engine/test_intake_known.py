@@ -10,6 +10,7 @@ from onnx import TensorProto, helper, parser
 
 from onnxbisect.model import Model, load
 from onnxbisect.model.constness import constness
+from onnxbisect.model.declared_types import has_narrow_types
 from onnxbisect.model.footprint import peak
 
 MODELS = Path(__file__).parents[1] / "models"
@@ -144,13 +145,11 @@ def test_custom_ops_inside_functions_and_branches_are_found(tmp_path: Path) -> N
     assert shape(model, "y") == [2]
 
 
-def test_what_onnxruntime_does_not_run_is_inferred_and_the_rest_runs() -> None:
+def test_bfloat16_which_onnxruntime_does_not_load_is_run_in_its_own_type() -> None:
     model = load(MODELS / "bfloat16.onnx")
     assert model.types["y"].tensor_type.elem_type == TensorProto.BFLOAT16
     assert shape(model, "y") == [2, 4]
-    note = next(note for note in model.notes if "onnxruntime does not run" in note)
-    assert "'Sin'" in note
-    assert "onnxbisect_" not in note
+    assert not any("onnxruntime does not run" in note for note in model.notes)
 
 
 def test_sequences_and_optionals_have_types() -> None:
@@ -292,7 +291,9 @@ def test_no_input_changes_what_is_said_to_be_settled(path: Path, fill: int) -> N
     try:
         session = ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
     except Exception:
-        assert any("run" in note for note in model.notes), "what cannot run is noted"
+        # bfloat16 is run here in float32 and rounded, where onnxruntime loads no such model
+        noted = any("run" in note for note in model.notes)
+        assert noted or has_narrow_types(proto), "what cannot run is noted"
         return
     feeds = {}
     for value in session.get_inputs():

@@ -191,7 +191,8 @@ def _clip_of_integers(draw: DrawFn) -> Instance:
 def _(draw: DrawFn) -> Instance:
     dtype = draw(st.sampled_from([np.float32, np.float64]))
     low, high = (draw(st.sampled_from([None, -np.inf, -1.5, -0.0, 0.0, 6.0, np.inf])) for _ in range(2))
-    if draw(st.booleans()) and (low is None or high is None or low <= high):
+    ordered = (-np.inf if low is None else low) <= (np.inf if high is None else high)
+    if draw(st.booleans()) and ordered and low != np.inf and high != -np.inf:  # attributes that onnxruntime takes
         return _clip(draw, low, high, dtype)
     limits = [None if value is None else np.array(value, dtype) for value in (low, high)]
     return node("Clip", floats(draw, shape(draw, 0), dtype=dtype), *limits, opset=opset(draw, 12, 13, 17))

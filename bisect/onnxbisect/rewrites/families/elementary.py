@@ -4,6 +4,7 @@ import numpy as np
 from onnx import TensorProto
 
 from onnxbisect.exactness import Exactness
+from onnxbisect.model.declared_types import NARROW
 from onnxbisect.rewrites.exactness import NO_NAN, SIGN_OF_ZERO, Bound, Domain, Values
 from onnxbisect.rewrites.forms import cast, pairwise
 from onnxbisect.rewrites.rule import rule
@@ -163,7 +164,9 @@ def sign_compare(at: Site) -> str:
 )
 def sum_add(at: Site) -> str:
     """A chain of Add."""
-    at.demand(len(at.inputs()) > 1, "there is one input")
+    terms = len(at.inputs())
+    at.demand(terms > 1, "there is one input")
+    at.demand(terms == 2 or at.dtype(0) not in NARROW, "in this type each Add would round")
     return pairwise(at, "Add")
 
 
