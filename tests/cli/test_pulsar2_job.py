@@ -142,7 +142,9 @@ def test_what_cannot_be_asked_is_one_sentence(shell: Shell, arguments: list[str]
 
 
 def test_calibration_that_nobody_wants_is_said_to_be_unused(shell: Shell) -> None:
-    done = shell.call("run", small(shell.folder), "--backend", "onnxruntime", "--calibration", "anything")
+    samples = calibration(shell.folder / "samples", row=1)
+
+    done = shell.call("run", small(shell.folder), "--backend", "onnxruntime", "--calibration", samples)
 
     assert "onnxruntime takes no input samples" in done.err
     assert done.code == 0

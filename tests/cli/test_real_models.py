@@ -87,10 +87,11 @@ def test_every_refused_node_is_a_culprit_and_no_other(shell: Shell, path: Path, 
     found = refusals(load(path, input_shapes=shapes).proto, rules)
     refused = {refusal.nodes for refusal in found if refusal.kind is not Kind.UNKNOWN}
     unknown = {refusal.nodes for refusal in found if refusal.kind is Kind.UNKNOWN}
+    doubted = rules.profile.disputed.keys() & {node.op_type for node in onnx.load(path, load_external_data=False).graph.node}
     bound = [f"--input-shape={name}={','.join(map(str, shape))}" for name, shape in shapes.items()]
     report = shell.report(str(path), "--backend", "whitelist", "--option", f"profile={profile}", *bound, "--as-is")
     assert occurrences(report) == sorted(refused)
-    assert report["certificate"]["status"] == ("bounded" if unknown else "proven")
+    assert report["certificate"]["status"] == ("bounded" if unknown or doubted else "proven")
     assert len(list(indices(report["unresolved"]))) == len(unknown)
     assert report["needs_context"] == []
 
@@ -131,7 +132,8 @@ def test_a_repaired_model_asks_only_for_what_changed(shell: Shell, compiler: str
     repaired = shell.report("repaired.onnx", "--backend", "whitelist", "--option", compiler)
     assert culprits(repaired) == [nodes for nodes in culprits(first) if not nodes[0].startswith("/p/Abs")]
     assert repaired["certificate"]["status"] == first["certificate"]["status"]
-    assert repaired["stats"]["compiler_calls"] <= 5
+    # The log names one refused node at a time: a call for each that it has to name, and one that passes.
+    assert repaired["stats"]["compiler_calls"] <= 6
 
 
 def without_abs(model: onnx.ModelProto) -> None:

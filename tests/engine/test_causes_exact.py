@@ -83,7 +83,8 @@ def sound(culprits: list[list[Row]], passing: list[Row], conditions: tuple[Condi
         return 0
     if not any(it.subject.op for it in conditions):
         ops = {op_of(places) for places, held in zip(culprits, holds, strict=True) if held}
-        if len(ops) < 2 or not ops & {op_of([row]) for row in passing}:
+        deep = all(it.subject.aspect is Aspect.RANK and int(it.value or 0) >= 5 for it in conditions)
+        if len(ops) < 2 or not (ops & {op_of([row]) for row in passing} or (deep and len(ops) >= 3)):
             return 0
     return sum(1 << number for number, held in enumerate(holds) if held)
 

@@ -170,6 +170,7 @@ class _Replies:
 
     def __init__(self, models: ChangedModels, begun: StepProgress) -> None:
         self._models, self._begun, self._paid = models, begun, begun.stats
+        self._counted: set[str] = set()
 
     def __call__(self, model: LoadedModel, *, piece: bool, whole: bool) -> Found:
         own = self._models.context
@@ -181,7 +182,9 @@ class _Replies:
         name = question_name(_digest(path), whole=whole)
         reply = self._begun.reply(name)
         if reply is not None:
-            return self._found(context, reply, brief=piece)
+            calls = 0 if name in self._counted else reply.calls
+            self._counted.add(name)
+            return self._found(context, replace(reply, calls=calls), brief=piece)
         if self._begun.ended:
             return unanswered(context, "the budget is spent", stopped=True)
         files = [path, *sorted(path.parent.glob("model.data"))] if piece else [path]
