@@ -138,6 +138,23 @@ def test_a_weight_that_is_listed_as_an_input_keeps_its_form(tmp_path: Path) -> N
     assert [node.op_type for node in piece.graph.node] == ["Mul"]
 
 
+def test_what_only_dequantize_linear_reads_keeps_its_dtype(tmp_path: Path) -> None:
+    """Seen with RKNN-Toolkit2: a Cast to int8 crashes it, an input of int8 that DequantizeLinear reads is fine."""
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[4] x) => (float[4] y) <float s = {0.1}, int8 z = {0}> {
+        q = QuantizeLinear(x, s, z)
+        y = DequantizeLinear(q, s, z)
+    }"""
+    strict = ProbeFormat(input_dtypes=frozenset({"float", "int64"}))
+    assert [node.op_type for node in Cutter(read(tmp_path, text)).cut(0b10, strict).proto.graph.node] == [
+        "DequantizeLinear"
+    ]
+    negated = text.replace("float[4] y", "int8[4] y").replace("y = DequantizeLinear(q, s, z)", "y = Neg(q)")
+    assert [node.op_type for node in Cutter(read(tmp_path, negated)).cut(0b10, strict).proto.graph.node] == [
+        "Cast",
+        "Neg",
+    ]
+
+
 def test_what_has_no_other_form_stays(tmp_path: Path) -> None:
     text = """<ir_version: 8, opset_import: ["": 17]> g (seq(float) l, string s, int64 i) => (float t, string u) {
         t = SequenceAt(l, i)

@@ -341,7 +341,9 @@ def test_a_repair_goes_on_in_another_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_model_that_onnxruntime_cannot_run_gets_no_remedy_and_the_reason(installed: Installation, tmp_path: Path) -> None:
+def test_a_model_that_onnxruntime_cannot_run_gets_no_remedy_and_the_reason(
+    installed: Installation, tmp_path: Path
+) -> None:
     path = saved(tmp_path, "Neg", "Abs")
     proto = onnx.load(path)
     proto.graph.node[0].domain = "no.such.domain"

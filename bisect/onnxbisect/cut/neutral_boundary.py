@@ -6,6 +6,7 @@ gets an Unsqueeze, or a Cast. The nodes keep their tensors: only what stands at 
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnxbisect.cut.rename import tensor_names, unused_name
 from onnxbisect.cut.required_producers import runtime_dtype
+from onnxbisect.model.scopes import reads
 from onnxbisect.probe_format import ProbeFormat
 
 #: From this opset on, axes are an input of Squeeze and Unsqueeze.
@@ -65,12 +67,18 @@ def make_neutral(model: onnx.ModelProto, probe_format: ProbeFormat) -> dict[str,
     graph = model.graph
     opset = next((it.version for it in model.opset_import if it.domain in ("", "ai.onnx")), 0)
     weights = {tensor.name for tensor in graph.initializer} | {it.values.name for it in graph.sparse_initializer}
-    boundary = [(value, False) for value in graph.input if value.name not in weights]
-    boundary += [(value, True) for value in graph.output]
+    quantized = _read_by_dequantize_linear_only(graph)
+    undressed = replace(probe_format, input_dtypes=None)
+    boundary = [
+        (value, undressed if value.name in quantized else probe_format, False)
+        for value in graph.input
+        if value.name not in weights
+    ]
+    boundary += [(value, probe_format, True) for value in graph.output]
     changing = [
         (value, kind, output)
-        for value, output in boundary
-        if (kind := neutral_type(value, probe_format, output=output)) is not None
+        for value, form, output in boundary
+        if (kind := neutral_type(value, form, output=output)) is not None
     ]
     if not opset or not changing:
         return {}
@@ -103,6 +111,21 @@ def make_neutral(model: onnx.ModelProto, probe_format: ProbeFormat) -> dict[str,
     del graph.node[:]
     graph.node.extend(nodes.node)
     return old_names
+
+
+def _read_by_dequantize_linear_only(graph: onnx.GraphProto) -> frozenset[str]:
+    """Tensors that keep their dtype at a boundary: tools that take quantized models expect DequantizeLinear to read
+    integers, and RKNN-Toolkit2 2.3.2, which takes no input of int8 elsewhere, crashes on a Cast to int8.
+    """
+    read: set[str] = set()
+    others: set[str] = {value.name for value in graph.output}
+    for node in graph.node:
+        if node.op_type == "DequantizeLinear":
+            read.add(node.input[0])
+            others.update(node.input[1:])
+        else:
+            others.update(reads(node))
+    return frozenset(read - others)
 
 
 def _steps(given: onnx.TypeProto, wanted: onnx.TypeProto, opset: int) -> Iterator[_Step]:
