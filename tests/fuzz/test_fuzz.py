@@ -1,24 +1,23 @@
-"""Two thousand hostile models: none is a fault, a hang, a crash or more memory than was allowed."""
+"""Six hundred hostile models: none is a fault, a hang, a crash or more memory than was allowed."""
 
 import pytest
 
 from support.fuzz.fuzzing import fuzz
 from support.fuzz.victim import outcome
 
-COUNT = 2000
+COUNT = 600  # a minute beside three other test processes on two cores
 
 
 @pytest.mark.long
 def test_hostile_models_end_in_a_sentence_or_a_diagnosis() -> None:
-    """`make fuzz` shows ten times as many to both commands."""
+    """`make fuzz` shows twenty thousand to both commands."""
     counts = fuzz(range(COUNT), both=False)
     print(counts.table())
     assert counts.wrong == []
     assert counts.outcomes.total() == COUNT
     for command in ("inspect", "run"):  # most are models still, or nothing but the gate would be looked at
-        assert (
-            sum(number for (it, _, what), number in counts.outcomes.items() if (it, what) == (command, "refused")) < 700
-        )
+        refused = sum(number for (it, _, what), number in counts.outcomes.items() if (it, what) == (command, "refused"))
+        assert refused < 0.35 * COUNT
 
 
 def test_what_is_wrong_is_told_apart() -> None:

@@ -14,6 +14,7 @@ import traceback
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
+from support import TESTS
 from support.fuzz.mutants import kind_of, mutant
 
 #: Bytes of memory, as far as the kernel counts them: a model that takes more ends the process, which is a finding.
@@ -54,12 +55,24 @@ def _own_peak() -> int:
     return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:"))
 
 
+def prepare() -> None:
+    """Do once what each command does anew in a shell and costs more than most models: two thirds of the time."""
+    import typer
+
+    from onnxbisect.model.load import load
+    from onnxbisect_cli import main
+
+    main.app = typer.main.get_command(main.app)  # type: ignore[assignment]  # which can be called, too
+    load(TESTS / "models" / "control_captures.onnx")  # unforked, so that forks have onnxruntime and its schemas
+
+
 def main(folder: Path) -> None:
     """Until standard input ends."""
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
     os.environ["XDG_CACHE_HOME"] = os.environ["TMPDIR"] = str(folder)
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    prepare()
     for line in sys.stdin:
         number, *wanted = map(int, line.split())
         path = folder / "model.onnx"
