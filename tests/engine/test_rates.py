@@ -34,7 +34,7 @@ KEPT = (
 )
 
 #: Two to four times the calls of a search that believes the log, and half of those of a silent compiler. A log that
-#: named what passed is not believed about places, which costs 1.5 calls in weak worlds and less than half a call elsewhere.
+#: named what passed is not believed about places, which costs 1.5 calls in weak worlds, else less than half a call.
 _MOST_CALLS_NAMED = 35
 NAMED = (Behaviour.FUSION, Behaviour.EXCUSE, Behaviour.CUT, Behaviour.WEAK, Behaviour.UNLESS, Behaviour.XOR)
 

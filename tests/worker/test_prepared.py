@@ -10,6 +10,7 @@ from onnxbisect_backends import registry
 from onnxbisect_backends.contract import Description
 from onnxbisect_backends.probing.loaded_model import LoadedModel
 from onnxbisect_backends.probing.search_context import search_context
+from onnxbisect_worker.latest_prepared import LatestPrepared
 from onnxbisect_worker.prepared import Prepared
 
 MODELS = Path(__file__).parent.parent / "models"
@@ -54,3 +55,27 @@ def test_what_comes_back_is_what_was_stored(description: Description | None) -> 
     of_an_earlier_version, _, _ = prepared.to_bytes().partition(b"\n")
     earlier = Prepared.from_bytes(of_an_earlier_version)
     assert (earlier.identity, earlier.established) == (prepared.identity, b"")
+
+
+def test_the_latest_are_kept_as_far_as_memory_allows() -> None:
+    backend = registry.make("whitelist", {"profile": "pulsar2-ax650"})
+    context = search_context(LoadedModel(MODELS / "sam_part1_prompt__ts11.onnx", {}), backend)
+    read: list[str] = []
+
+    def stored(sha256: str) -> Prepared:
+        read.append(sha256)
+        return Prepared(
+            target=context.target,
+            description=context.description,
+            universe=replace(context.universe, op=context.universe.op),
+            identity=sha256,
+        )
+
+    each = len(context.universe) * (2000 + len(context.universe) // 8)
+    few = LatestPrepared(stored, memory=2 * each)
+    assert [few(name).identity for name in "abacab"] == list("abacab")
+    assert read == ["a", "b", "c", "b"]  # `a` was used before each other one
+    del read[:]
+    one = LatestPrepared(stored, memory=0)
+    assert [one(name).identity for name in "aabb"] == list("aabb")
+    assert read == ["a", "b"]

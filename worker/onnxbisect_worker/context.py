@@ -1,17 +1,15 @@
 """What the steps of one worker share: the service, the pool of model processes, its name, whether it stops."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from threading import Event
 
 from onnxbisect.universe import Universe
 from onnxbisect_service.service import Service
+from onnxbisect_worker.latest_prepared import LatestPrepared
 from onnxbisect_worker.model_requests.protocol import Pool
 from onnxbisect_worker.prepared import Prepared
-
-#: A universe of ten thousand units takes some ten megabytes.
-_UNIVERSES = 32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,9 +29,9 @@ class WorkerContext:
     stopping: Event = field(default_factory=Event)
 
     @cached_property
-    def prepared(self) -> Callable[[str], Prepared]:
+    def prepared(self) -> LatestPrepared:
         """Reads what planning needs of a prepared search, with a cache of the last few."""
-        return lru_cache(maxsize=_UNIVERSES)(self._prepared)
+        return LatestPrepared(self._prepared)
 
     def universe(self, sha256: str) -> Universe:
         """The universe of a prepared search."""

@@ -1,10 +1,10 @@
 """Which units to leave out so that no culprit is left: the certificate compiles the model without them."""
 
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from itertools import product
 
 from onnxbisect.search.context import FEW_UNITS
+from onnxbisect.search.remembered import remembered
 from onnxbisect.search.suspect import Suspect
 from onnxbisect.unitset import UnitSet, is_subset, members, of, size, sort_key, union
 from onnxbisect.universe import Universe
@@ -32,7 +32,7 @@ def ways_to_break(universe: Universe, suspects: Iterable[Suspect]) -> tuple[list
     return _ways(universe, patterns, pools)
 
 
-@lru_cache(maxsize=64)
+@remembered(64)
 def _ways(
     universe: Universe,
     patterns: tuple[tuple[tuple[int, ...], ...], ...],

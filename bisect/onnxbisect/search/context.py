@@ -5,10 +5,10 @@ which a remainder leaves out, so these probes put them back.
 """
 
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from itertools import combinations
 
 from onnxbisect.search.pattern import Occurrence, components, joined
+from onnxbisect.search.remembered import remembered
 from onnxbisect.search.suspect import Suspect
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
 from onnxbisect.universe import Universe
@@ -155,7 +155,7 @@ def every_way(universe: Universe, suspect: Suspect, suspects: Sequence[Suspect],
 
 
 # Each replay of a search asks for the same contexts.
-@lru_cache(maxsize=256)
+@remembered(256)
 def _every_context(
     universe: Universe,
     own: UnitSet,
