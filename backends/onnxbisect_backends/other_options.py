@@ -47,6 +47,15 @@ class OtherOptions:
         it._demand()
         return it
 
+    @classmethod
+    def in_messages(cls, backend: object, options: Mapping[str, str]) -> "OtherOptions | None":
+        """The options of a target whose values its messages may name (`WorthTrying.pattern`); None if it has none."""
+        if not isinstance(backend, str | PathLike):
+            return None
+        it = cls(name=fspath(backend), options=options, wanted={})
+        found = {key: () for key, one in it._known.items() if one.worth_trying is not None and one.worth_trying.pattern}
+        return replace(it, wanted=found) if found else None
+
     def settings(self, messages: Sequence[str]) -> Iterator[tuple[dict[str, str], Backend]]:
         """Each change of one option, with the changed backend; invalid combinations are skipped.
 
@@ -61,6 +70,24 @@ class OtherOptions:
                     continue
                 if made.options != effective:
                     yield {key: value}, made
+
+    def named_in(self, message: str) -> "tuple[OtherOptions, Mapping[str, str], Backend] | None":
+        """The options that a message names, their values added to those that are set, and the backend that has them.
+
+        The first item is for the next message. None if the message names nothing new.
+        """
+        changed = {
+            key: value
+            for key in self.wanted
+            if (value := self._known[key].alternatives_in(self.options.get(key, self._known[key].default), [message]))
+        }
+        if not changed:
+            return None
+        try:
+            made = registry.make(self.name, {**self.options, **changed})
+        except OptionError:  # the compiler names a value that the backend does not take
+            return None
+        return replace(self, options={**self.options, **changed}), changed, made
 
     @cached_property
     def _known(self) -> dict[str, OptionHelp]:

@@ -1,7 +1,7 @@
 """A job that has ended, as values: everything that a report is made from."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 from onnxbisect.diagnosis import Diagnosis
@@ -82,6 +82,7 @@ class CompilesAfter:
 
     `sentence` describes the change, `remedies` are the ids of the file remedies. `exactness` is their promise about the
     numbers, and `domain` the values that it holds for, empty for all. `calls` were needed to find it, 0 where known.
+    With `options` the file is as it was, and these options of the target make it compile.
     """
 
     sentence: str
@@ -89,6 +90,7 @@ class CompilesAfter:
     exactness: Exactness
     domain: str
     calls: int
+    options: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

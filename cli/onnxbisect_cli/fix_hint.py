@@ -20,6 +20,9 @@ def fix_hint(job: Job | None, request: Request) -> list[str]:
     """
     if job is None:
         return []
+    if (found := job.compiles_after) is not None and found.options:
+        words = [word for key, value in found.options.items() for word in ("--option", f"{key}={value}")]
+        return [f"Compile it with these options of its target: {shlex.join(words)}"]
     if (found := job.compiles_after) is not None:
         allow = [] if found.exactness in (Exactness.EXACT, Exactness.ROUNDING) else ["--allow", found.exactness]
         return [f"To write that file, with a proof of its numbers: {_command(request, *allow)}"]

@@ -8,7 +8,7 @@ from pathlib import Path
 from threading import Lock
 
 from onnx_bisect.alternatives import other_options, tried
-from onnx_bisect.backend_choice import BackendChoice, chosen_backend, started_from
+from onnx_bisect.backend_choice import BackendChoice, chosen_backend, started_from, texts
 from onnx_bisect.cancellation import Cancellation
 from onnx_bisect.driver import Budget, Driver, Ended
 from onnx_bisect.events import Note, Progress, SearchEnded
@@ -29,8 +29,8 @@ from onnxbisect.verdict import Status
 from onnxbisect_backends import contract
 from onnxbisect_backends.calibration import first_sample
 from onnxbisect_backends.contract import Backend
-from onnxbisect_backends.other_options import Wanted
-from onnxbisect_backends.probing.changed_files import compiles_after, may_be_changed
+from onnxbisect_backends.other_options import OtherOptions, Wanted
+from onnxbisect_backends.probing.changed_files import NamedOptions, compiles_after, may_be_changed
 from onnxbisect_backends.probing.confirming import Answered, confirmed
 from onnxbisect_backends.probing.loaded_model import LoadedModel
 from onnxbisect_backends.probing.repair_compiler import RepairCompiler
@@ -94,6 +94,7 @@ def diagnose(
     """
     chosen = usable_backend(backend, options or {}, jobs)
     others = other_options(backend, options or {}, alternatives)
+    named = OtherOptions.in_messages(backend, texts(options or {}))
     samples = None if calibration is None else Path(calibration)
     loaded = load_model(
         model, {**contract.input_shapes(chosen), **(input_shapes or {})}, input_values, first_sample(samples)
@@ -123,12 +124,12 @@ def diagnose(
             if files:
                 driver.digests = lambda pieces: {units: culprit_files.digest(units) for units in pieces}
             after = None
-            if not as_is and may_be_changed(context):
-                after = _compiles_after(driver, driver.ask_whole(), context, searching, samples)
+            if not as_is and (named is not None or may_be_changed(context)):
+                after = _compiles_after(driver, driver.ask_whole(), context, searching, samples, named)
             # if a changed file compiles, only the recorded verdict of the whole model is needed
             ended = driver.run() if after is None else driver.ask_whole()
             if ended.ending is Ending.FORM:
-                after = _compiles_after(driver, ended, context, searching, samples, as_is=as_is)
+                after = _compiles_after(driver, ended, context, searching, samples, None, as_is=as_is)
                 ended = driver.ask_whole()
             if kept is not None and ended.diagnosis.verdict is Status.PASS and not kept.exists():
                 ended = _compiled_again(driver, ended, tell)
@@ -166,10 +167,11 @@ def _compiles_after(
     context: SearchContext,
     searching: Searching,
     calibration: Path | None,
+    options: OtherOptions | None,
     *,
     as_is: bool = False,
 ) -> CompilesAfter | None:
-    """The change of the whole file after which the model compiles, if one is found (`changed_files.compiles_after`).
+    """The change after which the whole model compiles, if one is found (`changed_files.compiles_after`).
 
     Its compiler calls are added to those of `driver`; with `as_is` none is made.
     """
@@ -186,7 +188,13 @@ def _compiles_after(
             folder=folder,
         )
         tell = lambda sentence: searching.progress(Note(sentence=sentence))  # noqa: E731
-        found = compiles_after(whole, context, compiler, tell, changes=not as_is)
+
+        def with_options(_: Mapping[str, str], backend: Backend) -> Found:
+            other = replace(searching.quiet, backend=backend)
+            return Searches(other, calibration, driver.budget_left)(context.loaded, piece=False, whole=True)
+
+        named = None if options is None else NamedOptions(options=options, ask=with_options)
+        found = compiles_after(whole, context, compiler, tell, named=named, changes=not as_is)
     driver.spend(compiler.calls)
     return found
 

@@ -231,6 +231,7 @@ class Result:
                 exactness=Exactness(after["exactness"]),
                 domain=after["domain"],
                 calls=after["calls"],
+                options=after.get("options", {}),
             ),
             ending=ending,
             job=job,

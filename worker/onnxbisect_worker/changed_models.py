@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 from onnxbisect.errors import OnnxBisectError
 from onnxbisect.job import Stats
 from onnxbisect_backends import registry, remote
+from onnxbisect_backends.other_options import OtherOptions
 from onnxbisect_db import probe_queries, repairs
 from onnxbisect_db.files import FileStore
 from onnxbisect_db.repairs import ChangedModel
@@ -133,13 +134,15 @@ def _asked_model(
 
 
 def _demand_wanted(keeper: LeaseKeeper[ClaimedSearch], question: ModelQuestion) -> None:
-    """Check that the options of a question are those of the job and name nothing on this machine.
+    """Check that the options of a question are those of the job, or may be named by messages, and local to no machine.
 
     A model may have taken over the process that asks.
     """
     if question.options:
-        repair = keeper.spec.repair
+        search, repair = keeper.claimed.search, keeper.spec.repair
         wanted = None if repair is None else repair.alternatives
-        if wanted is None or not (wanted == "all" or question.options.keys() <= wanted.keys()):
+        named = OtherOptions.in_messages(search.backend, search.options)
+        known = {*(wanted or ()), *(() if named is None else named.wanted)}
+        if wanted != "all" and not question.options.keys() <= known:
             raise OnnxBisectError("Options were asked for that the job does not speak of.")
         remote.refuse_local(registry.find(keeper.claimed.search.backend), question.options)

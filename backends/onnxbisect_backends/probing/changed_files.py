@@ -1,15 +1,20 @@
 """Changes of the whole file that are worth a compile, and the first with which the model compiles.
 
+Options that the compiler itself names where it fails are tried before the file is changed.
+
 The caller provides the searches (`RepairCompiler.search`): the library uses threads, the service workers.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
 from onnxbisect.errors import ModelError
 from onnxbisect.file_remedies import Candidate, candidates, form_candidates, promising
 from onnxbisect.job import CompilesAfter
 from onnxbisect.remedies import Found
 from onnxbisect.rewrites import Exactness
+from onnxbisect_backends.contract import Backend
+from onnxbisect_backends.other_options import OtherOptions
 from onnxbisect_backends.probing.forked import forked
 from onnxbisect_backends.probing.repair_compiler import RepairCompiler
 from onnxbisect_backends.probing.search_context import SearchContext
@@ -17,6 +22,16 @@ from onnxbisect_backends.probing.search_context import SearchContext
 _ORDER = list(Exactness)
 #: What was changed where the model compiles as its parts are written, and no smaller change of the file is enough.
 ANOTHER_FORM = "the file written anew, as pieces of it are (`onnx-bisect extract`)"
+#: Most calls with options that messages name: where one rule of a compiler is left out, it may crash in the next.
+_MOST_WITH_OPTIONS = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamedOptions:
+    """Options of the target that its messages may name. `ask` compiles the whole model with changed ones."""
+
+    options: OtherOptions
+    ask: Callable[[Mapping[str, str], Backend], Found]
 
 
 def may_be_changed(context: SearchContext) -> bool:
@@ -45,13 +60,16 @@ def compiles_after(
     compiler: RepairCompiler,
     tell: Callable[[str], None] = lambda sentence: None,
     *,
+    named: NamedOptions | None = None,
     changes: bool = True,
 ) -> CompilesAfter | None:
-    """The first change of the whole file after which the compiler accepts the model; None if none helps.
+    """The first change after which the compiler accepts the whole model: of `named` options, then of the file.
 
     `whole` has the verdicts on the original. No outputs are compared, and only verdicts are kept. `tell` gets a
-    sentence for each step. Without `changes` no file is tried.
+    sentence for each step. Without `changes` nothing is tried. None if nothing helps.
     """
+    if named is not None and changes and (found := _with_named_options(whole, compiler, tell, named)) is not None:
+        return found
     for line in whole.hints.unfolded:
         tell(f"{context.target.tool} says: {line}")
     for changed in changed_files(context, Exactness.DOMAIN, whole) if changes else ():
@@ -72,4 +90,30 @@ def compiles_after(
             break
     if whole.compiles_in_another_form:
         return CompilesAfter(sentence=ANOTHER_FORM, remedies=(), exactness=Exactness.EXACT, domain="", calls=0)
+    return None
+
+
+def _with_named_options(
+    whole: Found, compiler: RepairCompiler, tell: Callable[[str], None], named: NamedOptions
+) -> CompilesAfter | None:
+    found, others, changed = whole, named.options, dict[str, str]()
+    for _ in range(_MOST_WITH_OPTIONS):
+        following = others.named_in(found.message)
+        if following is None or found.stopped:
+            return None
+        others, more, backend = following
+        changed |= more
+        words = ", ".join(f"{key}={value}" for key, value in changed.items())
+        tell(f"asking the compiler with the option that it names: {words}")
+        found = named.ask(changed, backend)
+        compiler.calls += found.job.stats.compiler_calls
+        if found.compiles:
+            return CompilesAfter(
+                sentence=f"option {words}",
+                remedies=(),
+                exactness=Exactness.EXACT,
+                domain="",
+                calls=compiler.calls,
+                options=changed,
+            )
     return None

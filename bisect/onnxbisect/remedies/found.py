@@ -62,6 +62,12 @@ class Found:
         everything = self.model.universe.everything
         return next((it.verdict.hints for it in self.job.probes if it.units == everything), Hints())
 
+    @property
+    def message(self) -> str:
+        """What the compiler said last of the whole model; empty where it was not asked."""
+        everything = self.model.universe.everything
+        return next((it.verdict.message for it in reversed(self.job.probes) if it.units == everything), "")
+
     @cached_property
     def culprits(self) -> tuple[Named, ...]:
         """The culprits in the order of the diagnosis."""

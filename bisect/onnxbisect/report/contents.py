@@ -86,7 +86,9 @@ class CompilesAfterEntry(TypedDict):
     domain: str
     """For which values it holds; empty for all."""
     calls: int
-    """Compiler calls for changed files; 0 where the answer was known."""
+    """Compiler calls for changed files or options; 0 where the answer was known."""
+    options: NotRequired[dict[str, str]]
+    """The target's options that make the file compile as it is; left out where the file was changed."""
 
 
 class CertificateEntry(TypedDict):

@@ -126,13 +126,14 @@ def _compiles_after(job: Job) -> CompilesAfterEntry | None:
     found = job.compiles_after
     if found is None:
         return None
-    return {
+    entry: CompilesAfterEntry = {
         "sentence": found.sentence,
         "remedies": list(found.remedies),
         "exactness": found.exactness,
         "domain": found.domain,
         "calls": found.calls,
     }
+    return entry | {"options": dict(found.options)} if found.options else entry
 
 
 def _computes_others(job: Job) -> bool:
@@ -157,7 +158,7 @@ def _certificate(job: Job, records: Records) -> CertificateEntry:
     if job.compiles_after is not None:
         return {
             "status": CertificateStatus.BOUNDED,
-            "sentence": words.NOT_SEARCHED,
+            "sentence": words.WITH_OPTIONS if job.compiles_after.options else words.NOT_SEARCHED,
             "probes": [],
             "assumes": [],
             "unknown": [],

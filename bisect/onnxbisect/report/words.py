@@ -74,8 +74,9 @@ def headline(verdict: str, model: str, backend: str, certain: int, said: str = "
     return f"it is not known whether {model} compiles for {backend}" + (f": {said}" if said else "")
 
 
-#: The certificate of a model that compiles after a change of its file.
+#: The certificate of a model that compiles after a change of its file, or with other options.
 NOT_SEARCHED = "bounded: a changed file compiles, so the parts of the file as it is were not searched"
+WITH_OPTIONS = "bounded: the file compiles with other options, so its parts were not searched with the options given"
 
 
 def compiles_after(document: Report, found: CompilesAfterEntry) -> str:
@@ -114,7 +115,13 @@ def certificate(
 def meaning(document: Report) -> str:
     """What `proven` or `bounded` is worth, for readers who see a certificate for the first time."""
     certificate = document["certificate"]
-    if document.get("compiles_after"):
+    after = document.get("compiles_after")
+    if after and after.get("options"):
+        return (
+            "no list was made. The file was compiled as a whole only, and failed with the options given; it compiles "
+            "with those that the compiler named. Run it with --as-is to search it with the options given."
+        )
+    if after:
         return (
             "no list was made. The file as it is was compiled as a whole only, and failed; the changed file compiles. "
             "Run it with --as-is to search the file as it is."

@@ -22,8 +22,9 @@ from onnxbisect.search import plan
 from onnxbisect.session import Known
 from onnxbisect.verdict import Status
 from onnxbisect_backends.contract import Backend
+from onnxbisect_backends.other_options import OtherOptions
 from onnxbisect_backends.probing.alternatives import CulpritVerdicts, asked_with
-from onnxbisect_backends.probing.changed_files import compiles_after
+from onnxbisect_backends.probing.changed_files import NamedOptions, compiles_after
 from onnxbisect_backends.probing.confirming import Answered
 from onnxbisect_backends.probing.loaded_model import LoadedModel
 from onnxbisect_backends.probing.repair_compiler import RepairCompiler, unanswered
@@ -52,13 +53,17 @@ class UnansweredError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class ChangedModels:
-    """Changes of the model of `context`; `context_of` returns another model's search context for this compiler.
-    `onnx` is the SHA-256 of the model's stored file.
+    """Changes of the model of `context`. `onnx` is the SHA-256 of the model's stored file.
+
+    `context_of` returns another model's search context for this compiler, `context_with` this model's for another.
+    `options` are those of the target that its messages may name.
     """
 
     onnx: str
     context: SearchContext
     context_of: Callable[[LoadedModel, bool], SearchContext]
+    context_with: Callable[[Backend], SearchContext]
+    options: OtherOptions | None
     recheck: bool
     as_is: bool = False
 
@@ -84,8 +89,11 @@ def changed_files_came_to(models: ChangedModels, begun: StepProgress, folder: Pa
     """The next question, or the first changed copy of the file that compiles."""
     whole = Found(job=models.job(models.context, begun.answers, begun.stats))
     try:
-        compiler = models.compiler(begun, folder)
-        return ChangeOutcome(compiles_after=compiles_after(whole, models.context, compiler, changes=not models.as_is))
+        compiler, ask = models.compiler(begun, folder), partial(_whole_with, models, begun)
+        named = None if models.options is None else NamedOptions(options=models.options, ask=ask)
+        return ChangeOutcome(
+            compiles_after=compiles_after(whole, models.context, compiler, named=named, changes=not models.as_is)
+        )
     except UnansweredError as error:
         return error.question
 
@@ -151,6 +159,16 @@ class RepairWork:
         return found
 
 
+def _whole_with(models: ChangedModels, begun: StepProgress, changed: Mapping[str, str], backend: Backend) -> Found:
+    """The answer about the whole model with other options; UnansweredError if there is none."""
+    replies = _Replies(models, begun)
+    return replies.about(
+        models.context_with(backend),
+        question_name(models.onnx, whole=True, options=changed),
+        ModelQuestion(files={}, whole=True, options=changed),
+    )
+
+
 def _asked(
     reply: Reply | None, question: ModelQuestion, other: SearchContext, _: Backend, planner: CulpritsThenWhole
 ) -> CulpritVerdicts:
@@ -179,17 +197,21 @@ class _Replies:
             return Found(job=self._models.job(own, self._begun.answers, paid))
         context = self._models.context_of(model, piece)
         path = model.model.path
-        name = question_name(_digest(path), whole=whole)
+        files = [path, *sorted(path.parent.glob("model.data"))] if piece else [path]
+        names = ["model.onnx", *(it.name for it in files[1:])]
+        question = ModelQuestion(files=dict(zip(names, files, strict=True)), piece=piece, whole=whole)
+        return self.about(context, question_name(_digest(path), whole=whole), question)
+
+    def about(self, context: SearchContext, name: str, question: ModelQuestion) -> Found:
+        """The answer to the question of this name; UnansweredError if there is none."""
         reply = self._begun.reply(name)
         if reply is not None:
             calls = 0 if name in self._counted else reply.calls
             self._counted.add(name)
-            return self._found(context, replace(reply, calls=calls), brief=piece)
+            return self._found(context, replace(reply, calls=calls), brief=question.piece)
         if self._begun.ended:
             return unanswered(context, "the budget is spent", stopped=True)
-        files = [path, *sorted(path.parent.glob("model.data"))] if piece else [path]
-        names = ["model.onnx", *(it.name for it in files[1:])]
-        raise UnansweredError(ModelQuestion(files=dict(zip(names, files, strict=True)), piece=piece, whole=whole))
+        raise UnansweredError(question)
 
     def _found(self, context: SearchContext, reply: Reply, *, brief: bool) -> Found:
         if reply.problem:

@@ -79,10 +79,15 @@ class ModelWork:
             description=context.description,
             universe=context.universe,
             identity=context.identity,
-            changeable=may_be_changed(context),
+            changeable=may_be_changed(context) or self._names_options,
             forms_differ=context.forms_differ,
             established=established.to_bytes() if known <= _MOST_KNOWN else b"",
         )
+
+    @property
+    def _names_options(self) -> bool:
+        """Whether the compiler's messages may name options that it should be asked with."""
+        return OtherOptions.in_messages(self._case.backend, self._case.options) is not None
 
     def draw(self) -> str:
         return network_file.to_bytes(network_of(self._loaded.model)).decode()
@@ -187,6 +192,10 @@ class ModelWork:
             context_of=lambda loaded, piece: search_context(
                 loaded, self._backend, None if piece else self._calibration, piece=piece
             ),
+            context_with=lambda backend: search_context(
+                self._loaded, UnboundBackend(backend, self._bounds), self._calibration
+            ),
+            options=OtherOptions.in_messages(self._case.backend, self._case.options),
             as_is=self._spec.as_is,
             recheck=self._spec.recheck,
         )

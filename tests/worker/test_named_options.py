@@ -1,0 +1,139 @@
+"""Options that a compiler names where it crashes are asked about before the model is searched."""
+
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import onnx_bisect
+from onnxbisect_service.search_spec import SearchSpec
+from onnxbisect_worker.running import embedded
+from support.worker.installation import Installation
+
+#: Crashes in one fusion rule after the other, and names the option that leaves the rule out.
+PLUGIN = '''
+from typing import Annotated
+
+import onnx
+from pydantic import BaseModel, BeforeValidator
+
+from onnxbisect.verdict import Kind, Status, Verdict
+from onnxbisect_backends.contract import Description, Outcome
+from onnxbisect_backends.options import WorthTrying, read_options
+
+RULES = {"Relu": "fuse_relu", "Neg": "fuse_neg"}
+
+
+def split(given):
+    return tuple(given.split(",")) if isinstance(given, str) and given else given
+
+
+class Options(BaseModel):
+    skip: Annotated[tuple[str, ...], BeforeValidator(split), WorthTrying(pattern=r"--option skip=(\\w+)")] = ()
+
+
+class Fuser:
+    """Fuses."""
+
+    name = "fuser"
+    Options = Options
+
+    def __init__(self, options):
+        self._options = read_options(Options, options, self.name)
+
+    @property
+    def options(self):
+        return self._options.model_dump(mode="json")
+
+    def check(self):
+        return None
+
+    def describe(self):
+        return Description(tool="fuser", version="1", boundary_known=True)
+
+    def compile(self, probe, workdir, limits):
+        ops = [node.op_type for node in onnx.load(probe).graph.node]
+        for op, rule in RULES.items():
+            if op in ops and rule not in self._options.skip:
+                return Outcome(exit_code=1, log=f"IndexError in {rule}; --option skip={rule} goes without it")
+        return Outcome(exit_code=1, log="no Abs") if "Abs" in ops else Outcome(exit_code=0)
+
+    def judge(self, outcome):
+        if not outcome.exit_code:
+            return Verdict(status=Status.PASS)
+        return Verdict(status=Status.FAIL, kind=Kind.ERROR, message=outcome.log)
+'''
+
+
+@pytest.fixture
+def fuser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    info = tmp_path / "plugin" / "fuser-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: fuser\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[onnx_bisect.backends]\nfuser = fuser_backend:Fuser\n")
+    (info.parent / "fuser_backend.py").write_text(PLUGIN)
+    monkeypatch.syspath_prepend(info.parent)
+    monkeypatch.setenv("PYTHONPATH", str(info.parent))
+    monkeypatch.delitem(sys.modules, "fuser_backend", raising=False)
+    monkeypatch.setenv("ONNXBISECT_CACHE_DIR", str(tmp_path / "cache"))
+
+
+def saved(folder: Path, *ops: str) -> Path:
+    nodes = [helper.make_node(op, [f"t{at}"], [f"t{at + 1}"], name=f"n{at}") for at, op in enumerate(ops)]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 3]) for name in ("t0", f"t{len(ops)}")]
+    model = helper.make_model(
+        helper.make_graph(nodes, "g", ends[:1], ends[1:]), ir_version=8, opset_imports=[helper.make_opsetid("", 17)]
+    )
+    onnx.save(model, folder / "model.onnx")
+    return folder / "model.onnx"
+
+
+@pytest.mark.usefixtures("fuser")
+def test_one_call_for_each_option_that_is_named(tmp_path: Path) -> None:
+    """The second crash names the next rule: both are left out."""
+    result = onnx_bisect.diagnose(saved(tmp_path, "Relu", "Sin", "Neg"), backend="fuser")
+
+    assert result.compiles_after is not None
+    assert result.compiles_after.options == {"skip": "fuse_relu,fuse_neg"}
+    after = "option skip=fuse_relu,fuse_neg"
+    assert result.headline == f"model.onnx compiles for fuser (skip=) after: {after} (verified, 2 calls)"
+    assert result.stats.compiler_calls == 3
+    assert not result.culprits
+
+
+@pytest.mark.usefixtures("fuser")
+def test_where_it_does_not_help_the_search_is_about_the_options_given(tmp_path: Path) -> None:
+    result = onnx_bisect.diagnose(saved(tmp_path, "Relu", "Abs"), backend="fuser")
+
+    assert result.compiles_after is None
+    assert sorted(culprit.ops for culprit in result.culprits) == [("Abs",), ("Relu",)]
+
+
+@pytest.mark.usefixtures("fuser")
+def test_nothing_is_tried_of_a_model_to_search_as_it_is(tmp_path: Path) -> None:
+    result = onnx_bisect.diagnose(saved(tmp_path, "Relu", "Sin"), backend="fuser", as_is=True)
+
+    assert [culprit.ops for culprit in result.culprits] == [("Relu",)]
+
+
+@pytest.mark.usefixtures("fuser")
+@pytest.mark.parametrize("ops", [("Relu", "Sin"), ("Relu", "Abs")])
+def test_a_job_says_what_run_says(tmp_path: Path, ops: tuple[str, ...]) -> None:
+    path = saved(tmp_path, *ops)
+    local = onnx_bisect.diagnose(path, backend="fuser")
+
+    with closing(Installation.at(tmp_path)) as it:
+        running = embedded(it.service)
+        running.start()
+        try:
+            job = it.submit(path, {}, backend="fuser", spec=SearchSpec())
+            it.ended(job)
+        finally:
+            running.stop()
+        report = it.report(job)
+    kept = ("headline", "compiles_after", "certificate")
+    assert [report.get(key) for key in kept] == [local.report.get(key) for key in kept]
+    assert [it["nodes"] for it in report["culprits"]] == [it["nodes"] for it in local.report["culprits"]]
