@@ -1,7 +1,11 @@
 """Which search a worker claims next: one to prepare for its backends, to coordinate, or to report on.
 
 A job's priority counts first; then the tenant that holds the fewest searches at these stages; then the one served
-longest ago, and its job served longest ago. So a tenant's thousand jobs weigh no more than another one's single job.
+longest ago. So a tenant's thousand jobs weigh no more than another one's single job. Of a tenant's searches, those in
+progress come first, with the job served longest ago; then the oldest one that waits.
+
+A tenant's next search begins only while it has fewer in progress on that backend than the backend has slots, and one
+more, which is read while they compile. With more, all would end late, and each holds a model in memory.
 
 No order helps while all slots are busy, and how long a model takes is not known in advance. So if there are several
 tenants, the searches of one hold at most half of a worker's slots.
@@ -10,20 +14,35 @@ tenants, the searches of one hold at most half of a worker's slots.
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from sqlalchemy import Boolean, ColumnElement, Select, String, and_, bindparam, case, func, or_, select
+from sqlalchemy import (
+    Boolean,
+    ColumnElement,
+    Select,
+    String,
+    Subquery,
+    and_,
+    bindparam,
+    case,
+    func,
+    or_,
+    select,
+    tuple_,
+)
 from sqlalchemy.orm import Session
 
-from onnxbisect_db import leases, searches
+from onnxbisect_db import leases, queues, searches, workers
 from onnxbisect_db.columns import Moment, constant
 from onnxbisect_db.database import now
 from onnxbisect_db.locking import WITH_MODEL, Choice
 from onnxbisect_db.searches import ClaimedSearch
-from onnxbisect_db.states import Stage
+from onnxbisect_db.states import JobState, Stage
 from onnxbisect_db.tables import Job, Search, Token
 
 #: The latest claims that determine when tenants and jobs were served; one without any comes first.
 _LATEST = 200
 _OPEN = [constant(stage) for stage in Stage if stage is not Stage.OVER]
+#: Not in progress: a target that no worker has claimed yet, or not since its retry.
+_NEW = and_(Search.state == constant(JobState.QUEUED), Search.asked_for.is_(None))
 #: More slots than any worker has, for no limit.
 _BOUNDLESS = 1 << 30
 
@@ -33,7 +52,7 @@ class Taker:
     """A worker's request for a search at one of these stages. `backends` are those that it reads models for; None for
     all.
 
-    It has `slots` slots; None if one tenant may hold all.
+    It has `slots` slots; None if one tenant may hold all. `begin`: also one that is not in progress yet.
     """
 
     worker: str
@@ -41,6 +60,7 @@ class Taker:
     stages: Collection[Stage]
     backends: Collection[str] | None = None
     slots: int | None = None
+    begin: bool = True
 
     @property
     def share(self) -> int:
@@ -53,21 +73,40 @@ def take(session: Session, taker: Taker) -> ClaimedSearch | None:
 
     A worker must claim in sequence: each claim counts the searches that it holds.
     """
-    given = {
-        "stages": list(taker.stages),
-        "any_backend": taker.backends is None,
-        "backends": list(taker.backends or ()),
-        **leases.moments(now(session)),
-    }
+    given = _given(session, taker)
     if not session.scalars(_ANY, given).one():  # a cheap check, because mostly there is none
         return None
-    for _, search, _ in _CHOICE.of(session, {**given, "worker": taker.worker, "share": taker.share}):
+    given |= {"worker": taker.worker, "share": taker.share, "last_places": _last_places(session, taker.backends or ())}
+    for _, search, _ in _CHOICE.of(session, given):
         if search.stage in taker.stages:
             stage = Stage(search.stage)
             claimed = searches.claim(session, search.id, stage, seconds=taker.seconds, worker=taker.worker)
             if claimed is not None:
                 return claimed
     return None
+
+
+def waits(session: Session, taker: Taker) -> bool:
+    """Whether any search waits, also one whose tenant has enough in progress."""
+    return session.scalars(_ANY, _given(session, taker)).one()
+
+
+def _given(session: Session, taker: Taker) -> dict[str, object]:
+    return {
+        "stages": list(taker.stages),
+        "any_backend": taker.backends is None,
+        "backends": list(taker.backends or ()),
+        "begin": taker.begin,
+        **leases.moments(now(session)),
+    }
+
+
+def _last_places(session: Session, backends: Collection[str]) -> list[tuple[str, int]]:
+    """By backend, how many searches of a tenant may be in progress."""
+    if not backends:
+        return []
+    slots, seats = workers.slots(session), queues.limits(session)
+    return [(name, 1 + max(min(slots.get(name, 1), seats.get(name, _BOUNDLESS)), 1)) for name in backends]
 
 
 def _waiting() -> tuple[ColumnElement[bool], ...]:
@@ -82,6 +121,7 @@ def _waiting() -> tuple[ColumnElement[bool], ...]:
             Search.backend.in_(bindparam("backends", expanding=True)),
         ),
         leases.is_free(Search.retry_at),
+        or_(bindparam("begin", type_=Boolean(), literal_execute=True), ~_NEW),
         or_(leases.is_over(Search.lease_until), and_(Search.lease_until.is_(None), Search.dirty)),
     )
 
@@ -116,6 +156,7 @@ def _choice() -> Select[str]:
         .cte("served")
     )
     at = bindparam("at", type_=Moment())
+    last = _last_in_progress()
     good = (Token.revoked_at.is_(None), or_(Token.expires_at.is_(None), Token.expires_at > at))
     tenants = select(func.count(Token.tenant.distinct())).where(*good).scalar_subquery()
     full = func.coalesce(slots.c.here, constant(0)) >= bindparam("share")
@@ -127,17 +168,45 @@ def _choice() -> Select[str]:
         .outerjoin(slots, slots.c.tenant == Job.tenant)
         .outerjoin(served, served.c.tenant == Job.tenant)
         .outerjoin(of_job, of_job.c.job_id == Job.id)
-        .where(*_waiting(), ~and_(full, tenants > constant(1)))
+        .outerjoin(last, and_(last.c.tenant == Job.tenant, last.c.backend == Search.backend))
+        .where(
+            *_waiting(),
+            ~and_(full, tenants > constant(1)),
+            or_(~_NEW, last.c.priority.is_(None), last.c.priority < Job.priority),
+        )
         .order_by(
             Job.priority.desc(),
             func.coalesce(slots.c.at_stages, constant(0)),
             served.c.at.nulls_first(),
-            of_job.c.at.nulls_first(),
+            case((_NEW, constant(1)), else_=constant(0)),
+            case((_NEW, None), else_=of_job.c.at).nulls_first(),
             Search.claimed_at.nulls_first(),
-            Search.id,
+            Job.id,
+            Search.ordinal,
         )
         .limit(constant(1))
     )
+
+
+def _last_in_progress() -> Subquery:
+    """By tenant and backend that may begin no further search: the priority above which one still may.
+
+    Changed models belong to a search in progress, and one that waits for a retry keeps none from beginning.
+    """
+    place = func.row_number().over(partition_by=(Job.tenant, Search.backend), order_by=Job.priority.desc())
+    in_progress = (
+        select(Job.tenant, Search.backend, Job.priority, place.label("place"))
+        .join(Search, Search.job_id == Job.id)
+        .where(
+            Search.stage.in_(_OPEN),
+            Search.state == constant(JobState.RUNNING),
+            Search.asked_for.is_(None),
+            leases.is_free(Search.retry_at),
+        )
+        .subquery("in_progress")
+    )
+    is_last = tuple_(in_progress.c.backend, in_progress.c.place).in_(bindparam("last_places", expanding=True))
+    return select(in_progress.c.tenant, in_progress.c.backend, in_progress.c.priority).where(is_last).subquery("last")
 
 
 # Built once: composing the statement takes longer than running it.

@@ -2,18 +2,34 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 
-from onnxbisect_db import search_queue, searches, tokens
+import pytest
+
+from onnxbisect_db import queues, repairs, search_queue, searches, tokens, workers
 from onnxbisect_db.database import Database
+from onnxbisect_db.repairs import ChangedModel
 from onnxbisect_db.search_queue import Taker
 from onnxbisect_db.searches import ClaimedSearch
 from onnxbisect_db.states import Scope, Stage
 from onnxbisect_db.tables import Job, Search
+from onnxbisect_db.workers import Presence
 from support.db.scenes import LEASE, NPU, Clock, asking, new_job, prepare, read
 
 FOUR = Taker(worker="w", seconds=LEASE, stages=(Stage.PREPARE,), backends=(NPU,), slots=4)
 ONE = replace(FOUR, slots=1)
 CONTROL = replace(ONE, stages=(Stage.SEARCH, Stage.REPORT), backends=None)
+
+
+def able_to_compile(database: Database, slots: int, *backends: str) -> None:
+    presence = Presence(id="w", backends=backends or (NPU, "other"), slots=slots)
+    database.run(lambda session: workers.seen(session, presence))
+
+
+@pytest.fixture(autouse=True)
+def _many_slots(database: Database) -> None:
+    """So that tenants may have as many jobs in progress as a test has."""
+    able_to_compile(database, 20)
 
 
 def many(database: Database, count: int, tenant: str, *backends: str) -> list[Job]:
@@ -62,7 +78,7 @@ def test_the_tenant_that_holds_the_fewest_is_next(database: Database, clock: Clo
     assert served[0].job.id == other.id
 
 
-def test_jobs_of_a_tenant_are_served_in_turn_whatever_targets_they_have(database: Database, clock: Clock) -> None:
+def test_the_oldest_job_of_a_tenant_begins_first_with_all_its_targets(database: Database, clock: Clock) -> None:
     large = new_job(database, *[NPU] * 3)
     small = new_job(database)
     served = []
@@ -70,8 +86,110 @@ def test_jobs_of_a_tenant_are_served_in_turn_whatever_targets_they_have(database
         clock.forward(1)
         claimed = taken(database)
         assert claimed is not None
-        served.append(claimed.job.id)
-    assert served == [large.id, small.id, large.id, large.id]
+        served.append((claimed.job.id, claimed.search.ordinal))
+    assert served == [(large.id, 0), (large.id, 1), (large.id, 2), (small.id, 0)]
+
+
+def test_a_tenant_has_few_jobs_in_progress_and_begins_the_oldest_that_waits(database: Database, clock: Clock) -> None:
+    """As many as are compiled, and one more."""
+    able_to_compile(database, 2)
+    waiting = many(database, 9, "")
+    held: list[ClaimedSearch] = []
+    begun: list[str] = []
+    while len(begun) < len(waiting):
+        held += [claimed for _ in range(4) if (claimed := taken(database)) is not None]
+        begun += [claimed.job.id for claimed in held if claimed.job.id not in begun]
+        assert len(held) == min(3, len(waiting) - len(begun) + len(held))
+        clock.forward(1)
+        done(database, held.pop(len(begun) % 2))
+    assert begun == [job.id for job in waiting]
+
+
+def test_what_is_in_progress_goes_on_before_another_job_begins(database: Database, clock: Clock) -> None:
+    waiting = many(database, 3, "")
+    first = taken(database)
+    assert first is not None
+    clock.forward(1)
+    with database.transaction() as session:
+        searches.give_back(session, first)
+    again = taken(database)
+    assert again is not None
+    assert again.job.id == waiting[0].id
+
+
+def test_a_worker_that_may_begin_none_goes_on_with_what_is_in_progress(database: Database, clock: Clock) -> None:
+    many(database, 2, "")
+    first = taken(database)
+    assert first is not None
+    going_on = replace(FOUR, begin=False)
+    assert taken(database, going_on) is None
+    with database.session() as session:
+        assert search_queue.waits(session, FOUR)
+        assert not search_queue.waits(session, going_on)
+    with database.transaction() as session:
+        searches.give_back(session, first)
+    again = taken(database, going_on)
+    assert again is not None
+    assert again.job.id == first.job.id
+
+
+def test_each_tenant_and_each_backend_has_its_own_few(database: Database, clock: Clock) -> None:
+    able_to_compile(database, 1)
+    both = replace(FOUR, backends=(NPU, "other"))
+    for tenant in ("a", "b"):
+        many(database, 4, tenant)
+        many(database, 4, tenant, "other")
+    begun = [claimed for _ in range(16) if (claimed := taken(database, both)) is not None]
+    each = [(claimed.job.tenant, claimed.search.backend) for claimed in begun]
+    assert sorted(each) == sorted((tenant, name) for tenant in "ab" for name in (NPU, "other") for _ in range(2))
+
+
+def test_seats_count_where_there_are_fewer_than_slots(database: Database) -> None:
+    database.run(lambda session: queues.limit(session, NPU, 2))
+    many(database, 9, "")
+    assert [taken(database) is not None for _ in range(5)] == [True, True, True, False, False]
+
+
+def test_what_is_in_progress_with_less_priority_keeps_no_job_from_beginning(database: Database) -> None:
+    able_to_compile(database, 1)
+    many(database, 3, "")
+    low = [taken(database) for _ in range(2)]
+    assert all(low)
+    urgent = [new_job(database, priority=1) for _ in range(3)]
+    new_job(database, priority=-1)
+    begun = [claimed.job.id for _ in range(4) if (claimed := taken(database)) is not None]
+    assert begun == [job.id for job in urgent[:2]]
+    for claimed in low:
+        done(database, claimed)
+    assert taken(database) is None
+
+
+def test_what_waits_for_a_retry_keeps_no_job_from_beginning(database: Database, clock: Clock) -> None:
+    able_to_compile(database, 1)
+    waiting = many(database, 4, "")
+    lost = []
+    for _ in range(4):  # two jobs twice, because the first retry is at once
+        claimed = taken(database)
+        assert claimed is not None
+        lost.append(claimed.job.id)
+        database.run(partial(searches.lost, claimed=claimed, what="The machine was gone."))
+    assert lost == [job.id for job in (waiting[0], waiting[0], waiting[1], waiting[1])]
+    begun = [claimed.job.id for _ in range(3) if (claimed := taken(database)) is not None]
+    assert begun == [job.id for job in waiting[2:]]
+
+
+def test_a_changed_model_is_read_however_much_is_in_progress(database: Database) -> None:
+    able_to_compile(database, 1)
+    many(database, 4, "")
+    first, second = taken(database), taken(database)
+    assert first is not None
+    assert second is not None
+    assert taken(database) is None
+    changed = ChangedModel(question="q", onnx="e" * 64, data={}, request={})
+    database.run(lambda session: repairs.ask(session, first, changed))
+    claimed = taken(database)
+    assert claimed is not None
+    assert claimed.search.asked_for == first.search.id
 
 
 def test_searches_that_ask_are_coordinated_in_turn(database: Database, clock: Clock) -> None:
@@ -181,6 +299,7 @@ def test_tokens_that_are_no_longer_good_are_no_tenants(database: Database, clock
         until = clock.at + timedelta(days=1)
         tokens.issue(session, tenant="few", name="t", scopes=[Scope.READ], expires_at=until)
     clock.forward(25 * 3600)
+    able_to_compile(database, 20)
     assert all(taken(database) is not None for _ in many(database, 3, "many"))
 
 

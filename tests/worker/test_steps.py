@@ -191,6 +191,8 @@ def test_a_new_model_is_read_while_probes_wait(crank: NewCrank) -> None:
         it.step(place)
         it.step(place)
     new = it.job(model="third")
+    with it.database.transaction() as session:
+        workers.seen(session, Presence(id=compiling.worker, backends=(NPU,), slots=9))
     claiming = Claiming(compiling, control=False, probes=9)
     for _ in range(2):
         work = claiming()

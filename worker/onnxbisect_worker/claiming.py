@@ -31,6 +31,8 @@ from onnxbisect_worker.slots import Work
 
 #: Seconds between models that are read while probes wait.
 _READ_EVERY = 3.0
+#: Seconds until a worker asks again which of a thousand waiting jobs may begin, once none may.
+_BEGIN_EVERY = 0.5
 
 _STEPS = {
     Stage.PREPARE: prepare,
@@ -59,10 +61,9 @@ class Claiming:
         self._free = probes
         self._lock = Lock()
         self._backends = deque(context.backends)
-        self._read: _Kind = partial(self._search, AT_BACKEND)
-        self._read_at = 0.0
-        coordinated: _Kind = partial(self._search, (Stage.SEARCH, Stage.REPORT))
-        self._kinds = [coordinated] * control + [self._read, self._probe] * bool(context.backends)
+        self._read: _Kind = self._model
+        self._read_at = self._begin_at = 0.0
+        self._kinds: list[_Kind] = [self._coordinated] * control + [self._read, self._probe] * bool(context.backends)
 
     def __call__(self) -> Work | None:
         """Work of the kind served longest ago; None if there is none."""
@@ -94,16 +95,26 @@ class Claiming:
                 return kind, claimed
         return None
 
-    def _search(self, stages: Collection[Stage], session: Session, able: Collection[str]) -> ClaimedSearch | None:
+    def _coordinated(self, session: Session, _able: Collection[str]) -> ClaimedSearch | None:
+        return search_queue.take(session, self._taker((Stage.SEARCH, Stage.REPORT), None, begin=True))
+
+    def _model(self, session: Session, able: Collection[str]) -> ClaimedSearch | None:
+        taker = self._taker(AT_BACKEND, able, begin=time.monotonic() >= self._begin_at)
+        claimed = search_queue.take(session, taker)
+        if claimed is None and taker.begin and search_queue.waits(session, taker):
+            self._begin_at = time.monotonic() + _BEGIN_EVERY
+        return claimed
+
+    def _taker(self, stages: Collection[Stage], backends: Collection[str] | None, *, begin: bool) -> Taker:
         context = self._context
-        taker = Taker(
+        return Taker(
             worker=context.worker,
             seconds=context.service.settings.lease_seconds,
             stages=stages,
-            backends=able if stages is AT_BACKEND else None,
+            backends=backends,
             slots=context.slots,
+            begin=begin,
         )
-        return search_queue.take(session, taker)
 
     def _probe(self, session: Session, able: Collection[str]) -> Claim | None:
         with self._lock:
