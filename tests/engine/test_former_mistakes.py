@@ -501,3 +501,28 @@ def test_each_way_to_break_a_group_is_tried_beside_another_group(seed):
     named = {units for culprit in diagnosis.culprits for units in culprit.occurrences}
     assert diagnosis.certificate.status is CertificateStatus.PROVEN
     assert named == {1 << 2 | of(some) for some in combinations(members(consumers), 4)} | {four}
+
+
+def test_what_its_like_compiled_with_is_no_fact_where_that_was_not_asked() -> None:
+    """An Add whose one consumer is a Relu is fused with it; each is refused alone. The Add at 2 has two consumers.
+
+    So 2, 3 and the Relu at 9 are to blame, while 5 and 6 compile together as 12 and 13 do.
+    """
+    add, relu = 1, 2
+    graph = universe(
+        [0, 3, add, relu, 0, add, relu, 0, 0, relu, 0, 4, add, relu],
+        [(0, 1), (1, 2), (2, 3), (2, 5), (3, 4), (4, 5), *((unit, unit + 1) for unit in range(5, 13))],
+    )
+
+    def refused(units: UnitSet) -> UnitSet:
+        fused = 0
+        for unit in members(units & of([2, 5, 12])):
+            after = graph.successors[unit] & units
+            fused |= 1 << unit | after if size(after) == 1 and graph.variant[lowest(after)] == relu else 0
+        return units & of([2, 3, 5, 6, 9, 12, 13]) & ~fused
+
+    diagnosis = World(graph, lambda units: bool(refused(units))).diagnose().diagnosis
+
+    stated = [culprit.units for culprit in diagnosis.culprits if culprit.certainty is not Certainty.SUSPECTED]
+    assert stated == [1 << 9]
+    assert diagnosis.certificate.status is CertificateStatus.BOUNDED

@@ -175,6 +175,7 @@ def _certificate(job: Job, records: Records) -> CertificateEntry:
         remainder=size(diagnosis.remainder),
         blamed=size(blamed),
         ways=len(certificate.probes),
+        inferred=sum(size(culprit.inferred) for culprit in diagnosis.culprits),
     )
     named = [records.named(units, Status.PASS) for units in certificate.probes]
     return {

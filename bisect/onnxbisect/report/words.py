@@ -87,9 +87,9 @@ def compiles_after(document: Report, found: CompilesAfterEntry) -> str:
 
 
 def certificate(
-    status: str, verdict: str, culprits: int, *, removed: int, remainder: int, blamed: int, ways: int
+    status: str, verdict: str, culprits: int, *, removed: int, remainder: int, blamed: int, ways: int, inferred: int = 0
 ) -> str:
-    """The certificate in plain words.
+    """The certificate in plain words. It does not cover `inferred` places, which were not seen to fail.
 
     `remainder` units are left once `removed` are taken out of the model; `blamed` units belong to culprits, more than
     `removed` if leaving out one unit breaks a culprit of several; `ways` counts the passing probes.
@@ -98,17 +98,19 @@ def certificate(
         return f"bounded: {'what was found stands, but there may be more' if culprits else 'not all of it is known'}"
     if verdict == "pass":
         return f"proven: all {remainder} units compile together" if remainder > 1 else "proven: its one unit compiles"
+    unseen = f" ({inferred} of the places are inferred, not seen to fail)" if inferred else ""
     rest = f"{remainder} units compile" if remainder > 1 else "unit compiles"
     them = "this culprit" if culprits == 1 else f"these {culprits} culprits"
     if not remainder:
-        return "proven: every unit belongs to a culprit, nothing else is left"
+        return f"proven: every unit belongs to a culprit, nothing else is left{unseen}"
     if blamed == removed:
-        return f"proven: without {them} the other {rest}, so nothing else is wrong"
+        return f"proven: without {them} the other {rest}, so nothing else is wrong{unseen}"
     if ways > 1:
-        return f"proven: in each of the {ways} ways to break up {them} the rest compiles, so nothing else is wrong"
+        broken = f"in each of the {ways} ways to break up {them} the rest compiles"
+        return f"proven: {broken}, so nothing else is wrong{unseen}"
     return (
         f"proven: with {plural(removed, 'unit')} taken out, which breaks up {them}, "
-        f"the other {rest}, so nothing else is wrong"
+        f"the other {rest}, so nothing else is wrong{unseen}"
     )
 
 

@@ -13,14 +13,14 @@ from onnxbisect.diagnosis import (
     Evidence,
     NeedsContext,
 )
-from onnxbisect.search.context import REACH
+from onnxbisect.search.context import REACH, like_groups_that_passed, passed_together
 from onnxbisect.search.oracle import Oracle
 from onnxbisect.search.pattern import alone
 from onnxbisect.search.places import rests_on_a_part, seen_to_fail
 from onnxbisect.search.plan import Verdicts
 from onnxbisect.search.search import Search
 from onnxbisect.search.suspect import Suspect
-from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, sort_key
+from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, sort_key, union
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Kind, Status
 
@@ -41,7 +41,8 @@ def conclude(universe: Universe, oracle: Oracle, search: Search, recheck: bool, 
     whole = oracle.look(universe.everything)
     record = Oracle(universe, verdicts, recheck)
     seen = seen_to_fail(universe, oracle, search.state)
-    culprits = tuple(_culprit(oracle, record, suspect, seen, recheck) for suspect in search.state.suspects)
+    excusable = _excusable(universe, record, search)
+    culprits = tuple(_culprit(oracle, record, suspect, seen, excusable, recheck) for suspect in search.state.suspects)
     verdict = whole.status if whole is not None else Status.UNRESOLVED
     if not universe.everything:
         verdict = Status.PASS
@@ -56,14 +57,33 @@ def conclude(universe: Universe, oracle: Oracle, search: Search, recheck: bool, 
             )
             for failure in search.state.cut_induced
         ),
-        certificate=_certificate(universe, oracle, search, recheck, culprits, record),
+        certificate=_certificate(universe, oracle, search, recheck, culprits, record, excusable),
         remainder=search.remainder,
         unresolved=search.state.unresolved,
         flaky=record.flaky,
     )
 
 
-def _culprit(oracle: Oracle, record: Oracle, suspect: Suspect, seen: UnitSet, recheck: bool) -> Culprit:
+def _excusable(universe: Universe, record: Oracle, search: Search) -> UnitSet:
+    """Units of single suspects in groups that were not asked, like groups of ops elsewhere that fail alone and passed
+    together: a compiler that fuses those may fuse these.
+
+    Asking would not settle it. Where ops fail or pass by what is beside them, each answer raises the next question.
+    """
+    doubted = union(universe.variant_members[variant] for variant in search.state.only_alone)
+    groups = passed_together(universe, record.passing, doubted, universe.everything)
+    singles = [suspect for suspect in search.state.suspects if suspect.single]
+    return union(
+        group & suspect.everywhere
+        for suspect in singles
+        for group in like_groups_that_passed(universe, suspect, groups)
+        if record.look(group) is None
+    )
+
+
+def _culprit(
+    oracle: Oracle, record: Oracle, suspect: Suspect, seen: UnitSet, excusable: UnitSet, recheck: bool
+) -> Culprit:
     words = oracle.look(suspect.fails)
     deciding = [suspect.fails, *(probe for probe in (suspect.context, suspect.blame) if probe is not None)]
     if not suspect.capacity and not suspect.pool:
@@ -77,7 +97,7 @@ def _culprit(oracle: Oracle, record: Oracle, suspect: Suspect, seen: UnitSet, re
     inferred = suspect.everywhere & ~seen if suspect.single else 0
     nowhere_seen = suspect.single and inferred == suspect.everywhere
     unsettled = not suspect.verified or unblamed or nowhere_seen or rests_on_a_part(oracle.universe, oracle, suspect)
-    unsettled = unsettled or bool(_said_of_every_op(record))
+    unsettled = unsettled or bool(_said_of_every_op(record)) or bool(excusable & suspect.everywhere)
     if unsettled or refuted or doubtful or not _minimal(oracle, suspect):
         certainty = Certainty.SUSPECTED
     elif confidence < 1:
@@ -173,8 +193,13 @@ def _certificate(
     recheck: bool,
     culprits: Sequence[Culprit],
     record: Oracle,
+    excusable: UnitSet,
 ) -> Certificate:
     unknown = [*_unknown(universe, oracle, search), *_unexplained(search, culprits, record)]
+    if excusable:
+        unknown.append(
+            "A culprit may compile with what is beside it: the same ops did so elsewhere, though each fails alone."
+        )
     if (said := _said_of_every_op(record)) and not search.state.hopeless:
         unknown.append(said)
     assumes = [] if recheck else [DETERMINISTIC]

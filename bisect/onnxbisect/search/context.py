@@ -7,7 +7,7 @@ which a remainder leaves out, so these probes put them back.
 from collections.abc import Iterable, Sequence
 from itertools import combinations
 
-from onnxbisect.search.pattern import Occurrence, components, joined
+from onnxbisect.search.pattern import Occurrence, components, joined, occurrences
 from onnxbisect.search.remembered import remembered
 from onnxbisect.search.suspect import Suspect
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
@@ -26,6 +26,10 @@ PATTERN = 3
 FEW_CONTEXTS = 3
 #: Places from which on a group of suspects may be a fused pattern.
 _REPEATED = 3
+#: Most units of a group that fail alone, passed together, and are taken for a fused pattern.
+_MOST_TOGETHER = 6
+#: Most such groups that are looked for elsewhere.
+_MOST_GROUPS = 4
 #: Most parts of a group of suspects that are asked.
 _MOST_WINDOWS = 8
 #: In a model of at most so many units, the neighbourhood of a suspect is most of the model. Nothing outside shows how
@@ -126,6 +130,35 @@ def clusters(universe: Universe, suspect: Suspect, suspects: Sequence[Suspect], 
         singles = union(other.everywhere for other in suspects if other.single)
         chosen += windows(universe, lowest(suspect.units), singles, NEAR, FEW_NEAR)
     return [universe.ball(cluster, PATTERN, remainder | cluster) for cluster in dict.fromkeys(chosen)]
+
+
+def passed_together(universe: Universe, passing: Iterable[UnitSet], doubted: UnitSet, within: UnitSet) -> list[UnitSet]:
+    """Small connected groups of `doubted` units, which fail alone, that passed together; smallest first.
+
+    Only groups with a unit of `within`. What connects them belongs to the group.
+    """
+    groups = []
+    for passed in passing:
+        together = passed & doubted
+        if not 2 <= size(together) <= _MOST_TOGETHER or not together & within:
+            continue
+        near = universe.ball(1 << lowest(together), 2 * PATTERN, passed)
+        if is_subset(together, near):
+            groups.append(joined(universe, together, near))
+    return sorted(dict.fromkeys(groups), key=lambda group: (size(group), group))[:_MOST_GROUPS]
+
+
+def like_groups_that_passed(universe: Universe, suspect: Suspect, groups: Iterable[UnitSet]) -> list[UnitSet]:
+    """The groups at places of a single suspect that look like ones that passed (`passed_together`), nothing else.
+
+    Of places whose neighbourhoods are alike, the first.
+    """
+    kinds: dict[tuple[UnitSet, int], UnitSet] = {}
+    for group in groups:
+        for place in occurrences(universe, group):
+            for unit in members(of(place) & suspect.everywhere):
+                kinds.setdefault((group, universe.neighbourhoods[unit]), of(place))
+    return list(dict.fromkeys(kinds.values()))
 
 
 def windows(universe: Universe, unit: int, masked: UnitSet, steps: int, most: int) -> list[UnitSet]:

@@ -9,21 +9,16 @@ from collections.abc import Sequence
 
 from onnxbisect.search.answering import too_large_to_answer
 from onnxbisect.search.atoms import Atoms, units_of
-from onnxbisect.search.context import PATTERN, REACH
+from onnxbisect.search.context import REACH, passed_together
 from onnxbisect.search.minimise import Minimiser
 from onnxbisect.search.oracle import Oracle, Question
-from onnxbisect.search.pattern import alone, joined, occurrences
+from onnxbisect.search.pattern import alone, occurrences
 from onnxbisect.search.prior import HOT, LIKELY, Atom, Beliefs
 from onnxbisect.search.state import SearchState
 from onnxbisect.search.suspect import Suspect
 from onnxbisect.search.suspect_maker import SuspectMaker
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
 from onnxbisect.universe import Universe
-
-#: Most units of a group that fail alone, passed together, and are taken for a fused pattern.
-_MOST_TOGETHER = 6
-#: Most such groups that are looked for elsewhere.
-_MOST_GROUPS = 4
 
 
 class Locator:
@@ -88,7 +83,8 @@ class Locator:
         universe = self._universe
         if self._state.capacity or not self._state.only_alone:
             return False
-        for group in self._passed_together(region):
+        doubted = union(universe.variant_members[variant] for variant in self._state.only_alone)
+        for group in passed_together(universe, self._oracle.passing, doubted, region):
             places = union(map(of, occurrences(universe, group))) & region
             if places & ~passing and self._oracle.ask(passing | places, "all places of what passed together").passed:
                 return True
@@ -107,19 +103,6 @@ class Locator:
             if alike & ~passing and self._oracle.ask(passing | alike, "all places like one that passed").passed:
                 return True
         return False
-
-    def _passed_together(self, region: UnitSet) -> list[UnitSet]:
-        """Small connected groups of units that fail alone and passed together, smallest first."""
-        doubted = union(self._universe.variant_members[variant] for variant in self._state.only_alone)
-        groups = []
-        for passing in self._oracle.passing:
-            together = passing & doubted
-            if not 2 <= size(together) <= _MOST_TOGETHER or not together & region:
-                continue
-            near = self._universe.ball(1 << lowest(together), 2 * PATTERN, passing)
-            if is_subset(together, near):
-                groups.append(joined(self._universe, together, near))
-        return sorted(dict.fromkeys(groups), key=lambda group: (size(group), group))[:_MOST_GROUPS]
 
     def _covered(self, region: UnitSet) -> UnitSet:
         covered = 0
