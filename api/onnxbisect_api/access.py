@@ -1,6 +1,6 @@
 """Authentication and scopes: `Authorization: Bearer obk_…`, or the cookie of a logged-in browser.
 
-An operation requires a scope by a parameter of type `Reader`, `Submitter` or `Admin`, which is the caller.
+An operation requires a scope by a parameter of type `Reader`, `Submitter`, `Admin` or `Operator`, which is the caller.
 `Contributor` is a `Submitter` whose request counts as an upload or a new job. `Uploader` is a `Contributor` and
 `Listener` a `Reader` whose number of open requests is limited. Callers must not see data of another tenant: operations
 query everything by `tenant`, and raise `problems.missing` for anything else.
@@ -169,3 +169,4 @@ def demand_good(session: Session, caller: Caller) -> None:
 
 
 Admin = Annotated[Caller, Depends(_allowed(Scope.ADMIN))]
+Operator = Annotated[Caller, Depends(_allowed(Scope.OPERATOR))]

@@ -225,7 +225,8 @@ def backup_command(
 def create_token_command(
     name: Annotated[str, typer.Argument(help="What it is for, as 'ci of repo'.")],
     scope: Annotated[
-        list[str] | None, typer.Option("--scope", help="read, submit (which may read) or admin; repeatable.")
+        list[str] | None,
+        typer.Option("--scope", help="read, submit (which may read), admin, or operator (/metrics alone); repeatable."),
     ] = None,
     days: Annotated[
         float | None, typer.Option("--days", min=0.001, max=36_500, help="How long it is good; for ever if unset.")

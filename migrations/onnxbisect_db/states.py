@@ -81,8 +81,10 @@ class Scope(StrEnum):
 
     READ = "read"
     SUBMIT = "submit"
-    #: Everything, including tokens and endpoints.
+    #: Everything of its tenant, including tokens and endpoints.
     ADMIN = "admin"
+    #: What concerns all tenants: the metrics, and nothing else. Only made on the server.
+    OPERATOR = "operator"
 
 
 class EventType(StrEnum):

@@ -23,6 +23,7 @@ _IMPLIED = {
     Scope.READ: {Scope.READ, Scope.SUBMIT, Scope.ADMIN},
     Scope.SUBMIT: {Scope.SUBMIT, Scope.ADMIN},
     Scope.ADMIN: {Scope.ADMIN},
+    Scope.OPERATOR: {Scope.OPERATOR},
 }
 
 
@@ -84,7 +85,7 @@ def good(session: Session, token_id: str) -> Token | None:
 
 
 def allows(token: Token, scope: Scope) -> bool:
-    """Whether the token has this scope: submit includes read, and admin includes all."""
+    """Whether the token has this scope: submit includes read, and admin both; neither includes operator."""
     return any(held in _IMPLIED[scope] for held in token.scopes)
 
 

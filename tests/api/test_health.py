@@ -53,16 +53,33 @@ class TestWithoutRedis:
 
 
 def shown(callers: Callers) -> dict[str, float]:
-    response = callers.reader().get("/metrics")
+    response = callers.operator().get("/metrics")
     assert response.status_code == 200
     assert response.headers["content-type"].startswith("text/plain")
     lines = [line for line in response.text.splitlines() if not line.startswith("#")]
     return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
 
 
-def test_metrics_are_for_whoever_has_a_token(callers: Callers) -> None:
+def test_metrics_are_for_an_operator(callers: Callers) -> None:
+    """They show the whole service, which is no business of a tenant."""
     assert callers.nobody().get("/metrics").status_code == 401
+    for client in (callers.reader(), callers.submitter("another"), callers.admin()):
+        refused = client.get("/metrics")
+        assert (refused.status_code, "'operator'" in refused.json()["detail"]) == (403, True)
     shown(callers)
+
+
+def test_an_operator_s_token_is_for_metrics_alone(callers: Callers) -> None:
+    operator = callers.operator()
+    for path in ("/v1/jobs", "/v1/models", "/v1/backends", "/v1/tokens", "/v1/culprits"):
+        assert operator.get(path).status_code == 403, path
+
+
+def test_an_admin_makes_no_operator(callers: Callers) -> None:
+    admin = callers.admin()
+    answer = admin.post("/v1/tokens", json={"name": "mine", "scopes": ["read", "operator"]})
+    assert answer.status_code == 422
+    assert "on the server" in answer.json()["detail"]
 
 
 def test_metrics_say_what_waits_and_who_works(callers: Callers, service: Service) -> None:
@@ -81,7 +98,7 @@ def test_metrics_say_what_waits_and_who_works(callers: Callers, service: Service
     assert found["onnxbisect_workers"] == 1
     assert found["onnxbisect_lease_overdue_seconds"] == 0
     assert 0 <= found["onnxbisect_reconciler_lag_seconds"] < 60
-    assert "secret" not in callers.reader().get("/metrics").text
+    assert "secret" not in callers.operator().get("/metrics").text
 
 
 def test_requests_are_counted_by_route_and_not_by_what_strangers_type(callers: Callers) -> None:

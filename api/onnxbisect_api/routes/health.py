@@ -6,7 +6,7 @@ from pydantic import BaseModel
 from starlette.responses import PlainTextResponse
 
 from onnxbisect_api import readiness
-from onnxbisect_api.access import Reader
+from onnxbisect_api.access import Operator
 from onnxbisect_api.metrics import Metrics
 from onnxbisect_api.problems import Problem
 from onnxbisect_api.service import TheService
@@ -39,7 +39,9 @@ def ready(service: TheService) -> HealthView:
 
 
 @router.get("/metrics", summary="Metrics for Prometheus", response_class=PlainTextResponse)
-def metrics(request: Request, caller: Reader) -> PlainTextResponse:
-    """Any token with the scope `read` may read the metrics. They contain no tenants, models or labels."""
+def metrics(request: Request, caller: Operator) -> PlainTextResponse:
+    """Of the whole service, so for a token with the scope `operator`, which is made on the server. They contain no
+    tenants, models or labels.
+    """
     metrics: Metrics = request.app.state.metrics
     return PlainTextResponse(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)

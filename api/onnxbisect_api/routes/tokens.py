@@ -30,9 +30,18 @@ class TokenRequest(BaseModel):
 
     name: _Name = Field(description="who or what uses it", examples=["ci of net"])
     scopes: tuple[Scope, ...] = Field(
-        min_length=1, max_length=len(Scope), description="submit includes read, admin includes everything"
+        min_length=1, max_length=len(Scope), description="submit includes read, admin includes everything of the tenant"
     )
     expires_at: AwareDatetime | None = Field(None, description="null for never")
+
+    @field_validator("scopes")
+    @classmethod
+    def _of_a_tenant(cls, value: tuple[Scope, ...]) -> tuple[Scope, ...]:
+        if Scope.OPERATOR in value:
+            raise ValueError(
+                "an operator's token is made on the server: `onnx-bisect token create NAME --scope operator`"
+            )
+        return value
 
     @field_validator("expires_at")
     @classmethod

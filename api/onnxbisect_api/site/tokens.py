@@ -71,7 +71,7 @@ def _list(
         caller,
         status=status,
         tokens=rest.listed(service, caller),
-        scopes=list(Scope),
+        scopes=[scope for scope in Scope if scope is not Scope.OPERATOR],
         days=_DAYS,
         state=_state,
         typed=name,

@@ -34,3 +34,6 @@ class Callers:
 
     def admin(self, tenant: str = "") -> TestClient:
         return self.nobody(f"Bearer {self.token(Scope.ADMIN, tenant)}")
+
+    def operator(self) -> TestClient:
+        return self.nobody(f"Bearer {self.token(Scope.OPERATOR)}")
