@@ -6,17 +6,19 @@ from dataclasses import dataclass, fields, replace
 
 from sqlalchemy.orm import Session
 
-from onnxbisect_api import targets
+from onnxbisect_api import readiness, targets
 from onnxbisect_api.access import Caller
 from onnxbisect_api.addresses import Addresses
 from onnxbisect_api.job_request import JobTerms, PartRequest
 from onnxbisect_api.job_view import Circumstances, PartsSubmitted, SubmittedView, job_view
 from onnxbisect_api.parts import PART, PARTS
 from onnxbisect_api.problems import Problem
-from onnxbisect_db import endpoints, jobs, workers
+from onnxbisect_db import endpoints, jobs, schema, workers
 from onnxbisect_db.columns import new_id
+from onnxbisect_db.errors import DiskFullError
 from onnxbisect_db.jobs import Created, NewJob, NewTarget
 from onnxbisect_db.states import Scope
+from onnxbisect_db.unfinished import demand_space
 from onnxbisect_service import outbound
 from onnxbisect_service.search_spec import SearchSpec
 from onnxbisect_service.service import Service
@@ -100,7 +102,7 @@ def made(
             first(session)
         created = jobs.create(session, new, tenant=caller.tenant, idempotency_key=idempotency_key)
         if created.new:
-            demand_few(session, service, caller)
+            demand_can_take(session, service, caller)
         endpoint = endpoints.of_job(session, created.job.id)
         return created, Circumstances.of(session, [created.job]), None if endpoint is None else endpoint.secrets[0]
 
@@ -130,7 +132,7 @@ def made_parts(
             for each, key in zip(new, keys, strict=True)
         ]
         if any(each.new for each in created):
-            demand_few(session, service, caller)
+            demand_can_take(session, service, caller)
         rows = [each.job for each in created]
         own = [endpoints.of_job(session, row.id) for row in rows]
         return created, Circumstances.of(session, rows), [None if each is None else each.secrets[0] for each in own]
@@ -158,8 +160,18 @@ def _digest(*texts: str) -> str:
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()
 
 
-def demand_few(session: Session, service: Service, caller: Caller) -> None:
-    """Raise a 429 if too many of the tenant's jobs wait or run, including the one created in this transaction."""
-    most = service.settings.tenant_jobs
+def demand_can_take(session: Session, service: Service, caller: Caller) -> None:
+    """Raise an error if the job that this transaction has begun cannot be taken.
+
+    A 429 if too many of the tenant's jobs wait or run; a 507 on a full disk, where SQLite's log may have room for the
+    row; a 503 if another version has upgraded the tables: checked last, as this transaction's locks then keep them.
+    """
+    settings = service.settings
+    most = settings.tenant_jobs
     if jobs.going(session, caller.tenant) > most:
         raise Problem(429, f"{most} jobs wait or run already: let some end, or cancel them.", _LATER)
+    if (complaint := readiness.disk(service)) is not None:
+        raise DiskFullError(complaint)
+    demand_space(settings.data, 0, floor=settings.disk_floor)
+    session.flush()
+    schema.demand_current(session)

@@ -19,7 +19,7 @@ _SOME = 64 << 10
 
 def complaints(service: Service) -> list[str]:
     """Sentences about failed checks, without secrets; empty if the process is ready."""
-    found = (_database(service.database), _queue(service.settings), _disk(service), _files(service.files))
+    found = (_database(service.database), _queue(service.settings), disk(service), _files(service.files))
     return [complaint for complaint in found if complaint is not None]
 
 
@@ -32,7 +32,7 @@ def _database(database: Database) -> str | None:
     return None if current else "The database's tables are not those of this version: run `onnx-bisect migrate`."
 
 
-def _disk(service: Service) -> str | None:
+def disk(service: Service) -> str | None:
     """A sentence if the folders of uploads or of SQLite cannot be written to, else None."""
     folders = {service.settings.data, *map(Path, filter(None, [service.database.file]))}
     try:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, Engine, create_engine, inspect, text
+from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
 from onnxbisect_db.errors import SchemaError
@@ -33,6 +34,15 @@ def revision(connection: Connection) -> str | None:
     if not inspect(connection).has_table("alembic_version"):
         return None
     return connection.scalars(text("SELECT version_num FROM alembic_version")).one_or_none()
+
+
+def demand_current(session: Session) -> None:
+    """SchemaError if the tables have not this program's version."""
+    if revision(session.connection()) != head():
+        raise SchemaError(
+            "The database's tables are not those of this version: a newer one has upgraded them, or `onnx-bisect "
+            "migrate` is to be run. Try again when the service is upgraded."
+        )
 
 
 def upgrade(engine: Engine, to: str = "head") -> None:

@@ -70,7 +70,7 @@ class Unfinished:
         if self._limit is not None and self._size > self._limit:
             raise TooLargeError(f"The file is larger than {self._limit:,} bytes, which is the most that is taken here.")
         if self._size - self._looked >= _LOOK_EVERY:
-            self._demand_space(len(chunk))
+            demand_space(self._path.parent, len(chunk), floor=self._floor)
             self._looked = self._size
         self._digested()
         if self._beside is not None and len(chunk) >= _WORTH_A_THREAD:
@@ -129,13 +129,15 @@ class Unfinished:
             os.posix_fadvise(self._file.fileno(), self._hurried, size, os.POSIX_FADV_DONTNEED)
         self._hurried = self._size
 
-    def _demand_space(self, size: int) -> None:
-        free = shutil.disk_usage(self._path.parent).free
-        if free - size < self._floor:
-            raise DiskFullError(
-                f"The server's disk has {free:,} bytes left, of which {self._floor:,} are kept free: delete jobs, or "
-                f"shorten how long they are kept."
-            )
+
+def demand_space(folder: Path, size: int, *, floor: int) -> None:
+    """DiskFullError if fewer bytes than `floor` would be free after a file of this size."""
+    free = shutil.disk_usage(folder).free
+    if free - size < floor:
+        raise DiskFullError(
+            f"The server's disk has {free:,} bytes left, of which {floor:,} are kept free: delete jobs, or shorten how "
+            f"long they are kept."
+        )
 
 
 def keep_in(place: Path, path: Path) -> None:

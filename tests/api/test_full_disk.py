@@ -70,6 +70,27 @@ def test_what_is_there_can_be_read(callers: Callers, service: Service, full: Cal
         assert client.get(path).status_code == 200, path
 
 
+def test_no_job_is_taken_while_the_log_has_room_for_its_row(
+    callers: Callers, service: Service, settings: Settings, fill: Callable[[Path], Path]
+) -> None:
+    """Nobody reads meanwhile, so SQLite writes over its log."""
+    client = callers.submitter()
+    model, failed = given.uploaded(service, b"model"), given.running(service)
+    assert client.post(f"/v1/jobs/{failed.id}/cancel").status_code == 200
+    asked: list[tuple[str, dict[str, object] | None]] = [
+        ("/v1/jobs", {"model": model, "targets": [TARGET]}),
+        ("/v1/jobs", {"models": [{"model": model}], "targets": [TARGET]}),
+        (f"/v1/jobs/{failed.id}/retry", None),
+    ]
+    other = fill(settings.data)
+    for path, body in asked * 2:
+        answer = client.post(path, json=body)
+        assert answer.status_code == 507, (path, answer.text)
+        assert "disk" in answer.json()["detail"]
+    other.unlink()
+    assert [client.post(path, json=body).status_code for path, body in asked] == [202] * 3
+
+
 @pytest.mark.parametrize("way", ["delete", "cancel", "model"])
 def test_what_makes_room_works(
     callers: Callers, service: Service, settings: Settings, full: Callable[[], Path], way: str

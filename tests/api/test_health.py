@@ -12,6 +12,7 @@ from onnxbisect_db.jobs import NewJob, NewTarget
 from onnxbisect_db.workers import Presence
 from onnxbisect_service.service import Service
 from onnxbisect_service.settings import Settings
+from support.api import given
 from support.api.callers import Callers
 
 SHA256 = "a" * 64
@@ -31,6 +32,27 @@ def test_tables_of_another_version_are_not_ready(callers: Callers, service: Serv
     assert response.status_code == callers.nobody().head("/readyz").status_code == 503
     assert "onnx-bisect migrate" in response.json()["detail"]
     assert callers.nobody().get("/livez").status_code == 200
+
+
+@pytest.mark.parametrize("revision", ["0001", "9999"])
+def test_no_job_is_taken_with_tables_of_another_version(callers: Callers, service: Service, revision: str) -> None:
+    """As during an upgrade, while processes of the earlier version are still there."""
+    client = callers.submitter()
+    model, failed = given.uploaded(service, b"model"), given.running(service)
+    assert client.post(f"/v1/jobs/{failed.id}/cancel").status_code == 200
+    before = len(client.get("/v1/jobs").json())
+    with service.database.transaction() as session:
+        session.execute(text("UPDATE alembic_version SET version_num = :revision"), {"revision": revision})
+    target = {"backend": "whitelist", "options": {"deny": "Sin"}}
+    for path, body in (
+        ("/v1/jobs", {"model": model, "targets": [target]}),
+        ("/v1/jobs", {"models": [{"model": model}], "targets": [target]}),
+        (f"/v1/jobs/{failed.id}/retry", None),
+    ):
+        answer = client.post(path, json=body)
+        assert answer.status_code == 503, (path, answer.text)
+        assert "onnx-bisect migrate" in answer.json()["detail"]
+    assert len(client.get("/v1/jobs").json()) == before
 
 
 class TestWithoutRedis:

@@ -12,7 +12,7 @@ from onnxbisect.verdict import Status
 from onnxbisect_api import job_form
 from onnxbisect_api.access import Caller, Contributor, Reader, Submitter, demand_good
 from onnxbisect_api.addresses import TheAddresses
-from onnxbisect_api.job_making import accepted, demand_few, made, made_parts
+from onnxbisect_api.job_making import accepted, demand_can_take, made, made_parts
 from onnxbisect_api.job_request import ONE_LINE, BackendName, JobRequest
 from onnxbisect_api.job_view import Circumstances, JobView, PartsSubmitted, SubmittedView, job_view
 from onnxbisect_api.labels import TheLabels
@@ -131,7 +131,7 @@ def retry(job_id: RowId, service: TheService, caller: Submitter, addresses: TheA
     def begin(session: Session, job_id: str, tenant: str) -> Job | None:
         begun = lifecycle.retry(session, job_id, tenant)
         if begun is not None:
-            demand_few(session, service, caller)
+            demand_can_take(session, service, caller)
         return begun
 
     return _changed(service.database.run, begin, service, caller, addresses, job_id)
