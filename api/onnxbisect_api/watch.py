@@ -1,4 +1,4 @@
-"""Waits for events of jobs.
+"""Waits for events of jobs, as long as the listener's token is valid.
 
 One reader queries the database for all listeners, a few times a second, so a waiting listener needs neither a thread
 nor a connection. It queries only while there are listeners.
@@ -7,6 +7,7 @@ nor a connection. It queries only while there are listeners.
 import asyncio
 import logging
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -14,7 +15,7 @@ from fastapi import Depends, Request
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.concurrency import run_in_threadpool
 
-from onnxbisect_db import events
+from onnxbisect_db import events, tokens
 from onnxbisect_db.database import Database
 from onnxbisect_db.events import Progress
 
@@ -29,6 +30,7 @@ class _Waiter:
     job_id: str
     #: The last known event's number; None to wait for the end of the job.
     number: int | None
+    token_id: str
     happened: asyncio.Future[bool]
 
 
@@ -41,14 +43,16 @@ class Watch:
         self._reader: asyncio.Task[None] | None = None
         self.ended = False
 
-    async def past(self, job_id: str, number: int | None, *, seconds: float) -> bool:
-        """Wait until the job has more than `number` events (None: until it has ended), or is deleted.
+    async def past(self, job_id: str, number: int | None, *, token_id: str, seconds: float) -> bool:
+        """Wait until the job has more than `number` events (None: until it has ended), is deleted, or the token is no
+        longer valid.
 
         False if this did not happen within `seconds`, or if the service stops.
         """
         if self.ended:
             return False
-        waiter = _Waiter(job_id=job_id, number=number, happened=asyncio.get_running_loop().create_future())
+        happened = asyncio.get_running_loop().create_future()
+        waiter = _Waiter(job_id=job_id, number=number, token_id=token_id, happened=happened)
         self._waiting.add(waiter)
         try:
             if self._reader is None or self._reader.done():
@@ -74,27 +78,36 @@ class Watch:
     async def _read(self) -> None:
         while self._waiting:
             try:
-                known = await run_in_threadpool(self._progress, sorted({waiter.job_id for waiter in self._waiting}))
+                job_ids = sorted({waiter.job_id for waiter in self._waiting})
+                token_ids = sorted({waiter.token_id for waiter in self._waiting})
+                known, good = await run_in_threadpool(self._progress, job_ids, token_ids)
             except SQLAlchemyError as error:
                 _LOG.warning("listeners wait on, the database did not answer: %s", error)
             else:
-                self._tell(known)
+                self._tell(known, good)
             await asyncio.sleep(_EVERY_SECONDS)
 
-    def _tell(self, known: Mapping[str, Progress]) -> None:
+    def _tell(self, known: Mapping[str, Progress], good: AbstractSet[str]) -> None:
         for waiter in self._waiting:
             job = known.get(waiter.job_id)
             if waiter.happened.done():
                 continue
-            if job is None or (job.ended if waiter.number is None else job.events > waiter.number):
+            if (
+                waiter.token_id not in good
+                or job is None
+                or (job.ended if waiter.number is None else job.events > waiter.number)
+            ):
                 waiter.happened.set_result(True)
 
-    def _progress(self, job_ids: list[str]) -> dict[str, Progress]:
+    def _progress(self, job_ids: list[str], token_ids: list[str]) -> tuple[dict[str, Progress], set[str]]:
         found: dict[str, Progress] = {}
+        good: set[str] = set()
         with self._database.session() as session:
             for first in range(0, len(job_ids), _AT_A_TIME):
                 found |= events.progress(session, job_ids[first : first + _AT_A_TIME])
-        return found
+            for first in range(0, len(token_ids), _AT_A_TIME):
+                good |= tokens.good_ones(session, token_ids[first : first + _AT_A_TIME])
+        return found, good
 
 
 def watch_of(request: Request) -> Watch:

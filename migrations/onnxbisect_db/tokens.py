@@ -3,12 +3,12 @@
 import hashlib
 import hmac
 import secrets
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from sqlalchemy import select
+from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
 from onnxbisect_db.columns import new_id
@@ -82,6 +82,13 @@ def good(session: Session, token_id: str) -> Token | None:
     """The token with this id, if it is valid."""
     token = session.get(Token, token_id)
     return token if token is not None and _is_good(session, token) else None
+
+
+def good_ones(session: Session, token_ids: Collection[str]) -> set[str]:
+    """Those of these ids whose tokens are valid."""
+    at = now(session)
+    valid = (Token.revoked_at.is_(None), or_(Token.expires_at.is_(None), Token.expires_at > at))
+    return set(session.scalars(select(Token.id).where(Token.id.in_(token_ids), *valid)))
 
 
 def allows(token: Token, scope: Scope) -> bool:

@@ -12,6 +12,7 @@ from httpx2 import Client, Response, TimeoutException
 
 from onnxbisect_api.at_a_time import AtATime
 from onnxbisect_api.routes import events as route
+from onnxbisect_api.site import live
 from onnxbisect_api.watch import Watch
 from onnxbisect_db import events
 from onnxbisect_db.states import Scope
@@ -158,19 +159,40 @@ def test_a_service_that_ends_lets_go_of_all_that_listen(callers: Callers, servic
         assert client.get(f"/v1/jobs/{job.id}?wait=60").json()["state"] == "running"
 
 
-def test_a_revoked_token_s_streams_end(
-    client: Client, callers: Callers, service: Service, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("address", ["/v1/jobs/{}/events", "/jobs/{}/stream?shape=asking"])
+def test_a_revoked_token_s_streams_end_at_once(
+    client: Client, callers: Callers, service: Service, monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
-    monkeypatch.setattr(route, "_HEARTBEAT_SECONDS", 0.2)
+    """Not with the next heartbeat, which may come late."""
+    for module in (route, live):
+        monkeypatch.setattr(module, "_HEARTBEAT_SECONDS", 60.0)
     job = running(service)
-    with client.stream("GET", f"/v1/jobs/{job.id}/events") as silent:
-        stream = told(silent)
-        next(stream)
+    with client.stream("GET", address.format(job.id)) as silent:
+        chunks = silent.iter_raw()
+        next(chunks)
         mine = client.get("/v1/jobs").request.headers["authorization"]
         token_id = str(uuid.UUID(mine.split("_")[1]))
         assert callers.admin().delete(f"/v1/tokens/{token_id}").status_code == 204
+        began = time.monotonic()
         finish(service, job.searches[0].id, refusing_exp())
-        assert [event for event in stream if event["type"] == "job.finished"] == []
+        assert b"job.finished" not in b"".join(chunks)
+        assert time.monotonic() - began < 5
+    assert client.get("/v1/jobs").status_code == 401
+
+
+def test_a_request_that_waits_ends_when_its_token_is_revoked(
+    client: Client, callers: Callers, service: Service
+) -> None:
+    job = running(service)
+    mine = client.get("/v1/jobs").request.headers["authorization"]
+    token_id = str(uuid.UUID(mine.split("_")[1]))
+    admin = callers.admin()
+    revoking = threading.Timer(0.5, lambda: admin.delete(f"/v1/tokens/{token_id}"))
+    revoking.start()
+    began = time.monotonic()
+    assert client.get(f"/v1/jobs/{job.id}?wait=30").status_code == 401
+    assert time.monotonic() - began < 10
+    revoking.join()
 
 
 @pytest.mark.parametrize("page", [False, True])

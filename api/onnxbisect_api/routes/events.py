@@ -21,7 +21,7 @@ from onnxbisect_service.service import Service
 
 router = APIRouter(tags=["events"])
 
-#: Seconds between heartbeats: proxies close silent streams, and a revoked token's streams end at the next one.
+#: Seconds between heartbeats, because proxies close silent streams.
 _HEARTBEAT_SECONDS = 5.0
 _RETRY_MILLISECONDS = 2000
 _AT_A_TIME = 500
@@ -96,7 +96,9 @@ async def _frames(service: Service, caller: Caller, watch: Watch, job_id: str, s
             yield _written(event)
         if so_far.over:
             return
-        if not so_far.more and not await watch.past(job_id, so_far.known, seconds=_HEARTBEAT_SECONDS):
+        while not so_far.more and not await watch.past(
+            job_id, so_far.known, token_id=caller.token_id, seconds=_HEARTBEAT_SECONDS
+        ):
             if watch.ended:
                 return
             yield KEEPALIVE_COMMENT

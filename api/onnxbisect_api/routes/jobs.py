@@ -109,7 +109,7 @@ async def shown(
         left = until - time.monotonic()
         if view.state.ended or left <= 0 or watch.ended:
             return view
-        while not await watch.past(job_id, None, seconds=min(left, _LISTENS_SECONDS)):
+        while not await watch.past(job_id, None, token_id=caller.token_id, seconds=min(left, _LISTENS_SECONDS)):
             left = until - time.monotonic()
             if left <= 0 or watch.ended or await request.is_disconnected():
                 break

@@ -31,7 +31,7 @@ router = APIRouter()
 #: Seconds between updates of the page.
 _PAUSE_SECONDS = 0.5
 #: Seconds between heartbeats, which keep proxies from closing the stream. Then the stream also reads the job again,
-#: because new workers create no events, and ends if the token was revoked.
+#: because new workers create no events.
 _HEARTBEAT_SECONDS = 5.0
 _RETRY_MILLISECONDS = 1000
 _UNBUFFERED = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
@@ -102,7 +102,7 @@ async def _frames(place: _Place, watch: Watch, look: _Look, shape: str) -> Async
             yield format_sse_event(data_str="", event="over")
             return
         await asyncio.sleep(_PAUSE_SECONDS)
-        if not await watch.past(place.job_id, look.events, seconds=_HEARTBEAT_SECONDS):
+        if not await watch.past(place.job_id, look.events, token_id=place.caller.token_id, seconds=_HEARTBEAT_SECONDS):
             if watch.ended:
                 return
             yield KEEPALIVE_COMMENT
