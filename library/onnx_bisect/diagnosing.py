@@ -195,7 +195,7 @@ def _compiles_after(
 
         named = None if options is None else NamedOptions(options=options, ask=with_options)
         found = compiles_after(whole, context, compiler, tell, named=named, changes=not as_is)
-    driver.spend(compiler.calls)
+    driver.spend(compiler.calls, compiler.seconds)
     return found
 
 

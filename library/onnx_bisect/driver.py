@@ -15,7 +15,7 @@ length of the longest chain of calls, which determines how long a user waits.
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from queue import Empty, SimpleQueue
 from threading import Event, Thread
 
@@ -117,6 +117,7 @@ class Driver:
         self._inbox: SimpleQueue[_Done | None] = SimpleQueue()
         self._stopping = Event()
         self._calls = 0
+        self._seconds_outside = 0.0
         self._round = 0
         self._engine_seconds = 0.0
         self._began: float | None = None
@@ -131,9 +132,10 @@ class Driver:
         whole = self.universe.everything
         return self._run(lambda asks: [ask for ask in asks if ask.units == whole and not ask.attempt])
 
-    def spend(self, calls: int) -> None:
-        """Add compiler calls that were made outside of this driver to its budget and statistics."""
+    def spend(self, calls: int, seconds: float = 0) -> None:
+        """Add compiler calls that were made outside of this driver to its budget and statistics, and their seconds."""
         self._calls += calls
+        self._seconds_outside += seconds
 
     def go_on(self, universe: Universe, probes: Probes, key: Callable[[UnitSet], str], other_form: OtherForm) -> None:
         """Search on with probes of another form; the answers so far stay."""
@@ -159,17 +161,18 @@ class Driver:
         finally:
             stopped = self._stopping.is_set()
             self._end_compiles()
+        stats = Stats.of(
+            self._records,
+            calls=self._calls,
+            rounds=self._round,
+            engine_seconds=self._engine_seconds,
+            wall_seconds=self._seconds,
+        )
         return Ended(
             diagnosis=step.plan.diagnosis,
             records=tuple(self._records),
             answers=self._answers,
-            stats=Stats.of(
-                self._records,
-                calls=self._calls,
-                rounds=self._round,
-                engine_seconds=self._engine_seconds,
-                wall_seconds=self._seconds,
-            ),
+            stats=replace(stats, compile_seconds=stats.compile_seconds + self._seconds_outside),
             ending=Ending.CANCELLED if stopped else step.ending or Ending.FINISHED,
         )
 

@@ -1,6 +1,7 @@
 """Changes of the whole file, tried before a search is paid for."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -73,6 +74,24 @@ def test_a_lower_ir_version_is_found_in_two_calls(tmp_path: Path) -> None:
     jsonschema.validate(result.report, report_schema())
     for text in (result.to_markdown(), result.to_html()):
         assert "version 12 → 9" in text
+
+
+def test_a_changed_file_whose_numbers_are_wrong_compiles(tmp_path: Path) -> None:
+    """What fails as it is for the version, and then for its numbers, is no model with an unsupported op."""
+    compiler = Compiler()
+
+    def numeric(path: Path) -> Verdict:
+        verdict = compiler(path)
+        if verdict.passed:
+            return Verdict(status=Status.FAIL, kind=Kind.NUMERIC, message="y differs by 3.83", seconds=2.0)
+        return replace(verdict, seconds=1.0)
+
+    result = onnx_bisect.diagnose(saved(tmp_path, "Relu", "Abs", "Neg"), backend=numeric)
+
+    assert result.compiles_after is not None
+    assert result.compiles_after.sentence == "ir_version 12 → 9, and then computes other numbers"
+    assert (compiler.calls, result.culprits) == (2, ())
+    assert result.report["stats"]["compile_seconds"] == 3.0
 
 
 def test_the_file_as_it_is_is_searched_where_that_is_asked_for(tmp_path: Path) -> None:

@@ -85,6 +85,7 @@ def _begun(session: Session, keeper: LeaseKeeper[ClaimedSearch]) -> tuple[StepPr
     claimed, budget = keeper.claimed, keeper.spec.budget_calls
     answers, replies = probe_queries.answered(session, claimed.search.id), repairs.replies(session, claimed)
     search = session.get_one(Search, claimed.search.id)
+    elsewhere = sum(it.verdict.seconds for reply in replies for it in reply.answers if not it.cached)
     stats = Stats.of(
         answers,
         calls=search.calls,
@@ -92,6 +93,7 @@ def _begun(session: Session, keeper: LeaseKeeper[ClaimedSearch]) -> tuple[StepPr
         engine_seconds=sum(answer.engine_seconds for answer in answers),
         wall_seconds=keeper.seconds_passed(session),
     )
+    stats = replace(stats, compile_seconds=stats.compile_seconds + elsewhere)
     calls = stats.compiler_calls + sum(it.calls for it in replies)
     left = BudgetLeft(calls=None if budget is None else budget - calls, seconds=keeper.seconds_left(session))
     searched = "sentence" not in (claimed.search.compiles_after or {})

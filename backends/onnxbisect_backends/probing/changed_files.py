@@ -20,6 +20,8 @@ from onnxbisect_backends.probing.repair_compiler import RepairCompiler
 from onnxbisect_backends.probing.search_context import SearchContext
 
 _ORDER = list(Exactness)
+#: How a sentence ends about a changed file that compiles, and whose numbers are wrong.
+OTHER_NUMBERS = "computes other numbers"
 #: What was changed where the model compiles as its parts are written, and no smaller change of the file is enough.
 ANOTHER_FORM = "the file written anew, as pieces of it are (`onnx-bisect extract`)"
 #: Most calls with options that messages name: where one rule of a compiler is left out, it may crash in the next.
@@ -70,6 +72,7 @@ def compiles_after(
     """
     if named is not None and changes and (found := _with_named_options(whole, compiler, tell, named)) is not None:
         return found
+    numeric: Candidate | None = None
     for line in whole.hints.unfolded:
         tell(f"{context.target.tool} says: {line}")
     for changed in changed_files(context, Exactness.DOMAIN, whole) if changes else ():
@@ -79,18 +82,26 @@ def compiles_after(
         except ModelError:  # the target does not accept such a model
             continue
         if answer.compiles:
-            return CompilesAfter(
-                sentence=changed.sentence,
-                remedies=tuple(dict.fromkeys(it.remedy for it in changed.applied)),
-                exactness=changed.exactness,
-                domain="; ".join(dict.fromkeys(it.domain for it in changed.applied if it.domain)),
-                calls=compiler.calls,
-            )
+            return _after(changed, changed.sentence, compiler.calls)
+        if numeric is None and answer.computes_other_numbers and not whole.computes_other_numbers:
+            numeric = changed
         if answer.stopped:
             break
+    if numeric is not None:  # whether the file's numbers matter is another question than why it did not compile
+        return _after(numeric, f"{numeric.sentence}, and then {OTHER_NUMBERS}", compiler.calls)
     if whole.compiles_in_another_form:
         return CompilesAfter(sentence=ANOTHER_FORM, remedies=(), exactness=Exactness.EXACT, domain="", calls=0)
     return None
+
+
+def _after(changed: Candidate, sentence: str, calls: int) -> CompilesAfter:
+    return CompilesAfter(
+        sentence=sentence,
+        remedies=tuple(dict.fromkeys(it.remedy for it in changed.applied)),
+        exactness=changed.exactness,
+        domain="; ".join(dict.fromkeys(it.domain for it in changed.applied if it.domain)),
+        calls=calls,
+    )
 
 
 def _with_named_options(
@@ -106,7 +117,7 @@ def _with_named_options(
         words = ", ".join(f"{key}={value}" for key, value in changed.items())
         tell(f"asking the compiler with the option that it names: {words}")
         found = named.ask(changed, backend)
-        compiler.calls += found.job.stats.compiler_calls
+        compiler.add_cost(found)
         if found.compiles:
             return CompilesAfter(
                 sentence=f"option {words}",

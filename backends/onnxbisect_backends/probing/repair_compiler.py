@@ -40,7 +40,7 @@ class RepairCompiler:
     """Searches models for the repair of the model `loaded`; implements `onnxbisect.remedies.Compiler`.
 
     Models are written to `folder`, which outlives it. `context_of` returns the search context of a model, given whether
-    it is a piece. `calls` counts compiler calls.
+    it is a piece. `calls` counts compiler calls, `seconds` those that they took.
     """
 
     loaded: LoadedModel
@@ -48,6 +48,7 @@ class RepairCompiler:
     context_of: Callable[[LoadedModel, bool], SearchContext]
     folder: Path
     calls: int = 0
+    seconds: float = 0
 
     def __post_init__(self) -> None:
         self._latest: tuple[bytes, LoadedModel] | None = None
@@ -99,8 +100,13 @@ class RepairCompiler:
 
     def _search(self, loaded: LoadedModel, *, piece: bool = False, whole: bool = False) -> Found:
         found = self.search(loaded, piece=piece, whole=whole)
-        self.calls += found.job.stats.compiler_calls
+        self.add_cost(found)
         return found
+
+    def add_cost(self, found: Found) -> None:
+        """Count the compiler calls of a search that was made outside of this compiler, too."""
+        self.calls += found.job.stats.compiler_calls
+        self.seconds += found.job.stats.compile_seconds
 
     def read(self, model: onnx.ModelProto) -> LoadedModel:
         """Load the model from a file, with copies of the original's data files, because onnx follows no links."""

@@ -12,7 +12,7 @@ from onnxbisect.remedies.advise import Place
 from onnxbisect.remedies.known import Known
 from onnxbisect.session import AS_PART
 from onnxbisect.unitset import UnitSet, members, union
-from onnxbisect.verdict import Hints, Status
+from onnxbisect.verdict import Hints, Kind, Status, Verdict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,8 +65,17 @@ class Found:
     @property
     def message(self) -> str:
         """What the compiler said last of the whole model; empty where it was not asked."""
+        return "" if self._whole is None else self._whole.message
+
+    @property
+    def computes_other_numbers(self) -> bool:
+        """Whether the whole model compiled, and only its numbers are wrong."""
+        return self._whole is not None and self._whole.kind is Kind.NUMERIC
+
+    @property
+    def _whole(self) -> Verdict | None:
         everything = self.model.universe.everything
-        return next((it.verdict.message for it in reversed(self.job.probes) if it.units == everything), "")
+        return next((it.verdict for it in reversed(self.job.probes) if it.units == everything), None)
 
     @cached_property
     def culprits(self) -> tuple[Named, ...]:
