@@ -7,6 +7,7 @@ The caller provides the searches (`RepairCompiler.search`): the library uses thr
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from onnxbisect.errors import ModelError
 from onnxbisect.file_remedies import Candidate, candidates, form_candidates, promising
@@ -14,7 +15,6 @@ from onnxbisect.job import CompilesAfter
 from onnxbisect.remedies import Found
 from onnxbisect.rewrites import Exactness
 from onnxbisect_backends.contract import Backend
-from onnxbisect_backends.other_options import OtherOptions
 from onnxbisect_backends.probing.forked import forked
 from onnxbisect_backends.probing.repair_compiler import RepairCompiler
 from onnxbisect_backends.probing.search_context import SearchContext
@@ -28,11 +28,18 @@ ANOTHER_FORM = "the file written anew, as pieces of it are (`onnx-bisect extract
 _MOST_WITH_OPTIONS = 3
 
 
+class InMessages(Protocol):
+    """Options of the target that its messages may name (`other_options.OtherOptions`)."""
+
+    def named_in(self, message: str) -> "tuple[InMessages, Mapping[str, str], Backend] | None":
+        """These for the next message, the options that this one names, and the backend that has them."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class NamedOptions:
-    """Options of the target that its messages may name. `ask` compiles the whole model with changed ones."""
+    """The options, and how to `ask` about the whole model with changed ones."""
 
-    options: OtherOptions
+    options: InMessages
     ask: Callable[[Mapping[str, str], Backend], Found]
 
 
