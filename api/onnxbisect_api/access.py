@@ -1,9 +1,12 @@
 """Authentication and scopes: `Authorization: Bearer obk_…`, or the cookie of a logged-in browser.
 
 An operation requires a scope by a parameter of type `Reader`, `Submitter`, `Admin` or `Operator`, which is the caller.
-`Contributor` is a `Submitter` whose request counts as an upload or a new job. `Uploader` is a `Contributor` and
-`Listener` a `Reader` whose number of open requests is limited. Callers must not see data of another tenant: operations
-query everything by `tenant`, and raise `problems.missing` for anything else.
+`Contributor` is a `Submitter` whose request counts as an upload or a new job. `Uploader` and `Inspector` are a
+`Contributor` and `Listener` is a `Reader` whose number of open requests is limited. A route that reads or deletes
+stored files has `IN_TURN` among its dependencies. All limits are those of a tenant, however many tokens it has.
+
+Callers must not see data of another tenant: operations query everything by `tenant`, and raise `problems.missing` for
+anything else.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -21,6 +24,7 @@ from onnxbisect_api.client_address import counted_address
 from onnxbisect_api.origin import demand_own_page
 from onnxbisect_api.problems import Problem
 from onnxbisect_api.rates import Counters, rate
+from onnxbisect_api.turns import Turns
 from onnxbisect_db import browser_sessions, tokens
 from onnxbisect_db.states import Scope
 from onnxbisect_db.tables import Token
@@ -56,9 +60,13 @@ class AccessControl:
         self._failures = rate("wrong tokens", settings.failures)
         self._requests = rate("requests", settings.requests)
         self._uploads = rate("uploads and jobs", settings.uploads)
-        self.open_uploads = AtATime("uploads", settings.token_uploads)
-        self.open_streams = AtATime("streams", settings.token_streams)
-        self.open_inspections = AtATime("inspections", 1)
+        self.open_uploads = AtATime("uploads", of_tenant=settings.tenant_uploads, most=settings.open_uploads)
+        self.open_streams = AtATime("streams", of_tenant=settings.tenant_streams, most=settings.connections)
+        self.stream_turns = Turns("streams", of_tenant=2, most=4)
+        self.open_inspections = AtATime("inspections", of_tenant=8, most=64)
+        self.inspection_turns = Turns("inspections", of_tenant=1, most=4)
+        self.open_files = AtATime("requests for files and reports", of_tenant=32, most=256)
+        self.file_turns = Turns("requests for files and reports", of_tenant=4, most=8)
 
     def token(self, text: str, address: str) -> Token | None:
         """The token with this text; None if it is invalid, and a 429 if the address sent too many invalid ones.
@@ -90,15 +98,15 @@ class AccessControl:
             unnoted = token is not None and tokens.use_is_unnoted(session, token)
         if token is None:
             return None
-        self._counters.count(self._requests, token.id)
+        self._counters.count(self._requests, token.tenant)
         if unnoted:
             with suppress(OperationalError):  # reading must work on a full disk
                 self._database.run(lambda session: tokens.used(session, token.id))
         return token
 
-    def contribution(self, token_id: str) -> None:
-        """Count an upload or a new job; a 429 beyond the token's rate."""
-        self._counters.count(self._uploads, token_id)
+    def contribution(self, tenant: str) -> None:
+        """Count an upload or a new job; a 429 beyond the tenant's rate."""
+        self._counters.count(self._uploads, tenant)
 
 
 def _token(request: Request, credentials: _Credentials) -> Token:
@@ -139,7 +147,7 @@ Submitter = Annotated[Caller, Depends(_allowed(Scope.SUBMIT))]
 
 def _counted(request: Request, caller: Submitter) -> Caller:
     access_control: AccessControl = request.app.state.access_control
-    access_control.contribution(caller.token_id)
+    access_control.contribution(caller.tenant)
     return caller
 
 
@@ -148,18 +156,41 @@ Contributor = Annotated[Caller, Depends(_counted)]
 
 async def _uploading(request: Request, caller: Contributor) -> AsyncIterator[Caller]:
     access_control: AccessControl = request.app.state.access_control
-    with access_control.open_uploads.one_more(caller.token_id):
+    with access_control.open_uploads.one_more(caller.tenant):
         yield caller
 
 
 async def _listening(request: Request, caller: Reader) -> AsyncIterator[Caller]:
     access_control: AccessControl = request.app.state.access_control
-    with access_control.open_streams.one_more(caller.token_id):
+    with access_control.open_streams.one_more(caller.tenant):
+        yield caller
+
+
+async def _inspecting(request: Request, caller: Contributor) -> AsyncIterator[Caller]:
+    access_control: AccessControl = request.app.state.access_control
+    with access_control.open_inspections.one_more(caller.tenant):
         yield caller
 
 
 Uploader = Annotated[Caller, Depends(_uploading)]
 Listener = Annotated[Caller, Depends(_listening)]
+Inspector = Annotated[Caller, Depends(_inspecting)]
+
+
+async def _reading(request: Request, token: _TheToken) -> AsyncIterator[str]:
+    access_control: AccessControl = request.app.state.access_control
+    with access_control.open_files.one_more(token.tenant):  # until it was sent, because it may be large
+        yield token.tenant
+
+
+async def _in_turn(request: Request, tenant: Annotated[str, Depends(_reading)]) -> AsyncIterator[None]:
+    access_control: AccessControl = request.app.state.access_control
+    async with access_control.file_turns.turn(tenant):
+        yield
+
+
+#: A dependency of routes whose handlers read or delete stored files: few of these run at a time.
+IN_TURN = Depends(_in_turn, scope="function")
 
 
 def demand_good(session: Session, caller: Caller) -> None:

@@ -17,6 +17,7 @@ from onnxbisect_api.methods import Methods
 from onnxbisect_api.metrics import MeasuredRequests, Metrics
 from onnxbisect_api.networks import Networks
 from onnxbisect_api.problems import Mistake, ProblemDocument
+from onnxbisect_api.readiness import Readiness
 from onnxbisect_api.routes import (
     backends,
     badge,
@@ -67,6 +68,7 @@ def create_app(service: Service, *, inspect_model: InspectModel, lifespan: Lifes
     app.state.service = service
     app.state.inspect_model = inspect_model
     app.state.access_control = AccessControl(service)
+    app.state.readiness = Readiness(service)
     app.state.metrics = Metrics(service.database)
     app.state.watch = Watch(service.database)
     app.state.passed_units = PassedUnitsCache()

@@ -1,4 +1,4 @@
-"""Limits a token's concurrent requests of one kind. Each process of the API counts its own."""
+"""Limits the concurrent requests of one kind, by tenant and in all. Each process of the API counts its own."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -10,23 +10,29 @@ _LATER = {"Retry-After": "5"}
 
 
 class AtATime:
-    """A limit on concurrent requests of each token. Not thread-safe: use it in the event loop."""
+    """Limits on open requests: `of_tenant` of each tenant, `most` in all. Not thread-safe: use it in the event loop."""
 
-    def __init__(self, name: str, most: int) -> None:
+    def __init__(self, name: str, *, of_tenant: int, most: int) -> None:
         self._name = name
+        self._of_tenant = of_tenant
         self._most = most
         self._open: Counter[str] = Counter()
 
     @contextmanager
-    def one_more(self, token_id: str) -> Iterator[None]:
-        """Count a request while it is open; a 429 if the token has reached the limit."""
-        if self._open[token_id] >= self._most:
-            detail = f"Too many {self._name}: a token may have {self._most} open at a time. Wait until one has ended."
+    def one_more(self, tenant: str) -> Iterator[None]:
+        """Count a request while it is open; a 429 if the tenant has reached its limit, a 503 if all together have."""
+        if self._open[tenant] >= self._of_tenant:
+            detail = (
+                f"Too many {self._name}: all tokens of a tenant may have {self._of_tenant} open at a time. "
+                f"Wait until one has ended."
+            )
             raise Problem(429, detail, _LATER)
-        self._open[token_id] += 1
+        if self._open.total() >= self._most:
+            raise Problem(503, f"Too many {self._name} are open: try again in a few seconds.", _LATER)
+        self._open[tenant] += 1
         try:
             yield
         finally:
-            self._open[token_id] -= 1
-            if not self._open[token_id]:
-                del self._open[token_id]
+            self._open[tenant] -= 1
+            if not self._open[tenant]:
+                del self._open[tenant]

@@ -1,12 +1,14 @@
 """Prometheus metrics: this process's requests, and the state of the service from the database."""
 
+import asyncio
 import time
 from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
-from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
+from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from onnxbisect_db import gauges
@@ -21,6 +23,7 @@ class Metrics:
     """The metrics of one application; `GET /metrics` shows those in `registry`."""
 
     def __init__(self, database: Database) -> None:
+        self._reading = asyncio.Lock()
         self.registry = CollectorRegistry()
         self.registry.register(_ServiceCollector(database))
         self.seconds = Histogram(
@@ -30,6 +33,11 @@ class Metrics:
             buckets=_BUCKETS,
             registry=self.registry,
         )
+
+    async def text(self) -> bytes:
+        """All values, as Prometheus reads them. One request at a time reads them, because that takes a while."""
+        async with self._reading:
+            return await run_in_threadpool(generate_latest, self.registry)
 
 
 class MeasuredRequests:

@@ -8,6 +8,7 @@ is that of the younger of the two.
 """
 
 import os
+import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager, suppress
@@ -26,6 +27,12 @@ if TYPE_CHECKING:
 
 _ABSENT = ("404", "NoSuchKey")
 _BLOCK = 1 << 20
+#: Seconds to connect, and to wait for the next bytes of an answer; attempts of one request.
+_CONNECTING, _SILENCE, _ATTEMPTS = 3.0, 10.0, 3
+#: Seconds of each in `check`, which tries once.
+_CHECKING = 2.0
+#: Seconds for which nothing is asked of a server that did not answer in time.
+_PAUSE = 10.0
 #: Seconds that a file stays in a full cache, in which the caller with its path opens it.
 _IN_USE = 3600.0
 
@@ -48,7 +55,9 @@ class S3Files:
         for each in (self._cache, self._unfinished):
             each.mkdir(parents=True, exist_ok=True)
         self._evicting = Lock()
-        self._client = _connected()
+        self._client = _connected(connecting=_CONNECTING, silence=_SILENCE, attempts=_ATTEMPTS)
+        self._checking = _connected(connecting=_CHECKING, silence=_CHECKING, attempts=1)
+        self._silent_until = 0.0
 
     def begin(self, *, limit: int | None = None, beside: Executor | None = None) -> Unfinished:
         return Unfinished(self._unfinished, self._upload, floor=self._floor, limit=limit, beside=beside)
@@ -121,8 +130,8 @@ class S3Files:
 
     def check(self) -> None:
         try:
-            with self._reached():
-                self._client.head_bucket(Bucket=self._bucket)
+            with self._reached(checks=True):
+                self._checking.head_bucket(Bucket=self._bucket)
         except FileNotFoundError:
             raise FilesUnreachableError(f"There is no bucket {self._bucket} on the file store.") from None
 
@@ -192,30 +201,51 @@ class S3Files:
         return f"{self._prefix}touched/{sha256}"
 
     @contextmanager
-    def _reached(self) -> Iterator[None]:
-        """Raises FileNotFoundError for a missing object, and FilesUnreachableError for all other errors."""
-        from boto3.exceptions import Boto3Error
-        from botocore.exceptions import BotoCoreError, ClientError
+    def _reached(self, *, checks: bool = False) -> Iterator[None]:
+        """Raises FileNotFoundError for a missing object, and FilesUnreachableError for all other errors.
 
+        After a timeout, further requests fail at once for a while, instead of each waiting as long. Then one request
+        tries, and the others go on failing until it was answered. `checks` is for requests that always try, with a
+        time limit too short to tell that others would fail.
+        """
+        from boto3.exceptions import Boto3Error
+        from botocore.exceptions import BotoCoreError, ClientError, ConnectTimeoutError, ReadTimeoutError
+
+        now = time.monotonic()
+        if self._silent_until and not checks:
+            if now < self._silent_until:
+                raise self._unreachable("it did not answer a moment ago")
+            self._silent_until = now + _PAUSE
         try:
             yield
         except ClientError as error:
+            self._silent_until = 0.0
             if error.response.get("Error", {}).get("Code") in _ABSENT:
                 raise FileNotFoundError(str(error)) from None
             raise self._unreachable(error) from error
+        except (ConnectTimeoutError, ReadTimeoutError) as error:
+            if not checks:
+                self._silent_until = time.monotonic() + _PAUSE
+            raise self._unreachable(error) from error
         except (BotoCoreError, Boto3Error) as error:
             raise self._unreachable(error) from error
+        else:
+            self._silent_until = 0.0
 
-    def _unreachable(self, error: Exception) -> FilesUnreachableError:
+    def _unreachable(self, error: object) -> FilesUnreachableError:
         return FilesUnreachableError(f"The file store s3://{self._bucket} cannot be used at the moment: {error}")
 
 
-def _connected() -> "S3Client":
+def _connected(*, connecting: float, silence: float, attempts: int) -> "S3Client":
     """A client for all threads; it connects later."""
     try:
         import boto3  # an optional dependency, not needed with a folder
         from botocore.config import Config
     except ImportError:
         raise OptionError("Files in s3:// need boto3: pip install 'onnx-bisect[s3]'.") from None
-    patience = Config(retries={"mode": "standard", "total_max_attempts": 5}, connect_timeout=5, read_timeout=60)
+    patience = Config(
+        retries={"mode": "standard", "total_max_attempts": attempts},
+        connect_timeout=connecting,
+        read_timeout=silence,
+    )
     return boto3.client("s3", config=patience)

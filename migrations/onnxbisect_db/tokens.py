@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from sqlalchemy import or_, select
+from sqlalchemy import func, or_, select
 from sqlalchemy.orm import Session
 
 from onnxbisect_db.columns import new_id
@@ -111,6 +111,13 @@ def used(session: Session, token_id: str) -> None:
 def listed(session: Session, tenant: str) -> list[Token]:
     """The tenant's tokens, newest first, including revoked ones."""
     return list(session.scalars(select(Token).where(Token.tenant == tenant).order_by(Token.id.desc())))
+
+
+def valid(session: Session, tenant: str) -> int:
+    """How many of the tenant's tokens are neither revoked nor expired."""
+    lasts = or_(Token.expires_at.is_(None), Token.expires_at > now(session))
+    count = select(func.count()).where(Token.tenant == tenant, Token.revoked_at.is_(None), lasts)
+    return session.scalar(count.select_from(Token)) or 0
 
 
 def revoke(session: Session, token_id: str, tenant: str) -> Token | None:

@@ -89,10 +89,14 @@ class Settings(BaseSettings):
     tenant_bytes: int = Field(default=64 << 30, gt=0, description="bytes of uploads that one tenant may keep here")
     tenant_webhooks: int = Field(default=20, ge=0, description="webhooks of one tenant, besides those of its jobs")
     tenant_jobs: int = Field(default=1000, gt=0, description="jobs of one tenant that may wait or run at a time")
-    requests: str = Field(default="1200/minute", description="requests of one token")
-    uploads: str = Field(default="120/minute", description="uploads and new jobs of one token")
-    token_uploads: int = Field(default=8, gt=0, description="uploads that one token has open at a time")
-    token_streams: int = Field(default=64, gt=0, description="event streams that one token has open at a time")
+    tenant_tokens: int = Field(default=100, gt=0, description="valid tokens of one tenant")
+    requests: str = Field(default="6000/minute", description="requests of one tenant")
+    uploads: str = Field(default="600/minute", description="uploads and new jobs of one tenant")
+    tenant_uploads: int = Field(default=8, gt=0, description="uploads that one tenant has open at a time")
+    open_uploads: int = Field(default=32, gt=0, description="uploads that the API has open at a time")
+    tenant_streams: int = Field(
+        default=256, gt=0, description="event streams, and waits for jobs, that one tenant has open at a time"
+    )
     failures: str = Field(default="20/minute", description="wrong tokens from one address")
 
     webhook_allow: Annotated[tuple[str, ...], NoDecode] = Field(

@@ -10,6 +10,7 @@ from httpx2 import Client
 from onnx import TensorProto, helper
 from sqlalchemy import select
 
+from onnxbisect_api import readiness
 from onnxbisect_db.tables import Model
 from onnxbisect_service.service import Service, open_service
 from onnxbisect_service.settings import Settings
@@ -37,7 +38,10 @@ def full(service: Service, settings: Settings, fill: Callable[[Path], Path]) -> 
         yield filled
 
 
-def test_a_full_disk_is_told_and_is_over_when_there_is_room(callers: Callers, full: Callable[[], Path]) -> None:
+def test_a_full_disk_is_told_and_is_over_when_there_is_room(
+    callers: Callers, full: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readiness, "_FRESH", 0.0)
     nobody = callers.nobody()
     assert nobody.get("/readyz").status_code == 200
     other = full()

@@ -45,7 +45,7 @@ def folder(tables: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(folder: Path) -> Iterator[Served]:
-    with served(folder, upload_bytes=_LIMIT, uploads="1000/second", token_uploads=100) as running:
+    with served(folder, upload_bytes=_LIMIT, uploads="1000/second", tenant_uploads=100, open_uploads=100) as running:
         yield running
 
 
@@ -54,10 +54,10 @@ def token(folder: Path) -> str:
     return token_in(folder)
 
 
-def token_in(folder: Path) -> str:
+def token_in(folder: Path, tenant: str = "") -> str:
     database = Database(f"sqlite:///{folder / 'onnx-bisect.sqlite'}")
     with database.transaction() as session:
-        text = tokens.issue(session, tenant="", name="test", scopes=(Scope.SUBMIT,)).text
+        text = tokens.issue(session, tenant=tenant, name="test", scopes=(Scope.SUBMIT,)).text
     database.close()
     return text
 
@@ -258,16 +258,20 @@ def test_slow_clients_take_the_memory_that_their_bytes_fill(server: Served, fold
     until(lambda: unfinished(folder) == [])
 
 
-def test_a_token_has_so_many_uploads_at_a_time(tables: Path, tmp_path: Path) -> None:
+def test_a_tenant_has_so_many_uploads_at_a_time_and_all_have_some_more(tables: Path, tmp_path: Path) -> None:
     shutil.copy(tables, tmp_path / "onnx-bisect.sqlite")
-    mine, another = token_in(tmp_path), token_in(tmp_path)
-    with served(tmp_path, token_uploads=3) as server:
-        slow = [begun(server, mine, "Content-Length: 3000000", model()) for _ in range(3)]
+    mine, also_mine, another = token_in(tmp_path), token_in(tmp_path), token_in(tmp_path, "another")
+    with served(tmp_path, tenant_uploads=3, open_uploads=4) as server:
+        slow = [begun(server, token, "Content-Length: 3000000", model()) for token in (mine, also_mine, mine)]
         until(lambda: len(unfinished(tmp_path)) == 3)
         for asks in ("PUT /v1/models", "PUT /v1/files"):
-            status, said = send(server, mine, iter([model(b"quick")]), asks)
+            status, said = send(server, also_mine, iter([model(b"quick")]), asks)
             assert (status, b"3 open at a time" in said) == (429, True)
         assert send(server, another, iter([model(b"quick")]))[0] == 201
+        slow.append(begun(server, another, "Content-Length: 3000000", model()))
+        until(lambda: len(unfinished(tmp_path)) == 4)
+        status, said = send(server, another, iter([model(b"quick")]))
+        assert (status, b"Too many uploads are open" in said) == (503, True)
         for connection in slow:
             connection.close()
         until(lambda: send(server, mine, iter([model(b"quick")]))[0] == 200)

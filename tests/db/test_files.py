@@ -3,6 +3,7 @@
 import hashlib
 import os
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -332,6 +333,42 @@ def test_a_store_that_is_away_is_no_missing_file(
     finally:
         s3_server.start()
     assert bucket.size(SHA256) == 4
+
+
+def test_a_store_that_does_not_answer_is_not_asked_by_everybody(
+    s3_server: S3Server, bucket: S3Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first to ask wait in vain, the next do not wait; once it answers somebody, it is asked by all."""
+    monkeypatch.setattr(s3_module, "_SILENCE", 0.4)
+    monkeypatch.setattr(s3_module, "_CHECKING", 0.4)
+    monkeypatch.setattr(s3_module, "_ATTEMPTS", 1)
+    files = other_host(bucket, tmp_path)
+    files.put([b"onnx"])
+    assert s3_server.process is not None
+
+    def seconds() -> float:
+        began = time.monotonic()
+        with pytest.raises(FilesUnreachableError):
+            files.size(SHA256)
+        return time.monotonic() - began
+
+    s3_server.process.send_signal(signal.SIGSTOP)
+    try:
+        with pytest.raises(FilesUnreachableError):
+            files.check()
+        assert seconds() >= 0.4, "a check has less time, and proves nothing to others"
+        assert min(seconds() for _ in range(3)) < 0.4
+        monkeypatch.setattr(s3_module, "_PAUSE", 0.0)
+        files._silent_until = time.monotonic()
+        assert seconds() >= 0.4, "after the pause, somebody tries"
+        monkeypatch.setattr(s3_module, "_PAUSE", 60.0)
+        seconds()
+    finally:
+        s3_server.process.send_signal(signal.SIGCONT)
+    with pytest.raises(FilesUnreachableError, match="did not answer a moment ago"):
+        files.size(SHA256)
+    files.check()
+    assert files.size(SHA256) == 4
 
 
 def test_a_bucket_that_does_not_exist_is_said(bucket: S3Files, tmp_path: Path) -> None:

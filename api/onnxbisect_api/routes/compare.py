@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field
 
 from onnxbisect.report.compare import Comparison as ReportComparison
 from onnxbisect_api import comparing
-from onnxbisect_api.access import Reader
+from onnxbisect_api.access import IN_TURN, Reader
 from onnxbisect_api.found import job_of
 from onnxbisect_api.names import UUID_PATTERN
 from onnxbisect_api.problems import Problem
@@ -35,7 +35,7 @@ class Comparison(BaseModel):
     only_b: list[int]
 
 
-@router.get("/compare", summary="Compare the culprits of two jobs")
+@router.get("/compare", summary="Compare the culprits of two jobs", dependencies=[IN_TURN])
 def compared(a: JobId, b: JobId, service: TheService, caller: Reader) -> Comparison:
     """Which culprits are fixed, new and unchanged, and whether that is certain. 409 if no target can be compared."""
     with service.database.session() as session:

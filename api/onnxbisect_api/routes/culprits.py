@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict
 from sqlalchemy.orm import Session
 
-from onnxbisect_api.access import Caller, Reader, Submitter
+from onnxbisect_api.access import IN_TURN, Caller, Reader, Submitter
 from onnxbisect_api.addresses import TheAddresses
 from onnxbisect_api.culprit_files import FileName, answered
 from onnxbisect_api.culprit_issue import issue
@@ -84,6 +84,7 @@ def change(
     summary="The text of an issue for the compiler's vendor",
     response_class=Response,
     responses={200: {"description": "The text", "content": {"text/markdown": {"schema": {"type": "string"}}}}},
+    dependencies=[IN_TURN],
 )
 def issue_text(culprit_id: RowId, service: TheService, caller: Reader) -> Response:
     """Steps to reproduce, environment, and the end of the log, without names of models. The log may name nodes."""
@@ -103,6 +104,7 @@ def issue_text(culprit_id: RowId, service: TheService, caller: Reader) -> Respon
     summary="A file of a culprit: model, data or compiler log",
     response_class=Response,
     responses=FILE,
+    dependencies=[IN_TURN],
 )
 def file(culprit_id: RowId, name: FileName, request: Request, service: TheService, caller: Reader) -> Response:
     """The file comes from the newest version of a compiler that refused the culprit in a job."""

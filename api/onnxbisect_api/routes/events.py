@@ -4,15 +4,16 @@ import json
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.sse import KEEPALIVE_COMMENT, EventSourceResponse, format_sse_event
 from starlette.concurrency import run_in_threadpool
 
-from onnxbisect_api.access import Caller, Listener, demand_good
+from onnxbisect_api.access import AccessControl, Caller, Listener, demand_good
 from onnxbisect_api.found import job_of
 from onnxbisect_api.names import RowId
 from onnxbisect_api.problems import Problem
 from onnxbisect_api.service import TheService
+from onnxbisect_api.turns import Turns
 from onnxbisect_api.watch import TheWatch, Watch
 from onnxbisect_db import events
 from onnxbisect_db.states import JobState
@@ -51,6 +52,7 @@ _STREAM: dict[int | str, dict[str, Any]] = {
 )
 async def stream(
     job_id: RowId,
+    request: Request,
     service: TheService,
     caller: Listener,
     watch: TheWatch,
@@ -61,10 +63,11 @@ async def stream(
 ) -> Response:
     """Sends the job's events, from the one after the last known event, and ends after the job's last event."""
     known = _number(last_event_id) if last_event_id else after
+    access_control: AccessControl = request.app.state.access_control
     so_far = await run_in_threadpool(_read, service, caller, job_id, known)
     if so_far.over and not so_far.events:
         return Response(status_code=204)
-    frames = _frames(service, caller, watch, job_id, so_far)
+    frames = _frames(service, caller, watch, access_control.stream_turns, job_id, so_far)
     return EventSourceResponse(frames, headers=_UNBUFFERED)
 
 
@@ -89,7 +92,9 @@ def _read(service: Service, caller: Caller, job_id: str, known: int) -> _SoFar:
         return _SoFar(found, known, ended=JobState(job.state).ended, count=job.events)
 
 
-async def _frames(service: Service, caller: Caller, watch: Watch, job_id: str, so_far: _SoFar) -> AsyncIterator[bytes]:
+async def _frames(
+    service: Service, caller: Caller, watch: Watch, turns: Turns, job_id: str, so_far: _SoFar
+) -> AsyncIterator[bytes]:
     yield format_sse_event(retry=_RETRY_MILLISECONDS)
     while True:
         for event in so_far.events:
@@ -103,8 +108,9 @@ async def _frames(service: Service, caller: Caller, watch: Watch, job_id: str, s
                 return
             yield KEEPALIVE_COMMENT
         try:
-            so_far = await run_in_threadpool(_read, service, caller, job_id, so_far.known)
-        except Problem:  # the job was deleted, or the token revoked
+            async with turns.turn(caller.tenant):
+                so_far = await run_in_threadpool(_read, service, caller, job_id, so_far.known)
+        except Problem:  # the job was deleted, the token revoked, or the service too busy
             return
 
 

@@ -4,7 +4,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 
-from onnxbisect_api.access import Reader, Submitter, Uploader
+from onnxbisect_api.access import IN_TURN, Reader, Submitter, Uploader
 from onnxbisect_api.addresses import TheAddresses
 from onnxbisect_api.names import Sha256
 from onnxbisect_api.problems import missing
@@ -48,7 +48,7 @@ async def put(request: Request, service: TheService, caller: Uploader, addresses
     return FileView(sha256=stored.sha256, size=stored.size, url=addresses.file(stored.sha256))
 
 
-@router.get("/files/{sha256}", summary="An uploaded file")
+@router.get("/files/{sha256}", summary="An uploaded file", dependencies=[IN_TURN])
 def shown(sha256: Sha256, service: TheService, caller: Reader, addresses: TheAddresses) -> FileView:
     """404 unless your tenant uploaded the file, so that clients cannot find out what others have."""
     with service.database.session() as session:
@@ -59,13 +59,13 @@ def shown(sha256: Sha256, service: TheService, caller: Reader, addresses: TheAdd
     return FileView(sha256=upload.sha256, size=upload.size, url=addresses.file(upload.sha256))
 
 
-@router.head("/files/{sha256}", summary="Whether a file exists", response_class=Response)
+@router.head("/files/{sha256}", summary="Whether a file exists", response_class=Response, dependencies=[IN_TURN])
 def is_known(sha256: Sha256, service: TheService, caller: Reader, addresses: TheAddresses) -> None:
     """200 if the file is stored for you already, else 404."""
     shown(sha256, service, caller, addresses)
 
 
-@router.delete("/files/{sha256}", summary="Delete a file", status_code=204)
+@router.delete("/files/{sha256}", summary="Delete a file", status_code=204, dependencies=[IN_TURN])
 def delete(sha256: Sha256, service: TheService, caller: Submitter) -> None:
     """A file that jobs use is kept until these jobs are deleted."""
     with service.database.transaction() as session:

@@ -10,7 +10,7 @@ from onnxbisect.report.network import Network, drawing
 from onnxbisect.report.network_file import dumped
 from onnxbisect.report.ranges import chosen
 from onnxbisect.report.text import clip
-from onnxbisect_api.access import Reader
+from onnxbisect_api.access import IN_TURN, Reader
 from onnxbisect_api.etags import tag_of, unchanged
 from onnxbisect_api.found import job_of, search_of
 from onnxbisect_api.names import RowId
@@ -85,6 +85,7 @@ _NOT_AGAIN: dict[int | str, dict[str, Any]] = {304: {"description": "The client 
     summary="The model's graph, laid out for drawing",
     response_model=Drawing,
     responses=_NOT_AGAIN,
+    dependencies=[IN_TURN],
 )
 def graph(
     job_id: RowId,
@@ -127,6 +128,7 @@ def graph(
     summary="A unit with its facts",
     response_model=UnitView,
     responses=_NOT_AGAIN,
+    dependencies=[IN_TURN],
 )
 def unit(
     job_id: RowId,

@@ -1,15 +1,14 @@
 """Health and metrics. These addresses have no `/v1`: orchestrators and Prometheus expect them there."""
 
 from fastapi import APIRouter, Request
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
 from starlette.responses import PlainTextResponse
 
-from onnxbisect_api import readiness
 from onnxbisect_api.access import Operator
 from onnxbisect_api.metrics import Metrics
 from onnxbisect_api.problems import Problem
-from onnxbisect_api.service import TheService
+from onnxbisect_api.readiness import Readiness
 
 router = APIRouter(tags=["health"])
 
@@ -27,21 +26,22 @@ async def live() -> HealthView:
 
 
 @router.get("/readyz", summary="Readiness for requests")
-def ready(service: TheService) -> HealthView:
-    """Checks the database with this version's tables, the queue, and that the disk can be written to.
+async def ready(request: Request) -> HealthView:
+    """Checks the database with this version's tables, the queue, the file store, and that the disk can be written to.
 
-    A 503 names what fails.
+    A 503 names what fails. The answer may be two seconds old.
     """
-    wrong = readiness.complaints(service)
+    readiness: Readiness = request.app.state.readiness
+    wrong = await readiness.complaints()
     if wrong:
         raise Problem(503, " ".join(wrong), {"Retry-After": "5"})
     return HealthView()
 
 
 @router.get("/metrics", summary="Metrics for Prometheus", response_class=PlainTextResponse)
-def metrics(request: Request, caller: Operator) -> PlainTextResponse:
+async def metrics(request: Request, caller: Operator) -> PlainTextResponse:
     """Of the whole service, so for a token with the scope `operator`, which is made on the server. They contain no
     tenants, models or labels.
     """
     metrics: Metrics = request.app.state.metrics
-    return PlainTextResponse(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
+    return PlainTextResponse(await metrics.text(), media_type=CONTENT_TYPE_LATEST)

@@ -1,12 +1,12 @@
 """Known problems of a model for a target, before any compile."""
 
-from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from starlette.concurrency import run_in_threadpool
 
-from onnxbisect_api.access import AccessControl, Caller, Contributor
+from onnxbisect_api.access import AccessControl, Caller, Inspector
 from onnxbisect_api.inspecting import InspectModel
 from onnxbisect_api.job_request import InputShapes, InputValues, TargetRequest
 from onnxbisect_api.names import SHA256_PATTERN
@@ -14,6 +14,7 @@ from onnxbisect_api.problems import missing
 from onnxbisect_api.service import TheService
 from onnxbisect_backends import remote
 from onnxbisect_db import models
+from onnxbisect_service.service import Service
 
 router = APIRouter(tags=["models"])
 
@@ -29,21 +30,20 @@ class InspectRequest(BaseModel):
     input_values: InputValues = Field(default={}, max_length=256, description="likewise")
 
 
-async def _one_at_a_time(request: Request, caller: Contributor) -> AsyncIterator[Caller]:
-    access_control: AccessControl = request.app.state.access_control
-    with access_control.open_inspections.one_more(caller.token_id):
-        yield caller
-
-
-Inspector = Annotated[Caller, Depends(_one_at_a_time)]
-
-
 @router.post("/inspect", summary="Known problems of a model for a target, before any compile")
-def inspected(wanted: InspectRequest, request: Request, service: TheService, caller: Inspector) -> dict[str, Any]:
+async def inspected(wanted: InspectRequest, request: Request, service: TheService, caller: Inspector) -> dict[str, Any]:
     """The response is a document `onnx-bisect/inspection@1`, as `onnx-bisect inspect --format json` prints it: the
     findings, worst first, components and ops. Nothing is compiled or stored. For a compiler that is not installed on
-    the API's machine, its profile is used, or the status is 422 without one. A token can make one request at a time.
+    the API's machine, its profile is used, or the status is 422 without one. One model of a tenant is inspected at a
+    time; a few more requests wait, and others get 429.
     """
+    access_control: AccessControl = request.app.state.access_control
+    inspect_model: InspectModel = request.app.state.inspect_model
+    async with access_control.inspection_turns.turn(caller.tenant):
+        return await run_in_threadpool(_inspected, wanted, service, caller, inspect_model)
+
+
+def _inspected(wanted: InspectRequest, service: Service, caller: Caller, inspect_model: InspectModel) -> dict[str, Any]:
     with service.database.session() as session:
         model = models.get(session, wanted.model, caller.tenant)
         if model is None:
@@ -52,8 +52,7 @@ def inspected(wanted: InspectRequest, request: Request, service: TheService, cal
     target = wanted.target
     if target is not None:
         remote.make(target.backend, target.options)
-    inspection: InspectModel = request.app.state.inspect_model
-    return inspection(
+    return inspect_model(
         service,
         model,
         backend="" if target is None else target.backend,

@@ -10,7 +10,7 @@ from starlette.concurrency import run_in_threadpool
 
 from onnxbisect.verdict import Status
 from onnxbisect_api import job_form
-from onnxbisect_api.access import Caller, Contributor, Reader, Submitter, demand_good
+from onnxbisect_api.access import IN_TURN, AccessControl, Caller, Contributor, Reader, Submitter, demand_good
 from onnxbisect_api.addresses import TheAddresses
 from onnxbisect_api.job_making import accepted, demand_can_take, made, made_parts
 from onnxbisect_api.job_request import ONE_LINE, BackendName, JobRequest
@@ -103,16 +103,18 @@ async def shown(
     ] = 0,
 ) -> JobView:
     """With `wait`, the response is sent when the job has ended, at the latest after so many seconds."""
+    view = await run_in_threadpool(_read, service, caller, addresses, job_id)
+    if view.state.ended or not wait:
+        return view
     until = time.monotonic() + wait
-    while True:
-        view = await run_in_threadpool(_read, service, caller, addresses, job_id)
-        left = until - time.monotonic()
-        if view.state.ended or left <= 0 or watch.ended:
-            return view
-        while not await watch.past(job_id, None, token_id=caller.token_id, seconds=min(left, _LISTENS_SECONDS)):
-            left = until - time.monotonic()
-            if left <= 0 or watch.ended or await request.is_disconnected():
-                break
+    access_control: AccessControl = request.app.state.access_control
+    with access_control.open_streams.one_more(caller.tenant):
+        while (left := until - time.monotonic()) > 0 and not (watch.ended or await request.is_disconnected()):
+            if await watch.past(job_id, None, token_id=caller.token_id, seconds=min(left, _LISTENS_SECONDS)):
+                view = await run_in_threadpool(_read, service, caller, addresses, job_id)
+                if view.state.ended:
+                    return view
+    return await run_in_threadpool(_read, service, caller, addresses, job_id)
 
 
 @router.post("/jobs/{job_id}/cancel", summary="Cancel a job")
@@ -137,7 +139,7 @@ def retry(job_id: RowId, service: TheService, caller: Submitter, addresses: TheA
     return _changed(service.database.run, begin, service, caller, addresses, job_id)
 
 
-@router.delete("/jobs/{job_id}", status_code=204, summary="Delete a job with its results")
+@router.delete("/jobs/{job_id}", status_code=204, summary="Delete a job with its results", dependencies=[IN_TURN])
 def delete(job_id: RowId, service: TheService, caller: Submitter) -> None:
     """The job's reports, model and verdicts in the verdict base are deleted, too, unless another job needs them.
 

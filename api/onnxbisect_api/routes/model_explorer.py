@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request, Response
 from onnxbisect.report import model_explorer
 from onnxbisect.report.network import Network
 from onnxbisect.report.network_file import dumped
-from onnxbisect_api.access import Reader
+from onnxbisect_api.access import IN_TURN, Reader
 from onnxbisect_api.etags import tag_of, unchanged
 from onnxbisect_api.found import document_of, job_of, report_of, search_of
 from onnxbisect_api.names import RowId
@@ -30,6 +30,7 @@ _RESPONSES: dict[int | str, dict[str, Any]] = {
     summary="The model for Google's Model Explorer",
     response_class=Response,
     responses=_RESPONSES,
+    dependencies=[IN_TURN],
 )
 def graph(
     job_id: RowId, request: Request, service: TheService, caller: Reader, target: TargetNumber = None
@@ -50,6 +51,7 @@ def graph(
     summary="The verdict on each node, for Google's Model Explorer",
     response_class=Response,
     responses=_RESPONSES,
+    dependencies=[IN_TURN],
 )
 def verdicts(
     job_id: RowId, request: Request, service: TheService, caller: Reader, target: TargetNumber = None

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 
 from onnxbisect_api import cursors
-from onnxbisect_api.access import Reader, Submitter, Uploader
+from onnxbisect_api.access import IN_TURN, Reader, Submitter, Uploader
 from onnxbisect_api.addresses import Addresses, TheAddresses
 from onnxbisect_api.model_form import Form
 from onnxbisect_api.model_upload import ModelFile, note, note_form, receive_form
@@ -139,7 +139,7 @@ def listed(service: TheService, caller: Reader, addresses: TheAddresses, paged: 
     return [_view(model, addresses) for model in page.rows]
 
 
-@router.get("/models/{sha256}", summary="An uploaded model")
+@router.get("/models/{sha256}", summary="An uploaded model", dependencies=[IN_TURN])
 def shown(sha256: Sha256, service: TheService, caller: Reader, addresses: TheAddresses) -> ModelView:
     """404 unless your tenant uploaded the model, so that clients cannot find out what others have."""
     with service.database.session() as session:
@@ -150,13 +150,13 @@ def shown(sha256: Sha256, service: TheService, caller: Reader, addresses: TheAdd
     return _view(model, addresses)
 
 
-@router.head("/models/{sha256}", summary="Whether a model exists", response_class=Response)
+@router.head("/models/{sha256}", summary="Whether a model exists", response_class=Response, dependencies=[IN_TURN])
 def is_known(sha256: Sha256, service: TheService, caller: Reader, addresses: TheAddresses) -> None:
     """200 if the model is stored for you already, else 404."""
     shown(sha256, service, caller, addresses)
 
 
-@router.delete("/models/{sha256}", summary="Delete a model", status_code=204)
+@router.delete("/models/{sha256}", summary="Delete a model", status_code=204, dependencies=[IN_TURN])
 def delete(sha256: Sha256, service: TheService, caller: Submitter) -> None:
     """The model's data files are deleted, too. A model that a job needs is kept until the job is deleted."""
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 
 from onnxbisect.report import parts_forms
-from onnxbisect_api.access import Reader
+from onnxbisect_api.access import IN_TURN, Reader
 from onnxbisect_api.etags import tag_of, unchanged
 from onnxbisect_api.forms import Form, accepted
 from onnxbisect_api.labels import TheLabels
@@ -34,7 +34,13 @@ _TABLE: dict[int | str, dict[str, Any]] = {
 }
 
 
-@router.get("/parts", summary="The table of several models by targets", response_class=Response, responses=_TABLE)
+@router.get(
+    "/parts",
+    summary="The table of several models by targets",
+    response_class=Response,
+    responses=_TABLE,
+    dependencies=[IN_TURN],
+)
 def table(
     request: Request,
     service: TheService,

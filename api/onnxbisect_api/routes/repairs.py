@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 
-from onnxbisect_api.access import Reader
+from onnxbisect_api.access import IN_TURN, Reader
 from onnxbisect_api.culprit_files import stored
 from onnxbisect_api.etags import unchanged
 from onnxbisect_api.forms import Form
@@ -38,6 +38,7 @@ _FILE: dict[int | str, dict[str, Any]] = {
     summary="The document of a repair",
     response_class=Response,
     responses=_REPAIR,
+    dependencies=[IN_TURN],
 )
 def repair(
     job_id: RowId,
@@ -62,6 +63,7 @@ def repair(
     summary="The repaired model, or the report on what is left",
     response_class=Response,
     responses=_FILE,
+    dependencies=[IN_TURN],
 )
 def repair_file(
     job_id: RowId, name: FileName, request: Request, service: TheService, caller: Reader, target: TargetNumber = None

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from onnxbisect.report.files import FORMS
 from onnxbisect.report.overview import Overview
 from onnxbisect.report.overview_forms import html, markdown
-from onnxbisect_api.access import Reader
+from onnxbisect_api.access import IN_TURN, Reader
 from onnxbisect_api.culprit_files import FileName, answered, file_of, stored
 from onnxbisect_api.etags import tag_of, unchanged
 from onnxbisect_api.forms import Form, accepted
@@ -47,6 +47,7 @@ FILE: dict[int | str, dict[str, Any]] = {
     summary="The report, in any form",
     response_class=Response,
     responses=_REPORT,
+    dependencies=[IN_TURN],
 )
 def report(
     job_id: RowId,
@@ -78,6 +79,7 @@ def report(
     summary="A file of a culprit: model, data or compiler log",
     response_class=Response,
     responses=FILE,
+    dependencies=[IN_TURN],
 )
 def culprit_file(
     job_id: RowId,

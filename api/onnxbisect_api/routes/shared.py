@@ -5,14 +5,17 @@ The URL has a ticket in place of a token, and only that site may read the respon
 
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query, Request, Response
+from starlette.concurrency import run_in_threadpool
 
 from onnxbisect_api import tickets
+from onnxbisect_api.access import AccessControl
 from onnxbisect_api.culprit_files import file_of, stored
 from onnxbisect_api.found import job_of, search_of
 from onnxbisect_api.names import RowId
 from onnxbisect_api.routes.reports import FILE, CulpritNumber, TargetNumber
 from onnxbisect_api.service import TheService
+from onnxbisect_service.service import Service
 
 router = APIRouter(tags=["reports"])
 
@@ -27,23 +30,31 @@ _MODEL: Final = "model.onnx"
     response_class=Response,
     responses=FILE,
 )
-def shared(
+async def shared(
     job_id: RowId,
     number: CulpritNumber,
+    request: Request,
     service: TheService,
     ticket: Annotated[str, Query(max_length=200, description="made by the page of the job")],
     target: TargetNumber = None,
 ) -> Response:
     """The job's page links to this URL with a ticket in place of a token; the ticket is valid for an hour."""
-    with service.database.session() as session:
-        holder = tickets.holder(session, what(job_id, target, number), ticket)
-        sha256 = file_of(search_of(job_of(session, job_id, holder), target), number, _MODEL)
+    access_control: AccessControl = request.app.state.access_control
+    tenant, sha256 = await run_in_threadpool(_found, service, job_id, target, number, ticket)
     headers = {
         "Access-Control-Allow-Origin": NETRON,
         "Content-Disposition": f'attachment; filename="{_MODEL}"',
         "Vary": "Origin",
     }
-    return stored(service, sha256, "application/octet-stream", headers)
+    async with access_control.file_turns.turn(tenant):
+        return await run_in_threadpool(stored, service, sha256, "application/octet-stream", headers)
+
+
+def _found(service: Service, job_id: str, target: int | None, number: int, ticket: str) -> tuple[str, str]:
+    """The tenant that the ticket was issued to, and the SHA-256 of the model."""
+    with service.database.session() as session:
+        holder = tickets.holder(session, what(job_id, target, number), ticket)
+        return holder.tenant, file_of(search_of(job_of(session, job_id, holder), target), number, _MODEL)
 
 
 def what(job_id: str, target: int | None, number: int) -> str:

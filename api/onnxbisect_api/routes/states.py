@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter, Request, Response
 
-from onnxbisect_api.access import Reader
+from onnxbisect_api.access import IN_TURN, Reader
 from onnxbisect_api.etags import tag_of, unchanged
 from onnxbisect_api.found import document_of, job_of, search_of
 from onnxbisect_api.names import RowId
@@ -18,6 +18,7 @@ router = APIRouter(tags=["reports"])
     summary="The state of every unit of a target",
     response_model=StatesView,
     responses={304: {"description": "The client has it"}},
+    dependencies=[IN_TURN],
 )
 def states(
     job_id: RowId, request: Request, service: TheService, caller: Reader, target: TargetNumber = None

@@ -11,6 +11,7 @@ from onnxbisect_api.names import RowId
 from onnxbisect_api.problems import missing
 from onnxbisect_api.service import TheService
 from onnxbisect_db import tokens
+from onnxbisect_db.errors import QuotaError
 from onnxbisect_db.states import Scope
 from onnxbisect_db.tables import Token
 
@@ -73,8 +74,13 @@ class IssuedView(TokenView):
 
 @router.post("/tokens", status_code=201, summary="Create a token")
 def create(wanted: TokenRequest, service: TheService, caller: Admin) -> IssuedView:
-    """Keep the `token` of the response: the service stores only a hash of it."""
+    """Keep the `token` of the response: the service stores only a hash of it. The tenant's valid tokens are limited
+    (`ONNXBISECT_TENANT_TOKENS`).
+    """
+    most = service.settings.tenant_tokens
     with service.database.transaction() as session:
+        if tokens.valid(session, caller.tenant) >= most:
+            raise QuotaError(f"You have {most} tokens already: revoke one that nobody needs.")
         issued = tokens.issue(
             session, tenant=caller.tenant, name=wanted.name, scopes=wanted.scopes, expires_at=wanted.expires_at
         )

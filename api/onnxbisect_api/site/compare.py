@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from onnxbisect.report import words
 from onnxbisect.report.contents import Report
-from onnxbisect_api.access import Caller, Reader
+from onnxbisect_api.access import IN_TURN, Caller, Reader
 from onnxbisect_api.comparing import Compared, Pair, compared
 from onnxbisect_api.found import job_of
 from onnxbisect_api.names import UUID_PATTERN
@@ -63,7 +63,7 @@ class _Shown:
     numbers_after: Mapping[str, int]
 
 
-@router.get("/compare")
+@router.get("/compare", dependencies=[IN_TURN])
 def compare_page(request: Request, service: TheService, caller: Reader, a: _JobId = None, b: _JobId = None) -> Response:
     """The comparison of jobs `a` and `b`, with lists to choose other jobs, those of a model of the same name first."""
     with service.database.session() as session:

@@ -1,6 +1,7 @@
 """The page with known problems of a model for a target, before any compile."""
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
@@ -9,13 +10,13 @@ from starlette.concurrency import run_in_threadpool
 
 from onnxbisect.errors import OnnxBisectError
 from onnxbisect_api import mistakes
-from onnxbisect_api.access import Caller, Submitter, Uploader
+from onnxbisect_api.access import Caller, Inspector, Submitter, Uploader
 from onnxbisect_api.backend_view import backend_views
 from onnxbisect_api.job_form import FormRoute
 from onnxbisect_api.job_request import TargetRequest
 from onnxbisect_api.names import SHA256_PATTERN
 from onnxbisect_api.problems import Problem, status_and_sentence
-from onnxbisect_api.routes.inspect import Inspector, InspectRequest, inspected
+from onnxbisect_api.routes.inspect import InspectRequest, inspected
 from onnxbisect_api.service import TheService
 from onnxbisect_api.site import model_field
 from onnxbisect_api.site.new_fields import Complaints, Typed
@@ -34,7 +35,7 @@ async def bring(request: Request, service: TheService, caller: Uploader, _: Insp
     except (OnnxBisectError, Problem) as error:
         status, sentence = status_and_sentence(error)
         return await run_in_threadpool(_page, request, service, caller, typed, {"model": sentence}, status=status)
-    return await run_in_threadpool(_inspected, request, service, caller, typed)
+    return await _inspected(request, service, caller, typed)
 
 
 router = APIRouter()
@@ -58,24 +59,25 @@ async def inspect(request: Request, service: TheService, caller: Inspector) -> R
     """Handle the form for a stored model: the page again, with the findings below the form."""
     async with request.form() as form:
         typed = Typed((name, value) for name, value in form.multi_items() if isinstance(value, str))
-    return await run_in_threadpool(_inspected, request, service, caller, typed)
+    return await _inspected(request, service, caller, typed)
 
 
-def _inspected(request: Request, service: Service, caller: Caller, typed: Typed) -> Response:
+async def _inspected(request: Request, service: Service, caller: Caller, typed: Typed) -> Response:
+    answered = partial(_page, request, service, caller, typed)
     if not typed.one("model"):
-        return _page(request, service, caller, typed, {"model": "Choose a model."}, status=422)
+        return await run_in_threadpool(answered, {"model": "Choose a model."}, status=422)
     try:
         options = _options(typed.one("options").splitlines())
         backend = typed.one("backend")
         target = TargetRequest(backend=backend, options=options) if backend else None
-        found = inspected(InspectRequest(model=typed.one("model"), target=target), request, service, caller)
+        found = await inspected(InspectRequest(model=typed.one("model"), target=target), request, service, caller)
     except ValidationError as error:
         sentence = mistakes.sentence(error.errors(include_url=False, include_input=False)[0])
-        return _page(request, service, caller, typed, {"options": f"{sentence}."}, status=422)
+        return await run_in_threadpool(answered, {"options": f"{sentence}."}, status=422)
     except (OnnxBisectError, Problem) as error:
         status, sentence = status_and_sentence(error)
-        return _page(request, service, caller, typed, {"": sentence}, status=status)
-    return _page(request, service, caller, typed, found=found)
+        return await run_in_threadpool(answered, {"": sentence}, status=status)
+    return await run_in_threadpool(answered, found=found)
 
 
 def _options(lines: Iterable[str]) -> dict[str, str]:

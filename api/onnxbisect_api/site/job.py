@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
-from onnxbisect_api.access import Reader
+from onnxbisect_api.access import IN_TURN, Reader
 from onnxbisect_api.addresses import TheAddresses
 from onnxbisect_api.found import document_of
 from onnxbisect_api.names import RowId
@@ -35,7 +35,7 @@ _ELSEWHERE = frozenset({"culprit", "unit"})
 Target = Annotated[int | None, Query(ge=1, le=32)]
 
 
-@router.get("/jobs/{job_id}")
+@router.get("/jobs/{job_id}", dependencies=[IN_TURN])
 def shown(
     job_id: RowId,
     request: Request,

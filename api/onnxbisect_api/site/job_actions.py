@@ -3,7 +3,7 @@
 from fastapi import APIRouter, Response
 from fastapi.responses import RedirectResponse
 
-from onnxbisect_api.access import Submitter
+from onnxbisect_api.access import IN_TURN, Submitter
 from onnxbisect_api.addresses import TheAddresses
 from onnxbisect_api.names import RowId
 from onnxbisect_api.routes import jobs
@@ -26,7 +26,7 @@ def retry(job_id: RowId, service: TheService, caller: Submitter, addresses: TheA
     return RedirectResponse(f"/jobs/{job_id}", 303)
 
 
-@router.post("/jobs/{job_id}/delete")
+@router.post("/jobs/{job_id}/delete", dependencies=[IN_TURN])
 def delete(job_id: RowId, service: TheService, caller: Submitter) -> Response:
     """Delete the job like `DELETE /v1/jobs/{job_id}`, and redirect to the list of jobs."""
     jobs.delete(job_id, service, caller)

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.sse import KEEPALIVE_COMMENT, EventSourceResponse, format_sse_event
 from starlette.concurrency import run_in_threadpool
 
-from onnxbisect_api.access import Caller, Listener, demand_good
+from onnxbisect_api.access import AccessControl, Caller, Listener, demand_good
 from onnxbisect_api.addresses import Addresses, TheAddresses
 from onnxbisect_api.names import RowId
 from onnxbisect_api.problems import Problem
@@ -21,6 +21,7 @@ from onnxbisect_api.service import TheService
 from onnxbisect_api.site.job import Target
 from onnxbisect_api.site.rendering import fragment
 from onnxbisect_api.site.situation import situation
+from onnxbisect_api.turns import Turns
 from onnxbisect_api.unit_states import PassedUnitsCache
 from onnxbisect_api.watch import TheWatch, Watch
 from onnxbisect_db.states import Scope
@@ -47,6 +48,7 @@ class _Place:
     addresses: Addresses
     job_id: str
     target: int | None
+    turns: Turns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +78,7 @@ async def stream(
     Events without a name have HTML for htmx, `verdicts` the states of the units. `anew` tells the page to reload,
     because it now has other parts. `over` tells that nothing will change any more.
     """
+    access_control: AccessControl = request.app.state.access_control
     place = _Place(
         service=service,
         known=request.app.state.passed_units,
@@ -83,8 +86,10 @@ async def stream(
         addresses=addresses,
         job_id=job_id,
         target=target,
+        turns=access_control.stream_turns,
     )
-    first = await run_in_threadpool(_look, place)
+    async with place.turns.turn(caller.tenant):
+        first = await run_in_threadpool(_look, place)
     return EventSourceResponse(_frames(place, watch, first, shape), headers=_UNBUFFERED)
 
 
@@ -107,8 +112,9 @@ async def _frames(place: _Place, watch: Watch, look: _Look, shape: str) -> Async
                 return
             yield KEEPALIVE_COMMENT
         try:
-            look = await run_in_threadpool(_look, place)
-        except Problem:  # the job was deleted or the token revoked
+            async with place.turns.turn(place.caller.tenant):
+                look = await run_in_threadpool(_look, place)
+        except Problem:  # the job was deleted, the token revoked, or the service too busy
             break
     yield format_sse_event(data_str="", event="anew")
 

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from onnxbisect.report.names import culprit_dir_name
 from onnxbisect_api import tickets
-from onnxbisect_api.access import Reader
+from onnxbisect_api.access import IN_TURN, Reader
 from onnxbisect_api.addresses import TheAddresses
 from onnxbisect_api.culprit_files import file_of
 from onnxbisect_api.found import document_of, job_of, report_of, search_of
@@ -23,7 +23,7 @@ router = APIRouter()
 _HERE = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
-@router.get("/jobs/{job_id}/culprits/{number}/netron")
+@router.get("/jobs/{job_id}/culprits/{number}/netron", dependencies=[IN_TURN])
 def netron(
     request: Request,
     job_id: RowId,

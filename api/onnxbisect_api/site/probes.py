@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from onnxbisect.report.records import probe_name
 from onnxbisect.unitset import size
-from onnxbisect_api.access import Reader
+from onnxbisect_api.access import IN_TURN, Reader
 from onnxbisect_api.found import job_of, search_of
 from onnxbisect_api.names import RowId
 from onnxbisect_api.problems import missing
@@ -57,7 +57,7 @@ class _Row:
     after: float | None
 
 
-@router.get("/jobs/{job_id}/probes")
+@router.get("/jobs/{job_id}/probes", dependencies=[IN_TURN])
 def tree(
     job_id: RowId,
     request: Request,
@@ -107,7 +107,7 @@ def tree(
     )
 
 
-@router.get("/jobs/{job_id}/probes/{probe_name}")
+@router.get("/jobs/{job_id}/probes/{probe_name}", dependencies=[IN_TURN])
 def one(
     job_id: RowId,
     probe_name: _ProbeName,
