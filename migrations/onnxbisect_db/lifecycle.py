@@ -107,14 +107,19 @@ def retry(session: Session, job_id: str, tenant: str) -> Job | None:
         trouble.forget(search)
         notices.notify_of(session, search)
     for search in again:
-        new = Search(job_id=job.id, ordinal=search.ordinal, backend=search.backend, options=search.options)
-        session.execute(delete(Search).where(Search.asked_for == search.id))
-        session.delete(search)
-        session.flush()  # ordinals are unique within a job
-        session.add(new)
-        notices.notify(session, notices.backend(new.backend))
+        begin_again(session, search)
     events.tell(session, job, EventType.JOB_QUEUED, at)
     return job
+
+
+def begin_again(session: Session, search: Search) -> None:
+    """Replace the search of a target by a new one. Kept verdicts cost nothing."""
+    new = Search(job_id=search.job_id, ordinal=search.ordinal, backend=search.backend, options=search.options)
+    session.execute(delete(Search).where(Search.asked_for == search.id))
+    session.delete(search)
+    session.flush()  # ordinals are unique within a job
+    session.add(new)
+    notices.notify(session, notices.backend(new.backend))
 
 
 def _has_verdict(search: Search) -> bool:

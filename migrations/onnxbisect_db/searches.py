@@ -10,7 +10,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from onnxbisect.verdict import Status
@@ -20,7 +20,10 @@ from onnxbisect_db.database import now
 from onnxbisect_db.errors import LostClaimError
 from onnxbisect_db.leases import Claimed
 from onnxbisect_db.states import EventType, Fault, JobState, Stage
-from onnxbisect_db.tables import Job, Model, Search
+from onnxbisect_db.tables import Event, Job, Model, Probe, Search
+
+#: How often the targets of a job begin, in the mean, while its workers differ.
+_MOST_BEGINNINGS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,6 +207,27 @@ def repaired(
     culprits.note_remedies(session, job.tenant, remedies)
     search.files = {**search.files, **files}
     _end_repair(session, job, search, outcome, now(session))
+
+
+def begin_again(session: Session, claimed: Claimed, what: str) -> None:
+    """Begin the target anew, because its answers are of a compiler or program that this worker has not, as `what` says.
+
+    As two kinds of workers would undo each other's work, it fails if it has begun a few times already.
+    """
+    found = locking.locked_with(session, claimed.search.id)
+    row = session.get(claimed.lease.table, claimed.lease.row_id, populate_existing=True)
+    if found is None or not isinstance(row, Search | Probe) or not leases.is_held(row, claimed.lease):
+        raise LostClaimError(f"Another worker has search {claimed.search.id} now, or its job has ended.")
+    job, search = found
+    if search.asked_for is not None:
+        search = session.get_one(Search, search.asked_for, populate_existing=True)
+    at = now(session)
+    since = (Event.job_id == job.id, Event.created_at >= (job.started_at or at))
+    prepared = select(func.count()).select_from(Event).where(*since, Event.type == EventType.SEARCH_PREPARED)
+    if session.scalars(prepared).one() < _MOST_BEGINNINGS * len(lifecycle.targets_of(session, job)):
+        lifecycle.begin_again(session, search)
+    else:
+        _fail(session, job, search, what, Fault.SERVICE, at)
 
 
 def fail(session: Session, claimed: ClaimedSearch, problem: str, fault: Fault = Fault.SERVICE) -> None:

@@ -27,21 +27,23 @@ from onnxbisect.session import OWN_FILE
 from onnxbisect.unitset import UnitSet
 from onnxbisect.verdict import Status
 from onnxbisect_backends.probing.prober import ProbeResult
-from onnxbisect_db import lifecycle, probe_queries, probes, reconcile, workers
+from onnxbisect_db import lifecycle, probe_queries, probes, reconcile, searches, workers
 from onnxbisect_db.database import Database
-from onnxbisect_db.states import Fault, JobState, ProbeState, Stage
-from onnxbisect_db.tables import Event, Job, Probe
+from onnxbisect_db.states import EventType, Fault, JobState, ProbeState, Stage
+from onnxbisect_db.tables import Event, Job, Probe, Search
 from onnxbisect_db.trouble import MOST_CRASHES
 from onnxbisect_db.unfinished import Stored
 from onnxbisect_db.workers import Presence
 from onnxbisect_service.search_spec import SearchSpec
 from onnxbisect_service.settings import Settings
+from onnxbisect_worker import prepared
 from onnxbisect_worker.claiming import Claiming
 from onnxbisect_worker.context import WorkerContext
 from onnxbisect_worker.held_folders import temporary
 from onnxbisect_worker.model_processes.client import hosts_folder
 from onnxbisect_worker.model_processes.pool import clear_hosts
 from onnxbisect_worker.model_requests.protocol import Case, ProcessLostError, ToolBrokenError
+from onnxbisect_worker.prepared import OtherVersionError
 from support.db.scenes import LEASE, Clock
 from support.engine.worlds import chain, monotone, universe
 from support.worker.crank import NPU, Crank
@@ -534,6 +536,70 @@ def test_a_worker_takes_no_more_probes_than_it_has_slots(crank: NewCrank) -> Non
     assert claiming() is None
     work()
     assert claiming() is not None
+
+
+@pytest.mark.parametrize("steps", range(2, 12))
+def test_an_upgrade_begins_what_is_in_flight_again(
+    crank: NewCrank, monkeypatch: pytest.MonkeyPatch, steps: int
+) -> None:
+    """At any step: answers of two versions are no evidence together."""
+    it = crank(fails_on(0b100, 0b1000000))
+    job, before = it.job(), it.place()
+    for _ in range(steps):
+        it.step(before)
+    first = it.read(job).searches[0]
+    assert first.universe is not None
+    was_over = first.stage == Stage.OVER
+    monkeypatch.setattr(prepared, "REVISION", "next")
+    it.run(job, places=[it.place("upgraded")])
+    last = it.read(job).searches[0]
+    assert it.read(job).state == JobState.DONE
+    assert it.report(job)["diagnosis"] == found_locally(it.compiler)
+    assert (last.id == first.id) == was_over
+    with it.database.session() as session:
+        made = session.scalars(select(Probe).join(Search)).all()
+        answered = probe_queries.answered(session, last.id)
+        assert {probe.search_id for probe in made} == {last.id}
+    assert Status.UNRESOLVED not in {record.verdict.status for record in answered}
+
+
+def test_what_an_old_worker_has_in_hand_when_its_target_begins_again_counts_for_nothing(
+    crank: NewCrank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it, job, place = asking(crank)
+    old = it.next(place)
+    assert old is not None
+    monkeypatch.setattr(prepared, "REVISION", "next")
+    upgraded = it.place("upgraded")
+    with it.database.transaction() as session:
+        searches.mark_dirty(session, session.get_one(Search, job.searches[0].id))
+    assert it.step(upgraded)
+    assert it.read(job).searches[0].id != job.searches[0].id
+    old()
+    it.run(job, places=[upgraded])
+    assert it.report(job)["diagnosis"] == found_locally(it.compiler)
+
+
+def test_workers_that_differ_for_ever_fail_the_job_with_a_sentence(crank: NewCrank) -> None:
+    it = crank(fails_on(0b100))
+
+    class Differs(HiddenRulePool):
+        @contextmanager
+        def acquire(self, case: Case, *, new: bool = False) -> Iterator[HiddenRuleProcess]:
+            def refuse(*_: object, **__: object) -> NoReturn:
+                raise OtherVersionError("This worker has tool 2, and the search began with tool 1.")
+
+            with super().acquire(case) as host:
+                setattr(host, "ask", refuse)  # noqa: B010 - a method
+                yield host
+
+    job = it.job()
+    it.run(job, places=[replace(it.place(), pool=Differs(it.compiler))])
+    assert (it.read(job).state, it.read(job).searches[0].fault) == (JobState.FAILED, Fault.SERVICE)
+    assert "began with tool 1" in it.read(job).problem
+    with it.database.session() as session:
+        begun = select(func.count()).select_from(Event).where(Event.type == EventType.SEARCH_PREPARED)
+        assert session.scalars(begun).one() == 3
 
 
 def test_a_search_speculates_only_for_slots_that_nobody_else_wants(crank: NewCrank) -> None:

@@ -24,6 +24,7 @@ from onnxbisect_worker.coordinating import coordinate
 from onnxbisect_worker.lease_keeper import LeaseKeeper, WorkT
 from onnxbisect_worker.model_requests.protocol import ProcessKilledError, ProcessLostError, ToolBrokenError
 from onnxbisect_worker.outside import DATABASE_AWAY, outside, sentence
+from onnxbisect_worker.prepared import OtherVersionError
 from onnxbisect_worker.preparing import prepare
 from onnxbisect_worker.repairing import change_file, repair
 from onnxbisect_worker.reporting import write_report
@@ -178,6 +179,9 @@ def _give_up(keeper: LeaseKeeper[Any], error: Exception) -> None:
         log.info("%s: not wanted any more", held)
     elif keeper.ended:
         keeper.write(lambda session: table.give_back(session, held))
+    elif isinstance(error, OtherVersionError):
+        log.warning("%s: its target begins again: %s", held, what)
+        keeper.write(lambda session: searches.begin_again(session, held, what))
     elif keeper.leaves_to_others(error):
         log.warning("%s: left to another worker: %s", held, what)
         keeper.write(lambda session: table.give_back(session, held))

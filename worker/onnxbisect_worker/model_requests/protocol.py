@@ -28,7 +28,7 @@ from onnxbisect_backends.contract import Confinement
 from onnxbisect_backends.probing.prober import ProbeResult
 from onnxbisect_db.answers import AnsweredProbe, Reply
 from onnxbisect_service.search_spec import Alternatives, SearchSpec
-from onnxbisect_worker.prepared import Prepared
+from onnxbisect_worker.prepared import OtherVersionError, Prepared
 
 #: The name of a model process among the system's processes.
 PROCESS_NAME = "model-process"
@@ -252,7 +252,7 @@ def failure(error: OnnxBisectError, text: str) -> dict[str, Any]:
 
 def raised(answer: Mapping[str, Any]) -> OnnxBisectError:
     """The error that a model process reported."""
-    own = {kind.__name__: kind for kind in (ProcessLostError, ToolBrokenError)}
+    own = {kind.__name__: kind for kind in (ProcessLostError, ToolBrokenError, OtherVersionError)}
     kind = own.get(answer["error"]) or getattr(errors, str(answer["error"]), None)
     if not (isinstance(kind, type) and issubclass(kind, OnnxBisectError)):
         kind = OnnxBisectError

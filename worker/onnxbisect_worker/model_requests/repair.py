@@ -13,7 +13,7 @@ from pathlib import Path
 
 from onnxbisect.alternatives import Alternative, CulpritsThenWhole
 from onnxbisect.diagnosis import Diagnosis
-from onnxbisect.errors import BackendUnusableError, ModelError, OnnxBisectError
+from onnxbisect.errors import ModelError, OnnxBisectError
 from onnxbisect.job import Job, Stats
 from onnxbisect.proof import Tolerance
 from onnxbisect.remedies import Found
@@ -33,6 +33,7 @@ from onnxbisect_backends.probing.search_context import SearchContext
 from onnxbisect_db.answers import AnsweredProbe, Reply
 from onnxbisect_service.search_spec import RepairSpec
 from onnxbisect_worker.model_requests.protocol import ChangeOutcome, ModelQuestion, RepairOutcome, StepProgress
+from onnxbisect_worker.prepared import OtherVersionError
 
 _OTHER_COMPILER = (
     "This worker has another compiler than the one that answered before, or other files or options of it: let all "
@@ -217,7 +218,7 @@ class _Replies:
         if reply.problem:
             raise ModelError(reply.problem) if reply.refused else OnnxBisectError(reply.problem)
         if context.identity != reply.identity:
-            raise BackendUnusableError(_OTHER_COMPILER)
+            raise OtherVersionError(_OTHER_COMPILER)
         stats = Stats.of(reply.answers, calls=reply.calls, rounds=reply.rounds, engine_seconds=0, wall_seconds=0)
         return Found(job=self._models.job(context, reply.answers, stats, brief=brief))
 

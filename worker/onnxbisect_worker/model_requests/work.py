@@ -52,7 +52,7 @@ from onnxbisect_worker.model_requests.repair import (
     answers_from,
     changed_files_came_to,
 )
-from onnxbisect_worker.prepared import Prepared
+from onnxbisect_worker.prepared import OtherVersionError, Prepared
 
 #: Most bytes of known values stored with a prepared search; processes recompute larger ones.
 _MOST_KNOWN = 16 << 20
@@ -277,6 +277,8 @@ class ModelWork:
 
     def blamed(self, error: BackendUnusableError) -> BackendUnusableError:
         """ToolBrokenError if the compiler also fails without the job's options."""
+        if isinstance(error, OtherVersionError):
+            return error
         try:
             tool = UnboundBackend(registry.make(self._case.backend, {}), self._bounds)
             complaint = tool.check()
@@ -290,11 +292,11 @@ class ModelWork:
 
     @cached_property
     def _prober(self) -> Prober:
-        """Raises BackendUnusableError if this compiler is not the one that the search began with."""
+        """Raises OtherVersionError if this compiler is not the one that the search began with."""
         if self._case.prepared is not None:
             here, begun = self._search_context(), self._context
             if here.identity != begun.identity:
-                raise BackendUnusableError(
+                raise OtherVersionError(
                     f"This worker has {here.target.tool} {here.target.version}, and the search began with "
                     f"{begun.target.tool} {begun.target.version}, or with other files or options of it: let all "
                     f"workers of a backend have the same, and start the job again."
@@ -322,7 +324,7 @@ class ModelWork:
         if stored is None:
             raise OnnxBisectError("The search was not prepared: start the job again.")
         if stored.universe.names != model.universe.names:
-            raise OnnxBisectError(
+            raise OtherVersionError(
                 "The search was begun by another version of onnx-bisect, which reads the model in another way: start "
                 "the job again."
             )
