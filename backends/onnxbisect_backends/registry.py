@@ -1,5 +1,9 @@
-"""Finds backends: entry points of the group `onnx_bisect.backends`, `commands/compilers/*.toml`, TOML files by path."""
+"""Finds backends: entry points of the group `onnx_bisect.backends`, `commands/compilers/*.toml`, TOML files by path.
 
+An installation's own TOML files, in the folder that `ONNXBISECT_BACKENDS` names, are found by name as well.
+"""
+
+import os
 import sys
 from dataclasses import dataclass
 from functools import cache, partial
@@ -21,6 +25,9 @@ _OURS = "onnx-bisect"
 
 #: TOML files that come with this package; each file has the name of its backend.
 _COMPILERS = Path(__file__).parent / "commands" / "compilers"
+
+#: The variable that names the folder with an installation's own TOML files.
+FOLDER = "ONNXBISECT_BACKENDS"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +83,28 @@ def find(name: str) -> LoadedBackend:
     )
 
 
+def own_folder() -> Path | None:
+    """The folder with the installation's own TOML files; None if the variable is unset or empty."""
+    named = os.environ.get(FOLDER)
+    return Path(named).absolute() if named else None
+
+
+def check_own_folder() -> None:
+    """OptionError if that folder is none, or one of its files is wrong or takes the name of another backend."""
+    folder = own_folder()
+    if folder is None:
+        return
+    if not folder.is_dir():
+        raise OptionError(f"{FOLDER} is '{folder}', which is no folder.")
+    taken = {*_points(), *(path.stem for path in _COMPILERS.glob("*.toml"))}
+    for path in sorted(folder.glob("*.toml")):
+        name = load_definition(path).name
+        if name != path.stem:
+            raise OptionError(f"{path} describes the backend '{name}': call the file {name}.toml.")
+        if name in taken:
+            raise OptionError(f"{path}: there is a backend '{name}' already: give yours another name.")
+
+
 def is_shipped(path: Path) -> bool:
     """Whether a TOML file comes with this package, so that its backend is found by name."""
     return path.parent == _COMPILERS
@@ -108,14 +137,16 @@ def _points_on(_path: tuple[str, ...]) -> dict[str, EntryPoint]:
 
 
 def _files() -> dict[str, Path]:
-    return {path.stem: path for path in _COMPILERS.glob("*.toml")}
+    own = own_folder()
+    found = [] if own is None else sorted(own.glob("*.toml"))
+    return {path.stem: path for path in (*found, *_COMPILERS.glob("*.toml"))}
 
 
 def _load_file(name: str, path: Path) -> LoadedBackend | BrokenBackend:
     try:
         return _read_file(path)
     except OptionError as error:
-        return BrokenBackend(name=name, reason=str(error), origin=_OURS)
+        return BrokenBackend(name=name, reason=str(error), origin=_OURS if is_shipped(path) else str(path))
 
 
 def _read_file(path: Path) -> LoadedBackend:

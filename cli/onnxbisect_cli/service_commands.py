@@ -1,5 +1,6 @@
 """The command-line interface of the service."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -56,6 +57,10 @@ def serve_command(
     host: Annotated[str | None, typer.Option("--host", help="Address to listen on, 127.0.0.1 if unset.")] = None,
     port: Annotated[int | None, typer.Option("--port", min=0, max=65535, help="8321 if unset, 0 for any.")] = None,
     data: Data = None,
+    backends: Annotated[
+        Path | None,
+        typer.Option("--backends", metavar="DIR", help="TOML files of compilers of your own, found by their names."),
+    ] = None,
 ) -> None:
     """Serve the API and its pages, with a worker for this machine's compilers. With ONNXBISECT_REDIS_URL set, there is
     no worker.
@@ -63,6 +68,8 @@ def serve_command(
     from onnxbisect_cli.serving import serve
     from onnxbisect_service.settings import load_settings
 
+    if backends is not None:
+        os.environ["ONNXBISECT_BACKENDS"] = str(backends.absolute())  # for the processes that read models and compile
     serve(load_settings(host=host, port=port, data=data))
 
 

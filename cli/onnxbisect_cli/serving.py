@@ -19,6 +19,7 @@ from onnxbisect_api.app import create_app
 from onnxbisect_api.server import server_config
 from onnxbisect_api.site import rendering
 from onnxbisect_api.watch import Watch
+from onnxbisect_backends import registry
 from onnxbisect_cli.own_database import is_current, upgrade
 from onnxbisect_db import tokens
 from onnxbisect_db.database import Database
@@ -35,6 +36,7 @@ _BACKLOG = 2048
 
 def serve(settings: Settings) -> None:
     """Serve until a signal. OptionError if the address or database is unavailable, SchemaError for other tables."""
+    registry.check_own_folder()
     keep_secrets()
     logs.configure(settings)
     service = open_service(settings)

@@ -42,6 +42,9 @@ class Settings(BaseSettings):
     files: str | None = Field(
         default=None, description="s3://BUCKET/PREFIX for models and reports; in the data folder if unset"
     )
+    backends: Path | None = Field(
+        default=None, description="folder with TOML files of compilers of your own, for the API and workers alike"
+    )
     redis_url: SecretStr | None = Field(default=None, description="the queue; without it one process does everything")
     host: str = Field(default="127.0.0.1", description="address to listen on")
     port: int = Field(default=8321, ge=0, le=65535, description="port to listen on; 0 for any that is free")

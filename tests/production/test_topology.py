@@ -107,12 +107,16 @@ def test_from_upload_to_report_and_webhook(service: Topology) -> None:
             {"backend": "whitelist", "options": {"profile": "edgesam"}},
             {"backend": "stand-in", "options": {"deny": "Sin-Cos"}},
             {"backend": "onnxruntime"},
+            {"backend": "own-chip"},
         ]
         made = client.post("/v1/jobs", json={"model": sha256, "targets": targets, "webhook": receiver.url})
         assert made.status_code == 202, made.text
         job = ended(client, made.json()["id"])
         assert (job["state"], job["verdict"]) == ("done", "fail"), job["problem"]
-        assert [target["verdict"] for target in job["targets"]] == ["fail", "fail", "pass"]
+        assert [target["verdict"] for target in job["targets"]] == ["fail", "fail", "pass", "fail"]
+        own = client.get(f"/v1/jobs/{job['id']}/report", params={"target": 4, "format": "json"}).json()
+        assert [culprit["ops"] for culprit in own["culprits"]] == [["Cos"]]
+        assert own["target"]["tool"] == "own chip's compiler"
         report = client.get(f"/v1/jobs/{job['id']}/report", params={"target": 2, "format": "json"}).json()
         assert sorted(culprit["ops"] for culprit in report["culprits"]) == [["Cos"], ["Sin"]]
         model = client.get(f"/v1/jobs/{job['id']}/culprits/1/model.onnx", params={"target": 2}).content

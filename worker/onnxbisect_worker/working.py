@@ -39,6 +39,7 @@ def work(settings: Settings, *, backends: Sequence[str] = (), control: bool = Fa
         )
     if not backends and not control:
         raise OptionError("A worker needs something to do: name the backends whose compilers are here, or --control.")
+    registry.check_own_folder()
     for backend in backends:
         registry.find(backend)
     keep_secrets()

@@ -26,7 +26,20 @@ from support.worker.redis_server import RedisServer
 PROGRAM = Path(sys.executable).with_name("onnx-bisect")
 #: A third party's backend, which starts a process for each compile.
 PLUGIN = Path(__file__).with_name("plugin")
-BACKENDS = ("whitelist", "onnxruntime", "stand-in")
+BACKENDS = ("whitelist", "onnxruntime", "stand-in", "own-chip")
+#: An installation's own compiler by its TOML file, which all processes read; the program is where workers are alone.
+OWN_CHIP = """
+name = "own-chip"
+tool = "own chip's compiler"
+command = ["own-chip", "{model}"]
+version = "1"
+boundary_known = true
+"""
+OWN_CHIP_PROGRAM = f"""#!{sys.executable}
+import sys, onnx
+refused = [node.name for node in onnx.load(sys.argv[1]).graph.node if node.op_type == "Cos"]
+sys.exit(f"no Cos: {{refused[0]}}" if refused else 0)
+"""
 #: Seconds for whatever a process has in hand when it is told to stop.
 _PATIENCE = 30.0
 
@@ -203,12 +216,20 @@ def _made(
     others = {name: value for name, value in os.environ.items() if not name.startswith("ONNXBISECT_")}
     environment = {**others, **ours, "PYTHONPATH": str(PLUGIN)}
     (folder / "logs").mkdir(parents=True)
+    (folder / "compilers").mkdir()
+    (folder / "compilers" / "own-chip.toml").write_text(OWN_CHIP)
+    environment["ONNXBISECT_BACKENDS"] = str(folder / "compilers")
+    (folder / "tools").mkdir()
+    (folder / "tools" / "own-chip").write_text(OWN_CHIP_PROGRAM)
+    (folder / "tools" / "own-chip").chmod(0o755)
 
     def part(name: str, *arguments: str) -> Part:
         # each container has a working folder of its own, and no other folder where files are in a bucket
         own = {**environment, "ONNXBISECT_WORK": str(folder / "work" / name)}
         if "files" in settings:
             own["ONNXBISECT_DATA"] = str(folder / "data" / name)
+        if name.startswith("worker"):
+            own["PATH"] = f"{folder / 'tools'}{os.pathsep}{environment['PATH']}"
         return Part(name=name, arguments=arguments, environment=own, log=folder / "logs" / f"{name}.log")
 
     named = [word for backend in backends for word in ("--backend", backend)]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onnxbisect.errors import OptionError
+from onnxbisect_backends import registry
 from onnxbisect_backends.contract import Access, Confinement, access
 from onnxbisect_backends.sandbox import isolation
 from onnxbisect_backends.sandbox.confine import fork_confined
@@ -52,6 +53,8 @@ def environment(folder: Path, inherit: Sequence[str] = ()) -> dict[str, str]:
         return name in inherit or any(fnmatchcase(name, pattern) for pattern in _PASSED)
 
     found = {name: value for name, value in os.environ.items() if passes(name)}
+    if (own := registry.own_folder()) is not None:
+        found[registry.FOLDER] = str(own)  # absolute, because the process works in another folder
     return {**found, "TMPDIR": str(folder), "ORT_DISABLE_TELEMETRY": "1"}
 
 
@@ -100,6 +103,8 @@ def confine(setup: Setup, own: Path, layout: Layout) -> int | None:
     case = setup.case
     names = [case.onnx, *case.spec.files, *([] if case.prepared is None else [case.prepared])]
     data = [setup.paths[sha256] for sha256 in names]
+    if (own_backends := registry.own_folder()) is not None:
+        data.append(own_backends)
     if case.files and isinstance(layout.model, Path):
         data.append(layout.model.parent)
     seen = confined_view(
