@@ -116,13 +116,13 @@ def installed(**settings: str) -> Iterator[Installed]:
 
 def cpu_seconds(pid: int) -> float:
     """What a process and all that came of it have used, the ended ones, too."""
-    return sum(sum(_ticks(process)) for process in _family(pid)) / _TICKS
+    return sum(sum(_ticks(process)) for process in family(pid)) / _TICKS
 
 
 def worker_seconds(pid: int) -> tuple[float, float]:
     """What a worker has used: its own processes, and its hosts with all that came of them."""
     own = hosts = 0
-    for process in _family(pid):
+    for process in family(pid):
         mine, ended = _ticks(process)
         if _HOST in _command(process):
             hosts += mine
@@ -155,7 +155,8 @@ def until(seconds: float, done: Callable[[], bool]) -> bool:
     return True
 
 
-def _family(pid: int) -> list[int]:
+def family(pid: int) -> list[int]:
+    """The process and all that came of it."""
     found = [pid]
     for process in found:
         for task in Path(f"/proc/{process}/task").glob("*/children"):
