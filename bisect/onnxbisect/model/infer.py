@@ -6,6 +6,7 @@ from math import prod
 
 import numpy as np
 import onnx
+import onnx.inliner
 from onnx import helper, numpy_helper
 
 from onnxbisect.model.external import is_external
@@ -27,7 +28,7 @@ def infer(
     try:
         inferred = onnx.shape_inference.infer_shapes(skeleton)
         # Data propagation writes out every vector at 140 bytes an element: a file of 100 bytes could exhaust memory.
-        if not any(_is_long(value.type) for value in (*inferred.graph.value_info, *skeleton.graph.input)):
+        if not _has_long_vectors(inferred) and not (skeleton.functions and _has_long_vectors(_inlined(skeleton))):
             inferred = onnx.shape_inference.infer_shapes(skeleton, data_prop=True)
     except Exception:  # a hostile model may raise anything here, and what is known stays known
         return result
@@ -96,6 +97,16 @@ def _skeleton(
             result[name] = kind
             graph.value_info.append(helper.make_value_info(name, kind))
     return skeleton, result
+
+
+def _inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """With the types of tensors inside of functions, which inference does not say otherwise."""
+    return onnx.shape_inference.infer_shapes(onnx.inliner.inline_local_functions(proto))
+
+
+def _has_long_vectors(proto: onnx.ModelProto) -> bool:
+    graphs = [proto.graph, *(body for node in walk(proto.graph) for body in bodies(node))]
+    return any(_is_long(value.type) for graph in graphs for value in (*graph.value_info, *graph.input, *graph.output))
 
 
 def _is_long(kind: onnx.TypeProto) -> bool:
