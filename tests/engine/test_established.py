@@ -1,5 +1,7 @@
 """A model that is read with what an earlier intake established is the model that was read at first."""
 
+import importlib
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +11,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnxbisect.key import Keyer
 from onnxbisect.model import Established, Model, load, session
+from onnxbisect.model.allowance import Allowance
+from onnxbisect.model.footprint import dims_of
 from onnxbisect.universe_json import to_json
+from support.engine.cut_models import save
 from support.examples import models
 
 MODELS = Path(__file__).parent.parent / "models"
@@ -67,3 +72,23 @@ def test_known_values_that_are_no_numbers_or_odd_ones(tmp_path: Path) -> None:
     model = load(path)
     assert {"said", "shape"} <= model.known.keys()
     same(model, load(path, established=Established.from_bytes(model.established.to_bytes())))
+
+
+def test_a_model_of_too_many_nodes_to_run_is_inferred(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.import_module("onnxbisect.model.load"), "_MOST_RUN", 3)
+    path = save(
+        tmp_path,
+        """<ir_version: 8, opset_import: ["": 17]> g (float[2,3] x) => (float[] y)
+        { a = Relu (x) b = Abs (a) c = Neg (b) y = Concat <axis = 0> (c, x) }""",
+    )
+    allowed: list[Allowance] = []
+
+    def bounded(work: Callable[[], Established], allowance: Allowance) -> Established:
+        allowed.append(allowance)
+        return work()
+
+    model = load(path, bounded=bounded)
+    assert dims_of(model.types["y"]) == (4, 3)
+    assert "so it was not run" in " ".join(model.notes)
+    assert [it.seconds for it in allowed] == [pytest.approx(20, abs=0.1)]
+    assert Allowance.of(5 << 20, 200_000).seconds > 100  # inference of a model of the most nodes takes 60 s

@@ -57,7 +57,7 @@ class File:
 
         Facts that cannot be established within the allowance stay unknown.
         """
-        allowance = Allowance.of(self.proto.ByteSize())
+        allowance = Allowance.of(self.proto.ByteSize(), len(self.proto.graph.node))
         try:
             found = bounded(partial(_establish, self.proto, self.folder, allowance), allowance)
         except ExceededError:

@@ -11,8 +11,8 @@ from typing import Protocol
 from onnxbisect.model.established import Established
 
 #: A model of a few kB needs 0.1 s and 200 MB. The limits grow with the file: hostile models are small, and a network
-#: of 100 MB may need half a minute.
-_SECONDS, _SECONDS_OF_MB = 20.0, 1.0
+#: of 100 MB may need half a minute. Nodes take time, too, however small they are.
+_SECONDS, _SECONDS_OF_MB, _SECONDS_OF_NODE = 20.0, 1.0, 0.0005
 _MEMORY, _MEMORY_OF_BYTE = 1792 << 20, 16
 
 
@@ -24,10 +24,10 @@ class Allowance:
     memory: int
 
     @classmethod
-    def of(cls, size: int) -> "Allowance":
-        """The allowance for a model of `size` bytes, external data included."""
+    def of(cls, size: int, nodes: int = 0) -> "Allowance":
+        """The allowance for a model of `size` bytes, external data included, and so many nodes in its graph."""
         return cls(
-            seconds=_SECONDS + _SECONDS_OF_MB * size / (1 << 20),
+            seconds=_SECONDS + _SECONDS_OF_MB * size / (1 << 20) + _SECONDS_OF_NODE * nodes,
             memory=_MEMORY + _MEMORY_OF_BYTE * size,
         )
 

@@ -36,8 +36,11 @@ MEMORY_LIMIT = 4 << 30
 _RUN_SHARE, _INFER_SHARE = 0.6, 0.4
 #: Reads values of a model's inputs, for a model in which some are bound to values.
 ReadSample = Callable[[Sequence[onnx.ValueInfoProto], Mapping[str, np.ndarray]], Sample]
+_Work = Callable[[Sequence[str], float], Established]
 #: Most nodes where the caller sets no limit; real models have a hundredth of it.
 _MOST_NODES = 10_000_000
+#: Most nodes of a graph that is run: onnxruntime takes minutes to load more.
+_MOST_RUN = 50_000
 
 
 def load(
@@ -87,10 +90,17 @@ def load(
         forget_shapes(graph)
         notes.append(_demand_fitting(proto, changed))
     if established is None:
-        allowance = Allowance.of(size)
+        allowance = Allowance.of(size, len(graph.node))
         given = {} if sample is None else sample(graph.input, values)
         limit = min(memory_limit, int(allowance.memory * _RUN_SHARE))
-        established = _established(partial(_establish, proto, path.parent, limit, given), notes, allowance, bounded)
+        work = partial(_establish, proto, path.parent, limit, given)
+        if len(graph.node) > _MOST_RUN:
+            notes.append(
+                f"The model has more than {_MOST_RUN:,} nodes, so it was not run: shapes are those of shape inference."
+            )
+            established = _inferred(work, notes, allowance, bounded)
+        else:
+            established = _established(work, notes, allowance, bounded)
     if disputed and (said := contradiction(proto, established.known)):
         symbol, sizes = next(iter(disputed.items()))
         raise ModelError(f"The model does not work where its dimension {symbol!r} is {sizes}: {brief(said)}.")
@@ -114,16 +124,19 @@ def load(
     )
 
 
-def _established(
-    work: Callable[[Sequence[str], float], Established], notes: Sequence[str], allowance: Allowance, bounded: Bounded
-) -> Established:
+def _established(work: _Work, notes: Sequence[str], allowance: Allowance, bounded: Bounded) -> Established:
     """Establish the model's types and values by running it or, where that exceeds the allowance, by inference alone."""
     try:
         return bounded(partial(work, notes, allowance.seconds * _RUN_SHARE), allowance)
     except ExceededError as error:
         note = f"Running the model {error}, so it was not run: shapes are those of shape inference."
+    less = replace(allowance, seconds=allowance.seconds * _INFER_SHARE)
+    return _inferred(work, [*notes, note], less, bounded)
+
+
+def _inferred(work: _Work, notes: Sequence[str], allowance: Allowance, bounded: Bounded) -> Established:
     try:
-        return bounded(partial(work, [*notes, note], 0), replace(allowance, seconds=allowance.seconds * _INFER_SHARE))
+        return bounded(partial(work, notes, 0), allowance)
     except ExceededError as error:
         raise ModelError(
             f"Shape inference of the model, by onnx, {error}. Simplify the model, or cut out a part of it."

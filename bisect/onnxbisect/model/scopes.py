@@ -25,7 +25,7 @@ def is_constant(node: onnx.NodeProto) -> bool:
 
 def bodies(node: onnx.NodeProto) -> list[onnx.GraphProto]:
     """The node's subgraphs: branches of an If, the body of a Loop, Scan or SequenceMap."""
-    return [body for _, body in named_bodies(node)]
+    return [body for _, body in named_bodies(node)] if node.attribute else []
 
 
 def named_bodies(node: onnx.NodeProto) -> list[tuple[str, onnx.GraphProto]]:
