@@ -5,7 +5,7 @@ from contextlib import closing
 from pathlib import Path
 
 from onnxbisect.errors import OptionError
-from onnxbisect.report.text import plural
+from onnxbisect.report.text import clean, plural
 from onnxbisect_cli.own_database import revision_of
 from onnxbisect_db.backup import copy_sqlite
 from onnxbisect_db.database import Database
@@ -35,7 +35,7 @@ def back_up(data: Path | None, to: Path) -> None:
     copy_sqlite(source, to / _NAME)
     files = sorted(settings.files_folder.glob("??/*"))
     new = sum(_copied(path, to / "files" / path.relative_to(settings.files_folder)) for path in files)
-    print(f"{to} has the database (version {version}) and {plural(len(files), 'file')}, {new} of them new.")
+    print(clean(f"{to} has the database (version {version}) and {plural(len(files), 'file')}, {new} of them new."))
 
 
 def _demand_sqlite(settings: Settings) -> Path:

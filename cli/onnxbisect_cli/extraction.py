@@ -8,7 +8,7 @@ import onnx_bisect
 from onnx_bisect.models import load_model
 from onnxbisect.errors import OptionError
 from onnxbisect.input_value import InputValue
-from onnxbisect.report.text import plural
+from onnxbisect.report.text import clean, plural
 from onnxbisect_cli.arguments import names
 
 
@@ -36,4 +36,4 @@ def extract(
         inputs=None if inputs is None else names(inputs, tensors),
         outputs=None if outputs is None else names(outputs, tensors),
     )
-    print(f"{output}: {plural(count, 'node')}", file=sys.stderr)
+    print(clean(f"{output}: {plural(count, 'node')}"), file=sys.stderr)

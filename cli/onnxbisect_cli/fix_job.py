@@ -78,10 +78,10 @@ def run(request: Request) -> int:
         )
     *others, last = result.write(folder)
     print("\n".join(lines(result.document)))
-    print(f"{folder}{os.sep} holds {', '.join(others)} and {last}.")
+    print(clean(f"{folder}{os.sep} holds {', '.join(others)} and {last}."))
     if shown.interruption.number is not None:
         kept = "the same command goes on from here" if search.cache else "nothing is kept"
-        print(f"onnx-bisect: interrupted; {kept}.", file=sys.stderr)
+        print(clean(f"onnx-bisect: interrupted; {kept}."), file=sys.stderr)
         return shown.interruption.exit_code
     if result.repair.left:
         model = folder / REPAIRED if result.repaired else search.model

@@ -16,7 +16,7 @@ from onnxbisect.model.loadable import lowered
 from onnxbisect.model.read import original, read
 from onnxbisect.model.wording import some
 from onnxbisect.proof import Comparison, Difference, Tolerance, compare, edge_feeds, finite, random_feeds
-from onnxbisect.report.text import clip_left, plural
+from onnxbisect.report.text import clean, clip_left, plural
 from onnxbisect_backends.calibration import read_calibration
 from onnxbisect_backends.probing.forked import forked
 from onnxbisect_cli import table
@@ -51,7 +51,7 @@ def run(request: Request, form: ListFormat) -> int:
         raise OptionError(f"Bind the dynamic dimensions of {some(model.unbound)} with --input-shape.")
     before, after = original(model), original(other)
     for note in dict.fromkeys(filter(None, map(lowered, (before, after)))):
-        print(f"onnx-bisect: {note}", file=sys.stderr)
+        print(clean(f"onnx-bisect: {note}"), file=sys.stderr)
     found = compare(
         before,
         after,

@@ -19,7 +19,7 @@ from onnx_bisect.sqlite_base import default_path, open_base
 from onnx_bisect.verdict_base import InMemoryVerdictBase, VerdictBase
 from onnxbisect.errors import BackendUnusableError, OptionError
 from onnxbisect.job import Target
-from onnxbisect.report.text import clip, plural
+from onnxbisect.report.text import clean, clip, plural
 from onnxbisect.verdict import Kind, Verdict
 from onnxbisect_backends import registry
 from onnxbisect_backends.contract import Backend, Description, Limits
@@ -87,7 +87,7 @@ def measure(request: Request) -> int:
             behaviour = _refusal_behaviour(sweep, asked.answers, shown)
         if interruption.number is not None:
             kept = "its verdicts are kept and the same command goes on" if request.keep else "nothing is kept"
-            print(f"onnx-bisect: interrupted; no profile is written, {kept}.", file=sys.stderr)
+            print(clean(f"onnx-bisect: interrupted; no profile is written, {kept}."), file=sys.stderr)
             return interruption.exit_code
     profile = measured_profile(
         request.output.stem,
@@ -193,7 +193,7 @@ def _say(profile: Profile, output: Path, asked: Set[str], calls: int) -> None:
     unknown_ops = len(asked - profile.ops.keys() - profile.refused.keys())
     found = f"{plural(supported, 'op')} supported, {len(profile.refused)} refused"
     found += f", {unknown_ops} not known" if unknown_ops else ""
-    print(f"{output}: {found}; {plural(calls, 'compiler call')}")
+    print(clean(f"{output}: {found}; {plural(calls, 'compiler call')}"))
     for note in profile.notes:
         print(f"  {clip(note, 300)}")
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from sqlalchemy.exc import SQLAlchemyError
 
 from onnxbisect.errors import OptionError
+from onnxbisect.report.text import clean
 from onnxbisect_db import schema
 from onnxbisect_db.backup import copy_sqlite
 from onnxbisect_db.database import Database
@@ -41,7 +42,7 @@ def upgrade(database: Database) -> None:
         source = Path(database.file)
         backup = source.with_name(f"{source.stem}-{found}{source.suffix}")
         copy_sqlite(source, backup)
-        print(f"The database is migrated from version {found}; a copy of it as it was is {backup}", flush=True)
+        print(clean(f"The database is migrated from version {found}; a copy of it as it was is {backup}"), flush=True)
     database.upgrade()
 
 

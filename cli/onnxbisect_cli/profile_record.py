@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from onnxbisect.errors import OptionError
-from onnxbisect.report.text import plural
+from onnxbisect.report.text import clean, plural
 from onnxbisect_backends.measurement.recorded import recorded_profile
 from onnxbisect_backends.simulator.profile_text import profile_text
 from onnxbisect_cli.reports import read
@@ -20,6 +20,6 @@ def write(reports: Sequence[Path], output: Path) -> None:
     except OSError as error:
         raise OptionError(f"{output} cannot be written: {error.strerror or error}.") from error
     supported = len(profile.ops) - 1  # all but Constant, which every profile has
-    print(f"{output}: {plural(supported, 'op')} supported as far as seen, {len(profile.refused)} refused")
+    print(clean(f"{output}: {plural(supported, 'op')} supported as far as seen, {len(profile.refused)} refused"))
     for note in profile.notes:
-        print(f"  {note}")
+        print(clean(f"  {note}"))

@@ -30,7 +30,7 @@ from onnx_bisect import (
     SearchEnded,
     SearchStarted,
 )
-from onnxbisect.report.text import clip, duration, plural
+from onnxbisect.report.text import clean, clip, duration, plural
 from onnxbisect_cli.signals import Interruption, stopping
 
 #: Most culprits and probes shown; the rest is counted.
@@ -81,7 +81,7 @@ class Shown:
         """The `progress` argument of `diagnose`."""
         match event:
             case Note():
-                print(f"onnx-bisect: {event}", file=sys.stderr)
+                print(clean(f"onnx-bisect: {event}"), file=sys.stderr)
             case SearchStarted():
                 self._display = self._searching.enter_context(display())
                 self.interruption = self._searching.enter_context(stopping(self._cancellation.cancel))

@@ -7,6 +7,7 @@ from pathlib import Path
 from onnx_bisect import Result
 from onnxbisect.report import model_explorer
 from onnxbisect.report.files import culprit_dirs
+from onnxbisect.report.text import clean
 from onnxbisect.verdict import Status
 from onnxbisect_backends.probing.piece_compiler import COMPILED
 from onnxbisect_backends.probing.prober import PROBE_NAME
@@ -43,7 +44,7 @@ def write_files(result: Result, out: Path) -> None:
                 file=sys.stderr,
             )
     if (out / COMPILED).exists():
-        print(f"onnx-bisect: {out / COMPILED} holds what the compiler made of the model.", file=sys.stderr)
+        print(clean(f"onnx-bisect: {out / COMPILED} holds what the compiler made of the model."), file=sys.stderr)
     for place in model_explorer.FILES:
         if not (out / place).exists():
-            print(f"onnx-bisect: there is no {place}: the server has no picture of the model.", file=sys.stderr)
+            print(clean(f"onnx-bisect: there is no {place}: the server has no picture of the model."), file=sys.stderr)

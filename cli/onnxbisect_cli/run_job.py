@@ -34,7 +34,7 @@ def run(request: Request, out: Path | None, form: Format) -> int:
     if interruption.number is not None:
         calls = plural(result.stats.compiler_calls, "compiler call")
         kept = "their verdicts are kept and the same command goes on from here" if request.cache else "nothing is kept"
-        print(f"onnx-bisect: interrupted after {calls}; {kept}.", file=sys.stderr)
+        print(clean(f"onnx-bisect: interrupted after {calls}; {kept}."), file=sys.stderr)
         return interruption.exit_code
     if out is None and result.culprits:
         print("onnx-bisect: --out DIR writes the reports and a model.onnx for each culprit.", file=sys.stderr)

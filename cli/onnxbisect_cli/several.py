@@ -12,6 +12,7 @@ from onnxbisect.report import words
 from onnxbisect.report.overview import Subject, TargetReport, overview
 from onnxbisect.report.parts import Part as Row
 from onnxbisect.report.parts import parts_table
+from onnxbisect.report.text import clean
 from onnxbisect_backends.calibration import first_sample
 from onnxbisect_backends.contract import Backend, Description, for_model, input_shapes
 from onnxbisect_backends.probing.loaded_model import LoadedModel, demand_static
@@ -50,7 +51,7 @@ def run(models: Sequence[Part], requests: Mapping[str, Request], out: Path | Non
     if asking.interrupted:
         cached = next(iter(requests.values())).cache
         kept = "all verdicts are kept and the same command goes on from here" if cached else "nothing is kept"
-        print(f"onnx-bisect: interrupted; {kept}.", file=sys.stderr)
+        print(clean(f"onnx-bisect: interrupted; {kept}."), file=sys.stderr)
         return Interruption(number=asking.interrupted).exit_code
     return asking.worst
 
@@ -84,7 +85,7 @@ class _Asking:
         except ModelError as error:
             if self.models == 1:
                 raise
-            print(f"onnx-bisect: {model.label}: {error}", file=sys.stderr)
+            print(clean(f"onnx-bisect: {model.label}: {error}"), file=sys.stderr)
             self.worst = max(self.worst, error.exit_code)
             self.number += self.targets
             return _part(model, None, [replace(head, reason=str(error)) for head in heads])
@@ -120,7 +121,7 @@ class _Asking:
                 if out is not None:
                     write_files(result, out)
             except (BackendUnusableError, ModelError) as error:
-                print(f"onnx-bisect: {name}: {error}", file=sys.stderr)
+                print(clean(f"onnx-bisect: {name}: {error}"), file=sys.stderr)
                 self.worst = max(self.worst, error.exit_code)
                 asked = replace(head, reason=str(error))
             except (OSError, ShortageError) as error:  # on a full disk the other searches still run
@@ -139,7 +140,7 @@ class _Asking:
         elif self.targets == 1:
             kind, name = "model", model
         count = self.models * self.targets
-        print(f"onnx-bisect: {kind} {self.number} of {count}, {name}", file=sys.stderr, flush=True)
+        print(clean(f"onnx-bisect: {kind} {self.number} of {count}, {name}"), file=sys.stderr, flush=True)
         return name
 
     def _folder(self, out: Path, model: Part) -> Path:

@@ -64,7 +64,7 @@ def run(request: Request) -> int:
     if loaded.model.unbound:
         raise OptionError(f"Bind the dynamic dimensions of {some(loaded.model.unbound)} with --input-shape.")
     if note := lowered(loaded.model.proto):
-        print(f"onnx-bisect: {note}", file=sys.stderr)
+        print(clean(f"onnx-bisect: {note}"), file=sys.stderr)
     folder = (request.out or (request.report if request.report.is_dir() else request.report.parent)) / FOLDER
     with stopping(_stop) as interruption:
         try:

@@ -37,7 +37,7 @@ def show(
             if folder is not None:
                 names = _written(repair, model, folder / "repair")
                 if verbose:
-                    print(f"{folder / 'repair'}{os.sep} holds {', '.join(names)}.")
+                    print(clean(f"{folder / 'repair'}{os.sep} holds {', '.join(names)}."))
         except OnnxBisectError as error:
             print(f"onnx-bisect: {label}: {clean(str(error))}", file=sys.stderr, flush=True)
             codes[label] = error.exit_code

@@ -10,7 +10,7 @@ from onnx_bisect import Client, JobTerms
 from onnx_bisect.client import failure
 from onnx_bisect.job_documents import JobStatus
 from onnxbisect.input_value import InputValue
-from onnxbisect.report.text import plural
+from onnxbisect.report.text import clean, plural
 from onnxbisect_cli.arguments import Format, demand_folder, demand_overview
 from onnxbisect_cli.signals import stopping
 from onnxbisect_cli.targets import Chosen
@@ -104,7 +104,7 @@ class ProgressLines:
 
 def say(sentence: str) -> None:
     """Print a line on standard error."""
-    print(f"onnx-bisect: {sentence}", file=sys.stderr, flush=True)
+    print(clean(f"onnx-bisect: {sentence}"), file=sys.stderr, flush=True)
 
 
 def interrupt() -> None:

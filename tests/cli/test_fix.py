@@ -241,6 +241,15 @@ def test_the_name_of_the_file_cannot_move_the_cursor_of_who_reads_the_hint(shell
     done = shell.call("run", name, "--backend", "whitelist", "--option", "deny=Abs")
     assert "To try these and prove the result" in done.err
     assert "\x1b" not in done.out + done.err
+    whitelist = ("--backend", "whitelist", "--option", "deny=Abs")
+    commands = (
+        ("fix", name, *whitelist, "-o", "b\x1b[2J/c.onnx"),
+        ("extract", name, "--nodes", "n", "-o", "\x1b[2J.onnx"),
+    )
+    for command in commands:
+        done = shell.call(*command)
+        assert "\\x1b" in done.out + done.err
+        assert "\x1b" not in done.out + done.err
 
 
 @pytest.mark.parametrize(("ir", "opset"), [(14, 17), (10, 28), (14, 28)])
