@@ -77,7 +77,7 @@ def read_calibration(
     """
     kinds = {value.name: value.type for value in inputs}
     with files_at(path, _ENDINGS, f"{option} {path}", _WANTED) as files:
-        return calibration_of(dict(_arrays(name, file, kinds, bound)) for name, file in files[:most])
+        return calibration_of(_sample(name, file, kinds, bound) for name, file in files[:most])
 
 
 def first_sample(path: Path | None, option: str = "--calibration") -> ReadSample | None:
@@ -140,6 +140,15 @@ def _has_ending(name: str, endings: Sequence[str]) -> bool:
     return path.suffix.lower() in endings and not path.name.startswith(".")
 
 
+def _sample(
+    name: str, file: SampleFile, kinds: Mapping[str, onnx.TypeProto], bound: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    try:
+        return dict(_arrays(name, file, kinds, bound))
+    except _DAMAGE as error:
+        raise OptionError(f"The sample file {name} is damaged: {error}.") from error
+
+
 def _arrays(
     name: str, file: SampleFile, kinds: Mapping[str, onnx.TypeProto], bound: Mapping[str, np.ndarray]
 ) -> Iterator[tuple[str, np.ndarray]]:
@@ -172,9 +181,7 @@ def _arrays(
 
 def _demand_equal(name: str, key: str, array: np.ndarray, value: np.ndarray) -> None:
     if not np.array_equal(array, value):
-        raise OptionError(
-            f"The sample file {name} has another value of '{key}' than the one that --input-value gives it."
-        )
+        raise OptionError(f"The sample file {name} has another value of '{key}' than the one that it is bound to.")
 
 
 def read_array(name: str, key: str, stream: IO[bytes], kind: onnx.TypeProto) -> np.ndarray:

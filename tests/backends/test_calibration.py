@@ -199,5 +199,5 @@ def test_samples_may_hold_an_input_that_is_bound_to_the_same_value(tmp_path: Pat
     given = folder(tmp_path / "a", {"0.npz": npz({**sample(1), "sr": rate})})
     inputs = [IMAGE, TOKENS]
     assert read_calibration(given, inputs, 1, bound={"sr": rate}).samples[0].keys() == sample(1).keys()
-    with pytest.raises(OptionError, match=r"0.npz has another value of 'sr' than the one that --input-value gives it"):
+    with pytest.raises(OptionError, match=r"0.npz has another value of 'sr' than the one that it is bound to"):
         read_calibration(given, inputs, 1, bound={"sr": np.array(8000)})

@@ -200,22 +200,27 @@ def test_the_samples_of_the_order_are_given_to_the_compiler(tmp_path: Path) -> N
 @pytest.mark.usefixtures("pulsar2")
 def test_wrong_samples_are_a_sentence(tmp_path: Path) -> None:
     sentences = {
-        "0.txt": "--calibration of the job has no .npz or .npy files; ",
+        "0.txt": "The job's calibration has no .npz or .npy files; ",
         "0.npz": "The sample file 0.npz is wrong: ",
         "../0.npz": "A calibration file cannot be called '../0.npz': ",
         "..": "A calibration file cannot be called '..': ",
         "\x1b.npz": "A calibration file cannot be called '\\x1b.npz': ",
+        "1²3.npz": "The sample file 1²3.npz is damaged: ",
     }
     np.savez(tmp_path / "0.npz", other=np.zeros((1, 4), np.float32))
     place = Place.at(tmp_path / "data")
+    (tmp_path / "damaged").write_bytes((tmp_path / "0.npz").read_bytes()[:-30])
     stored, model = place.store(tmp_path / "0.npz"), chain(tmp_path)
+    damaged = place.store(tmp_path / "damaged")
     with place.hosts() as hosts:
         for name, sentence in sentences.items():
-            case = place.case(model, "pulsar2", spec=SearchSpec(calibration={name: stored}))
+            samples = {name: damaged if "damaged" in sentence else stored}
+            case = place.case(model, "pulsar2", spec=SearchSpec(calibration=samples))
             with hosts.acquire(case) as host, pytest.raises(OptionError) as refused:
                 host.prepare()
             assert str(refused.value).startswith(sentence)
             assert str(tmp_path) not in str(refused.value)
+            assert "--" not in str(refused.value)
 
 
 def test_a_culprit_whose_own_file_was_not_seen_to_fail_has_no_file(tmp_path: Path) -> None:

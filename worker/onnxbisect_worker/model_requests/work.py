@@ -215,8 +215,9 @@ class ModelWork:
         return tuple(replace(it, fix=it.fix.replace(f" fix {ours}`", f" fix {theirs}`")) for it in findings)
 
     def plain(self, text: str) -> str:
-        """The sentence without paths of this machine."""
-        text = text.replace(str(self._calibration_folder), "of the job")
+        """The sentence without paths of this machine and options of the command line."""
+        for option in ("calibration", "samples"):
+            text = text.replace(f"--{option} {self._folder / option}", f"The job's {option}")
         model = self._layout.model
         return text.replace(str(model), self._case.model_name) if isinstance(model, Path) else text
 
@@ -245,14 +246,10 @@ class ModelWork:
         name = self._case.prepared
         return None if name is None else Prepared.from_bytes(self._setup.paths[name].read_bytes())
 
-    @property
-    def _calibration_folder(self) -> Path:
-        return self._folder / "calibration"
-
     @cached_property
     def _calibration(self) -> Path | None:
         """The folder of the calibration samples."""
-        return self._laid_out(self._calibration_folder.name, self._spec.calibration, "calibration file")
+        return self._laid_out("calibration", self._spec.calibration, "calibration file")
 
     def _laid_out(self, folder_name: str, files: Mapping[str, str], what: str) -> Path | None:
         """A folder with these files; None if there are none."""
