@@ -200,4 +200,4 @@ class Advisor:
                 yield f"{it.name}: not taken by the compiler"
             elif not all(allowed(rule, self.most) for rule in it.rules):
                 seen = "" if it.unknown(self.known) else "; the compiler takes what it gives"
-                yield f"{it.name} is not as exact as is allowed: --allow {it.exactness}{seen}"
+                yield f"{it.name} may work with --allow {it.exactness}{seen}"

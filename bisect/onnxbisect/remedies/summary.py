@@ -210,8 +210,12 @@ def numbers(document: RepairDocument) -> list[str]:
     shown = []
     if document.repaired:
         worst = max(document.outputs, key=lambda it: it.absolute, default=None)
-        where = "" if worst is None else f"; the largest difference is {_apart(worst)}, at {clip(worst.output, 60)}"
-        shown.append(f"The outputs agree in onnxruntime on {plural(document.samples, 'sample')}{where}.")
+        samples = plural(document.samples, "sample")
+        if worst is not None and not worst.absolute and not worst.form:
+            shown.append(f"The outputs are identical in onnxruntime on {samples}.")
+        else:
+            where = "" if worst is None else f"; the largest difference is {_apart(worst)}, at {clip(worst.output, 60)}"
+            shown.append(f"The outputs agree in onnxruntime on {samples}{where}.")
     calls = plural(document.diagnosis_calls, "compiler call")
     tried = sum(it.compiler_calls for it in document.alternatives)
     others = f", {tried} for other options" if document.alternatives else ""

@@ -89,7 +89,7 @@ def compiles_after(document: Report, found: CompilesAfterEntry) -> str:
 def certificate(
     status: str, verdict: str, culprits: int, *, removed: int, remainder: int, blamed: int, ways: int, inferred: int = 0
 ) -> str:
-    """The certificate in plain words. It does not cover `inferred` places, which were not seen to fail.
+    """The certificate in plain words. It does not cover `inferred` places.
 
     `remainder` units are left once `removed` are taken out of the model; `blamed` units belong to culprits, more than
     `removed` if leaving out one unit breaks a culprit of several; `ways` counts the passing probes.
@@ -98,7 +98,7 @@ def certificate(
         return f"bounded: {'what was found stands, but there may be more' if culprits else 'not all of it is known'}"
     if verdict == "pass":
         return f"proven: all {remainder} units compile together" if remainder > 1 else "proven: its one unit compiles"
-    unseen = f" ({inferred} of the places are inferred, not seen to fail)" if inferred else ""
+    unseen = f" ({inferred} of the places are assumed, not confirmed inside the model)" if inferred else ""
     rest = f"{remainder} units compile" if remainder > 1 else "unit compiles"
     them = "this culprit" if culprits == 1 else f"these {culprits} culprits"
     if not remainder:
@@ -201,7 +201,7 @@ def inferred(culprit: CulpritEntry) -> str:
     if not unseen or culprit["certainty"] == "suspected":
         return ""
     places = len(culprit["occurrences"])
-    return f"seen to fail where it stands at {places - unseen} of {places} places, inferred at the others"
+    return f"confirmed inside the model at {places - unseen} of {places} places; assumed for the other {unseen}"
 
 
 def at_most(culprit: CulpritEntry) -> str:
