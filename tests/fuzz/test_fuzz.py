@@ -10,8 +10,8 @@ COUNT = 600  # a minute beside three other test processes on two cores
 
 @pytest.mark.long
 def test_hostile_models_end_in_a_sentence_or_a_diagnosis() -> None:
-    """`make fuzz` shows twenty thousand to both commands."""
-    counts = fuzz(range(COUNT), both=False)
+    """`make fuzz` shows twenty thousand, to `share`, too."""
+    counts = fuzz(range(COUNT), every=False)
     print(counts.table())
     assert counts.wrong == []
     assert counts.outcomes.total() == COUNT

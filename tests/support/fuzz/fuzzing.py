@@ -20,6 +20,8 @@ from support.fuzz.mutants import KINDS, kind_of, mutant
 
 #: The longest that one command may take with one file; the machine may do other things meanwhile.
 HANGS = 30.0
+#: `share` reads three files, and each may be an endless loop that is given up after ten seconds.
+_SHARE_HANGS = 90.0
 #: The most memory that any process may have held.
 MOST_MEMORY = 2 << 30
 
@@ -44,7 +46,7 @@ class Counts:
             self.slowest = max(self.slowest, (result["seconds"], number))
             if result["outcome"] == "fault":
                 self.wrong.append(f"{number} ({kind}), {result['command']}: {result['words']}")
-            elif result["seconds"] > HANGS:
+            elif result["seconds"] > (_SHARE_HANGS if result["command"] == "share" else HANGS):
                 self.wrong.append(f"{number} ({kind}), {result['command']}: {result['seconds']:.0f} s")
 
     def lost(self, number: int, how: str) -> None:
@@ -84,8 +86,8 @@ class _Victim:
         assert answers is not None
         orders.write(f"{number} {commands}\n".encode())
         orders.flush()
-        # for both commands, and some for a machine that does other things
-        if not select.select([answers], [], [], 3 * HANGS)[0]:
+        # for all commands, and some for a machine that does other things
+        if not select.select([answers], [], [], 3 * HANGS + _SHARE_HANGS)[0]:
             self.end()
             return "hangs"
         line = answers.readline()
@@ -101,8 +103,8 @@ class _Victim:
         self._process.communicate()
 
 
-def fuzz(numbers: Iterable[int], *, processes: int = 2, both: bool = True) -> Counts:
-    """Show these mutants to `inspect` and to `run`; to one of them each, in turn, unless `both` are wanted."""
+def fuzz(numbers: Iterable[int], *, processes: int = 2, every: bool = True) -> Counts:
+    """Show these mutants to `inspect`, `run` and `share`; in turn to one of the first two, unless `every` is wanted."""
     counts = Counts()
     left = iter(numbers)
     lock = Lock()
@@ -117,7 +119,7 @@ def fuzz(numbers: Iterable[int], *, processes: int = 2, both: bool = True) -> Co
                 if number is None:
                     return
                 victim = victim or _Victim(folder)
-                answer = victim.ask(number, "0 1" if both else str(number // len(KINDS) % 2))
+                answer = victim.ask(number, "0 1 2" if every else str(number // len(KINDS) % 2))
                 with lock:
                     if isinstance(answer, str):
                         counts.lost(number, answer)

@@ -19,7 +19,8 @@ from support.fuzz.mutants import kind_of, mutant
 
 #: Bytes of memory, as far as the kernel counts them: a model that takes more ends the process, which is a finding.
 MEMORY = 2 << 30
-_COMMANDS = (("inspect",), ("run", "--backend", "whitelist", "--option", "deny=Add", "--no-cache"))
+_WHITELIST = ("--backend", "whitelist", "--option", "deny=Add")
+_COMMANDS = (("inspect",), ("run", *_WHITELIST, "--no-cache"), ("share", *_WHITELIST, "-o", "shared.onnx"))
 
 
 def called(arguments: list[str]) -> tuple[int, str]:
@@ -72,6 +73,7 @@ def main(folder: Path) -> None:
     os.environ["XDG_CACHE_HOME"] = os.environ["TMPDIR"] = str(folder)
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    os.chdir(folder)
     prepare()
     for line in sys.stdin:
         number, *wanted = map(int, line.split())
