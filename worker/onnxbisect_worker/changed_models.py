@@ -4,7 +4,7 @@ A model process replays the step on all answers so far. Its next question become
 step's search waits.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -143,8 +143,15 @@ def _demand_wanted(keeper: LeaseKeeper[ClaimedSearch], question: ModelQuestion) 
     if question.options:
         search, repair = keeper.claimed.search, keeper.spec.repair
         wanted = None if repair is None else repair.alternatives
-        named = OtherOptions.in_messages(search.backend, search.options)
-        known = {*(wanted or ()), *(() if named is None else named.wanted)}
-        if wanted != "all" and not question.options.keys() <= known:
+        if wanted != "all" and not question.options.keys() <= {*(wanted or ()), *_in_messages(search)}:
             raise OnnxBisectError("Options were asked for that the job does not speak of.")
         remote.refuse_local(registry.find(keeper.claimed.search.backend), question.options)
+
+
+def _in_messages(search: Search) -> Collection[str]:
+    """The options that messages of a search's compiler may name; none of a backend that is not installed here."""
+    try:
+        named = OtherOptions.in_messages(search.backend, search.options)
+    except OnnxBisectError:
+        return ()
+    return () if named is None else named.wanted.keys()
