@@ -526,10 +526,3 @@ def test_what_its_like_compiled_with_is_no_fact_where_that_was_not_asked() -> No
     stated = [culprit.units for culprit in diagnosis.culprits if culprit.certainty is not Certainty.SUSPECTED]
     assert stated == [1 << 9]
     assert diagnosis.certificate.status is CertificateStatus.BOUNDED
-
-
-def test_words_that_are_the_same_for_every_failure_name_no_op() -> None:
-    """They were taken for the op's own, and contexts in which it compiles were not asked."""
-    run = Run(world=world(Behaviour.EXCUSE, 8), log=Log.SILENT, words="compile failed")
-
-    assert not judge(run, run.diagnose()).false_facts

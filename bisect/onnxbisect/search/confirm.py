@@ -275,23 +275,15 @@ class Confirmer:
         return self._oracle.passes_within(case.suspect.units)
 
     def _is_named_for_itself(self, suspect: Suspect) -> bool:
-        """Whether the compiler names the op when it is alone, or gives the same message for a larger probe.
-
-        A message that it also gives for a probe without the op is not about the op.
-        """
+        """Whether the compiler names the op when it is alone, or gives the same message for a larger probe."""
         if is_named(self._universe, self._oracle, suspect):
             return True
         verdict = self._oracle.look(suspect.fails)
         if len(self._universe) <= VERY_FEW_UNITS or verdict is None or not verdict.fingerprint:
             return False
-        alike = [
-            failing
-            for failing in self._oracle.failing
-            if (said := self._oracle.look(failing)) is not None and said.fingerprint == verdict.fingerprint
-        ]
-        if any(not suspect.held_by(failing) for failing in alike):
-            return False
-        return any(size(failing) > size(suspect.fails) for failing in alike)
+        larger = [failing for failing in self._oracle.failing if size(failing) > size(suspect.fails)]
+        words = (self._oracle.look(failing) for failing in larger if suspect.held_by(failing))
+        return any(said is not None and said.fingerprint == verdict.fingerprint for said in words)
 
     def _named_everywhere(self, suspect: Suspect) -> bool:
         """Whether the log of one probe names every place of the suspect."""

@@ -35,8 +35,6 @@ class Run:
     world: RuleWorld
     log: Log = Log.SILENT
     recheck: bool = False
-    #: What a silent compiler prints of every failure.
-    words: str = ""
     verdicts: dict[UnitSet, list[Verdict]] = field(default_factory=dict)
     probes: int = 0
     _called: set[tuple[object, int]] = field(default_factory=set)
@@ -81,10 +79,10 @@ class Run:
         answers = self.verdicts.setdefault(ask.units, [])
         self._called.add((_structure(self.world, ask.units), len(answers)))
         self.probes += 1
-        answers.append(_compile(self.world, self.log, ask.units, len(answers), self.words))
+        answers.append(_compile(self.world, self.log, ask.units, len(answers)))
 
 
-def _compile(world: RuleWorld, log: Log, units: UnitSet, attempt: int, words: str) -> Verdict:
+def _compile(world: RuleWorld, log: Log, units: UnitSet, attempt: int) -> Verdict:
     failed = world.refused(units)
     if world.lies and random.Random(f"{world.seed}/{units}/{attempt}").random() < world.lies:
         failed = world.one_sided or not failed
@@ -92,7 +90,7 @@ def _compile(world: RuleWorld, log: Log, units: UnitSet, attempt: int, words: st
         return Verdict(status=Status.PASS)
     offender = _first_offender(world, units) if log is Log.FIRST_OFFENDER else None
     if offender is None:
-        return Verdict(status=Status.FAIL, kind=Kind.UNSUPPORTED, fingerprint=words, message=words)
+        return Verdict(status=Status.FAIL, kind=Kind.UNSUPPORTED)
     op = world.universe.op[offender]
     hints = Hints(ops=(op,), nodes=world.universe.names[offender])
     return Verdict(status=Status.FAIL, kind=Kind.UNSUPPORTED, hints=hints, fingerprint=op, message=op)
