@@ -87,8 +87,9 @@ def test_every_refused_node_is_a_culprit_and_no_other(shell: Shell, path: Path, 
     found = refusals(load(path, input_shapes=shapes).proto, rules)
     refused = {refusal.nodes for refusal in found if refusal.kind is not Kind.UNKNOWN}
     unknown = {refusal.nodes for refusal in found if refusal.kind is Kind.UNKNOWN}
+    # These inputs have fixed sizes, so that every Shape folds away before it reaches a compiler.
     doubted = rules.profile.disputed.keys() & {
-        node.op_type for node in onnx.load(path, load_external_data=False).graph.node
+        node.op_type for node in onnx.load(path, load_external_data=False).graph.node if node.op_type != "Shape"
     }
     bound = [f"--input-shape={name}={','.join(map(str, shape))}" for name, shape in shapes.items()]
     report = shell.report(str(path), "--backend", "whitelist", "--option", f"profile={profile}", *bound, "--as-is")
