@@ -139,7 +139,8 @@ def test_a_plan_changes_nothing(shell: Shell) -> None:
 def test_a_model_that_compiles_needs_no_repair(shell: Shell) -> None:
     done = shell.call("fix", small(shell, "Relu", "Exp"), *refusing("Abs"))
     assert done.code == 0
-    assert "compiles with python as it is" in done.out
+    assert "small.onnx compiles with " in done.out
+    assert "first_offender.py '{model}' Abs as it is" in done.out
     assert not (shell.folder / "repair" / "repaired.onnx").exists()
 
 

@@ -1,12 +1,14 @@
 """A repair in words: the lines of the terminal, and `repair.md`."""
 
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 
 from onnxbisect.proof import Difference
 from onnxbisect.remedies.advise import Advice
 from onnxbisect.remedies.advisor import Left
 from onnxbisect.remedies.document import AlternativeRow, Change, LeftRow, NodeRow, RepairDocument, left_row
+from onnxbisect.report import words
 from onnxbisect.report.markdown_text import code, plain, table
 from onnxbisect.report.text import clean, clip, plural
 from onnxbisect.verdict import Status
@@ -17,7 +19,9 @@ _MOST = 6
 
 def headline(document: RepairDocument) -> str:
     """The outcome in one sentence."""
-    name, tool = clean(document.model), document.target.tool or document.target.backend
+    name, about = clean(document.model), document.target
+    command = words.own_command({"backend": about.backend, "options": about.options})
+    tool = clip(shlex.join(command), 200) if command else about.tool or about.backend
     parts = [f"input {clip(name, 60)} made a constant" for name in document.input_values] if document.repaired else []
     parts += [] if document.file_change is None else [clean(document.file_change.sentence)]
     parts += [plural(len(document.changes), "replaced node")] if document.changes else []
