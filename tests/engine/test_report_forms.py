@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -13,8 +14,9 @@ import pytest
 from onnx import helper
 
 from onnx_bisect import report_schema
-from onnxbisect.diagnosis import Certainty, CertificateStatus, CulpritKind
+from onnxbisect.diagnosis import Certainty, Certificate, CertificateStatus, CulpritKind
 from onnxbisect.finding import Finding, Severity
+from onnxbisect.report import words
 from onnxbisect.report.contents import Report
 from onnxbisect.report.document import document
 from onnxbisect.report.gitlab import gitlab
@@ -177,8 +179,50 @@ def test_html_says_what_the_certificate_is_worth():
     assert "the list is complete" in Page(html(report)).text
     report["certificate"] |= {"status": CertificateStatus.BOUNDED, "unknown": ["whether the rest compiles"]}
     text = Page(html(report)).text
-    assert "the list may be incomplete" in text
+    assert "Bounded means: the list may be incomplete" in text
     assert "whether the rest compiles" in text
+
+
+def bounded_report() -> Report:
+    """Two units pass, one is refused, and nothing is known of two."""
+    model = chain(["Relu", "Exp", "Abs", "Clip", "Gemm"])
+    job = job_of(model, [single(model, [2])], more=[(of([0, 1]), PASS, "the rest")])
+    certificate = Certificate(
+        status=CertificateStatus.BOUNDED, probes=(of([0, 1]),), unknown=("2 units are not known to this profile.",)
+    )
+    probes = tuple(it for it in job.probes if not it.verdict.passed or it.units == of([0, 1]))
+    return document(replace(job, probes=probes, diagnosis=replace(job.diagnosis, certificate=certificate)))
+
+
+def test_no_form_of_a_bounded_report_speaks_of_a_proof_that_nothing_else_is_wrong():
+    report = bounded_report()
+    sentence = "2 of 5 units were seen to compile, 2 are unknown, so there may be more culprits"
+    assert report["certificate"]["sentence"] == f"bounded: {sentence}"
+    for text in (Page(html(report)).text, markdown(report), "\n".join(lines(report)), junit(report)):
+        assert sentence in text
+        assert "nothing else is wrong" not in text
+        assert "proof: p" not in text
+    for text in (Page(html(report)).text, markdown(report)):
+        unknown = text.partition("Seen to compile" if "Seen to compile" in text else "seen to compile: p")[2]
+        assert "/net/block.3/Clip" in unknown
+        assert "/net/block.4/Gemm" in unknown
+    assert "2 unknown units: Clip 1, Gemm 1" in Page(html(report)).text
+
+
+@pytest.mark.parametrize(
+    ("counts", "sentence"),
+    [
+        ((1, 343, 20, 375), "343 of 375 units were seen to compile, 20 are unknown, so there may be more culprits"),
+        ((0, 3, 1, 4), "3 of 4 units were seen to compile, 1 is unknown"),
+        ((2, 1, 0, 4), "1 of 4 units was seen to compile, which does not prove that nothing else fails"),
+        ((0, 0, 9, 9), "none of 9 units was seen to compile"),
+        ((0, 4, 0, 4), "all 4 units were seen to compile, which does not prove that nothing else fails"),
+        ((0, 1, 0, 1), "its one unit was seen to compile, which does not prove that nothing else fails"),
+    ],
+)
+def test_a_bounded_certificate_says_what_was_seen_to_compile(counts, sentence):
+    culprits, compiled, unknown, units = counts
+    assert words.bounded(culprits, compiled=compiled, unknown=unknown, units=units) == f"bounded: {sentence}"
 
 
 def test_html_says_what_passes_instead():
@@ -439,6 +483,24 @@ def test_where_everything_fails_alike_the_compiler_itself_is_doubted():
     different = document(job_of(model, [single(model, [0], "no Relu"), single(model, [1], "no Exp")]))
     assert "first see that the compiler itself works" in "\n".join(lines(alike))
     assert "first see" not in "\n".join(lines(different))
+
+
+@pytest.mark.parametrize(
+    ("ops", "words_of", "quoted"),
+    [
+        (["Relu", "Exp"], lambda units: "no license", True),
+        (["Relu", "Relu"], lambda units: "no license", False),
+        (["Relu", "Exp"], lambda units: f"no op {units}", False),
+    ],
+)
+def test_the_first_line_quotes_a_compiler_that_refuses_every_op_in_the_same_words(ops, words_of, quoted):
+    model = chain(ops)
+    job = job_of(model, [single(model, [unit]) for unit in range(len(ops))])
+    failing = tuple(replace(it, verdict=refused(words_of(it.units))) for it in job.probes if it.units)
+    first = lines(document(replace(job, probes=failing)))[0]
+    assert first.endswith("which refuses every op in the same words: no license") is quoted
+    passing = replace(failing[1], units=of([0]), verdict=PASS)
+    assert "same words" not in document(replace(job, probes=(*failing, passing)))["headline"]
 
 
 def test_own_commands_and_toml_files_are_named_as_they_are_given_again():

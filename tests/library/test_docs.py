@@ -28,7 +28,7 @@ def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
         for block in here:
             pool.submit(exec, compile(block, str(DOCS), "exec"), names).result()
             shown.append(capsys.readouterr().out)
-    assert "\nfail\nbounded: what was found stands" in shown[0]
+    assert "\nfail\nbounded: 343 of 375 units were seen" in shown[0]
     assert (tmp_path / "report.html").stat().st_size > 1000
     assert len(onnx.load(tmp_path / "culprit.onnx").graph.node) == 1
     assert len(list((tmp_path / "out" / "culprits").glob("*/model.onnx"))) == 7

@@ -24,7 +24,7 @@ from onnxbisect.report.records import Records
 from onnxbisect.report.states import States, states
 from onnxbisect.report.tables import tables
 from onnxbisect.report.uses import use_entries
-from onnxbisect.unitset import UnitSet, size
+from onnxbisect.unitset import UnitSet, lowest, size
 from onnxbisect.verdict import Status
 
 
@@ -59,7 +59,7 @@ def document(job: Job) -> Report:
         ],
         "alternatives": alternative_entries(job.alternatives, identities),
         "needs_context": [entries.needs_context(group) for group in job.diagnosis.needs_context],
-        "certificate": _certificate(job, records),
+        "certificate": _certificate(job, records, known),
         "modules": module_entries(job.model, known),
         "op_table": op_table(job, known, records, identities),
         "uses": use_entries(job, known),
@@ -102,6 +102,7 @@ def document(job: Job) -> Report:
         certain,
         _message_of_whole(job),
         others=_computes_others(job),
+        alike=_said_of_everything(job),
     )
     if result["compiles_after"] is not None:
         result["headline"] = words.compiles_after(result, result["compiles_after"])
@@ -152,7 +153,25 @@ def _message_of_whole(job: Job) -> str:
     return said[-1] if said else ""
 
 
-def _certificate(job: Job, records: Records) -> CertificateEntry:
+def _said_of_everything(job: Job) -> str:
+    """The message if nothing passed and everything was refused in the same words; else empty.
+
+    Words that name ops or nodes are about these. One op that is refused everywhere is an ordinary culprit.
+    """
+    answered = [it for it in job.probes if it.verdict.status is not Status.UNRESOLVED]
+    said = {(it.verdict.kind, it.verdict.fingerprint) for it in answered}
+    if len(said) != 1 or any(not it.verdict.failed or it.verdict.hints for it in answered):
+        return ""
+    ops = {job.model.universe.op[lowest(it.units)] for it in answered if size(it.units) == 1}
+    return _first_line(answered[0].verdict.message) if len(ops) > 1 else ""
+
+
+def _first_line(message: str) -> str:
+    lines = message.strip().splitlines()
+    return lines[0].strip() if lines else ""
+
+
+def _certificate(job: Job, records: Records, known: States) -> CertificateEntry:
     diagnosis = job.diagnosis
     certificate = diagnosis.certificate
     if job.compiles_after is not None:
@@ -163,20 +182,27 @@ def _certificate(job: Job, records: Records) -> CertificateEntry:
             "assumes": [],
             "unknown": [],
         }
-    blamed = 0
-    for culprit in diagnosis.culprits:
-        for occurrence in culprit.occurrences:
-            blamed |= occurrence
-    sentence = words.certificate(
-        certificate.status.value,
-        diagnosis.verdict.value,
-        len(diagnosis.culprits),
-        removed=len(job.model.units) - size(diagnosis.remainder),
-        remainder=size(diagnosis.remainder),
-        blamed=size(blamed),
-        ways=len(certificate.probes),
-        inferred=sum(size(culprit.inferred) for culprit in diagnosis.culprits),
-    )
+    if certificate.status is CertificateStatus.BOUNDED:
+        sentence = words.bounded(
+            len(diagnosis.culprits),
+            compiled=size(known.passing | known.context),
+            unknown=size(known.unknown),
+            units=len(job.model.units),
+        )
+    else:
+        blamed = 0
+        for culprit in diagnosis.culprits:
+            for occurrence in culprit.occurrences:
+                blamed |= occurrence
+        sentence = words.proven(
+            diagnosis.verdict.value,
+            len(diagnosis.culprits),
+            removed=len(job.model.units) - size(diagnosis.remainder),
+            remainder=size(diagnosis.remainder),
+            blamed=size(blamed),
+            ways=len(certificate.probes),
+            inferred=sum(size(culprit.inferred) for culprit in diagnosis.culprits),
+        )
     named = [records.named(units, Status.PASS) for units in certificate.probes]
     return {
         "status": certificate.status,

@@ -99,7 +99,11 @@ def _certificate(document: Report) -> list[str]:
     items = [f"- unknown: {plain(text)}" for text in certificate["unknown"]]
     items += [f"- assuming that {plain(text)}" for text in certificate["assumes"]]
     if certificate["probes"]:
-        items.append(f"- proof: {', '.join(certificate['probes'])}")
+        shows = "proof" if certificate["status"] == "proven" else "seen to compile"
+        items.append(f"- {shows}: {', '.join(certificate['probes'])}")
+    if certificate["status"] != "proven" and (nodes := words.unknown_nodes(document)):
+        more = f" and {len(nodes) - _LISTED} more" if len(nodes) > _LISTED else ""
+        items.append(f"- unknown are {', '.join(map(code, nodes[:_LISTED]))}{more}")
     return ["\n".join(items)] if items else []
 
 

@@ -1,6 +1,7 @@
 """Sentences that all forms of the report share."""
 
 import shlex
+from collections import Counter
 from collections.abc import Collection
 from posixpath import join, normpath
 
@@ -32,7 +33,7 @@ _KINDS = {
 
 def target(about: Choice) -> str:
     """`whitelist (profile=edgesam)`, or the user's own command."""
-    if own := _own_command(about):
+    if own := own_command(about):
         return shlex.join(own)
     options = ", ".join(_given(about))
     return f"{about['backend']} ({options})" if options else str(about["backend"])
@@ -59,16 +60,20 @@ def outcome(document: Report) -> str:
     return {"pass": "Compiles", "fail": "Does not compile"}.get(document["verdict"], "Unresolved")
 
 
-def headline(verdict: str, model: str, backend: str, certain: int, said: str = "", *, others: bool = False) -> str:
+def headline(
+    verdict: str, model: str, backend: str, certain: int, said: str = "", *, others: bool = False, alike: str = ""
+) -> str:
     """The result in one sentence; `certain` counts the established culprits, `said` is why there is none.
 
-    With `others` it compiles, and its numbers are wrong.
+    With `others` it compiles, and its numbers are wrong. `alike` are the words in which everything was refused.
     """
     match verdict:
         case "pass":
             return f"{model} compiles for {backend}"
         case "fail" if others:
             return f"{model} compiles for {backend} {OTHER_NUMBERS}"
+        case "fail" if alike:
+            return f"{model} does not compile for {backend}, which refuses every op in the same words: {alike}"
         case "fail":
             return f"{model} does not compile for {backend}" + ("" if certain else ": nothing is established yet")
     return f"it is not known whether {model} compiles for {backend}" + (f": {said}" if said else "")
@@ -86,16 +91,29 @@ def compiles_after(document: Report, found: CompilesAfterEntry) -> str:
     return f"{model} compiles for {asked} after: {found['sentence']} (verified, {known})"
 
 
-def certificate(
-    status: str, verdict: str, culprits: int, *, removed: int, remainder: int, blamed: int, ways: int, inferred: int = 0
+def bounded(culprits: int, *, compiled: int, unknown: int, units: int) -> str:
+    """A certificate that is no proof: how many of the units were seen to compile, and of how many nothing is known."""
+    if compiled == units:
+        seen = f"all {units} units were seen to compile" if units > 1 else "its one unit was seen to compile"
+    else:
+        was = "were" if compiled > 1 else "was"
+        seen = f"{compiled or 'none'} of {plural(units, 'unit')} {was} seen to compile"
+    if unknown == units:
+        return f"bounded: {seen}"
+    if not unknown:
+        return f"bounded: {seen}, which does not prove that nothing else fails"
+    is_ = "is" if unknown == 1 else "are"
+    return f"bounded: {seen}, {unknown} {is_} unknown{', so there may be more culprits' if culprits else ''}"
+
+
+def proven(
+    verdict: str, culprits: int, *, removed: int, remainder: int, blamed: int, ways: int, inferred: int = 0
 ) -> str:
-    """The certificate in plain words. It does not cover `inferred` places.
+    """A certificate that is a proof. It does not cover `inferred` places.
 
     `remainder` units are left once `removed` are taken out of the model; `blamed` units belong to culprits, more than
     `removed` if leaving out one unit breaks a culprit of several; `ways` counts the passing probes.
     """
-    if status != "proven":
-        return f"bounded: {'what was found stands, but there may be more' if culprits else 'not all of it is known'}"
     if verdict == "pass":
         return f"proven: all {remainder} units compile together" if remainder > 1 else "proven: its one unit compiles"
     unseen = f" ({inferred} of the places are assumed, not confirmed inside the model)" if inferred else ""
@@ -129,10 +147,11 @@ def meaning(document: Report) -> str:
             "Run it with --as-is to search the file as it is."
         )
     if certificate["status"] != "proven":
+        if not document["culprits"]:
+            return "nothing was found that holds for certain. Why is said here."
         return (
             "the list may be incomplete. A culprit that is not marked as suspected or flaky does fail, in real "
-            "compiles; but the rest of the model was not seen to compile, so there may be more. What is missing is "
-            "said at the top."
+            "compiles. Why there may be more is said here."
         )
     if document["verdict"] == "pass":
         return "the list is complete, and empty. The whole model was compiled, and passed."
@@ -143,6 +162,19 @@ def meaning(document: Report) -> str:
         "the list is complete. Each culprit was compiled on its own and failed. "
         f"{rest}So once these are dealt with, nothing else stands in the way."
     )
+
+
+def unknown_ops(document: Report) -> str:
+    """`Gemm 15, Clip 5`: the ops of the units of which nothing is known, the most frequent first."""
+    units = document["units"]
+    ops = Counter(units["ops"][unit] for unit in indices(units["states"]["unknown"]))
+    return ", ".join(f"{op} {count}" for op, count in ops.most_common())
+
+
+def unknown_nodes(document: Report) -> list[str]:
+    """The names of the units of which nothing is known, in model order."""
+    units = document["units"]
+    return [units["names"][unit] for unit in indices(units["states"]["unknown"])]
 
 
 def doubt(document: Report) -> str:
@@ -234,7 +266,7 @@ def command(document: Report, model: str, below: str = "") -> str:
     """The shell command that compiles the file `model` for the same target, in the report's folder or `below` it."""
     about, place = document["target"], document.get("reproduce", {})
     up = "/".join([".."] * len(below.split("/"))) if below else "."
-    if own := _own_command(about):
+    if own := own_command(about):
         if "report" not in place:
             return shlex.join(["onnx-bisect", "run", model, "--", *own])
         here = normpath(join(place["report"], below, model))
@@ -247,7 +279,7 @@ def command(document: Report, model: str, below: str = "") -> str:
     return shlex.join(words)
 
 
-def _own_command(about: Choice) -> list[str]:
+def own_command(about: Choice) -> list[str]:
     """The command after `--`; empty for other backends."""
     own = about["options"].get("command")
     return [str(word) for word in own] if about["backend"] == "command" and isinstance(own, list) else []
