@@ -173,3 +173,30 @@ def test_rows_of_a_table_and_a_mask_are_repaired_for_an_older_chip(shell: Shell)
     assert done.code == 0, done.out
     repaired = onnx.load(shell.folder / "repair" / "repaired.onnx").graph.node
     assert not {"Gather", "Where"} & {node.op_type for node in repaired}
+
+
+SMALL = {
+    "Gelu": "t = Constant <value = float {1.4142135}> ()  o = Constant <value = float {1.0}> ()  d = Div(x, t)"
+    "  e = Erf(d)  s = Add(e, o)  m = Mul(x, s)  h = Constant <value = float {0.5}> ()  y = Mul(m, h)",
+    "Not": "z = Constant <value = float {0.0}> ()  b = Greater(x, z)  n = Not(b)  y = Where(n, x, z)",
+    "ConstantOfShape": "s = Shape(x)  c = ConstantOfShape <value = float[1] {2.0}> (s)  y = Add(x, c)",
+    "Reshape": "s = Constant <value = int64[2] {2, 3}> ()  y = Reshape <allowzero = 1> (x, s)",
+    "ReduceSum": "a = Constant <value = int64[1] {1}> ()  y = ReduceSum <noop_with_empty_axes = 1> (x, a)",
+    "ScatterND": "i = Constant <value = int64[1,1] {0}> ()  u = Constant <value = float[1,3] {1, 2, 3}> ()"
+    '  y = ScatterND <reduction = "none"> (x, i, u)',
+    "Constant": "c = Constant <value_float = 1.0> ()  y = Add(x, c)",
+}
+FILES = ("local_functions", "sparse_initializer", "unsorted_nodes", "names_weird", "quantized", "float16")
+
+
+def test_inspect_raises_no_error_on_what_compiles(shell: Shell) -> None:
+    paths = [REAL.parent / f"{name}.onnx" for name in FILES]
+    for name, body in SMALL.items():
+        shape = "2,1" if name == "ReduceSum" else "2,3"
+        head = '<ir_version: 8, opset_import: ["" : 17]>'
+        path = shell.folder / f"{name}.onnx"
+        onnx.save(onnx.parser.parse_model(f"{head} g (float[2,3] x) => (float[{shape}] y) {{ {body} }}"), path)
+        paths.append(path)
+    for path in paths:
+        assert shell.call("run", str(path), "-b", "qnn", "--as-is").code == 0, path
+        assert shell.call("inspect", str(path), "-b", "qnn", "--fail-on", "error").code == 0, path

@@ -408,3 +408,30 @@ def test_a_loop_whose_condition_is_made_of_itself_is_described(tmp_path: Path) -
         f"g (float[2,3] x) => (float[2,3] y) <bool t = {{1}}, int64 n = {{3}}> {{ y = Loop <{body}> (n, t, x) }}"
     )
     assert "control-flow" in findings(proto, tmp_path)
+
+
+QNN = Reader(tool="Qualcomm QNN (onnxruntime-qnn)")
+
+
+@pytest.mark.parametrize("id_", [check.id for check in checks() if QNN.tool in check.taken_by])
+def test_what_a_tool_was_seen_to_compile_is_no_error_for_it(id_: str, tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    onnx.save(CASES[id_][0], path)
+    found = {finding.id: finding for finding in preflight(load(path), QNN)}[id_]
+    other = {finding.id: finding for finding in preflight(load(path), Reader(tool="Chipper"))}[id_]
+    assert found.severity is Severity.WARNING
+    assert found.why.endswith(f"{QNN.tool} was seen to compile a model with it.")
+    assert "QNN" not in other.why
+
+
+def test_a_written_reduction_is_an_error_for_the_tool_that_refuses_it(tmp_path: Path) -> None:
+    proto = CASES["explicit-reduction-none"][0]
+    path = tmp_path / "m.onnx"
+    onnx.save(proto, path)
+    refuses = ProbeFormat(unwritten_defaults=("ScatterND.reduction", "ScatterElements.reduction"))
+    seen = {
+        tool: {it.id: it for it in preflight(load(path), Reader(tool=tool, probe_format=probe_format))}
+        for tool, probe_format in (("refuses", refuses), ("RKNN-Toolkit2", ProbeFormat()))
+    }
+    severities = [found["explicit-reduction-none"].severity for found in seen.values()]
+    assert severities == [Severity.ERROR, Severity.WARNING]

@@ -20,7 +20,8 @@ from onnxbisect.preflight.target import Reader, told_of
 class Check:
     """One thing that compilers are known to mind. `seen` quotes them, empty where no words are on record.
 
-    `remedy` is as in `Finding`.
+    `remedy` is as in `Finding`. `taken_by` are tools that were seen to compile a model which has it: for them it is no
+    error.
     """
 
     id: str
@@ -29,6 +30,7 @@ class Check:
     fix: str
     seen: str
     remedy: str
+    taken_by: tuple[str, ...]
     find: Callable[[Subject], Seen | None]
 
 
@@ -52,6 +54,7 @@ def checks() -> tuple[Check, ...]:
             fix=texts["fix"],
             seen=texts.get("seen", ""),
             remedy=texts.get("remedy", ""),
+            taken_by=tuple(texts.get("taken_by", ())),
             find=find[id_],
         )
         for id_, texts in data.items()
@@ -69,11 +72,11 @@ def preflight(model: Model, reader: Reader | None = None, record: OpRecord | Non
     found = [
         Finding(
             id=check.id,
-            severity=check.severity,
+            severity=_severity(check, reader),
             nodes=seen.nodes,
             tensors=seen.tensors,
             detail=seen.detail,
-            why=check.why + (f" Seen: {check.seen}" if check.seen else ""),
+            why=_why(check, reader),
             fix=check.fix + (_does(model) if check.remedy else ""),
             remedy=check.remedy,
         )
@@ -86,6 +89,21 @@ def preflight(model: Model, reader: Reader | None = None, record: OpRecord | Non
         found = told_of(reader, found, subject)
     order = list(Severity)
     return tuple(sorted(found, key=lambda finding: order.index(finding.severity)))
+
+
+def _takes(check: Check, reader: Reader | None) -> bool:
+    return reader is not None and reader.tool in check.taken_by
+
+
+def _severity(check: Check, reader: Reader | None) -> Severity:
+    mild = check.severity is Severity.ERROR and _takes(check, reader)
+    return Severity.WARNING if mild else check.severity
+
+
+def _why(check: Check, reader: Reader | None) -> str:
+    seen = f" Seen: {check.seen}" if check.seen else ""
+    taken = f" {reader.tool} was seen to compile a model with it." if reader and _takes(check, reader) else ""
+    return check.why + seen + taken
 
 
 def _does(model: Model) -> str:
