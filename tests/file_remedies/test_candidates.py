@@ -183,4 +183,6 @@ def test_what_was_done_in_several_rounds_is_one_clause() -> None:
         )
     ]
     candidate = Candidate(proto=onnx.ModelProto(), applied=tuple(rounds))
-    assert candidate.sentence == "4 If replaced by the branch that it takes; opset 20 → 19"
+    assert candidate.sentence == "4 If replaced by the branches that they take; opset 20 → 19"
+    alone = Candidate(proto=onnx.ModelProto(), applied=(rounds[0], rounds[1]))
+    assert alone.sentence == "1 If replaced by the branch that it takes; opset 20 → 19"

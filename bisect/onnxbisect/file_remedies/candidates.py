@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import onnx
 
 from onnxbisect.errors import ModelError
+from onnxbisect.file_remedies.control_flow import of_several
 from onnxbisect.file_remedies.file import File
 from onnxbisect.file_remedies.registry import REMEDIES
 from onnxbisect.file_remedies.remedy import Change, FileRemedy
@@ -75,7 +76,9 @@ class Candidate:
                 counts[done] = counts.get(done, 0) + int(number)
             else:
                 counts.setdefault(applied.sentence, 0)
-        return "; ".join(f"{count} {done}" if count else done for done, count in counts.items())
+        return "; ".join(
+            f"{count} {of_several(done) if count > 1 else done}" if count else done for done, count in counts.items()
+        )
 
     @property
     def exactness(self) -> Exactness:

@@ -17,7 +17,13 @@ from onnxbisect.rewrites.families.bodies import if_constant
 _RULES = {"If": if_constant, "Loop": loop_unroll, "Scan": scan_unroll}
 #: Most nodes added at a time: nested loops multiply.
 _MOST_NODES = 2_000
-_DONE = {"If": "If replaced by the branch that it takes", "Loop": "Loop written out", "Scan": "Scan written out"}
+_ITS_BRANCH = "the branch that it takes"
+_DONE = {"If": f"If replaced by {_ITS_BRANCH}", "Loop": "Loop written out", "Scan": "Scan written out"}
+
+
+def of_several(done: str) -> str:
+    """What was done to more than one node, in the words that `resolve_control_flow` has for one."""
+    return done.replace(_ITS_BRANCH, "the branches that they take")
 
 
 @file_remedy("resolve-control-flow", answers="control-flow control-flow-constant-condition outer-scope-capture")
