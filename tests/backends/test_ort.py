@@ -3,9 +3,10 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from onnxbisect_backends.contract import Limits, Outcome
@@ -93,3 +94,58 @@ def test_a_probe_that_is_not_there_is_unresolved(tmp_path: Path) -> None:
 
     assert verdict.status is Status.UNRESOLVED
     assert "File doesn't exist" in verdict.message
+
+
+def _computed(*nodes: onnx.NodeProto, **constants: Any) -> onnx.ModelProto:
+    """`big` is computed from constants alone, and added to the input."""
+    value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1] if name == "x" else None) for name in "xy"]
+    stored = [numpy_helper.from_array(np.array(array), name) for name, array in constants.items()]
+    add = helper.make_node("Add", ["x", "big"], ["y"])
+    graph = helper.make_graph([*nodes, add], "g", value[:1], value[1:], stored)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+
+
+_GIGABYTE = {"one": np.ones((1, 1), np.float32), "shape": np.array([16384, 16384], np.int64)}
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        _computed(helper.make_node("ConstantOfShape", ["shape"], ["big"]), **_GIGABYTE),
+        _computed(helper.make_node("Expand", ["one", "shape"], ["big"]), **_GIGABYTE),
+        _computed(helper.make_node("Tile", ["one", "shape"], ["big"]), **_GIGABYTE),
+        _computed(
+            helper.make_node("Range", ["from", "to", "by"], ["big"]),
+            **{"from": np.float32(0), "to": np.float32(1 << 28), "by": np.float32(1)},
+        ),
+        _computed(
+            helper.make_node("Pad", ["one", "pads"], ["big"]),
+            one=_GIGABYTE["one"],
+            pads=np.array([0, 0, 16383, 16383], np.int64),
+        ),
+    ],
+    ids=["ConstantOfShape", "Expand", "Tile", "Range", "Pad"],
+)
+def test_a_small_file_that_computes_a_gigabyte_is_not_computed(tmp_path: Path, model: onnx.ModelProto) -> None:
+    outcome, verdict = ask(model, tmp_path)
+
+    assert verdict.status is Status.PASS
+    assert outcome.peak_memory < 300 << 20
+
+
+def test_a_small_file_that_computes_many_constants_ends_at_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is below the size that stays a node; the limit is lower here, so that it is reached in a second."""
+    monkeypatch.setattr("onnxbisect_backends.vendors.ort.backend._MEMORY", 400 << 20)
+    steps = [helper.make_node("Neg", [f"t{place}"], [f"t{place + 1}"]) for place in range(20)]
+    together = helper.make_node("Sum", [f"t{place}" for place in range(21)], ["big"])
+    first = helper.make_node("Expand", ["one", "shape"], ["t0"])
+    model = _computed(first, *steps, together, one=np.array([1], np.float32), shape=np.array([4096, 3900], np.int64))
+
+    outcome, verdict = ask(model, tmp_path)
+
+    assert outcome.over_memory
+    assert (verdict.status, verdict.kind) == (Status.FAIL, Kind.RESOURCE)
+    assert "memory limit" in verdict.message
+    assert outcome.peak_memory < 1000 << 20

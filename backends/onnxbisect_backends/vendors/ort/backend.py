@@ -5,6 +5,7 @@ A real compiler that is always at hand: it refuses unknown ops, dtypes without a
 
 import os
 import sys
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,6 +25,10 @@ _SCRIPT = Path(__file__).with_name("ort_session.py")
 
 #: The newest IR version and opset that a release loads, by what was tried.
 _NEWEST = {"1.31": (13, 26)}
+
+#: A session holds about three times the weights. Its own limit for one folded constant (`ort_session.py`) does not
+#: bound many of them, or what a hostile model of a few bytes takes in other ways.
+_MEMORY, _MEMORY_OF_BYTE = 2 << 30, 16
 
 #: The exit status of `ort_session.py` for a refusal.
 _REFUSED = 3
@@ -82,6 +87,7 @@ class OnnxRuntimeBackend:
         own = {"PYTHONPATH": path, "PYTHONIOENCODING": "utf-8:backslashreplace"}
         # the official builds send telemetry to Microsoft by default
         env = clean_env(workdir, extra={**own, "ORT_DISABLE_TELEMETRY": "1"})
+        limits = replace(limits, memory_bytes=min(limits.memory_bytes or _memory(probe), _memory(probe)))
         outcome = run(argv, cwd=workdir, env=env, limits=limits)
         return with_artifacts(outcome, probe, workdir)
 
@@ -104,3 +110,9 @@ class OnnxRuntimeBackend:
             hints=reading.hints,
             seconds=outcome.seconds,
         )
+
+
+def _memory(probe: Path) -> int:
+    """The bytes of memory that a session of this file, and of the data beside it, may hold."""
+    beside = sum(path.stat().st_size for path in probe.parent.iterdir() if path.is_file())
+    return _MEMORY + _MEMORY_OF_BYTE * beside

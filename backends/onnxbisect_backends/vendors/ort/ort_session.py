@@ -9,6 +9,9 @@ import sys
 
 import onnxruntime
 
+#: onnxruntime computes constants at session creation: a ConstantOfShape of 300 bytes may make gigabytes. Larger ones
+#: stay nodes, which does not change whether a session can be created.
+_LARGEST_CONSTANT = 64 << 20
 _NO_QUESTION = 2
 _REFUSED = 3
 
@@ -19,6 +22,8 @@ def main(model: str, level: str) -> int:
     options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, f"ORT_{level}")
     options.intra_op_num_threads = 1
     options.log_severity_level = 3
+    largest = str(_LARGEST_CONSTANT)
+    options.add_session_config_entry("optimization.constant_folding_max_output_size_in_bytes", largest)
     try:
         onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's exceptions have no base of their own
