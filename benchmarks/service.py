@@ -134,9 +134,9 @@ def _tenants(here: Installed, quick: bool) -> str:
     rows = [
         ("the first result after, s", *(f"{it.first:.1f}" for it in found)),
         ("each tenant has one after, s", *(f"{it.last_first:.1f}" for it in found)),
-        ("the median job ends after, s", *(f"{it.median:.0f}" for it in found)),
-        ("all have ended after, s", *(f"{it.all:.0f}" for it in found)),
-        ("jobs, a second", *(f"{it.jobs / it.all:.2f}" for it in found)),
+        ("the median job ends after, s", *("-" if it.median is None else f"{it.median:.0f}" for it in found)),
+        ("all have ended after, s", *map(_all_ended, found)),
+        ("jobs, a second", *(f"{it.ended / it.all:.2f}" for it in found)),
         ("jobs in progress, at most", *(it.running for it in found)),
         (
             "older jobs of a tenant that wait for a result when a later one has it, at most",
@@ -151,6 +151,10 @@ def _tenants(here: Installed, quick: bool) -> str:
     ]
     head = (f"{jobs} jobs of 10 tenants, 2 slots", "`serve`, SQLite", "API and workers, PostgreSQL")
     return tables.table(head, rows)
+
+
+def _all_ended(it: tenants.Crowd) -> str:
+    return f"{it.all:.0f}" if it.ended == it.jobs else f"{it.jobs - it.ended} had not after {it.all:.0f}"
 
 
 def _coordination(here: Installed, quick: bool) -> str:
