@@ -21,6 +21,7 @@ from onnxbisect_api import mistakes
 from onnxbisect_api.headers import SECURITY
 from onnxbisect_db.errors import (
     CulpritStateError,
+    DamagedFileError,
     DiskFullError,
     FilesUnreachableError,
     InUseError,
@@ -37,6 +38,7 @@ _STATUSES: Mapping[type[OnnxBisectError], int] = {
     InUseError: 409,
     JobStateError: 409,
     TooLargeError: 413,
+    DamagedFileError: 502,
     SchemaError: 503,
     FilesUnreachableError: 503,
     DiskFullError: 507,

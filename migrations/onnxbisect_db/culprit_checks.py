@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 from onnxbisect_db import jobs, locking, models, workers
 from onnxbisect_db.culprits import MODEL_FILE
 from onnxbisect_db.database import Database
+from onnxbisect_db.errors import DamagedFileError
 from onnxbisect_db.files import FileStore
 from onnxbisect_db.jobs import NewJob, NewTarget
 from onnxbisect_db.states import JobState
@@ -107,7 +108,7 @@ def _key(culprit: Culprit, known: CulpritVerdict, version: str) -> str:
 
 
 def _ask(database: Database, files: FileStore, check: _Check) -> bool:
-    """False if the culprit has been deleted or its files are gone."""
+    """False if the culprit has been deleted or its files are gone or damaged."""
     culprit, known = check.culprit, check.known
     assert known.files is not None  # noqa: S101 - they were asked for
     onnx = known.files[MODEL_FILE]
@@ -119,7 +120,7 @@ def _ask(database: Database, files: FileStore, check: _Check) -> bool:
                 while chunk := file.read(_CHUNK):
                     whole.update(chunk)
                     size += len(chunk)
-    except FileNotFoundError:
+    except (FileNotFoundError, DamagedFileError):
         return False
     target = NewTarget(backend=known.backend, options=known.given)
     wanted = NewJob(

@@ -47,5 +47,9 @@ class FilesUnreachableError(ShortageError):
     """The file store's host does not answer, or not correctly."""
 
 
+class DamagedFileError(OnnxBisectError):
+    """The file store has other bytes under the name of a file than those it was stored with."""
+
+
 class QuotaError(OnnxBisectError):
     """A tenant would exceed its storage quota."""

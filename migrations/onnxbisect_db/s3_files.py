@@ -18,7 +18,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, BinaryIO
 
 from onnxbisect.errors import OptionError
-from onnxbisect_db.errors import FilesUnreachableError
+from onnxbisect_db.errors import DamagedFileError, FilesUnreachableError
 from onnxbisect_db.files import age, clear, name_at, place_of, written
 from onnxbisect_db.unfinished import Stored, Unfinished, keep_in
 
@@ -33,6 +33,8 @@ _CONNECTING, _SILENCE, _ATTEMPTS = 3.0, 10.0, 3
 _CHECKING = 2.0
 #: Seconds for which nothing is asked of a server that did not answer in time.
 _PAUSE = 10.0
+#: Seconds for which a file that was not what its name says is not downloaded again.
+_DAMAGED_SECONDS = 300.0
 #: Seconds that a file stays in a full cache, in which the caller with its path opens it.
 _IN_USE = 3600.0
 
@@ -58,6 +60,7 @@ class S3Files:
         self._client = _connected(connecting=_CONNECTING, silence=_SILENCE, attempts=_ATTEMPTS)
         self._checking = _connected(connecting=_CHECKING, silence=_CHECKING, attempts=1)
         self._silent_until = 0.0
+        self._damaged_until: dict[str, float] = {}
 
     def begin(self, *, limit: int | None = None, beside: Executor | None = None) -> Unfinished:
         return Unfinished(self._unfinished, self._upload, floor=self._floor, limit=limit, beside=beside)
@@ -142,11 +145,19 @@ class S3Files:
         path.unlink()
 
     def _download(self, sha256: str, place: Path) -> None:
+        damaged = DamagedFileError(
+            f"The file store s3://{self._bucket} has other bytes than it was given for {sha256}: the file was changed, "
+            f"or its disk is broken. Delete {self._key(sha256)} there, and upload the file or start the job again."
+        )
+
         def keep(path: Path, stored: Stored) -> None:
             if stored.sha256 != sha256:
-                raise FilesUnreachableError(f"The file store gave other bytes than those of {sha256}.")
+                self._damaged_until[sha256] = time.monotonic() + _DAMAGED_SECONDS
+                raise damaged
             keep_in(place, path)
 
+        if time.monotonic() < self._damaged_until.get(sha256, 0.0):
+            raise damaged
         with self._reached():
             body = self._client.get_object(Bucket=self._bucket, Key=self._key(sha256))["Body"]
             written(Unfinished(self._unfinished, keep, floor=self._floor, limit=None), body.iter_chunks(_BLOCK))

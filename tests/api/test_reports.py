@@ -10,6 +10,7 @@ from httpx2 import Response
 from onnx_bisect import overview_schema, report_schema
 from onnxbisect.report.files import FORMS
 from onnxbisect_db import lifecycle, searches
+from onnxbisect_db.errors import DamagedFileError
 from onnxbisect_db.states import Stage
 from onnxbisect_service.service import Service
 from support.api.callers import Callers
@@ -105,6 +106,24 @@ def test_a_culprit_s_files(callers: Callers, service: Service) -> None:
     assert log.headers["content-type"] == "text/plain; charset=utf-8"
     for missing in ("2/model.onnx", "1/model.data", "0/model.onnx", "1/secret", "x/model.onnx", "1/..%2fmodel.onnx"):
         assert client.get(f"/v1/jobs/{job.id}/culprits/{missing}").status_code == 404
+
+
+def test_what_somebody_changed_in_the_bucket_is_said_and_not_shown(
+    callers: Callers, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = done(service, refusing_exp())
+
+    def damaged(sha256: str) -> None:
+        raise DamagedFileError(f"The file store s3://b has other bytes than it was given for {sha256}: …")
+
+    monkeypatch.setattr(service.files, "open", damaged)
+    monkeypatch.setattr(service.files, "path", damaged)
+    client = callers.reader()
+    for address in ("report", "report?format=md", "culprits/1/model.onnx"):
+        response = client.get(f"/v1/jobs/{job.id}/{address}")
+        assert (response.status_code, "other bytes" in response.json()["detail"]) == (502, True), address
+    page = client.get(f"/jobs/{job.id}", headers={"Accept": "text/html"})
+    assert (page.status_code, "other bytes" in page.text) == (502, True)
 
 
 def test_a_part_of_a_file_is_sent_where_the_client_says_which(callers: Callers, service: Service) -> None:

@@ -20,7 +20,7 @@ from onnxbisect_db.culprit_overview import Cost, changes, costliest, costs, week
 from onnxbisect_db.culprit_versions import versions_of
 from onnxbisect_db.culprits import Filter, FoundCulprit
 from onnxbisect_db.database import Database
-from onnxbisect_db.errors import CulpritStateError
+from onnxbisect_db.errors import CulpritStateError, DamagedFileError
 from onnxbisect_db.files import Files
 from onnxbisect_db.retention import Retention
 from onnxbisect_db.states import CulpritState, Stage
@@ -357,6 +357,25 @@ def test_a_new_version_is_asked_once_about_each_culprit_after_all_other_work(dat
     finish(database, job.searches[0].id, [], "2", Status.UNRESOLVED)
     assert ask_again(database, files) == 0
     assert identities(database, state=CulpritState.OPEN) == ["Cos-1", "Sin-1"]
+
+
+def test_a_damaged_file_of_a_culprit_stops_no_question_about_another(
+    database: Database, files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    damaged, whole = small(files, b"damaged"), small(files)
+    finished(database, found(files=damaged), found("Cos-1", files=whole))
+    announce(database)
+    opened = files.open
+
+    def open_if_whole(sha256: str) -> BinaryIO:
+        if sha256 == damaged["model.onnx"]:
+            raise DamagedFileError("The file store has other bytes.")
+        return opened(sha256)
+
+    monkeypatch.setattr(files, "open", open_if_whole)
+    assert ask_again(database, files) == 1
+    (job,) = checks(database)
+    assert job.model_sha256 == whole["model.onnx"]
 
 
 def test_a_target_that_names_its_version_is_not_asked_with_another_one(database: Database, files: Files) -> None:

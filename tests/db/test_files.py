@@ -17,7 +17,7 @@ from onnxbisect.errors import OptionError
 from onnxbisect_db import files as module
 from onnxbisect_db import s3_files as s3_module
 from onnxbisect_db import unfinished
-from onnxbisect_db.errors import DiskFullError, FilesUnreachableError, TooLargeError
+from onnxbisect_db.errors import DamagedFileError, DiskFullError, FilesUnreachableError, TooLargeError
 from onnxbisect_db.files import Files, FileStore
 from onnxbisect_db.s3_files import S3Files
 from support.db.s3_server import BUCKET, S3Server
@@ -260,15 +260,22 @@ def test_a_file_larger_than_a_part_of_an_upload_comes_back_whole(bucket: S3Files
 
 
 def test_other_bytes_than_those_of_the_name_are_not_given_out(
-    bucket: S3Files, s3_server: S3Server, tmp_path: Path
+    bucket: S3Files, s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The store is there, so nothing waits for it; and once it was put right, the file is read again."""
     bucket.put([b"onnx"])
+    other_file = bucket.put([b"another"]).sha256
     [place] = (s3_server.folder / "data" / BUCKET / tmp_path.name).rglob(SHA256[2:])
     place.write_bytes(b"evil")
     other = other_host(bucket, tmp_path)
     for _ in range(2):
-        with pytest.raises(FilesUnreachableError, match="other bytes"):
+        with pytest.raises(DamagedFileError, match=rf"other bytes .* Delete {tmp_path.name}/{SHA256[:2]}/{SHA256[2:]}"):
             other.path(SHA256)
+    assert other.path(other_file).read_bytes() == b"another"
+    monkeypatch.setattr(s3_module, "_DAMAGED_SECONDS", 0.0)
+    bucket._client.delete_object(Bucket=BUCKET, Key=f"{tmp_path.name}/{SHA256[:2]}/{SHA256[2:]}")
+    bucket.put([b"onnx"])
+    assert other_host(bucket, tmp_path).path(SHA256).read_bytes() == b"onnx"
 
 
 def test_the_cache_keeps_what_was_read_last(bucket: S3Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

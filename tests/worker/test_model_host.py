@@ -15,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnxbisect.errors import ModelError, OnnxBisectError
 from onnxbisect.report import network_file
+from onnxbisect_db.errors import DamagedFileError
 from onnxbisect_worker.held_folders import hold
 from onnxbisect_worker.model_processes.client import hosts_folder
 from onnxbisect_worker.model_processes.confinement import environment
@@ -27,6 +28,7 @@ from onnxbisect_worker.model_requests.protocol import (
     ReportOutcome,
     ToolBrokenError,
 )
+from onnxbisect_worker.outside import outside
 from onnxbisect_worker.prepared import OtherVersionError
 from support import TESTS
 from support.worker.hosted import MODELS, NOTHING, Place
@@ -543,6 +545,22 @@ def test_a_file_that_is_stored_no_more_is_named(tmp_path: Path) -> None:
         pytest.raises(OnnxBisectError, match=f"{case.onnx} of the job is not stored here any more"),
     ):
         host.prepare()
+
+
+def test_a_file_that_was_changed_in_its_store_ends_the_work_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tried again it would be as wrong."""
+    place = Place.at(tmp_path)
+    case = place.case(relus(2))
+
+    def damaged(sha256: str) -> Path:
+        raise DamagedFileError(f"The file store has other bytes than it was given for {sha256}.")
+
+    monkeypatch.setattr(place.files, "path", damaged)
+    with place.hosts() as hosts, hosts.acquire(case) as host, pytest.raises(DamagedFileError) as ended:
+        host.prepare()
+    assert outside(ended.value) is None
 
 
 def test_hostile_names_stay_text(tmp_path: Path) -> None:
