@@ -64,7 +64,9 @@ def test_head_is_get_without_a_body(callers: Callers, service: Service) -> None:
         for name in ("content-type", "etag", "content-disposition"):
             assert head.headers.get(name) == whole.headers.get(name), address
         if address not in ("/metrics", "/readyz"):  # whose numbers change with each request
-            assert head.headers["content-length"] == str(len(whole.content)), address
+            # pages say how long ago something was, which may change in between
+            around = {str(len(whole.content)), str(len(client.get(address).content))}
+            assert head.headers["content-length"] in around, address
 
 
 def test_head_without_a_token_is_401(callers: Callers) -> None:
