@@ -6,7 +6,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from starlette.middleware.trustedhost import TrustedHostMiddleware
-from starlette.types import Lifespan
+from starlette.types import Lifespan, Receive, Scope, Send
 
 from onnxbisect_api import problems
 from onnxbisect_api.access import AccessControl
@@ -49,6 +49,7 @@ from onnxbisect_api.watch import Watch
 from onnxbisect_service.service import Service
 
 _UPLOADS = frozenset({"/v1/models", "/v1/files"})
+_HEALTH = frozenset({"/livez", "/readyz"})
 #: Paths where multipart forms contain files, with limits of their own; other bodies have the limits of documents.
 _FORMS = frozenset({"/v1/jobs", "/new", "/inspect"})
 _DESCRIPTION = "Finds every part of an ONNX model that an NPU compiler refuses, and proves that nothing else is wrong."
@@ -105,11 +106,21 @@ def create_app(service: Service, *, inspect_model: InspectModel, lifespan: Lifes
     app.add_middleware(Methods, routes=app.router.routes)
     if service.settings.allowed_hosts:
         hosts = list(service.settings.allowed_hosts)
-        app.add_middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False)
+        app.add_middleware(_KnownHosts, allowed_hosts=hosts, www_redirect=False)
     app.add_middleware(SecurityHeaders, https=service.settings.is_https)
     app.add_middleware(MeasuredRequests, metrics=app.state.metrics)
     app.openapi = lambda: _described(app)  # type: ignore[method-assign] # the documented way to extend it
     return app
+
+
+class _KnownHosts(TrustedHostMiddleware):
+    """Refuses requests that name other hosts, except those of health checks, which go to an address."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] in _HEALTH:
+            await self.app(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
 
 
 def _described(app: FastAPI) -> dict[str, Any]:
