@@ -91,6 +91,22 @@ def waits(session: Session, taker: Taker) -> bool:
     return session.scalars(_ANY, _given(session, taker)).one()
 
 
+def ahead(session: Session, search: Search, job: Job) -> int:
+    """How many jobs of its tenant, in progress or of at least its priority and older, come before a search that waits.
+
+    Of those on its backend: they take the places that one tenant has there.
+    """
+    sooner = or_(Job.priority > job.priority, and_(Job.priority == job.priority, Job.id < job.id))
+    before = or_(Search.state == JobState.RUNNING, sooner)
+    found = (
+        select(func.count(Search.job_id.distinct()))
+        .join(Job, Job.id == Search.job_id)
+        .where(Job.tenant == job.tenant, Job.id != job.id, Search.backend == search.backend)
+        .where(Search.stage != Stage.OVER, Search.asked_for.is_(None), before)
+    )
+    return session.scalars(found).one()
+
+
 def _given(session: Session, taker: Taker) -> dict[str, object]:
     return {
         "stages": list(taker.stages),

@@ -89,6 +89,17 @@ def test_a_job_that_waits_says_what_for(callers: Callers, service: Service) -> N
     assert "It waits for a worker that is free." in page_of(callers.reader(), job)
 
 
+def test_a_job_that_waits_says_how_many_of_its_tenant_come_first(callers: Callers, service: Service) -> None:
+    present(service)
+    first = new_job(service.database, "npu")
+    take(service.database, first.searches[0].id, Stage.PREPARE)
+    later = [new_job(service.database, "npu") for _ in range(2)]
+    new_job(service.database, "another")
+    urgent = new_job(service.database, "npu", priority=5)
+    assert "It waits behind 3 other jobs with this backend." in page_of(callers.reader(), later[1])
+    assert "It waits behind 1 other job with this backend." in page_of(callers.reader(), urgent)
+
+
 def test_a_job_that_runs_says_how_far_it_is_without_scripts(callers: Callers, service: Service) -> None:
     job = asking(service, ["a", "b", "c", "d"], 0b0101, 0b1111, first=EXP)
     present(service)

@@ -13,6 +13,7 @@ from onnxbisect_api.found import job_of, search_of
 from onnxbisect_api.job_view import Circumstances, JobView, TargetView, job_view
 from onnxbisect_api.site.progress import Progress, lasting, progress
 from onnxbisect_api.unit_states import PassedUnitsCache, StatesView, so_far
+from onnxbisect_db import search_queue
 from onnxbisect_db.states import JobState, Stage
 from onnxbisect_db.tables import Job, Search
 from onnxbisect_service.service import Service
@@ -22,7 +23,8 @@ from onnxbisect_service.service import Service
 class Situation:
     """The state of a job's page: that of one target, or without `search` and `target` the overview of several.
 
-    `progress` is present while the target's search is running, `states` once a worker has read the model.
+    `progress` is present while the target's search is running, `states` once a worker has read the model. A target that
+    waits has `ahead` jobs of its tenant before it.
     """
 
     row: Job
@@ -31,6 +33,7 @@ class Situation:
     target: TargetView | None
     progress: Progress | None
     states: StatesView | None
+    ahead: int = 0
 
     @property
     def shape(self) -> str:
@@ -54,7 +57,7 @@ class Situation:
             "job": self.job,
             "target": self.target,
             "progress": self.progress,
-            "sentence": _of_job(self.job) if self.target is None else _of_target(self.job, self.target, self.search),
+            "sentence": _of_job(self.job) if self.target is None else _of_target(self, self.target),
             "asked": self.asked,
             "going": self.going,
             "drawable": self.search is not None and self.search.graph is not None,
@@ -84,14 +87,15 @@ def situation(
             search=search,
             target=view.targets[search.ordinal],
             progress=None if over else progress(session, search, repairs=job.request.get("repair") is not None),
+            ahead=search_queue.ahead(session, search, job) if search.state == JobState.QUEUED else 0,
             states=None if over or search.report or not search.units else so_far(search, known.passed(session, search)),
         )
 
 
-def _of_target(job: JobView, target: TargetView, search: Search | None) -> str:
+def _of_target(now: Situation, target: TargetView) -> str:
     if target.state is JobState.DONE and target.verdict is not None:
         certain = sum(culprit.get("certainty") == Certainty.CONFIRMED for culprit in target.culprits)
-        name, asked, others = job.model.name, Situation.asked(target), target.computes_others
+        name, asked, others = now.job.model.name, Situation.asked(target), target.computes_others
         return _sentence(words.headline(target.verdict, name, asked, certain, others=others))
     if target.state is JobState.FAILED:
         return _sentence(target.problem)
@@ -100,8 +104,10 @@ def _of_target(job: JobView, target: TargetView, search: Search | None) -> str:
     if target.problem:  # the reason why the target waits
         return _sentence(target.problem)
     if target.state is JobState.QUEUED:
+        if now.ahead:
+            return f"It waits behind {plural(now.ahead, 'other job')} with this backend."
         return "It waits for a worker that is free."
-    stage = search.stage if search is not None else Stage.PREPARE
+    stage = now.search.stage if now.search is not None else Stage.PREPARE
     if stage == Stage.PREPARE:
         return "The model is being read."
     found = f"{plural(len(target.culprits), 'culprit')} found" if target.culprits else "No culprit found"
