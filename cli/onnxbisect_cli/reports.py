@@ -10,6 +10,7 @@ from onnxbisect.errors import OptionError
 from onnxbisect.report import parts_forms
 from onnxbisect.report.contents import FORMAT, Report
 from onnxbisect.report.files import FORMS, put
+from onnxbisect.report.next_steps import Typed
 from onnxbisect.report.overview import Overview
 from onnxbisect.report.overview_forms import html, markdown
 from onnxbisect.report.overview_forms import lines as overview_lines
@@ -34,10 +35,13 @@ _OVERVIEWS: Mapping[Format, Callable[[Overview], str]] = {
 }
 
 
-def render(document: Report, form: Format, *, files: str = "") -> str:
-    """The report as text with a final newline; `files` is the folder of its files, empty if there is none."""
+def render(document: Report, form: Format, *, files: str = "", typed: Typed | None = None) -> str:
+    """The report as text with a final newline; `files` is the folder of its files, empty if there is none.
+
+    `typed` is how the user named model and target.
+    """
     if form is Format.TEXT:
-        return "\n".join(lines(document, width=terminal_width(), files=files)) + "\n"
+        return "\n".join(lines(document, width=terminal_width(), files=files, typed=typed)) + "\n"
     text = FORMS[_FILES[form]](document)
     return text if text.endswith("\n") else text + "\n"
 

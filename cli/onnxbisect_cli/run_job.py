@@ -7,9 +7,9 @@ from pathlib import Path
 from onnxbisect.report.text import clean, plural
 from onnxbisect_cli.arguments import Format, demand_folder
 from onnxbisect_cli.bisection import Request, bisected
-from onnxbisect_cli.fix_hint import fix_hint
 from onnxbisect_cli.reports import render
 from onnxbisect_cli.results import exit_code, fresh_folder, write_files
+from onnxbisect_cli.typed import typed
 
 
 def run(request: Request, out: Path | None, form: Format) -> int:
@@ -27,7 +27,8 @@ def run(request: Request, out: Path | None, form: Format) -> int:
             write_files(result, out)
         except OSError as error:  # on a full disk the report is still printed
             unwritten = error
-    sys.stdout.write(render(result.report, form, files="" if out is None or unwritten else str(out)))
+    files = "" if out is None or unwritten else str(out)
+    sys.stdout.write(render(result.report, form, files=files, typed=typed(request, files)))
     sys.stdout.flush()
     if unwritten is not None:
         raise unwritten
@@ -38,6 +39,4 @@ def run(request: Request, out: Path | None, form: Format) -> int:
         return interruption.exit_code
     if out is None and result.culprits:
         print("onnx-bisect: --out DIR writes the reports and a model.onnx for each culprit.", file=sys.stderr)
-    for line in fix_hint(result.job, request):
-        print(f"onnx-bisect: {clean(line)}", file=sys.stderr)  # it has the name of the file
     return exit_code(result)

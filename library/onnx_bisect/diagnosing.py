@@ -20,6 +20,7 @@ from onnxbisect.errors import BackendUnusableError, ModelError, OptionError
 from onnxbisect.job import CompilesAfter
 from onnxbisect.preflight import NEWER_THAN_TOOL
 from onnxbisect.remedies import Found
+from onnxbisect.remedies.replacing import replacements
 from onnxbisect.report import model_explorer
 from onnxbisect.report.contents import Report
 from onnxbisect.report.document import document
@@ -152,7 +153,7 @@ def diagnose(
                 tell=lambda sentence: tell(Note(sentence=sentence)),
             )
         tell(SearchEnded(ending=ended.ending))
-        report = document(job)
+        report = document(job, replacements(job))
         if files:
             culprits = ended.diagnosis.culprits
             report = with_repro(report, [culprit_files.is_seen(culprit, ended.answers) for culprit in culprits])

@@ -36,7 +36,7 @@ def test_the_terminal_leads_with_the_cause(windows: Report) -> None:
     shown = lines(windows)
     start = shown.index(f"1 cause explains 13 culprits: {SENTENCE}")
     assert shown[start + 1] == "    compiles: the same ops with a tensor of rank 4 or less (5 places)"
-    assert shown[start + 3].startswith("13 culprits, 13 units of")
+    assert shown[start + 3].startswith("6 ops at 13 places, 13 units of")
     assert "Passes instead" not in shown
 
 
@@ -117,7 +117,7 @@ def test_a_cause_that_a_stranger_wrote_names_no_culprit_that_is_not_there(window
     windows["causes"][0]["culprits"] = ["of-another-report"]
     windows["culprits"][0]["cause"] = 99
     text = "\n".join(lines(windows))
-    assert "13 culprits, 13 units" in text
+    assert "6 ops at 13 places, 13 units" in text
     for form in (markdown, html, sarif, junit):
         assert form(windows)
 

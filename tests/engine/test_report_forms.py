@@ -15,8 +15,9 @@ from onnx import helper
 
 from onnx_bisect import report_schema
 from onnxbisect.diagnosis import Certainty, Certificate, CertificateStatus, CulpritKind
+from onnxbisect.exactness import Exactness
 from onnxbisect.finding import Finding, Severity
-from onnxbisect.report import words
+from onnxbisect.report import culprit_groups, words
 from onnxbisect.report.contents import Report
 from onnxbisect.report.document import document
 from onnxbisect.report.gitlab import gitlab
@@ -24,6 +25,7 @@ from onnxbisect.report.html import html
 from onnxbisect.report.junit import junit
 from onnxbisect.report.markdown import culprit_readme, markdown
 from onnxbisect.report.markdown_text import code, fence
+from onnxbisect.report.next_steps import Typed
 from onnxbisect.report.sarif import sarif
 from onnxbisect.report.terminal import lines
 from onnxbisect.report.text import clean
@@ -426,7 +428,7 @@ def test_terminal_says_first_what_matters():
     assert shown[0] == "decoder.onnx does not compile for whitelist (profile=edgesam)"
     assert shown[2].strip() == "proven: without these 2 culprits the other 3 units compile, so nothing else is wrong"
     text = "\n".join(shown)
-    assert "2 culprits, 4 units of 7" in text
+    assert "2 culprits at 3 places, 4 units of 7" in text
     assert "  together  Exp 1/1, Tanh 1/1" in shown
     assert re.search(r"1  Softmax +2  /net/block\.0/Softmax +net\.py:7 in forward\n +Softmax: axis 0 is not", text)
     assert "1  Softmax with axis = 1 instead of axis = 0 (1 place)" in text
@@ -578,3 +580,54 @@ def test_a_model_with_other_numbers_and_a_refused_op_does_not_compile() -> None:
     report = numeric_report(mixed=True)
     assert "does not compile" in report["headline"]
     assert "computes other numbers: t0" in "\n".join(lines(report))
+
+
+def replaced_report() -> Report:
+    """Gather in two variants and Exp are refused; a rule replaces one variant of Gather."""
+    nodes = [helper.make_node("Gather", [], [], axis=axis) for axis in (0, 1, 0)]
+    model = chain([*nodes, "Relu", "Exp"])
+    found = [single(model, [0, 2], "no Gather"), single(model, [4], "no Exp"), single(model, [1], "no Gather")]
+    report = document(job_of(model, found))
+    for entry, rule in zip(report["culprits"], ("gather-slice", None, None), strict=True):
+        entry["replace_by"] = (
+            {"rules": [rule], "gives": ["Slice", "Reshape"], "exactness": Exactness.EXACT} if rule else None
+        )
+    return report
+
+
+def test_every_form_says_what_to_do_next_and_what_replaces_a_culprit():
+    report = replaced_report()
+    fix = "onnx-bisect fix decoder.onnx --backend whitelist --option profile=edgesam"
+    split = "onnx-bisect split decoder.onnx --report"
+    unstyled = Page(html(report)).text
+    for text in ("\n".join(lines(report)), markdown(report), unstyled, junit(report), culprit_readme(report, 1)):
+        assert fix in text
+        assert "No rule replaces Exp, Gather within rounding; to run the rest on the NPU" in text
+        assert split in text
+        assert "Slice, Reshape (gather-slice, exact)" in text
+
+
+def test_tables_of_culprits_have_one_row_for_an_op_and_no_empty_column():
+    report = replaced_report()
+    assert [row.numbers for _, rows in culprit_groups.rows(report) for row in rows] == [[1, 3], [2]]
+    for text in ("\n".join(lines(report)), markdown(report), Page(html(report)).text):
+        assert "2 ops at 4 places" in text
+    (head,) = [line for line in markdown(report).splitlines() if line.startswith("| # ")]
+    assert head == "| # | ops | places | the compiler says | replace by |"
+    for entry in report["culprits"]:
+        entry["replace_by"] = None
+    assert "replace by" not in markdown(report)
+    assert "next: To replace" not in "\n".join(lines(report))
+
+
+def test_reports_of_earlier_versions_lead_to_a_repair_that_looks_for_rules():
+    report = plain_report()
+    assert "next: To see what replaces them, and prove the result:" in "\n".join(map(str.strip, lines(report)))
+    assert "No rule replaces" not in markdown(report)
+
+
+def test_the_next_command_has_the_words_that_the_user_typed():
+    typed = Typed(model="a b/c.onnx", target=["--input-shape", "x=1,3"], command=["cc", "{model}"], files="out")
+    shown = "\n".join(lines(replaced_report(), typed=typed))
+    assert "onnx-bisect fix 'a b/c.onnx' --input-shape x=1,3 -- cc '{model}'" in shown
+    assert "onnx-bisect split 'a b/c.onnx' --report out" in shown

@@ -6,6 +6,7 @@ from typing_extensions import TypedDict
 
 from onnxbisect.causes.terms import Aspect, CauseState, Relation
 from onnxbisect.diagnosis import Certainty, CulpritKind
+from onnxbisect.exactness import Exactness
 from onnxbisect.verdict import Kind, Status
 
 Role = Literal["culprit", "before", "after", "input", "output"]
@@ -173,6 +174,16 @@ class Surroundings(TypedDict):
     hidden_after: int
 
 
+class ReplaceBy(TypedDict):
+    """What would replace a node of a culprit; neither compiled nor proven yet."""
+
+    rules: list[str]
+    """Ids, in the order of their use (docs/rewrites.md)."""
+    gives: list[str]
+    """Ops of the new nodes."""
+    exactness: Exactness
+
+
 class CulpritEntry(TypedDict):
     """A minimal failing subgraph."""
 
@@ -212,6 +223,8 @@ class CulpritEntry(TypedDict):
     """Variants of the same op that passed in this model, and what they are given differently."""
     surroundings: Surroundings | None
     """Null where the culprit is too large to draw."""
+    replace_by: NotRequired[ReplaceBy | None]
+    """Null where no rule applies within rounding; left out where none was looked for."""
     cause: NotRequired[int]
     """Which of `causes` explains it, counted from 0."""
 

@@ -1,16 +1,14 @@
 """Format causes and culprits as plain lines."""
 
-from collections.abc import Sequence
-
-from onnxbisect.report import cause_words, words
+from onnxbisect.report import cause_words, culprit_groups, words
 from onnxbisect.report.contents import Report
-from onnxbisect.report.culprit_contents import CulpritEntry, PassingVariant, Subgraph
+from onnxbisect.report.culprit_contents import PassingVariant, Subgraph
+from onnxbisect.report.culprit_groups import Row
 from onnxbisect.report.grid import aligned
 from onnxbisect.report.text import clean, clip, plural
 
 #: Most characters of a sentence about a cause; only very long names in the model exceed it.
 _SENTENCE = 400
-_Numbered = tuple[int, CulpritEntry]
 
 
 def cause_lines(document: Report, width: int) -> list[str]:
@@ -30,64 +28,54 @@ def cause_lines(document: Report, width: int) -> list[str]:
 
 def culprit_lines(document: Report, width: int) -> list[str]:
     """A table of the culprits, grouped by cause."""
-    sections = [(heading, _alike(numbered)) for heading, numbered in cause_words.grouped(document)]
-    groups = [group for _, alike in sections for group in alike]
-    if not groups:
+    sections = culprit_groups.rows(document)
+    found = [row for _, rows in sections for row in rows]
+    if not found:
         return []
-    traced = any(_source(culprit) for group in groups for _, culprit in group)
-    rows = [("#", "op", "places", "first node", "where") if traced else ("#", "op", "places", "first node")]
-    for group in groups:
-        number, culprit = group[0]
-        places = sum(len(culprit["occurrences"]) for _, culprit in group)
-        row = (str(number), ops_of(culprit), str(places), clean(first_node(culprit)))
-        rows.append((*row, clean(_source(culprit))) if traced else row)
+    traced = any(row.source for row in found)
+    cells = [("#", "op", "places", "first node", "where") if traced else ("#", "op", "places", "first node")]
+    for row in found:
+        cells_of = (str(row.number), ops_of(row.culprit), str(row.places), clean(first_node(row.culprit)))
+        cells.append((*cells_of, clean(row.source)) if traced else cells_of)
     room = width - 2 - 8
     limits = [3, min(34, room * 2 // 5), 6]
-    room -= sum(min(limit, max(len(row[i]) for row in rows)) for i, limit in enumerate(limits))
+    room -= sum(min(limit, max(len(row[i]) for row in cells)) for i, limit in enumerate(limits))
     limits += [room - min(34, room // 2), min(34, room // 2)] if traced else [room]
-    head, *grid = aligned(rows, limits, right=(0, 2), keep_end=(3,))
+    head, *grid = aligned(cells, limits, right=(0, 2), keep_end=(3,))
     shown = [_count(document), head]
-    for heading, alike in sections:
+    for heading, rows in sections:
         if heading and len(sections) > 1:
             shown.append(clip(heading, width))
-        for group in alike:
-            shown += [grid.pop(0), *_about(group, width)]
+        for row in rows:
+            shown += [grid.pop(0), *_about(row, width)]
     return shown
 
 
-def _about(group: Sequence[_Numbered], width: int) -> list[str]:
-    """The lines below the row of culprits that look alike."""
-    _, culprit = group[0]
+def _about(row: Row, width: int) -> list[str]:
+    """The lines below a row."""
+    culprit = row.culprit
     shown = [clip(f"       {words.failure(culprit)}", width)]
-    if len(group) > 1:
-        numbers = ", ".join(str(number) for number, _ in group)
-        shown.append(clip(f"       in {len(group)} variants: culprits {numbers}", width))
+    if len(row.members) > 1:
+        numbers = ", ".join(map(str, row.numbers))
+        shown.append(clip(f"       in {len(row.members)} variants: culprits {numbers}", width))
     if doubt := words.certainty(culprit):
         shown.append(f"       {clean(doubt)}")
-    if len(group) == 1 and (sentence := words.inferred(culprit)):
+    if len(row.members) == 1 and (sentence := words.inferred(culprit)):
         shown.append(f"       {sentence}")
     if limit := words.at_most(culprit):
         shown.append(f"       {limit}")
     if culprit["largest_passing"]:
         shown.append(f"       the largest piece that compiles has {culprit['largest_passing']['size']} units")
+    if row.replace_by:
+        shown.append(clip(f"       replace by {row.replace_by}", width))
     return shown
-
-
-def _alike(culprits: Sequence[_Numbered]) -> list[list[_Numbered]]:
-    """Group culprits that look the same to a reader: variants of one op."""
-    groups: dict[tuple[str, ...], list[_Numbered]] = {}
-    for number, culprit in culprits:
-        said = culprit["fingerprint"] or words.failure(culprit)
-        seen = (culprit["kind"], ops_of(culprit), said, words.certainty(culprit))
-        groups.setdefault(seen, []).append((number, culprit))
-    return list(groups.values())
 
 
 def _count(document: Report) -> str:
     culprits = document["culprits"]
     units = {name for culprit in culprits for nodes in culprit["occurrences"] for name in nodes}
     total = document["model"]["units"]
-    return f"{plural(len(culprits), 'culprit').capitalize()}, {plural(len(units), 'unit')} of {total}"
+    return f"{culprit_groups.count(document)}, {plural(len(units), 'unit')} of {total}"
 
 
 def instead_lines(document: Report, width: int) -> list[str]:
@@ -125,7 +113,3 @@ def ops_of(entry: Subgraph) -> str:
 def first_node(entry: Subgraph) -> str:
     """The name of the first node; empty where there is none."""
     return str(entry["nodes"][0]) if entry["nodes"] else ""
-
-
-def _source(culprit: CulpritEntry) -> str:
-    return next((words.where(origin) for origin in words.sources(culprit)), "")

@@ -1,5 +1,8 @@
 """Make the report's JSON document, `onnx-bisect/report@1`; every other form of the report is made from it."""
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 from onnxbisect.diagnosis import Certainty, CertificateStatus
 from onnxbisect.job import Job, ProbeRecord
 from onnxbisect.report import words
@@ -14,6 +17,7 @@ from onnxbisect.report.contents import (
     Report,
     UnitsEntry,
 )
+from onnxbisect.report.culprit_contents import ReplaceBy
 from onnxbisect.report.culprits import Entries
 from onnxbisect.report.module_entries import module_entries
 from onnxbisect.report.names import op_name
@@ -27,9 +31,14 @@ from onnxbisect.report.uses import use_entries
 from onnxbisect.unitset import UnitSet, lowest, size
 from onnxbisect.verdict import Status
 
+if TYPE_CHECKING:
+    from onnxbisect.remedies import Candidate
 
-def document(job: Job) -> Report:
+
+def document(job: Job, replaced: "Sequence[Candidate | None]" = ()) -> Report:
     """The report of a job as JSON data, with names and messages unescaped.
+
+    `replaced` says for each culprit what would replace it; empty where nothing was looked for.
 
     `culprits[].repro` names the file, below the report's folder, that reproduces the culprit. The code that writes the
     report must put it there or set the name to None.
@@ -104,9 +113,19 @@ def document(job: Job) -> Report:
         others=_computes_others(job),
         alike=_said_of_everything(job),
     )
+    for entry, candidate in zip(result["culprits"], replaced, strict=False):
+        entry["replace_by"] = None if candidate is None else _replace_by(candidate)
     if result["compiles_after"] is not None:
         result["headline"] = words.compiles_after(result, result["compiles_after"])
     return result
+
+
+def _replace_by(candidate: "Candidate") -> ReplaceBy:
+    return {
+        "rules": [rule.id for rule in candidate.rules],
+        "gives": list(candidate.gives),
+        "exactness": candidate.exactness,
+    }
 
 
 def _model(job: Job) -> ModelEntry:

@@ -5,6 +5,7 @@ from xml.etree import ElementTree
 from onnxbisect.report import cause_words, words
 from onnxbisect.report.contents import Report
 from onnxbisect.report.culprit_contents import CulpritEntry
+from onnxbisect.report.next_steps import next_steps
 from onnxbisect.report.text import clean, plural
 
 
@@ -42,7 +43,8 @@ def _whole(suite: ElementTree.Element, document: Report) -> None:
     if outcome:
         body = ElementTree.SubElement(case, outcome, message=clean(document["headline"]))
         causes = [f"cause: {clean(cause_words.sentence(cause))}" for cause in cause_words.telling(document)]
-        body.text = "\n".join([clean(document["certificate"]["sentence"]), *causes])
+        steps = [clean(f"next: {it.sentence}{f': {it.command}' if it.command else ''}") for it in next_steps(document)]
+        body.text = "\n".join([clean(document["certificate"]["sentence"]), *causes, *steps])
 
 
 def _culprit(suite: ElementTree.Element, document: Report, culprit: CulpritEntry) -> None:
@@ -58,6 +60,8 @@ def _culprit(suite: ElementTree.Element, document: Report, culprit: CulpritEntry
         lines.append(f"cause: {clean(cause_words.sentence(cause))}")
         lines += [f"compiles: {clean(cause_words.compiles(contrast))}" for contrast in cause["contrast"]]
     lines += [f"from {clean(words.where(origin))}" for origin in words.sources(culprit)]
+    if replacement := words.replace_by(culprit):
+        lines.append(f"replace by: {clean(replacement)}")
     if culprit["repro"]:
         lines.append(f"reproduce: {clean(words.command(document, culprit['repro']))}")
     failure.text = "\n".join(lines)

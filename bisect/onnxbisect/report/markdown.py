@@ -1,10 +1,11 @@
 """The report as GitHub-flavoured Markdown, for a pull request or an issue."""
 
-from onnxbisect.report import alternatives, cause_words, modules, words
+from onnxbisect.report import alternatives, cause_words, culprit_groups, modules, words
 from onnxbisect.report.contents import Report
 from onnxbisect.report.culprit_contents import CulpritEntry
 from onnxbisect.report.markdown_text import code, fence, plain, table
 from onnxbisect.report.names import culprit_dir_name
+from onnxbisect.report.next_steps import Step, next_steps
 from onnxbisect.report.tables import summary
 from onnxbisect.report.text import clip, duration, plural
 
@@ -20,7 +21,7 @@ def markdown(document: Report) -> str:
         f"Target: {code(words.target(about))}" + (f", {code(words.tool(about))}" if words.tool(about) else ""),
         *([f"**{plain(document['headline'])}**"] if _leads(document) else []),
         f"**{plain(document['certificate']['sentence'])}**",
-        *([f"**{words.doubt(document)}**"] if words.doubt(document) else []),
+        *map(_step, next_steps(document)),
         *_certificate(document),
         *_causes(document),
         *_culprits(document),
@@ -68,9 +69,15 @@ def culprit_readme(document: Report, number: int) -> str:
         "## What it proves",
         *_findings(document, culprit),
         *more,
+        *_next_of(document),
         f"Culprit {code(culprit['id'])}, report of model {code(document['model']['sha256'][:12])}.",
     ]
     return "\n\n".join(blocks) + "\n"
+
+
+def _next_of(document: Report) -> list[str]:
+    steps = next_steps(document)
+    return ["## What next", *map(_step, steps)] if steps else []
 
 
 def _reproduce(document: Report, name: str, target: str, folder: str) -> list[str]:
@@ -134,19 +141,8 @@ def _culprits(document: Report) -> list[str]:
         return []
     blocks = [
         "## Culprits",
-        table(
-            ("#", "ops", "places", "the compiler says", "where"),
-            (
-                (
-                    str(number),
-                    " + ".join(code(op, cell=True) for op in culprit["ops"][:8]),
-                    str(len(culprit["occurrences"])),
-                    code(clip(words.failure(culprit), 160), cell=True),
-                    code(next((words.where(origin) for origin in words.sources(culprit)), ""), cell=True),
-                )
-                for number, culprit in enumerate(culprits, 1)
-            ),
-        ),
+        f"{culprit_groups.count(document)}.",
+        _culprit_table(document),
     ]
     for number, culprit in enumerate(culprits, 1):
         blocks += [f"### {number}. {' + '.join(code(op) for op in culprit['ops'][:8])}", *_findings(document, culprit)]
@@ -155,6 +151,25 @@ def _culprits(document: Report) -> list[str]:
         if culprit["repro"]:
             blocks.append(f"Reproduce: {code(words.command(document, culprit['repro']))}")
     return blocks
+
+
+def _culprit_table(document: Report) -> str:
+    """One row for each op, with the numbers of its variants; columns that would be empty are left out."""
+    found = [row for _, rows in culprit_groups.rows(document) for row in rows]
+    columns = {
+        "#": [", ".join(map(str, row.numbers)) for row in found],
+        "ops": [" + ".join(code(op, cell=True) for op in row.culprit["ops"][:8]) for row in found],
+        "places": [str(row.places) for row in found],
+        "the compiler says": [code(clip(words.failure(row.culprit), 160), cell=True) for row in found],
+        "replace by": [code(row.replace_by, cell=True) if row.replace_by else "" for row in found],
+        "where": [code(row.source, cell=True) if row.source else "" for row in found],
+    }
+    shown = {head: cells for head, cells in columns.items() if any(cells)}
+    return table(tuple(shown), zip(*shown.values(), strict=True))
+
+
+def _step(step: Step) -> str:
+    return f"Next: {plain(step.sentence)}" + (f": {code(step.command)}" if step.command else "")
 
 
 def _modules(document: Report) -> list[str]:
@@ -194,6 +209,8 @@ def _findings(document: Report, culprit: CulpritEntry) -> list[str]:
             items.append(f"What passed differs in this, too: {', '.join(map(code, cause['fits_too']))}")
     if sentence := words.inferred(culprit):
         items.append(f"{sentence[0].upper()}{sentence[1:]}.")
+    if replacement := words.replace_by(culprit):
+        items.append(f"Replace by: {code(replacement)}")
     if limit := words.at_most(culprit):
         items.append(f"What is wrong is their number: {limit}.")
     items += [f"{plain(sentence)}" for sentence in words.proof(evidence, culprit["kind"])]

@@ -7,7 +7,8 @@ from importlib import resources
 import jinja2
 from markupsafe import Markup, escape
 
-from onnxbisect.report import alternatives, cause_words, extent, modules, words
+from onnxbisect.report import alternatives, cause_words, culprit_groups, extent, modules, words
+from onnxbisect.report.next_steps import next_steps
 from onnxbisect.report.pictures import strip, surroundings
 from onnxbisect.report.tables import summary
 from onnxbisect.report.text import clean, clip, clip_left, duration, plural
@@ -31,6 +32,8 @@ def environment(*loaders: jinja2.BaseLoader) -> jinja2.Environment:
     made.globals |= {
         "alternatives": alternatives,
         "cause_words": cause_words,
+        "culprit_groups": culprit_groups,
+        "next_steps": next_steps,
         "clip": clip,
         "clip_left": clip_left,
         "duration": duration,

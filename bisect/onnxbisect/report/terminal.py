@@ -4,6 +4,7 @@ from onnxbisect.report import alternatives, modules, words
 from onnxbisect.report.contents import OpEntry, Report
 from onnxbisect.report.culprit_lines import cause_lines, culprit_lines, first_node, instead_lines, ops_of
 from onnxbisect.report.grid import aligned, wrapped
+from onnxbisect.report.next_steps import Typed, next_steps
 from onnxbisect.report.tables import summary
 from onnxbisect.report.text import clean, clip, duration, plural
 
@@ -15,8 +16,10 @@ _PIECES = 12
 _ADVICE = "input-decides"
 
 
-def lines(document: Report, *, width: int = 100, files: str = "") -> list[str]:
+def lines(document: Report, *, width: int = 100, files: str = "", typed: Typed | None = None) -> list[str]:
     """The report in at most `width` columns, without line ends; `files` says where its files were written.
+
+    `typed` is how the user named model and target.
 
     Names and sentences that must be complete (the headline, what is unknown) may be longer than `width`.
     """
@@ -25,8 +28,10 @@ def lines(document: Report, *, width: int = 100, files: str = "") -> list[str]:
     if tool := words.tool(document["target"]):
         shown.append(f"  asked: {clean(tool)}")
     shown += _certificate(document)
-    if doubt := words.doubt(document):
-        shown.append(f"  {doubt}")
+    for step in next_steps(document, typed):
+        shown.append(f"  next: {clean(step.sentence)}{':' if step.command else ''}")
+        if step.command:
+            shown.append(f"        {clean(step.command)}")
     for block in (
         cause_lines(document, width),
         culprit_lines(document, width),

@@ -18,6 +18,9 @@ from onnxbisect.report.ranges import indices
 from onnxbisect.report.text import plural, uncoloured
 from onnxbisect.verdict import Kind
 
+#: Most ops named for a replacement.
+_OPS = 6
+
 _KINDS = {
     "unsupported": "the compiler says that it does not support this",
     "crash": "the compiler crashes",
@@ -203,6 +206,16 @@ def failure(culprit: Complaint) -> str:
     return f"computes other numbers: {said}" if culprit["failure"] == Kind.NUMERIC and culprit["message"] else said
 
 
+def replace_by(culprit: CulpritEntry) -> str:
+    """`Relu, Mul, Add (abs-relu, exact)`; empty where no rule applies, or none was looked for."""
+    found = culprit.get("replace_by")
+    if found is None:
+        return ""
+    ops = list(dict.fromkeys(found["gives"])) or ["a constant"]
+    named = ", ".join(ops[:_OPS]) + (f" and {len(ops) - _OPS} more" if len(ops) > _OPS else "")
+    return f"{named} ({' + '.join(found['rules'])}, {found['exactness']})"
+
+
 def where(origin: OriginEntry) -> str:
     """`transformer.py:232 in forward (layers.0.self_attn)`: what is known and the node's name does not say."""
     source = ""
@@ -272,11 +285,17 @@ def command(document: Report, model: str, below: str = "") -> str:
         here = normpath(join(place["report"], below, model))
         change = shlex.join(["cd", normpath(join(up, place["folder"]))])
         return f"{change} && {shlex.join(['onnx-bisect', 'run', here, '--', *own])}"
+    return shlex.join(["onnx-bisect", "run", model, *target_options(document, up)])
+
+
+def target_options(document: Report, up: str = ".") -> list[str]:
+    """The options that name the target on a command line; `up` leads from there to the report's folder."""
+    about, place = document["target"], document.get("reproduce", {})
     backend = normpath(join(up, place["backend"])) if "backend" in place else str(about["backend"])
-    words = ["onnx-bisect", "run", model, "--backend", backend]
+    words = ["--backend", backend]
     for option in _given(about):
         words += ["--option", option]
-    return shlex.join(words)
+    return words
 
 
 def own_command(about: Choice) -> list[str]:

@@ -13,6 +13,7 @@ from onnxbisect.errors import BackendUnusableError, OnnxBisectError, OptionError
 from onnxbisect.job import CompilesAfter, Job
 from onnxbisect.model import Established
 from onnxbisect.preflight import Finding, inspect, inspection_document
+from onnxbisect.remedies.replacing import replacements
 from onnxbisect.report import network_file
 from onnxbisect.report.document import document
 from onnxbisect.report.files import culprit_dirs, put
@@ -133,7 +134,7 @@ class ModelWork:
             it.units: Answer(verdict=it.verdict, file_sha256=it.file_sha256, log=logs.get(it.probe_id, ""))
             for it in sorted(begun.answers, key=lambda it: it.attempt)
         }
-        written = document(self._named(job))
+        written = document(self._named(job), replacements(job))
         files: dict[str, Path] = {}
         with TemporaryDirectory(dir=self._folder) as name:
             culprits = self._context.culprit_files(Path(name))

@@ -1,0 +1,71 @@
+"""Culprits as readers see them: variants of one op that are refused in the same words are one row of a table."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from onnxbisect.report import cause_words, words
+from onnxbisect.report.contents import Report
+from onnxbisect.report.culprit_contents import CulpritEntry
+from onnxbisect.report.text import plural
+
+_Numbered = tuple[int, CulpritEntry]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """Culprits that look alike, with their numbers; `culprit` is the first of them."""
+
+    members: Sequence[_Numbered]
+
+    @property
+    def number(self) -> int:
+        """The number of the first culprit."""
+        return self.members[0][0]
+
+    @property
+    def culprit(self) -> CulpritEntry:
+        """The first culprit."""
+        return self.members[0][1]
+
+    @property
+    def numbers(self) -> list[int]:
+        """The numbers of all of them."""
+        return [number for number, _ in self.members]
+
+    @property
+    def places(self) -> int:
+        """How many places they have in the model."""
+        return sum(len(culprit["occurrences"]) for _, culprit in self.members)
+
+    @property
+    def replace_by(self) -> str:
+        """What replaces them, with several answers where variants differ; empty if nothing is known to."""
+        return "; ".join(dict.fromkeys(found for _, it in self.members if (found := words.replace_by(it))))
+
+    @property
+    def source(self) -> str:
+        """Where the first of them comes from in the user's source; empty if unknown."""
+        return next((words.where(origin) for origin in words.sources(self.culprit)), "")
+
+
+def rows(document: Report) -> list[tuple[str, list[Row]]]:
+    """The rows below the heading of their cause, which is empty where each culprit has its own."""
+    return [(heading, _alike(numbered)) for heading, numbered in cause_words.grouped(document)]
+
+
+def count(document: Report) -> str:
+    """What the table shows: `4 ops at 12 places`, or `2 culprits at 3 places` where some are more than one op."""
+    shown = [row for _, found in rows(document) for row in found]
+    single = all(row.culprit["kind"] == "single" for row in shown)
+    ops = len({tuple(row.culprit["ops"]) for row in shown}) if single else len(shown)
+    places = plural(sum(row.places for row in shown), "place")
+    return f"{plural(ops, 'op' if single else 'culprit')} at {places}"
+
+
+def _alike(culprits: Sequence[_Numbered]) -> list[Row]:
+    groups: dict[tuple[str, ...], list[_Numbered]] = {}
+    for number, culprit in culprits:
+        said = culprit["fingerprint"] or words.failure(culprit)
+        seen = (culprit["kind"], *culprit["ops"], said, words.certainty(culprit))
+        groups.setdefault(seen, []).append((number, culprit))
+    return [Row(members=found) for found in groups.values()]

@@ -1,0 +1,78 @@
+"""What to do after a report: the one place that decides it, for every form."""
+
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from onnxbisect.exactness import Exactness
+from onnxbisect.report import words
+from onnxbisect.report.contents import Report
+from onnxbisect.report.text import clean
+
+_OPS = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """A sentence, and the shell command that does it; empty where the reader decides what to type."""
+
+    sentence: str
+    command: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Typed:
+    """How a command line names the model, the options of the target, a compiler's command and the report's folder."""
+
+    model: str
+    target: Sequence[str] = ()
+    command: Sequence[str] = ()
+    files: str = ""
+
+
+def next_steps(document: Report, typed: Typed | None = None) -> list[Step]:
+    """The steps, the most useful first; none for a model that compiles.
+
+    `typed` is how the user named things; without it, commands are for the folder of the model and of report.json.
+    """
+    typed = typed or _as_reported(document)
+    if (after := document.get("compiles_after")) is not None:
+        if options := after.get("options"):
+            given = shlex.join(word for key, value in options.items() for word in ("--option", f"{key}={value}"))
+            return [Step(sentence=f"Compile it with these options of its target: {clean(given)}")]
+        harmless = after["exactness"] in (Exactness.EXACT, Exactness.ROUNDING)
+        fix = _fix(typed, *(() if harmless else ("--allow", after["exactness"])))
+        return [Step(sentence="To write that file, with a proof of its numbers", command=fix)]
+    if doubt := words.doubt(document):
+        return [Step(sentence=doubt)]
+    return list(_about_culprits(document, typed))
+
+
+def _about_culprits(document: Report, typed: Typed) -> Iterator[Step]:
+    culprits = document["culprits"]
+    looked = [it for it in culprits if "replace_by" in it]
+    staying = [it for it in looked if it["replace_by"] is None]
+    if culprits and not looked:
+        yield Step(sentence="To see what replaces them, and prove the result", command=_fix(typed))
+    elif len(staying) < len(looked):
+        yield Step(sentence="To replace culprits and prove the result", command=_fix(typed))
+    if staying:
+        ops = list(dict.fromkeys(clean(" + ".join(it["ops"][:_OPS])) for it in staying))
+        named = ", ".join(ops[:_OPS]) + (f" and {len(ops) - _OPS} more" if len(ops) > _OPS else "")
+        report = typed.files or "REPORT"
+        yield Step(
+            sentence=f"No rule replaces {named} within rounding; to run the rest on the NPU",
+            command=shlex.join(["onnx-bisect", "split", typed.model, "--report", report]),
+        )
+
+
+def _as_reported(document: Report) -> Typed:
+    about = document["target"]
+    own = words.own_command(about)
+    target = [] if own else words.target_options(document)
+    return Typed(model=document["model"]["name"], target=target, command=own, files="report.json")
+
+
+def _fix(typed: Typed, *more: str) -> str:
+    own = ["--", *typed.command] if typed.command else []
+    return shlex.join(["onnx-bisect", "fix", typed.model, *more, *typed.target, *own])
