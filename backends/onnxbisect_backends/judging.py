@@ -20,6 +20,15 @@ _NO_MEMORY = re.compile(
     re.MULTILINE,
 )
 
+#: A line that says that a licence was not granted: what it is about, and that it failed, in either order.
+_NO_LICENCE = re.compile(
+    r"^(?=.{0,300}\blicen[sc]es?\b)"
+    r"(?=.{0,300}\b(?:check(?:ed)?[ -]?out|server|manager|daemon|feature|file|key|token)\b)"
+    r"(?=.{0,300}\b(?:fail(?:ed|ure)?|can(?:not|'t)|could not|unable|denied|expired|invalid|not found|not available"
+    r"|unavailable|unreachable|not responding|refused|timed out|no (?:valid|such))\b).{1,300}",
+    re.MULTILINE | re.IGNORECASE,
+)
+
 #: A wrapper's exit status for a killed program.
 _KILLED = 137
 #: Signals sent by people and by systems that shut down, not by the program itself.
@@ -33,11 +42,11 @@ def killed_from_outside(outcome: Outcome) -> bool:
 
 
 def unfinished(outcome: Outcome) -> Verdict | None:
-    """An unresolved verdict for a compile that did not start, timed out, was killed or got no memory; else None.
+    """An unresolved verdict for a compile that did not start, timed out, was killed or got no memory or licence.
 
-    Such a compile says nothing about the model. SIGKILL and SIGTERM come from this program, from the kernel for lack of
-    memory, or from administrators. Unless this program sent it, the same compile may succeed later, or with fewer
-    parallel compiles.
+    None for any other. Such a compile says nothing about the model. SIGKILL and SIGTERM come from this program, from
+    the kernel for lack of memory, or from administrators. Unless this program sent it, the same compile may succeed
+    later, or with fewer parallel compiles.
     """
     if outcome.broken:
         kind = Kind.RESOURCE if outcome.short else Kind.ERROR
@@ -56,6 +65,9 @@ def unfinished(outcome: Outcome) -> Verdict | None:
             f"Was refused memory, holding {outcome.peak_memory >> 20} MB; try fewer compiles at a time, or more memory."
         )
         return Verdict(status=Status.UNRESOLVED, kind=Kind.RESOURCE, message=message, seconds=outcome.seconds)
+    if outcome.exit_code != 0 and (said := _NO_LICENCE.search(outcome.log)):
+        message = f"Got no licence, which says nothing of the model: {said[0].strip()}"
+        return Verdict(status=Status.UNRESOLVED, kind=Kind.ERROR, message=message, seconds=outcome.seconds)
     return None
 
 

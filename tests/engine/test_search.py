@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from onnxbisect.cut import split_variants_by_producers
 from onnxbisect.diagnosis import Certainty, CertificateStatus, CulpritKind
 from onnxbisect.search import plan
-from onnxbisect.search.conclude import TWO
+from onnxbisect.search.conclude import COMBINED, TWO
 from onnxbisect.unitset import UnitSet, is_subset, members, of, size
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Hints, Status, Verdict
@@ -676,3 +676,42 @@ def test_too_many_pairs_to_try_every_way_are_still_told_apart():
     assert all_found(step) == pairs
     assert step.diagnosis.certificate.status is CertificateStatus.PROVEN
     assert TWO in step.diagnosis.certificate.assumes
+
+
+@pytest.mark.parametrize("each", [2, 5, 16])
+def test_ops_that_fail_together_anywhere_are_not_asked_in_every_combination(each):
+    """A and B, which use one resource, each at shapes of its own: one call for each unit, not for each pair."""
+    ops = [number % 7 for number in range(8 * each)]
+    ops[::8], ops[4::8] = [7] * each, [8] * each
+    graph = chain(ops, list(range(len(ops))))
+    ones, others = (of(unit for unit, op in enumerate(ops) if op == wanted) for wanted in (7, 8))
+    world = World(graph, lambda units: bool(units & ones) and bool(units & others))
+    diagnosis = world.diagnose().diagnosis
+    pairs = {1 << one | 1 << other for one in members(ones) for other in members(others)}
+    assert {units for culprit in diagnosis.culprits for units in culprit.occurrences} == pairs
+    assert {culprit.certainty for culprit in diagnosis.culprits} == {Certainty.CONFIRMED}
+    assert diagnosis.certificate.status is CertificateStatus.PROVEN
+    assert (COMBINED in diagnosis.certificate.assumes) == (each > 4)
+    assert world.calls <= 60 + 2 * each
+
+
+@given(st.integers(0, 1000))
+@settings(max_examples=examples(20))
+def test_a_combination_that_passes_is_never_said_to_fail(seed):
+    """Two ops fail together where at most so many units lie between them: what passed is no place of the culprit."""
+    chance = random.Random(seed)
+    ops = [*range(8), *(chance.randrange(6) for _ in range(42))]
+    for unit in chance.sample(range(50), 14):
+        ops[unit] = chance.choice([6, 7])
+    graph, reach = chain(ops, list(range(50))), chance.choice([3, 8, 20, 50])
+
+    def rule(units: UnitSet) -> bool:
+        ones, others = ([unit for unit in members(units) if ops[unit] == wanted] for wanted in (6, 7))
+        return any(abs(one - other) <= reach for one in ones for other in others)
+
+    world = World(graph, rule)
+    diagnosis = world.diagnose().diagnosis
+    passed = [units for units, answers in world.verdicts.items() if answers[0].passed]
+    for culprit in diagnosis.culprits:
+        if culprit.certainty is Certainty.CONFIRMED:
+            assert not any(culprit.held_by(probe) for probe in passed)

@@ -28,6 +28,7 @@ DETERMINISTIC = "the compiler answers the same question the same way (nothing it
 MONOTONE = "a graph that contains a failing subgraph fails (every probe asked agrees with it)"
 LOCAL = f"what is more than {REACH} steps of dataflow away does not make a subgraph compile that fails with all nearer"
 TWO = "what else fails shows beside any two units of different occurrences, for not every way to break them was tried"
+COMBINED = "parts of an interaction that are far apart fail in every combination, if each was seen to fail in one"
 EVERYWHERE = "an op that is refused alone, and in its context in one place, is refused in its other places"
 
 
@@ -211,6 +212,8 @@ def _certificate(
         assumes.append(LOCAL)
     if any(culprit.inferred for culprit in culprits):
         assumes.append(EVERYWHERE)
+    if any(_has_unasked_places(oracle, suspect) for suspect in search.state.suspects):
+        assumes.append(COMBINED)
     if not search.state.exhaustive:
         assumes.append(TWO)
     return Certificate(
@@ -219,6 +222,13 @@ def _certificate(
         assumes=tuple(assumes),
         unknown=tuple(unknown),
     )
+
+
+def _has_unasked_places(oracle: Oracle, suspect: Suspect) -> bool:
+    """Whether some combinations of a confirmed interaction's parts were not compiled (`pattern.enough_to_show`)."""
+    if not suspect.interaction or not suspect.verified:
+        return False
+    return any(oracle.look(units) is None for place in suspect.occurrences if (units := of(place)) != suspect.units)
 
 
 def _unexplained(search: Search, culprits: Sequence[Culprit], record: Oracle) -> list[str]:

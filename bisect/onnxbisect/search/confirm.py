@@ -19,7 +19,7 @@ from onnxbisect.search.context import (
     small_contexts,
 )
 from onnxbisect.search.oracle import Oracle, Question
-from onnxbisect.search.pattern import Occurrence
+from onnxbisect.search.pattern import Occurrence, enough_to_show
 from onnxbisect.search.pattern import alone as alone_probe
 from onnxbisect.search.places import commonest_of_lists, is_named, lists_ops, refused_by_name, rests_on_a_part
 from onnxbisect.search.suspect import Suspect
@@ -99,7 +99,7 @@ class Confirmer:
             failing = tuple(
                 occurrence
                 for occurrence in suspect.occurrences
-                if occurrence not in case.others or self._failed(case.others[occurrence])
+                if self._may_fail(suspect, occurrence, case.others.get(occurrence))
             )
             for probe in case.others.values():
                 if not self._failed(probe) and not self._passed(probe):
@@ -274,6 +274,13 @@ class Confirmer:
             return False
         return self._oracle.passes_within(case.suspect.units)
 
+    def _may_fail(self, suspect: Suspect, occurrence: Occurrence, probe: UnitSet | None) -> bool:
+        """Whether the probe of an occurrence failed; without one, whether none that holds it passed."""
+        if probe is not None:
+            return self._failed(probe)
+        units = of(occurrence)
+        return not suspect.interaction or self._failed(units) or not self._oracle.passes_within(units)
+
     def _is_named_for_itself(self, suspect: Suspect) -> bool:
         """Whether the compiler names the op when it is alone, or gives the same message for a larger probe."""
         if is_named(self._universe, self._oracle, suspect):
@@ -304,7 +311,7 @@ class Confirmer:
         if suspect.verified or self._brief:
             return {}
         probes: dict[Occurrence, UnitSet] = {}
-        for occurrence in suspect.occurrences:
+        for occurrence in enough_to_show(self._universe, suspect.occurrences, lambda place: self._failed(of(place))):
             units = of(occurrence)
             probe = alone_probe(self._universe, occurrence[0]) if len(occurrence) == 1 else units
             if probe != suspect.fails and units != suspect.units:

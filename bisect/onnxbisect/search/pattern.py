@@ -1,15 +1,17 @@
 """Structure: where else in the model a culprit's pattern occurs, and which unit represents its variant."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import combinations, islice
 from math import comb
 
-from onnxbisect.unitset import UnitSet, lowest, members, of
+from onnxbisect.unitset import UnitSet, lowest, members, of, size, union
 from onnxbisect.universe import Universe
 
 #: Most occurrences of one culprit; the parts of a disconnected pattern multiply.
 MOST_OCCURRENCES = 1024
 
+#: Occurrences of an interaction of units far from each other that are all asked, however many of their units are shown.
+_FEW_PLACES = 16
 #: Most choices of units of an op that are listed one by one.
 _FEW_CHOICES = 64
 #: Units from which the greedy choice starts.
@@ -96,6 +98,25 @@ def occurrences(universe: Universe, culprit: UnitSet) -> tuple[Occurrence, ...]:
 
     combine(0, {})
     return tuple(islice(found.values(), MOST_OCCURRENCES))
+
+
+def enough_to_show(
+    universe: Universe, places: Sequence[Occurrence], is_shown: Callable[[Occurrence], bool]
+) -> tuple[Occurrence, ...]:
+    """Occurrences worth a probe: all, but of many with parts far from each other as many as hold every unit.
+
+    Such parts multiply: 16 of one op and 16 of another are 256 occurrences of 32 units.
+    """
+    if len(places) <= _FEW_PLACES or len(components(universe, of(places[0]))) == 1:
+        return tuple(places)
+    chosen = [place for place in places if is_shown(place)]
+    shown = union(map(of, chosen))
+    left = [(place, of(place)) for place in places]
+    while left := [(place, units) for place, units in left if units & ~shown]:
+        place, units = max(left, key=lambda it: size(it[1] & ~shown))
+        chosen.append(place)
+        shown |= units
+    return tuple(chosen)
 
 
 def apart(universe: Universe, units: Sequence[int], count: int) -> UnitSet:
