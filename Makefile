@@ -50,14 +50,14 @@ $(UV):
 	.uv/bin/pip install --quiet --disable-pip-version-check uv==0.13.8
 
 .venv/.synced: $(UV) pyproject.toml uv.lock
-	$(UV) sync --locked --quiet --compile-bytecode --python $(PYTHON)
+	$(UV) sync --locked --quiet --extra service --compile-bytecode --python $(PYTHON)
 	touch $@
 
 compilers: setup
 	$(RUN)/onnx-bisect backends install $(COMPILERS)
 
 bench: setup
-	$(UV) sync --locked --quiet --group bench
+	$(UV) sync --locked --quiet --extra service --group bench
 	$(RUN)/python benchmarks/calls.py --write docs/benchmarks.md
 
 # 5000 random models of each class, about an hour on two cores

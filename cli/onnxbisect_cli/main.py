@@ -31,6 +31,30 @@ app.add_typer(backend_commands.app, name="backends")
 app.add_typer(service_commands.app)
 
 
+#: What the extra `service` installs, as modules.
+OF_THE_SERVICE = frozenset(
+    [
+        "alembic",
+        "cattrs",
+        "celery",
+        "fastapi",
+        "httpcore2",
+        "limits",
+        "multipart",
+        "prometheus_client",
+        "psycopg",
+        "pydantic_settings",
+        "python_multipart",
+        "redis",
+        "sqlalchemy",
+        "standardwebhooks",
+        "starlette",
+        "uvicorn",
+        "uvloop",
+    ]
+)
+
+
 def _show_version(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version
@@ -71,6 +95,8 @@ def run() -> None:
         where = f" '{error.filename}'" if error.filename else ""
         _end(f"{error.strerror or error}{where}.", 2)
     except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in OF_THE_SERVICE:
+            _end(f"this command needs {error.name}, which comes with pip install 'onnx-bisect[service]'.", 2)
         if os.environ.get("ONNXBISECT_DEBUG"):
             raise
         what = f"{type(error).__name__}: {error}"
