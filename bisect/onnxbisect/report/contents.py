@@ -31,6 +31,8 @@ class ModelEntry(TypedDict):
     """Of the uploaded bytes, external data included."""
     name: str
     """The file name."""
+    path: NotRequired[str]
+    """As it was given, where that is a path below the folder of the command; left out elsewhere."""
     nodes: int
     """Nodes of the graph, Constant nodes included."""
     units: int

@@ -130,7 +130,9 @@ def _replace_by(candidate: "Candidate") -> ReplaceBy:
 
 def _model(job: Job) -> ModelEntry:
     model = job.model
-    return {
+    path = model.path
+    below = not path.is_absolute() and ".." not in path.parts and len(path.parts) > 1
+    entry: ModelEntry = {
         "sha256": model.sha256,
         "name": model.path.name,
         "nodes": len(model.proto.graph.node),
@@ -140,6 +142,9 @@ def _model(job: Job) -> ModelEntry:
         "producer": f"{model.proto.producer_name} {model.proto.producer_version}".strip(),
         "notes": list(model.notes),
     }
+    if below:
+        entry["path"] = path.as_posix()
+    return entry
 
 
 def _compiles_after(job: Job) -> CompilesAfterEntry | None:

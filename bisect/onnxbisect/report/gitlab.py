@@ -20,12 +20,12 @@ def gitlab(document: Report) -> str:
 def _finding(document: Report, culprit: CulpritEntry) -> dict[str, object]:
     origins = ((origin["file"], origin["line"]) for origin in culprit["origin"])
     traced = next(((file, line) for file, line in origins if file and _relative(file)), None)
-    path, line = traced or (document["model"]["name"], 1)
+    path, line = traced or (words.model_path(document), 1)
     places = plural(len(culprit["occurrences"]), "place")
     text = f"{' + '.join(culprit['ops'][:8])}: {words.failure(culprit)} ({places}, first {culprit['nodes'][0]})"
     return {
         "description": clip(text, _WIDTH),
-        "check_name": f"onnx-bisect/{culprit['kind']}",
+        "check_name": f"onnx-bisect/{clip(' + '.join(culprit['ops'][:8]), 100)}",
         "fingerprint": culprit["id"],
         "severity": "major" if culprit["certainty"] == "confirmed" else "minor",
         "location": {

@@ -70,7 +70,7 @@ def _as_reported(document: Report) -> Typed:
     about = document["target"]
     own = words.own_command(about)
     target = [] if own else words.target_options(document)
-    return Typed(model=document["model"]["name"], target=target, command=own, files="report.json")
+    return Typed(model=words.model_path(document), target=target, command=own, files="report.json")
 
 
 def _fix(typed: Typed, *more: str) -> str:

@@ -8,10 +8,11 @@ from onnxbisect.report import cause_words, words
 from onnxbisect.report.alternatives import called, outcome
 from onnxbisect.report.contents import Report
 from onnxbisect.report.culprit_contents import CulpritEntry
+from onnxbisect.report.next_steps import next_steps
 from onnxbisect.report.text import clean, plural
 
 _SCHEMA = "https://raw.githubusercontent.com/oasis-tcs/sarif-spec/master/Schemata/sarif-schema-2.1.0.json"
-_RULES = {
+_KINDS = {
     "single": "The compiler refuses this node, or computes other numbers with it.",
     "interaction": "The compiler refuses these nodes together; every proper part of them compiles.",
     "count": "The compiler takes fewer nodes of this op, whichever they are.",
@@ -25,14 +26,11 @@ def sarif(document: Report) -> str:
 
     The physical location is the line of the user's source if the exporter recorded it, else line 1 of the model.
     """
-    kinds = list(_RULES)
-    results = [_result(document, culprit, kinds.index(culprit["kind"])) for culprit in document["culprits"]]
-    driver = {
-        "name": "onnx-bisect",
-        "rules": [
-            {"id": kind, "name": kind.title(), "shortDescription": {"text": text}} for kind, text in _RULES.items()
-        ],
-    }
+    rules: dict[str, CulpritEntry] = {}
+    for culprit in document["culprits"]:
+        rules.setdefault(rule_of(culprit), culprit)
+    results = [_result(document, it, list(rules).index(rule_of(it))) for it in document["culprits"]]
+    driver = {"name": "onnx-bisect", "rules": [_rule(document, name, culprit) for name, culprit in rules.items()]}
     run = {
         "tool": {"driver": driver},
         "columnKind": "unicodeCodePoints",
@@ -50,6 +48,25 @@ def sarif(document: Report) -> str:
     return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1) + "\n"
 
 
+def rule_of(culprit: CulpritEntry) -> str:
+    """The id of the rule that a culprit breaks: its op, or its ops, so that a list of findings says what is refused."""
+    ops = culprit["ops"]
+    return clean(" + ".join(ops[:8]) + (f" + {len(ops) - 8} more" if len(ops) > 8 else ""))
+
+
+def _rule(document: Report, name: str, culprit: CulpritEntry) -> dict[str, object]:
+    target = clean(words.target(document["target"]))
+    steps = [f"{it.sentence}: {it.command}" if it.command else it.sentence for it in next_steps(document)]
+    replaced = words.replace_by(culprit)
+    help_ = [_KINDS[culprit["kind"]], *([f"Replace by {replaced}."] if replaced else []), *map(clean, steps)]
+    return {
+        "id": name,
+        "name": name,
+        "shortDescription": {"text": f"{name} with {target}"},
+        "help": {"text": "\n".join(help_)},
+    }
+
+
 def _result(document: Report, culprit: CulpritEntry, rule: int) -> dict[str, object]:
     text = (
         f"{' + '.join(culprit['ops'][:8])}: {words.failure(culprit)} "
@@ -65,13 +82,13 @@ def _result(document: Report, culprit: CulpritEntry, rule: int) -> dict[str, obj
     traced = next(((file, line) for file, line in places if file is not None), None)
     related = [_location(document, nodes, None, number) for number, nodes in enumerate(culprit["occurrences"][1:], 1)]
     result: dict[str, object] = {
-        "ruleId": culprit["kind"],
+        "ruleId": rule_of(culprit),
         "ruleIndex": rule,
         "level": "error" if culprit["certainty"] == "confirmed" else "warning",
         "message": {"text": _plain(text)},
         "locations": [_location(document, culprit["nodes"], traced)],
         "partialFingerprints": {"culprit/v1": culprit["id"]},
-        "properties": {"certainty": culprit["certainty"], "repro": culprit["repro"]},
+        "properties": {"kind": culprit["kind"], "certainty": culprit["certainty"], "repro": culprit["repro"]},
     }
     if related:
         result["relatedLocations"] = related[:_RELATED]
@@ -86,7 +103,7 @@ def _plain(text: str) -> str:
 def _location(
     document: Report, nodes: list[str], traced: tuple[str, int | None] | None, number: int | None = None
 ) -> dict[str, object]:
-    file, line = traced or (document["model"]["name"], 1)
+    file, line = traced or (words.model_path(document), 1)
     location: dict[str, object] = {
         "physicalLocation": {"artifactLocation": {"uri": _uri(file)}, "region": {"startLine": max(1, line or 1)}},
         "logicalLocations": [

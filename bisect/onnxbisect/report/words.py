@@ -82,6 +82,11 @@ def headline(
     return f"it is not known whether {model} compiles for {backend}" + (f": {said}" if said else "")
 
 
+def model_path(document: Report) -> str:
+    """The model's path below the folder of the command, which in CI is the repository; else its name."""
+    return document["model"].get("path") or document["model"]["name"]
+
+
 #: The certificate of a model that compiles after a change of its file, or with other options.
 NOT_SEARCHED = "bounded: a changed file compiles, so the parts of the file as it is were not searched"
 WITH_OPTIONS = "bounded: the file compiles with other options, so its parts were not searched with the options given"
