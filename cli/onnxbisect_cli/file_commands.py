@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from onnxbisect.errors import OptionError
 from onnxbisect_cli import arguments
 from onnxbisect_cli.arguments import FailOn, Format, InspectionFormat, ListFormat
 from onnxbisect_cli.parameters import (
@@ -103,6 +104,7 @@ def extract_command(
 
 @app.command("rules")
 def rules_command(
+    ops: Annotated[list[str] | None, typer.Argument(metavar="OP...", help="Only rules that replace these ops.")] = None,
     match: Annotated[
         Path | None,
         typer.Option("--match", metavar="MODEL", help="Show where in this model rules would apply; changes nothing."),
@@ -115,7 +117,9 @@ def rules_command(
     from onnxbisect_cli import rule_list
 
     if match is None:
-        rule_list.show(form)
+        rule_list.show(form, ops or ())
+    elif ops:
+        raise OptionError("--match shows where rules apply in a model, and takes no OP beside it.")
     else:
         rule_list.match(match, arguments.shapes(input_shape or ()), arguments.values(input_value or ()), form)
 

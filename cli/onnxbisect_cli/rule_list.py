@@ -1,10 +1,11 @@
 """`onnx-bisect rules`: the rewrite rules, and where in a model they would apply."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypedDict
 
+from onnxbisect.errors import OptionError
 from onnxbisect.input_value import InputValue
 from onnxbisect.model import load
 from onnxbisect.model.scopes import is_constant, qualified
@@ -46,19 +47,26 @@ class MatchRow(TypedDict):
     refused: str
 
 
-def show(form: ListFormat) -> None:
-    """Print all rules, ordered by how often users needed them, and the packages whose rules cannot be loaded."""
+def show(form: ListFormat, ops: Collection[str] = ()) -> None:
+    """Print the rules that take one of `ops`, all if there are none, and the packages whose rules cannot be loaded.
+
+    Those that users needed most often come first. Raises OptionError if no rule takes any of `ops`.
+    """
     found = installed()
+    wanted = {op.lower() for op in ops}
+    rules = [rule for rule in found.rules if not wanted or not wanted.isdisjoint(op.lower() for op in rule.takes)]
+    if not rules and ops:
+        raise OptionError(f"No rule takes {', '.join(ops)}; `onnx-bisect rules` lists what rules take.")
     if form is ListFormat.JSON:
         broken = [{"name": it.name, "origin": it.origin, "reason": it.reason} for it in found.broken]
-        print(json.dumps({"rules": [row(rule) for rule in found.rules], "broken": broken}, indent=2))
+        print(json.dumps({"rules": [row(rule) for rule in rules], "broken": broken}, indent=2))
         return
     if form is ListFormat.MD:
-        print("\n".join(markdown(found.rules)))
+        print("\n".join(markdown(rules)))
         return
     table.show(
         ("rule", "takes", "exactness", "gives", "PyTorch"),
-        [(rule.id, _ops(rule.takes), rule.exactness, _ops(rule.gives), rule.pytorch) for rule in found.rules],
+        [(rule.id, _ops(rule.takes), rule.exactness, _ops(rule.gives), rule.pytorch) for rule in rules],
     )
     _warn(found.broken)
 

@@ -25,6 +25,15 @@ def test_rules_are_listed_with_what_they_promise(shell: Shell) -> None:
     assert "torch.relu(x) + torch.relu(-x)" in row
 
 
+def test_rules_are_filtered_by_the_ops_that_they_take(shell: Shell) -> None:
+    told = json.loads(shell.call("rules", "abs", "Gather", "--format", "json").out)["rules"]
+    assert {it["id"] for it in told} == {id_ for id_, it in RULES.items() if {"Abs", "Gather"} & set(it.takes)}
+    none = shell.call("rules", "Abbs")
+    assert (none.code, none.out) == (2, "")
+    assert none.err == "onnx-bisect: No rule takes Abbs; `onnx-bisect rules` lists what rules take.\n"
+    assert shell.call("rules", "Abs", "--match", str(DECODER)).code == 2
+
+
 def test_rules_as_json_have_everything(shell: Shell) -> None:
     told = json.loads(shell.call("rules", "--format", "json").out)
     assert told["broken"] == []
