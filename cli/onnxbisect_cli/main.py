@@ -18,7 +18,6 @@ app = typer.Typer(
     name="onnx-bisect",
     help="Find every part of an ONNX model that a compiler refuses, and prove that nothing else is wrong.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -1,10 +1,13 @@
 """`inspect`, `extract`, `backends` and `report`."""
 
 import json
+import os
+import subprocess
 
 import onnx
+import pytest
 
-from support.cli.command_line import CASES, Shell
+from support.cli.command_line import CASES, PROGRAM, Shell
 
 C2 = str(CASES / "c2_chain100_3bad.onnx")
 
@@ -86,3 +89,13 @@ def test_a_report_can_be_shown_again_in_any_form(shell: Shell) -> None:
     for form in ("sarif", "gitlab"):
         json.loads(shown[form])
     assert shown["json"] == (shell.folder / "out" / "report.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"), [("ru", {"run", "rules"}), ("run --back", {"--backend"}), ("run net.onnx -- cc", set())]
+)
+def test_a_shell_completes_commands_and_options(typed: str, offered: set[str]) -> None:
+    words = f"onnx-bisect {typed}"
+    asked = {"COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1), "_ONNX_BISECT_COMPLETE": "complete_bash"}
+    done = subprocess.run([PROGRAM], env=os.environ | asked, text=True, capture_output=True, check=False, timeout=60)
+    assert (set(done.stdout.split()), done.stderr) == (offered, "")
