@@ -1,7 +1,7 @@
 """A job that has ended, as values: everything that a report is made from."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from onnxbisect.diagnosis import Diagnosis
@@ -75,6 +75,10 @@ class Stats:
             wall_seconds=wall_seconds,
         )
 
+    def and_then(self, later: Self) -> Self:
+        """The cost of this and of what followed it."""
+        return type(self)(**{it.name: getattr(self, it.name) + getattr(later, it.name) for it in fields(self)})
+
 
 @dataclass(frozen=True, kw_only=True)
 class CompilesAfter:
@@ -92,13 +96,25 @@ class CompilesAfter:
     calls: int
     options: Mapping[str, str] = field(default_factory=dict)
 
+    def following(self, first: "CompilesAfter") -> "CompilesAfter":
+        """This change of a file that has the `first` one already, as one change."""
+        return replace(
+            self,
+            sentence=f"{first.sentence}; {self.sentence}",
+            remedies=tuple(dict.fromkeys((*first.remedies, *self.remedies))),
+            exactness=max(first.exactness, self.exactness, key=list(type(first.exactness)).index),
+            domain="; ".join(filter(None, dict.fromkeys((first.domain, self.domain)))),
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
     """The diagnosis of one model on one target.
 
     With `compiles_after`, only the whole model was compiled, not its parts. `alternatives` are other options of the
-    target that were tried afterwards, `neighbours` changed culprits that were compiled.
+    target that were tried afterwards, `neighbours` changed culprits that were compiled. `file_after` says what was
+    changed in the file before it was searched, since the compiler refuses the file as it is for another reason; empty
+    if nothing.
     """
 
     model: "Model"
@@ -108,5 +124,6 @@ class Job:
     preflight: tuple[Finding, ...]
     stats: Stats
     compiles_after: CompilesAfter | None = None
+    file_after: str = ""
     alternatives: "tuple[Alternative, ...]" = ()
     neighbours: "tuple[AskedNeighbour, ...]" = ()

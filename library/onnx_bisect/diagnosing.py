@@ -5,7 +5,10 @@ from dataclasses import replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
 from threading import Lock
+from weakref import finalize
 
 from onnx_bisect.alternatives import other_options, tried
 from onnx_bisect.backend_choice import BackendChoice, chosen_backend, started_from, texts
@@ -31,7 +34,7 @@ from onnxbisect_backends import contract
 from onnxbisect_backends.calibration import first_sample
 from onnxbisect_backends.contract import Backend
 from onnxbisect_backends.other_options import OtherOptions, Wanted
-from onnxbisect_backends.probing.changed_files import NamedOptions, compiles_after, may_be_changed
+from onnxbisect_backends.probing.changed_files import GoesOn, NamedOptions, compiles_after, may_be_changed
 from onnxbisect_backends.probing.confirming import Answered, confirmed
 from onnxbisect_backends.probing.loaded_model import LoadedModel
 from onnxbisect_backends.probing.repair_compiler import RepairCompiler
@@ -65,7 +68,8 @@ def diagnose(
 
     If the model fails and the preflight found a problem that a change of the whole file can solve, such as an IR
     version that is too new, up to four changed files are compiled first. If one of them compiles, the result names the
-    change (`compiles_after`) and the parts are not searched. `as_is` skips this step.
+    change (`compiles_after`) and the parts are not searched. If one of them fails for another reason than the file as
+    it is, that file is searched, and the report says so (`file_after`). `as_is` skips this step.
 
     `model` is the path of an ONNX file, or a `LoadedModel`, which several calls may share. `backend` is the name of a
     backend (`backends()` lists them), the path of a TOML file, an object with the protocol
@@ -124,7 +128,7 @@ def diagnose(
             culprit_files = context.culprit_files(folder)
             if files:
                 driver.digests = lambda pieces: {units: culprit_files.digest(units) for units in pieces}
-            after = None
+            after: CompilesAfter | GoesOn | None = None
             if not as_is and (named is not None or may_be_changed(context)):
                 after = _compiles_after(driver, driver.ask_whole(), context, searching, samples, named)
             # if a changed file compiles, only the recorded verdict of the whole model is needed
@@ -132,8 +136,30 @@ def diagnose(
             if ended.ending is Ending.FORM:
                 after = _compiles_after(driver, ended, context, searching, samples, None, as_is=as_is)
                 ended = driver.ask_whole()
+            left = driver.budget_left
             if kept is not None and ended.diagnosis.verdict is Status.PASS and not kept.exists():
                 ended = _compiled_again(driver, ended, tell)
+        file_after = ""
+        if isinstance(after, GoesOn):
+            first, changed = ended.stats, Path(mkdtemp(prefix="onnx-bisect-")).resolve()
+            loaded, file_after = after.saved(loaded, changed), after.changed.sentence
+            finalize(loaded, rmtree, changed, ignore_errors=True)  # the result cuts culprits from it
+            context = search_context(loaded, chosen, samples)
+            (folder / "changed").mkdir()
+            with searching.driver(context, folder / "changed", left, artifacts=kept) as driver:
+                context = searching.learned(driver, context, samples, folder / "changed")
+                culprit_files = context.culprit_files(folder / "changed")
+                if files:
+                    driver.digests = lambda pieces: {units: culprit_files.digest(units) for units in pieces}
+                ended, further = driver.run(), None
+                if ended.ending is Ending.FORM:
+                    further = _compiles_after(driver, ended, context, searching, samples, None, as_is=as_is)
+                    ended = driver.ask_whole()
+            ended = replace(ended, stats=first.and_then(ended.stats))
+            if isinstance(further, CompilesAfter):
+                after, file_after = further.following(after.change), ""
+            else:
+                after = None
         if after is not None:
             unsearched = replace(ended.diagnosis, culprits=(), needs_context=())
             ended = replace(ended, diagnosis=unsearched, ending=Ending.COMPILES_AFTER)
@@ -141,7 +167,7 @@ def diagnose(
         if others is not None and ended.diagnosis.verdict is not Status.PASS:
             asked = tried(others, context.loaded, ended.diagnosis, searching, samples, driver.budget_left)
         job = context.job(ended.diagnosis, ended.records, ended.stats)
-        job = replace(job, compiles_after=after, alternatives=asked)
+        job = replace(job, compiles_after=after, alternatives=asked, file_after=file_after)
         if confirm_causes and ended.ending is Ending.FINISHED:
             left = driver.budget_left.without(calls=sum(it.calls for it in asked), seconds=0)
             job = confirmed(
@@ -171,8 +197,8 @@ def _compiles_after(
     options: OtherOptions | None,
     *,
     as_is: bool = False,
-) -> CompilesAfter | None:
-    """The change after which the whole model compiles, if one is found (`changed_files.compiles_after`).
+) -> CompilesAfter | GoesOn | None:
+    """The change after which the whole model compiles, or another reason shows (`changed_files.compiles_after`).
 
     Its compiler calls are added to those of `driver`; with `as_is` none is made.
     """

@@ -10,7 +10,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
 from onnxbisect.verdict import Status
@@ -128,10 +128,12 @@ def prepared(
     job, search = held(session, claimed)
     search.identity, search.tool, search.version = identity, tool, version
     search.universe, search.units, search.graph = universe, units, graph
-    search.compiles_after = None if changeable else {}
+    again = "file_after" in (search.compiles_after or {})
+    if not again:
+        search.compiles_after = None if changeable else {}
     _move(session, search, Stage.SEARCH)
     culprit_versions.note(session, search, now(session))
-    if search.asked_for is None:
+    if search.asked_for is None and not again:
         facts = {"search": search.id, "tool": tool, "version": version, "units": units}
         events.tell(session, job, EventType.SEARCH_PREPARED, now(session), **facts)
 
@@ -150,9 +152,29 @@ def changed(session: Session, claimed: ClaimedSearch, compiles_after: Mapping[st
     """
     _, search = held(session, claimed)
     search.compiles_after = dict(compiles_after)
+    _take_over_calls(session, search)
+    _move(session, search, Stage.REPORT if compiles_after else Stage.SEARCH)
+
+
+def go_on_in(
+    session: Session, claimed: ClaimedSearch, *, onnx: str, request: Mapping[str, Any], file_after: Mapping[str, Any]
+) -> None:
+    """Begin anew with a changed file, which the compiler refuses for another reason than the model's own.
+
+    `onnx` is the SHA-256 of its stored file, whose data files are the model's, and `file_after` is what was changed.
+    The answers so far are about the model's own file: they are dropped, and their calls stay.
+    """
+    _, search = held(session, claimed)
+    search.onnx, search.data, search.request = onnx, dict(claimed.data), dict(request)
+    search.compiles_after = {"file_after": dict(file_after)}
+    _take_over_calls(session, search)
+    session.execute(delete(Probe).where(Probe.search_id == search.id))
+    _move(session, search, Stage.PREPARE)
+
+
+def _take_over_calls(session: Session, search: Search) -> None:
     for asked in session.scalars(select(Search).where(Search.asked_for == search.id)):
         search.calls, asked.calls = search.calls + asked.calls, 0
-    _move(session, search, Stage.REPORT if compiles_after else Stage.SEARCH)
 
 
 def searched(session: Session, claimed: ClaimedSearch) -> None:
@@ -264,7 +286,7 @@ def _move(session: Session, search: Search, stage: Stage) -> None:
 
 def _fail(session: Session, job: Job, search: Search, problem: str, fault: Fault, at: datetime) -> None:
     if search.stage == Stage.FILES:  # its parts can still be searched
-        search.compiles_after = {"problem": problem}
+        search.compiles_after = {**(search.compiles_after or {}), "problem": problem}
         _move(session, search, Stage.SEARCH)
         return
     if search.stage == Stage.REPAIR:  # its report is kept

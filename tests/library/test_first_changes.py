@@ -94,6 +94,52 @@ def test_a_changed_file_whose_numbers_are_wrong_compiles(tmp_path: Path) -> None
     assert result.report["stats"]["compile_seconds"] == 3.0
 
 
+class Reading(Compiler):
+    """Says only of what version a file is where that is too new, and else what it refuses."""
+
+    def __call__(self, path: Path) -> Verdict:
+        verdict = super().__call__(path)
+        if verdict.passed or onnx.load(path).ir_version <= self.newest:
+            return verdict
+        return Verdict(status=Status.FAIL, kind=Kind.ERROR, message="The file is of a version that is not read.")
+
+
+def test_a_refusal_that_hides_another_is_gone_past(tmp_path: Path) -> None:
+    """Of the file as it is every part fails for the version; the changed file fails for its own reason."""
+    path = saved(tmp_path, "Relu", "Abs", "Neg", "Sqrt")
+    compiler = Reading("Abs")
+    events: list[onnx_bisect.Event] = []
+    result = onnx_bisect.diagnose(path, backend=compiler, progress=events.append)
+
+    assert (result.compiles_after, result.report["file_after"]) == (None, "ir_version 12 → 9")
+    assert result.headline.endswith("; searched in the file after: ir_version 12 → 9")
+    assert [it.nodes for it in result.culprits] == [("n1",)]
+    assert result.certificate.proven
+    alone = onnx_bisect.diagnose(saved(tmp_path, "Relu", "Abs", "Neg", "Sqrt", ir_version=9), backend=Reading("Abs"))
+    assert compiler.calls == result.stats.compiler_calls == alone.stats.compiler_calls + 2
+    assert any(isinstance(event, Note) and "going on in the file after" in event.sentence for event in events)
+    jsonschema.validate(result.report, report_schema())
+    for text in (result.to_markdown(), result.to_html()):
+        assert "searched in the file after: ir" in text
+    result.write(tmp_path / "report")
+    path.unlink()
+    own = next((tmp_path / "report" / "culprits").glob("*/model.onnx"))
+    assert onnx.load(own).ir_version <= 9
+    assert not compiler(own).passed
+    assert result.report["model"]["name"] == path.name
+
+
+def test_a_changed_file_that_fails_for_the_same_reason_is_not_gone_on_with(tmp_path: Path) -> None:
+    result = onnx_bisect.diagnose(saved(tmp_path, "Relu", "Abs", "Neg"), backend=Compiler("Abs", newest=99))
+    assert "file_after" not in result.report
+    assert "searched in" not in result.headline
+
+
+def test_a_file_searched_as_it_is_is_not_gone_past(tmp_path: Path) -> None:
+    result = onnx_bisect.diagnose(saved(tmp_path, "Relu", "Abs"), backend=Reading("Abs"), as_is=True)
+    assert "file_after" not in result.report
+
+
 def test_the_file_as_it_is_is_searched_where_that_is_asked_for(tmp_path: Path) -> None:
     path = saved(tmp_path, "Relu", "Abs", "Neg")
     result = onnx_bisect.diagnose(path, backend=Compiler(), as_is=True)

@@ -120,3 +120,38 @@ def test_a_job_says_what_run_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     ]
     assert report["stats"]["compiler_calls"] == local.stats.compiler_calls == ended.searches[0].calls == 2
     assert (json.loads(repaired)["verdict"], json.loads(repaired)["repair_calls"]) == ("pass", 0)
+
+
+@pytest.mark.long
+def test_a_job_goes_on_in_a_changed_file_as_run_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The copies of the file are refused for another op; a repair begins with the model's own file."""
+    monkeypatch.setenv("ONNXBISECT_CACHE_DIR", str(tmp_path / "cache"))
+    ops = ["Relu", "Identity", "Sin"]
+    nodes = [helper.make_node(op, [f"t{at}"], [f"t{at + 1}"], name=f"n{at}") for at, op in enumerate(ops)]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 3]) for name in ("t0", "t3")]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:])
+    path = tmp_path / "model.onnx"
+    onnx.save(helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)]), path)
+    options = {"deny": "Identity,Sin", "report": "first"}
+    local = onnx_bisect.diagnose(path, backend="whitelist", options=options)
+
+    with closing(Installation.at(tmp_path)) as it:
+        running = embedded(it.service)
+        running.start()
+        try:
+            ended = it.ended(job := it.submit(path, options))
+            repaired = it.ended(other := it.submit(path, options, spec=SearchSpec(repair=RepairSpec())))
+        finally:
+            running.stop()
+        report, as_it_is = it.report(job), it.report(other)
+        files = ended.searches[0].files
+    assert local.report["file_after"] == "1 Identity node removed"
+    assert [[*it.nodes] for it in local.culprits] == [["n2"]]
+    assert [report[key] for key in ("headline", "file_after", "culprits", "certificate", "model")] == [
+        local.report[key] for key in ("headline", "file_after", "culprits", "certificate", "model")
+    ]
+    assert any(name.endswith("model.onnx") for name in files)
+    assert report["stats"]["compiler_calls"] == ended.searches[0].calls
+    assert repaired.searches[0].repair is not None
+    assert "file_after" not in as_it_is
+    assert len(as_it_is["culprits"]) == 2

@@ -3,9 +3,11 @@
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
+from onnxbisect.exactness import Exactness
+from onnxbisect.job import CompilesAfter
 from onnxbisect.report.contents import Report
 from onnxbisect.report.text import clip
 from onnxbisect_db import searches
@@ -23,10 +25,32 @@ def change_file(keeper: LeaseKeeper[ClaimedSearch]) -> None:
     done = replayed(keeper, lambda process, begun, _, folder: process.change(begun, folder))
     if done is None:
         return
-    found = done[0].compiles_after
+    came, files = done
+    before = keeper.claimed.search.compiles_after
+    if came.file_after is not None and "model.onnx" in files:
+        change = asdict(came.file_after)
+        onnx, spec = files["model.onnx"], replace(keeper.spec, input_shapes={}, input_values={})  # it has them bound
+        keeper.write(
+            lambda session: searches.go_on_in(
+                session, keeper.claimed, onnx=onnx, request=spec.to_json(), file_after=change
+            )
+        )
+        log.info("search %s: going on in a changed file", keeper.claimed.search.id)
+        return
+    found, first = came.compiles_after, stored_change((before or {}).get("file_after"))
+    if found is not None and first is not None:
+        found = found.following(first)
     compiles_after = {} if found is None else asdict(found)
     keeper.write(lambda session: searches.changed(session, keeper.claimed, compiles_after))
     log.info("search %s: done with changed files", keeper.claimed.search.id)
+
+
+def stored_change(stored: Mapping[str, Any] | None) -> CompilesAfter | None:
+    """The change that `asdict` made these fields of; None for None."""
+    if stored is None:
+        return None
+    typed = {"remedies": tuple(stored["remedies"]), "exactness": Exactness(stored["exactness"])}
+    return CompilesAfter(**{**stored, **typed})
 
 
 def repair(keeper: LeaseKeeper[ClaimedSearch]) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import cast
 
 from onnxbisect.diagnosis import Certainty, CulpritKind
-from onnxbisect.exactness import Exactness
 from onnxbisect.job import CompilesAfter
 from onnxbisect.report.compare import passed_in
 from onnxbisect.report.contents import Report
@@ -23,6 +22,7 @@ from onnxbisect_service.search_spec import SearchSpec
 from onnxbisect_worker.changed_models import BudgetLeft, replayed
 from onnxbisect_worker.lease_keeper import LeaseKeeper
 from onnxbisect_worker.model_requests.protocol import ModelProcess, ModelQuestion, ReportOutcome, StepProgress
+from onnxbisect_worker.repairing import stored_change
 
 #: Most stored characters of a culprit's identity, of an op's name, and of other text.
 _IDENTITY, _OP, _TEXT = 80, 120, 2000
@@ -42,7 +42,11 @@ def write_report(keeper: LeaseKeeper[ClaimedSearch]) -> None:
         with keeper.service.database.session() as session:
             logs = probe_queries.failure_logs(session, claimed.search.id)
         neighbours, after = _most_neighbours(keeper.spec, begun, left), _compiles_after(claimed)
-        return process.report(begun, folder, logs=logs, compiles_after=after, neighbours=neighbours)
+        first = (claimed.search.compiles_after or {}).get("file_after")
+        file_after = "" if first is None else first["sentence"]
+        return process.report(
+            begun, folder, logs=logs, compiles_after=after, file_after=file_after, neighbours=neighbours
+        )
 
     done = replayed(keeper, step)
     if done is None:
@@ -122,7 +126,4 @@ def _most_neighbours(spec: SearchSpec, begun: StepProgress, left: BudgetLeft) ->
 
 def _compiles_after(claimed: ClaimedSearch) -> CompilesAfter | None:
     found = claimed.search.compiles_after
-    if not found or "problem" in found:
-        return None
-    typed = {"remedies": tuple(found["remedies"]), "exactness": Exactness(found["exactness"])}
-    return CompilesAfter(**{**found, **typed})
+    return stored_change(found) if found and "sentence" in found else None

@@ -7,6 +7,7 @@ The caller provides the searches (`RepairCompiler.search`): the library uses thr
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from onnxbisect.errors import ModelError
@@ -16,7 +17,8 @@ from onnxbisect.remedies import Found
 from onnxbisect.rewrites import Exactness
 from onnxbisect_backends.contract import Backend
 from onnxbisect_backends.probing.forked import forked
-from onnxbisect_backends.probing.repair_compiler import RepairCompiler
+from onnxbisect_backends.probing.loaded_model import LoadedModel
+from onnxbisect_backends.probing.repair_compiler import RepairCompiler, changed_model, copy_data
 from onnxbisect_backends.probing.search_context import SearchContext
 
 _ORDER = list(Exactness)
@@ -33,6 +35,26 @@ class InMessages(Protocol):
 
     def named_in(self, message: str) -> "tuple[InMessages, Mapping[str, str], Backend] | None":
         """These for the next message, the options that this one names, and the backend that has them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GoesOn:
+    """A changed file that the compiler refuses for another reason than the file as it is, which hides that reason.
+
+    The search goes on in it.
+    """
+
+    changed: Candidate
+
+    @property
+    def change(self) -> CompilesAfter:
+        """What was changed, for the case that the compiler accepts the file after more changes."""
+        return _after(self.changed, self.changed.sentence, 0)
+
+    def saved(self, loaded: LoadedModel, folder: Path) -> LoadedModel:
+        """The changed file under the model's own name in `folder`."""
+        copy_data(loaded.model.proto, loaded.model.path.parent, folder)
+        return changed_model(loaded, self.changed.proto, folder / loaded.model.path.name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,15 +93,18 @@ def compiles_after(
     *,
     named: NamedOptions | None = None,
     changes: bool = True,
-) -> CompilesAfter | None:
+) -> CompilesAfter | GoesOn | None:
     """The first change after which the compiler accepts the whole model: of `named` options, then of the file.
 
     `whole` has the verdicts on the original. No outputs are compared, and only verdicts are kept. `tell` gets a
-    sentence for each step. Without `changes` nothing is tried. None if nothing helps.
+    sentence for each step. Without `changes` nothing is tried. If none is accepted: the smallest change that fails for
+    the last reason that came up, if that is another than the original's. None if nothing helps.
     """
     if named is not None and changes and (found := _with_named_options(whole, compiler, tell, named)) is not None:
         return found
     numeric: Candidate | None = None
+    onward: Candidate | None = None
+    reasons = {"", whole.failure}
     for line in whole.hints.unfolded:
         tell(f"{context.target.tool} says: {line}")
     for changed in changed_files(context, Exactness.DOMAIN, whole) if changes else ():
@@ -94,10 +119,16 @@ def compiles_after(
             numeric = changed
         if answer.stopped:
             break
+        if whole.failure and answer.failure not in reasons:
+            reasons.add(answer.failure)
+            onward = changed
     if numeric is not None:  # whether the file's numbers matter is another question than why it did not compile
         return _after(numeric, f"{numeric.sentence}, and then {OTHER_NUMBERS}", compiler.calls)
     if whole.compiles_in_another_form:
         return CompilesAfter(sentence=ANOTHER_FORM, remedies=(), exactness=Exactness.EXACT, domain="", calls=0)
+    if onward is not None:
+        tell(f"that is another reason: going on in the file after: {onward.sentence}")
+        return GoesOn(changed=onward)
     return None
 
 

@@ -114,13 +114,17 @@ class RepairCompiler:
         if self._latest is None or self._latest[0] != content:
             if self._latest is None:
                 copy_data(self.loaded.model.proto, self.loaded.model.path.parent, self.folder)
-            path = self.folder / REPAIRED
-            path.write_bytes(content)
-            own = _inputs(model)  # a change may have renamed an input, or given it another form
-            shapes = {name: dims for name, dims in self.loaded.shapes_without_values.items() if name in own}
-            same = _inputs(self.loaded.model.proto).items() <= own.items()
-            self._latest = content, LoadedModel(path, shapes, sample=self.loaded.sample if same else None)
+            self._latest = content, changed_model(self.loaded, model, self.folder / REPAIRED)
         return self._latest[1]
+
+
+def changed_model(loaded: LoadedModel, changed: onnx.ModelProto, path: Path) -> LoadedModel:
+    """The changed copy of a loaded model, written to `path`; its data files are beside it already."""
+    path.write_bytes(changed.SerializeToString(deterministic=True))
+    own = _inputs(changed)  # a change may have renamed an input, or given it another form
+    shapes = {name: dims for name, dims in loaded.shapes_without_values.items() if name in own}
+    same = _inputs(loaded.model.proto).items() <= own.items()
+    return LoadedModel(path, shapes, sample=loaded.sample if same else None)
 
 
 def _inputs(model: onnx.ModelProto) -> dict[str, tuple[int, int]]:

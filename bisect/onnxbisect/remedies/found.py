@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from onnxbisect.diagnosis import Culprit, CulpritKind, Diagnosis
+from onnxbisect.fingerprint import fingerprint
 from onnxbisect.job import Job
 from onnxbisect.model.model import Model
 from onnxbisect.model.variants import Variants
@@ -66,6 +67,14 @@ class Found:
     def message(self) -> str:
         """What the compiler said last of the whole model; empty where it was not asked."""
         return "" if self._whole is None else self._whole.message
+
+    @property
+    def failure(self) -> str:
+        """Why the compiler refused the whole model, without names and numbers; empty where it did not."""
+        whole = self._whole
+        if whole is None or whole.status is not Status.FAIL:
+            return ""
+        return whole.fingerprint or fingerprint(whole.message)
 
     @property
     def computes_other_numbers(self) -> bool:

@@ -298,6 +298,9 @@ class Report(TypedDict):
     """Of the whole model."""
     compiles_after: NotRequired[CompilesAfterEntry | None]
     """The change of the whole file after which the target takes the model; then its parts were not searched."""
+    file_after: NotRequired[str]
+    """What was changed in the file before it was searched: the target refuses the file as it is for another reason,
+    which hides what is reported here. All else is about the changed file; absent for the file as it is."""
     causes: NotRequired[list[CauseEntry]]
     """Why the culprits are refused, as far as the record tells; those that say most come first."""
     culprits: list[CulpritEntry]

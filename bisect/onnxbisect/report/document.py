@@ -115,6 +115,9 @@ def document(job: Job, replaced: "Sequence[Candidate | None]" = ()) -> Report:
     )
     for entry, candidate in zip(result["culprits"], replaced, strict=False):
         entry["replace_by"] = None if candidate is None else _replace_by(candidate)
+    if job.file_after:
+        result["file_after"] = job.file_after
+        result["headline"] = words.in_file_after(result["headline"], job.file_after)
     if result["compiles_after"] is not None:
         result["headline"] = words.compiles_after(result, result["compiles_after"])
     return result

@@ -98,7 +98,7 @@ def _verdict(document: Report) -> str:
 
 def _leads(document: Report) -> bool:
     """Whether the headline says more than verdict, model and target."""
-    return bool(document.get("compiles_after")) or document["verdict"] == "unresolved"
+    return bool(document.get("compiles_after") or document.get("file_after")) or document["verdict"] == "unresolved"
 
 
 def _certificate(document: Report) -> list[str]:

@@ -92,6 +92,11 @@ NOT_SEARCHED = "bounded: a changed file compiles, so the parts of the file as it
 WITH_OPTIONS = "bounded: the file compiles with other options, so its parts were not searched with the options given"
 
 
+def in_file_after(headline: str, change: str) -> str:
+    """The headline of a search in a changed file, since the file as it is fails for a reason that hides others."""
+    return f"{headline}; searched in the file after: {change}"
+
+
 def compiles_after(document: Report, found: CompilesAfterEntry) -> str:
     """The headline of a model that compiles after a change of its file."""
     known = plural(found["calls"], "call") if found["calls"] else "known before"

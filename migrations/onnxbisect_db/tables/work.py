@@ -184,7 +184,8 @@ class Search(Leased, Troubled, Base):
     #: Files of the report by path: the culprits' models, and the files of a repair.
     files: Mapped[dict[str, Any]] = mapped_column(default=dict)
     #: The change of the whole file after which it compiles (`CompilesAfter`), {} if none helps or none is to be tried,
-    #: only a `problem` if trying them failed; None before that is known.
+    #: only a `problem` if trying them failed; only `file_after`, the change, if the search went on in a changed
+    #: file, which `onnx`, `data` and `request` are of then; None before that is known.
     compiles_after: Mapped[dict[str, Any] | None]
     #: The outcome of its repair in short; None if there is none, or not yet.
     repair: Mapped[dict[str, Any] | None]

@@ -174,6 +174,7 @@ class HiddenRuleProcess:
         *,
         logs: Mapping[str, str],
         compiles_after: CompilesAfter | None = None,
+        file_after: str = "",
         neighbours: int = 0,
     ) -> ReportOutcome:
         self._be_shot()

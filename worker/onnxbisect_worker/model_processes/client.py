@@ -43,7 +43,7 @@ _NAMES: Mapping[type[Outcome], re.Pattern[str]] = {
     ReportOutcome: re.compile(r"culprits/[0-9]{2,}-[A-Za-z0-9-]+/[A-Za-z0-9][A-Za-z0-9._-]*"),
     RepairOutcome: re.compile(r"repair/[a-z]+\.(onnx|json|md)"),
     ModelQuestion: re.compile(r"model\.(onnx|data)"),
-    ChangeOutcome: re.compile(r"(?!)"),  # it has none
+    ChangeOutcome: re.compile(r"model\.onnx"),
 }
 
 T = TypeVar("T")
@@ -103,9 +103,10 @@ class ModelClient:
         *,
         logs: Mapping[str, str],
         compiles_after: CompilesAfter | None = None,
+        file_after: str = "",
         neighbours: int = 0,
     ) -> ModelQuestion | ReportOutcome:
-        given = {"logs": logs, "compiles_after": compiles_after, "neighbours": neighbours}
+        given = {"logs": logs, "compiles_after": compiles_after, "file_after": file_after, "neighbours": neighbours}
         return self._step(ReportOutcome, folder, "report", begun=begun, **given)
 
     def change(self, begun: StepProgress, folder: Path) -> ModelQuestion | ChangeOutcome:

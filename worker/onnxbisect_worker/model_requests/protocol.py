@@ -149,9 +149,14 @@ class ModelQuestion(Outcome):
 
 @dataclass(frozen=True, kw_only=True)
 class ChangeOutcome(Outcome):
-    """The result of changing the whole file: the changed copy that the compiler accepts, if any."""
+    """The result of changing the whole file: the changed copy that the compiler accepts, if any.
+
+    Or `file_after`: what was changed in the copy `model.onnx`, which it refuses for another reason than the file, and
+    in which the search goes on.
+    """
 
     compiles_after: CompilesAfter | None
+    file_after: CompilesAfter | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,13 +213,15 @@ class ModelProcess(Protocol):
         *,
         logs: Mapping[str, str],
         compiles_after: CompilesAfter | None = None,
+        file_after: str = "",
         neighbours: int = 0,
     ) -> ModelQuestion | ReportOutcome:
         """The report for these answers, or a neighbour of a culprit to be compiled first.
 
         `logs` are compilers' logs by probe id, at least of failures with a `file_sha256`; files are written into the
-        folder. With `compiles_after`, the parts of the model were not searched. `neighbours` are the calls allowed for
-        changed culprits, which confirm causes; 0 for none.
+        folder. With `compiles_after`, the parts of the model were not searched. With `file_after`, the model is the
+        job's after that change. `neighbours` are the calls allowed for changed culprits, which confirm causes; 0 for
+        none.
         """
 
     def change(self, begun: StepProgress, folder: Path) -> ModelQuestion | ChangeOutcome:

@@ -24,7 +24,7 @@ from onnxbisect.verdict import Status
 from onnxbisect_backends.contract import Backend
 from onnxbisect_backends.other_options import OtherOptions
 from onnxbisect_backends.probing.alternatives import CulpritVerdicts, asked_with
-from onnxbisect_backends.probing.changed_files import NamedOptions, compiles_after
+from onnxbisect_backends.probing.changed_files import GoesOn, NamedOptions, compiles_after
 from onnxbisect_backends.probing.confirming import Answered
 from onnxbisect_backends.probing.loaded_model import LoadedModel
 from onnxbisect_backends.probing.repair_compiler import RepairCompiler, unanswered
@@ -57,7 +57,8 @@ class ChangedModels:
     """Changes of the model of `context`. `onnx` is the SHA-256 of the model's stored file.
 
     `context_of` returns another model's search context for this compiler, `context_with` this model's for another.
-    `options` are those of the target that its messages may name.
+    `options` are those of the target that its messages may name. `goes_on`: the search may go on in a changed file; a
+    repair begins with the model's own file, and goes on in a changed one itself.
     """
 
     onnx: str
@@ -67,6 +68,7 @@ class ChangedModels:
     options: OtherOptions | None
     recheck: bool
     as_is: bool = False
+    goes_on: bool = False
 
     def compiler(self, begun: StepProgress, folder: Path) -> RepairCompiler:
         """A compiler that answers from what is known. Models are written into `folder`."""
@@ -87,16 +89,20 @@ class ChangedModels:
 
 
 def changed_files_came_to(models: ChangedModels, begun: StepProgress, folder: Path) -> ModelQuestion | ChangeOutcome:
-    """The next question, or the first changed copy of the file that compiles."""
+    """The next question, or the changed copy of the file that compiles, or in which the search goes on."""
     whole = Found(job=models.job(models.context, begun.answers, begun.stats))
     try:
         compiler, ask = models.compiler(begun, folder), partial(_whole_with, models, begun)
         named = None if models.options is None else NamedOptions(options=models.options, ask=ask)
-        return ChangeOutcome(
-            compiles_after=compiles_after(whole, models.context, compiler, named=named, changes=not models.as_is)
-        )
+        after = compiles_after(whole, models.context, compiler, named=named, changes=not models.as_is)
     except UnansweredError as error:
         return error.question
+    if not isinstance(after, GoesOn):
+        return ChangeOutcome(compiles_after=after)
+    if not models.goes_on:
+        return ChangeOutcome(compiles_after=None)
+    changed = {"model.onnx": after.saved(models.context.loaded, folder).model.path}
+    return ChangeOutcome(compiles_after=None, file_after=after.change, files=changed)
 
 
 @dataclass(frozen=True, kw_only=True)

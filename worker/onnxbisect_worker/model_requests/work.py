@@ -116,7 +116,13 @@ class ModelWork:
             return list(map(self._context.culprit_files(Path(name)).digest, pieces))
 
     def report(
-        self, begun: StepProgress, *, logs: Mapping[str, str], compiles_after: CompilesAfter | None, neighbours: int
+        self,
+        begun: StepProgress,
+        *,
+        logs: Mapping[str, str],
+        compiles_after: CompilesAfter | None,
+        file_after: str,
+        neighbours: int,
     ) -> ModelQuestion | ReportOutcome:
         """See `ModelProcess.report`. The files are in the working folder under generated names."""
         verdicts = Known(records=begun.answers).verdicts
@@ -124,7 +130,7 @@ class ModelWork:
         if compiles_after is not None:
             diagnosis = replace(diagnosis, culprits=(), needs_context=())
         job = self._context.job(diagnosis, begun.answers, begun.stats)
-        job = replace(job, compiles_after=compiles_after)
+        job = replace(job, compiles_after=compiles_after, file_after=file_after)
         if neighbours:
             came = self._confirmed(job, begun, neighbours)
             if isinstance(came, ModelQuestion):
@@ -159,7 +165,7 @@ class ModelWork:
         """See `ModelProcess.change`. The files are in the working folder under generated names."""
         with TemporaryDirectory(dir=self._folder) as name:
             came = changed_files_came_to(self._changed_models, begun, Path(name))
-            return replace(came, files=self._put(came.files)) if isinstance(came, ModelQuestion) else came
+            return replace(came, files=self._put(came.files))
 
     def repair(self, begun: StepProgress) -> ModelQuestion | RepairOutcome:
         """See `ModelProcess.repair`. The files are where those of `change` are."""
@@ -198,6 +204,7 @@ class ModelWork:
             ),
             options=OtherOptions.in_messages(self._case.backend, self._case.options),
             as_is=self._spec.as_is,
+            goes_on=self._spec.repair is None,
             recheck=self._spec.recheck,
         )
 
