@@ -175,6 +175,19 @@ def test_old_jobs_go_and_what_they_taught_stays(database: Database, files: Files
     assert read(database, running).state == "running"
 
 
+def test_a_clock_that_jumps_takes_nothing_from_an_open_job(database: Database, files: Files, clock: Clock) -> None:
+    model = old(files, b"model")
+    open_job = asking(database, [1], model_sha256=model)
+    keep = Retention(jobs=timedelta(days=3), models=timedelta(days=3))
+    for days in (3650, -3660, 10):
+        clock.forward(86400 * days)
+        assert retention.sweep(database, files, keep) == 0
+    assert read(database, open_job).state == "running"
+    assert files.size(model) is not None
+    with database.session() as session:
+        assert models.get(session, model, "") is not None
+
+
 def test_an_old_job_that_is_retried_at_that_moment_stays(database: Database, files: Files, clock: Clock) -> None:
     job = new_job(database)
     with database.transaction() as session:
