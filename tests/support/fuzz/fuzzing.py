@@ -87,7 +87,7 @@ class _Victim:
         orders.write(f"{number} {commands}\n".encode())
         orders.flush()
         # for all commands, and some for a machine that does other things
-        if not select.select([answers], [], [], 3 * HANGS + _SHARE_HANGS)[0]:
+        if not select.select([answers], [], [], 4 * HANGS + _SHARE_HANGS)[0]:
             self.end()
             return "hangs"
         line = answers.readline()
@@ -104,7 +104,9 @@ class _Victim:
 
 
 def fuzz(numbers: Iterable[int], *, processes: int = 2, every: bool = True) -> Counts:
-    """Show these mutants to `inspect`, `run` and `share`; in turn to one of the first two, unless `every` is wanted."""
+    """Show these mutants to `inspect`, `run`, `share` and `split`; in turn to one of the first two, unless `every` is
+    wanted.
+    """
     counts = Counts()
     left = iter(numbers)
     lock = Lock()
@@ -119,7 +121,7 @@ def fuzz(numbers: Iterable[int], *, processes: int = 2, every: bool = True) -> C
                 if number is None:
                     return
                 victim = victim or _Victim(folder)
-                answer = victim.ask(number, "0 1 2" if every else str(number // len(KINDS) % 2))
+                answer = victim.ask(number, "0 2 3 4" if every else str(number // len(KINDS) % 2))
                 with lock:
                     if isinstance(answer, str):
                         counts.lost(number, answer)

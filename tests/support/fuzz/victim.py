@@ -8,6 +8,7 @@ import io
 import json
 import os
 import resource
+import shutil
 import sys
 import time
 import traceback
@@ -20,7 +21,13 @@ from support.fuzz.mutants import kind_of, mutant
 #: Bytes of memory, as far as the kernel counts them: a model that takes more ends the process, which is a finding.
 MEMORY = 2 << 30
 _WHITELIST = ("--backend", "whitelist", "--option", "deny=Add")
-_COMMANDS = (("inspect",), ("run", *_WHITELIST, "--no-cache"), ("share", *_WHITELIST, "-o", "shared.onnx"))
+_COMMANDS = (
+    ("inspect",),
+    ("run", *_WHITELIST, "--no-cache"),
+    ("share", *_WHITELIST, "-o", "shared.onnx"),
+    ("run", *_WHITELIST, "--no-cache", "--out", "found"),
+    ("split", *_WHITELIST, "--report", "found", "--out", "pieces"),
+)
 
 
 def called(arguments: list[str]) -> tuple[int, str]:
@@ -79,6 +86,8 @@ def main(folder: Path) -> None:
         number, *wanted = map(int, line.split())
         path = folder / "model.onnx"
         path.write_bytes(mutant(number))
+        for name in ("found", "pieces"):  # of the last file: `split` overwrites nothing
+            shutil.rmtree(folder / name, ignore_errors=True)
         results = []
         for command, *options in (_COMMANDS[place] for place in wanted):
             began = time.monotonic()
