@@ -19,7 +19,7 @@ from onnxbisect_db.states import ANNOUNCED, DeliveryState, EventType, JobState, 
 from onnxbisect_db.tables import Delivery, Endpoint, Event, Job, Probe, Search
 from onnxbisect_service.settings import Settings
 from onnxbisect_worker.model_processes.pool import clear_hosts
-from support.production.chaos_orders import Wanted, culprits_of, name_of
+from support.production.chaos_orders import Wanted, culprits_of, name_of, repair_of
 from support.production.topology import Topology
 from support.worker.webhook_receiver import Message
 
@@ -27,8 +27,10 @@ from support.worker.webhook_receiver import Message
 _OLD = 2 * 3600
 
 
-def jobs(database: Database, files: Files, wanted: Mapping[str, Wanted], known: Mapping[Any, str]) -> Iterator[str]:
-    """Each ended right: its culprits are those of `run`."""
+def jobs(
+    database: Database, files: Files, wanted: Mapping[str, Wanted], known: Mapping[Any, str], repairs: Mapping[Any, str]
+) -> Iterator[str]:
+    """Each ended right: its culprits are those of `run`, and its repair is that of `fix`."""
     with database.session() as session:
         rows = {job.id: job for job in session.scalars(select(Job))}
         searches = defaultdict(list)
@@ -52,6 +54,18 @@ def jobs(database: Database, files: Files, wanted: Mapping[str, Wanted], known: 
             right = known[name_of(goal)]
             if found != right:
                 yield f"Job {job_id} differs from `run` on {name_of(goal)}: {found[:500]} != {right[:500]}"
+            if want.repair:
+                yield from _repair(files, job_id, search, repairs[name_of(goal)])
+
+
+def _repair(files: Files, job_id: str, search: Search, right: str) -> Iterator[str]:
+    if (name := search.files.get("repair/repair.json")) is None:
+        yield f"Job {job_id} was not repaired: {search.repair}"
+        return
+    with files.open(name) as file:
+        found = repair_of(json.load(file))
+    if found != right:
+        yield f"Job {job_id} differs from `fix`: {found[:500]} != {right[:500]}"
 
 
 def verdicts(database: Database) -> Iterator[str]:

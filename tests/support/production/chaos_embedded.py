@@ -24,7 +24,7 @@ from onnxbisect_db.files import Files
 from onnxbisect_db.states import JobState
 from onnxbisect_db.tables import Job, Probe, Search
 from support.production import chaos_audit
-from support.production.chaos_orders import GOALS, Goal, Wanted, known_culprits, orders
+from support.production.chaos_orders import GOALS, Goal, Wanted, known_culprits, known_repairs, orders
 from support.production.topology import PLUGIN, Part
 
 _TOKEN_FILE = "token"  # noqa: S105 - where it is
@@ -64,7 +64,7 @@ class EmbeddedRun:
     def __call__(self) -> EmbeddedResult:
         chance = random.Random(self.seed)
         wanted = [_uncancelled(want) for want in orders(self.jobs, chance, self.goals)]
-        known = known_culprits(wanted)
+        known, repairs = known_culprits(wanted), known_repairs(wanted)
         self.say(f"run knows the culprits of {len(known)} targets")
         serve = self._part()
         result = EmbeddedResult(jobs=len(wanted))
@@ -81,7 +81,7 @@ class EmbeddedRun:
                     result.complaints.append(f"It ended with {code}.")
                 if left := _left(self.folder):
                     result.complaints.append(f"Left behind: {left}")
-                self._count(database, made, known, result)
+                self._count(database, made, known, repairs, result)
         finally:
             serve.kill()
             for pid in _processes(self.folder):
@@ -113,10 +113,11 @@ class EmbeddedRun:
             for want in wanted:
                 model = want.goals[0].model
                 sha256 = hashlib.sha256(model.read_bytes()).hexdigest()
-                body: dict[str, Any] = {"targets": [goal.target for goal in want.goals]}
                 while True:
                     try:
-                        (created,) = server.create({**body, "model": server.upload(model, sha256, ())}, uuid4().hex)
+                        (created,) = server.create(
+                            {**want.body, "model": server.upload(model, sha256, ())}, uuid4().hex
+                        )
                         job = created["id"]
                         break
                     except OnnxBisectError:
@@ -166,11 +167,16 @@ class EmbeddedRun:
             return Counter(JobState(state) for state in session.scalars(select(Job.state)))
 
     def _count(
-        self, database: Database, made: Mapping[str, Wanted], known: Mapping[Any, str], result: EmbeddedResult
+        self,
+        database: Database,
+        made: Mapping[str, Wanted],
+        known: Mapping[Any, str],
+        repairs: Mapping[Any, str],
+        result: EmbeddedResult,
     ) -> None:
         files = Files(self.folder / "data" / "files", floor=0)
         wrong = set()
-        for complaint in chaos_audit.jobs(database, files, made, known):
+        for complaint in chaos_audit.jobs(database, files, made, known, repairs):
             result.complaints.append(complaint)
             wrong |= {job for job in made if job in complaint}
         result.right = len(made) - len(wrong)

@@ -44,12 +44,14 @@ class Monkey:
         *,
         seconds: float,
         flush_after: int,
+        most: int | None = None,
     ) -> None:
         self._topology = topology
         self._receiver = receiver
         self._chance = chance
         self._seconds = seconds
         self._flush_after = flush_after
+        self._most = most
         self._stopping = Event()
         self._thread = Thread(target=self._run, name="monkey")
         #: What was killed, how often.
@@ -75,6 +77,8 @@ class Monkey:
                 if self.killed.total() >= self._flush_after and not self.killed["FLUSHALL"]:
                     redis_client.Redis.from_url(self._topology.redis.url).flushall()
                     self.killed["FLUSHALL"] += 1
+                if self._most is not None and self.killed.total() >= self._most:
+                    return
         except Exception as error:  # it is the run's, not the thread's
             self.trouble = error
 

@@ -37,6 +37,16 @@ class Wanted:
     tenant: str
     goals: tuple[Goal, ...]
     cancel_after: float | None = None
+    repair: bool = False
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """What `POST /v1/jobs` gets, without the model."""
+        return {
+            "targets": [goal.target for goal in self.goals],
+            "labels": {"model": self.goals[0].model.name},
+            **({"repair": {}} if self.repair else {}),
+        }
 
 
 def _rules(model: Path, **options: str) -> Goal:
@@ -63,6 +73,9 @@ GOALS: Sequence[tuple[Goal, ...]] = (
     (_rules(file := _MODELS / "control_captures.onnx", deny="Loop,Not"),),
 )
 
+#: Those whose culprits `fix` replaces; their jobs are repaired.
+REPAIRED = GOALS[-1:]
+
 
 def orders(jobs: int, chance: random.Random, of: Sequence[tuple[Goal, ...]] = GOALS) -> Iterator[Wanted]:
     """So many jobs of a few tenants. Within a tenant the second job of a target knows the answers of the first one."""
@@ -74,6 +87,7 @@ def orders(jobs: int, chance: random.Random, of: Sequence[tuple[Goal, ...]] = GO
             tenant=chance.choice(tenants),
             goals=goals if several else (chance.choice(goals),),
             cancel_after=chance.uniform(0, 8) if chance.random() < 0.08 else None,
+            repair=goals in REPAIRED,
         )
 
 
@@ -85,6 +99,12 @@ def known_culprits(wanted: Sequence[Wanted] = ()) -> dict[tuple[str, str, str], 
         return dict(zip(map(name_of, goals), pool.map(_run, goals), strict=True))
 
 
+def known_repairs(wanted: Sequence[Wanted]) -> dict[tuple[str, str, str], str]:
+    """What `fix` makes of the goals that are repaired."""
+    named = {name_of(goal): goal for want in wanted if want.repair for goal in want.goals}
+    return {name: _fix(goal) for name, goal in named.items()}
+
+
 def name_of(goal: Goal) -> tuple[str, str, str]:
     return goal.model.name, goal.backend, json.dumps(dict(goal.options), sort_keys=True)
 
@@ -94,12 +114,26 @@ def culprits_of(report: Mapping[str, Any]) -> str:
     return json.dumps([report["verdict"], *report["culprits"]])
 
 
+def repair_of(document: Mapping[str, Any]) -> str:
+    """What must be equal, to the byte."""
+    return json.dumps([document["verdict"], document["changes"]])
+
+
 def _run(goal: Goal) -> str:
+    return culprits_of(_document(goal, "run", "report.json"))
+
+
+def _fix(goal: Goal) -> str:
+    return repair_of(_document(goal, "fix", "repair/repair.json"))
+
+
+def _document(goal: Goal, command: str, name: str) -> dict[str, Any]:
     told = [word for name, value in goal.options.items() for word in ("--option", f"{name}={value}")]
     environment = {**os.environ, "PYTHONPATH": str(PLUGIN)}
     with tempfile.TemporaryDirectory(prefix="onnx-bisect-run-") as folder:
-        argv = [str(PROGRAM), "run", "--no-cache", str(goal.model), "--backend", goal.backend, *told, "--out", folder]
+        argv = [str(PROGRAM), command, "--no-cache", str(goal.model), "--backend", goal.backend, *told, "--out", folder]
         done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
         if done.returncode not in (0, 1):
             raise RuntimeError(done.stderr)
-        return culprits_of(json.loads((Path(folder) / "report.json").read_text()))
+        document: dict[str, Any] = json.loads((Path(folder) / name).read_text())
+        return document

@@ -4,7 +4,7 @@ import hashlib
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ from onnxbisect_db.states import DeliveryState, JobState, ProbeState, Scope
 from onnxbisect_db.tables import Delivery, Job, Probe, Search
 from support.production import chaos_audit, topology
 from support.production.chaos_monkey import Monkey
-from support.production.chaos_orders import Wanted, known_culprits, orders
+from support.production.chaos_orders import GOALS, Goal, Wanted, known_culprits, known_repairs, orders
 from support.production.topology import Topology
 from support.worker.webhook_receiver import Receiver
 
@@ -48,19 +48,24 @@ class Result:
 
 @dataclass(kw_only=True)
 class Run:
-    """One of them, in an empty folder. `seconds` is how long it may take; `say` hears how it goes."""
+    """One of them, in an empty folder. `seconds` is how long it may take, `kills` the most that is killed; `say` hears
+    how it goes.
+    """
 
     folder: Path
     jobs: int
     seed: int
     kill_every: float
     seconds: float
+    kills: int | None = None
     workers: int = 2
+    goals: Sequence[tuple[Goal, ...]] = GOALS
     say: Callable[[str], None] = print
     result: Result = field(default_factory=Result)
 
     def __call__(self) -> Result:
-        known = known_culprits()
+        wanted = list(orders(self.jobs, random.Random(self.seed), self.goals))
+        known, repairs = known_culprits(wanted), known_repairs(wanted)
         self.say(f"run knows the culprits of {len(known)} targets")
         receiver = Receiver()
         receiver.up()
@@ -71,14 +76,20 @@ class Run:
                 ) as going,
                 closing(Database(going.database_url)) as database,
             ):
-                self._storm(going, database, receiver, known)
+                self._storm(going, database, receiver, wanted, known, repairs)
         finally:
             receiver.down()
         return self.result
 
-    def _storm(self, going: Topology, database: Database, receiver: Receiver, known: Mapping[Any, str]) -> None:
-        chance = random.Random(self.seed)
-        wanted = list(orders(self.jobs, chance))
+    def _storm(
+        self,
+        going: Topology,
+        database: Database,
+        receiver: Receiver,
+        wanted: list[Wanted],
+        known: Mapping[Any, str],
+        repairs: Mapping[Any, str],
+    ) -> None:
         texts, secrets = _tenants(database, {want.tenant for want in wanted}, receiver.url)
         monkey = Monkey(
             going,
@@ -86,6 +97,7 @@ class Run:
             random.Random(self.seed),
             seconds=self.kill_every,
             flush_after=max(self.jobs // 20, 3),
+            most=self.kills,
         )
         began = time.monotonic()
         monkey.start()
@@ -106,7 +118,7 @@ class Run:
         complaints += [f"{name} ended with {code}." for name, code in codes.items() if code != 0]
         complaints += chaos_audit.processes(going)
         if ended:
-            complaints += chaos_audit.jobs(database, files, made, known)
+            complaints += chaos_audit.jobs(database, files, made, known, repairs)
         complaints += chaos_audit.verdicts(database)
         complaints += chaos_audit.events(database)
         if receiver_has:
@@ -123,11 +135,10 @@ class Run:
             with Client(going.url, texts[want.tenant]) as server:
                 model = want.goals[0].model
                 sha256 = hashlib.sha256(model.read_bytes()).hexdigest()
-                body = {"targets": [goal.target for goal in want.goals], "labels": {"model": model.name}}
                 key, patience = uuid4().hex, time.monotonic() + 120
                 while True:
                     try:
-                        (created,) = server.create({**body, "model": server.upload(model, sha256, ())}, key)
+                        (created,) = server.create({**want.body, "model": server.upload(model, sha256, ())}, key)
                         job = created["id"]
                         break
                     except OnnxBisectError:  # `submit` gives up where a server was never reached
@@ -234,9 +245,11 @@ def _counted(database: Database, receiver: Receiver) -> dict[str, int]:
             select(func.count(), func.count().filter(Probe.cached), func.count().filter(Probe.epoch == 0)).where(done)
         ).one()
         claims, losses = session.execute(select(func.sum(Probe.epoch), func.sum(Probe.losses))).one()
+        repaired = sum("repair/repair.json" in files for files in session.scalars(select(Search.files)))
         tries = [len(delivery.tries) for delivery in session.scalars(select(Delivery))]
     return {
         "jobs": states.total(),
+        "targets repaired": repaired,
         "of these cancelled": states[JobState.CANCELLED],
         "targets": targets,
         "runs of the coordinator": turns or 0,
