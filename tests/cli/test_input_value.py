@@ -96,7 +96,7 @@ def test_inspect_and_rules_take_it(shell: Shell, net: Path) -> None:
 
 def test_the_command_that_run_recommends_has_the_value(shell: Shell, net: Path) -> None:
     done = shell.call("run", str(net), *TARGET[:2], "--option", "deny=If,Relu", "--as-is", "--no-cache", *VALUES)
-    assert "--input-value=sr=16000 --input-value=first=2" in done.err
+    assert "--input-value=sr=16000 --input-value=first=2" in done.out
 
 
 @pytest.mark.parametrize(
