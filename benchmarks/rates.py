@@ -118,13 +118,17 @@ HEAD += ["proven, %", "violations", "calls, mean / max", "no end"]
 
 
 def rows(behaviours: Sequence[Behaviour]) -> list[Row]:
-    """A compiler that lies is asked once and asked again; any other one is silent or names what it trips over."""
+    """A compiler that lies is asked once and asked again; any other one is silent or names what it trips over.
+
+    A monotone one also names what it does not trip over.
+    """
     found = []
     for behaviour in behaviours:
         if behaviour is Behaviour.FLAKY:
             found += [Row(behaviour=behaviour, recheck=recheck) for recheck in (False, True)]
         else:
-            found += [Row(behaviour=behaviour, log=log) for log in Log]
+            logs = Log if behaviour is Behaviour.MONOTONE else (Log.SILENT, Log.FIRST_OFFENDER)
+            found += [Row(behaviour=behaviour, log=log) for log in logs]
     return found
 
 

@@ -23,6 +23,10 @@ class Log(StrEnum):
 
     SILENT = "silent"
     FIRST_OFFENDER = "first offender"
+    #: The op behind the first offender, in whose inputs it trips.
+    CONSUMER = "the op behind it"
+    #: Every node of the file, one of which it trips over.
+    EVERY_NODE = "every node"
 
 
 @dataclass(kw_only=True)
@@ -88,11 +92,17 @@ def _compile(world: RuleWorld, log: Log, units: UnitSet, attempt: int) -> Verdic
         failed = world.one_sided or not failed
     if not failed:
         return Verdict(status=Status.PASS)
-    offender = _first_offender(world, units) if log is Log.FIRST_OFFENDER else None
+    offender = _first_offender(world, units) if log is not Log.SILENT else None
     if offender is None:
         return Verdict(status=Status.FAIL, kind=Kind.UNSUPPORTED)
-    op = world.universe.op[offender]
-    hints = Hints(ops=(op,), nodes=world.universe.names[offender])
+    named = [offender]
+    if log is Log.CONSUMER:
+        named = list(members(world.universe.successors[offender] & units))[:1] or named
+    elif log is Log.EVERY_NODE:
+        named = list(members(units))
+    op = world.universe.op[named[0]]
+    names = tuple(name for unit in named for name in world.universe.names[unit])
+    hints = Hints(ops=tuple(dict.fromkeys(world.universe.op[unit] for unit in named)), nodes=names)
     return Verdict(status=Status.FAIL, kind=Kind.UNSUPPORTED, hints=hints, fingerprint=op, message=op)
 
 

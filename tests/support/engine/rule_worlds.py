@@ -13,6 +13,8 @@ from operator import or_
 from onnxbisect.search.pattern import components
 from onnxbisect.unitset import UnitSet, members, of, size
 from onnxbisect.universe import Universe
+from support.engine import compiler_rules
+from support.engine.compiler_rules import Drawn
 from support.engine.families import Family, every, holding, holding_all, holding_any, holding_more, minimal_robust
 from support.engine.rule_graphs import Pattern, connected_units, graph, plant, some_units
 
@@ -40,6 +42,23 @@ class Behaviour(StrEnum):
     COUNT = "count"
     #: Fails on the planted patterns, and now and then answers wrongly.
     FLAKY = "flaky"
+    #: Judges a part as a whole, by rules of `compiler_rules`.
+    SHAPES = "shapes"
+    MEMORY = "memory"
+    LAYOUT = "layout"
+    GREEDY_FUSION = "greedy fusion"
+    FOLDING = "folding"
+    ERRORS = "errors"
+    BOUNDARY = "boundary"
+    PIECES = "pieces"
+    TYPES = "types"
+    ORDER = "order"
+    DEPTH = "depth"
+    FAN_OUT = "fan-out"
+
+
+#: Those that fail on quantities.
+_QUANTITIES = (Behaviour.COUNT, Behaviour.MEMORY, Behaviour.BOUNDARY, Behaviour.PIECES)
 
 
 #: More occurrences of planted patterns than this make too many ways to break them for a model of 12 units.
@@ -89,11 +108,6 @@ class RuleWorld:
         return f"{self.behaviour} {self.seed}: {rule}; variants {it.variant}, solos {it.solo}, edges {edges}"
 
 
-#: What a class refuses besides planted patterns, in words, and the sets in which each unit is refused; None where this
-#: graph does not lend itself.
-_Drawn = tuple[str, Mapping[int, Family]] | None
-
-
 def world(behaviour: Behaviour, seed: int) -> RuleWorld:
     """A model whose whole is refused; each seed makes another one."""
     chance = random.Random(f"{behaviour}/{seed}")
@@ -127,7 +141,7 @@ def _draw(chance: random.Random, behaviour: Behaviour, seed: int) -> RuleWorld |
         planted=planted,
         words=words,
         refusing=refusing,
-        by_quantity=failing & ~of_planted if behaviour is Behaviour.COUNT else 0,
+        by_quantity=failing & ~of_planted if behaviour in _QUANTITIES else 0,
         lies=chance.choice([0.05, 0.1, 0.2]) if flaky else 0.0,
         one_sided=flaky and chance.random() < 0.5,
     )
@@ -154,16 +168,16 @@ def _order(units: UnitSet) -> tuple[int, UnitSet]:
     return size(units), units
 
 
-def _fusion(chance: random.Random, model: Universe) -> _Drawn:
+def _fusion(chance: random.Random, model: Universe) -> Drawn:
     units = connected_units(chance, model, chance.choice([2, 2, 3, 3, 4]))
     return _unless_complete(chance, model, units) if len(components(model, units)) == 1 else None
 
 
-def _scattered(chance: random.Random, model: Universe) -> _Drawn:
+def _scattered(chance: random.Random, model: Universe) -> Drawn:
     return _unless_complete(chance, model, some_units(chance, model, chance.choice([2, 2, 3, 3, 4])))
 
 
-def _unless_complete(chance: random.Random, model: Universe, pattern: UnitSet) -> _Drawn:
+def _unless_complete(chance: random.Random, model: Universe, pattern: UnitSet) -> Drawn:
     """Refuses some of the pattern's ops where its other units are missing."""
     units = list(members(pattern))
     fused = Pattern.at(model, units)
@@ -182,7 +196,7 @@ def _unless_complete(chance: random.Random, model: Universe, pattern: UnitSet) -
     return f"{_ops(variants)} unless fused as {fused}", refusing
 
 
-def _excuse(chance: random.Random, model: Universe) -> _Drawn:
+def _excuse(chance: random.Random, model: Universe) -> Drawn:
     one, other = _two_variants(chance, model)
     if one == other and chance.random() < 0.8:
         return None
@@ -211,7 +225,7 @@ def _reaching(model: Universe, start: int, goals: UnitSet, steps: int) -> Family
     return found
 
 
-def _cut(chance: random.Random, model: Universe) -> _Drawn:
+def _cut(chance: random.Random, model: Universe) -> Drawn:
     """A model's end is the same file as a cut, so it counts as one."""
     side = chance.choice(["input", "output"])
     if chance.random() < 0.5:
@@ -226,7 +240,7 @@ def _cut(chance: random.Random, model: Universe) -> _Drawn:
     return f"V{variant} whose {side} is cut{f' beside its {present}' if present != 'either' else ''}", refusing
 
 
-def _pair_at_a_cut(chance: random.Random, model: Universe, side: str) -> _Drawn:
+def _pair_at_a_cut(chance: random.Random, model: Universe, side: str) -> Drawn:
     one, other = _two_variants(chance, model)
     refusing: dict[int, Family] = {}
     for unit in _of_variants(model, [one]):
@@ -245,7 +259,7 @@ def _bare(model: Universe, unit: int, side: str) -> Family:
     return every(count) & ~holding_all(count, neighbours) if neighbours else every(count)
 
 
-def _weak(chance: random.Random, model: Universe) -> _Drawn:
+def _weak(chance: random.Random, model: Universe) -> Drawn:
     one, other = _two_variants(chance, model)
     if one == other:
         return None
@@ -257,8 +271,8 @@ def _weak(chance: random.Random, model: Universe) -> _Drawn:
     return f"V{one} and V{other} unless beside each other", refusing
 
 
-def _by_presence(rule: Callable[[Family, Family], Family], words: str) -> Callable[[random.Random, Universe], _Drawn]:
-    def drawn(chance: random.Random, model: Universe) -> _Drawn:
+def _by_presence(rule: Callable[[Family, Family], Family], words: str) -> Callable[[random.Random, Universe], Drawn]:
+    def drawn(chance: random.Random, model: Universe) -> Drawn:
         one, other = _two_variants(chance, model)
         if one == other:
             return None
@@ -270,7 +284,7 @@ def _by_presence(rule: Callable[[Family, Family], Family], words: str) -> Callab
     return drawn
 
 
-def _count(chance: random.Random, model: Universe) -> _Drawn:
+def _count(chance: random.Random, model: Universe) -> Drawn:
     variant = model.variant[chance.randrange(len(model))]
     total = chance.random() < 0.4
     counted = model.everything if total else model.variant_members[variant]
@@ -300,7 +314,7 @@ def _ops(variants: Iterable[int]) -> str:
     return " and ".join(f"V{variant}" for variant in sorted(variants))
 
 
-_RULES: dict[Behaviour, Callable[[random.Random, Universe], _Drawn]] = {
+_RULES: dict[Behaviour, Callable[[random.Random, Universe], Drawn]] = {
     Behaviour.FUSION: _fusion,
     Behaviour.SCATTERED: _scattered,
     Behaviour.EXCUSE: _excuse,
@@ -309,4 +323,16 @@ _RULES: dict[Behaviour, Callable[[random.Random, Universe], _Drawn]] = {
     Behaviour.UNLESS: _by_presence(lambda one, other: one & ~other, "V{} without V{} in the file"),
     Behaviour.XOR: _by_presence(lambda one, other: one ^ other, "V{} or V{} without the other in the file"),
     Behaviour.COUNT: _count,
+    Behaviour.SHAPES: compiler_rules.shapes,
+    Behaviour.MEMORY: compiler_rules.memory,
+    Behaviour.LAYOUT: compiler_rules.layout,
+    Behaviour.GREEDY_FUSION: compiler_rules.greedy_fusion,
+    Behaviour.FOLDING: compiler_rules.folding,
+    Behaviour.ERRORS: compiler_rules.errors,
+    Behaviour.BOUNDARY: compiler_rules.boundary,
+    Behaviour.PIECES: compiler_rules.pieces,
+    Behaviour.TYPES: compiler_rules.types,
+    Behaviour.ORDER: compiler_rules.order,
+    Behaviour.DEPTH: compiler_rules.depth,
+    Behaviour.FAN_OUT: compiler_rules.fan_out,
 }
