@@ -15,7 +15,7 @@ from onnxbisect_worker.model_requests.protocol import Case, ProcessKilledError
 from support.worker import redis_server
 from support.worker.hosted import Place
 from support.worker.installation import Installation
-from support.worker.process_tree import children, gone, hosts_of, keepers_of, servers_of, within
+from support.worker.process_tree import children, gone, keepers_of, servers_of, within
 
 MODEL = Path(__file__).parent.parent / "models" / "unsorted_nodes.onnx"
 CHAIN = Path(__file__).parent.parent / "cases" / "c2_chain100_3bad.onnx"
@@ -55,13 +55,6 @@ def test_what_is_forked_has_no_threads(hosts: ModelPool, case: Case, before: set
     assert nodes(hosts, case) == OPS
     for server in {*servers_of(os.getpid())} - before:
         assert len(list(Path(f"/proc/{server}/task").iterdir())) == 1
-
-
-def test_what_reads_models_leaves_the_processor_to_what_answers_requests(hosts: ModelPool, case: Case) -> None:
-    with hosts.acquire(case) as host:
-        host.prepare()
-        (pid,) = hosts_of(os.getpid())
-        assert os.getpriority(os.PRIO_PROCESS, pid) == min(os.getpriority(os.PRIO_PROCESS, 0) + 5, 19)
 
 
 def test_where_a_server_is_shot_its_processes_go_on_and_the_next_one_has_another(

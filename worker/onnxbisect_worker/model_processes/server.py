@@ -37,7 +37,7 @@ from onnxbisect.shortage import shortage
 from onnxbisect_backends import registry
 from onnxbisect_backends.probing.loaded_model import LoadedModel
 from onnxbisect_backends.probing.search_context import search_context
-from onnxbisect_backends.sandbox.supervise import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, lower_priority, prctl
+from onnxbisect_backends.sandbox.supervise import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, prctl
 from onnxbisect_worker.held_folders import remove_held
 from onnxbisect_worker.model_processes.confinement import confine
 from onnxbisect_worker.model_requests.layout import Layout
@@ -54,8 +54,6 @@ from onnxbisect_worker.model_requests.work import ModelWork
 
 #: Seconds for compiles to die after their model process.
 _PATIENCE = 2.0
-#: Model processes, and compilers below them, leave the processor to those that answer requests on the same machine.
-_NICE = 5
 
 
 def main() -> None:
@@ -114,8 +112,6 @@ def _rehearse() -> None:
 def _keep(channel_number: int, output: int, status: int, lock: int) -> NoReturn:
     """Run a keeper: fork the model process, wait for its end, and clean up."""
     os.setsid()
-    os.nice(_NICE)
-    lower_priority()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for it in (1, 2):
         os.dup2(output, it)
