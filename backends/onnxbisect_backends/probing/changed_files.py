@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from onnxbisect.errors import ModelError
-from onnxbisect.file_remedies import Candidate, candidates, form_candidates, promising
+from onnxbisect.file_remedies import Candidate, candidates, form_candidates, masks_bounded, promising
 from onnxbisect.job import CompilesAfter
 from onnxbisect.remedies import Found
 from onnxbisect.rewrites import Exactness
@@ -67,19 +67,23 @@ class NamedOptions:
 
 def may_be_changed(context: SearchContext) -> bool:
     """Whether the preflight found something that a change of the file may repair."""
-    return promising(context.findings, context.reader)
+    return promising(context.loaded.model, context.findings, context.reader)
 
 
 def changed_files(context: SearchContext, allow: Exactness, whole: Found) -> Iterator[Candidate]:
     """A few changed files, smallest change first, each created when the iterator reaches it.
 
     Each costs a compile of the whole model; `whole` has the verdicts on the original. If it compiles in another form,
-    they are the file in each part of that form; otherwise they answer the preflight's findings.
+    they are the file in each part of that form; otherwise they answer the preflight's findings, after one that bounds
+    masks where only its numbers are wrong.
     """
     model, reader = context.loaded.model, context.reader
     if whole.compiles_in_another_form:
         yield from form_candidates(model, reader, forked)
         return
+    masks = masks_bounded(model, reader) if whole.computes_other_numbers else None
+    if masks is not None and _ORDER.index(masks.exactness) <= _ORDER.index(allow):
+        yield masks
     for candidate in candidates(model, context.findings, reader, forked, whole.hints):
         if _ORDER.index(candidate.exactness) <= _ORDER.index(allow):
             yield candidate

@@ -11,6 +11,7 @@ from onnxbisect.file_remedies.candidates import (
     Declined,
     candidates,
     form_candidates,
+    masks_bounded,
     promising,
     repaired,
 )
@@ -29,6 +30,7 @@ __all__ = [
     "FileRemedy",
     "candidates",
     "form_candidates",
+    "masks_bounded",
     "promising",
     "repaired",
 ]

@@ -9,6 +9,7 @@ import onnx
 from onnxbisect.errors import ModelError
 from onnxbisect.file_remedies.control_flow import of_several
 from onnxbisect.file_remedies.file import File
+from onnxbisect.file_remedies.masks import bound_masks, low_masks
 from onnxbisect.file_remedies.registry import REMEDIES
 from onnxbisect.file_remedies.remedy import Change, FileRemedy
 from onnxbisect.model import Model
@@ -86,8 +87,10 @@ class Candidate:
         return max((applied.exactness for applied in self.applied), key=list(Exactness).index)
 
 
-def promising(findings: Iterable[Finding], reader: Reader) -> bool:
-    """Whether a remedy answers a finding that probes do not settle, so that there may be a file to try."""
+def promising(model: Model, findings: Iterable[Finding], reader: Reader) -> bool:
+    """Whether there may be a file to try: a remedy answers a finding that probes do not settle, or may mend numbers."""
+    if low_masks(model.proto.graph):
+        return True
     settled = settled_by(reader.probe_format)
     return not _ids(_answering(it.id for it in findings if it.id not in settled)) <= set(_BASE)
 
@@ -133,6 +136,12 @@ def candidates(
         needed = touched or folded or not (_ids(of_errors) - base).isdisjoint(done)
         if needed or not named:
             yield replace(candidate, needed=needed)
+
+
+def masks_bounded(model: Model, reader: Reader) -> Candidate | None:
+    """The file with its masks of scores bounded, for a tool that computes other numbers; None without such masks."""
+    candidate = repaired(File.of(model), {*_BASE, bound_masks.id}, reader)
+    return replace(candidate, needed=True) if bound_masks.id in _ids_applied(candidate) else None
 
 
 def form_candidates(model: Model, reader: Reader, bounded: Bounded = directly) -> Iterator[Candidate]:

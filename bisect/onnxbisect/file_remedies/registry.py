@@ -15,6 +15,7 @@ from onnxbisect.file_remedies.form import declare_shapes, safe_names, weights_in
 from onnxbisect.file_remedies.inlining import inline_functions
 from onnxbisect.file_remedies.ir_version import lower_ir_version
 from onnxbisect.file_remedies.lowering import axes_to_attributes, lower_opset
+from onnxbisect.file_remedies.masks import bound_masks
 from onnxbisect.file_remedies.nan_guards import remove_nan_guards
 from onnxbisect.file_remedies.omitted import drop_empty_outputs
 from onnxbisect.file_remedies.remedy import FileRemedy
@@ -32,6 +33,7 @@ REMEDIES: tuple[FileRemedy, ...] = (
     sequences_to_tensors,
     drop_empty_outputs,
     remove_nan_guards,
+    bound_masks,
     remove_copies,
     fold_constants,
     densify,
