@@ -59,7 +59,7 @@ def test_what_a_tool_does_not_take_of_the_file_is_found(tmp_path: Path) -> None:
 def test_a_file_is_made_that_the_tool_takes_and_it_is_proven(tmp_path: Path) -> None:
     model = read(tmp_path, RATE)
     findings = preflight(model, reader())
-    assert promising(findings, reader())
+    assert promising(model, findings, reader())
 
     (first, *_) = candidates(model, findings, reader())
 
