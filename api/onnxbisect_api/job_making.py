@@ -18,6 +18,7 @@ from onnxbisect_db.columns import new_id
 from onnxbisect_db.errors import DiskFullError
 from onnxbisect_db.jobs import Created, NewJob, NewTarget
 from onnxbisect_db.states import Scope
+from onnxbisect_db.tables import Job
 from onnxbisect_db.unfinished import demand_space
 from onnxbisect_service import outbound
 from onnxbisect_service.search_spec import SearchSpec
@@ -62,6 +63,21 @@ class Accepted:
             webhook=None if terms.webhook is None else terms.webhook.url,
             webhook_events=() if terms.webhook is None else terms.webhook.types,
         )
+
+
+def asked_before(job: Job) -> JobTerms:
+    """The terms of an earlier job for one more: targets, settings and labels, but no webhook and no table of parts."""
+    spec = SearchSpec.from_json(job.request).to_json()
+    asked = {name: spec[name] for name in JobTerms.model_fields.keys() & spec.keys()}
+    return JobTerms.model_validate(
+        {
+            **asked,
+            "budget": {"calls": spec["budget_calls"], "seconds": spec["budget_seconds"]},
+            "targets": [{"backend": it.backend, "options": it.options} for it in job.searches],
+            "labels": {name: value for name, value in job.labels.items() if name not in (PARTS, PART)},
+            "priority": min(job.priority, 0),
+        }
+    )
 
 
 def accepted(terms: JobTerms, service: Service, caller: Caller) -> Accepted:

@@ -124,6 +124,26 @@ def test_only_who_may_submit_is_offered_what_changes_a_job(callers: Callers, ser
     assert f'action="/jobs/{job.id}/cancel"' in page_of(callers.submitter(), job)
 
 
+def test_a_repair_is_a_new_job_with_the_same_terms(callers: Callers, service: Service) -> None:
+    request = {"budget_calls": 30, "input_values": {"sr": 16000}}
+    labels = {"repo": "net", "parts": "a", "part": "1"}
+    job = done(service, refusing_exp(), backends=["onnxruntime"], request=request, labels=labels)
+    client = callers.submitter()
+    assert f'action="/jobs/{job.id}/repair"' in page_of(client, job)
+    assert f'action="/jobs/{job.id}/repair"' not in page_of(callers.reader(), job)
+    answer = client.post(f"/jobs/{job.id}/repair", follow_redirects=False)
+    assert answer.status_code == 303, answer.text
+    made = client.get(f"/v1{answer.headers['location']}").json()
+    assert made["id"] != job.id
+    assert (made["model"]["sha256"], made["labels"]) == (job.model_sha256, {"repo": "net"})
+    assert [it["backend"] for it in made["targets"]] == [it.backend for it in job.searches]
+    assert made["request"]["repair"]["allow"] == "rounding"
+    assert (made["request"]["budget_calls"], made["request"]["input_values"]) == (30, {"sr": 16000})
+    other = callers.submitter("someone-else").post(f"/jobs/{job.id}/repair", follow_redirects=False)
+    assert other.status_code == 404
+    assert callers.reader().post(f"/jobs/{job.id}/repair", follow_redirects=False).status_code == 403
+
+
 def test_a_job_is_cancelled_retried_and_deleted_by_plain_forms(callers: Callers, service: Service) -> None:
     job = running(service)
     client = callers.submitter()

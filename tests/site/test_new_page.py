@@ -1,6 +1,7 @@
 """A new job from the page: what is typed makes the job that REST makes, and what is wrong is said beside its field."""
 
 import hashlib
+import html
 import re
 from collections.abc import Callable
 from typing import Any
@@ -89,6 +90,64 @@ def test_what_is_typed_makes_the_job(client: TestClient, service: Service) -> No
     assert asked["input_values"] == {"sr": 16000, "starts": [0, 1], "fast": True, "low": 0.5}
     assert (asked["budget_calls"], asked["budget_seconds"], asked["seconds"], asked["recheck"]) == (100, None, 30, True)
     assert job["labels"] == {"repo": "net", "branch": "main"}
+
+
+def test_a_job_is_run_again_with_changes(client: TestClient, service: Service) -> None:
+    """The form has the terms of the job; what is not among its fields goes along, unless the model is another one."""
+    sample = client.put("/v1/files", content=b"samples").json()["sha256"]
+    values = {"low": 0.5, "sr": 16000}
+    asked = {
+        "model": uploaded(service),
+        "targets": [
+            {"backend": "whitelist", "options": {"ops": "Relu,Exp", "max_nodes": "9"}},
+            {"backend": "whitelist", "options": {"ops": "Relu"}},
+            {"backend": "onnxruntime"},
+        ],
+        "input_shapes": {"x": [1, 3], "y": [2]},
+        "input_values": values,
+        "calibration": {"a.npz": sample},
+        "budget": {"calls": 30},
+        "seconds": 7.5,
+        "as_is": True,
+        "repair": {"allow": "exact", "alternatives": "all"},
+        "labels": {"repo": "net"},
+    }
+    answer = client.post("/v1/jobs", json=asked)
+    assert answer.status_code == 202, answer.text
+    job = answer.json()["id"]
+    text = client.get(f"/new?job={job}").text
+    assert "With the 1 sample of the job that this repeats" in text
+    form = fields_of(text)
+    assert form["option:whitelist:ops"] == ["Relu,Exp"]
+    again = {**form, "option:whitelist:max_nodes": "10"}
+    made = job_at(client, client.post("/new", data=again).headers["location"])
+    before = job_at(client, f"/jobs/{job}")
+    assert made["request"] == before["request"]
+    assert made["request"]["calibration"] == {"a.npz": sample}
+    assert [(it["backend"], it["options"]) for it in made["targets"]] == [
+        ("onnxruntime", {}),
+        ("whitelist", {"ops": "Relu,Exp", "max_nodes": "10"}),
+    ]
+    other = {**form, "model": uploaded(service, b"another")}
+    assert job_at(client, client.post("/new", data=other).headers["location"])["request"]["calibration"] == {}
+
+
+def fields_of(text: str) -> dict[str, list[str]]:
+    """What a browser would send if the form is not touched."""
+    found: dict[str, list[str]] = {}
+    form = text.partition('action="/new"')[2].partition("</form>")[0]
+    for tag in re.findall(r"<input[^>]*>", form):
+        of = dict(re.findall(r'([\w-]+)="([^"]*)"', tag))
+        if "name" in of and of.get("type") != "file" and (of.get("type") != "checkbox" or " checked" in tag):
+            found.setdefault(of["name"], []).append(html.unescape(of.get("value", "")))
+    for name, value in re.findall(r'<textarea[^>]*name="([^"]*)"[^>]*>([^<]*)</textarea>', form):
+        found[name] = [html.unescape(value)]
+    for name, options in re.findall(r'<select[^>]*name="([^"]*)"[^>]*>(.*?)</select>', form, re.DOTALL):
+        chosen = re.search(r"<option([^>]*) selected[^>]*>([^<]*)", options)
+        if chosen is not None:
+            value = re.search(r'value="([^"]*)"', chosen[1])
+            found[name] = [html.unescape(value[1] if value else chosen[2])]
+    return found
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The page for a new job: a model, and the compilers."""
 
+import re
 from collections.abc import Mapping
 from typing import Annotated
 
@@ -12,15 +13,16 @@ from onnxbisect_api import targets
 from onnxbisect_api.access import Caller, Contributor, Submitter, Uploader
 from onnxbisect_api.addresses import Addresses, TheAddresses
 from onnxbisect_api.backend_view import BackendView, OptionView, backend_views
+from onnxbisect_api.found import job_of
 from onnxbisect_api.job_form import FormRoute
-from onnxbisect_api.job_making import accepted, made
-from onnxbisect_api.names import SHA256_PATTERN
+from onnxbisect_api.job_making import accepted, asked_before, made
+from onnxbisect_api.names import SHA256_PATTERN, UUID_PATTERN
 from onnxbisect_api.problems import Problem, status_and_sentence
 from onnxbisect_api.service import TheService
 from onnxbisect_api.site import model_field
-from onnxbisect_api.site.new_fields import Complaints, FieldsError, Typed, option_field, terms
+from onnxbisect_api.site.new_fields import Complaints, FieldsError, Typed, filled, option_field, terms
 from onnxbisect_api.site.rendering import page
-from onnxbisect_db import workers
+from onnxbisect_db import jobs, workers
 from onnxbisect_db.errors import UnknownModelError
 from onnxbisect_service.service import Service
 
@@ -54,8 +56,13 @@ def empty(
     caller: Submitter,
     model: Annotated[str, Query(pattern=SHA256_PATTERN)] = "",
     backend: Annotated[list[Annotated[str, Query(max_length=128)]], Query(max_length=32)] = [],  # noqa: B006
+    job: Annotated[str, Query(pattern=UUID_PATTERN)] = "",
 ) -> Response:
-    """The page with an empty form; a link's query may choose the model and the backends."""
+    """The page with an empty form; a link's query may choose model and backends, or a job whose terms it then has."""
+    if job:
+        with service.database.session() as session:
+            before = job_of(session, job, caller)
+            return _page(request, service, caller, filled(asked_before(before), before.model_sha256, job))
     chosen = Typed([("model", model), *(("backend", name) for name in backend)])
     return _page(request, service, caller, chosen)
 
@@ -75,7 +82,9 @@ def _submitted(request: Request, service: Service, caller: Caller, addresses: Ad
         defaults = {view.name: _defaults(view) for view in backend_views(session)}
     lacks = {} if typed.one("model") else {"model": "Choose a model."}
     try:
-        wanted = accepted(terms(typed, defaults, lambda target: targets.checked([target], offered)), service, caller)
+        read = terms(typed, defaults, lambda target: targets.checked([target], offered))
+        samples = _samples(typed, service, caller)
+        wanted = accepted(read.model_copy(update={"calibration": samples}), service, caller)
         if lacks:
             raise FieldsError(lacks)
         view = made(wanted, typed.one("model"), service, caller, addresses, idempotency_key=None)
@@ -87,6 +96,16 @@ def _submitted(request: Request, service: Service, caller: Caller, addresses: Ad
         status, sentence = status_and_sentence(error)
         return _page(request, service, caller, typed, {"": sentence}, status)
     return RedirectResponse(f"/jobs/{view.id}", 303)
+
+
+def _samples(typed: Typed, service: Service, caller: Caller) -> Mapping[str, str]:
+    """The samples of the job that the form repeats, if it is for the same model."""
+    if not re.fullmatch(UUID_PATTERN, typed.one("again")):
+        return {}
+    with service.database.session() as session:
+        before = jobs.get(session, typed.one("again"), caller.tenant)
+        same = before is not None and before.model_sha256 == typed.one("model")
+        return asked_before(before).calibration if before is not None and same else {}
 
 
 def _page(
@@ -117,6 +136,7 @@ def _page(
         more_opened=any(name in complaints or typed.one(name) for name in _MORE),
         field=option_field,
         few=_FEW,
+        samples=len(_samples(typed, service, caller)),
         most_seconds=service.settings.compile_seconds,
     )
 

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from onnxbisect.errors import OptionError
-from onnxbisect.input_value import InputValue, read_value
+from onnxbisect.input_value import InputValue, read_value, written
 from onnxbisect.report.text import clip
 from onnxbisect_api import labels, mistakes
 from onnxbisect_api.body import DOCUMENT_BYTES
@@ -81,6 +81,39 @@ class _Text:
     def seal(self) -> None:
         if self._field not in _FILES or self._text:
             self._typed.add(self._field, self._text.decode("utf-8", "replace"))
+
+
+def filled(terms: JobTerms, model: str, job: str) -> Typed:
+    """The fields with the terms of an earlier job; of several targets with one backend, the first."""
+    shapes = (f"{name}={','.join(map(str, shape))}" for name, shape in terms.input_shapes.items())
+    values = (f"{name}={written(value)}" for name, value in terms.input_values.items())
+    repair = terms.repair
+    typed = Typed(
+        [
+            ("again", job),
+            ("model", model),
+            ("input_shapes", "\n".join(shapes)),
+            ("input_values", "\n".join(values)),
+            ("labels", "\n".join(f"{name}:{value}" for name, value in terms.labels.items())),
+            ("budget_calls", _number(terms.budget.calls)),
+            ("budget_seconds", _number(terms.budget.seconds)),
+            ("seconds", _number(terms.seconds)),
+            ("recheck", "yes" if terms.recheck else ""),
+            ("as_is", "yes" if terms.as_is else ""),
+            ("repair", "" if repair is None else repair.allow),
+            ("alternatives", "" if repair is None or repair.alternatives is None else "all"),
+        ]
+    )
+    for target in reversed(terms.targets):
+        if target.backend not in typed.all("backend"):
+            typed.add("backend", target.backend)
+        for name, value in target.options.items():
+            typed.add(option_field(target.backend, name), value)
+    return typed
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:g}"
 
 
 class FieldsError(Exception):
