@@ -134,6 +134,16 @@ class Reading(Compiler):
         return Verdict(status=Status.FAIL, kind=Kind.ERROR, message="The file is of a version that is not read.")
 
 
+def test_a_compiler_that_names_one_op_after_the_other_is_asked_about_the_file_itself(tmp_path: Path) -> None:
+    """Without the Identity it names the Abs: that is no other reason, and both are culprits of the file."""
+    path = saved(tmp_path, "Relu", "Identity", "Abs", "Neg", ir_version=8)
+    options = {"deny": "Identity,Abs", "report": "first"}
+    result = onnx_bisect.diagnose(path, backend="whitelist", options=options)
+
+    assert "file_after" not in result.report
+    assert {it.nodes for it in result.culprits} == {("n1",), ("n2",)}
+
+
 def test_a_refusal_that_hides_another_is_gone_past(tmp_path: Path) -> None:
     """Of the file as it is every part fails for the version; the changed file fails for its own reason."""
     path = saved(tmp_path, "Relu", "Abs", "Neg", "Sqrt")

@@ -22,6 +22,8 @@ from onnxbisect_backends.probing.repair_compiler import RepairCompiler, changed_
 from onnxbisect_backends.probing.search_context import SearchContext
 
 _ORDER = list(Exactness)
+#: Changes of a version that a tool may not read, of which its message may name an op all the same.
+_VERSIONS = frozenset({"lower-opset", "lower-ir-version"})
 #: How a sentence ends about a changed file that compiles, and whose numbers are wrong.
 OTHER_NUMBERS = "computes other numbers"
 #: What was changed where the model compiles as its parts are written, and no smaller change of the file is enough.
@@ -123,7 +125,7 @@ def compiles_after(
             numeric = changed
         if answer.stopped:
             break
-        if whole.failure and answer.failure not in reasons:
+        if _may_hide(whole, changed) and answer.failure not in reasons:
             reasons.add(answer.failure)
             onward = changed
     if numeric is not None:  # whether the file's numbers matter is another question than why it did not compile
@@ -134,6 +136,16 @@ def compiles_after(
         tell(f"that is another reason: going on in the file after: {onward.sentence}")
         return GoesOn(changed=onward)
     return None
+
+
+def _may_hide(whole: Found, changed: Candidate) -> bool:
+    """Whether what the compiler says of the file as it is may be about the file: it names nothing of the graph, or the
+    change is one of the version.
+
+    A compiler that names an op goes on to the next one after a change; the search finds both in the file as it is.
+    """
+    named = whole.hints.ops or whole.hints.nodes
+    return bool(whole.failure) and (not named or not _VERSIONS.isdisjoint(it.remedy for it in changed.applied))
 
 
 def _after(changed: Candidate, sentence: str, calls: int) -> CompilesAfter:

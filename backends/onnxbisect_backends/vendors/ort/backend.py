@@ -113,6 +113,6 @@ class OnnxRuntimeBackend:
 
 
 def _memory(probe: Path) -> int:
-    """The bytes of memory that a session of this file, and of the data beside it, may hold."""
+    """The bytes of memory that a session of this file, and of the data beside it, may hold, the same for small ones."""
     beside = sum(path.stat().st_size for path in probe.parent.iterdir() if path.is_file())
-    return _MEMORY + _MEMORY_OF_BYTE * beside
+    return _MEMORY + _MEMORY_OF_BYTE * (beside >> 20 << 20)
