@@ -126,13 +126,13 @@ def test_a_job_says_what_run_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_a_job_goes_on_in_a_changed_file_as_run_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As it is the file has too many nodes, whatever they are; a repair begins with the model's own file."""
     monkeypatch.setenv("ONNXBISECT_CACHE_DIR", str(tmp_path / "cache"))
-    ops = ["Relu", "Identity", "Sin"]
+    ops = ["Relu", "Identity", "Sin", "Neg"]
     nodes = [helper.make_node(op, [f"t{at}"], [f"t{at + 1}"], name=f"n{at}") for at, op in enumerate(ops)]
-    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 3]) for name in ("t0", "t3")]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 3]) for name in ("t0", "t4")]
     graph = helper.make_graph(nodes, "g", ends[:1], ends[1:])
     path = tmp_path / "model.onnx"
     onnx.save(helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)]), path)
-    options = {"max_nodes": "2", "fail_patterns": "Relu>Sin", "report": "first"}
+    options = {"max_nodes": "3", "fail_patterns": "Relu>Sin", "report": "first"}
     local = onnx_bisect.diagnose(path, backend="whitelist", options=options)
 
     with closing(Installation.at(tmp_path)) as it:
