@@ -31,6 +31,7 @@ def attention(low: float, *more: onnx.NodeProto, dtype: int = TensorProto.FLOAT)
         "unseen": (~seen).astype(numpy_dtype),
         "table": np.where(seen, 0, low).astype(numpy_dtype),
         "axes": np.array([0]),
+        "chosen": np.array(True),
         "weight": np.array([-20000.0], numpy_dtype),
     }
     x = helper.make_tensor_value_info("x", dtype, [1, 4, 4])
@@ -70,12 +71,19 @@ def test_masks_that_are_no_lower_stay(save: Save, repair: Repair, low: float) ->
     assert "masks scores before a Softmax" in candidate.declined[0].reason
 
 
+def branch() -> onnx.GraphProto:
+    """A body that reads the mask from outside."""
+    output = helper.make_tensor_value_info("b", TensorProto.FLOAT, None)
+    return helper.make_graph([helper.make_node("Neg", ["low"], ["b"])], "branch", [], [output])
+
+
 @pytest.mark.parametrize(
     "reader",
     [
         helper.make_node("Identity", ["c"], ["z"], name="output"),
         helper.make_node("Exp", ["c"], ["z"], name="exp"),
         helper.make_node("Div", ["x", "low"], ["z"], name="quotient"),
+        helper.make_node("If", ["chosen"], ["z"], name="branches", then_branch=branch(), else_branch=branch()),
     ],
     ids=lambda node: node.name,
 )
@@ -83,7 +91,7 @@ def test_a_constant_that_is_more_than_a_mask_stays(save: Save, repair: Repair, r
     candidate = repair(save(attention(LOWEST, reader)), "bound-masks")
 
     assert lowest(candidate.proto)["low"] == LOWEST
-    if reader.name != "quotient":
+    if reader.name in ("output", "exp"):
         assert not candidate.applied
 
 

@@ -106,7 +106,7 @@ def test_a_job_is_run_again_with_changes(client: TestClient, service: Service) -
         "input_shapes": {"x": [1, 3], "y": [2]},
         "input_values": values,
         "calibration": {"a.npz": sample},
-        "budget": {"calls": 30},
+        "budget": {"calls": 1234567},
         "seconds": 7.5,
         "as_is": True,
         "repair": {"allow": "exact", "alternatives": "all"},

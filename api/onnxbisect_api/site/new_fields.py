@@ -113,7 +113,7 @@ def filled(terms: JobTerms, model: str, job: str) -> Typed:
 
 
 def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:g}"
+    return "" if value is None else repr(value).removesuffix(".0")
 
 
 class FieldsError(Exception):

@@ -12,7 +12,7 @@ from onnxbisect.file_remedies.editing import copied
 from onnxbisect.file_remedies.file import File
 from onnxbisect.file_remedies.remedy import Change, file_remedy
 from onnxbisect.model.external import is_external
-from onnxbisect.model.scopes import domain_of
+from onnxbisect.model.scopes import domain_of, reads
 from onnxbisect.preflight import Reader
 from onnxbisect.preflight.subject import count
 from onnxbisect.rewrites import Exactness, NotApplicable
@@ -35,7 +35,7 @@ _STORED = frozenset({"Constant", "ConstantOfShape"})
     "bound-masks",
     answers="",
     exactness=Exactness.DOMAIN,
-    domain="scores before Softmax stay above -5000, and no row of them is masked entirely",
+    domain="scores stay above -5000, no row of them is masked entirely, and what multiplies a mask is 0 or 1",
 )
 def bound_masks(file: File, reader: Reader) -> Change:
     """Constants below -10000 that mask scores before Softmax become -10000, which exp turns into 0 as well."""
@@ -57,7 +57,7 @@ def low_masks(graph: onnx.GraphProto) -> list[str]:
         return []
     readers: dict[str, list[onnx.NodeProto]] = defaultdict(list)
     for node in graph.node:
-        for name in node.input:
+        for name in reads(node):
             readers[name].append(node)
     ends = {value.name for value in graph.output}
     return [name for name in low if _only_masks(name, readers, ends)]
