@@ -17,8 +17,12 @@ from onnxbisect_service.settings import Settings
 
 FOLDER = Path(__file__).parents[1] / "deploy/kubernetes"
 KUSTOMIZATION = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())
+#: A file to copy for a compiler of one's own, with its image.
+OWN = "worker-mychip"
 OBJECTS: list[dict[str, Any]] = [
-    found for name in KUSTOMIZATION["resources"] for found in yaml.safe_load_all((FOLDER / name).read_text())
+    found
+    for name in (*KUSTOMIZATION["resources"], f"{OWN}.yaml")
+    for found in yaml.safe_load_all((FOLDER / name).read_text())
 ]
 PODS = {it["metadata"]["name"]: it["spec"]["template"]["spec"] for it in OBJECTS if "template" in it.get("spec", {})}
 NAMES = [f"{it['kind']} {it['metadata']['name']}" for it in OBJECTS]
@@ -46,7 +50,17 @@ def test_every_variable_is_a_setting_and_every_image_is_named() -> None:
     variables = {*literals, *(entry["name"] for container in _containers() for entry in container.get("env", []))}
     settings = {f"ONNXBISECT_{name.upper()}" for name in Settings.model_fields}
     assert {name for name in variables if not name.startswith("AWS_")} <= settings
-    assert {it["image"] for it in _containers()} == {it["name"] for it in KUSTOMIZATION["images"]}
+    images = {it["image"] for it in _containers()} - {f"onnx-bisect-{OWN}"}
+    assert images == {it["name"] for it in KUSTOMIZATION["images"]}
+
+
+def test_api_and_workers_read_a_compiler_of_ones_own_from_the_same_folder() -> None:
+    for name in ("api", "worker-control", OWN):
+        (container,) = PODS[name]["containers"]
+        folder = next(it["value"] for it in container["env"] if it["name"] == "ONNXBISECT_BACKENDS")
+        volume = next(it["name"] for it in container["volumeMounts"] if it["mountPath"] == folder)
+        source = next(it["configMap"] for it in PODS[name]["volumes"] if it["name"] == volume)
+        assert source["name"] == "compilers"
 
 
 @pytest.mark.parametrize("name", PODS)

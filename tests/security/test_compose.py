@@ -15,10 +15,19 @@ COMPILERS = {name: it for name, it in COMPOSE["services"].items() if name.starts
 def test_10_a_worker_has_no_rights_and_cannot_get_any(name: str) -> None:
     service: dict[str, Any] = COMPILERS[name]
     assert service["cap_drop"] == ["ALL"]
-    assert "cap_add" not in service
     assert not service.get("privileged")
-    assert "user" not in service, "that of the image has no rights (test_images.py)"
     assert "no-new-privileges:true" in service["security_opt"]
+
+
+@pytest.mark.parametrize("name", sorted(COMPILERS.keys() - {"worker-pulsar2"}))
+def test_10_a_worker_is_the_user_of_its_image(name: str) -> None:
+    """That user has no rights (test_images.py)."""
+    assert COMPILERS[name].keys().isdisjoint(("user", "cap_add"))
+
+
+def test_10_pulsar2_is_root_for_its_licence_and_may_write_files_of_others_no_more() -> None:
+    assert COMPILERS["worker-pulsar2"]["user"] == "0:0"
+    assert COMPILERS["worker-pulsar2"]["cap_add"] == ["DAC_OVERRIDE"]
 
 
 @pytest.mark.parametrize("name", COMPILERS)
