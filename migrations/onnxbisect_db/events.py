@@ -25,7 +25,13 @@ def tell(session: Session, job: Job, kind: EventType, at: datetime, **data: Any)
     job.events += 1
     session.add(Event(job_id=job.id, number=job.events, type=kind, data=data, created_at=at))
     if kind in ANNOUNCED and (job.culprit_id is None or kind in _OF_CULPRITS):
-        facts = {"job": job.id, "state": job.state, "verdict": job.verdict, "labels": job.labels}
+        facts = {
+            "job": job.id,
+            "model": job.model_name,
+            "state": job.state,
+            "verdict": job.verdict,
+            "labels": job.labels,
+        }
         deliveries.announce(session, kind, {**facts, **data}, at, tenant=job.tenant, job_id=job.id)
 
 

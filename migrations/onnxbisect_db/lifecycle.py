@@ -9,6 +9,7 @@ from onnxbisect.verdict import Status
 from onnxbisect_db import events, locking, notices, trouble
 from onnxbisect_db.database import now
 from onnxbisect_db.errors import JobStateError
+from onnxbisect_db.finished import FinishedJob
 from onnxbisect_db.states import EventType, JobState, ProbeState, Stage
 from onnxbisect_db.tables import Job, Probe, Search
 
@@ -52,7 +53,7 @@ def close(session: Session, job: Job, at: datetime) -> bool:
     job.state = JobState.DONE
     verdicts = {Status(search.verdict or Status.UNRESOLVED) for search in searches}
     job.verdict = next(status for status in _WORST_FIRST if status in verdicts)
-    events.tell(session, job, EventType.JOB_FINISHED, at)
+    events.tell(session, job, EventType.JOB_FINISHED, at, **FinishedJob.of(searches).model_dump(mode="json"))
     return True
 
 

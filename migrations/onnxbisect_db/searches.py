@@ -18,6 +18,7 @@ from onnxbisect_db import culprit_versions, culprits, events, leases, lifecycle,
 from onnxbisect_db.culprits import FoundCulprit
 from onnxbisect_db.database import now
 from onnxbisect_db.errors import LostClaimError
+from onnxbisect_db.finished import Findings
 from onnxbisect_db.leases import Claimed
 from onnxbisect_db.states import EventType, Fault, JobState, Stage
 from onnxbisect_db.tables import Event, Job, Model, Probe, Search
@@ -196,14 +197,18 @@ def finish(
     report: str,
     files: Mapping[str, str],
     found: Sequence[FoundCulprit] = (),
+    findings: Findings | None = None,
 ) -> None:
     """Store the report, with these culprits: `report` and the values of `files` are names of stored files.
+
+    `findings` are the report in short.
 
     A repair follows if the job requests one; otherwise the search ends, and with the last one the job.
     """
     job, search = held(session, claimed)
     search.verdict = verdict
     search.report, search.files = report, dict(files)
+    search.findings = None if findings is None else findings.model_dump(mode="json")
     if job.culprit_id is None:
         culprits.record(session, job, search, found, now(session))
     else:

@@ -17,10 +17,12 @@ from onnxbisect_api.watch import Watch
 from onnxbisect_db import events
 from onnxbisect_db.states import Scope
 from onnxbisect_service.service import Service
+from onnxbisect_worker.reporting import findings_of
 from support.api.callers import Callers
-from support.api.given import done, finish, refusing_exp, running
+from support.api.given import done, finish, refusing_exp, report_on, running
 from support.api.live import served
 from support.db.scenes import answer, claimed
+from support.engine.report_factory import chain, single
 
 
 @pytest.fixture
@@ -63,6 +65,28 @@ def test_a_job_that_has_ended_is_told_from_its_beginning(client: Client, service
     assert found[-1]["type"] == "job.finished"
     culprit = next(event for event in found if event["type"] == "culprit.found")
     assert culprit["data"]["culprit"] == {"ops": ["Exp"]}
+
+
+def test_the_end_of_a_job_says_for_each_target_what_came_out(client: Client, service: Service) -> None:
+    job = done(service, refusing_exp(), report_on(), backends=("npu", "other"))
+    with client.stream("GET", f"/v1/jobs/{job.id}/events") as response:
+        refusing, taking = list(told(response))[-1]["data"]["targets"]
+    assert (refusing["backend"], refusing["verdict"], taking["backend"]) == ("npu", "fail", "other")
+    assert refusing["headline"].startswith("decoder.onnx does not compile for ")
+    assert refusing["refused"] == [{"ops": ["Exp"], "places": 1, "message": "no Exp", "cause": ""}]
+    assert (taking["refused"], taking["more"]) == ([], 0)
+
+
+def test_what_the_end_of_a_job_says_is_short() -> None:
+    kinds = ["Relu", "Exp", "Tanh", "Erf", "Sin", "Cos", "Abs", "Neg", "Sqrt", "Floor", "Ceil", "Round"]
+    net = chain(kinds)
+    report = report_on(*(single(net, [unit], f"no {op}\nand \u202e more") for unit, op in enumerate(kinds)), model=net)
+    report["culprits"][0]["ops"] = ["O" * 1000] * 50
+    findings = findings_of(report)
+    assert (len(findings.refused), findings.more) == (10, 2)
+    first, second, *_ = findings.refused
+    assert (second.ops, second.message) == (("Exp",), "no Exp")
+    assert (len(first.ops), len(first.ops[0])) == (10, 120)
 
 
 def test_whoever_comes_again_hears_what_came_since(client: Client, service: Service) -> None:

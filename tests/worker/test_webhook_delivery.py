@@ -117,10 +117,26 @@ def test_a_receiver_verifies_what_happens_to_a_job(sender: Sender, receiver: Rec
     assert payloads[1]["timestamp"] == sender.rows()[1].created_at.isoformat()
     assert payloads[1]["data"] == {
         "job": job.id,
+        "model": "net.onnx",
         "state": "done",
         "verdict": "pass",
         "labels": {"commit": "0123abc"},
+        "targets": [
+            {
+                "headline": "",
+                "refused": [],
+                "more": 0,
+                "backend": "npu",
+                "options": {},
+                "tool": "t",
+                "version": "1",
+                "verdict": "pass",
+                "problem": "",
+                "repaired": None,
+            }
+        ],
         "url": f"https://bisect.example/v1/jobs/{job.id}",
+        "page": f"https://bisect.example/jobs/{job.id}",
     }
     assert receiver.messages[0].path == "/hook?a=1"
     assert receiver.messages[0].headers["content-type"] == "application/json"
@@ -411,9 +427,11 @@ def test_a_message_that_would_be_too_large_is_cut_to_what_counts(sender: Sender,
     assert len(message.body) < 20_000
     assert message.verified(endpoint.secrets[0])["data"] == {
         "job": job.id,
+        "model": "net.onnx",
         "state": "cancelled",
         "verdict": None,
         "url": f"https://bisect.example/v1/jobs/{job.id}",
+        "page": f"https://bisect.example/jobs/{job.id}",
         "cut": True,
     }
 

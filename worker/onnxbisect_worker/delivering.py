@@ -31,7 +31,7 @@ _MARGIN = 30.0
 #: The specification wants payloads below 20 kB.
 _LARGEST = 20_000
 #: The fields kept of a larger message; the rest can be requested.
-_ESSENTIAL = frozenset({"job", "search", "state", "verdict", "url"})
+_ESSENTIAL = frozenset({"job", "model", "search", "state", "verdict", "url", "page"})
 
 _log = logging.getLogger(__name__)
 
@@ -83,7 +83,9 @@ def _tried(sending: Sending, settings: Settings, resolve: Resolver) -> Try:
 def _body(sending: Sending, public_url: str | None) -> str:
     data = dict(sending.delivery.payload["data"])
     if public_url and "job" in data:  # compose files pass unset variables as ""
-        data["url"] = f"{public_url.rstrip('/')}/v1/jobs/{data['job']}"
+        base = public_url.rstrip("/")
+        data["url"] = f"{base}/v1/jobs/{data['job']}"
+        data["page"] = f"{base}/jobs/{data['job']}"
     body = _json({**sending.delivery.payload, "data": data})
     if len(body) < _LARGEST:
         return body

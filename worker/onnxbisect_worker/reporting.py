@@ -10,13 +10,16 @@ from typing import cast
 
 from onnxbisect.diagnosis import Certainty, CulpritKind
 from onnxbisect.job import CompilesAfter
+from onnxbisect.report import cause_words, culprit_groups, words
 from onnxbisect.report.compare import passed_in
 from onnxbisect.report.contents import Report
+from onnxbisect.report.culprit_groups import Row
 from onnxbisect.report.files import FORMS, culprit_dirs
 from onnxbisect.report.text import clip, slug
 from onnxbisect.verdict import Kind, Status
 from onnxbisect_db import culprits, probe_queries, searches
 from onnxbisect_db.culprits import FoundCulprit
+from onnxbisect_db.finished import Findings, Refused
 from onnxbisect_db.searches import ClaimedSearch
 from onnxbisect_service.search_spec import SearchSpec
 from onnxbisect_worker.changed_models import BudgetLeft, replayed
@@ -28,6 +31,8 @@ from onnxbisect_worker.repairing import stored_change
 _IDENTITY, _OP, _TEXT = 80, 120, 2000
 #: Most stored ops of a culprit; one of kind capacity may have thousands.
 _OPS = 64
+#: Most rows, and most characters of a line, of findings.
+_ROWS, _LINE = 10, 300
 
 log = logging.getLogger(__name__)
 
@@ -55,9 +60,10 @@ def write_report(keeper: LeaseKeeper[ClaimedSearch]) -> None:
     document = written.document
     report = keeper.service.files.put([FORMS["report.json"](document).encode("utf-8", "backslashreplace")])
     verdict, found = Status(document["verdict"]), culprits_of(document, files, _earlier(keeper))
+    findings = findings_of(document)
     keeper.write(
         lambda session: searches.finish(
-            session, claimed, verdict=verdict, report=report.sha256, files=files, found=found
+            session, claimed, verdict=verdict, report=report.sha256, files=files, found=found, findings=findings
         )
     )
     log.info("search %s: over, %s", claimed.search.id, verdict)
@@ -101,6 +107,27 @@ def culprits_of(
         )
         for culprit, folder in zip(culprits, culprit_dirs(report), strict=True)
         if culprit["certainty"] != Certainty.SUSPECTED
+    )
+
+
+def findings_of(report: Report) -> Findings:
+    """The report in short, for messages. It raises what `culprits_of` does."""
+    shown = [row for _, rows in culprit_groups.rows(report) for row in rows]
+    return Findings(
+        headline=clip(report["headline"], _LINE),
+        refused=tuple(_refused(report, row) for row in shown[:_ROWS]),
+        more=max(0, len(shown) - _ROWS),
+    )
+
+
+def _refused(report: Report, row: Row) -> Refused:
+    cause = cause_words.of_culprit(report, row.culprit)
+    said = words.failure(row.culprit).splitlines()
+    return Refused(
+        ops=tuple(clip(op, _OP) for op in row.culprit["ops"][:_ROWS]),
+        places=row.places,
+        message=clip(said[0] if said else "", _LINE),
+        cause="" if cause is None else clip(cause["text"], _LINE),
     )
 
 

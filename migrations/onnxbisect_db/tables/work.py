@@ -181,6 +181,8 @@ class Search(Leased, Troubled, Base):
     #: The data for pictures of the model; None if there are none.
     graph: Mapped[str | None] = mapped_column(String(64))
     report: Mapped[str | None] = mapped_column(String(64))
+    #: The report in short (`Findings`); None before there is one.
+    findings: Mapped[dict[str, Any] | None]
     #: Files of the report by path: the culprits' models, and the files of a repair.
     files: Mapped[dict[str, Any]] = mapped_column(default=dict)
     #: The change of the whole file after which it compiles (`CompilesAfter`), {} if none helps or none is to be tried,

@@ -24,7 +24,7 @@ from onnxbisect_db.states import Stage
 from onnxbisect_db.tables import Job
 from onnxbisect_service.service import Service
 from onnxbisect_worker.repairing import remedies_of
-from onnxbisect_worker.reporting import culprits_of
+from onnxbisect_worker.reporting import culprits_of, findings_of
 from support.db.scenes import asks, new_job, plan, prepare, read, take
 from support.engine.report_factory import chain, job_of, single
 from support.remedies import simulated
@@ -90,9 +90,9 @@ def finish(service: Service, search_id: str, report: Report) -> None:
         files[f"{folder}/compiler.log"] = service.files.put([LOG]).sha256
     claimed = take(service.database, search_id, Stage.REPORT)
     with service.database.transaction() as session:
-        found = culprits_of(report, files)
+        found, findings = culprits_of(report, files), findings_of(report)
         verdict = Status(report["verdict"])
-        searches.finish(session, claimed, verdict=verdict, report=written, files=files, found=found)
+        searches.finish(session, claimed, verdict=verdict, report=written, files=files, found=found, findings=findings)
 
 
 def to_repair(service: Service, *reports: Report, **wanted: Any) -> Job:
