@@ -13,6 +13,7 @@ import typer
 from onnxbisect.errors import OnnxBisectError
 from onnxbisect.shortage import shortage
 from onnxbisect_cli import backend_commands, file_commands, profile_commands, search_commands, service_commands
+from onnxbisect_cli.exit_status import as_git_bisect_reads, for_git_bisect
 
 app = typer.Typer(
     name="onnx-bisect",
@@ -72,7 +73,18 @@ def _main(
 
 
 def run() -> None:
-    """The entry point. It prints tracebacks only of bugs, and only if `ONNXBISECT_DEBUG` is set."""
+    """The entry point: runs the command, and ends with its exit status."""
+    try:
+        _run()
+    except SystemExit as end:
+        if not for_git_bisect(sys.argv):
+            raise
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        sys.exit(as_git_bisect_reads(code))
+
+
+def _run() -> None:
+    """Run the command. It prints tracebacks only of bugs, and only if `ONNXBISECT_DEBUG` is set."""
     # onnxruntime's official builds send telemetry to Microsoft by default; models are confidential.
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     for stream in ("stdout", "stderr"):

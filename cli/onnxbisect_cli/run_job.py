@@ -5,14 +5,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from onnxbisect.report.text import clean, plural
+from onnxbisect.verdict import Status
 from onnxbisect_cli.arguments import Format, demand_folder
 from onnxbisect_cli.bisection import Request, bisected
+from onnxbisect_cli.exit_status import ExitStatus
 from onnxbisect_cli.reports import render
-from onnxbisect_cli.results import exit_code, fresh_folder, write_files
+from onnxbisect_cli.results import CULPRITS, exit_code, fresh_folder, write_files
 from onnxbisect_cli.typed import typed
 
 
-def run(request: Request, out: Path | None, form: Format) -> int:
+def run(request: Request, out: Path | None, form: Format, exit_status: ExitStatus = ExitStatus.USUAL) -> int:
     """Diagnose the model and write the report to standard output; returns the exit status.
 
     Everything else goes to standard error. With `out`, the reports and culprits are also written to that folder.
@@ -39,4 +41,6 @@ def run(request: Request, out: Path | None, form: Format) -> int:
         return interruption.exit_code
     if out is None and result.culprits:
         print("onnx-bisect: --out DIR writes the reports and a model.onnx for each culprit.", file=sys.stderr)
+    if exit_status is ExitStatus.GIT_BISECT and result.verdict is Status.FAIL:
+        return CULPRITS  # also where a budget ended the search before it found one
     return exit_code(result)

@@ -10,6 +10,7 @@ from onnxbisect.errors import OptionError
 from onnxbisect_cli import arguments
 from onnxbisect_cli.arguments import Format, ListFormat
 from onnxbisect_cli.command_line import EPILOG, TakesCommand, command_of
+from onnxbisect_cli.exit_status import OPTION, ExitStatus
 from onnxbisect_cli.parameters import (
     Absolute,
     Allow,
@@ -76,6 +77,12 @@ def run_command(
     out: ReportsFolder = None,
     no_cache: NoCache = False,
     form: ReportForm = Format.TEXT,
+    exit_status: Annotated[
+        ExitStatus,
+        typer.Option(
+            OPTION, help="`git-bisect`: 0 it compiles, 1 it does not, 125 no answer, as `git bisect run` reads them."
+        ),
+    ] = ExitStatus.USUAL,
 ) -> None:
     """Diagnose MODEL. Exit status: 0 it compiles, 1 culprits, 2 usage or bad input, 3 no answer."""
     from onnxbisect_cli import parts, run_job, several, targets
@@ -111,8 +118,10 @@ def run_command(
     requests = {label: replace(request, backend=it.backend, options=it.options) for label, it in asked.items()}
     requests = requests or {"command" if command else "": request}
     if len(found) > 1 or len(requests) > 1:
+        if exit_status is ExitStatus.GIT_BISECT:
+            raise OptionError(f"{OPTION} git-bisect is for one model and one target: it asks one question.")
         raise typer.Exit(several.run(found, requests, out, form))
-    raise typer.Exit(run_job.run(next(iter(requests.values())), out, form))
+    raise typer.Exit(run_job.run(next(iter(requests.values())), out, form, exit_status))
 
 
 @app.command("fix", cls=TakesCommand, epilog=EPILOG)
