@@ -93,6 +93,7 @@ class Client:
                     f"The backend {target.backend} is a file, and a server takes names of backends that it has; "
                     "'onnx-bisect run' takes files."
                 )
+        self._demand_offered(targets)
         sent = [self._sent(part) for part in parts]
         budget = {"calls": terms.get("budget_calls"), "seconds": terms.get("budget_seconds")}
         repair = terms.get("repair")
@@ -110,7 +111,29 @@ class Client:
             "repair": None if repair is None else self._repair(repair),
         }
         asked = {key: it for key, it in wanted.items() if it not in (None, {}, False, 0)}
-        return tuple(map(self._job, self.create(asked, key=str(uuid4()))))
+        made = self.create(asked, key=str(uuid4()))
+        return tuple(self._job(job, part.model) for job, part in zip(made, parts, strict=True))
+
+    def _demand_offered(self, targets: Sequence[RemoteTarget]) -> None:
+        """OptionError for a backend or an option that the server does not have, before gigabytes are uploaded.
+
+        Values are for the server to judge; so are the options of a backend that it knows from workers alone.
+        """
+        answer = self._server.send("GET", "/v1/backends", fine=(403, 404))
+        if not answer.is_success:
+            return
+        offered = {it["name"]: [option["name"] for option in it["options"]] for it in answer.json()}
+        for target in targets:
+            known = offered.get(target.backend)
+            wrong = [key for key in target.options if known and key not in known]
+            if known is None or wrong:
+                from onnxbisect_backends.options import unknown  # it takes time, and is only for mistakes
+
+                raise OptionError(
+                    unknown("backend of this server", target.backend, offered)
+                    if known is None
+                    else unknown(f"option of the backend '{target.backend}'", wrong[0], known)
+                )
 
     def _sent(self, part: Part) -> dict[str, Any]:
         """Upload one model and its calibration. Returns the fields of the job request for this model."""
@@ -169,10 +192,10 @@ class Client:
         jobs: list[JobStatus] = made.get("jobs", [made])
         return jobs
 
-    def _job(self, made: JobStatus) -> "RemoteJob":
+    def _job(self, made: JobStatus, model: Path) -> "RemoteJob":
         # servers of earlier versions send no `page`
         url, page = (urljoin(f"{self._server.url}/", it) for it in (made["url"], made.get("page", made["url"])))
-        return RemoteJob(client=self, id=made["id"], url=url, page=page)
+        return RemoteJob(client=self, id=made["id"], url=url, page=page, model=model)
 
     def ended(self, job_id: str, told: Callable[[JobStatus], None]) -> JobStatus:
         """Wait until the job has ended and return it. `told` is called with each state that the server returns."""
@@ -223,11 +246,12 @@ class Client:
 
 @dataclass(frozen=True, kw_only=True)
 class RemoteJob:
-    """A job on a server. `url` is its REST address, `page` its page in the browser."""
+    """A job on a server. `url` is its REST address, `page` its page in the browser, `model` the file that was given."""
 
     id: str
     url: str
     page: str
+    model: Path | None = None
     client: Client = field(repr=False, compare=False)
 
     def wait(self, told: Callable[[JobStatus], None] = lambda job: None) -> JobStatus:
@@ -267,6 +291,7 @@ class RemoteJob:
         """Fetch the result for a target whose state is "done"."""
         from onnx_bisect.remote_files import RemoteFiles
         from onnx_bisect.result import Result
+        from onnxbisect.report.names import path_below
 
         number = target["number"]
         files = RemoteFiles(
@@ -274,7 +299,10 @@ class RemoteJob:
             fetch=partial(self.client.culprit_file, self.id, number),
             picture=partial(self.client.model_explorer, self.id, number),
         )
-        return Result.of(self.client.report(self.id, number), files)
+        report = self.client.report(self.id, number)
+        if self.model is not None and (path := path_below(self.model)) is not None:
+            report["model"]["path"] = path  # the server knows the name only
+        return Result.of(report, files)
 
 
 def failure(ended: JobStatus | TargetStatus) -> OnnxBisectError:

@@ -172,6 +172,34 @@ def test_a_model_that_another_name_was_sent_under_has_its_own_in_the_report(serv
         assert {each["location"]["path"] for each in json.loads(done.out)} == {name}
 
 
+def test_findings_are_at_the_path_that_was_given(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "models").mkdir()
+    shutil.copy(SAM, tmp_path / "models" / "net.onnx")
+    monkeypatch.chdir(tmp_path)
+    forms = {form: server.submit("models/net.onnx", *EDGESAM, "--format", form) for form in ("gitlab", "sarif")}
+    assert {it["location"]["path"] for it in json.loads(forms["gitlab"].out)} == {"models/net.onnx"}
+    [run] = json.loads(forms["sarif"].out)["runs"]
+    places = [location["physicalLocation"] for it in run["results"] for location in it["locations"]]
+    assert {it["artifactLocation"]["uri"] for it in places} == {"models/net.onnx"}
+
+
+def test_what_the_server_does_not_have_is_said_before_anything_is_uploaded(server: Server, tmp_path: Path) -> None:
+    unreadable = tmp_path / "net.onnx"  # reading it comes before uploading it
+    unreadable.write_bytes(b"no model")
+    for target, says in (
+        (("--backend", "whitelst"), "'whitelst' is no backend of this server; did you mean 'whitelist'?"),
+        (("--backend", "whitelist", "--option", "profil=edgesam"), "did you mean 'profile'?"),
+        ((*SEVERAL, "--option", "onnxruntime.providr=x"), "'providr' is no option of the backend 'onnxruntime'"),
+        (("--backend", "whitelist", "--fix", "--option", "profil=edgesam"), "did you mean 'profile'?"),
+    ):
+        done = server.submit(unreadable, *target)
+        assert (done.code, done.out) == (2, "")
+        assert says in done.err
+        assert done.err.count("\n") == 1
+
+
 @pytest.mark.long
 def test_what_fails_on_the_way_is_tried_again(server: Server, tmp_path: Path) -> None:
     model = with_weights(tmp_path, b"7")

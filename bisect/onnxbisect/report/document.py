@@ -20,7 +20,7 @@ from onnxbisect.report.contents import (
 from onnxbisect.report.culprit_contents import ReplaceBy
 from onnxbisect.report.culprits import Entries
 from onnxbisect.report.module_entries import module_entries
-from onnxbisect.report.names import op_name
+from onnxbisect.report.names import op_name, path_below
 from onnxbisect.report.optable import op_table
 from onnxbisect.report.partition import partition_entries
 from onnxbisect.report.ranges import LISTED, spell
@@ -133,8 +133,6 @@ def _replace_by(candidate: "Candidate") -> ReplaceBy:
 
 def _model(job: Job) -> ModelEntry:
     model = job.model
-    path = model.path
-    below = not path.is_absolute() and ".." not in path.parts and len(path.parts) > 1
     entry: ModelEntry = {
         "sha256": model.sha256,
         "name": model.path.name,
@@ -145,8 +143,8 @@ def _model(job: Job) -> ModelEntry:
         "producer": f"{model.proto.producer_name} {model.proto.producer_version}".strip(),
         "notes": list(model.notes),
     }
-    if below:
-        entry["path"] = path.as_posix()
+    if (path := path_below(model.path)) is not None:
+        entry["path"] = path
     return entry
 
 
