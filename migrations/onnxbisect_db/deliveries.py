@@ -48,7 +48,8 @@ class Sending:
 class Try:
     """The outcome of one attempt. `status` is None if there was no answer, for the reason in `problem`.
 
-    `retry_after` is the delay that the answer requested.
+    With a status, a `problem` says why the receiver did not accept it. `retry_after` is the delay that the answer
+    requested.
     """
 
     status: int | None
@@ -60,7 +61,7 @@ class Try:
     @property
     def arrived(self) -> bool:
         """Whether the receiver accepted it; redirects are not followed, so they count as failures."""
-        return self.status is not None and 200 <= self.status < 300
+        return self.status is not None and 200 <= self.status < 300 and not self.problem
 
 
 def announce(

@@ -8,17 +8,33 @@ from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from onnxbisect_db.database import now
-from onnxbisect_db.states import EventType
+from onnxbisect_db.states import CHAT_EVENTS, EventType, WebhookFormat
 from onnxbisect_db.tables import Endpoint, Job
 
 
 def add(
-    session: Session, *, tenant: str, url: str, events: Iterable[EventType] = (), job_id: str | None = None
+    session: Session,
+    *,
+    tenant: str,
+    url: str,
+    events: Iterable[EventType] = (),
+    job_id: str | None = None,
+    form: WebhookFormat = WebhookFormat.JSON,
+    secret: str | None = None,
 ) -> Endpoint:
-    """A new endpoint with its own secret; no events means all. With `job_id` it gets events of that job only."""
-    wanted = sorted(set(events))
+    """A new endpoint; no events means all, and `CHAT_EVENTS` for a chat. With `job_id` it gets events of that job only.
+
+    It has a secret of its own, but that of a chat has the `secret` that the chat made, if any.
+    """
+    chat = form is not WebhookFormat.JSON
     endpoint = Endpoint(
-        tenant=tenant, url=url, secrets=[_secret()], events=wanted, job_id=job_id, created_at=now(session)
+        tenant=tenant,
+        url=url,
+        secrets=([secret] if secret else []) if chat else [_secret()],
+        events=sorted(set(events) or (CHAT_EVENTS if chat else ())),
+        format=form,
+        job_id=job_id,
+        created_at=now(session),
     )
     session.add(endpoint)
     session.flush()

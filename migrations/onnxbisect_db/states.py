@@ -66,6 +66,18 @@ class DeliveryState(StrEnum):
     FAILED = "failed"
 
 
+class WebhookFormat(StrEnum):
+    """The form of the messages to an endpoint."""
+
+    #: The event, signed as the Standard Webhooks specification says.
+    JSON = "json"
+    FEISHU = "feishu"
+    DINGTALK = "dingtalk"
+    WECOM = "wecom"
+    SLACK = "slack"
+    TEAMS = "teams"
+
+
 class CulpritState(StrEnum):
     """The state of a culprit over all jobs of a tenant."""
 
@@ -121,4 +133,8 @@ ANNOUNCED = frozenset(
         EventType.CULPRIT_RETURNED,
         EventType.PING,
     }
+)
+#: What a chat hears of where no events are named: how things end, and not each step.
+CHAT_EVENTS = frozenset(
+    {EventType.JOB_FINISHED, EventType.JOB_FAILED, EventType.CULPRIT_FIXED, EventType.CULPRIT_RETURNED}
 )

@@ -37,9 +37,27 @@ def test_a_secret_is_shown_when_it_is_new(admin: TestClient) -> None:
     assert admin.get(address).status_code == 404
 
 
+def test_a_chats_webhook_has_the_secret_of_its_robot_or_none(admin: TestClient) -> None:
+    wanted = {"url": URL, "format": "dingtalk", "secret": "SEC0123"}
+    endpoint = admin.post("/v1/webhooks", json=wanted).json()
+    assert (endpoint["format"], endpoint["secret"], endpoint["secrets"]) == ("dingtalk", None, 1)
+    assert endpoint["events"] == ["culprit.fixed", "culprit.returned", "job.failed", "job.finished"]
+    address = f"/v1/webhooks/{endpoint['id']}"
+    turned = admin.post(f"{address}/rotate")
+    assert (turned.status_code, "made by the chat" in turned.json()["detail"]) == (422, True)
+    assert "SEC0123" not in admin.get("/v1/webhooks").text + admin.get(address).text
+    slack = admin.post("/v1/webhooks", json={"url": URL, "format": "slack", "events": ["culprit.found"]}).json()
+    assert (slack["secrets"], slack["events"]) == (0, ["culprit.found"])
+    assert admin.post("/v1/webhooks", json={"url": URL}).json()["format"] == "json"
+
+
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
+        ({"url": URL, "format": "irc"}, "body.format"),
+        ({"url": URL, "format": "slack", "secret": "x"}, "only robots of Feishu"),
+        ({"url": URL, "secret": "x"}, "only robots of Feishu"),
+        ({"url": URL, "format": "feishu", "secret": "a\nb"}, "body.secret"),
         ({"url": "http://127.0.0.1/x"}, "public internet"),
         ({"url": "http://0x7f.1:8080/x"}, "public internet"),
         ({"url": "file:///etc/passwd"}, "https://"),

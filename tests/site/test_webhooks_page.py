@@ -108,6 +108,21 @@ def test_a_disabled_webhook_says_why_and_is_used_again(
     assert "410 Gone" not in client.get("/webhooks").text
 
 
+def test_a_webhook_of_a_chat_shows_no_secret_and_makes_none(client: TestClient) -> None:
+    fields = {"url": URL, "format": "feishu", "secret": " demo "}
+    answer = client.post("/webhooks", data=fields)
+    assert (answer.status_code, "whsec_" in answer.text, "demo" in answer.text) == (200, False, False)
+    webhook = client.get("/v1/webhooks").json()[0]
+    page = client.get(f"/webhooks/{webhook['id']}").text
+    assert "Messages are those of Feishu or Lark, signed with the secret of its robot" in page
+    assert "New secret" not in page
+    wrong = client.post("/webhooks", data={**fields, "format": "slack"})
+    assert wrong.status_code == 422
+    assert "only robots of Feishu" in wrong.text
+    assert '<option value="slack" selected>' in wrong.text
+    assert "demo" not in wrong.text
+
+
 def test_a_deleted_webhook_is_gone(client: TestClient) -> None:
     webhook, _ = made(client)
     assert client.post(f"/webhooks/{webhook}/delete").headers["location"] == "/webhooks"

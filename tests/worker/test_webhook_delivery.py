@@ -19,7 +19,7 @@ from standardwebhooks import Webhook, WebhookVerificationError
 from onnxbisect_db import deliveries, endpoints, lifecycle
 from onnxbisect_db.database import Database
 from onnxbisect_db.files import Files
-from onnxbisect_db.states import DeliveryState, EventType
+from onnxbisect_db.states import DeliveryState, EventType, WebhookFormat
 from onnxbisect_db.tables import Delivery, Endpoint
 from onnxbisect_service.service import Service
 from onnxbisect_service.settings import Settings
@@ -434,6 +434,39 @@ def test_a_message_that_would_be_too_large_is_cut_to_what_counts(sender: Sender,
         "page": f"https://bisect.example/jobs/{job.id}",
         "cut": True,
     }
+
+
+def test_a_chat_gets_its_own_form_and_says_in_its_answer_whether_it_takes_it(
+    sender: Sender, receiver: Receiver
+) -> None:
+    receiver.answer_bodies = [b'{"errcode": 310000, "errmsg": "sign not match"}', b'{"errcode": 0, "errmsg": "ok"}']
+    endpoint = sender.database.run(
+        lambda session: endpoints.add(
+            session, tenant="", url=receiver.url, form=WebhookFormat.DINGTALK, secret="SECabc"
+        )
+    )
+    message = sender.ping(endpoint)
+    sender.send(message)
+    refused = sender.row(message)
+    assert refused.state == DeliveryState.PENDING
+    assert refused.tries[0]["status"] == 200
+    assert refused.tries[0]["problem"] == "DingTalk refuses it: 310000 sign not match"
+    sender.work(8)
+    assert sender.row(message).state == DeliveryState.DELIVERED
+    first, _ = receiver.messages
+    assert json.loads(first.body)["msgtype"] == "text"
+    assert re.fullmatch(r"/hook\?a=1&timestamp=[0-9]{13}&sign=[A-Za-z0-9%]+", first.path)
+    assert "webhook-signature" not in first.headers
+    assert "SECabc" not in first.path + str(first.headers) + first.body.decode()
+
+
+def test_a_chat_hears_of_ends_where_no_events_are_named(sender: Sender, receiver: Receiver) -> None:
+    sender.database.run(lambda session: endpoints.add(session, tenant="", url=receiver.url, form=WebhookFormat.SLACK))
+    job = asking(sender.database, [])
+    end(sender.database, job.searches[0].id)
+    sender.work(1)
+    [message] = receiver.messages
+    assert json.loads(message.body)["text"] == "onnx-bisect: net.onnx compiles"
 
 
 def test_secrets_are_in_no_log(sender: Sender, receiver: Receiver) -> None:

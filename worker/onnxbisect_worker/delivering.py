@@ -1,4 +1,4 @@
-"""Sends one message of the outbox, following the Standard Webhooks specification."""
+"""Sends one message of the outbox, following the Standard Webhooks specification, or as the endpoint's chat takes it."""
 
 import json
 import logging
@@ -20,6 +20,8 @@ from standardwebhooks import Webhook
 from onnxbisect.report.text import clean, clip
 from onnxbisect_db import deliveries
 from onnxbisect_db.deliveries import Sending, Try
+from onnxbisect_db.states import WebhookFormat
+from onnxbisect_service.chat_messages import chat_message, refusal
 from onnxbisect_service.outbound import Allowed, complaint
 from onnxbisect_service.service import Service
 from onnxbisect_service.settings import Settings
@@ -32,6 +34,8 @@ _MARGIN = 30.0
 _LARGEST = 20_000
 #: The fields kept of a larger message; the rest can be requested.
 _ESSENTIAL = frozenset({"job", "model", "search", "state", "verdict", "url", "page"})
+
+_PLAIN_HEADERS = {"Content-Type": "application/json", "User-Agent": f"onnx-bisect/{version('onnx-bisect')}"}
 
 _log = logging.getLogger(__name__)
 
@@ -54,13 +58,14 @@ def _tried(sending: Sending, settings: Settings, resolve: Resolver) -> Try:
     refused = complaint(sending.endpoint.url, settings.webhook_allow)
     if refused is not None:
         return Try(status=None, milliseconds=0, problem=refused)
-    body = _body(sending, settings.public_url)
+    form = WebhookFormat(sending.endpoint.format)
     seconds = settings.webhook_seconds
     start = time.monotonic()
     try:
+        url, headers, body = _request(sending, form, settings.public_url)
         answer = post(
-            httpx2.URL(sending.endpoint.url),
-            _headers(sending, body),
+            url,
+            headers,
             body.encode(),
             seconds=seconds,
             allowed=Allowed.read(settings.webhook_allow),
@@ -71,21 +76,32 @@ def _tried(sending: Sending, settings: Settings, resolve: Resolver) -> Try:
     except Exception:  # otherwise the message would be retried for ever
         _log.exception("Webhook %s could not be sent.", sending.delivery.id)
         return Try(status=None, milliseconds=_since(start), problem="It could not be sent: see the service's log.")
+    text = answer.body.decode(errors="replace")
     return Try(
         status=answer.status,
         milliseconds=_since(start),
-        answer="\n".join(clean(line) for line in answer.body.decode(errors="replace").splitlines()),
-        problem=_complaint_of(answer),
+        answer="\n".join(clean(line) for line in text.splitlines()),
+        problem=refusal(form, text) if 200 <= answer.status < 300 else _complaint_of(answer),
         retry_after=_retry_after(answer.headers.get("retry-after", "")),
     )
 
 
-def _body(sending: Sending, public_url: str | None) -> str:
-    data = dict(sending.delivery.payload["data"])
+def _request(sending: Sending, form: WebhookFormat, public_url: str | None) -> tuple[httpx2.URL, dict[str, str], str]:
+    """The address, the headers and the body."""
+    url, data = httpx2.URL(sending.endpoint.url), dict(sending.delivery.payload["data"])
     if public_url and "job" in data:  # compose files pass unset variables as ""
         base = public_url.rstrip("/")
         data["url"] = f"{base}/v1/jobs/{data['job']}"
         data["page"] = f"{base}/jobs/{data['job']}"
+    if form is WebhookFormat.JSON:
+        body = _body(sending, data)
+        return url, _headers(sending, body), body
+    secret = next(iter(sending.endpoint.secrets), None)
+    message = chat_message(form, {**sending.delivery.payload, "data": data}, secret=secret, at=datetime.now(UTC))
+    return url.copy_merge_params(dict(message.query)) if message.query else url, _PLAIN_HEADERS, _json(message.body)
+
+
+def _body(sending: Sending, data: Mapping[str, Any]) -> str:
     body = _json({**sending.delivery.payload, "data": data})
     if len(body) < _LARGEST:
         return body
@@ -101,8 +117,7 @@ def _headers(sending: Sending, body: str) -> dict[str, str]:
     at = datetime.now(UTC)
     signatures = [Webhook(secret).sign(sending.delivery.id, at, body) for secret in sending.endpoint.secrets]
     return {
-        "Content-Type": "application/json",
-        "User-Agent": f"onnx-bisect/{version('onnx-bisect')}",
+        **_PLAIN_HEADERS,
         "webhook-id": sending.delivery.id,
         "webhook-timestamp": str(int(at.timestamp())),
         "webhook-signature": " ".join(signatures),

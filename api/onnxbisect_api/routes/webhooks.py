@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any, Self
 
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 from sqlalchemy.orm import Session
 
 from onnxbisect.errors import OptionError
@@ -17,9 +17,10 @@ from onnxbisect_api.problems import missing
 from onnxbisect_api.service import TheService
 from onnxbisect_db import deliveries, endpoints
 from onnxbisect_db.errors import QuotaError
-from onnxbisect_db.states import DeliveryState, EventType
+from onnxbisect_db.states import DeliveryState, EventType, WebhookFormat
 from onnxbisect_db.tables import Delivery, Endpoint
 from onnxbisect_service import outbound
+from onnxbisect_service.chat_messages import WITH_SECRET
 from onnxbisect_service.service import Service
 
 router = APIRouter(tags=["webhooks"])
@@ -31,7 +32,21 @@ class EndpointRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     url: str = Field(max_length=2000)
-    events: tuple[WebhookEvent, ...] = Field((), max_length=7, description="none means all")
+    events: tuple[WebhookEvent, ...] = Field(
+        (), max_length=7, description="none means all; for a chat, the ends of jobs and changes of known culprits"
+    )
+    format: WebhookFormat = Field(
+        WebhookFormat.JSON, description="`json` is the signed event, the others are messages of that chat"
+    )
+    secret: Annotated[str, StringConstraints(min_length=1, max_length=200, pattern="^[!-~]+$")] | None = Field(
+        None, description="of a Feishu, Lark or DingTalk robot that checks signatures; the chat makes it"
+    )
+
+    @model_validator(mode="after")
+    def _has_its_own_secret(self) -> Self:
+        if self.secret is not None and self.format not in WITH_SECRET:
+            raise ValueError("only robots of Feishu, Lark and DingTalk have a secret")
+        return self
 
 
 class EndpointView(BaseModel):
@@ -39,6 +54,7 @@ class EndpointView(BaseModel):
 
     id: str
     url: str
+    format: WebhookFormat
     events: list[str]
     job: str | None = Field(description="the job that it came with, and that it hears of only")
     secrets: int = Field(description="how many sign each message: two while one is rotated")
@@ -51,7 +67,7 @@ class EndpointView(BaseModel):
 class EndpointSecretView(EndpointView):
     """An endpoint with a new secret, which is shown only here."""
 
-    secret: str
+    secret: str | None = Field(description="null for a chat: what signs there is what the chat made")
 
 
 class TryView(BaseModel):
@@ -87,7 +103,9 @@ def create(wanted: EndpointRequest, service: TheService, caller: Admin) -> Endpo
     events = [EventType(event) for event in wanted.events]
     with service.database.transaction() as session:
         _demand_room(session, service, caller)
-        endpoint = endpoints.add(session, tenant=caller.tenant, url=wanted.url, events=events)
+        endpoint = endpoints.add(
+            session, tenant=caller.tenant, url=wanted.url, events=events, form=wanted.format, secret=wanted.secret
+        )
     return _with_secret(endpoint)
 
 
@@ -110,6 +128,8 @@ def rotate(webhook_id: RowId, service: TheService, caller: Admin) -> EndpointSec
     """Messages are signed with both secrets until the previous one is retired, so receivers can change to the new one
     without losing messages.
     """
+    if shown(webhook_id, service, caller).format is not WebhookFormat.JSON:
+        raise OptionError("The secret of a chat's robot is made by the chat: create a webhook with the new one.")
     return _with_secret(_changed(endpoints.rotate, service, caller, webhook_id))
 
 
@@ -193,6 +213,7 @@ def _view(endpoint: Endpoint) -> EndpointView:
     return EndpointView(
         id=endpoint.id,
         url=endpoint.url,
+        format=WebhookFormat(endpoint.format),
         events=endpoint.events,
         job=endpoint.job_id,
         secrets=len(endpoint.secrets),
@@ -204,7 +225,8 @@ def _view(endpoint: Endpoint) -> EndpointView:
 
 
 def _with_secret(endpoint: Endpoint) -> EndpointSecretView:
-    return EndpointSecretView(**dict(_view(endpoint)), secret=endpoint.secrets[0])
+    secret = endpoint.secrets[0] if endpoint.format == WebhookFormat.JSON else None
+    return EndpointSecretView(**dict(_view(endpoint)), secret=secret)
 
 
 def _delivery_view(found: Delivery) -> DeliveryView:

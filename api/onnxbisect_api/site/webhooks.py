@@ -21,7 +21,8 @@ from onnxbisect_api.routes import webhooks as rest
 from onnxbisect_api.routes.webhooks import EndpointRequest, EndpointView
 from onnxbisect_api.service import TheService
 from onnxbisect_api.site.rendering import page
-from onnxbisect_db.states import ANNOUNCED, DeliveryState, EventType
+from onnxbisect_db.states import ANNOUNCED, DeliveryState, EventType, WebhookFormat
+from onnxbisect_service.chat_messages import LABELS
 from onnxbisect_service.service import Service
 
 router = APIRouter()
@@ -42,18 +43,22 @@ def create(
     caller: Admin,
     url: Annotated[str, Form(max_length=5000)] = "",
     events: Annotated[list[str], Form(max_length=10)] = [],  # noqa: B006 - never changed
+    form: Annotated[str, Form(alias="format", max_length=20)] = WebhookFormat.JSON,
+    chat_secret: Annotated[str, Form(alias="secret", max_length=1000)] = "",
 ) -> Response:
     """Create an endpoint, and show its secret, which cannot be shown again."""
     try:
-        wanted = EndpointRequest.model_validate({"url": url.strip(), "events": events})
+        wanted = EndpointRequest.model_validate(
+            {"url": url.strip(), "events": events, "format": form, "secret": chat_secret.strip() or None}
+        )
         made = rest.create(wanted, service, caller)
     except ValidationError as error:
         complaint = f"{mistakes.sentence(error.errors()[0])}."
-        return _list(request, service, caller, url=url, complaint=complaint, status=422)
+        return _list(request, service, caller, url=url, form=form, complaint=complaint, status=422)
     except OnnxBisectError as error:
         status, complaint = status_and_sentence(error)
-        return _list(request, service, caller, url=url, complaint=complaint, status=status)
-    return _list(request, service, caller, fresh=made.id, secret=made.secret)
+        return _list(request, service, caller, url=url, form=form, complaint=complaint, status=status)
+    return _list(request, service, caller, fresh=made.id, secret=made.secret or "")
 
 
 @router.get("/webhooks/{webhook_id}")
@@ -66,7 +71,7 @@ def shown(request: Request, webhook_id: RowId, service: TheService, caller: Admi
 def rotate(request: Request, webhook_id: RowId, service: TheService, caller: Admin, paged: PagedRows) -> Response:
     """Create a new secret, and show the endpoint's page with it; it cannot be shown again."""
     made = rest.rotate(webhook_id, service, caller)
-    return _one(request, service, caller, made, paged, secret=made.secret)
+    return _one(request, service, caller, made, paged, secret=made.secret or "")
 
 
 @router.post("/webhooks/{webhook_id}/retire")
@@ -114,6 +119,7 @@ def _list(
     caller: Caller,
     *,
     url: str = "",
+    form: str = WebhookFormat.JSON,
     complaint: str = "",
     fresh: str = "",
     secret: str = "",
@@ -126,6 +132,8 @@ def _list(
         status=status,
         webhooks=rest.listed(service, caller),
         events=_EVENTS,
+        formats=LABELS,
+        format=form,
         url=url,
         complaint=complaint,
         fresh=fresh,
@@ -142,6 +150,7 @@ def _one(
         "webhook.html.j2",
         caller,
         webhook=webhook,
+        chat="" if webhook.format is WebhookFormat.JSON else LABELS[webhook.format],
         secret=secret,
         messages=messages,
         next=paged.next,

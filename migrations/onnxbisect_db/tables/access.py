@@ -7,7 +7,7 @@ from sqlalchemy import ForeignKey, Index, String
 from sqlalchemy.orm import Mapped, mapped_column
 
 from onnxbisect_db.columns import new_id
-from onnxbisect_db.states import DeliveryState
+from onnxbisect_db.states import DeliveryState, WebhookFormat
 from onnxbisect_db.tables.base import Base, Leased
 
 
@@ -42,7 +42,10 @@ class BrowserSession(Base):
 
 
 class Endpoint(Base):
-    """A webhook endpoint. `secrets` are the signing secrets, newest first: during a rotation, both sign."""
+    """A webhook endpoint. `secrets` are the signing secrets, newest first: during a rotation, both sign.
+
+    That of a chat has the secret that the chat made, if any.
+    """
 
     __tablename__ = "endpoint"
     __table_args__ = (Index("ix_endpoint_tenant_job_id", "tenant", "job_id"),)
@@ -52,6 +55,7 @@ class Endpoint(Base):
     url: Mapped[str]
     secrets: Mapped[list[Any]]
     events: Mapped[list[Any]]
+    format: Mapped[str] = mapped_column(String(16), default=WebhookFormat.JSON, server_default=WebhookFormat.JSON)
     #: The job, if it named a webhook of its own.
     job_id: Mapped[str | None] = mapped_column(ForeignKey("job.id", ondelete="CASCADE"))
     created_at: Mapped[datetime]

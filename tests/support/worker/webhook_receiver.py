@@ -46,12 +46,14 @@ class Message:
 
 @dataclass
 class Receiver:
-    """Listens on `port` from `up` to `down`; each answer is the next of `answers`, and 204 once they are used up."""
+    """Listens on `port` from `up` to `down`; each answer is the next of `answers`, and 204 once they are used up, or the
+    next of `answer_bodies` with 200."""
 
     host: str = "127.0.0.1"
     port: int = 0
     certificate: str = ""
     answers: list[tuple[int, dict[str, str]]] = field(default_factory=list)
+    answer_bodies: list[bytes] = field(default_factory=list)
     messages: list[Message] = field(default_factory=list)
     _server: ThreadingHTTPServer | None = None
 
@@ -82,11 +84,14 @@ class Receiver:
                 body = self.rfile.read(int(self.headers["content-length"]))
                 headers = {name.lower(): value for name, value in self.headers.items()}
                 receiver.messages.append(Message(path=self.path, headers=headers, body=body))
-                status, wanted = receiver.answers.pop(0) if receiver.answers else (204, {})
+                said = receiver.answer_bodies.pop(0) if receiver.answer_bodies else b""
+                usual = (200, {"Content-Length": str(len(said))}) if said else (204, {})
+                status, wanted = receiver.answers.pop(0) if receiver.answers else usual
                 self.send_response(status)
                 for name, value in wanted.items():
                     self.send_header(name, value)
                 self.end_headers()
+                self.wfile.write(said)
 
             def log_message(self, *words: object) -> None:
                 pass

@@ -1,0 +1,326 @@
+"""Messages to chats, held to what the vendors' documents say of them; each schema names its document."""
+
+import base64
+import hashlib
+import hmac
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from onnxbisect_db.states import ANNOUNCED, CHAT_EVENTS, EventType, WebhookFormat
+from onnxbisect_service.chat_messages import WITH_SECRET, chat_message, refusal
+from support import TESTS
+
+AT = datetime(2026, 11, 21, 23, 18, 54, tzinfo=UTC)
+PAGE = "https://bisect.example/jobs/01a2"
+CHATS = [form for form in WebhookFormat if form is not WebhookFormat.JSON]
+
+
+def text(most: int) -> dict[str, Any]:
+    return {"type": "string", "minLength": 1, "maxLength": most}
+
+
+def exactly(required: dict[str, Any], **optional: Any) -> dict[str, Any]:
+    """An object with these fields and no others."""
+    return {
+        "type": "object",
+        "required": [*required],
+        "properties": {**required, **optional},
+        "additionalProperties": False,
+    }
+
+
+# https://open.feishu.cn/document/client-docs/bot-v3/add-custom-bot ("send message cards": msg_type, card, timestamp and
+# sign) and https://open.feishu.cn/document/common-capabilities/message-card/message-cards-content (header, div, button)
+_FEISHU_TEXT = exactly({"tag": {"const": "plain_text"}, "content": text(10_000)})
+_FEISHU_COLOURS = [
+    "blue",
+    "wathet",
+    "turquoise",
+    "green",
+    "yellow",
+    "orange",
+    "red",
+    "carmine",
+    "violet",
+    "purple",
+    "indigo",
+    "grey",
+]
+FEISHU = exactly(
+    {
+        "msg_type": {"const": "interactive"},
+        "card": exactly(
+            {
+                "header": exactly({"title": _FEISHU_TEXT}, template={"enum": _FEISHU_COLOURS}),
+                "elements": {
+                    "type": "array",
+                    "minItems": 1,
+                    "items": {
+                        "oneOf": [
+                            exactly({"tag": {"const": "div"}, "text": _FEISHU_TEXT}),
+                            exactly(
+                                {
+                                    "tag": {"const": "action"},
+                                    "actions": {
+                                        "type": "array",
+                                        "items": exactly(
+                                            {"tag": {"const": "button"}, "text": _FEISHU_TEXT, "url": text(2000)},
+                                            type={"enum": ["default", "primary", "danger"]},
+                                        ),
+                                    },
+                                }
+                            ),
+                        ]
+                    },
+                },
+            }
+        ),
+    },
+    timestamp={"type": "string", "pattern": "^[0-9]{10}$"},
+    sign={"type": "string", "pattern": "^[A-Za-z0-9+/]{43}=$"},
+)
+# https://open.dingtalk.com/document/orgapp/custom-robot-access and …/document/development/robot-message-type ("text")
+_STRINGS = {"type": "array", "items": {"type": "string"}}
+DINGTALK = exactly(
+    {"msgtype": {"const": "text"}, "text": exactly({"content": text(20_000)})},
+    at=exactly({}, atMobiles=_STRINGS, atUserIds=_STRINGS, isAtAll={"const": False}),
+)
+# https://developer.work.weixin.qq.com/document/path/91770 ("text": at most 2048 bytes of UTF-8)
+WECOM = exactly({"msgtype": {"const": "text"}, "text": exactly({"content": text(2048)})})
+# https://docs.slack.dev/messaging/sending-messages-using-incoming-webhooks (text, blocks), and of the block kit
+# …/reference/block-kit/blocks/header-block (150 characters), …/section-block and …/composition-objects/text-object (3000)
+_SLACK_PLAIN = {"type": {"const": "plain_text"}, "text": text(3000)}
+_SLACK_EMOJI = {"type": "boolean"}
+SLACK = exactly(
+    {
+        "text": text(40_000),
+        "blocks": {
+            "type": "array",
+            "maxItems": 50,
+            "items": {
+                "oneOf": [
+                    exactly(
+                        {
+                            "type": {"const": "header"},
+                            "text": exactly({**_SLACK_PLAIN, "text": text(150)}, emoji=_SLACK_EMOJI),
+                        }
+                    ),
+                    exactly(
+                        {
+                            "type": {"const": "section"},
+                            "text": {
+                                "oneOf": [
+                                    exactly(_SLACK_PLAIN, emoji=_SLACK_EMOJI),
+                                    exactly({"type": {"const": "mrkdwn"}, "text": text(3000)}),
+                                ]
+                            },
+                        }
+                    ),
+                ]
+            },
+        },
+    }
+)
+# https://learn.microsoft.com/microsoftteams/platform/webhooks-and-connectors/how-to/connectors-using (the message: "send
+# Adaptive Cards using an Incoming Webhook", which Workflows take), https://adaptivecards.io/explorer/ (the card, 1.4) and
+# https://learn.microsoft.com/adaptive-cards/schema-explorer/text-run ("Markdown is not supported")
+_TEAMS_RUN = exactly(
+    {"type": {"const": "TextRun"}, "text": text(3000)},
+    weight={"enum": ["lighter", "default", "bolder"]},
+    size={"enum": ["small", "default", "medium", "large", "extraLarge"]},
+    color={"enum": ["default", "dark", "light", "accent", "good", "warning", "attention"]},
+)
+_TEAMS_CARD = exactly(
+    {
+        "$schema": {"const": "http://adaptivecards.io/schemas/adaptive-card.json"},
+        "type": {"const": "AdaptiveCard"},
+        "version": {"enum": ["1.2", "1.3", "1.4", "1.5"]},
+        "body": {
+            "type": "array",
+            "minItems": 1,
+            "items": exactly(
+                {"type": {"const": "RichTextBlock"}, "inlines": {"type": "array", "items": _TEAMS_RUN, "minItems": 1}}
+            ),
+        },
+    },
+    actions={
+        "type": "array",
+        "items": exactly({"type": {"const": "Action.OpenUrl"}, "url": text(2000)}, title=text(100)),
+    },
+)
+TEAMS = exactly(
+    {
+        "type": {"const": "message"},
+        "attachments": {
+            "type": "array",
+            "minItems": 1,
+            "maxItems": 1,
+            "items": exactly(
+                {
+                    "contentType": {"const": "application/vnd.microsoft.card.adaptive"},
+                    "contentUrl": {"type": "null"},
+                    "content": _TEAMS_CARD,
+                }
+            ),
+        },
+    }
+)
+SCHEMAS = {
+    WebhookFormat.FEISHU: FEISHU,
+    WebhookFormat.DINGTALK: DINGTALK,
+    WebhookFormat.WECOM: WECOM,
+    WebhookFormat.SLACK: SLACK,
+    WebhookFormat.TEAMS: TEAMS,
+}
+#: Bytes of a body: Feishu takes 20 kB, Teams 28 kB, as the same documents say.
+LARGEST = 20_000
+
+HOSTILE = "<@all> <!channel> [x](http://evil) **b** `c` @13800000000 & <at id=all></at> \u202e"
+
+
+def target(**said: Any) -> dict[str, Any]:
+    return {
+        "headline": "net.onnx does not compile for npu",
+        "refused": [{"ops": ["Sin"], "places": 6, "message": "no Sin", "cause": "Sin of rank 6 or more"}],
+        "more": 3,
+        "backend": "npu",
+        "options": {},
+        "tool": "npuc",
+        "version": "1",
+        "verdict": "fail",
+        "problem": "",
+        "repaired": "pass",
+        **said,
+    }
+
+
+def events(name: str = "net.onnx", words: str = "no Sin", *, page: str | None = PAGE) -> Iterator[dict[str, Any]]:
+    """One of each type, as the service writes them."""
+    job = {"job": "01a2", "model": name, "state": "done", "verdict": "fail", "labels": {"repo": words[:255]}}
+    refused = {"ops": [words[:120]] * 10, "places": 6, "message": words[:300], "cause": words[:300]}
+    culprit = {"ops": ["Sin", words], "message": words}
+    said: dict[EventType, dict[str, Any]] = {
+        EventType.JOB_STARTED: {**job, "verdict": None},
+        EventType.CULPRIT_FOUND: {**job, "search": "s", "name": "n", "culprit": culprit},
+        EventType.JOB_REPAIRED: {**job, "target": 1, "verdict": None, "changes": 1, "left": 0, "problem": words},
+        EventType.JOB_FINISHED: {**job, "targets": [target(refused=[refused] * 10, headline=words)] * 32},
+        EventType.JOB_FAILED: {**job, "state": "failed", "problem": words},
+        EventType.CULPRIT_FIXED: {**job, "backend": "npu", "tool": "t", "version": "2", "culprit": culprit},
+        EventType.CULPRIT_RETURNED: {**job, "backend": "npu", "tool": "t", "version": "2", "culprit": culprit},
+        EventType.PING: {"endpoint": "e"},
+    }
+    for kind, data in said.items():
+        yield {"type": kind, "timestamp": AT.isoformat(), "data": {**data, **({"page": page} if page else {})}}
+
+
+@pytest.mark.parametrize("form", CHATS)
+def test_every_event_is_as_the_vendor_says(form: WebhookFormat) -> None:
+    validator = Draft202012Validator(SCHEMAS[form])
+    names = ["net.onnx", HOSTILE, "模型" * 500, "x" * 5000]
+    secrets = [None, "SEC0123"] if form in WITH_SECRET else [None]
+    told = [event for name in names for page in (PAGE, None) for event in events(name, name, page=page)]
+    assert {event["type"] for event in told} == set(ANNOUNCED)
+    for event in told:
+        for secret in secrets:
+            body = chat_message(form, event, secret=secret, at=AT).body
+            assert list(validator.iter_errors(body)) == []
+            assert len(json.dumps(body).encode()) <= LARGEST
+            if form is WebhookFormat.WECOM:
+                assert len(body["text"]["content"].encode()) <= 2048
+
+
+def shown(form: WebhookFormat, event: dict[str, Any]) -> str:
+    """All text that the chat shows."""
+
+    def strings(value: Any) -> Iterator[str]:
+        match value:
+            case dict():
+                for inner in value.values():
+                    yield from strings(inner)
+            case list():
+                for inner in value:
+                    yield from strings(inner)
+            case str():
+                yield value
+
+    return "\n".join(strings(chat_message(form, event, secret=None, at=AT).body))
+
+
+@pytest.mark.parametrize("form", CHATS)
+def test_the_end_of_a_job_says_model_verdict_ops_causes_and_where_it_is(form: WebhookFormat) -> None:
+    [event] = [it for it in events() if it["type"] == EventType.JOB_FINISHED]
+    event["data"]["targets"] = [target(), target(headline="", verdict=None, problem="no licence", refused=[], more=0)]
+    seen = shown(form, event)
+    for words in (
+        "onnx-bisect: net.onnx does not compile",
+        "- Sin at 6 places: Sin of rank 6 or more (no Sin)",
+        "- and 3 more",
+        "The repaired model compiles.",
+        "npu: no licence",
+        "repo: no Sin",
+        PAGE,
+    ):
+        assert words in seen
+
+
+@pytest.mark.parametrize("form", CHATS)
+def test_a_name_is_never_markup(form: WebhookFormat) -> None:
+    for event in events(HOSTILE, HOSTILE):
+        seen = shown(form, event)
+        assert "\u202e" not in seen
+        if form is WebhookFormat.WECOM:
+            assert "<@" not in seen
+        if form is WebhookFormat.SLACK:
+            body = chat_message(form, event, secret=None, at=AT).body
+            marked = [it["text"]["text"] for it in body["blocks"] if it["text"]["type"] == "mrkdwn"]
+            assert marked == [f"<{PAGE}|Open the job>"]
+            assert "<" not in body["text"]
+
+
+def test_feishu_signs_as_its_document_does() -> None:
+    body = chat_message(WebhookFormat.FEISHU, next(events()), secret="demo", at=AT).body
+    # the document's Python, for timestamp and secret
+    to_sign = f"{body['timestamp']}\n{'demo'}"
+    code = hmac.new(to_sign.encode("utf-8"), digestmod=hashlib.sha256).digest()
+    assert body["sign"] == base64.b64encode(code).decode("utf-8")
+    assert body["timestamp"] == str(int(AT.timestamp()))
+
+
+def test_dingtalk_signs_as_its_document_does() -> None:
+    query = chat_message(WebhookFormat.DINGTALK, next(events()), secret="this is secret", at=AT).query
+    to_sign = f"{query['timestamp']}\nthis is secret"
+    code = hmac.new(b"this is secret", to_sign.encode("utf-8"), digestmod=hashlib.sha256).digest()
+    assert query["sign"] == base64.b64encode(code).decode()
+    assert query["timestamp"] == str(int(AT.timestamp() * 1000))
+
+
+@pytest.mark.parametrize(
+    ("form", "answer", "says"),
+    [
+        (WebhookFormat.FEISHU, '{"code":0,"msg":"success","data":{},"StatusCode":0}', ""),
+        (WebhookFormat.FEISHU, '{"code":19021,"msg":"sign match fail or timestamp is not within one hour"}', "19021"),
+        (WebhookFormat.DINGTALK, '{"errcode":0,"errmsg":"ok"}', ""),
+        (WebhookFormat.DINGTALK, '{"errcode":310000,"errmsg":"sign not match"}', "sign not match"),
+        (WebhookFormat.WECOM, '{"errcode":0,"errmsg":"ok"}', ""),
+        (WebhookFormat.WECOM, '{"errcode":93000,"errmsg":"invalid webhook url"}', "93000"),
+        (WebhookFormat.WECOM, "<html>", "is the format right?"),
+        (WebhookFormat.FEISHU, '["x"]', "is the format right?"),
+        (WebhookFormat.SLACK, "ok", ""),
+        (WebhookFormat.TEAMS, "", ""),
+        (WebhookFormat.JSON, "anything", ""),
+    ],
+)
+def test_what_a_chat_answers_with_status_200_may_be_a_refusal(form: WebhookFormat, answer: str, says: str) -> None:
+    found = refusal(form, answer)
+    assert (says in found) if says else (found == "")
+
+
+def test_the_document_names_every_format() -> None:
+    document = (TESTS.parent / "docs" / "webhooks.md").read_text(encoding="utf-8")
+    assert all(f"`{form}`" in document for form in WebhookFormat)
+    assert all(f"`{kind}`" in document for kind in CHAT_EVENTS)
