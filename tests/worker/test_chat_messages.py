@@ -16,6 +16,7 @@ from onnxbisect_service.chat_messages import WITH_SECRET, chat_message, refusal
 from support import TESTS
 
 AT = datetime(2026, 11, 21, 23, 18, 54, tzinfo=UTC)
+ROBOT = "this is secret"
 PAGE = "https://bisect.example/jobs/01a2"
 CHATS = [form for form in WebhookFormat if form is not WebhookFormat.JSON]
 
@@ -37,20 +38,7 @@ def exactly(required: dict[str, Any], **optional: Any) -> dict[str, Any]:
 # https://open.feishu.cn/document/client-docs/bot-v3/add-custom-bot ("send message cards": msg_type, card, timestamp and
 # sign) and https://open.feishu.cn/document/common-capabilities/message-card/message-cards-content (header, div, button)
 _FEISHU_TEXT = exactly({"tag": {"const": "plain_text"}, "content": text(10_000)})
-_FEISHU_COLOURS = [
-    "blue",
-    "wathet",
-    "turquoise",
-    "green",
-    "yellow",
-    "orange",
-    "red",
-    "carmine",
-    "violet",
-    "purple",
-    "indigo",
-    "grey",
-]
+_FEISHU_COLOURS = ["blue", "wathet", "turquoise", "green", "yellow", "orange", "red", "carmine", "violet", "grey"]
 FEISHU = exactly(
     {
         "msg_type": {"const": "interactive"},
@@ -92,8 +80,9 @@ DINGTALK = exactly(
 )
 # https://developer.work.weixin.qq.com/document/path/91770 ("text": at most 2048 bytes of UTF-8)
 WECOM = exactly({"msgtype": {"const": "text"}, "text": exactly({"content": text(2048)})})
-# https://docs.slack.dev/messaging/sending-messages-using-incoming-webhooks (text, blocks), and of the block kit
-# …/reference/block-kit/blocks/header-block (150 characters), …/section-block and …/composition-objects/text-object (3000)
+# https://docs.slack.dev/messaging/sending-messages-using-incoming-webhooks (text, blocks), and below
+# https://docs.slack.dev/reference/block-kit/ blocks/header-block (150 characters), blocks/section-block and
+# composition-objects/text-object (3000)
 _SLACK_PLAIN = {"type": {"const": "plain_text"}, "text": text(3000)}
 _SLACK_EMOJI = {"type": "boolean"}
 SLACK = exactly(
@@ -126,9 +115,9 @@ SLACK = exactly(
         },
     }
 )
-# https://learn.microsoft.com/microsoftteams/platform/webhooks-and-connectors/how-to/connectors-using (the message: "send
-# Adaptive Cards using an Incoming Webhook", which Workflows take), https://adaptivecards.io/explorer/ (the card, 1.4) and
-# https://learn.microsoft.com/adaptive-cards/schema-explorer/text-run ("Markdown is not supported")
+# https://learn.microsoft.com/microsoftteams/platform/webhooks-and-connectors/how-to/connectors-using (the message:
+# "send Adaptive Cards using an Incoming Webhook", which Workflows take), https://adaptivecards.io/explorer/ (the card,
+# 1.4) and https://learn.microsoft.com/adaptive-cards/schema-explorer/text-run ("Markdown is not supported")
 _TEAMS_RUN = exactly(
     {"type": {"const": "TextRun"}, "text": text(3000)},
     weight={"enum": ["lighter", "default", "bolder"]},
@@ -283,18 +272,18 @@ def test_a_name_is_never_markup(form: WebhookFormat) -> None:
 
 
 def test_feishu_signs_as_its_document_does() -> None:
-    body = chat_message(WebhookFormat.FEISHU, next(events()), secret="demo", at=AT).body
+    body = chat_message(WebhookFormat.FEISHU, next(events()), secret=ROBOT, at=AT).body
     # the document's Python, for timestamp and secret
-    to_sign = f"{body['timestamp']}\n{'demo'}"
+    to_sign = f"{body['timestamp']}\n{ROBOT}"
     code = hmac.new(to_sign.encode("utf-8"), digestmod=hashlib.sha256).digest()
     assert body["sign"] == base64.b64encode(code).decode("utf-8")
     assert body["timestamp"] == str(int(AT.timestamp()))
 
 
 def test_dingtalk_signs_as_its_document_does() -> None:
-    query = chat_message(WebhookFormat.DINGTALK, next(events()), secret="this is secret", at=AT).query
-    to_sign = f"{query['timestamp']}\nthis is secret"
-    code = hmac.new(b"this is secret", to_sign.encode("utf-8"), digestmod=hashlib.sha256).digest()
+    query = chat_message(WebhookFormat.DINGTALK, next(events()), secret=ROBOT, at=AT).query
+    to_sign = f"{query['timestamp']}\n{ROBOT}"
+    code = hmac.new(ROBOT.encode(), to_sign.encode("utf-8"), digestmod=hashlib.sha256).digest()
     assert query["sign"] == base64.b64encode(code).decode()
     assert query["timestamp"] == str(int(AT.timestamp() * 1000))
 

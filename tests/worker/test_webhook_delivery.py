@@ -440,10 +440,9 @@ def test_a_chat_gets_its_own_form_and_says_in_its_answer_whether_it_takes_it(
     sender: Sender, receiver: Receiver
 ) -> None:
     receiver.answer_bodies = [b'{"errcode": 310000, "errmsg": "sign not match"}', b'{"errcode": 0, "errmsg": "ok"}']
+    robot = "SECabc"
     endpoint = sender.database.run(
-        lambda session: endpoints.add(
-            session, tenant="", url=receiver.url, form=WebhookFormat.DINGTALK, secret="SECabc"
-        )
+        lambda session: endpoints.add(session, tenant="", url=receiver.url, form=WebhookFormat.DINGTALK, secret=robot)
     )
     message = sender.ping(endpoint)
     sender.send(message)
@@ -457,7 +456,7 @@ def test_a_chat_gets_its_own_form_and_says_in_its_answer_whether_it_takes_it(
     assert json.loads(first.body)["msgtype"] == "text"
     assert re.fullmatch(r"/hook\?a=1&timestamp=[0-9]{13}&sign=[A-Za-z0-9%]+", first.path)
     assert "webhook-signature" not in first.headers
-    assert "SECabc" not in first.path + str(first.headers) + first.body.decode()
+    assert robot not in first.path + str(first.headers) + first.body.decode()
 
 
 def test_a_chat_hears_of_ends_where_no_events_are_named(sender: Sender, receiver: Receiver) -> None:

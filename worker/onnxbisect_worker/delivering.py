@@ -1,4 +1,4 @@
-"""Sends one message of the outbox, following the Standard Webhooks specification, or as the endpoint's chat takes it."""
+"""Sends one message of the outbox: as the Standard Webhooks specification says, or as the endpoint's chat takes it."""
 
 import json
 import logging

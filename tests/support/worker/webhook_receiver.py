@@ -46,8 +46,10 @@ class Message:
 
 @dataclass
 class Receiver:
-    """Listens on `port` from `up` to `down`; each answer is the next of `answers`, and 204 once they are used up, or the
-    next of `answer_bodies` with 200."""
+    """Listens on `port` from `up` to `down`; each answer is the next of `answers`, and 204 once they are used up.
+
+    With `answer_bodies`, each answer has the next of them, and 200 where `answers` are used up.
+    """
 
     host: str = "127.0.0.1"
     port: int = 0
