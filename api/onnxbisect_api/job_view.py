@@ -49,7 +49,7 @@ class TargetView(BaseModel):
     verdict: Status | None = Field(description="there once the state is done")
     problem: str = Field(description="why it failed, or why it does not go on")
     fault: Fault | None = Field(
-        description="whose it is that it failed: `request` is for the client to mend, `service` is not"
+        description="who can mend the failure: `request` is for the client, `service` for the operator"
     )
     tool: str = Field(description="the compiler that answers, once it has said so")
     version: str
@@ -92,7 +92,9 @@ class JobView(BaseModel):
     request: dict[str, Any] = Field(description="the request besides targets")
     labels: dict[str, str]
     priority: int
-    webhook: WebhookView | None = Field(description="the one that came with it, and hears of it only")
+    webhook: WebhookView | None = Field(
+        description="the webhook that was made with it; it receives the events of this job alone"
+    )
     created_at: datetime
     started_at: datetime | None
     ended_at: datetime | None

@@ -56,17 +56,17 @@ def unfinished(outcome: Outcome) -> Verdict | None:
         return Verdict(status=Status.UNRESOLVED, kind=Kind.TIMEOUT, message=message, seconds=outcome.seconds)
     if killed_from_outside(outcome):
         message = (
-            f"Killed from outside, holding {outcome.peak_memory >> 20} MB: mostly the kernel's way when memory runs "
-            f"out; try fewer compiles at a time, or more memory."
+            f"Killed by another process, holding {outcome.peak_memory >> 20} MB: most likely the kernel, when memory "
+            f"ran out; try fewer compiles at a time, or more memory."
         )
         return Verdict(status=Status.UNRESOLVED, kind=Kind.RESOURCE, message=message, seconds=outcome.seconds)
     if not outcome.over_memory and outcome.exit_code != 0 and _NO_MEMORY.search(outcome.log):
         message = (
-            f"Was refused memory, holding {outcome.peak_memory >> 20} MB; try fewer compiles at a time, or more memory."
+            f"Ran out of memory, holding {outcome.peak_memory >> 20} MB; try fewer compiles at a time, or more memory."
         )
         return Verdict(status=Status.UNRESOLVED, kind=Kind.RESOURCE, message=message, seconds=outcome.seconds)
     if outcome.exit_code != 0 and (said := _NO_LICENCE.search(outcome.log)):
-        message = f"Got no licence, which says nothing of the model: {said[0].strip()}"
+        message = f"No licence was available, so this says nothing about the model: {said[0].strip()}"
         return Verdict(status=Status.UNRESOLVED, kind=Kind.ERROR, message=message, seconds=outcome.seconds)
     return None
 

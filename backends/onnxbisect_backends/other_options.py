@@ -36,7 +36,7 @@ class OtherOptions:
     def of(cls, backend: object, options: Mapping[str, str], wanted: Wanted) -> "OtherOptions":
         """The wanted alternatives; OptionError if the backend has no such option or value."""
         if not isinstance(backend, str | PathLike):
-            raise OptionError("Other options can be tried of a backend by name or file only.")
+            raise OptionError("Other options can be tried only for a backend that is given by name or file.")
         it = cls(name=fspath(backend), options=options, wanted={})
         typed = listed(wanted)
         if isinstance(typed, str):

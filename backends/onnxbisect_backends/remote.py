@@ -44,8 +44,8 @@ def refuse_local(backend: LoadedBackend, given: Mapping[str, str]) -> None:
         if option.local and value not in (*option.choices, option.default):
             among = f"; choose among {', '.join(option.choices)}" if option.choices else ""
             raise OptionError(
-                f"The option '{name}' of the backend '{backend.name}' names something of the machine where it runs, "
-                f"which is for the command line there{among}."
+                f"The option '{name}' of the backend '{backend.name}' names a file or a program of the machine where "
+                f"it runs, which is for the command line there{among}."
             )
         if value.startswith("-") and not _NUMBER.fullmatch(value):
             raise OptionError(

@@ -15,7 +15,9 @@ def run(request: model_comparison.Request, form: ListFormat) -> int:
             raise OptionError("--samples, --input-shape and --tensors are for models, and these are reports.")
         return report_comparison.run(request.before, request.after, form)
     if any(reports):
-        raise OptionError(f"One of {request.before} and {request.after} is a report, the other is none: compare alike.")
+        raise OptionError(
+            f"One of {request.before} and {request.after} is a report, the other a model: compare two of a kind."
+        )
     return model_comparison.run(request, form)
 
 

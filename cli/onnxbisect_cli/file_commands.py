@@ -40,7 +40,7 @@ def inspect_command(
         InspectionFormat, typer.Option("--format", help="The form on standard output: text or JSON.")
     ] = InspectionFormat.TEXT,
     fail_on: Annotated[
-        FailOn, typer.Option("--fail-on", help="Exit with status 1 where a finding is as grave as this.")
+        FailOn, typer.Option("--fail-on", help="Exit with status 1 if a finding is at least this severe.")
     ] = FailOn.NEVER,
 ) -> None:
     """Show known problems of MODEL for compilers, worst first, with its ops and components. Compiles nothing.
@@ -137,7 +137,7 @@ def compare_command(
     absolute: Absolute = 1e-6,
     relative: Relative = 1e-4,
     tensors: Annotated[
-        bool, typer.Option("--tensors", help="Compare what nodes of both models compute within, too, by name.")
+        bool, typer.Option("--tensors", help="Compare tensors inside the models, too, by name.")
     ] = False,
     form: ListForm = ListFormat.TEXT,
 ) -> None:

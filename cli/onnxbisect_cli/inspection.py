@@ -73,7 +73,7 @@ def lines(seen: Inspection, *, width: int) -> Iterator[str]:
     functions = f", {plural(seen.functions, 'local function')}" if seen.functions else ""
     yield f"  size       {plural(seen.nodes, 'node')}, {plural(seen.initializers, 'initializer')}{functions}"
     yield f"  questions  {plural(seen.variants, 'variant')} among {plural(seen.units, 'unit')}"
-    yield f"  known      {plural(seen.known, 'tensor')} whatever the inputs"
+    yield f"  known      {plural(seen.known, 'tensor')} that no input changes"
     yield from _tensors("inputs", seen.inputs, width)
     yield from _tensors("outputs", seen.outputs, width)
     for note in seen.notes:

@@ -42,18 +42,18 @@ ModelPaths = Annotated[
 ]
 Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, help="Compilers that run at a time.")]
 BudgetCalls = Annotated[
-    int | None, typer.Option("--budget-calls", min=1, metavar="N", help="End after so many compiler calls.")
+    int | None, typer.Option("--budget-calls", min=1, metavar="N", help="End after N compiler calls.")
 ]
 BudgetSeconds = Annotated[
-    float | None, typer.Option("--budget-seconds", min=0.001, metavar="S", help="End after so many seconds.")
+    float | None, typer.Option("--budget-seconds", min=0.001, metavar="S", help="End after S seconds.")
 ]
 Timeout = Annotated[
-    float | None, typer.Option("--timeout", min=0.001, metavar="SECONDS", help="Kill one compile after so long.")
+    float | None, typer.Option("--timeout", min=0.001, metavar="SECONDS", help="Kill a compile that takes longer.")
 ]
 Recheck = Annotated[
     bool,
     typer.Option(
-        "--recheck", help="For a compiler that is not deterministic: ask what decides until it agrees with itself."
+        "--recheck", help="For a non-deterministic compiler: repeat deciding probes until their answers agree."
     ),
 ]
 AsIs = Annotated[
@@ -74,7 +74,7 @@ ConfirmCauses = Annotated[
         "--confirm-causes",
         min=0,
         metavar="N",
-        help="Then ask, with N more calls at most, about culprits with one thing changed: what compiles is said.",
+        help="Spend up to N more calls on culprits with one property changed, to confirm why they fail.",
     ),
 ]
 CalibrationPath = Annotated[
@@ -86,7 +86,7 @@ CalibrationPath = Annotated[
         "quantise or compare numbers.",
     ),
 ]
-NoCache = Annotated[bool, typer.Option("--no-cache", help="Neither use nor keep verdicts of other runs.")]
+NoCache = Annotated[bool, typer.Option("--no-cache", help="Use no verdicts of earlier runs, and keep none.")]
 BackendName = Annotated[str, typer.Option("--backend", "-b", metavar="NAME|FILE.toml", help="The compiler to ask.")]
 ReportsFolder = Annotated[
     Path | None,
@@ -110,7 +110,8 @@ Samples = Annotated[
 SampleCount = Annotated[int, typer.Option("--count", min=1, help="Random inputs, and as many with edge values.")]
 Absolute = Annotated[float, typer.Option("--absolute", min=0, help="Difference allowed to every number.")]
 Relative = Annotated[
-    float, typer.Option("--relative", min=0, help="And beside it, as a share of the output's largest magnitude.")
+    float,
+    typer.Option("--relative", min=0, help="Further difference allowed, as a share of the output's largest magnitude."),
 ]
 Allow = Annotated[
     str,

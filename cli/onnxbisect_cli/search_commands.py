@@ -269,7 +269,10 @@ def split_command(
     context: typer.Context,
     model: ModelPath,
     report: Annotated[
-        Path, typer.Option("--report", "-r", metavar="REPORT.json", help="That of 'run --out DIR', or its folder.")
+        Path,
+        typer.Option(
+            "--report", "-r", metavar="REPORT.json", help="The report.json of 'run --out DIR', or its folder."
+        ),
     ],
     out: Annotated[
         Path | None,

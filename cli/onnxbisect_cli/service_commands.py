@@ -49,7 +49,9 @@ BackendOptions = Annotated[
     typer.Option("--option", metavar="KEY=VALUE", help="An option of the backend, LABEL.KEY=VALUE of one of several."),
 ]
 Tenant = Annotated[str, typer.Option("--tenant", help="The tenant, which has its own models, jobs and verdicts.")]
-Data = Annotated[Path | None, typer.Option("--data", metavar="DIR", parser=path, help="Where everything is kept.")]
+Data = Annotated[
+    Path | None, typer.Option("--data", metavar="DIR", parser=path, help="Folder with all data of the service.")
+]
 
 
 @app.command("serve")
@@ -79,11 +81,11 @@ def worker_command(
         list[str] | None, typer.Option("--backend", "-b", metavar="NAME", help="A compiler of this host; repeatable.")
     ] = None,
     control: Annotated[
-        bool, typer.Option("--control", help="Also, or only, what needs no compiler; one such worker must run.")
+        bool, typer.Option("--control", help="Do the work that needs no compiler, too; at least one worker must.")
     ] = False,
     alive: Annotated[
         bool,
-        typer.Option("--alive", help="Only look: exit status 0 where a worker of this host is alive."),
+        typer.Option("--alive", help="Only check: exit status 0 if a worker of this host is alive."),
     ] = False,
 ) -> None:
     """Run a worker: take probes from the queue and compile them with this host's compilers."""
@@ -112,7 +114,10 @@ def submit_command(
     server: Annotated[str, typer.Option("--server", envvar="ONNXBISECT_SERVER", metavar="URL", help="The server.")],
     backend: BackendNames,
     token: Annotated[
-        str, typer.Option("--token", envvar="ONNXBISECT_TOKEN", help="Rather by the variable than on the command line.")
+        str,
+        typer.Option(
+            "--token", envvar="ONNXBISECT_TOKEN", help="Better given as the variable than on the command line."
+        ),
     ],
     option: BackendOptions = None,
     input_shape: InputShapes = None,
@@ -131,9 +136,9 @@ def submit_command(
         typer.Option("--label", metavar="NAME=VALUE", help="Such as repo, branch, commit; repeatable."),
     ] = None,
     webhook: Annotated[
-        str | None, typer.Option("--webhook", metavar="URL", help="Gets the events of this job.")
+        str | None, typer.Option("--webhook", metavar="URL", help="Receives the events of this job.")
     ] = None,
-    priority: Annotated[int, typer.Option("--priority", help="Jobs of a higher one go first.")] = 0,
+    priority: Annotated[int, typer.Option("--priority", help="Jobs with a higher priority are claimed first.")] = 0,
     fix: Annotated[
         bool, typer.Option("--fix", help="Repair what is refused, as the command fix does; the options below bound it.")
     ] = False,
@@ -217,9 +222,7 @@ def migrate_command(data: Data = None) -> None:
 
 @app.command("backup")
 def backup_command(
-    to: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Where the copy goes; one that is there is brought up to date.")
-    ],
+    to: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the copy; an existing copy is updated.")],
     data: Data = None,
 ) -> None:
     """Copy the service's SQLite database and its files while it runs."""
@@ -230,13 +233,13 @@ def backup_command(
 
 @token_app.command("create")
 def create_token_command(
-    name: Annotated[str, typer.Argument(help="What it is for, as 'ci of repo'.")],
+    name: Annotated[str, typer.Argument(help="Who or what uses it, as 'ci of repo'.")],
     scope: Annotated[
         list[str] | None,
         typer.Option("--scope", help="read, submit (which may read), admin, or operator (/metrics alone); repeatable."),
     ] = None,
     days: Annotated[
-        float | None, typer.Option("--days", min=0.001, max=36_500, help="How long it is good; for ever if unset.")
+        float | None, typer.Option("--days", min=0.001, max=36_500, help="Days until it expires; never if unset.")
     ] = None,
     tenant: Tenant = "",
     data: Data = None,

@@ -73,7 +73,7 @@ def test_other_options_name_no_file_of_the_server(callers: Callers, service: Ser
     }
     answer = callers.submitter().post("/v1/jobs", json=body)
     assert answer.status_code == 422
-    assert "names something of the machine where it runs" in answer.json()["detail"]
+    assert "names a file or a program of the machine where it runs" in answer.json()["detail"]
 
 
 def test_a_job_that_asks_for_none_has_none(callers: Callers, service: Service) -> None:

@@ -139,7 +139,7 @@ SPOILED: dict[str, tuple[Spoil, str]] = {
     ),
     "an attribute of no function": (
         lambda m: setattr(constant(m).attribute[0], "ref_attr_name", "alpha"),
-        "takes its attribute 'value' from a function, and is in none",
+        "takes its attribute 'value' from a function, but is in none",
     ),
     "a node without an operator": (lambda m: setattr(m.graph.node[1], "op_type", ""), "names no operator"),
     "an attribute without a type": (
@@ -170,7 +170,7 @@ SPOILED: dict[str, tuple[Spoil, str]] = {
     ),
     "a function that calls itself": (call_itself, "Function 'twice' calls itself"),
     "3000 functions in a chain": (lambda m: chain(m, 3000), "more than 32 levels deep"),
-    "functions that multiply": (lambda m: chain(m, 15, calls=2), "65,536 nodes where they are called"),
+    "functions that multiply": (lambda m: chain(m, 15, calls=2), "65,536 nodes when they are inlined"),
     "an endless equation": (equation, "an equation of 30,000 characters"),
     "a name to forge a log with": (
         lambda m: filled(weight(m), data_type=99, name="\x1b[2J" + "n" * 1000),

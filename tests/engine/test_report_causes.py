@@ -46,7 +46,7 @@ def test_the_terminal_lists_culprits_below_their_causes(tmp_path: Path) -> None:
         "1 cause explains 4 of 6 culprits: Gather with scalar indices (4 of 4 places refused; none passed)",
         "    compiles: Gather with indices of rank 1 (1 place)",
         "Gather with scalar indices",
-        "ops of which nothing passed",
+        "ops that never passed",
         "not explained by one condition",
     ]
     places = [shown.index(heading) for heading in headings]

@@ -453,7 +453,7 @@ def test_run_py_says_where_the_whole_differs(branch: Path, tmp_path: Path) -> No
     onnx.save(other, tmp_path / "other.onnx")
     done = run_py(branch, "--compare", tmp_path / "other.onnx")
     assert done.returncode == 1
-    assert done.stderr == "Other than of the whole model: 'y'.\n"
+    assert done.stderr == "Outputs that differ from those of the whole model: 'y'.\n"
 
 
 def test_the_function_for_the_npu_is_all_that_a_user_replaces(branch: Path) -> None:

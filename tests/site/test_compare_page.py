@@ -29,7 +29,7 @@ def test_fixed_new_and_unchanged_culprits_are_told_apart(callers: Callers, servi
     assert re.search(r"Fixed 1 1 Exp 1 place /net/block.1/Exp no Exp New 1", seen)
     assert re.search(r"New 1 2 Erf 1 place /net/block.3/Erf no Erf Unchanged 1", seen)
     assert "1 Tanh 1 ops, inputs and complaint no Tanh" in seen
-    assert "Ops that are judged otherwise 2" in seen
+    assert "Ops with another verdict 2" in seen
     assert "Erf compiles refused Exp refused compiles" in seen
     assert f'href="/jobs/{before.id}#c1"' in html
     assert f'href="/jobs/{after.id}#c2"' in html

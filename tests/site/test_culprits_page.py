@@ -33,7 +33,7 @@ def test_the_culprit_that_cost_the_most_comes_first(client: TestClient, service:
     page = client.get("/culprits").text
     assert page.index(">Exp<") < page.index(">Tanh<")
     assert ">Exp<" not in client.get("/culprits?text=tanh&state=&target=npu0").text
-    assert "No culprit is like this." in client.get("/culprits?state=fixed").text
+    assert "No culprit matches." in client.get("/culprits?state=fixed").text
 
 
 def test_one_that_is_known_is_marked_on_its_page(client: TestClient, service: Service) -> None:

@@ -171,7 +171,8 @@ def test_a_reader_and_another_tenant_change_nothing(callers: Callers, service: S
 
 
 @pytest.mark.parametrize(
-    ("fault", "advice"), [(Fault.REQUEST, "has to change"), (Fault.SERVICE, "the service could not get an answer")]
+    ("fault", "advice"),
+    [(Fault.REQUEST, "Change the model or the request"), (Fault.SERVICE, "the service got no answer")],
 )
 def test_a_job_that_failed_says_why_and_whose_it_is(
     callers: Callers, service: Service, fault: Fault, advice: str

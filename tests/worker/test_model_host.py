@@ -122,7 +122,7 @@ def test_what_is_no_model_for_us_ends_in_a_sentence(tmp_path: Path) -> None:
     place = Place.at(tmp_path, nodes=300)
     with place.hosts() as hosts:
         for raw, sentence in (
-            (relus(301), "model.onnx has more than 300 nodes, which is the most that is taken here."),
+            (relus(301), "model.onnx has more than 300 nodes, which is the limit here."),
             (nested(60), "model.onnx is not an ONNX model: its bytes are no protobuf message. Export it again."),
             (os.urandom(4096), "model.onnx is not an ONNX model: its bytes are no protobuf message. Export it again."),
             (b"", "model.onnx is empty. Export or download it again."),

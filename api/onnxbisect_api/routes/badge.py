@@ -52,7 +52,7 @@ def address(
     token of this request: use a read-only token that does not expire.
     """
     if not labels:
-        raise Problem(422, "A badge is of certain labels: say which, as in label=repo:net.")
+        raise Problem(422, "Name the labels of the badge, as in label=repo:net.")
     with service.database.session() as session:
         token = session.get_one(Token, caller.token_id)
     query = [("label", f"{name}:{value}") for name, value in sorted(labels.items())]

@@ -187,8 +187,8 @@ def _around(network: Network, ranges: str, hops: int) -> bytes:
     if len(units) > MOST_AROUND:
         raise Problem(
             422,
-            f"That are {len(units)} of {count} units, and a picture of a part may have {MOST_AROUND}: ask for fewer "
-            f"units or hops, or for the whole without `around`.",
+            f"These are {len(units)} of {count} units, and a picture of a part may have at most {MOST_AROUND}: ask for "
+            f"fewer units or hops, or for the whole without `around`.",
         )
     return dumped(drawing(network, units))
 

@@ -25,7 +25,7 @@ class InspectRequest(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     model: Annotated[str, StringConstraints(pattern=SHA256_PATTERN)]
-    target: TargetRequest | None = Field(default=None, description="without it, what compilers mind in general")
+    target: TargetRequest | None = Field(default=None, description="without it, general limits of compilers")
     input_shapes: InputShapes = Field(default={}, max_length=256, description="as of a job")
     input_values: InputValues = Field(default={}, max_length=256, description="likewise")
 

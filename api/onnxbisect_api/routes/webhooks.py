@@ -56,7 +56,7 @@ class EndpointView(BaseModel):
     url: str
     format: WebhookFormat
     events: list[str]
-    job: str | None = Field(description="the job that it came with, and that it hears of only")
+    job: str | None = Field(description="the job that it was made with; it receives the events of this job alone")
     secrets: int = Field(description="how many sign each message: two while one is rotated")
     created_at: datetime
     failing_since: datetime | None

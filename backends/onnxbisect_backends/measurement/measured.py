@@ -24,7 +24,7 @@ _WORDS = 200
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d\S*\s*")
 
 #: Listed without a test, because a Constant alone is nothing to compile.
-_CONSTANT = {"Constant": OpSupport(note="Not asked: alone, it is no model.")}
+_CONSTANT = {"Constant": OpSupport(note="Not asked: it cannot be a model on its own.")}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,7 +32,7 @@ from onnxbisect_backends.simulator.variant import OMITTED, input_text, use_text
 
 #: Most characters of a message in a profile.
 _WORDS = 200
-_CONSTANT = OpSupport(note="Not asked: alone, it is no model.")
+_CONSTANT = OpSupport(note="Not asked: it cannot be a model on its own.")
 
 
 class _Input(BaseModel):

@@ -133,7 +133,7 @@ def compiles_after(
     if whole.compiles_in_another_form:
         return CompilesAfter(sentence=ANOTHER_FORM, remedies=(), exactness=Exactness.EXACT, domain="", calls=0)
     if onward is not None:
-        tell(f"that is another reason: going on in the file after: {onward.sentence}")
+        tell(f"the changed file fails for another reason; searching the file after: {onward.sentence}")
         return GoesOn(changed=onward)
     return None
 

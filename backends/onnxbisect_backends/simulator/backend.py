@@ -55,7 +55,7 @@ class Options(BaseModel):
     )
     needs_context: _Names = Field(default=(), description="Erf:Div>Erf>Add: Erf passes only within this chain")
     input_dtypes: _Names = Field(default=(), description="other graph inputs are refused, float,int32,…")
-    max_nodes: int | None = Field(default=None, ge=1, description="larger models fail for want of room")
+    max_nodes: int | None = Field(default=None, ge=1, description="larger models fail as too large")
     advertise: bool | None = Field(default=None, description="whether the search may know the list")
     delay: float = Field(default=0.0, ge=0.0, description="seconds that each compile takes")
 

@@ -25,7 +25,7 @@ def remove_copies(file: File, reader: Reader) -> Change:
             original[node.output[0]] = original.get(node.input[0], node.input[0])
             removed.add(index)
     if not removed:
-        raise NotApplicable("no copy of a tensor can do without its node: each is an output of the graph")
+        raise NotApplicable("no node that copies a tensor can be removed: each makes an output of the graph")
     result = copied(file.proto)
     set_nodes(result.graph, [node for index, node in enumerate(graph.node) if index not in removed])
     gone = [graph.node[index] for index in removed]

@@ -32,7 +32,7 @@ def remove_nan_guards(file: File, reader: Reader) -> Change:
     graph = file.proto.graph
     guards = _guards(file)
     if not guards:
-        raise NotApplicable("no Where takes a tensor itself where it is not NaN, and a constant where it is")
+        raise NotApplicable("no Where replaces the NaNs of a tensor by a constant")
     kept = {value.name for value in graph.output} | annotated(graph)
     original: dict[str, str] = {}
     nodes = []

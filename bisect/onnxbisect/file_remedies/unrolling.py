@@ -36,7 +36,7 @@ def loop_unroll(at: Site) -> tuple[str, ...]:
     state = list(at.node.input[2:])
     carried = len(state)
     collected: list[list[str]] = [[] for _ in body.output[carried + 1 :]]
-    at.demand(rounds > 0 or not collected, "it does no round and collects results")
+    at.demand(rounds > 0 or not collected, "it runs zero rounds and collects results")
     constants = _constants(at, body)
     for number in range(rounds):
         outputs = _round(at, body, number, constants | _given(at, body, number, state))
@@ -84,7 +84,7 @@ def scan_unroll(at: Site) -> tuple[str, ...]:
 def _demand_small(at: Site, body: onnx.GraphProto, rounds: int) -> None:
     at.demand(not body.sparse_initializer, "the body has a sparse constant")
     size = max(1, sum(1 for _ in walk(body))) * rounds
-    at.demand(size <= _MOST_NODES, f"it comes to {size} nodes, and up to {_MOST_NODES} are written out")
+    at.demand(size <= _MOST_NODES, f"it would become {size} nodes, more than the limit of {_MOST_NODES}")
 
 
 def _slice(at: Site, name: str, place: int) -> str:

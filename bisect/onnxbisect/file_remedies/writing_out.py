@@ -39,7 +39,7 @@ def omit_reduction(file: File, reader: Reader) -> Change:
     apply_format(result, ProbeFormat(unwritten_defaults=_REDUCTIONS))
     changed = _changed_nodes(file.proto, result)
     if not changed:
-        raise NotApplicable("no reduction is written that is none")
+        raise NotApplicable("no node has the attribute reduction='none'")
     return Change(proto=result, sentence=f"reduction='none' left out at {count(changed, 'node')}")
 
 

@@ -43,8 +43,8 @@ class Beliefs:
             ops = dict.fromkeys(qualified(graph.node[index]) for index in self.refused)
             words = brief(unmarked(next(iter(self.refused.values())), graph))
             notes.append(
-                f"onnxruntime does not run {some(list(ops))} on made-up inputs ({words}): believed are the types that "
-                "the file declares or that follow from the op."
+                f"onnxruntime does not run {some(list(ops))} on made-up inputs ({words}): types of their outputs "
+                "are those that the file declares, or follow from the op."
             )
         sized = [name for index in self.nodes if index not in self.refused for name in graph.node[index].output if name]
         if sized:

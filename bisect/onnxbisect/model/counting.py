@@ -63,8 +63,8 @@ def demand_inlinable(count: WrittenOut) -> None:
     most = max(_INLINED, _INLINED_SHARE * count.written)
     if count.inlined > most:
         raise ModelError(
-            f"The model's functions come to {count.inlined:,} nodes where they are called, from {count.written:,} in "
-            f"the file, and up to {most:,} are taken here. Export it without functions that multiply."
+            f"The model's functions become {count.inlined:,} nodes when they are inlined, from {count.written:,} in "
+            f"the file; the limit is {most:,}. Export it with fewer functions that call others."
         )
 
 

@@ -42,7 +42,9 @@ def demand_wellformed(proto: onnx.ModelProto) -> None:
 def _demand_versions(imports: Iterable[onnx.OperatorSetIdProto], owner: str) -> None:
     for entry in imports:
         if not 1 <= entry.version <= NEWEST_VERSION:
-            raise ModelError(f"{owner} imports version {entry.version} of an operator set, which cannot be. {_AGAIN}")
+            raise ModelError(
+                f"{owner} imports version {entry.version} of an operator set, which is impossible. {_AGAIN}"
+            )
 
 
 def _demand_graph(graph: onnx.GraphProto, *, in_function: bool) -> None:
@@ -64,7 +66,7 @@ def _demand_nodes(nodes: Iterable[onnx.NodeProto], owner: str, *, in_function: b
         for attribute in node.attribute:
             if attribute.ref_attr_name and not in_function:
                 raise ModelError(
-                    f"{where} takes its attribute {quoted(attribute.name)} from a function, and is in none. {_AGAIN}"
+                    f"{where} takes its attribute {quoted(attribute.name)} from a function, but is in none. {_AGAIN}"
                 )
             _demand_attribute(attribute, where)
         if is_constant(node):
@@ -90,7 +92,7 @@ def _demand_attribute(attribute: AttributeProto, where: str) -> None:
         _demand_type(kind, f"The attribute {name}")
     if attribute.name == "equation" and len(attribute.s) > _LONGEST_EQUATION:
         raise ModelError(
-            f"{where} has an equation of {len(attribute.s):,} characters; up to {_LONGEST_EQUATION:,} are taken here. "
+            f"{where} has an equation of {len(attribute.s):,} characters; the limit is {_LONGEST_EQUATION:,}. "
             "Write it as several nodes."
         )
 
@@ -150,7 +152,7 @@ def _demand_type(kind: onnx.TypeProto, owner: str) -> None:
 
 def _demand_element(dtype: int, owner: str) -> None:
     if dtype not in _DECLARABLE:
-        raise ModelError(f"{owner} is declared with the element type {dtype}, which ONNX has not. {_AGAIN}")
+        raise ModelError(f"{owner} is declared with the element type {dtype}, which ONNX does not have. {_AGAIN}")
 
 
 def _demand_typed_inputs(graph: onnx.GraphProto) -> None:

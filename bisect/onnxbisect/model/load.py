@@ -96,7 +96,7 @@ def load(
         work = partial(_establish, proto, path.parent, limit, given)
         if len(graph.node) > _MOST_RUN:
             notes.append(
-                f"The model has more than {_MOST_RUN:,} nodes, so it was not run: shapes are those of shape inference."
+                f"The model has more than {_MOST_RUN:,} nodes, so it was not run: shapes come from shape inference."
             )
             established = _inferred(work, notes, allowance, bounded)
         else:
@@ -129,7 +129,7 @@ def _established(work: _Work, notes: Sequence[str], allowance: Allowance, bounde
     try:
         return bounded(partial(work, notes, allowance.seconds * _RUN_SHARE), allowance)
     except ExceededError as error:
-        note = f"Running the model {error}, so it was not run: shapes are those of shape inference."
+        note = f"Running the model {error}, so it was not run: shapes come from shape inference."
     less = replace(allowance, seconds=allowance.seconds * _INFER_SHARE)
     return _inferred(work, [*notes, note], less, bounded)
 
@@ -186,13 +186,13 @@ def _size(dims: Sequence[int]) -> str:
 def _demand_few(path: Path, proto: onnx.ModelProto, most: int) -> None:
     # Check functions and top-level nodes first: these counts need no traversal, however large the file is.
     if len(proto.functions) > most:
-        raise ModelError(f"{path} has more than {most:,} functions, which is the most that is taken here.")
+        raise ModelError(f"{path} has more than {most:,} functions, which is the limit here.")
     if len(proto.graph.node) <= most:
         count = written_out(proto)
         if count.nodes <= most:
             demand_inlinable(count)
             return
-    raise ModelError(f"{path} has more than {most:,} nodes, which is the most that is taken here.")
+    raise ModelError(f"{path} has more than {most:,} nodes, which is the limit here.")
 
 
 def _sorted(graph: onnx.GraphProto) -> list[int]:

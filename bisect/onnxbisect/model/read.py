@@ -40,7 +40,7 @@ def read(path: Path) -> tuple[onnx.ModelProto, str, int]:
     if not proto.opset_import:
         raise ModelError(f"{path} imports no operator set, so its ops have no meaning. Export it again.")
     if not 0 <= proto.ir_version <= NEWEST_VERSION:
-        raise ModelError(f"{path} says that it is in version {proto.ir_version} of the format, which cannot be.")
+        raise ModelError(f"{path} declares version {proto.ir_version} of the format, which is impossible.")
     if not proto.graph.node:
         raise ModelError(f"{path} has no nodes: there is nothing that a compiler could refuse.")
     _demand_names(path, proto)
@@ -76,7 +76,7 @@ def _demand_name(path: Path, name: object, *, free: bool = False) -> None:
     if isinstance(name, str) and len(name) > _LONGEST_NAME and not free:
         raise ModelError(
             f"{path} has a name of {len(name):,} characters, which begins with {name[:40]!r}; "
-            f"names with up to {_LONGEST_NAME:,} are taken here. Export it with other names."
+            f"the limit is {_LONGEST_NAME:,}. Export it with other names."
         )
 
 

@@ -104,7 +104,7 @@ class _Establish:
         if needed > self._memory_limit:
             self._notes.append(
                 f"Running the model would take {needed >> 20} MB, more than the limit of "
-                f"{self._memory_limit >> 20} MB: shapes are those of shape inference."
+                f"{self._memory_limit >> 20} MB: shapes come from shape inference."
             )
         else:
             ran |= self._run_all(everything)
@@ -155,8 +155,8 @@ class _Establish:
         unfed = [value.name for value in self._proto.graph.input if value.name in missing]
         if unfed:
             self._notes.append(
-                f"Not run, because of unbound dimensions or inputs that are no tensors: what depends on "
-                f"{some(unfed)}. Types there are those of shape inference."
+                f"Nodes that depend on {some(unfed)} were not run, because of unbound dimensions or inputs that are no "
+                "tensors: their types come from shape inference."
             )
         return outcome.ran
 
@@ -294,13 +294,13 @@ class _Establish:
             guessed |= fresh
             self._types = infer(self._proto, self._exact | self._declared | guessed, self._known)
         if believed:
-            self._notes.append(f"Behind custom ops the types that the file declares are believed: {some(believed)}.")
+            self._notes.append(f"Behind custom ops, types are those that the file declares: {some(believed)}.")
         if guessed:
             self._declared |= guessed
             self._settle(ran)
             self._notes.append(
-                f"Behind custom ops nothing is known of {some(list(guessed))}: assumed is the dtype of the op's "
-                "first input, with an unknown shape."
+                f"Nothing declares the type of {some(list(guessed))}, behind custom ops. It is assumed to have the "
+                "dtype of the op's first input, and an unknown shape."
             )
         untyped = [name for name in self._produced if name not in self._types]
         if untyped:
@@ -312,7 +312,7 @@ class _Establish:
         ops = dict.fromkeys(qualified(self._nodes[index]) for index in outcome.refused)
         words = brief(unmarked(next(iter(outcome.refused.values())), self._proto.graph))
         self._notes.append(
-            f"onnxruntime does not run {some(list(ops))} ({words}): behind them types are those of shape inference."
+            f"onnxruntime does not run {some(list(ops))} ({words}): types behind them come from shape inference."
         )
 
     def _within_limits(self) -> dict[str, np.ndarray]:
@@ -342,5 +342,5 @@ class _Establish:
             if name not in shapes and name not in self._static and name in self._types and name not in self._unshaped()
         ]
         if any(name in self._exact for name in names):
-            self._notes.append(f"Shapes that may depend on input values are those of one run: {some(names)}.")
+            self._notes.append(f"Shapes that may depend on input values were taken from one run: {some(names)}.")
         return tuple(names)

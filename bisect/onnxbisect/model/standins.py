@@ -60,10 +60,8 @@ def assumptions(graph: onnx.GraphProto, used: StandIns) -> list[str]:
     if copied:
         notes.append(
             f"{some(list(copied))} cannot be run here: the output is assumed to have the type and shape of the "
-            "first input, with which the nodes behind it run."
+            "first input, with which later nodes run."
         )
     if declared:
-        notes.append(
-            f"{some(list(declared))} cannot be run here: the output types that the file declares are believed."
-        )
+        notes.append(f"{some(list(declared))} cannot be run here: their output types are those that the file declares.")
     return notes

@@ -24,7 +24,9 @@ def demand_data(tensor: TensorProto) -> None:
     """
     name = quoted(tensor.name)
     if tensor.data_type not in STORABLE:
-        raise ModelError(f"Tensor {name} has the element type {tensor.data_type}, which ONNX has not. Export it again.")
+        raise ModelError(
+            f"Tensor {name} has the element type {tensor.data_type}, which ONNX does not have. Export it again."
+        )
     if any(not 0 <= dim <= LARGEST_DIM for dim in tensor.dims):
         raise ModelError(f"Tensor {name} has the impossible shape {list(tensor.dims)[:8]}. Export it again.")
     if is_external(tensor):

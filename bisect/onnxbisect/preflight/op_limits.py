@@ -95,7 +95,7 @@ def _finding(record: OpRecord, issue: OpIssue) -> Finding:
             nodes=issue.nodes,
             tensors=(),
             detail=detail,
-            why=f"Nothing is known of it to {record.source}.",
+            why=f"{record.source} says nothing about it.",
             fix="Ask the compiler: onnx-bisect run.",
         )
     why = f"Refused, according to {record.source}."

@@ -197,7 +197,7 @@ class Advisor:
             elif it.key in self.struck:
                 yield f"{it.name}: {self.struck[it.key].reason}"
             elif not self.asked.get(it.question, True):
-                yield f"{it.name}: not taken by the compiler"
+                yield f"{it.name}: the compiler refuses the result"
             elif not all(allowed(rule, self.most) for rule in it.rules):
-                seen = "" if it.unknown(self.known) else "; the compiler takes what it gives"
+                seen = "" if it.unknown(self.known) else "; the compiler takes the result"
                 yield f"{it.name} may work with --allow {it.exactness}{seen}"

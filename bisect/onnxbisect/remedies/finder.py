@@ -42,7 +42,7 @@ class Finder:
             if isinstance(made, Rewrite):
                 gives = ", ".join(dict.fromkeys(self._refused(made, known)))
                 found += self._variations(made, known) or [
-                    Refusal(rule=rule, reason=f"it gives {gives} in a form that is refused")
+                    Refusal(rule=rule, reason=f"it makes {gives} in a form that the compiler refuses")
                 ]
             elif qualified(node) in rule.takes and rule.pattern is None:  # other refusals are expected
                 found.append(made)

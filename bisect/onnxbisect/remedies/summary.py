@@ -29,7 +29,7 @@ def headline(document: RepairDocument) -> str:
     if document.verdict == "pass":
         return f"{name} compiles with {tool} {f'after {changed}' if changed else 'as it is'}."
     if not document.complete:
-        return f"The repair of {name} was cancelled, or its budget spent; run again, it goes on from the kept verdicts."
+        return f"The repair of {name} was cancelled, or its budget spent; run it again to go on from the kept verdicts."
     if not document.left:
         return f"There is no answer whether {name} compiles with {tool}{f' after {changed}' if changed else ''}."
     still = plural(len(document.left), "place")
@@ -78,7 +78,7 @@ def markdown(document: RepairDocument) -> str:
     parts = [f"# {plain(headline(document))}", *map(plain, numbers(document))]
     if document.input_shapes:
         shapes = ", ".join(f"{code(name)} as {list(dims)}" for name, dims in document.input_shapes.items())
-        parts.append(f"Proven, and perhaps valid, only for the inputs {shapes}.")
+        parts.append(f"Proven only for the inputs {shapes}; other shapes may not work.")
     if document.input_values:
         values = ", ".join(f"{code(name)} is {clip(str(it), 200)}" for name, it in document.input_values.items())
         parts.append(f"Constants in place of inputs, as they were bound: {values}.")

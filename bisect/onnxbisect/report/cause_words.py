@@ -93,7 +93,7 @@ def grouped(document: Report) -> list[tuple[str, list[_Numbered]]]:
     causes = leading(document)
     groups = [(str(cause["text"]), _taken(left, [cause])) for cause in causes]
     alone = [cause for cause in document.get("causes", []) if causes and cause["state"] == "no_contrast"]
-    groups.append(("ops of which nothing passed", _taken(left, alone)))
+    groups.append(("ops that never passed", _taken(left, alone)))
     groups.append(("not explained by one condition" if causes else "", list(left.values())))
     return [(heading, culprits) for heading, culprits in groups if culprits]
 

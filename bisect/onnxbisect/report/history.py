@@ -125,5 +125,5 @@ def _notes(history: VersionHistory) -> list[str]:
         notes.append("The search ended early: changes may lie elsewhere between the versions that are named.")
     if unasked:
         them = "1 version between them was" if unasked == 1 else f"{unasked} versions between them were"
-        notes.append(f"{them} not asked; what changed and changed back there is not seen.")
+        notes.append(f"{them} not asked; a change that was undone between them is not seen.")
     return notes

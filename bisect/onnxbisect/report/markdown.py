@@ -206,13 +206,13 @@ def _findings(document: Report, culprit: CulpritEntry) -> list[str]:
     if cause := cause_words.of_culprit(document, culprit):
         items.append(f"Cause: {code(cause_words.sentence(cause))}")
         if cause["fits_too"]:
-            items.append(f"What passed differs in this, too: {', '.join(map(code, cause['fits_too']))}")
+            items.append(f"Passing nodes also differ in: {', '.join(map(code, cause['fits_too']))}")
     if sentence := words.inferred(culprit):
         items.append(f"{sentence[0].upper()}{sentence[1:]}.")
     if replacement := words.replace_by(culprit):
         items.append(f"Replace by: {code(replacement)}")
     if limit := words.at_most(culprit):
-        items.append(f"What is wrong is their number: {limit}.")
+        items.append(f"Their number is the problem: {limit}.")
     items += [f"{plain(sentence)}" for sentence in words.proof(evidence, culprit["kind"])]
     if culprit["largest_passing"]:
         items.append(f"The largest piece that compiles has {plural(culprit['largest_passing']['size'], 'unit')}.")
@@ -256,7 +256,7 @@ def _needs_context(document: Report) -> list[str]:
         )
     return [
         "## Needs context",
-        "These fail only where they are cut out. In the model, nothing is wrong with them.",
+        "These fail only when they are cut out; inside the model they compile.",
         table(("ops", "places", "passes within"), rows),
     ]
 

@@ -71,7 +71,7 @@ def _needs_context(document: Report, width: int) -> list[str]:
         within = f"within {plural(around['size'], 'unit')}" if around else "within the remainder"
         rows.append((ops_of(group), plural(len(group["occurrences"]), "place"), f"passes {within}", first_node(group)))
     grid = aligned(rows, [34, 12, 24, max(12, width - 80)], indent=5, keep_end=(3,))
-    return ["Needs context: fails only where it is cut out, nothing is wrong with it in the model", *grid]
+    return ["Needs context: fails only when cut out; compiles inside the model", *grid]
 
 
 def _alternatives(document: Report, width: int) -> list[str]:

@@ -161,10 +161,10 @@ def meaning(document: Report) -> str:
         )
     if certificate["status"] != "proven":
         if not document["culprits"]:
-            return "nothing was found that holds for certain. Why is said here."
+            return "nothing certain was found. The reasons follow."
         return (
             "the list may be incomplete. A culprit that is not marked as suspected or flaky does fail, in real "
-            "compiles. Why there may be more is said here."
+            "compiles. The reasons why there may be more follow."
         )
     if document["verdict"] == "pass":
         return "the list is complete, and empty. The whole model was compiled, and passed."
@@ -247,7 +247,9 @@ def certainty(culprit: CulpritEntry) -> str:
     """How sure a culprit is; empty for a confirmed one."""
     if culprit["certainty"] == "flaky":
         return f"flaky: the compiler contradicts itself, {culprit['confidence']:.1%} sure"
-    return "suspected: not all of what would confirm it is known" if culprit["certainty"] == "suspected" else ""
+    return (
+        "suspected: not every probe that would confirm it was answered" if culprit["certainty"] == "suspected" else ""
+    )
 
 
 def inferred(culprit: CulpritEntry) -> str:

@@ -35,7 +35,7 @@ def too_large_to_answer(oracle: Oracle) -> None:
     answered = oracle.exonerated | union(failing for failing in oracle.failing if size(failing) <= largest)
     left = late[0] & ~answered
     if left and size(left) <= largest:
-        left = 0 if oracle.ask(left, "what got no answer, by itself").final else left
+        left = 0 if oracle.ask(left, "a part without an answer, alone").final else left
     if not left:
         raise AnswerLimitError(largest)
 

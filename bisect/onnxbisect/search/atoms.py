@@ -77,7 +77,7 @@ class Atoms:
                 return bool(named & asked)
             if self._universe.op[lowest(asked)] in known.hints.ops:
                 return True
-        return self._oracle.ask(along, f"what must come along with {self.say(atom)}").passed
+        return self._oracle.ask(along, f"the nodes that {self.say(atom)} requires").passed
 
     def tried(self, atom: Atom) -> bool:
         """Whether a probe of the atom alone would add no information."""

@@ -24,10 +24,10 @@ from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, so
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Kind, Status
 
-DETERMINISTIC = "the compiler answers the same question the same way (nothing it said here contradicts that)"
+DETERMINISTIC = "the compiler answers the same question the same way (no answer here contradicts that)"
 MONOTONE = "a graph that contains a failing subgraph fails (every probe asked agrees with it)"
-LOCAL = f"what is more than {REACH} steps of dataflow away does not make a subgraph compile that fails with all nearer"
-TWO = "what else fails shows beside any two units of different occurrences, for not every way to break them was tried"
+LOCAL = f"a subgraph that fails with all nodes within {REACH} steps of dataflow does not compile with more of them"
+TWO = "no other failure needs more than two units of these interactions, for not every way to break them up was tried"
 COMBINED = "parts of an interaction that are far apart fail in every combination, if each was seen to fail in one"
 EVERYWHERE = "an op that is refused alone, and in its context in one place, is refused in its other places"
 
@@ -199,7 +199,7 @@ def _certificate(
     unknown = [*_unknown(universe, oracle, search), *_unexplained(search, culprits, record)]
     if excusable:
         unknown.append(
-            "A culprit may compile with what is beside it: the same ops did so elsewhere, though each fails alone."
+            "A culprit may compile with its neighbours: the same ops did so elsewhere, though each fails alone."
         )
     if (said := _said_of_every_op(record)) and not search.state.hopeless:
         unknown.append(said)
@@ -243,7 +243,7 @@ def _unexplained(search: Search, culprits: Sequence[Culprit], record: Oracle) ->
     ]
     if orphans and search.state.finished and not search.state.hopeless:
         smallest = size(orphans[0])
-        sentences.append(f"A probe of {_units(smallest)} failed that holds none of these culprits.")
+        sentences.append(f"A probe of {_units(smallest)} failed, although it holds none of these culprits.")
     if any(
         culprit.kind is not CulpritKind.CAPACITY and any(map(culprit.held_by, record.passing)) for culprit in culprits
     ):
@@ -259,10 +259,10 @@ def _unknown(universe: Universe, oracle: Oracle, search: Search) -> list[str]:
         unknown.append(search.state.hopeless)
     if search.state.stuck:
         unknown.append(
-            "The compiler refuses parts of what it takes as a whole, in a way that more questions would not settle."
+            "The compiler refuses parts of a piece that it compiles as a whole; more probes would not explain it."
         )
     if search.state.contradicted:
-        unknown.append("A remainder fails although it passed with more around it: the compiler is not monotone there.")
+        unknown.append("The rest of the model fails, although a larger piece that holds it passed.")
     if any(suspect.verified and not _minimal(oracle, suspect) for suspect in search.state.suspects):
         unknown.append("Not every part of an interaction is in a probe that passed, so it may not be minimal.")
     if search.state.finished and any(
@@ -279,7 +279,7 @@ def _unknown(universe: Universe, oracle: Oracle, search: Search) -> list[str]:
     if search.state.capacity:
         unknown.append(
             f"The model is too large as a whole; the largest piece that passed has "
-            f"{_units(size(search.state.capacity))}, and what is outside it was only asked in pieces."
+            f"{_units(size(search.state.capacity))}, and the units outside it were compiled only in smaller pieces."
         )
     if search.state.answerable:
         unknown.append(_without_answer(oracle, search.state.answerable))
@@ -298,8 +298,8 @@ def _without_answer(oracle: Oracle, answerable: int) -> str:
     seconds = min((verdict.seconds for verdict in late if verdict.kind is Kind.TIMEOUT), default=0.0)
     within = f" within {seconds:.0f} s" if seconds >= 1 else ""
     return (
-        f"No answer{within} for more than about {_units(answerable)}: the model was asked in pieces of that size, "
-        "which show each unit with its neighbours, and not what fails only in larger ones."
+        f"The compiler gave no answer{within} for more than about {_units(answerable)}. The model was compiled in "
+        "pieces of that size, so failures that only larger pieces show were not seen."
     )
 
 
@@ -314,8 +314,8 @@ def _unfinished(universe: Universe, oracle: Oracle, search: Search) -> str:
         seen |= passing
     never = size(universe.everything & ~seen)
     if never:
-        return f"The search ended early: {_units(never)} never stood in a probe that passed."
-    return "The search ended early: what was found is not yet confirmed, or not known to be all."
+        return f"The search ended early: {_units(never)} were in no probe that passed."
+    return "The search ended early: culprits may be unconfirmed, and the list may be incomplete."
 
 
 def _units(count: int) -> str:

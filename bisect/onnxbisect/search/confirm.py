@@ -133,13 +133,13 @@ class Confirmer:
         questions += [(probe, f"{say} in other contexts") for probe in elsewhere]
         if is_open:
             beside = clusters(self._universe, suspect, suspects, remainder)
-            questions += [(probe, f"{say} with what is suspected beside it") for probe in beside]
+            questions += [(probe, f"{say} with other suspects beside it") for probe in beside]
         if suspect.interaction and any(self._universe.variant[unit] in doubted for unit in members(suspect.units)):
             completed = [it | suspect.units for it in remainders if size(suspect.units & ~it) == 1]
             questions += [(probe, f"{say} in another remainder") for probe in completed]
             if not rests_on_a_part(self._universe, self._oracle, suspect):
                 questions += self._few_contexts(suspect, suspects)
-        questions += [(probe, f"{say} with what makes a part of it pass") for probe in self._excused(suspect)]
+        questions += [(probe, f"{say} with nodes that make a part of it pass") for probe in self._excused(suspect)]
         blame = None
         if suspect.blame is None:
             near = remainder if doubted else self._context(suspect.units, remainder)
@@ -190,7 +190,7 @@ class Confirmer:
             return []
         if rests_on_a_part(self._universe, self._oracle, suspect):
             return []
-        why = f"{self._say(suspect)} with what is beside it"
+        why = f"{self._say(suspect)} with its neighbours"
         return [(probe, why) for probe in grown_contexts(self._universe, suspect)]
 
     def _parts_alone(self, suspect: Suspect) -> list[Question]:

@@ -49,7 +49,7 @@ def _surroundings_that_pass(universe: Universe, oracle: Oracle, passed: UnitSet,
     group = 1 << lowest(passed)
     for _ in range(2):
         group |= universe.neighbours(group)
-        if oracle.ask(group, f"{op} with what surrounds it").passed:
+        if oracle.ask(group, f"{op} with its neighbours").passed:
             return group
     return 0
 

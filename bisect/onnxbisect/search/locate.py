@@ -86,7 +86,10 @@ class Locator:
         doubted = union(universe.variant_members[variant] for variant in self._state.only_alone)
         for group in passed_together(universe, self._oracle.passing, doubted, region):
             places = union(map(of, occurrences(universe, group))) & region
-            if places & ~passing and self._oracle.ask(passing | places, "all places of what passed together").passed:
+            if (
+                places & ~passing
+                and self._oracle.ask(passing | places, "all places of ops that passed together").passed
+            ):
                 return True
         for context in (universe.op_surroundings, universe.neighbourhoods, universe.variant):
             passed = {
@@ -100,7 +103,10 @@ class Locator:
                 for unit in members(universe.variant_members[variant] & region)
                 if (variant, context[unit]) in passed
             )
-            if alike & ~passing and self._oracle.ask(passing | alike, "all places like one that passed").passed:
+            if (
+                alike & ~passing
+                and self._oracle.ask(passing | alike, "all places that look like one that passed").passed
+            ):
                 return True
         return False
 
@@ -176,7 +182,7 @@ class Locator:
         near = self._universe.ball(one, REACH, passing | one)
         if any(is_subset(near, failing) and is_subset(failing, passing | one) for failing in self._oracle.failing):
             return self._alone_or_with(atom, region, passing)
-        together = self._oracle.ask(passing | one, f"{self.atoms.say(atom)} where it stands")
+        together = self._oracle.ask(passing | one, f"{self.atoms.say(atom)} with everything that passed")
         if together.failed:
             return self._alone_or_with(atom, region, passing)
         if not together.passed:
@@ -189,7 +195,7 @@ class Locator:
         probe = alone(self._universe, unit)
         near = self._universe.ball(1 << unit, REACH, passing | 1 << unit)
         if atom.variant in self._state.only_alone and size(near) < size(passing):
-            self._oracle.ask(near, f"{self.atoms.say(atom)} with what surrounds it")
+            self._oracle.ask(near, f"{self.atoms.say(atom)} with its neighbours")
         exonerated = self._oracle.exonerated >> unit & 1
         if not exonerated and self._oracle.ask(probe, f"{self.atoms.say(atom)} alone").failed:
             around = self._universe.op_surroundings
@@ -220,11 +226,11 @@ class Locator:
         rest = [atom for atom in pool if atom not in hot]
         if rest and not self._state.capacity:
             if self.atoms.named.informative:
-                questions.append((region & ~units_of(hot), "the model without what is suspected"))
+                questions.append((region & ~units_of(hot), "the model without the suspects"))
             else:
                 rest.sort(key=lambda atom: (self.atoms.weight(atom), lowest(atom.units)))
                 chosen = units_of(rest[: beliefs.even_split(rest, failing=False)])
-                questions.append((passing | chosen, "a group of ops that is likely to pass"))
+                questions.append((passing | chosen, "a group of ops that is expected to compile"))
         self._oracle.ask_all([(units, why) for units, why in questions if not self._oracle.passes_within(units)])
 
     def _ask_group(
@@ -261,7 +267,7 @@ class Locator:
             return
         group = units_of(chosen)
         more = "1 more unit that is" if size(group) == 1 else f"{size(group)} more units that are"
-        self._oracle.ask(passing | group, f"{more} likely to pass")
+        self._oracle.ask(passing | group, f"{more} expected to compile")
 
     def _leaf(self, atom: Atom, region: UnitSet, passing: UnitSet, failing: UnitSet) -> Suspect | None:
         """Decide about the one atom left that fails with the passing set, as the probe `failing` shows."""

@@ -56,16 +56,18 @@ class LogHints:
         numeric = self._oracle.has_wrong_numbers(failing)
         if numeric:
             for unit in members(named):
-                if fails(1 << unit, f"{self._universe.op[unit]} alone, where wrong numbers begin"):
+                if fails(1 << unit, f"{self._universe.op[unit]} alone, the first with wrong numbers"):
                     return 1 << unit
         if not named or not all(map(self._passes_alone, members(named))):
             return 0
-        groups = [(named, "what the log names")]
+        groups = [(named, "the nodes that the log names")]
         if numeric:
             feeding = union(self._universe.predecessors[unit] for unit in members(named)) & failing
-            groups.append((named | feeding, "where wrong numbers begin and what feeds it"))
-            groups.append((named | self._oracle.unlisted_in(failing), "what may have begun the wrong numbers"))
-        groups.append((named | self._universe.neighbours(named) & failing, "what the log names and what surrounds it"))
+            groups.append((named | feeding, "the first node with wrong numbers and its producers"))
+            groups.append((named | self._oracle.unlisted_in(failing), "nodes that may have caused the wrong numbers"))
+        groups.append(
+            (named | self._universe.neighbours(named) & failing, "the nodes that the log names, with neighbours")
+        )
         for units, why in groups:
             if units == failing or (1 < size(units) <= size(failing) // 2 and fails(units, why)):
                 return units

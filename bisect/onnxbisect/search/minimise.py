@@ -72,10 +72,10 @@ class Minimiser:
         """
         rest = [1 << unit for group in self._by_variant(others & ~base, 0) for unit in members(group)]
         removals = [union(rest[start::_WITNESSES]) for start in range(_WITNESSES)]
-        if not any(self.fails((base | others) & ~part, "without a part of what fails together") for part in removals):
+        if not any(self.fails((base | others) & ~part, "a failing set without a part of it") for part in removals):
             return None
         found: UnitSet = 0
-        while rest and not self.fails(base | found, "what is left of a failing set"):
+        while rest and not self.fails(base | found, "the rest of a failing set"):
             if size(found) == _WITNESSES:
                 return None
             count = self._shortest_prefix(base | found, rest)
@@ -128,7 +128,7 @@ class Minimiser:
         """
         needed, found = 0, 0
         rest = list(candidates)
-        while rest and (not needed or not self.fails(needed, "what is left of a failing set")):
+        while rest and (not needed or not self.fails(needed, "the rest of a failing set")):
             if found == MANY_PARTS and self._too_large(needed, union(rest), within):
                 raise CapacityError(needed | union(rest))
             count = self._shortest_prefix(needed, rest)
@@ -144,7 +144,7 @@ class Minimiser:
         low, high = 0, len(rest)
         while high - low > 1:
             middle = self._even(rest, low, high)
-            if self.fails(needed | union(rest[:middle]), "half of what fails together"):
+            if self.fails(needed | union(rest[:middle]), "half of a failing set"):
                 high = middle
             else:
                 low = middle
@@ -177,7 +177,7 @@ class Minimiser:
         share = -(-len(units) // _WITNESSES)
         removals = [of(units[start : start + share]) for start in range(0, len(units), share)]
         return not any(
-            self.fails(failing & ~removed, "without a part of what may be too large") for removed in removals
+            self.fails(failing & ~removed, "a piece that may be too large, without a part") for removed in removals
         )
 
     def _as_large(self, failing: UnitSet, within: UnitSet) -> list[UnitSet]:

@@ -62,11 +62,9 @@ class Search:
         if self._oracle.passing:
             return ""
         if not self._oracle.failing and (said := self._said_of_every_probe()):
-            return f"The compiler takes no question, and says of every one: {said}"
+            return f"The compiler gives every probe the same error: {said}"
         if not self._oracle.failing and len(self._oracle.unanswered) >= MOST_IN_VAIN:
-            return (
-                f"None of {len(self._oracle.unanswered)} probes got an answer: see whether the compiler works at all."
-            )
+            return f"None of {len(self._oracle.unanswered)} probes got an answer: check that the compiler itself works."
         if self._brief:  # a piece of a model may have nothing but ops that are refused
             return ""
         refused = [probe for probe in self._oracle.failing if size(probe) == 1]
@@ -78,7 +76,7 @@ class Search:
         if alike and together and len(ops) >= enough:
             return (
                 f"Nothing passed, and {len(ops)} different ops fail alone in the same words: "
-                "see whether the compiler works at all."
+                "check that the compiler itself works."
             )
         return ""
 

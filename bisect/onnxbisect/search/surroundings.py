@@ -57,7 +57,7 @@ class Surroundings:
                 near, steps = inner, steps - 1
             growth = 2 if too_far else 1 if last else _GROWTH
             if near != asked and (last or not far) and (not before or size(near) >= growth * size(asked)):
-                if self._fails(near, "an op and what surrounds it"):
+                if self._fails(near, "an op and its neighbours"):
                     return self._connected(atom, near, before, steps)
                 asked, before = near, steps
             if last:
@@ -66,7 +66,7 @@ class Surroundings:
             steps += 1
         if one := self._one_place(atom, failing, steps):
             place, wide, reach = one
-            if self._fails(wide, "one place of a repeated structure, and all around it"):
+            if self._fails(wide, "one place of a repeated structure, with its neighbours"):
                 return self._connected(place, wide, before, reach)
         return Failing(failing)
 
@@ -87,7 +87,7 @@ class Surroundings:
         """A minimal connected failing set around a centre; 0 if its ball was not asked and passes."""
         while high - low > 1:
             middle = (low + high) // 2
-            if self._fails(self._universe.ball(centre, middle, near), "an op and what surrounds it"):
+            if self._fails(self._universe.ball(centre, middle, near), "an op and its neighbours"):
                 high = middle
             else:
                 low = middle

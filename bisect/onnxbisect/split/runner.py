@@ -122,7 +122,7 @@ def main() -> None:
         whole = run_on_host(given.compare, inputs)
         different = [name for name, value in outputs.items() if not same(value, whole[name])]
         if different:
-            sys.exit(f"Other than of the whole model: {', '.join(map(repr, different))}.")
+            sys.exit(f"Outputs that differ from those of the whole model: {', '.join(map(repr, different))}.")
         print("The whole model gives the same outputs, bit for bit.")
 
 

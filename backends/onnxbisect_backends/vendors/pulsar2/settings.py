@@ -92,10 +92,10 @@ def _no_option(key: str, valid: list[str]) -> str:
         return f"onnx-bisect sets '{key}' of pulsar2 itself for each probe; leave it out."
     *path, last = key.split(".")
     if last in message_at(BuildOptions, path).model_fields:
-        return f"'{key}' of pulsar2 is more than a word; write it into the file that --option config=FILE names."
+        return f"'{key}' of pulsar2 is a structure; write it into the file that --option config=FILE names."
     near = get_close_matches(key, valid, n=1, cutoff=0.5)
     guess = f"; did you mean '{near[0]}'?" if near else "."
-    return f"'{key}' is no option of the backend 'pulsar2'{guess} All of `pulsar2 build -h` are, with their dots."
+    return f"'{key}' is no option of the backend 'pulsar2'{guess} `pulsar2 build -h` lists all, with their dots."
 
 
 def scalars(model: type[BaseModel], prefix: str = "") -> dict[str, bool]:

@@ -43,7 +43,7 @@ def fitted(node: onnx.NodeProto, facts: Facts, now: int, to: int) -> onnx.NodePr
     if newer.since_version == older.since_version:
         return node
     if to < _CHANGED.get(node.op_type, 0):
-        raise NotApplicable(f"{node.op_type} means another thing in operator set {to}")
+        raise NotApplicable(f"{node.op_type} has another meaning in operator set {to}")
     given = len(node.input)
     while given and not node.input[given - 1]:
         given -= 1
