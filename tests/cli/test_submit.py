@@ -1,5 +1,6 @@
 """`serve` as a program and `submit` as its client, over real sockets: the answers of `run`."""
 
+import html
 import json
 import os
 import re
@@ -370,6 +371,29 @@ def test_it_goes_on_where_it_was_killed(tmp_path: Path, shell: Shell) -> None:
         assert time.monotonic() < deadline, job
     assert job["verdict"] == "fail"
     assert ended(second) == 0
+
+
+@pytest.mark.long
+def test_the_commands_of_the_empty_page_work_as_they_are_pasted(tmp_path: Path) -> None:
+    server = serve(tmp_path / "data")
+    try:
+        with httpx2.Client(base_url=server.url, headers={"Authorization": f"Bearer {server.token}"}) as browser:
+            page = browser.get("/jobs", headers={"Accept": "text/html"}).text
+            pasted = [html.unescape(it) for it in re.findall(r'<pre class="cmd">(.*?)</pre>', page, re.DOTALL)]
+            assert len(pasted) == 3
+            shutil.copy(SAM, tmp_path / "model.onnx")
+            path = {"PATH": f"{Path(PROGRAM).parent}:{os.environ['PATH']}", "HOME": str(tmp_path)}
+            script = ["bash", "-ec", "\n".join(pasted)]
+            done = subprocess.run(
+                script, cwd=tmp_path, env=path, text=True, capture_output=True, check=False, input=f"{server.token}\n"
+            )
+            assert done.returncode == 0, done.stderr
+            assert "model.onnx compiles for onnxruntime" in done.stdout
+            assert json.loads(done.stdout.splitlines()[-1])["model"]["name"] == "model.onnx"
+            jobs = browser.get("/v1/jobs").json()
+            assert [job["model"]["name"] for job in jobs] == ["model.onnx"] * 2
+    finally:
+        assert ended(server) == 0
 
 
 def test_an_address_that_is_taken_is_said(server: Server, tmp_path: Path) -> None:

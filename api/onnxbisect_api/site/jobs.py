@@ -30,6 +30,8 @@ _Said = BeforeValidator(lambda value: value or None)
 #: The filter by outcome: a job's verdict, or its state if it has no verdict.
 _Outcome = Annotated[Status | JobState | None, _Said]
 _Text = Annotated[Annotated[str, StringConstraints(pattern=ONE_LINE, max_length=200)] | None, _Said]
+#: The backend of the first job's commands, if a worker has it.
+_USUAL = "onnxruntime"
 _Label = Annotated[str, Query(max_length=400)]
 
 
@@ -86,6 +88,7 @@ def listed(
         typed=" ".join(label) if complaint else "",
         narrowed=bool(state or text or target or wanted),
         query=request.url.query,
+        suggested=_USUAL if _USUAL in offered else min(offered, default=_USUAL),
         root=(service.settings.public_url or str(request.base_url)).rstrip("/"),
         next=paged.next,
         first=paged.after is None,
