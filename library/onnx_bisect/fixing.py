@@ -13,6 +13,7 @@ from onnx_bisect.driver import Budget
 from onnx_bisect.events import Note, Progress
 from onnx_bisect.models import InputValues, Shapes, Source, load_model
 from onnx_bisect.searching import Searches, Searching
+from onnx_bisect.shown import ShownRepair
 from onnxbisect.alternatives import Alternative
 from onnxbisect.diagnosis import Diagnosis
 from onnxbisect.errors import OptionError
@@ -33,7 +34,7 @@ from onnxbisect_backends.sandbox.working_folder import working_folder
 
 
 @dataclass(frozen=True, kw_only=True)
-class FixResult:
+class FixResult(ShownRepair):
     """The result of a repair. `document` has the contents of repair.json (docs/fix.md)."""
 
     document: RepairDocument

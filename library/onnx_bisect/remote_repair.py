@@ -5,6 +5,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Protocol
 
+from onnx_bisect.shown import ShownRepair
 from onnxbisect.errors import OptionError
 from onnxbisect.proof import Tolerance
 from onnxbisect.remedies.document import RepairDocument
@@ -38,7 +39,7 @@ class FetchRepair(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RemoteRepair:
+class RemoteRepair(ShownRepair):
     """The result of a repair. `document` has the contents of repair.json (docs/fix.md)."""
 
     document: RepairDocument

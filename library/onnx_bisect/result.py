@@ -8,6 +8,7 @@ from typing import Protocol, Self
 
 import onnx
 
+from onnx_bisect.shown import ShownReport
 from onnxbisect.causes.terms import CauseState
 from onnxbisect.diagnosis import Certainty, CertificateStatus, CulpritKind
 from onnxbisect.errors import OnnxBisectError, OptionError
@@ -137,7 +138,7 @@ class TriedOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Result:
+class Result(ShownReport):
     """The result of a diagnosis of one model with one compiler.
 
     `verdict` is that of the whole model. If `compiles_after` is set, the model fails as it is, a changed file compiles,
