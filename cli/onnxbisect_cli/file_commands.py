@@ -169,3 +169,11 @@ def report_command(
     from onnxbisect_cli import reports
 
     print(reports.render(reports.read(report), form), end="")
+
+
+@app.command("mcp")
+def mcp_command() -> None:
+    """Offer inspect, diagnose and fix to an agent: the Model Context Protocol over standard input and output."""
+    from onnxbisect_cli import agent_server
+
+    agent_server.serve()

@@ -106,8 +106,10 @@ def _run() -> None:
         where = f" '{error.filename}'" if error.filename else ""
         _end(f"{error.strerror or error}{where}.", 2)
     except Exception as error:
-        if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in OF_THE_SERVICE:
-            _end(f"this command needs {error.name}, which comes with pip install 'onnx-bisect[service]'.", 2)
+        missing = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+        if missing == "mcp" or missing in OF_THE_SERVICE:
+            extra = "mcp" if missing == "mcp" else "service"
+            _end(f"this command needs {missing}, which comes with pip install 'onnx-bisect[{extra}]'.", 2)
         if os.environ.get("ONNXBISECT_DEBUG"):
             raise
         what = f"{type(error).__name__}: {error}"

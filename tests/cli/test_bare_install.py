@@ -39,12 +39,16 @@ def test_a_bare_environment_diagnoses_without_the_packages_of_the_service(tmp_pa
     installed = call(UV, "pip", "install", "--quiet", "--python", python, wheel)
     assert installed.returncode == 0, installed.stderr
     listed = {line.split("==")[0] for line in call(UV, "pip", "freeze", "--python", python).stdout.splitlines()}
-    assert listed.isdisjoint(of_extra("service") - {"httpcore2"})  # which the client of `submit` brings along
+    assert listed.isdisjoint(
+        (of_extra("service") | of_extra("mcp")) - {"httpcore2"}
+    )  # which the client of `submit` brings along
     model = ROOT / "examples" / "sam_decoder.onnx"
     done = call(program, "run", model, "--backend", "whitelist", "--option", "profile=edgesam", "--no-cache")
     assert done.returncode == 1, done.stderr
     assert "4 ops at 12 places" in done.stdout
     assert call(python, "-c", "import onnx_bisect; onnx_bisect.Client, onnx_bisect.diagnose").returncode == 0
+    refused = call(program, "mcp")
+    assert refused.stderr == "onnx-bisect: this command needs mcp, which comes with pip install 'onnx-bisect[mcp]'.\n"
     for command in (["serve"], ["token", "list"]):
         refused = call(program, *command)
         assert refused.returncode == 2
