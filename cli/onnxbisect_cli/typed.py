@@ -1,7 +1,6 @@
 """How the user named model and target, for the commands that a report suggests."""
 
-from onnxbisect.input_value import written
-from onnxbisect.report.next_steps import Typed
+from onnxbisect.report.next_steps import Typed, bound_inputs
 from onnxbisect_cli.bisection import Request
 
 
@@ -10,9 +9,7 @@ def typed(request: Request, files: str) -> Typed:
     words = [] if request.backend is None else ["--backend", request.backend]
     for key, value in request.options.items():
         words += ["--option", f"{key}={value}"]
-    for name, dims in request.input_shapes.items():
-        words += ["--input-shape", f"{name}={','.join(map(str, dims))}"]
-    words += [f"--input-value={name}={written(value)}" for name, value in request.input_values.items()]
     if request.calibration is not None:  # answers are kept by samples: without them the diagnosis would begin anew
         words += ["--calibration", str(request.calibration)]
-    return Typed(model=str(request.model), target=words, command=request.command or (), files=files)
+    inputs = bound_inputs(request.input_shapes, request.input_values)
+    return Typed(model=str(request.model), target=words, inputs=inputs, command=request.command or (), files=files)

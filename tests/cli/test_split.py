@@ -170,6 +170,8 @@ def test_dynamic_dimensions_are_bound_as_in_the_run(shell: Shell) -> None:
     onnx.save(parser.parse_model(MODEL.replace("[2,3]", "[n,3]")), shell.folder / "net.onnx")
     bound = ["--input-shape", "x=4,3"]
     assert shell.call("run", "net.onnx", *bound, *TARGET, "--out", "out").code == 1
+    assert "onnx-bisect fix net.onnx" in (report := (shell.folder / "out" / "report.md").read_text())
+    assert " --input-shape x=4,3" in report
     done = shell.call("split", "net.onnx", "-r", "out")
     assert done.code == 2
     assert done.sentence() == "Bind the dynamic dimensions of 'x' with --input-shape."

@@ -628,10 +628,21 @@ def test_reports_of_earlier_versions_lead_to_a_repair_that_looks_for_rules():
 
 
 def test_the_next_command_has_the_words_that_the_user_typed():
-    typed = Typed(model="a b/c.onnx", target=["--input-shape", "x=1,3"], command=["cc", "{model}"], files="out")
+    typed = Typed(model="a b/c.onnx", inputs=["--input-shape", "x=1,3"], command=["cc", "{model}"], files="out")
     shown = "\n".join(lines(replaced_report(), typed=typed))
     assert "onnx-bisect fix 'a b/c.onnx' --input-shape x=1,3 -- cc '{model}'" in shown
-    assert "onnx-bisect split 'a b/c.onnx' --report out" in shown
+    assert "onnx-bisect split 'a b/c.onnx' --input-shape x=1,3 --report out" in shown
+
+
+def test_the_next_commands_bind_the_inputs_that_the_run_bound():
+    report = replaced_report()
+    report["model"]["input_shapes"] = {"x": [1, 3]}
+    report["model"]["input_values"] = {"starts": [-1, 2]}
+    bound = "--input-shape x=1,3 --input-value=starts=-1,2"
+    unstyled = Page(html(report)).text
+    for text in ("\n".join(lines(report)), markdown(report), unstyled, junit(report), culprit_readme(report, 1)):
+        assert f"--option profile=edgesam {bound}" in text
+        assert f"onnx-bisect split decoder.onnx {bound} --report" in text
 
 
 def test_code_scanning_has_one_rule_for_an_op_with_what_to_do_and_the_path_of_the_model():

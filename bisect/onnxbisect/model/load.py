@@ -118,6 +118,7 @@ def load(
         notes=established.notes,
         universe=universe_of(proto, units, established.types, established.known, path.parent),
         unbound=unbound_inputs(graph),
+        input_shapes={name: tuple(dims) for name, dims in (input_shapes or {}).items()},
         input_values=values,
         data_dependent=established.data_dependent,
         costly=established.costly,

@@ -1,7 +1,7 @@
 """A model as read from an ONNX file, with everything established about it."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -40,7 +40,8 @@ class Model:
     `data_dependent` are the tensors whose shape may depend on input values, as after NonZero: their type comes from one
     run, or is incomplete.
     `costly` are the names of nodes that took onnxruntime too much time or memory.
-    `input_values` are the inputs of the file that the user bound to a value: initializers in `proto`.
+    `input_shapes` are the dimensions that the user gave to inputs, and `input_values` the inputs of the file that the
+    user bound to a value: initializers in `proto`.
     """
 
     path: Path
@@ -54,6 +55,7 @@ class Model:
     unbound: tuple[str, ...] = ()
     data_dependent: tuple[str, ...] = ()
     costly: tuple[str, ...] = ()
+    input_shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     input_values: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     @property

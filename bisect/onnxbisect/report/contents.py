@@ -14,6 +14,7 @@ from typing_extensions import TypedDict
 from onnxbisect.diagnosis import CertificateStatus
 from onnxbisect.exactness import Exactness
 from onnxbisect.finding import Severity
+from onnxbisect.input_value import InputValue
 from onnxbisect.report.culprit_contents import AlternativeEntry, CauseEntry, CulpritEntry, NeedsContextEntry
 from onnxbisect.verdict import Kind, Status
 
@@ -42,6 +43,10 @@ class ModelEntry(TypedDict):
     opsets: dict[str, int]
     """Opset version by domain."""
     producer: str
+    input_shapes: NotRequired[dict[str, list[int]]]
+    """The dimensions that were given for inputs; left out where none were."""
+    input_values: NotRequired[dict[str, InputValue]]
+    """The inputs that were made constants, with their values; left out where none were."""
     notes: list[str]
     """What intake could not establish, and what it assumed instead."""
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from onnxbisect.diagnosis import Certainty, CertificateStatus
 from onnxbisect.job import Job, ProbeRecord
+from onnxbisect.model.input_values import plain
 from onnxbisect.report import words
 from onnxbisect.report.alternatives import alternative_entries
 from onnxbisect.report.causes import cause_entries
@@ -145,6 +146,10 @@ def _model(job: Job) -> ModelEntry:
     }
     if (path := path_below(model.path)) is not None:
         entry["path"] = path
+    if model.input_shapes:
+        entry["input_shapes"] = {name: list(dims) for name, dims in model.input_shapes.items()}
+    if model.input_values:
+        entry["input_values"] = {name: plain(array) for name, array in model.input_values.items()}
     return entry
 
 

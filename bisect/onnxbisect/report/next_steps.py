@@ -1,10 +1,11 @@
 """What to do after a report: the one place that decides it, for every form."""
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from onnxbisect.exactness import Exactness
+from onnxbisect.input_value import InputValues, written
 from onnxbisect.report import words
 from onnxbisect.report.contents import Report
 from onnxbisect.report.text import clean
@@ -22,10 +23,13 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Typed:
-    """How a command line names the model, the options of the target, a compiler's command and the report's folder."""
+    """How a command line names the model, the options of the target, what is bound of the model's inputs, a compiler's
+    command and the report's folder.
+    """
 
     model: str
     target: Sequence[str] = ()
+    inputs: Sequence[str] = ()
     command: Sequence[str] = ()
     files: str = ""
 
@@ -62,7 +66,7 @@ def _about_culprits(document: Report, typed: Typed) -> Iterator[Step]:
         report = typed.files or "REPORT"
         yield Step(
             sentence=f"No rule replaces {named} within rounding; to run the rest on the NPU",
-            command=shlex.join(["onnx-bisect", "split", typed.model, "--report", report]),
+            command=shlex.join(["onnx-bisect", "split", typed.model, *typed.inputs, "--report", report]),
         )
 
 
@@ -70,9 +74,17 @@ def _as_reported(document: Report) -> Typed:
     about = document["target"]
     own = words.own_command(about)
     target = [] if own else words.target_options(document)
-    return Typed(model=words.model_path(document), target=target, command=own, files="report.json")
+    model = document["model"]
+    bound = bound_inputs(model.get("input_shapes", {}), model.get("input_values", {}))
+    return Typed(model=words.model_path(document), target=target, inputs=bound, command=own, files="report.json")
+
+
+def bound_inputs(shapes: Mapping[str, Sequence[int]], values: InputValues) -> list[str]:
+    """The options that bind a model's inputs, on a command line."""
+    sizes = [word for name, dims in shapes.items() for word in ("--input-shape", f"{name}={','.join(map(str, dims))}")]
+    return sizes + [f"--input-value={name}={written(value)}" for name, value in values.items()]
 
 
 def _fix(typed: Typed, *more: str) -> str:
     own = ["--", *typed.command] if typed.command else []
-    return shlex.join(["onnx-bisect", "fix", typed.model, *more, *typed.target, *own])
+    return shlex.join(["onnx-bisect", "fix", typed.model, *more, *typed.target, *typed.inputs, *own])
