@@ -5,6 +5,8 @@ A program that writes down its arguments stands in for `onnx-bisect` here; what 
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -90,6 +92,61 @@ def test_the_action_and_the_workflow_are_clean() -> None:
     zizmor = Path(sys.executable).with_name("zizmor")
     linted = subprocess.run([zizmor, "--offline", ROOT / ".github"], capture_output=True, text=True, check=False)
     assert linted.returncode == 0, linted.stdout
+
+
+def blocks(page: str, language: str = "yaml") -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / "docs" / page).read_text("utf-8"), re.DOTALL)
+
+
+def check_schema(schema: str, *files: Path) -> None:
+    checker: list[str | Path] = [Path(sys.executable).with_name("check-jsonschema"), "--builtin-schema", schema, *files]
+    checked = subprocess.run(checker, capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout
+
+
+def test_the_recipes_for_github_are_valid_and_clean(tmp_path: Path) -> None:
+    workflow, _ = blocks("ci.md")
+    recipe = tmp_path / ".github" / "workflows" / "models.yml"
+    recipe.parent.mkdir(parents=True)
+    recipe.write_text(workflow)
+    steps = tmp_path / ".github" / "workflows" / "server.yml"
+    job = {"runs-on": "ubuntu-24.04", "steps": yaml.safe_load(blocks("deployment.md")[-2])}
+    steps.write_text(yaml.safe_dump({"on": "push", "permissions": {}, "jobs": {"with-server": job}}))
+    check_schema("vendor.github-workflows", recipe, steps, *(ROOT / ".github" / "workflows").glob("*.yml"))
+    check_schema("vendor.github-actions", ACTION)
+    policies = tmp_path / "zizmor.yml"  # a recipe names versions of GitHub's own actions; readers pin their commits
+    own = {"actions/*": "ref-pin", "github/*": "ref-pin"}
+    policies.write_text(yaml.safe_dump({"rules": {"unpinned-uses": {"config": {"policies": own}}}}))
+    program = Path(sys.executable).with_name("zizmor")
+    zizmor: list[str | Path] = [program, "--offline", "--config", policies, recipe]
+    linted = subprocess.run(zizmor, capture_output=True, text=True, check=False)
+    assert linted.returncode == 0, linted.stdout
+
+
+def test_the_recipes_for_gitlab_are_valid(tmp_path: Path) -> None:
+    _, recipe = blocks("ci.md")
+    files = {"recipe.yml": recipe, "server.yml": blocks("deployment.md")[-1]}
+    job = component({"stage": "test", "image": "i", "arguments": "", "allow_culprits": "false"})
+    files["component.yml"] = yaml.safe_dump({"onnx-bisect": job})
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    check_schema("vendor.gitlab-ci", *(tmp_path / name for name in files))
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+def test_the_recipe_annotates_each_culprit_in_one_line(tmp_path: Path) -> None:
+    steps = yaml.safe_load(blocks("ci.md")[0])["jobs"]["decoder"]["steps"]
+    [script] = [step["run"] for step in steps if step.get("name") == "Annotate"]
+    place = {"artifactLocation": {"uri": "models/a.onnx"}, "region": {"startLine": 3}}
+    result = {"locations": [{"physicalLocation": place}], "message": {"text": "no Sin, 50%"}}
+    (tmp_path / "onnx-bisect").mkdir()
+    (tmp_path / "onnx-bisect" / "report.sarif").write_text(json.dumps({"runs": [{"results": [result, result]}]}))
+    (tmp_path / "onnx-bisect" / "report.md").write_text("# a report")
+    environment = {**os.environ, "GITHUB_STEP_SUMMARY": "summary"}
+    shell = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script]
+    done = subprocess.run(shell, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "::error file=models/a.onnx,line=3::no Sin, 50%25\n" * 2
+    assert (tmp_path / "summary").read_text() == "# a report"
 
 
 def test_the_action_passes_everything_on_as_it_is(folder: Path) -> None:
