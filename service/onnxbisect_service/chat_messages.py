@@ -8,12 +8,13 @@ import base64
 import hashlib
 import hmac
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from onnxbisect.report.text import clip, plural
+from onnxbisect.verdict import Status
 from onnxbisect_db.finished import FinishedJob, FinishedTarget
 from onnxbisect_db.states import EventType, WebhookFormat
 
@@ -22,6 +23,8 @@ _TEXT = 1800
 #: Characters of its first line, and of others: Slack takes 150 in a header.
 _TITLE, _LINE = 140, 240
 _OPEN = "Open the job"
+_VERDICTS = {"pass": "compiles", "fail": "does not compile"}
+_UNKNOWN = "has no verdict"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,16 +85,18 @@ def _words(kind: EventType, data: Mapping[str, Any]) -> tuple[str, bool | None, 
     model = data.get("model", "a job")
     match kind:
         case EventType.JOB_FINISHED:
-            verdict = {"pass": "compiles", "fail": "does not compile"}.get(data["verdict"], "has no verdict")
             targets = FinishedJob.model_validate({"targets": data.get("targets", ())}).targets
             good = {"pass": True, "fail": False}.get(data["verdict"])
-            return f"{model} {verdict}", good, [line for target in targets for line in _of_target(target)]
+            lines = [line for target in targets for line in _of_target(target)]
+            if len(targets) == 1 and targets[0].headline:
+                return targets[0].headline, good, lines[1:] if len(lines) > 1 else lines
+            return f"{model}: {_counted([target.verdict for target in targets])}", good, lines
         case EventType.JOB_FAILED:
             return f"the job of {model} is {data['state']}", False, [data["problem"]]
         case EventType.JOB_STARTED:
             return f"{model} is being searched", None, []
         case EventType.JOB_REPAIRED:
-            verdict = {"pass": "compiles", "fail": "does not compile"}.get(data["verdict"], "has no verdict")
+            verdict = _VERDICTS.get(data["verdict"], _UNKNOWN)
             counts = f"{plural(data['changes'], 'change')}, {plural(data['left'], 'place')} left"
             title = f"the repaired {model} {verdict}"
             return title, data["verdict"] == "pass", [f"target {data['target']}: {data['problem'] or counts}"]
@@ -115,7 +120,19 @@ def _of_target(target: FinishedTarget) -> Iterator[str]:
     if target.more:
         yield f"- and {target.more} more"
     if target.repaired is not None:
-        yield f"The repaired model {'compiles' if target.repaired == 'pass' else 'does not compile'}."
+        yield f"The repaired model {_VERDICTS.get(target.repaired, _UNKNOWN)}."
+
+
+def _counted(verdicts: Sequence[Status | None]) -> str:
+    """`2 of 3 targets fail`, `compiles for 3 targets`, `no verdict`."""
+    failing = verdicts.count(Status.FAIL)
+    if failing:
+        return f"{failing} of {plural(len(verdicts), 'target')} {'fails' if failing == 1 else 'fail'}"
+    return (
+        f"compiles for {plural(len(verdicts), 'target')}"
+        if verdicts.count(Status.PASS) == len(verdicts)
+        else "no verdict"
+    )
 
 
 def _fitting(lines: list[str]) -> str:

@@ -246,7 +246,8 @@ def test_the_end_of_a_job_says_model_verdict_ops_causes_and_where_it_is(form: We
     event["data"]["targets"] = [target(), target(headline="", verdict=None, problem="no licence", refused=[], more=0)]
     seen = shown(form, event)
     for words in (
-        "onnx-bisect: net.onnx does not compile",
+        "onnx-bisect: net.onnx: 1 of 2 targets fails",
+        "net.onnx does not compile for npu",
         "- Sin at 6 places: Sin of rank 6 or more (no Sin)",
         "- and 3 more",
         "The repaired model compiles.",
@@ -255,6 +256,27 @@ def test_the_end_of_a_job_says_model_verdict_ops_causes_and_where_it_is(form: We
         PAGE,
     ):
         assert words in seen
+
+
+@pytest.mark.parametrize(
+    ("verdict", "targets", "title"),
+    [
+        ("fail", [target(headline="net.onnx compiles for npu, and computes other numbers")], "computes other numbers"),
+        ("pass", [target(headline="net.onnx compiles for npu", verdict="pass")], "net.onnx compiles for npu"),
+        ("fail", [target(), target(), target(verdict="pass")], "net.onnx: 2 of 3 targets fail"),
+        ("pass", [target(verdict="pass")] * 2, "net.onnx: compiles for 2 targets"),
+        ("unresolved", [target(verdict="pass"), target(verdict="unresolved")], "net.onnx: no verdict"),
+        ("unresolved", [target(verdict="unresolved", repaired="unresolved")], "net.onnx does not compile for npu"),
+    ],
+)
+def test_the_title_says_what_the_reports_say(verdict: str, targets: list[dict[str, Any]], title: str) -> None:
+    data = {"job": "01a2", "model": "net.onnx", "state": "done", "verdict": verdict, "labels": {}, "targets": targets}
+    event = {"type": EventType.JOB_FINISHED, "timestamp": AT.isoformat(), "data": data}
+    body = chat_message(WebhookFormat.WECOM, event, secret=None, at=AT).body["text"]["content"]
+    first, *rest = body.splitlines()
+    assert first.endswith(title)
+    assert rest
+    assert "repaired model does not" not in body
 
 
 @pytest.mark.parametrize("form", CHATS)

@@ -465,7 +465,7 @@ def test_a_chat_hears_of_ends_where_no_events_are_named(sender: Sender, receiver
     end(sender.database, job.searches[0].id)
     sender.work(1)
     [message] = receiver.messages
-    assert json.loads(message.body)["text"] == "onnx-bisect: net.onnx compiles"
+    assert json.loads(message.body)["text"] == "onnx-bisect: net.onnx: compiles for 1 target"
 
 
 def test_secrets_are_in_no_log(sender: Sender, receiver: Receiver) -> None:
