@@ -24,7 +24,9 @@ class Pair:
 
 @dataclass(frozen=True, kw_only=True)
 class Compared:
-    """Targets are paired by backend and options; two jobs with one target each are always compared."""
+    """Targets are paired by backend and options, and what is left by backend; two jobs with one target each are always
+    compared.
+    """
 
     pairs: tuple[Pair, ...]
     only_before: tuple[Search, ...]
@@ -55,11 +57,14 @@ def _alike(before: Job, after: Job) -> list[tuple[Search, Search]]:
     if len(before.searches) == len(after.searches) == 1:
         return [(before.searches[0], after.searches[0])]
     left = list(after.searches)
-    pairs = []
-    for old in before.searches:
-        for new in left:
-            if (old.backend, old.options) == (new.backend, new.options):
-                pairs.append((old, new))
-                left.remove(new)
-                break
-    return pairs
+    pairs: list[tuple[Search, Search]] = []
+    for same_options in (True, False):
+        for old in before.searches:
+            if any(old is paired for paired, _ in pairs):
+                continue
+            others = (new for new in left if new.backend == old.backend)
+            found = next((new for new in others if not same_options or new.options == old.options), None)
+            if found is not None:
+                pairs.append((old, found))
+                left.remove(found)
+    return sorted(pairs, key=lambda pair: pair[0].ordinal)

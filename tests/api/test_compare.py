@@ -5,6 +5,7 @@ from typing import Any
 from onnxbisect_db import searches
 from onnxbisect_db.columns import new_id
 from onnxbisect_db.states import Stage
+from onnxbisect_db.tables import Search
 from onnxbisect_service.service import Service
 from support.api.callers import Callers
 from support.api.given import NET, done, finish, refusing_exp, report_on, running
@@ -36,6 +37,17 @@ def test_targets_are_compared_with_their_like(callers: Callers, service: Service
     assert [(target["a"], target["b"]) for target in found["targets"]] == [(1, 2), (2, 1)]
     assert {target["comparison"]["headline"] for target in found["targets"]} == {"0 fixed, 0 new, 1 unchanged"}
     assert (found["only_a"], found["only_b"]) == ([], [3])
+
+
+def test_targets_that_differ_in_options_are_compared_where_none_is_alike(callers: Callers, service: Service) -> None:
+    before = done(service, refusing_exp(), refusing_exp(), backends=["x", "y"])
+    after = done(service, refusing_exp(), report_on(), backends=["y", "x"])
+    with service.database.transaction() as session:
+        session.get_one(Search, before.searches[0].id).options = {"chip": "a"}
+    found = compared(callers, before.id, after.id)
+    assert [(target["a"], target["b"]) for target in found["targets"]] == [(1, 2), (2, 1)]
+    assert found["targets"][0]["comparison"]["headline"] == "1 fixed, 0 new, 0 unchanged"
+    assert (found["only_a"], found["only_b"]) == ([], [])
 
 
 def test_a_target_that_failed_keeps_no_other_from_being_compared(callers: Callers, service: Service) -> None:

@@ -171,18 +171,22 @@ def test_a_reader_and_another_tenant_change_nothing(callers: Callers, service: S
 
 
 @pytest.mark.parametrize(
-    ("fault", "advice"),
-    [(Fault.REQUEST, "Change the model or the request"), (Fault.SERVICE, "the service got no answer")],
+    ("fault", "advice", "action"),
+    [
+        (Fault.REQUEST, "Change the model or the request", 'href="/new?job={}"'),
+        (Fault.SERVICE, "the service got no answer", 'action="/jobs/{}/retry"'),
+    ],
 )
 def test_a_job_that_failed_says_why_and_whose_it_is(
-    callers: Callers, service: Service, fault: Fault, advice: str
+    callers: Callers, service: Service, fault: Fault, advice: str, action: str
 ) -> None:
     job = new_job(service.database, "npu")
     fail(service, job, "the input 'x' has no size", fault)
     text = page_of(callers.submitter(), job)
     assert "The input &#39;x&#39; has no size." in text
     assert advice in text
-    assert f'action="/jobs/{job.id}/retry"' in text
+    assert action.format(job.id) in text
+    assert (f'action="/jobs/{job.id}/retry"' in text) == (fault is Fault.SERVICE)
     assert "stream" not in text
 
 

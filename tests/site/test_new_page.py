@@ -127,9 +127,23 @@ def test_a_job_is_run_again_with_changes(client: TestClient, service: Service) -
     assert [(it["backend"], it["options"]) for it in made["targets"]] == [
         ("onnxruntime", {}),
         ("whitelist", {"ops": "Relu,Exp", "max_nodes": "10"}),
+        ("whitelist", {"ops": "Relu"}),
     ]
     other = {**form, "model": uploaded(service, b"another")}
     assert job_at(client, client.post("/new", data=other).headers["location"])["request"]["calibration"] == {}
+
+
+def test_what_is_wrong_with_the_second_target_of_a_backend_is_said_there(client: TestClient, service: Service) -> None:
+    typed = {
+        "model": uploaded(service),
+        "backend": ["whitelist", "whitelist#2"],
+        "option:whitelist:ops": "Conv",
+        "option:whitelist#2:ops": "Conv",
+        "option:whitelist#2:max_nodes": "many",
+    }
+    answer = client.post("/new", data=typed)
+    assert answer.status_code == 422
+    assert re.findall(r'id="wrong-([^"]*)"', answer.text) == ["option:whitelist#2:max_nodes"]
 
 
 def fields_of(text: str) -> dict[str, list[str]]:

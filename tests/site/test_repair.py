@@ -112,6 +112,8 @@ def test_a_repair_on_its_way_shows_the_report_and_what_is_asked(callers: Callers
     assert '<li aria-current="step">Repair</li>' in text
     assert "1 compiler call</b>" in text
     assert 'class="card culprit"' in text  # of the report
+    assert text.index('id="verdict"') < text.index('<section id="repair"') < text.index('id="culprits"')
+    assert text.count('id="c1"') == 1
     [log] = set(re.findall(r"/v1/jobs/[^\"]*/log", text))
     assert callers.reader().get(log).text == "compiled\n"
 

@@ -20,7 +20,7 @@ from onnxbisect_api.names import SHA256_PATTERN, UUID_PATTERN
 from onnxbisect_api.problems import Problem, status_and_sentence
 from onnxbisect_api.service import TheService
 from onnxbisect_api.site import model_field
-from onnxbisect_api.site.new_fields import Complaints, FieldsError, Typed, filled, option_field, terms
+from onnxbisect_api.site.new_fields import Complaints, FieldsError, Typed, filled, option_field, second, terms
 from onnxbisect_api.site.rendering import page
 from onnxbisect_db import jobs, workers
 from onnxbisect_db.errors import UnknownModelError
@@ -131,10 +131,11 @@ def _page(
         complaints=complaints,
         offered=_offered,
         # A field with an error is not hidden in a folded section.
-        opened=lambda view, rest: any(option_field(view.name, option.name) in complaints for option in rest),
+        opened=lambda ticked, rest: any(option_field(ticked, option.name) in complaints for option in rest),
         chooses=lambda views: any(view.name in typed.all("backend") for view in views),
         more_opened=any(name in complaints or typed.one(name) for name in _MORE),
         field=option_field,
+        second=second,
         few=_FEW,
         samples=len(_samples(typed, service, caller)),
         most_seconds=service.settings.compile_seconds,

@@ -1,7 +1,7 @@
 """The fields of the page for a new job: reads their values, makes the request, and assigns errors to fields."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -23,9 +23,18 @@ _FILES = ("model", "data")
 _NAMED = re.compile(r"[Tt]he option '([^']+)'")
 
 
-def option_field(backend: str, option: str) -> str:
+def option_field(ticked: str, option: str) -> str:
     """The name of an option's field, unique because names of backends have no colon."""
-    return f"{_OPTION}:{backend}:{option}"
+    return f"{_OPTION}:{ticked}:{option}"
+
+
+def second(backend: str) -> str:
+    """What the form calls a backend that is asked once more; names of backends have no number sign."""
+    return f"{backend}#2"
+
+
+def _backend(ticked: str) -> str:
+    return ticked.partition("#")[0]
 
 
 class Typed:
@@ -84,7 +93,7 @@ class _Text:
 
 
 def filled(terms: JobTerms, model: str, job: str) -> Typed:
-    """The fields with the terms of an earlier job; of several targets with one backend, the first."""
+    """The fields with the terms of an earlier job; of several targets with one backend, the first two."""
     shapes = (f"{name}={','.join(map(str, shape))}" for name, shape in terms.input_shapes.items())
     values = (f"{name}={written(value)}" for name, value in terms.input_values.items())
     repair = terms.repair
@@ -104,11 +113,13 @@ def filled(terms: JobTerms, model: str, job: str) -> Typed:
             ("alternatives", "" if repair is None or repair.alternatives is None else "all"),
         ]
     )
-    for target in reversed(terms.targets):
-        if target.backend not in typed.all("backend"):
-            typed.add("backend", target.backend)
-        for name, value in target.options.items():
-            typed.add(option_field(target.backend, name), value)
+    for target in terms.targets:
+        asked = typed.all("backend")
+        ticked = second(target.backend) if target.backend in asked else target.backend
+        if ticked not in asked:
+            typed.add("backend", ticked)
+            for name, value in target.options.items():
+                typed.add(option_field(ticked, name), value)
     return typed
 
 
@@ -130,8 +141,9 @@ def terms(typed: Typed, options: Mapping[str, Mapping[str, str]], check: Callabl
     `options` maps backends to the defaults of their options; `check` raises OptionError for an invalid target.
     """
     complaints: dict[str, str] = {}
+    ticked = list(dict.fromkeys(typed.all("backend")))
     document = {
-        "targets": [_target(typed, name, options.get(name, {})) for name in dict.fromkeys(typed.all("backend"))],
+        "targets": [_target(typed, each, options.get(_backend(each), {})) for each in ticked],
         "input_shapes": _read(typed, "input_shapes", _shapes, complaints),
         "input_values": _read(typed, "input_values", _values, complaints),
         "budget": _given({"calls": typed.one("budget_calls"), "seconds": typed.one("budget_seconds")}),
@@ -147,13 +159,13 @@ def terms(typed: Typed, options: Mapping[str, Mapping[str, str]], check: Callabl
         read = JobTerms.model_validate(document)
     except ValidationError as error:
         for each in error.errors(include_url=False, include_input=False):
-            complaints.setdefault(_field(each["loc"], document), f"{mistakes.sentence(each)}.")
+            complaints.setdefault(_field(each["loc"], ticked), f"{mistakes.sentence(each)}.")
         raise FieldsError(complaints) from None
-    for target in read.targets:
+    for name, target in zip(ticked, read.targets, strict=True):
         try:
             check(target)
         except OptionError as error:
-            field = _blamed(target, str(error)) if target.backend in options else "backend"
+            field = _blamed(name, target, str(error)) if target.backend in options else "backend"
             complaints.setdefault(field, str(error))
     if complaints:
         raise FieldsError(complaints)
@@ -169,11 +181,11 @@ def _repair(typed: Typed, complaints: dict[str, str]) -> dict[str, dict[str, str
     return {}
 
 
-def _target(typed: Typed, backend: str, defaults: Mapping[str, str]) -> dict[str, Any]:
-    """The backend as a target of the request, without options that have their default."""
-    given = {name: typed.one(option_field(backend, name)) for name in defaults}
+def _target(typed: Typed, ticked: str, defaults: Mapping[str, str]) -> dict[str, Any]:
+    """What is ticked as a target of the request, without options that have their default."""
+    given = {name: typed.one(option_field(ticked, name)) for name in defaults}
     options = {name: value for name, value in given.items() if value not in ("", defaults[name])}
-    return {"backend": backend, "options": options}
+    return {"backend": _backend(ticked), "options": options}
 
 
 def _read(
@@ -221,11 +233,11 @@ def _given(values: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in values.items() if value}
 
 
-def _field(location: tuple[int | str, ...], document: Mapping[str, Any]) -> str:
+def _field(location: tuple[int | str, ...], ticked: Sequence[str]) -> str:
     """The name of the field from which this part of the request was made; empty if there is none."""
     match location:
         case ("targets", int(number), "options", str(option), *_):
-            return option_field(document["targets"][number]["backend"], option)
+            return option_field(ticked[number], option)
         case ("targets", *_):
             return "backend"
         case ("budget", str(name), *_):
@@ -235,8 +247,8 @@ def _field(location: tuple[int | str, ...], document: Mapping[str, Any]) -> str:
     return ""
 
 
-def _blamed(target: TargetRequest, sentence: str) -> str:
+def _blamed(ticked: str, target: TargetRequest, sentence: str) -> str:
     """The field of the target's option that an error's sentence names; the target's own field if it names none."""
     named = _NAMED.search(sentence)
     known = named is not None and named[1] in target.options
-    return option_field(target.backend, named[1]) if known and named is not None else f"backend:{target.backend}"
+    return option_field(ticked, named[1]) if known and named is not None else f"backend:{ticked}"

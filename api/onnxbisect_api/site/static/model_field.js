@@ -74,7 +74,7 @@ function uploaded(model) {
   option.textContent = `${model.name} · ${megabytes(model.size)} MB · uploaded now · ${model.sha256.slice(0, 10)}`;
   option.selected = true;
   list.closest(".field").hidden = false;
-  at("upload-said").textContent = `${model.name} is uploaded.`;
+  at("upload-said").textContent = `✓ ${model.name} is uploaded. ${megabytes(model.size)} MB`;
   if (waits) form.requestSubmit();
 }
 
