@@ -157,7 +157,7 @@ def test_a_target_that_needs_bound_dimensions_is_told_before_the_others_are_aske
 
 
 @pytest.mark.compiler
-def test_the_readme_shows_what_is_printed(shell: Shell) -> None:
+def test_its_page_shows_what_is_printed(shell: Shell) -> None:
     """By the real compilers, whose environments are those of the user."""
     for name, version in (("qnn", {}), ("rknn", {}), ("tpu-mlir", {"version": "1.30.2"})):
         if complaint := registry.make(name, dict(version)).check():
@@ -166,7 +166,9 @@ def test_the_readme_shows_what_is_printed(shell: Shell) -> None:
     cache.mkdir(parents=True, exist_ok=True)
     (cache / "toolchains").symlink_to(cache_folder() / "toolchains")
     root = Path(__file__).parents[2]
-    block = next(it for it in (root / "README.md").read_text().split("```console\n$ onnx-bisect ") if " -b " in it)
+    block = next(
+        it for it in (root / "docs" / "run.md").read_text().split("```console\n$ onnx-bisect ") if " -b " in it
+    )
     command, _, rest = block.replace("\\\n", "").partition("\n")
     run, model, *options = command.split()
     printed = shell.call(run, str(root / model), *options).out
