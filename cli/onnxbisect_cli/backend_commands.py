@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from onnxbisect_cli import arguments
+from onnxbisect_cli.help_page import Command
 from onnxbisect_cli.parameters import BackendOptions
 
 app = typer.Typer(rich_markup_mode=None)
@@ -21,7 +22,11 @@ def list_command(context: typer.Context) -> None:
         raise typer.Exit(backend_list.show())
 
 
-@app.command("install")
+@app.command(
+    "install",
+    cls=Command,
+    epilog="Example: onnx-bisect backends install qnn",
+)
 def install_command(
     names: Annotated[
         list[str] | None,
@@ -38,7 +43,11 @@ def install_command(
     raise typer.Exit(backend_install.install(names or (), everything=everything))
 
 
-@app.command("check")
+@app.command(
+    "check",
+    cls=Command,
+    epilog="Example: onnx-bisect backends check ./mychip.toml",
+)
 def check_command(
     name: Name,
     option: BackendOptions = None,
@@ -52,7 +61,11 @@ def check_command(
     raise typer.Exit(backend_check.check(name, arguments.key_values(option or (), "--option")))
 
 
-@app.command("options")
+@app.command(
+    "options",
+    cls=Command,
+    epilog="Example: onnx-bisect backends options qnn",
+)
 def options_command(name: Name) -> None:
     """Show the options of a backend, as `--option` takes them."""
     from onnxbisect_cli import backend_list

@@ -1,18 +1,19 @@
 """Commands that take another command after `--`, whose words are never parsed as models or options."""
 
 import typer
-from typer.core import TyperCommand
+
+from onnxbisect_cli.help_page import Command
 
 _AFTER = "onnxbisect_cli.after"
 
-#: The last paragraph of the help of commands that take another command.
+#: The last paragraph of the help of commands that take another command, behind the example.
 EPILOG = (
-    "COMMAND is any compiler, '{model}' standing for the file to compile. Exit status 0 is a pass, 125 no answer, "
+    "\n\nCOMMAND is any compiler, '{model}' standing for the file to compile. Exit status 0 is a pass, 125 no answer, "
     "anything else a failure."
 )
 
 
-class TakesCommand(TyperCommand):
+class TakesCommand(Command):
     """Keeps the words after `--` for `command_of`, and parses those before it."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override] # typer's own click

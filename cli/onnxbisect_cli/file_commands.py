@@ -8,6 +8,7 @@ import typer
 from onnxbisect.errors import OptionError
 from onnxbisect_cli import arguments
 from onnxbisect_cli.arguments import FailOn, Format, InspectionFormat, ListFormat
+from onnxbisect_cli.help_page import FILES, Command
 from onnxbisect_cli.parameters import (
     Absolute,
     BackendOptions,
@@ -24,7 +25,13 @@ from onnxbisect_cli.parameters import (
 app = typer.Typer(rich_markup_mode=None)
 
 
-@app.command("inspect")
+@app.command(
+    "inspect",
+    cls=Command,
+    rich_help_panel=FILES,
+    short_help="Show what will probably fail; compiles nothing.",
+    epilog="Example: onnx-bisect inspect model.onnx --backend qnn --fail-on error",
+)
 def inspect_command(
     model: ModelPath,
     backend: Annotated[
@@ -63,7 +70,13 @@ def inspect_command(
     raise typer.Exit(inspection.show(request))
 
 
-@app.command("extract")
+@app.command(
+    "extract",
+    cls=Command,
+    rich_help_panel=FILES,
+    short_help="Cut a part out as a stand-alone model.",
+    epilog="Example: onnx-bisect extract model.onnx --scope /decoder/layers.0 -o piece.onnx",
+)
 def extract_command(
     model: ModelPath,
     output: Annotated[Path, typer.Option("-o", "--output", metavar="PIECE.onnx", help="Where to write the piece.")],
@@ -102,7 +115,13 @@ def extract_command(
     )
 
 
-@app.command("rules")
+@app.command(
+    "rules",
+    cls=Command,
+    rich_help_panel=FILES,
+    short_help="List the rules by which ops are replaced.",
+    epilog="Example: onnx-bisect rules Gather Erf",
+)
 def rules_command(
     ops: Annotated[list[str] | None, typer.Argument(metavar="OP...", help="Only rules that replace these ops.")] = None,
     match: Annotated[
@@ -124,7 +143,13 @@ def rules_command(
         rule_list.match(match, arguments.shapes(input_shape or ()), arguments.values(input_value or ()), form)
 
 
-@app.command("compare")
+@app.command(
+    "compare",
+    cls=Command,
+    rich_help_panel=FILES,
+    short_help="Compare two models, or two reports.",
+    epilog="Example: onnx-bisect compare before after",
+)
 def compare_command(
     before: Annotated[
         Path, typer.Argument(metavar="A", help="An ONNX file; or a report.json, or the folder that one is in.")
@@ -160,7 +185,13 @@ def compare_command(
     raise typer.Exit(comparison.run(request, form))
 
 
-@app.command("report")
+@app.command(
+    "report",
+    cls=Command,
+    rich_help_panel=FILES,
+    short_help="Print a saved report in any form.",
+    epilog="Example: onnx-bisect report out --format md",
+)
 def report_command(
     report: Annotated[Path, typer.Argument(metavar="REPORT.json", help="A report.json, or the folder it is in.")],
     form: ReportForm = Format.TEXT,
@@ -171,7 +202,13 @@ def report_command(
     print(reports.render(reports.read(report), form), end="")
 
 
-@app.command("mcp")
+@app.command(
+    "mcp",
+    cls=Command,
+    rich_help_panel=FILES,
+    short_help="Offer inspect, diagnose and fix to an agent.",
+    epilog="Example: onnx-bisect mcp",
+)
 def mcp_command() -> None:
     """Offer inspect, diagnose and fix to an agent: the Model Context Protocol over standard input and output."""
     from onnxbisect_cli import agent_server

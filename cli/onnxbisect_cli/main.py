@@ -14,20 +14,23 @@ from onnxbisect.errors import OnnxBisectError
 from onnxbisect.shortage import shortage
 from onnxbisect_cli import backend_commands, file_commands, profile_commands, search_commands, service_commands
 from onnxbisect_cli.exit_status import as_git_bisect_reads, for_git_bisect
+from onnxbisect_cli.help_page import COMPILERS, Commands
 
 app = typer.Typer(
     name="onnx-bisect",
+    cls=Commands,
     help="Find every part of an ONNX model that a compiler refuses, and prove that nothing else is wrong.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    epilog="Example: onnx-bisect run model.onnx --backend qnn --out out",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 app.add_typer(search_commands.app)
 app.add_typer(file_commands.app)
 app.add_typer(profile_commands.app)
-app.add_typer(backend_commands.app, name="backends")
+app.add_typer(backend_commands.app, name="backends", rich_help_panel=COMPILERS)
 app.add_typer(service_commands.app)
 
 

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from onnxbisect_cli.arguments import Format, ListFormat
+from onnxbisect_cli.help_page import INPUTS, LIMITS, PROOF, SEARCH, TARGET
 
 
 def path(text: str) -> Path:
@@ -19,13 +20,17 @@ ModelPath = Annotated[Path, typer.Argument(metavar="MODEL", parser=path, help="A
 InputShapes = Annotated[
     list[str] | None,
     typer.Option(
-        "--input-shape", metavar="NAME=1,3,224,224", help="An input's shape, in place of the file's; repeatable."
+        "--input-shape",
+        rich_help_panel=INPUTS,
+        metavar="NAME=1,3,224,224",
+        help="An input's shape, in place of the file's; repeatable.",
     ),
 ]
 InputValues = Annotated[
     list[str] | None,
     typer.Option(
         "--input-value",
+        rich_help_panel=INPUTS,
         metavar="NAME=16000",
         help="A value that an input always has: it becomes a constant; repeatable.",
     ),
@@ -40,29 +45,42 @@ ModelPaths = Annotated[
         "shows all of them.",
     ),
 ]
-Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, help="Compilers that run at a time.")]
+Jobs = Annotated[int, typer.Option("--jobs", "-j", rich_help_panel=LIMITS, min=1, help="Compilers that run at a time.")]
 BudgetCalls = Annotated[
-    int | None, typer.Option("--budget-calls", min=1, metavar="N", help="End after N compiler calls.")
+    int | None,
+    typer.Option("--budget-calls", rich_help_panel=LIMITS, min=1, metavar="N", help="End after N compiler calls."),
 ]
 BudgetSeconds = Annotated[
-    float | None, typer.Option("--budget-seconds", min=0.001, metavar="S", help="End after S seconds.")
+    float | None,
+    typer.Option("--budget-seconds", rich_help_panel=LIMITS, min=0.001, metavar="S", help="End after S seconds."),
 ]
 Timeout = Annotated[
-    float | None, typer.Option("--timeout", min=0.001, metavar="SECONDS", help="Kill a compile that takes longer.")
+    float | None,
+    typer.Option(
+        "--timeout", rich_help_panel=LIMITS, min=0.001, metavar="SECONDS", help="Kill a compile that takes longer."
+    ),
 ]
 Recheck = Annotated[
     bool,
     typer.Option(
-        "--recheck", help="For a non-deterministic compiler: repeat deciding probes until their answers agree."
+        "--recheck",
+        rich_help_panel=SEARCH,
+        help="For a non-deterministic compiler: repeat deciding probes until their answers agree.",
     ),
 ]
 AsIs = Annotated[
-    bool, typer.Option("--as-is", help="Search the file as it is, without trying changes of the whole file first.")
+    bool,
+    typer.Option(
+        "--as-is",
+        rich_help_panel=SEARCH,
+        help="Search the file as it is, without trying changes of the whole file first.",
+    ),
 ]
 Try = Annotated[
     list[str] | None,
     typer.Option(
         "--try",
+        rich_help_panel=SEARCH,
         metavar="KEY=VALUE,…|KEY|all",
         help="Then ask about the culprits with other values of an option; where all pass, about the whole model. "
         "KEY alone: the values that are worth trying; all: those of all options. Repeatable.",
@@ -72,6 +90,7 @@ ConfirmCauses = Annotated[
     int,
     typer.Option(
         "--confirm-causes",
+        rich_help_panel=SEARCH,
         min=0,
         metavar="N",
         help="Spend up to N more calls on culprits with one property changed, to confirm why they fail.",
@@ -81,13 +100,18 @@ CalibrationPath = Annotated[
     Path | None,
     typer.Option(
         "--calibration",
+        rich_help_panel=INPUTS,
         metavar="PATH",
         help="A folder, zip or tar of samples of the model's inputs, .npz keyed by input names: for compilers that "
         "quantise or compare numbers.",
     ),
 ]
-NoCache = Annotated[bool, typer.Option("--no-cache", help="Use no verdicts of earlier runs, and keep none.")]
-BackendName = Annotated[str, typer.Option("--backend", "-b", metavar="NAME|FILE.toml", help="The compiler to ask.")]
+NoCache = Annotated[
+    bool, typer.Option("--no-cache", rich_help_panel=SEARCH, help="Use no verdicts of earlier runs, and keep none.")
+]
+BackendName = Annotated[
+    str, typer.Option("--backend", "-b", rich_help_panel=TARGET, metavar="NAME|FILE.toml", help="The compiler to ask.")
+]
 ReportsFolder = Annotated[
     Path | None,
     typer.Option("--out", "-o", metavar="DIR", parser=path, help="Write all reports and the culprits' files here."),
@@ -95,7 +119,8 @@ ReportsFolder = Annotated[
 ReportForm = Annotated[Format, typer.Option("--format", help="The form on standard output.")]
 ListForm = Annotated[ListFormat, typer.Option("--format", help="The form on standard output.")]
 BackendOptions = Annotated[
-    list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="An option of the backend; repeatable.")
+    list[str] | None,
+    typer.Option("--option", rich_help_panel=TARGET, metavar="KEY=VALUE", help="An option of the backend; repeatable."),
 ]
 
 # The limits of a repair, and the samples on which it is proven.
@@ -103,15 +128,25 @@ Samples = Annotated[
     Path | None,
     typer.Option(
         "--samples",
+        rich_help_panel=PROOF,
         metavar="PATH",
         help="A folder, zip or tar of samples of the inputs, .npz keyed by their names.",
     ),
 ]
-SampleCount = Annotated[int, typer.Option("--count", min=1, help="Random inputs, and as many with edge values.")]
-Absolute = Annotated[float, typer.Option("--absolute", min=0, help="Difference allowed to every number.")]
+SampleCount = Annotated[
+    int, typer.Option("--count", rich_help_panel=PROOF, min=1, help="Random inputs, and as many with edge values.")
+]
+Absolute = Annotated[
+    float, typer.Option("--absolute", rich_help_panel=PROOF, min=0, help="Difference allowed to every number.")
+]
 Relative = Annotated[
     float,
-    typer.Option("--relative", min=0, help="Further difference allowed, as a share of the output's largest magnitude."),
+    typer.Option(
+        "--relative",
+        rich_help_panel=PROOF,
+        min=0,
+        help="Further difference allowed, as a share of the output's largest magnitude.",
+    ),
 ]
 Allow = Annotated[
     str,

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from onnxbisect_cli import arguments
+from onnxbisect_cli.help_page import COMPILERS, Command
 from onnxbisect_cli.parameters import BackendName, BackendOptions, BudgetSeconds, Jobs, NoCache, Timeout
 
 app = typer.Typer(rich_markup_mode=None)
@@ -13,7 +14,13 @@ app = typer.Typer(rich_markup_mode=None)
 _Profile = Annotated[Path, typer.Option("-o", "--output", metavar="PROFILE.toml", help="Where to write the profile.")]
 
 
-@app.command("op-table")
+@app.command(
+    "op-table",
+    cls=Command,
+    rich_help_panel=COMPILERS,
+    short_help="Measure which ops a compiler takes.",
+    epilog="Example: onnx-bisect op-table --backend qnn -o qnn.toml",
+)
 def op_table_command(
     backend: BackendName,
     output: _Profile,
@@ -44,7 +51,13 @@ def op_table_command(
     raise typer.Exit(op_table.measure(request))
 
 
-@app.command("profile")
+@app.command(
+    "profile",
+    cls=Command,
+    rich_help_panel=COMPILERS,
+    short_help="Record which ops a compiler took in runs.",
+    epilog="Example: onnx-bisect profile --from out -o mychip.toml",
+)
 def profile_command(
     reports: Annotated[
         list[Path],

@@ -11,6 +11,7 @@ from onnxbisect_cli import arguments
 from onnxbisect_cli.arguments import Format, ListFormat
 from onnxbisect_cli.command_line import EPILOG, TakesCommand, command_of
 from onnxbisect_cli.exit_status import OPTION, ExitStatus
+from onnxbisect_cli.help_page import DIAGNOSE, TARGET, Command
 from onnxbisect_cli.parameters import (
     Absolute,
     Allow,
@@ -42,7 +43,13 @@ from onnxbisect_cli.parameters import (
 app = typer.Typer(rich_markup_mode=None)
 
 
-@app.command("run", cls=TakesCommand, epilog=EPILOG)
+@app.command(
+    "run",
+    cls=TakesCommand,
+    rich_help_panel=DIAGNOSE,
+    short_help="Find every part that a compiler refuses.",
+    epilog="Example: onnx-bisect run model.onnx --backend qnn --out out" + EPILOG,
+)
 def run_command(
     context: typer.Context,
     models: ModelPaths,
@@ -51,6 +58,7 @@ def run_command(
         typer.Option(
             "--backend",
             "-b",
+            rich_help_panel=TARGET,
             metavar="NAME|FILE.toml",
             help="The compiler to ask. Repeat it to compare several; LABEL=NAME tells two of one name apart.",
         ),
@@ -59,6 +67,7 @@ def run_command(
         list[str] | None,
         typer.Option(
             "--option",
+            rich_help_panel=TARGET,
             metavar="KEY=VALUE",
             help="An option of the backend, LABEL.KEY=VALUE where there are several; repeatable.",
         ),
@@ -124,12 +133,19 @@ def run_command(
     raise typer.Exit(run_job.run(next(iter(requests.values())), out, form, exit_status))
 
 
-@app.command("fix", cls=TakesCommand, epilog=EPILOG)
+@app.command(
+    "fix",
+    cls=TakesCommand,
+    rich_help_panel=DIAGNOSE,
+    short_help="Replace what is refused, and prove the result.",
+    epilog="Example: onnx-bisect fix model.onnx --backend qnn" + EPILOG,
+)
 def fix_command(
     context: typer.Context,
     model: ModelPath,
     backend: Annotated[
-        str | None, typer.Option("--backend", "-b", metavar="NAME|FILE.toml", help="The compiler to ask.")
+        str | None,
+        typer.Option("--backend", "-b", rich_help_panel=TARGET, metavar="NAME|FILE.toml", help="The compiler to ask."),
     ] = None,
     option: BackendOptions = None,
     allow: Allow = "rounding",
@@ -194,7 +210,13 @@ def fix_command(
     raise typer.Exit(fix_job.run(request))
 
 
-@app.command("regress")
+@app.command(
+    "regress",
+    cls=Command,
+    rich_help_panel=DIAGNOSE,
+    short_help="Find the compiler version that first refused each part.",
+    epilog="Example: onnx-bisect regress model.onnx --backend openvino --versions 2024.0.0..",
+)
 def regress_command(
     model: ModelPath,
     backend: BackendName,
@@ -239,7 +261,13 @@ def regress_command(
     raise typer.Exit(regression.run(search, regression.Range.of(versions), form))
 
 
-@app.command("share")
+@app.command(
+    "share",
+    cls=Command,
+    rich_help_panel=DIAGNOSE,
+    short_help="Write a file that fails alike, without your weights.",
+    epilog="Example: onnx-bisect share out/culprits/01-Erf/model.onnx -o shared.onnx --backend qnn",
+)
 def share_command(
     culprit: Annotated[Path, typer.Argument(metavar="CULPRIT.onnx", help="The file of a culprit, as reports have it.")],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="SHARED.onnx", help="Where to write the file.")],
@@ -264,7 +292,13 @@ def share_command(
     raise typer.Exit(sharing.run(request))
 
 
-@app.command("split", cls=TakesCommand, epilog=EPILOG)
+@app.command(
+    "split",
+    cls=TakesCommand,
+    rich_help_panel=DIAGNOSE,
+    short_help="Write pieces for the NPU and for the host.",
+    epilog="Example: onnx-bisect split model.onnx --report out" + EPILOG,
+)
 def split_command(
     context: typer.Context,
     model: ModelPath,
@@ -293,7 +327,11 @@ def split_command(
     backend: Annotated[
         str | None,
         typer.Option(
-            "--backend", "-b", metavar="NAME|FILE.toml", help="The compiler of the report: compiles the NPU's pieces."
+            "--backend",
+            "-b",
+            rich_help_panel=TARGET,
+            metavar="NAME|FILE.toml",
+            help="The compiler of the report: compiles the NPU's pieces.",
         ),
     ] = None,
     option: BackendOptions = None,

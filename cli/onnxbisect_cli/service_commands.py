@@ -9,6 +9,7 @@ import typer
 from onnxbisect.errors import OptionError
 from onnxbisect_cli import arguments
 from onnxbisect_cli.arguments import Format
+from onnxbisect_cli.help_page import SERVICE, TARGET, Command
 from onnxbisect_cli.parameters import (
     Absolute,
     Allow,
@@ -33,20 +34,31 @@ app = typer.Typer(rich_markup_mode=None)
 token_app = typer.Typer(
     rich_markup_mode=None, no_args_is_help=True, help="Create, list and revoke tokens of the service."
 )
-app.add_typer(token_app, name="token")
+app.add_typer(token_app, name="token", rich_help_panel=SERVICE)
 webhook_app = typer.Typer(
     rich_markup_mode=None, no_args_is_help=True, help="List webhook messages, and send one again."
 )
-app.add_typer(webhook_app, name="webhook")
+app.add_typer(webhook_app, name="webhook", rich_help_panel=SERVICE)
 
 #: The parameters that `run` has too.
 BackendNames = Annotated[
     list[str],
-    typer.Option("--backend", "-b", metavar="NAME", help="The compiler to ask; LABEL=NAME where there are several."),
+    typer.Option(
+        "--backend",
+        "-b",
+        rich_help_panel=TARGET,
+        metavar="NAME",
+        help="The compiler to ask; LABEL=NAME where there are several.",
+    ),
 ]
 BackendOptions = Annotated[
     list[str] | None,
-    typer.Option("--option", metavar="KEY=VALUE", help="An option of the backend, LABEL.KEY=VALUE of one of several."),
+    typer.Option(
+        "--option",
+        rich_help_panel=TARGET,
+        metavar="KEY=VALUE",
+        help="An option of the backend, LABEL.KEY=VALUE of one of several.",
+    ),
 ]
 Tenant = Annotated[str, typer.Option("--tenant", help="The tenant, which has its own models, jobs and verdicts.")]
 Data = Annotated[
@@ -54,7 +66,13 @@ Data = Annotated[
 ]
 
 
-@app.command("serve")
+@app.command(
+    "serve",
+    cls=Command,
+    rich_help_panel=SERVICE,
+    short_help="Run the service on this machine.",
+    epilog="Example: onnx-bisect serve --data service",
+)
 def serve_command(
     host: Annotated[str | None, typer.Option("--host", help="Address to listen on, 127.0.0.1 if unset.")] = None,
     port: Annotated[int | None, typer.Option("--port", min=0, max=65535, help="8321 if unset, 0 for any.")] = None,
@@ -75,10 +93,19 @@ def serve_command(
     serve(load_settings(host=host, port=port, data=data))
 
 
-@app.command("worker")
+@app.command(
+    "worker",
+    cls=Command,
+    rich_help_panel=SERVICE,
+    short_help="Run a worker for this host's compilers.",
+    epilog="Example: onnx-bisect worker --backend qnn",
+)
 def worker_command(
     backend: Annotated[
-        list[str] | None, typer.Option("--backend", "-b", metavar="NAME", help="A compiler of this host; repeatable.")
+        list[str] | None,
+        typer.Option(
+            "--backend", "-b", rich_help_panel=TARGET, metavar="NAME", help="A compiler of this host; repeatable."
+        ),
     ] = None,
     control: Annotated[
         bool, typer.Option("--control", help="Do the work that needs no compiler, too; at least one worker must.")
@@ -101,7 +128,13 @@ def worker_command(
     raise typer.Exit(work(load_settings(), backends=backend or (), control=control))
 
 
-@app.command("submit")
+@app.command(
+    "submit",
+    cls=Command,
+    rich_help_panel=SERVICE,
+    short_help="Diagnose a model on a server.",
+    epilog="Example: onnx-bisect submit model.onnx --server https://bisect.example.org --backend qnn",
+)
 def submit_command(
     models: Annotated[
         list[Path],
@@ -204,7 +237,13 @@ def submit_command(
     raise typer.Exit(submit_job.submit(request, wait=wait, out=out, form=form))
 
 
-@app.command("settings")
+@app.command(
+    "settings",
+    cls=Command,
+    rich_help_panel=SERVICE,
+    short_help="Show the settings of the service.",
+    epilog="Example: onnx-bisect settings",
+)
 def settings_command() -> None:
     """Show the settings of the service (ONNXBISECT_* in the environment), without secrets."""
     from onnxbisect_cli import service_settings
@@ -212,7 +251,13 @@ def settings_command() -> None:
     service_settings.show()
 
 
-@app.command("migrate")
+@app.command(
+    "migrate",
+    cls=Command,
+    rich_help_panel=SERVICE,
+    short_help="Upgrade the service's database.",
+    epilog="Example: onnx-bisect migrate --data service",
+)
 def migrate_command(data: Data = None) -> None:
     """Upgrade the service's database to this version. Only a backup can undo this."""
     from onnxbisect_cli.own_database import migrate
@@ -220,7 +265,13 @@ def migrate_command(data: Data = None) -> None:
     migrate(data)
 
 
-@app.command("backup")
+@app.command(
+    "backup",
+    cls=Command,
+    rich_help_panel=SERVICE,
+    short_help="Copy the service's database and files.",
+    epilog="Example: onnx-bisect backup /backups/bisect --data service",
+)
 def backup_command(
     to: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the copy; an existing copy is updated.")],
     data: Data = None,
@@ -231,7 +282,11 @@ def backup_command(
     back_up(data, to)
 
 
-@token_app.command("create")
+@token_app.command(
+    "create",
+    cls=Command,
+    epilog="Example: onnx-bisect token create 'ci of repo' --data service",
+)
 def create_token_command(
     name: Annotated[str, typer.Argument(help="Who or what uses it, as 'ci of repo'.")],
     scope: Annotated[
@@ -253,7 +308,11 @@ def create_token_command(
     service_tokens.create(data, name, tenant=tenant, scopes=scopes, days=days)
 
 
-@token_app.command("list")
+@token_app.command(
+    "list",
+    cls=Command,
+    epilog="Example: onnx-bisect token list --data service",
+)
 def list_tokens_command(tenant: Tenant = "", data: Data = None) -> None:
     """List all tokens, including revoked ones."""
     from onnxbisect_cli import service_tokens
@@ -261,7 +320,11 @@ def list_tokens_command(tenant: Tenant = "", data: Data = None) -> None:
     service_tokens.show(data, tenant)
 
 
-@token_app.command("revoke")
+@token_app.command(
+    "revoke",
+    cls=Command,
+    epilog="Example: onnx-bisect token revoke ID --data service",
+)
 def revoke_token_command(
     token_id: Annotated[str, typer.Argument(metavar="ID")],
     tenant: Tenant = "",
@@ -273,7 +336,11 @@ def revoke_token_command(
     service_tokens.revoke(data, token_id, tenant=tenant)
 
 
-@webhook_app.command("log")
+@webhook_app.command(
+    "log",
+    cls=Command,
+    epilog="Example: onnx-bisect webhook log --limit 5",
+)
 def webhook_log_command(
     tenant: Tenant = "",
     limit: Annotated[int, typer.Option("--limit", min=1, help="How many, the newest first.")] = 20,
@@ -285,7 +352,11 @@ def webhook_log_command(
     service_webhooks.show(data, tenant, limit)
 
 
-@webhook_app.command("redeliver")
+@webhook_app.command(
+    "redeliver",
+    cls=Command,
+    epilog="Example: onnx-bisect webhook redeliver ID",
+)
 def redeliver_command(
     message_id: Annotated[str, typer.Argument(metavar="ID")],
     tenant: Tenant = "",
