@@ -16,6 +16,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from onnxbisect.errors import OptionError
+from onnxbisect_backends.options import reason
 
 Scalar = bool | int | float | str
 
@@ -214,7 +215,7 @@ def load(name: str) -> tuple[Profile, str]:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise OptionError(f"The profile {name!r} is wrong at {where or 'the top'}: {first['msg']}.") from error
+        raise OptionError(f"The profile {name!r} is wrong at {where or 'the top'}: {reason(first['msg'])}.") from error
 
 
 def _folder() -> resources.abc.Traversable:
