@@ -53,8 +53,8 @@ def inspect_command(
     """Show known problems of MODEL for compilers, worst first, with its ops and components. Compiles nothing.
 
     With --backend the findings are for that target: the format versions and the ops that it accepts, also inside
-    If, Loop, Scan and functions. Exit status: 0; 1 if there is a finding as severe as --fail-on; 2 for wrong usage or
-    an unreadable model; 3 if this machine has no information about the backend.
+    If, Loop, Scan and functions; the general ones where nothing is known of it. Exit status: 0; 1 if there is a finding
+    as severe as --fail-on; 2 for wrong usage or an unreadable model.
     """
     from onnxbisect_cli import inspection
 

@@ -101,8 +101,9 @@ def _read(path: Path) -> _Manifest:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"]))
         raise OptionError(
-            f"The manifest {path} is wrong at '{clip(where, 100)}': {reason(first['msg'])}. It has a table [[part]] "
-            'for each model, with model = "FILE.onnx" and, if need be, name, input_shapes, input_values and calibration.'
+            f"The manifest {path} is wrong at '{clip(where, 100)}': {reason(first['msg'])}. It has a "
+            'table [[part]] for each model, with model = "FILE.onnx" and, if need be, name, input_shapes, input_values '
+            "and calibration."
         ) from None
     except ValueError as error:
         raise OptionError(f"The manifest {path} is no TOML: {error}.") from error

@@ -48,8 +48,8 @@ def inspect(
 ) -> Inspection:
     """The ops and variants of a model, and known reasons for which `backend`, or any compiler, may refuse it.
 
-    Compiles nothing. Raises ModelError, OptionError, and BackendUnusableError for a backend that cannot be used here
-    and has no recorded profile.
+    Compiles nothing. A backend that cannot be used here and has no recorded profile gets the general findings, with a
+    note. Raises ModelError and OptionError.
     """
     if backend is None:
         return preflight.inspect(load_model(model, input_shapes, input_values).model)

@@ -5,9 +5,8 @@ from pathlib import Path
 import onnx
 import pytest
 
-from onnxbisect.errors import BackendUnusableError
 from onnxbisect.model import Model, load
-from onnxbisect.preflight import Severity
+from onnxbisect.preflight import Severity, inspect
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect_backends import registry
 from onnxbisect_backends.commands.toml_backend import TomlBackend
@@ -45,9 +44,12 @@ def test_a_tool_that_is_not_here_is_known_by_its_profile(tmp_path: Path, net: Mo
     assert "rknn-2.3.2-measured" in seen.notes[1]
 
 
-def test_of_a_tool_that_is_not_here_and_not_recorded_nothing_is_known(tmp_path: Path) -> None:
-    with pytest.raises(BackendUnusableError, match="no-such-compiler"):
-        known_target(chip(tmp_path, "no-such-compiler"))
+def test_of_a_tool_that_is_not_here_and_not_recorded_general_findings_are_told(tmp_path: Path, net: Model) -> None:
+    seen = inspect_for(net, known_target(chip(tmp_path, "no-such-compiler")))
+    assert "no-such-compiler" in seen.notes[0]
+    assert "Nothing here records which ops" in seen.notes[1]
+    assert {it.id for it in seen.findings} == {it.id for it in inspect(net).findings}
+    assert seen.ops
 
 
 def test_of_a_tool_without_a_list_the_findings_stay_general(tmp_path: Path, net: Model) -> None:

@@ -435,7 +435,7 @@ def test_terminal_says_first_what_matters():
     assert "1  Softmax with axis = 1 instead of axis = 0 (1 place)" in text
     assert "the compiler crashes" in text
     assert "On the NPU: 2 pieces of 2, 1 units" not in text
-    assert shown[-1] == "Report: out"
+    assert shown[-1] == "Report: out/report.html"
 
 
 def test_terminal_says_what_is_left_unknown():

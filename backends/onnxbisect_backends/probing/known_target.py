@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from onnxbisect.errors import BackendUnusableError
 from onnxbisect.model.model import Model
 from onnxbisect.preflight import Inspection, OpIssue, OpRecord, Reader, inspect
 from onnxbisect.verdict import Kind
@@ -42,14 +41,14 @@ def inspect_for(model: Model, target: KnownTarget) -> Inspection:
 def known_target(backend: Backend) -> KnownTarget:
     """The tool's own description if it is usable here, else its profile.
 
-    The tool may be started for its version. Raises BackendUnusableError if it is unusable and has no profile.
+    The tool may be started for its version. Without a usable tool and a profile, only general limits are known.
     """
     name = contract.profile(backend)
     profile = load(name)[0] if name in shipped() else None
     complaint = backend.check()
     if complaint is not None:
         if profile is None:
-            raise BackendUnusableError(complaint)
+            return KnownTarget(reader=Reader(tool=backend.name), rules=None, notes=(complaint,))
         reader = Reader(
             tool=profile.tool,
             newest_ir=profile.folds_max_ir_version,

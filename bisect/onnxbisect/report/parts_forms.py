@@ -68,7 +68,7 @@ def lines(found: PartsTable, *, width: int = 100, files: str = "") -> list[str]:
     shown += [f"  {clean(sentence)}" for sentence in _reasons(found)]
     shown += ["", *_cause_lines(found, width), _cost(found)]
     if files:
-        shown.append(f"Reports: {clean(files)}")
+        shown.append(f"Reports: {clean(files)}/parts.html")
     return [line.rstrip() for line in shown]
 
 

@@ -44,7 +44,7 @@ def lines(document: Report, *, width: int = 100, files: str = "", typed: Typed |
         _tables(document, width),
         _preflight(document, width),
         _notes(document),
-        [_cost(document), *([f"Report: {clean(files)}"] if files else [])],
+        [_cost(document), *([f"Report: {clean(files)}/report.html"] if files else [])],
     ):
         if block:
             shown += ["", *block]
