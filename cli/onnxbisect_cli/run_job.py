@@ -8,6 +8,7 @@ from onnxbisect.report.text import clean, plural
 from onnxbisect.verdict import Status
 from onnxbisect_cli.arguments import Format, demand_folder
 from onnxbisect_cli.bisection import Request, bisected
+from onnxbisect_cli.colours import print_report
 from onnxbisect_cli.exit_status import ExitStatus
 from onnxbisect_cli.reports import render
 from onnxbisect_cli.results import CULPRITS, exit_code, fresh_folder, write_files
@@ -30,7 +31,11 @@ def run(request: Request, out: Path | None, form: Format, exit_status: ExitStatu
         except OSError as error:  # on a full disk the report is still printed
             unwritten = error
     files = "" if out is None or unwritten else str(out)
-    sys.stdout.write(render(result.report, form, files=files, typed=typed(request, files)))
+    text = render(result.report, form, files=files, typed=typed(request, files))
+    if form is Format.TEXT:
+        print_report(text, compiles={Status.PASS: True, Status.FAIL: False}.get(result.verdict))
+    else:
+        sys.stdout.write(text)
     sys.stdout.flush()
     if unwritten is not None:
         raise unwritten
