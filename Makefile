@@ -64,7 +64,7 @@ bench: setup
 rates: setup
 	$(RUN)/python benchmarks/rates.py --worlds 5000 --write docs/benchmarks.md
 
-# a quarter of an hour, in which the machine should do nothing else
+# an hour and a half, in which the machine should do nothing else
 bench-service: setup
 	PYTHONPATH=tests $(RUN)/python benchmarks/service.py --write docs/service-load.md
 

@@ -2,7 +2,7 @@
 
     python benchmarks/service.py [--quick] [--write docs/service-load.md]
 
-`make bench-service` writes the document, in a quarter of an hour on a machine that does nothing else.
+`make bench-service` writes the document, in an hour and a half on a machine that does nothing else.
 """
 
 import argparse
@@ -129,7 +129,7 @@ def _busy(here: Installed, quick: bool) -> str:
 
 
 def _tenants(here: Installed, quick: bool) -> str:
-    jobs = 20 if quick else 200
+    jobs = 20 if quick else 1000
     found = [tenants.embedded(here, jobs), tenants.with_postgres(here, jobs)]
     rows = [
         ("the first result after, s", *(f"{it.first:.1f}" for it in found)),
