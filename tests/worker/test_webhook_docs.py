@@ -119,7 +119,7 @@ def test_the_signature_of_the_document_is_that_of_its_message() -> None:
 
 
 def test_the_document_knows_every_event_and_every_wait() -> None:
-    assert set(re.findall(r"^\| `([\w.]+)` \|", DOCUMENT, re.MULTILINE)) == set(ANNOUNCED)
+    assert set(re.findall(r"^\| `(\w+\.\w+)` \|", DOCUMENT, re.MULTILINE)) == set(ANNOUNCED)
     waits = re.search(r"at once, then after ([^.]*?), each", DOCUMENT.replace("\n", " "))
     assert waits is not None
     unit = {"s": 1, "min": 60, "h": 3600}
