@@ -17,7 +17,7 @@ from onnxbisect_db import endpoints, jobs, schema, workers
 from onnxbisect_db.columns import new_id
 from onnxbisect_db.errors import DiskFullError
 from onnxbisect_db.jobs import Created, NewJob, NewTarget
-from onnxbisect_db.states import Scope
+from onnxbisect_db.states import Scope, WebhookFormat
 from onnxbisect_db.tables import Job
 from onnxbisect_db.unfinished import demand_space
 from onnxbisect_service import outbound
@@ -62,6 +62,8 @@ class Accepted:
             priority=terms.priority,
             webhook=None if terms.webhook is None else terms.webhook.url,
             webhook_events=() if terms.webhook is None else terms.webhook.types,
+            webhook_format=WebhookFormat.JSON if terms.webhook is None else terms.webhook.format,
+            webhook_secret=None if terms.webhook is None else terms.webhook.secret,
         )
 
 
@@ -120,7 +122,7 @@ def made(
         if created.new:
             demand_can_take(session, service, caller)
         endpoint = endpoints.of_job(session, created.job.id)
-        return created, Circumstances.of(session, [created.job]), None if endpoint is None else endpoint.secrets[0]
+        return created, Circumstances.of(session, [created.job]), endpoints.made_here(endpoint)
 
     created, circumstances, secret = service.database.run(make)
     return SubmittedView(**dict(job_view(created.job, addresses, circumstances)), webhook_secret=secret)
@@ -151,7 +153,7 @@ def made_parts(
             demand_can_take(session, service, caller)
         rows = [each.job for each in created]
         own = [endpoints.of_job(session, row.id) for row in rows]
-        return created, Circumstances.of(session, rows), [None if each is None else each.secrets[0] for each in own]
+        return created, Circumstances.of(session, rows), [endpoints.made_here(each) for each in own]
 
     created, circumstances, secrets = service.database.run(make)
     return PartsSubmitted(

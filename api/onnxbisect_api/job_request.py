@@ -15,7 +15,8 @@ from pydantic import (
 
 from onnxbisect.exactness import Exactness
 from onnxbisect_api.names import SHA256_PATTERN
-from onnxbisect_db.states import EventType
+from onnxbisect_db.states import EventType, WebhookFormat
+from onnxbisect_service.chat_messages import WITH_SECRET
 
 #: The largest dimension; ONNX stores dimensions as int64.
 _LARGEST = 2**63 - 1
@@ -105,7 +106,23 @@ class WebhookRequest(_Request):
     """A webhook for the events of this job."""
 
     url: str = Field(max_length=2000)
-    events: tuple[WebhookEvent, ...] = Field(default=(), max_length=7, description="none means all")
+    events: tuple[WebhookEvent, ...] = Field(
+        default=(),
+        max_length=7,
+        description="none means all; for a chat, the ends of jobs and changes of known culprits",
+    )
+    format: WebhookFormat = Field(
+        default=WebhookFormat.JSON, description="`json` is the signed event, the others are messages of that chat"
+    )
+    secret: Annotated[str, StringConstraints(min_length=1, max_length=200, pattern="^[!-~]+$")] | None = Field(
+        default=None, description="of a Feishu, Lark or DingTalk robot that checks signatures; the chat makes it"
+    )
+
+    @model_validator(mode="after")
+    def _has_its_own_secret(self) -> Self:
+        if self.secret is not None and self.format not in WITH_SECRET:
+            raise ValueError("only robots of Feishu, Lark and DingTalk have a secret")
+        return self
 
     @property
     def types(self) -> tuple[EventType, ...]:

@@ -41,6 +41,11 @@ def add(
     return endpoint
 
 
+def made_here(endpoint: Endpoint | None) -> str | None:
+    """The newest secret that signs its messages, to be shown once; None for a chat, which makes its own."""
+    return None if endpoint is None or endpoint.format != WebhookFormat.JSON else endpoint.secrets[0]
+
+
 def listed(session: Session, tenant: str) -> list[Endpoint]:
     """The tenant's endpoints, newest first, without those of single jobs."""
     mine = select(Endpoint).where(Endpoint.tenant == tenant, Endpoint.job_id.is_(None))

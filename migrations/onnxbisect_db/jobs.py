@@ -17,7 +17,7 @@ from onnxbisect_db.database import now
 from onnxbisect_db.errors import IdempotencyError, UnknownModelError
 from onnxbisect_db.insertion import insert
 from onnxbisect_db.paging import Page, page
-from onnxbisect_db.states import EventType, JobState
+from onnxbisect_db.states import EventType, JobState, WebhookFormat
 from onnxbisect_db.tables import Job, Label, Model, Search
 
 #: How long an idempotency key is valid.
@@ -44,10 +44,15 @@ class NewJob:
     priority: int = 0
     webhook: str | None = None
     webhook_events: tuple[EventType, ...] = ()
+    webhook_format: WebhookFormat = WebhookFormat.JSON
+    webhook_secret: str | None = None
 
     def digest(self) -> str:
         """A digest that is equal for equal requests."""
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+        asked = asdict(self)
+        if self.webhook_format is WebhookFormat.JSON:  # as of requests from before there were chats
+            del asked["webhook_format"], asked["webhook_secret"]
+        return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +122,15 @@ def create(session: Session, wanted: NewJob, *, tenant: str, idempotency_key: st
         Label(job_id=job_id, tenant=tenant, name=name, value=value) for name, value in wanted.labels.items()
     )
     if wanted.webhook is not None:
-        endpoints.add(session, tenant=tenant, url=wanted.webhook, events=wanted.webhook_events, job_id=job_id)
+        endpoints.add(
+            session,
+            tenant=tenant,
+            url=wanted.webhook,
+            events=wanted.webhook_events,
+            job_id=job_id,
+            form=wanted.webhook_format,
+            secret=wanted.webhook_secret,
+        )
     events.tell(session, session.get_one(Job, job_id), EventType.JOB_QUEUED, at)
     session.flush()
     return Created(job=session.scalars(_with_searches().where(Job.id == job_id)).one(), new=True)

@@ -94,6 +94,18 @@ def test_the_secret_of_a_job_s_webhook_is_told_to_its_maker_only(callers: Caller
     assert made["webhook_secret"] not in client.get(made["url"]).text
 
 
+def test_a_job_s_own_webhook_may_be_a_chat_s(callers: Callers, service: Service) -> None:
+    client, model = callers.submitter(), uploaded(service)
+    webhook = {"url": "https://open.feishu.cn/hook", "format": "feishu", "secret": "robot"}
+    made = client.post("/v1/jobs", json=ask(model, webhook=webhook)).json()
+    assert made["webhook_secret"] is None
+    endpoint = callers.admin().get(made["webhook"]["url"]).json()
+    assert (endpoint["format"], endpoint["secrets"]) == ("feishu", 1)
+    assert "robot" not in client.get(made["url"]).text + str(endpoint)
+    wrong = client.post("/v1/jobs", json=ask(model, webhook={**webhook, "format": "slack"}))
+    assert (wrong.status_code, "only robots of Feishu" in wrong.json()["detail"]) == (422, True)
+
+
 def test_the_messages_of_a_job_s_own_webhook_are_found_through_the_job(callers: Callers, service: Service) -> None:
     client, admin = callers.submitter(), callers.admin()
     made = client.post("/v1/jobs", json=ask(uploaded(service), webhook="https://ci.example.com/hook")).json()

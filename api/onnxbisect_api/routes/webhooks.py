@@ -2,51 +2,31 @@
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Annotated, Any, Self
+from typing import Any
 
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import BaseModel, Field
 from sqlalchemy.orm import Session
 
 from onnxbisect.errors import OptionError
 from onnxbisect_api.access import Admin, Caller
-from onnxbisect_api.job_request import WebhookEvent
+from onnxbisect_api.job_request import WebhookRequest
 from onnxbisect_api.names import RowId
 from onnxbisect_api.pages import PagedRows
 from onnxbisect_api.problems import missing
 from onnxbisect_api.service import TheService
 from onnxbisect_db import deliveries, endpoints
 from onnxbisect_db.errors import QuotaError
-from onnxbisect_db.states import DeliveryState, EventType, WebhookFormat
+from onnxbisect_db.states import DeliveryState, WebhookFormat
 from onnxbisect_db.tables import Delivery, Endpoint
 from onnxbisect_service import outbound
-from onnxbisect_service.chat_messages import WITH_SECRET
 from onnxbisect_service.service import Service
 
 router = APIRouter(tags=["webhooks"])
 
 
-class EndpointRequest(BaseModel):
+class EndpointRequest(WebhookRequest):
     """A new endpoint."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    url: str = Field(max_length=2000)
-    events: tuple[WebhookEvent, ...] = Field(
-        (), max_length=7, description="none means all; for a chat, the ends of jobs and changes of known culprits"
-    )
-    format: WebhookFormat = Field(
-        WebhookFormat.JSON, description="`json` is the signed event, the others are messages of that chat"
-    )
-    secret: Annotated[str, StringConstraints(min_length=1, max_length=200, pattern="^[!-~]+$")] | None = Field(
-        None, description="of a Feishu, Lark or DingTalk robot that checks signatures; the chat makes it"
-    )
-
-    @model_validator(mode="after")
-    def _has_its_own_secret(self) -> Self:
-        if self.secret is not None and self.format not in WITH_SECRET:
-            raise ValueError("only robots of Feishu, Lark and DingTalk have a secret")
-        return self
 
 
 class EndpointView(BaseModel):
@@ -100,11 +80,15 @@ def create(wanted: EndpointRequest, service: TheService, caller: Admin) -> Endpo
     complaint = outbound.complaint(wanted.url, service.settings.webhook_allow)
     if complaint is not None:
         raise OptionError(complaint)
-    events = [EventType(event) for event in wanted.events]
     with service.database.transaction() as session:
         _demand_room(session, service, caller)
         endpoint = endpoints.add(
-            session, tenant=caller.tenant, url=wanted.url, events=events, form=wanted.format, secret=wanted.secret
+            session,
+            tenant=caller.tenant,
+            url=wanted.url,
+            events=wanted.types,
+            form=wanted.format,
+            secret=wanted.secret,
         )
     return _with_secret(endpoint)
 
@@ -225,8 +209,7 @@ def _view(endpoint: Endpoint) -> EndpointView:
 
 
 def _with_secret(endpoint: Endpoint) -> EndpointSecretView:
-    secret = endpoint.secrets[0] if endpoint.format == WebhookFormat.JSON else None
-    return EndpointSecretView(**dict(_view(endpoint)), secret=secret)
+    return EndpointSecretView(**dict(_view(endpoint)), secret=endpoints.made_here(endpoint))
 
 
 def _delivery_view(found: Delivery) -> DeliveryView:
