@@ -51,7 +51,7 @@ def test_who_has_no_jobs_learns_how_to_begin(client: TestClient, callers: Caller
     assert "onnx-bisect submit model.onnx --server http://service.test" in text
     assert "http://service.test/v1/jobs" in text
     assert "Upload a model" not in client.get("/jobs").text  # a reader cannot
-    assert "No job is like this" in client.get("/jobs?text=net").text
+    assert "No job matches" in client.get("/jobs?text=net").text
 
 
 def test_every_backend_that_is_offered_can_be_asked_for_when_all_jobs_have_ended(
@@ -165,7 +165,7 @@ def test_the_list_follows_a_job_to_its_end_and_keeps_ticks_and_focus(look: Look,
             "sha256"
         ]
         page = look("/jobs?text=followed.onnx")
-        assert page.get_by_text("No job is like this").is_visible()
+        assert page.get_by_text("No job matches").is_visible()
         terms = {"model": model, "targets": [{"backend": "vela"}]}
         first = client.post("/v1/jobs", json=terms).json()["id"]
         page = look("/jobs?text=followed.onnx")
