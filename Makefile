@@ -12,11 +12,13 @@ QUICK := -m "not (browser or chaos or compiler or long)" --hypothesis-profile qu
 PARALLEL := -n 4 --dist worksteal
 
 MODELS ?= models
+# the oldest Python that is supported, and the newest
+PYTHONS ?= 3.11 3.14
 
 # tests start hundreds of programs: without bytecode each would compile this project anew
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all slowest fuzz check setup compilers topology chaos bench rates remedies field bench-service bench-fleet bench-page screenshots audit clean
+.PHONY: demo test test-all slowest fuzz check setup compilers topology chaos bench rates remedies field bench-service bench-fleet bench-page screenshots audit clean wheel
 # The decoder does not compile, which is exit status 1 and what the demo shows.
 demo: setup
 	$(RUN)/onnx-bisect run examples/sam_decoder.onnx --backend whitelist --option profile=edgesam --out out || { test $$? -eq 1 && test -f out/report.html; }
@@ -95,6 +97,18 @@ topology: setup
 # five minutes: 200 jobs while everything is killed; docs/reliability.md gets its numbers
 chaos: setup
 	PYTHONPATH=tests $(RUN)/python benchmarks/chaos.py --write docs/reliability.md
+
+# the wheel, installed without anything else on the oldest and the newest Python, where it diagnoses the demo's model
+
+wheel: $(UV)
+	rm -rf dist
+	$(UV) build --quiet --wheel --out-dir dist
+	for version in $(PYTHONS); do \
+		$(UV) venv --quiet --clear --python $$version dist/python$$version && \
+		$(UV) pip install --quiet --python dist/python$$version/bin/python dist/*.whl && \
+		{ dist/python$$version/bin/onnx-bisect run examples/sam_decoder.onnx --backend whitelist --option profile=edgesam --no-cache > dist/report.txt 2> dist/progress.txt; test $$? -eq 1; } && \
+		grep "4 ops at 12 places" dist/report.txt || exit 1; \
+	done
 
 # known vulnerabilities of what is locked, from osv.dev
 audit: setup
