@@ -39,7 +39,9 @@ class Command(TyperCommand):
                 name = record[0]
                 for pattern, word in _TYPES:
                     name = pattern.sub(word, name)
-                groups.setdefault(parameter.rich_help_panel or "Options", []).append((name, record[1]))
+                groups.setdefault(getattr(parameter, "rich_help_panel", None) or "Options", []).append(
+                    (name, record[1])
+                )
         _write(formatter, groups)
 
 
