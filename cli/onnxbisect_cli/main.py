@@ -15,6 +15,7 @@ from onnxbisect.shortage import shortage
 from onnxbisect_cli import backend_commands, file_commands, profile_commands, search_commands, service_commands
 from onnxbisect_cli.exit_status import as_git_bisect_reads, for_git_bisect
 from onnxbisect_cli.help_page import COMPILERS, Commands
+from onnxbisect_cli.speech import Lang, spoken
 
 app = typer.Typer(
     name="onnx-bisect",
@@ -68,6 +69,7 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def _main(
+    _lang: Lang = None,
     _version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
     ] = False,
@@ -120,7 +122,9 @@ def _run() -> None:
 
 
 def _end(sentence: str, code: int) -> None:
+    from onnxbisect.finished import translated
     from onnxbisect.report.text import clean
 
-    print(f"onnx-bisect: {clean(sentence)}", file=sys.stderr)
+    with spoken():
+        print(f"onnx-bisect: {clean(translated(sentence))}", file=sys.stderr)
     sys.exit(code)

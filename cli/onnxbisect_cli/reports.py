@@ -17,6 +17,7 @@ from onnxbisect.report.overview_forms import lines as overview_lines
 from onnxbisect.report.parts import PartsTable
 from onnxbisect.report.terminal import lines
 from onnxbisect_cli.arguments import Format
+from onnxbisect_cli.speech import spoken
 
 _Cell = TypeVar("_Cell")
 
@@ -40,6 +41,11 @@ def render(document: Report, form: Format, *, files: str = "", typed: Typed | No
 
     `typed` is how the user named model and target.
     """
+    with spoken():
+        return _rendered(document, form, files, typed)
+
+
+def _rendered(document: Report, form: Format, files: str, typed: Typed | None) -> str:
     if form is Format.TEXT:
         return "\n".join(lines(document, width=terminal_width(), files=files, typed=typed)) + "\n"
     text = FORMS[_FILES[form]](document)
@@ -63,15 +69,16 @@ def relabelled(overview: Overview, labels: Sequence[str]) -> Overview:
 
 def render_overview(overview: Overview, form: Format, *, files: str = "") -> str:
     """The overview as text with a final newline; `files` is the folder of its files, empty if there is none."""
-    if form is Format.TEXT:
-        return "\n".join(overview_lines(overview, width=terminal_width(), files=files)) + "\n"
-    return _OVERVIEWS[form](overview)
+    with spoken():
+        if form is Format.TEXT:
+            return "\n".join(overview_lines(overview, width=terminal_width(), files=files)) + "\n"
+        return _OVERVIEWS[form](overview)
 
 
 def write_overview(overview: Overview, out: Path) -> None:
     """Write the overview in every form, as files in a folder."""
-    for form, write in _OVERVIEWS.items():
-        put(out / f"overview.{form}", write(overview).encode("utf-8", "backslashreplace"))
+    for form in _OVERVIEWS:
+        put(out / f"overview.{form}", render_overview(overview, form).encode("utf-8", "backslashreplace"))
 
 
 def render_parts(table: PartsTable, form: Format, *, several: bool, files: str = "") -> str:
@@ -80,6 +87,11 @@ def render_parts(table: PartsTable, form: Format, *, several: bool, files: str =
     `several` tells that there are several targets, whose reports are then in folders of their own. `files` is the
     folder of the files, empty if there is none.
     """
+    with spoken():
+        return _rendered_parts(table, form, several=several, files=files)
+
+
+def _rendered_parts(table: PartsTable, form: Format, *, several: bool, files: str) -> str:
     if form is Format.TEXT:
         return "\n".join(parts_forms.lines(table, width=terminal_width(), files=files)) + "\n"
     link = _below if several else _beside

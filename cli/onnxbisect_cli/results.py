@@ -11,6 +11,7 @@ from onnxbisect.report.text import clean
 from onnxbisect.verdict import Status
 from onnxbisect_backends.probing.piece_compiler import COMPILED
 from onnxbisect_backends.probing.prober import PROBE_NAME
+from onnxbisect_cli.speech import spoken
 
 #: Exit statuses: the model compiles; culprits were found; no answer.
 COMPILES, CULPRITS, UNRESOLVED = 0, 1, 3
@@ -36,7 +37,8 @@ def exit_code(result: Result) -> int:
 
 def write_files(result: Result, out: Path) -> None:
     """Write the report in every form, and the culprits' files; raises OSError."""
-    result.write(out)
+    with spoken():
+        result.write(out)
     for culprit, folder in zip(result.report["culprits"], culprit_dirs(result.report), strict=True):
         if culprit["repro"] is None:
             print(

@@ -39,6 +39,7 @@ from onnxbisect_cli.parameters import (
     Try,
     path,
 )
+from onnxbisect_cli.speech import Lang
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -92,6 +93,7 @@ def run_command(
             OPTION, help="`git-bisect`: 0 it compiles, 1 it does not, 125 no answer, as `git bisect run` reads them."
         ),
     ] = ExitStatus.USUAL,
+    _lang: Lang = None,
 ) -> None:
     """Diagnose MODEL. Exit status: 0 it compiles, 1 culprits, 2 usage or bad input, 3 no answer."""
     from onnxbisect_cli import parts, run_job, several, targets

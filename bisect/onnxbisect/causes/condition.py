@@ -12,10 +12,25 @@ from onnxbisect.causes.features import (
     Subject,
 )
 from onnxbisect.causes.terms import Aspect, Relation
+from onnxbisect.language import english
 
 #: The value of an attribute that a node lacks and other nodes of its op have.
 ABSENT = "absent"
 _LISTED = 3
+#: What a condition calls any tensor of a unit, as `_a` and `wording` write it; for the catalogue.
+NOUNS = (
+    english("tensor"),
+    english("input"),
+    english("output"),
+    english("a tensor"),
+    english("an input"),
+    english("an output"),
+    english("tensors"),
+    english("inputs"),
+    english("outputs"),
+    english("ops"),
+    english(" or "),
+)
 _HIGH_RANK = 5
 
 
@@ -79,53 +94,81 @@ def phrase(subject: Subject, relation: Relation, values: Sequence[int | str]) ->
     """`an int64 input`, `scalar indices`, `axis = 0 or 1`."""
     name = subject.name
     value = " or ".join(map(str, values))
-    bound = value + {Relation.AT_LEAST: " or more", Relation.AT_MOST: " or less"}.get(relation, "")
-    counted = bound.replace("less", "fewer")
-    other = f"other than {value}" if relation is Relation.OTHER else f"= {value}"
+    bound = counted = value
+    if relation is Relation.AT_LEAST:
+        bound = counted = english("{value} or more", value=value)
+    elif relation is Relation.AT_MOST:
+        bound, counted = english("{value} or less", value=value), english("{value} or fewer", value=value)
     match subject.aspect:
         case Aspect.OP:
             return ""
         case Aspect.DOMAIN:
-            return f"the domain {value}"
+            return english("the domain {bound}", bound=value)
         case Aspect.RANK if subject.op:
-            return f"scalar {name}" if relation is not Relation.AT_LEAST and value == "0" else f"{name} of rank {bound}"
+            if relation is not Relation.AT_LEAST and value == "0":
+                return english("scalar {name}", name=name)
+            return english("{noun} of rank {bound}", noun=name, bound=bound)
         case Aspect.RANK:
-            return f"{_a(name)} of rank {bound}"
+            return english("{noun} of rank {bound}", noun=_a(name), bound=bound)
+        case Aspect.DTYPE if subject.op:
+            return english("{name} of type {bound}", name=name, bound=value)
+        case Aspect.DTYPE if _a(value).startswith("an "):
+            return english("an {value} {noun}", value=value, noun=name)
         case Aspect.DTYPE:
-            return f"{name} of type {value}" if subject.op else f"{_a(value)} {name}"
+            return english("a {value} {noun}", value=value, noun=name)
+        case Aspect.SHAPE if value == DYNAMIC:
+            return english("a tensor whose shape is not fixed")
         case Aspect.SHAPE:
-            return "a tensor whose shape is not fixed" if value == DYNAMIC else "an empty tensor"
+            return english("an empty tensor")
         case Aspect.SOURCE:
             return _source(name, relation, values)
         case Aspect.ATTRIBUTE:
             if values == (ABSENT,) or values == [ABSENT]:
-                return f"{name} given" if relation is Relation.OTHER else f"no {name}"
-            return f"{name} {other}"
+                return _given(name) if relation is Relation.OTHER else english("no {name}", name=name)
+            return _valued(name, relation, value)
         case Aspect.VALUE:
-            return f"{name} {other}"
+            return _valued(name, relation, value)
         case Aspect.LARGEST:
-            return f"{name} of {bound}"
+            return english("{name} of {bound}", name=name, bound=bound)
         case Aspect.SIGN:
-            return f"negative {name}"
-        case Aspect.INPUTS | Aspect.OUTPUTS:
-            return f"{counted} {subject.aspect.value}" if value != "1" else f"{counted} {subject.aspect.value[:-1]}"
+            return english("negative {name}", name=name)
+        case Aspect.INPUTS if value == "1":
+            return english("{bound} input", bound=counted)
+        case Aspect.INPUTS:
+            return english("{bound} inputs", bound=counted)
+        case Aspect.OUTPUTS if value == "1":
+            return english("{bound} output", bound=counted)
+        case Aspect.OUTPUTS:
+            return english("{bound} outputs", bound=counted)
         case Aspect.DIMENSION:
-            return f"a dimension of {name} of {bound}"
+            return english("a dimension of {name} of {bound}", name=name, bound=bound)
         case Aspect.ELEMENTS:
-            return f"{counted} elements in {name}"
+            return english("{bound} elements in {name}", bound=counted, name=name)
+
+
+def _given(name: str) -> str:
+    return english("{name} given", name=name)
+
+
+def _valued(name: str, relation: Relation, value: str) -> str:
+    if relation is Relation.OTHER:
+        return english("{name} other than {bound}", name=name, bound=value)
+    return english("{name} = {bound}", name=name, bound=value)
 
 
 def _source(name: str, relation: Relation, values: Sequence[int | str]) -> str:
     words = {
-        CONSTANT: f"constant {name}",
-        FOLDED: f"{name} computed from constants",
-        COMPUTED: f"computed {name}",
-        OMITTED: f"no {name}",
+        CONSTANT: english("constant {name}", name=name),
+        FOLDED: english("{name} computed from constants", name=name),
+        COMPUTED: english("computed {name}", name=name),
+        OMITTED: english("no {name}", name=name),
     }
     text = " or ".join(words[str(value)] for value in values)
     if relation is not Relation.OTHER:
         return text
-    return f"{name} given" if values[0] == OMITTED else f"{name} that is not {values[0]!s}"
+    if values[0] == OMITTED:
+        return _given(name)
+    return english("{name} that is not {bound}", name=name, bound=values[0])
 
 
 def _a(noun: str) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from onnxbisect.causes.condition import Condition
 from onnxbisect.causes.terms import Aspect, Relation
 from onnxbisect.diagnosis import Certainty, CulpritKind
+from onnxbisect.language import english
 
 _OPS = 4
 
@@ -20,32 +21,32 @@ def text_of(conditions: Sequence[Condition]) -> str:
 def passing_text(conditions: Sequence[Condition], missed: Condition, instead: str) -> str:
     """A description of passing units that miss one condition, with the value that they have `instead`, if any."""
     phrases = [condition.phrase for condition in conditions if condition != missed and _beside_the_op(condition)]
-    units = _units(conditions) if _op(conditions) else "the same ops"
+    units = _units(conditions) if _op(conditions) else english("the same ops")
     if not instead:
-        return f"{_joined(units, phrases)} without {missed.phrase}"
+        return english("{sentence} without {phrase}", sentence=_joined(units, phrases), phrase=missed.phrase)
     return _joined(units, [*phrases, instead])
 
 
 def other_ops_text(conditions: Sequence[Condition], ops: Sequence[str]) -> str:
     """A description of passing units of other ops that meet all conditions but the op."""
     phrases = [condition.phrase for condition in conditions if _beside_the_op(condition)]
-    return f"{_joined('other ops', phrases)}: {listed(ops)}"
+    return english("{sentence}: {names}", sentence=_joined(english("other ops"), phrases), names=listed(ops))
 
 
 def nothing_passed(conditions: Sequence[Condition]) -> str:
     """The statement that no unit that meets these conditions passed."""
     condition = conditions[0]
     if len(conditions) > 1 or (condition.subject.op and condition.subject.aspect is not Aspect.OP):
-        return "none passed"
+        return english("none passed")
     match condition.subject.aspect:
         case Aspect.OP:
-            return f"no {condition.subject.op} passed"
+            return english("no {op} passed", op=condition.subject.op)
         case Aspect.DOMAIN:
-            return f"nothing of {condition.value} passed"
+            return english("nothing of {value} passed", value=condition.value)
         case Aspect.RANK if condition.subject.name == "tensor":
-            return f"nothing of rank {condition.value} passed"
+            return english("nothing of rank {value} passed", value=condition.value)
         case _:
-            return f"nothing with {condition.phrase} passed"
+            return english("nothing with {phrase} passed", phrase=condition.phrase)
 
 
 def unexplained(kind: CulpritKind, certainty: Certainty, ops: Sequence[str]) -> str:
@@ -53,18 +54,20 @@ def unexplained(kind: CulpritKind, certainty: Certainty, ops: Sequence[str]) -> 
     text = listed(ops, " + ")
     match kind:
         case CulpritKind.INTERACTION:
-            text = f"{text}, only together"
+            text = english("{names}, only together", names=text)
         case CulpritKind.COUNT:
-            text = f"too many of {ops[0]}"
+            text = english("too many of {op}", op=ops[0])
         case CulpritKind.CAPACITY:
-            return "too much at once"
-    return text if certainty is Certainty.CONFIRMED else f"{text}, {certainty.value}"
+            return english("too much at once")
+    if certainty is Certainty.FLAKY:
+        return english("{sentence}, flaky", sentence=text)
+    return english("{sentence}, suspected", sentence=text) if certainty is Certainty.SUSPECTED else text
 
 
 def listed(names: Sequence[str], separator: str = ", ") -> str:
     """The first few names, joined."""
     shown = separator.join(names[:_OPS])
-    return shown if len(names) <= _OPS else f"{shown} and {len(names) - _OPS} more"
+    return shown if len(names) <= _OPS else english("{names} and {more} more", names=shown, more=len(names) - _OPS)
 
 
 def _op(conditions: Sequence[Condition]) -> str:
@@ -73,11 +76,13 @@ def _op(conditions: Sequence[Condition]) -> str:
 
 def _units(conditions: Sequence[Condition]) -> str:
     domain = next((str(it.value) for it in conditions if it.subject.aspect is Aspect.DOMAIN), "")
-    return _op(conditions) or (f"ops of {domain}" if domain else "ops")
+    return _op(conditions) or (english("ops of {domain}", domain=domain) if domain else english("ops"))
 
 
 def _joined(units: str, phrases: Sequence[str]) -> str:
-    return f"{units} with {' and '.join(phrases)}" if phrases else units
+    return (
+        english("{subject} with {phrases}", subject=units, phrases=english(" and ").join(phrases)) if phrases else units
+    )
 
 
 def _beside_the_op(condition: Condition) -> bool:
@@ -88,8 +93,15 @@ def _plural(condition: Condition) -> str:
     subject, value = condition.subject, condition.value
     match subject.aspect:
         case Aspect.RANK:
-            return f"{subject.name}s of rank {value}" + (" or more" if condition.relation is Relation.AT_LEAST else "")
+            bound = str(value)
+            if condition.relation is Relation.AT_LEAST:
+                bound = english("{value} or more", value=value)
+            return english("{noun} of rank {bound}", noun=f"{subject.name}s", bound=bound)
         case Aspect.DTYPE:
-            return f"{value} {subject.name}s"
+            if subject.name == "input":
+                return english("{value} inputs", value=value)
+            if subject.name == "output":
+                return english("{value} outputs", value=value)
+            return english("{value} tensors", value=value)
         case _:
-            return f"ops with {condition.phrase}"
+            return _joined(english("ops"), [condition.phrase])

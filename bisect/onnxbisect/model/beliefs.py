@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import onnx
 from onnx import helper
 
+from onnxbisect.language import english
 from onnxbisect.model.binding import is_unbound
 from onnxbisect.model.footprint import dims_of
 from onnxbisect.model.run import Run
@@ -43,12 +44,21 @@ class Beliefs:
             ops = dict.fromkeys(qualified(graph.node[index]) for index in self.refused)
             words = brief(unmarked(next(iter(self.refused.values())), graph))
             notes.append(
-                f"onnxruntime does not run {some(list(ops))} on made-up inputs ({words}): types of their outputs "
-                "are those that the file declares, or follow from the op."
+                english(
+                    "onnxruntime does not run {names} on made-up inputs ({words}): types of their outputs "
+                    "are those that the file declares, or follow from the op.",
+                    names=some(list(ops)),
+                    words=words,
+                )
             )
         sized = [name for index in self.nodes if index not in self.refused for name in graph.node[index].output if name]
         if sized:
-            notes.append(f"Shapes that may depend on input values are those that the file declares: {some(sized)}.")
+            notes.append(
+                english(
+                    "Shapes that may depend on input values are those that the file declares: {names}.",
+                    names=some(sized),
+                )
+            )
         return notes
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from onnxbisect.language import english
 from onnxbisect.model.binding import is_unbound
 from onnxbisect.model.external import is_external
 from onnxbisect.model.footprint import dims_of, elements
@@ -56,12 +57,28 @@ def described(found: Deciding) -> str:
     """Such as `If If_0 depends only on the scalar input 'sr', which is compared with 16000: --input-value sr=16000`."""
     name, dims = found.input.name, found.input.type.tensor_type.shape.dim
     values = [str(it).lower() if isinstance(it, bool) else str(it) for it in found.compared]
-    form = "scalar input" if not dims else "input"
-    said = f", which is compared with {' and '.join(values)}" if values else ""
+    noun = english("scalar input") if not dims else english("input")
     boolean = found.input.type.tensor_type.elem_type == onnx.TensorProto.BOOL
     value = values[0] if values else "true" if boolean else ",".join("…" * elements(found.input.type))
     node = f"{found.node.op_type} {label(found.node)}"
-    return f"{node} depends only on the {form} {name!r}{said}: --input-value {name}={value}"
+    if not values:
+        return english(
+            "{node} depends only on the {noun} {name}: --input-value {typed}={value}",
+            node=node,
+            noun=noun,
+            name=repr(name),
+            typed=name,
+            value=value,
+        )
+    return english(
+        "{node} depends only on the {noun} {name}, which is compared with {compared}: --input-value {typed}={value}",
+        node=node,
+        noun=noun,
+        name=repr(name),
+        compared=" and ".join(values),
+        typed=name,
+        value=value,
+    )
 
 
 def compared_values(graph: onnx.GraphProto, known: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -8,6 +8,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnxbisect.errors import ModelError
 from onnxbisect.input_value import InputValue
+from onnxbisect.language import english
 from onnxbisect.model.order import nearest
 from onnxbisect.model.scopes import constant_names
 
@@ -52,7 +53,11 @@ def plain(array: np.ndarray) -> InputValue:
 def described(values: Mapping[str, np.ndarray]) -> list[str]:
     """A sentence for the user about each bound input."""
     return [
-        f"The input {name!r} is always {_shown(array)}: a constant, and no input any more."
+        english(
+            "The input {name} is always {shown}: a constant, and no input any more.",
+            name=f"{name!r}",
+            shown=_shown(array),
+        )
         for name, array in values.items()
     ]
 

@@ -10,6 +10,7 @@ import onnx
 
 from onnxbisect.errors import ModelError
 from onnxbisect.input_value import InputValues
+from onnxbisect.language import english
 from onnxbisect.model.allowance import Allowance, Bounded, ExceededError, directly
 from onnxbisect.model.binding import bind, forget_shapes, resized, unbound_inputs
 from onnxbisect.model.counting import demand_inlinable, written_out
@@ -73,7 +74,7 @@ def load(
     notes: list[str] = []
     renamed = make_unique(graph.node)
     if renamed:
-        notes.append(f"Nodes without a name of their own were given one: {some(renamed)}.")
+        notes.append(english("Nodes without a name of their own were given one: {names}.", names=some(renamed)))
     if note := lowered(proto):
         notes.append(note)
     _separate_initializers(proto, notes, input_values or {})
@@ -81,7 +82,11 @@ def load(
     changed = resized(graph, input_shapes or {})
     disputed = _sizes(bind(graph, input_shapes or {}))
     notes += [
-        f"Several dimensions are {symbol!r} in the file, and not equal as they are bound: {sizes}."
+        english(
+            "Several dimensions are {symbol} in the file, and not equal as they are bound: {sizes}.",
+            symbol=f"{symbol!r}",
+            sizes=sizes,
+        )
         for symbol, sizes in disputed.items()
     ]
     values = bind_values(proto, input_values or {})
@@ -96,14 +101,24 @@ def load(
         work = partial(_establish, proto, path.parent, limit, given)
         if len(graph.node) > _MOST_RUN:
             notes.append(
-                f"The model has more than {_MOST_RUN:,} nodes, so it was not run: shapes come from shape inference."
+                english(
+                    "The model has more than {most} nodes, so it was not run: shapes come from shape inference.",
+                    most=f"{_MOST_RUN:,}",
+                )
             )
             established = _inferred(work, notes, allowance, bounded)
         else:
             established = _established(work, notes, allowance, bounded)
     if disputed and (said := contradiction(proto, established.known)):
         symbol, sizes = next(iter(disputed.items()))
-        raise ModelError(f"The model does not work where its dimension {symbol!r} is {sizes}: {brief(said)}.")
+        raise ModelError(
+            english(
+                "The model does not work where its dimension {symbol} is {sizes}: {said}.",
+                symbol=f"{symbol!r}",
+                sizes=sizes,
+                said=brief(said),
+            )
+        )
     _write_types(graph, established.types)
     units = units_of(graph, order)
     if not units:
@@ -130,7 +145,7 @@ def _established(work: _Work, notes: Sequence[str], allowance: Allowance, bounde
     try:
         return bounded(partial(work, notes, allowance.seconds * _RUN_SHARE), allowance)
     except ExceededError as error:
-        note = f"Running the model {error}, so it was not run: shapes come from shape inference."
+        note = english("Running the model {why}, so it was not run: shapes come from shape inference.", why=error)
     less = replace(allowance, seconds=allowance.seconds * _INFER_SHARE)
     return _inferred(work, [*notes, note], less, bounded)
 
@@ -168,8 +183,10 @@ def _demand_fitting(proto: onnx.ModelProto, changed: Mapping[str, tuple[int, ...
     kinds = {value.name: value.type for value in proto.graph.input}
     sizes = [f"'{name}' is {_size(dims_of(kinds[name]))} instead of {_size(old)}" for name, old in changed.items()]
     if said := contradiction(proto, {}):
-        raise ModelError(f"The model does not work where {' and '.join(sizes)}: {brief(said)}.")
-    return f"Not at the size of the file: {', '.join(sizes)}."
+        raise ModelError(
+            english("The model does not work where {sizes}: {said}.", sizes=" and ".join(sizes), said=brief(said))
+        )
+    return english("Not at the size of the file: {sizes}.", sizes=", ".join(sizes))
 
 
 def _sizes(disputed: Mapping[str, Sequence[tuple[str, int]]]) -> dict[str, str]:
@@ -227,7 +244,9 @@ def _separate_initializers(proto: onnx.ModelProto, notes: list[str], given: Coll
     del graph.input[:]
     graph.input.extend(copies)
     names = [value.name for value in listed]
-    notes.append(f"Initializers that are listed as inputs are treated as constants: {some(names)}.")
+    notes.append(
+        english("Initializers that are listed as inputs are treated as constants: {names}.", names=some(names))
+    )
     if proto.ir_version < 4:
         proto.ir_version = 4
 

@@ -6,6 +6,7 @@ import onnx
 from onnx import AttributeProto, defs, helper
 from onnx.inliner import inline_selected_functions
 
+from onnxbisect.language import english
 from onnxbisect.model.scopes import domain_of, walk
 
 #: The newest IR version and operator sets that onnxruntime 1.31 loads.
@@ -42,7 +43,10 @@ def lowered(model: onnx.ModelProto) -> str:
     if not newer:
         return ""
     changes = ", ".join(f"{what} {old} as {new}" for what, old, new in newer)
-    return f"onnxruntime does not load so new a model, so this program's own runs take it at lower versions: {changes}."
+    return english(
+        "onnxruntime does not load so new a model, so this program's own runs take it at lower versions: {changes}.",
+        changes=changes,
+    )
 
 
 def _too_new(model: onnx.ModelProto) -> list[tuple[str, int, int]]:

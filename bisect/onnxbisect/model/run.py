@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from onnxbisect.language import english
 from onnxbisect.model.deciding import compared_values
 from onnxbisect.model.feeds import Fill, Sample, feed
 from onnxbisect.model.runnable import (
@@ -86,7 +87,13 @@ def run(
             return replace(attempt.run(*fills[0], frozenset(chosen), refused, clock), costly=frozenset(costly))
         except Exception as error:  # onnxruntime's exceptions share no base class but this
             words = str(error)
-        exhausted = "takes too long here" if attempt.timed_out else "takes too much memory" if _no_memory(words) else ""
+        exhausted = (
+            english("takes too long here")
+            if attempt.timed_out
+            else english("takes too much memory")
+            if _no_memory(words)
+            else ""
+        )
         tensor = attempt.refused_probe(words)
         node = culprit(words)
         if tensor is not None:

@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from onnxbisect.language import english
 from onnxbisect.model.beliefs import Beliefs, declared_otherwise, known_otherwise, untyped
 from onnxbisect.model.binding import is_unbound
 from onnxbisect.model.constness import constness
@@ -103,8 +104,12 @@ class _Establish:
         needed = peak(self._proto.graph, self._types)
         if needed > self._memory_limit:
             self._notes.append(
-                f"Running the model would take {needed >> 20} MB, more than the limit of "
-                f"{self._memory_limit >> 20} MB: shapes come from shape inference."
+                english(
+                    "Running the model would take {needed} MB, more than the limit of {limit} MB: shapes "
+                    "come from shape inference.",
+                    needed=needed >> 20,
+                    limit=self._memory_limit >> 20,
+                )
             )
         else:
             ran |= self._run_all(everything)
@@ -155,8 +160,11 @@ class _Establish:
         unfed = [value.name for value in self._proto.graph.input if value.name in missing]
         if unfed:
             self._notes.append(
-                f"Nodes that depend on {some(unfed)} were not run, because of unbound dimensions or inputs that are no "
-                "tensors: their types come from shape inference."
+                english(
+                    "Nodes that depend on {names} were not run, because of unbound dimensions or inputs "
+                    "that are no tensors: their types come from shape inference.",
+                    names=some(unfed),
+                )
             )
         return outcome.ran
 
@@ -294,17 +302,22 @@ class _Establish:
             guessed |= fresh
             self._types = infer(self._proto, self._exact | self._declared | guessed, self._known)
         if believed:
-            self._notes.append(f"Behind custom ops, types are those that the file declares: {some(believed)}.")
+            self._notes.append(
+                english("Behind custom ops, types are those that the file declares: {names}.", names=some(believed))
+            )
         if guessed:
             self._declared |= guessed
             self._settle(ran)
             self._notes.append(
-                f"Nothing declares the type of {some(list(guessed))}, behind custom ops. It is assumed to have the "
-                "dtype of the op's first input, and an unknown shape."
+                english(
+                    "Nothing declares the type of {names}, behind custom ops. It is assumed to have the "
+                    "dtype of the op's first input, and an unknown shape.",
+                    names=some(list(guessed)),
+                )
             )
         untyped = [name for name in self._produced if name not in self._types]
         if untyped:
-            self._notes.append(f"No type could be established for {some(untyped)}.")
+            self._notes.append(english("No type could be established for {names}.", names=some(untyped)))
 
     def _note_refused(self, outcome: Run) -> None:
         if not outcome.refused:
@@ -312,7 +325,11 @@ class _Establish:
         ops = dict.fromkeys(qualified(self._nodes[index]) for index in outcome.refused)
         words = brief(unmarked(next(iter(outcome.refused.values())), self._proto.graph))
         self._notes.append(
-            f"onnxruntime does not run {some(list(ops))} ({words}): types behind them come from shape inference."
+            english(
+                "onnxruntime does not run {names} ({words}): types behind them come from shape inference.",
+                names=some(list(ops)),
+                words=words,
+            )
         )
 
     def _within_limits(self) -> dict[str, np.ndarray]:
@@ -324,7 +341,9 @@ class _Establish:
             if name not in kept and name in wanted and (name in self._known or name in self._exact)
         ]
         if dropped:
-            self._notes.append(f"Constant values too large to be kept, treated as computed: {some(dropped)}.")
+            self._notes.append(
+                english("Constant values too large to be kept, treated as computed: {names}.", names=some(dropped))
+            )
         return {name: self._known[name] for name in self._produced if name in kept}
 
     def _unexplained(self) -> set[str]:
@@ -342,5 +361,7 @@ class _Establish:
             if name not in shapes and name not in self._static and name in self._types and name not in self._unshaped()
         ]
         if any(name in self._exact for name in names):
-            self._notes.append(f"Shapes that may depend on input values were taken from one run: {some(names)}.")
+            self._notes.append(
+                english("Shapes that may depend on input values were taken from one run: {names}.", names=some(names))
+            )
         return tuple(names)

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import onnx
 
+from onnxbisect.language import english
 from onnxbisect.model.footprint import size_of
 from onnxbisect.model.scopes import qualified
 from onnxbisect.model.wording import some
@@ -59,9 +60,17 @@ def assumptions(graph: onnx.GraphProto, used: StandIns) -> list[str]:
     notes = []
     if copied:
         notes.append(
-            f"{some(list(copied))} cannot be run here: the output is assumed to have the type and shape of the "
-            "first input, with which later nodes run."
+            english(
+                "{names} cannot be run here: the output is assumed to have the type and shape of the first "
+                "input, with which later nodes run.",
+                names=some(list(copied)),
+            )
         )
     if declared:
-        notes.append(f"{some(list(declared))} cannot be run here: their output types are those that the file declares.")
+        notes.append(
+            english(
+                "{names} cannot be run here: their output types are those that the file declares.",
+                names=some(list(declared)),
+            )
+        )
     return notes

@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from onnxbisect.language import english
 from onnxbisect.model.binding import is_unbound
 from onnxbisect.model.compute import Computation, Inputs, Values
 from onnxbisect.model.deciding import compared_values
@@ -58,11 +59,21 @@ class TensorValues:
         """Sentences about values that are generated instead of computed by the model."""
         notes = []
         if self._made_up:
-            notes.append(f"Input samples of cuts are made up for {some(list(self._made_up))}{self._reason()}.")
+            notes.append(
+                english(
+                    "Input samples of cuts are made up for {names}{reason}.",
+                    names=some(list(self._made_up)),
+                    reason=self._reason(),
+                )
+            )
         if self._too_large:
             notes.append(
-                f"Input samples of cuts are made up for {some(list(self._too_large))}: running the model up to "
-                f"there would take more than the limit of {self._memory_limit >> 20} MB."
+                english(
+                    "Input samples of cuts are made up for {names}: running the model up to there would "
+                    "take more than the limit of {limit} MB.",
+                    names=some(list(self._too_large)),
+                    limit=self._memory_limit >> 20,
+                )
             )
         return tuple(notes)
 
@@ -88,8 +99,10 @@ class TensorValues:
             return ""
         ops = dict.fromkeys(qualified(graph.node[index]) for index in refused)
         words = next((words for words in refused.values() if words), "")
-        detail = f" ({brief(unmarked(words, graph))})" if words else ""
-        return f": onnxruntime does not run {some(list(ops))}{detail}"
+        if not words:
+            return english(": onnxruntime does not run {names}", names=some(list(ops)))
+        said = brief(unmarked(words, graph))
+        return english(": onnxruntime does not run {names} ({said})", names=some(list(ops)), said=said)
 
     def _is_wanted(self, name: str) -> bool:
         """Whether the tensor must and can be computed by a run."""

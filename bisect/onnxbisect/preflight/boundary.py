@@ -7,6 +7,7 @@ import onnx
 from onnxbisect.cut.neutral_boundary import neutral_type
 from onnxbisect.cut.required_producers import runtime_dtype
 from onnxbisect.finding import Finding, Severity
+from onnxbisect.language import english
 from onnxbisect.model.wording import quoted
 from onnxbisect.preflight.subject import Subject, some
 from onnxbisect.probe_format import ProbeFormat
@@ -14,7 +15,9 @@ from onnxbisect.probe_format import ProbeFormat
 #: Ids of findings about inputs and outputs that a tool does not take.
 REFUSED_AT_BOUNDARY = ("boundary-rank", "boundary-dtype", "boundary-name-too-long")
 
-_WHY = "It refuses a file for its inputs and outputs before it looks at the ops. Probes are written in a form it takes."
+_WHY = english(
+    "It refuses a file for its inputs and outputs before it looks at the ops. Probes are written in a form it takes."
+)
 
 
 def refused_boundary(tool: str, probe_format: ProbeFormat, subject: Subject) -> Iterator[Finding]:
@@ -34,21 +37,27 @@ def refused_boundary(tool: str, probe_format: ProbeFormat, subject: Subject) -> 
             other.append((value, f"{what} is {runtime_dtype(value.type)}"))
         size = len(value.name.encode("utf-8", "replace"))
         if probe_format.longest_name is not None and size > probe_format.longest_name:
-            long.append((value, f"the name of the {what} has {size} bytes"))
+            long.append((value, english("the name of the {what} has {size} bytes", what=what, size=size)))
     if low:
         lowest = ", ".join(
             f"{word}s of rank {rank} and more"
             for word, rank in (("input", ranks.min_input_rank), ("output", ranks.min_output_rank))
             if rank
         )
-        fix = "Give it leading dimensions of 1, such as [1] for a scalar, and a Squeeze or Unsqueeze inside."
+        fix = english("Give it leading dimensions of 1, such as [1] for a scalar, and a Squeeze or Unsqueeze inside.")
         yield _finding("boundary-rank", low, f"{tool} takes {lowest}", fix, "neutral-boundary")
     if other:
-        fix = "Give it a dtype that the tool takes, and a Cast inside."
-        yield _finding("boundary-dtype", other, f"{tool} takes none of this dtype there", fix, "neutral-boundary")
+        fix = english("Give it a dtype that the tool takes, and a Cast inside.")
+        yield _finding(
+            "boundary-dtype",
+            other,
+            english("{tool} takes none of this dtype there", tool=tool),
+            fix,
+            "neutral-boundary",
+        )
     if long:
-        takes = f"{tool} reads {probe_format.longest_name} at most"
-        yield _finding("boundary-name-too-long", long, takes, "Shorten it.", "shorten-names")
+        takes = english("{tool} reads {longest_name} at most", tool=tool, longest_name=probe_format.longest_name)
+        yield _finding("boundary-name-too-long", long, takes, english("Shorten it."), "shorten-names")
 
 
 def _finding(id_: str, found: list[tuple[onnx.ValueInfoProto, str]], takes: str, fix: str, remedy: str) -> Finding:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 import onnx
 
+from onnxbisect.language import english
 from onnxbisect.model.deciding import deciding_inputs, described
 from onnxbisect.model.scopes import is_constant, label, named_bodies, qualified, walk
 from onnxbisect.preflight.subject import Seen, Site, Subject, count, some
@@ -23,14 +24,18 @@ def control_flow(subject: Subject) -> Seen | None:
     """If, Loop, Scan and SequenceMap, also inside functions, except an If whose branch is known."""
     sites = [site for site in subject.sites_of(*_CONTROL) if not _is_decided(subject, site)]
     texts = tuple(_described(subject, site) for site in sites)
-    more = f". And {len(texts) - _SITES} more" if len(texts) > _SITES else ""
+    more = english(". And {more} more", more=len(texts) - _SITES) if len(texts) > _SITES else ""
     return Seen(nodes=subject.holders(sites), detail=". ".join(texts[:_SITES]) + more) if sites else None
 
 
 def control_flow_constant_condition(subject: Subject) -> Seen | None:
     """If whose branch is known before the model runs."""
     nodes = tuple(n.name for n in subject.nodes if n.op_type == "If" and n.input[0] in subject.constants)
-    return Seen(nodes=nodes, detail=f"{count(len(nodes), 'If')} with one possible branch") if nodes else None
+    return (
+        Seen(nodes=nodes, detail=english("{ifs} with one possible branch", ifs=count(len(nodes), "If")))
+        if nodes
+        else None
+    )
 
 
 def input_decides(subject: Subject) -> Seen | None:
@@ -58,17 +63,21 @@ def _described(subject: Subject, site: Site) -> str:
 def _course(subject: Subject, node: onnx.NodeProto, settled: frozenset[str]) -> Iterator[str]:
     """Phrases that say what decides the branch or the number of iterations."""
     if node.op_type == "If":
-        yield "the condition is computed"
+        yield english("the condition is computed")
     if node.op_type == "Scan":
-        yield "one round for each slice of its inputs"
+        yield english("one round for each slice of its inputs")
     if node.op_type == "Loop":
         trips = node.input[0] if node.input else ""
         value = subject.value(trips) if trips in settled else None
         if value is not None and value.size == 1:
-            yield f"the trip count is constant, {int(value.reshape(-1)[0])}"
+            yield english("the trip count is constant, {int}", int=int(value.reshape(-1)[0]))
         else:
-            yield "the trip count is computed" if trips else "it has no trip count"
-        yield f"the condition is {'always true' if _runs_on(subject, node, settled) else 'computed'}"
+            yield english("the trip count is computed") if trips else english("it has no trip count")
+        yield (
+            english("the condition is always true")
+            if _runs_on(subject, node, settled)
+            else english("the condition is computed")
+        )
 
 
 def _runs_on(subject: Subject, node: onnx.NodeProto, settled: frozenset[str]) -> bool:
@@ -101,15 +110,17 @@ def _contents(node: onnx.NodeProto, settled: frozenset[str]) -> Iterator[str]:
         inner = [it for it in walk(body) if not is_constant(it)]
         ops = Counter(qualified(it) for it in inner)
         listed = some(tuple(f"{op} {number}" for op, number in ops.most_common()), _LISTED)
-        yield f"its {name} has {count(len(inner), 'node')}" + (f" ({listed})" if inner else "")
+        yield english("its {name} has {nodes}", name=name, nodes=count(len(inner), "node")) + (
+            f" ({listed})" if inner else ""
+        )
         stored = {tensor.name for tensor in body.initializer}
         stored |= {output for it in walk(body) if is_constant(it) for output in it.output}
         reads = [it for it in inner if it.op_type in _INDEX and len(it.input) > 1]
         computed = [it for it in reads if it.input[_INDEX[it.op_type]] not in stored | settled]
         if computed:
-            yield f"the index is computed of {some(tuple(map(label, computed)))}"
+            yield english("the index is computed of {some}", some=some(tuple(map(label, computed))))
         elif reads:
-            yield f"the index is constant of {some(tuple(map(label, reads)))}"
+            yield english("the index is constant of {some}", some=some(tuple(map(label, reads))))
 
 
 CHECKS = {

@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 
+from onnxbisect.language import english
 from onnxbisect.preflight.subject import Seen, Subject, count, some, unique
 
 #: The oldest opset that pulsar2 documents.
@@ -33,7 +34,7 @@ def ir_version_too_new(subject: Subject) -> Seen | None:
 def missing_default_domain(subject: Subject) -> Seen | None:
     """The model imports no opset for the standard ops."""
     imports = tuple(item.domain for item in subject.original.opset_import)
-    return Seen(detail=f"imports {some(imports)}") if subject.opset is None else None
+    return Seen(detail=english("imports {some}", some=some(imports))) if subject.opset is None else None
 
 
 def duplicate_node_name(subject: Subject) -> Seen | None:
@@ -43,8 +44,8 @@ def duplicate_node_name(subject: Subject) -> Seen | None:
     if not twice and not given[""]:
         return None
     unclear = {n.output[0] for n in subject.original.graph.node if given[n.name] > 1 or not n.name}
-    parts = [f"{count(given[''], 'node')} without a name"] * bool(given[""])
-    parts += [f"shared: {some(twice)}"] * bool(twice)
+    parts = [english("{nodes} without a name", nodes=count(given[""], "node"))] * bool(given[""])
+    parts += [english("shared: {some}", some=some(twice))] * bool(twice)
     return Seen(nodes=tuple(n.name for n in subject.graph.node if n.output[0] in unclear), detail="; ".join(parts))
 
 
@@ -54,7 +55,11 @@ def odd_names(subject: Subject) -> Seen | None:
     names = tuple(name for name in boundary if not _PLAIN.fullmatch(name))
     inner = sum(1 for name in subject.activations if not _PLAIN.fullmatch(name))
     texts = tuple(repr(name) for name in names)
-    return Seen(tensors=names, detail=f"{some(texts)}; {inner} tensors in all") if names else None
+    return (
+        Seen(tensors=names, detail=english("{some}; {inner} tensors in all", some=some(texts), inner=inner))
+        if names
+        else None
+    )
 
 
 CHECKS = {

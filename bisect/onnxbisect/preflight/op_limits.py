@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from onnxbisect.finding import Finding, Severity
+from onnxbisect.language import english
 from onnxbisect.preflight.subject import count, some
 
 #: General findings about ops; they become remarks where the record accepts the ops of their nodes.
@@ -78,7 +79,8 @@ def with_recorded_issues(record: OpRecord, found: Sequence[Finding]) -> list[Fin
         elif nodes & unknown:
             settled.append(finding)
         else:
-            why = f"{finding.why.rstrip('.')}. Yet {record.source} takes these ops."
+            yet = english("Yet {source} takes these ops.", source=record.source)
+            why = f"{finding.why.rstrip('.')}. {yet}"
             settled.append(replace(finding, severity=Severity.INFO, why=why))
     issues = sorted(record.issues, key=lambda issue: (not issue.refused, issue.folds, -len(issue.nodes), issue.op))
     return [*(_finding(record, issue) for issue in issues), *settled]
@@ -95,17 +97,20 @@ def _finding(record: OpRecord, issue: OpIssue) -> Finding:
             nodes=issue.nodes,
             tensors=(),
             detail=detail,
-            why=f"{record.source} says nothing about it.",
-            fix="Ask the compiler: onnx-bisect run.",
+            why=english("{source} says nothing about it.", source=record.source),
+            fix=english("Ask the compiler: onnx-bisect run."),
         )
-    why = f"Refused, according to {record.source}."
-    fix = "Replace it (onnx-bisect fix), or run it on the host (onnx-bisect split)."
+    why = english("Refused, according to {source}.", source=record.source)
+    fix = english("Replace it (onnx-bisect fix), or run it on the host (onnx-bisect split).")
     if record.alone:
-        why = f"Refused alone, according to {record.source}; beside other ops it may compile, where they are fused."
-        fix = f"Ask the compiler: onnx-bisect run. {fix}"
+        why = english(
+            "Refused alone, according to {source}; beside other ops it may compile, where they are fused.",
+            source=record.source,
+        )
+        fix = " ".join([english("Ask the compiler: onnx-bisect run."), fix])
     if issue.folds:
-        why += " It computes a constant, which would fold away in an older file."
-        fix = "Lower the version of the file first."
+        why += " " + english("It computes a constant, which would fold away in an older file.")
+        fix = english("Lower the version of the file first.")
     return Finding(
         id="op-refused", severity=record.severity, nodes=issue.nodes, tensors=(), detail=detail, why=why, fix=fix
     )

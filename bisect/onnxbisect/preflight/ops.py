@@ -5,6 +5,7 @@ from functools import lru_cache
 import numpy as np
 import onnx
 
+from onnxbisect.language import english
 from onnxbisect.model.copying import is_copy
 from onnxbisect.model.scopes import domain_of, is_constant, qualified, walk
 from onnxbisect.model.shapeops import RANDOM
@@ -102,7 +103,7 @@ def constant_node_not_tensor_value(subject: Subject) -> Seen | None:
     outer = tuple(node.name for node in subject.graph.node if _is_other_constant(node))
     nodes = [*walk(subject.graph), *(node for function in subject.model.proto.functions for node in walk(function))]
     total = sum(map(_is_other_constant, nodes))
-    inner = f", {total - len(outer)} of them in bodies and functions" if total > len(outer) else ""
+    inner = english(", {more} of them in bodies and functions", more=total - len(outer)) if total > len(outer) else ""
     return Seen(nodes=outer, detail=f"{count(total, 'Constant node')}{inner}") if total else None
 
 
@@ -158,7 +159,7 @@ def non_constant_weights(subject: Subject) -> Seen | None:
     return Seen(
         nodes=nodes,
         tensors=unique(name for weights in found.values() for name in weights),
-        detail=f"{count(len(nodes), 'node')} with computed weights",
+        detail=english('{nodes} with computed weights', nodes=count(len(nodes), 'node')),
     ) if nodes else None  # fmt: skip
 
 
@@ -169,7 +170,9 @@ def isnan_guard(subject: Subject) -> Seen | None:
         for node in subject.nodes
         if node.op_type == "IsNaN" and any(n.op_type == "Where" for n in subject.consumers.get(node.output[0], ()))
     )
-    return Seen(nodes=nodes, detail=f"{count(len(nodes), 'guard')} against NaN") if nodes else None
+    return (
+        Seen(nodes=nodes, detail=english("{guards} against NaN", guards=count(len(nodes), "guard"))) if nodes else None
+    )
 
 
 def no_op_node(subject: Subject) -> Seen | None:

@@ -8,6 +8,7 @@ from functools import lru_cache
 from importlib import resources
 
 from onnxbisect.finding import Finding, Severity
+from onnxbisect.language import english
 from onnxbisect.model.model import Model
 from onnxbisect.model.read import original
 from onnxbisect.preflight import control, header, ops, shapes, structure, types
@@ -101,11 +102,15 @@ def _severity(check: Check, reader: Reader | None) -> Severity:
 
 
 def _why(check: Check, reader: Reader | None) -> str:
-    seen = f" Seen: {check.seen}" if check.seen else ""
-    taken = f" {reader.tool} was seen to compile a model with it." if reader and _takes(check, reader) else ""
-    return check.why + seen + taken
+    sentences = [check.why]
+    if check.seen:
+        sentences.append(english("Seen: {said}", said=check.seen))
+    if reader and _takes(check, reader):
+        sentences.append(english("{tool} was seen to compile a model with it.", tool=reader.tool))
+    return " ".join(sentences)
 
 
 def _does(model: Model) -> str:
     """Which command follows the advice."""
-    return f" `{shlex.join(['onnx-bisect', 'fix', model.path.name])}` does that where the compiler refuses the file."
+    command = shlex.join(["onnx-bisect", "fix", model.path.name])
+    return " " + english("`{command}` does that where the compiler refuses the file.", command=command)

@@ -2,6 +2,7 @@
 
 from math import prod
 
+from onnxbisect.language import english
 from onnxbisect.model.shapeops import SHAPE_SLOTS
 from onnxbisect.preflight.subject import Seen, Subject, count, some, unique
 
@@ -36,13 +37,21 @@ def dynamic_internal_dim(subject: Subject) -> Seen | None:
     if subject.model.unbound:
         return None
     names = tuple(n for n in subject.activations if None in (subject.dims(n) or ()))
-    return Seen(tensors=names, detail=f"{count(len(names), 'tensor')} with an unknown size") if names else None
+    return (
+        Seen(tensors=names, detail=english("{tensors} with an unknown size", tensors=count(len(names), "tensor")))
+        if names
+        else None
+    )
 
 
 def unknown_rank(subject: Subject) -> Seen | None:
     """Tensors of which not even the number of dimensions is known."""
     names = tuple(n for n in subject.activations if subject.dims(n) is None and _may_be_tensor(subject, n))
-    return Seen(tensors=names, detail=f"{count(len(names), 'tensor')} of unknown rank") if names else None
+    return (
+        Seen(tensors=names, detail=english("{tensors} of unknown rank", tensors=count(len(names), "tensor")))
+        if names
+        else None
+    )
 
 
 def data_dependent_shape_op(subject: Subject) -> Seen | None:
@@ -74,7 +83,16 @@ def rank_too_high(subject: Subject) -> Seen | None:
     """Activations of more than 5 dimensions."""
     names = tuple(n for n in subject.activations if len(subject.dims(n) or ()) > _MOST_DIMS)
     highest = max((len(subject.dims(n) or ()) for n in names), default=0)
-    return Seen(tensors=names, detail=f"{count(len(names), 'tensor')} of up to {highest} dimensions") if names else None
+    return (
+        Seen(
+            tensors=names,
+            detail=english(
+                "{tensors} of up to {highest} dimensions", tensors=count(len(names), "tensor"), highest=highest
+            ),
+        )
+        if names
+        else None
+    )
 
 
 def rank_too_low(subject: Subject) -> Seen | None:
@@ -87,7 +105,11 @@ def rank_too_low(subject: Subject) -> Seen | None:
         and (dims := subject.dims(node.output[0])) is not None
         and len(dims) < 2
     )
-    return Seen(nodes=nodes, detail=f"{count(len(nodes), 'element-wise node')} of rank 0 or 1") if nodes else None
+    return (
+        Seen(nodes=nodes, detail=english("{nodes} of rank 0 or 1", nodes=count(len(nodes), "element-wise node")))
+        if nodes
+        else None
+    )
 
 
 def batch_not_one(subject: Subject) -> Seen | None:
@@ -124,7 +146,12 @@ def large_intermediate(subject: Subject) -> Seen | None:
     return Seen(
         nodes=tuple(found),
         tensors=unique(iter(found.values())),
-        detail=f"up to {_bytes(subject, largest) / (1 << 20):.0f} MB: {largest}: {subject.type_text(largest)}",
+        detail=english(
+            "up to {total} MB: {largest}: {type_text}",
+            total=f"{_bytes(subject, largest) / (1 << 20):.0f}",
+            largest=largest,
+            type_text=subject.type_text(largest),
+        ),
     )
 
 

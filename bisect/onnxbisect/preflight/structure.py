@@ -2,6 +2,7 @@
 
 import onnx
 
+from onnxbisect.language import english
 from onnxbisect.model.external import byte_size, is_external, tensors
 from onnxbisect.model.scopes import bodies, captures, domain_of, qualified, reads
 from onnxbisect.model.structure import complaint
@@ -17,7 +18,7 @@ def outer_scope_capture(subject: Subject) -> Seen | None:
     return Seen(
         nodes=nodes,
         tensors=unique(name for names in found.values() for name in names),
-        detail=f"{count(len(nodes), 'node')} with bodies that read outer tensors",
+        detail=english('{nodes} with bodies that read outer tensors', nodes=count(len(nodes), 'node')),
     ) if nodes else None  # fmt: skip
 
 
@@ -66,12 +67,12 @@ def no_compute_node(subject: Subject) -> Seen | None:
     """Models without a node once constants are folded."""
     if any(name not in subject.constants for node in subject.nodes for name in node.output if name):
         return None
-    return Seen(detail="every node computes a constant")
+    return Seen(detail=english("every node computes a constant"))
 
 
 def no_input(subject: Subject) -> Seen | None:
     """A graph without inputs."""
-    return None if subject.inputs else Seen(detail="the graph has no input")
+    return None if subject.inputs else Seen(detail=english("the graph has no input"))
 
 
 def sparse_initializer(subject: Subject) -> Seen | None:
@@ -83,13 +84,17 @@ def sparse_initializer(subject: Subject) -> Seen | None:
 def model_over_2gb(subject: Subject) -> Seen | None:
     """Models larger than one protobuf message."""
     size = sum(byte_size(t.data_type, t.dims) for t in tensors(subject.model.proto))
-    return Seen(detail=f"{size / (1 << 20):.0f} MB of weights") if size >= _LIMIT else None
+    return Seen(detail=english("{total} MB of weights", total=f"{size / (1 << 20):.0f}")) if size >= _LIMIT else None
 
 
 def external_data(subject: Subject) -> Seen | None:
     """Weights in other files."""
     names = tuple(t.name for t in tensors(subject.model.proto) if is_external(t) and t.name)
-    return Seen(tensors=names, detail=f"{count(len(names), 'tensor')} in other files") if names else None
+    return (
+        Seen(tensors=names, detail=english("{tensors} in other files", tensors=count(len(names), "tensor")))
+        if names
+        else None
+    )
 
 
 def invalid_model(subject: Subject) -> Seen | None:
@@ -102,7 +107,12 @@ def shapecontradiction(subject: Subject) -> Seen | None:
     """Types declared in the file that contradict those found by a run or by inference."""
     boundary = {value.name for value in subject.original.graph.input}
     wrong = {
-        value.name: f"{value.name}: declared {type_text(value.type)}, is {type_text(real)}"
+        value.name: english(
+            "{name}: declared {type_text}, is {type_text_b}",
+            name=value.name,
+            type_text=type_text(value.type),
+            type_text_b=type_text(real),
+        )
         for value in (*subject.original.graph.value_info, *subject.original.graph.output)
         if value.name not in boundary
         and (real := subject.model.types.get(value.name)) is not None
@@ -117,7 +127,11 @@ def not_topologically_sorted(subject: Subject) -> Seen | None:
     position = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
     early = [node for index, node in enumerate(graph.node) if any(position.get(n, -1) > index for n in reads(node))]
     names = tuple(subject.producers[node.output[0]].name for node in early if node.output[0] in subject.producers)
-    return Seen(nodes=names, detail=f"{count(len(early), 'node')} before what they read") if early else None
+    return (
+        Seen(nodes=names, detail=english("{nodes} before what they read", nodes=count(len(early), "node")))
+        if early
+        else None
+    )
 
 
 def shape_subgraph_not_folded(subject: Subject) -> Seen | None:
@@ -132,7 +146,7 @@ def shape_subgraph_not_folded(subject: Subject) -> Seen | None:
     ops = unique(qualified(node) for node in nodes)
     return Seen(
         nodes=tuple(node.name for node in nodes),
-        detail=f"{count(len(nodes), 'node')} that compute constants: {some(ops, 8)}",
+        detail=english('{nodes} that compute constants: {some}', nodes=count(len(nodes), 'node'), some=some(ops, 8)),
     ) if nodes else None  # fmt: skip
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from onnxbisect.finding import Finding, Severity
+from onnxbisect.language import english
 from onnxbisect.model.scopes import qualified
 from onnxbisect.preflight.boundary import refused_boundary
 from onnxbisect.preflight.subject import Site, Subject, count
@@ -17,16 +18,16 @@ NEWER_THAN_TOOL = ("opset-newer-than-tool", "ir-newer-than-tool")
 #: General findings about versions, replaced where the tool's own versions are known.
 _IN_GENERAL = ("ir-version-too-new", "opset-too-new")
 
-_WHY = (
-    "It refuses a newer file, or leaves out checking, simplifying and constant folding with no more than a warning: "
-    "ops that folding would remove may then be among the culprits."
+_WHY = english(
+    "It refuses a newer file, or leaves out checking, simplifying and constant folding with no more than "
+    "a warning: ops that folding would remove may then be among the culprits."
 )
 
 #: Id of the findings about ops of which the tool's list and real runs disagree.
 DISPUTED = "op-disputed"
 
 #: Added to a finding whose cause the probe format removes.
-_HIDDEN = "Probes are written without it, so no culprit names it; the tool may still refuse the file itself."
+_HIDDEN = english("Probes are written without it, so no culprit names it; the tool may still refuse the file itself.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,15 +90,25 @@ def _newer(reader: Reader, subject: Subject) -> list[Finding]:
     found = []
     ir, opset = subject.original.ir_version, subject.opset
     if reader.newest_opset is not None and opset is not None and opset > reader.newest_opset:
-        detail = f"opset {opset}, {reader.tool} reads up to {reader.newest_opset}"
-        fix = f"Write it for opset {reader.newest_opset}, or export again at that opset or below."
+        detail = english(
+            "opset {opset}, {tool} reads up to {newest_opset}",
+            opset=opset,
+            tool=reader.tool,
+            newest_opset=reader.newest_opset,
+        )
+        fix = english(
+            "Write it for opset {newest_opset}, or export again at that opset or below.",
+            newest_opset=reader.newest_opset,
+        )
         found.append(_finding("opset-newer-than-tool", detail, fix, "lower-opset"))
     if reader.newest_ir is not None and ir > reader.newest_ir:
-        detail = f"IR version {ir}, {reader.tool} reads up to {reader.newest_ir}"
+        detail = english(
+            "IR version {ir}, {tool} reads up to {newest_ir}", ir=ir, tool=reader.tool, newest_ir=reader.newest_ir
+        )
         name = json.dumps(subject.model.path.name)
         code = f"import onnx; m = onnx.load({name}, load_external_data=False); m.ir_version = {reader.newest_ir}; "
         command = shlex.join(["python", "-c", f"{code}onnx.save(m, {name})"])
-        fix = f"Lower it, the ops do not change: {command}."
+        fix = english("Lower it, the ops do not change: {command}.", command=command)
         found.append(_finding("ir-newer-than-tool", detail, fix, "lower-ir-version"))
     return found
 
@@ -116,8 +127,8 @@ def _disputed(reader: Reader, subject: Subject) -> list[Finding]:
             nodes=subject.holders(those),
             tensors=(),
             detail=f"{op}: {count(len(those), 'node')}; {reader.disputed[op]}",
-            why="Real runs contradicted what the tool's document says of it.",
-            fix="Ask the compiler: onnx-bisect run.",
+            why=english("Real runs contradicted what the tool's document says of it."),
+            fix=english("Ask the compiler: onnx-bisect run."),
         )
         for op, those in sites.items()
     ]

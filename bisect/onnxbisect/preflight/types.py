@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
+from onnxbisect.language import english
 from onnxbisect.model.external import is_external
 from onnxbisect.model.scopes import is_constant
 from onnxbisect.preflight.subject import Seen, Subject, count, some, unique
@@ -54,7 +55,9 @@ def half_bfloat_weights(subject: Subject) -> Seen | None:
     )
     if not names and not casts:
         return None
-    parts = [count(len(names), "weight")] * bool(names) + [f"{count(len(casts), 'Cast')} from bfloat16"] * bool(casts)
+    parts = [count(len(names), "weight")] * bool(names) + [
+        english("{casts} from bfloat16", casts=count(len(casts), "Cast"))
+    ] * bool(casts)
     return Seen(nodes=casts, tensors=names, detail=", ".join(parts))
 
 

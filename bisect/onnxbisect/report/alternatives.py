@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from onnxbisect.language import _
 from onnxbisect.report.contents import Report
 from onnxbisect.report.culprit_contents import AlternativeEntry
 from onnxbisect.report.text import plural
@@ -25,28 +26,38 @@ def called(alternative: AlternativeEntry) -> str:
 def outcome(document: Report, alternative: AlternativeEntry) -> str:
     """The compiler's result with these options, in one phrase."""
     if alternative["problem"]:
-        return f"not asked: {alternative['problem']}"
+        return _("not asked: {problem}", problem=alternative["problem"])
     if alternative["whole"] == "pass":
-        return "the whole model compiles"
+        return _("the whole model compiles")
     culprits = len(document["culprits"])
     if not culprits:
-        return "refuses the whole model" if alternative["whole"] == "fail" else "no answer"
+        return _("refuses the whole model") if alternative["whole"] == "fail" else _("no answer")
     if alternative["whole"] is not None:
-        taken = "the culprit" if culprits == 1 else f"all {culprits} culprits"
-        return f"takes {taken}, and not the whole model: {alternative['message'] or 'no answer'}"
+        taken = _("the culprit") if culprits == 1 else _("all {culprits} culprits", culprits=culprits)
+        return _(
+            "takes {taken}, and not the whole model: {message}",
+            taken=taken,
+            message=alternative["message"] or "no answer",
+        )
     numbers = [number for number, it in enumerate(document["culprits"], 1) if it["id"] in alternative["takes"]]
-    silent = f", no answer about {len(alternative['unknown'])}" if alternative["unknown"] else ""
+    silent = _(", no answer about {count}", count=len(alternative["unknown"])) if alternative["unknown"] else ""
     if not numbers:
-        return f"takes none of {plural(culprits, 'culprit')}{silent}"
-    return f"takes {len(numbers)} of {plural(culprits, 'culprit')}: {_ranges(numbers)}{silent}"
+        return _("takes none of {culprits}{silent}", culprits=plural(culprits, "culprit"), silent=silent)
+    return _(
+        "takes {count} of {culprits}: {ranges}{silent}",
+        count=len(numbers),
+        culprits=plural(culprits, "culprit"),
+        ranges=_ranges(numbers),
+        silent=silent,
+    )
 
 
 def cost(document: Report) -> str:
     """The number of compiler calls for all alternatives, in words."""
     calls = sum(it["compiler_calls"] for it in document["alternatives"])
     cached = sum(it["cached"] for it in document["alternatives"])
-    known = f" and {plural(cached, 'known answer')}" if cached else ""
-    return f"{plural(calls, 'compiler call')}{known} for other options"
+    known = (" " + _("and {answers}", answers=plural(cached, "known answer"))) if cached else ""
+    return _("{calls}{known} for other options", calls=plural(calls, "compiler call"), known=known)
 
 
 def _entry(one: "Alternative", identities: Sequence[str]) -> AlternativeEntry:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from onnxbisect.language import _
 from onnxbisect.report.contents import Report
 from onnxbisect.report.culprit_contents import CauseEntry, ContrastEntry, CulpritEntry
 from onnxbisect.report.text import plural
@@ -23,21 +24,26 @@ def leading(document: Report) -> list[CauseEntry]:
 def sentence(cause: CauseEntry) -> str:
     """`tensors of rank 6 or more (39 of 39 places refused; nothing of rank 6 passed)`."""
     refused, unknown = cause["places"]["refused"], cause["places"]["unknown"]
-    seen = f"{refused} of {plural(refused + unknown, 'place')} refused"
+    seen = _("{refused} of {places} refused", refused=refused, places=plural(refused + unknown, "place"))
     if not cause["established"]:
-        seen = f"suspected at {plural(refused, 'place')}"
-    confirmed = f"; confirmed: {cause['contrast'][0]['passes']} compiles" if cause["state"] == "confirmed" else ""
-    return f"{cause['text']} ({seen}; {cause['nothing_passed']}{confirmed})"
+        seen = _("suspected at {places}", places=plural(refused, "place"))
+    confirmed = (
+        _("; confirmed: {passes} compiles", passes=cause["contrast"][0]["passes"])
+        if cause["state"] == "confirmed"
+        else ""
+    )
+    about = {"text": cause["text"], "seen": seen, "nothing_passed": cause["nothing_passed"], "confirmed": confirmed}
+    return _("{text} ({seen}; {nothing_passed}{confirmed})", **about)
 
 
 def compiles(contrast: ContrastEntry) -> str:
     """`Gather with indices of rank 1 (12 places)`."""
-    return f"{contrast['passes']} ({where(contrast)})"
+    return _("{passes} ({where})", passes=contrast["passes"], where=where(contrast))
 
 
 def where(contrast: ContrastEntry) -> str:
     """The number of places that passed, or `asked on its own` for a changed culprit."""
-    return plural(contrast["places"], "place") if contrast["places"] else "asked on its own"
+    return plural(contrast["places"], "place") if contrast["places"] else _("asked on its own")
 
 
 def count(document: Report) -> str:
@@ -46,19 +52,34 @@ def count(document: Report) -> str:
     if not causes:
         return ""
     explained, culprits = sum(len(cause["culprits"]) for cause in causes), len(document["culprits"])
-    whom = plural(culprits, "culprit") if explained == culprits else f"{explained} of {plural(culprits, 'culprit')}"
-    return f"{plural(len(causes), 'cause')} {'explains' if len(causes) == 1 else 'explain'} {whom}"
+    whom = (
+        plural(culprits, "culprit")
+        if explained == culprits
+        else _("{explained} of {culprits}", explained=explained, culprits=plural(culprits, "culprit"))
+    )
+    if len(causes) == 1:
+        return _("1 cause explains {whom}", whom=whom)
+    return _("{causes} explain {whom}", causes=plural(len(causes), "cause"), whom=whom)
 
 
 def summary(document: Report) -> str:
     """The result of `count`, and for a single cause also its sentence."""
     causes = leading(document)
-    return f"{count(document)}: {sentence(causes[0])}" if len(causes) == 1 else count(document)
+    return (
+        _("{count}: {sentence}", count=count(document), sentence=sentence(causes[0]))
+        if len(causes) == 1
+        else count(document)
+    )
 
 
 def instead(contrast: ContrastEntry) -> str:
     """`Gather with indices of rank 1 instead of scalar indices (12 places)`."""
-    return f"{contrast['passes']} instead of {contrast['condition']} ({where(contrast)})"
+    return _(
+        "{passes} instead of {condition} ({where})",
+        passes=contrast["passes"],
+        condition=contrast["condition"],
+        where=where(contrast),
+    )
 
 
 def of_culprit(document: Report, culprit: CulpritEntry) -> CauseEntry | None:
@@ -93,8 +114,8 @@ def grouped(document: Report) -> list[tuple[str, list[_Numbered]]]:
     causes = leading(document)
     groups = [(str(cause["text"]), _taken(left, [cause])) for cause in causes]
     alone = [cause for cause in document.get("causes", []) if causes and cause["state"] == "no_contrast"]
-    groups.append(("ops that never passed", _taken(left, alone)))
-    groups.append(("not explained by one condition" if causes else "", list(left.values())))
+    groups.append((_("ops that never passed"), _taken(left, alone)))
+    groups.append((_("not explained by one condition") if causes else "", list(left.values())))
     return [(heading, culprits) for heading, culprits in groups if culprits]
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from onnxbisect.language import _
 from onnxbisect.report import cause_words, words
 from onnxbisect.report.contents import Report
 from onnxbisect.report.culprit_contents import CulpritEntry
@@ -59,7 +60,8 @@ def count(document: Report) -> str:
     single = all(row.culprit["kind"] == "single" for row in shown)
     ops = len({tuple(row.culprit["ops"]) for row in shown}) if single else len(shown)
     places = plural(sum(row.places for row in shown), "place")
-    return f"{plural(ops, 'op' if single else 'culprit')} at {places}"
+    culprits = plural(ops, "op") if single else plural(ops, "culprit")
+    return _("{culprits} at {places}", culprits=culprits, places=places)
 
 
 def _alike(culprits: Sequence[_Numbered]) -> list[Row]:

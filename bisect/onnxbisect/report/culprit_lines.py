@@ -1,5 +1,6 @@
 """Format causes and culprits as plain lines."""
 
+from onnxbisect.language import _
 from onnxbisect.report import cause_words, culprit_groups, words
 from onnxbisect.report.contents import Report
 from onnxbisect.report.culprit_contents import PassingVariant, Subgraph
@@ -20,9 +21,12 @@ def cause_lines(document: Report, width: int) -> list[str]:
     for cause in causes:
         if len(causes) > 1:
             shown.append(clip(f"  {cause_words.sentence(cause)}", _SENTENCE))
-        shown += [clip(f"    compiles: {cause_words.compiles(one)}", width) for one in cause["contrast"]]
+        shown += [
+            clip("    " + _("compiles: {passing}", passing=cause_words.compiles(one)), width)
+            for one in cause["contrast"]
+        ]
         if cause["fits_too"]:
-            shown.append(clip(f"    or it is: {'; '.join(cause['fits_too'])}", width))
+            shown.append(clip(("    " + _("or it is: {fits_too}", fits_too=_("; ").join(cause["fits_too"]))), width))
     return shown
 
 
@@ -33,7 +37,7 @@ def culprit_lines(document: Report, width: int) -> list[str]:
     if not found:
         return []
     traced = any(row.source for row in found)
-    cells = [("#", "op", "places", "first node", "where") if traced else ("#", "op", "places", "first node")]
+    cells = [("#", _("op"), _("places"), _("first node"), *([_("where")] if traced else []))]
     for row in found:
         cells_of = (str(row.number), ops_of(row.culprit), str(row.places), clean(first_node(row.culprit)))
         cells.append((*cells_of, clean(row.source)) if traced else cells_of)
@@ -57,7 +61,12 @@ def _about(row: Row, width: int) -> list[str]:
     shown = [clip(f"       {words.failure(culprit)}", width)]
     if len(row.members) > 1:
         numbers = ", ".join(map(str, row.numbers))
-        shown.append(clip(f"       in {len(row.members)} variants: culprits {numbers}", width))
+        shown.append(
+            clip(
+                ("       " + _("in {count} variants: culprits {numbers}", count=len(row.members), numbers=numbers)),
+                width,
+            )
+        )
     if doubt := words.certainty(culprit):
         shown.append(f"       {clean(doubt)}")
     if len(row.members) == 1 and (sentence := words.inferred(culprit)):
@@ -65,9 +74,15 @@ def _about(row: Row, width: int) -> list[str]:
     if limit := words.at_most(culprit):
         shown.append(f"       {limit}")
     if culprit["largest_passing"]:
-        shown.append(f"       the largest piece that compiles has {culprit['largest_passing']['size']} units")
+        shown.append(
+            "       "
+            + _(
+                "the largest piece that compiles has {units}",
+                units=plural(culprit["largest_passing"]["size"], "unit"),
+            )
+        )
     if row.replace_by:
-        shown.append(clip(f"       replace by {row.replace_by}", width))
+        shown.append(clip(("       " + _("replace by {replace_by}", replace_by=row.replace_by)), width))
     return shown
 
 
@@ -75,7 +90,12 @@ def _count(document: Report) -> str:
     culprits = document["culprits"]
     units = {name for culprit in culprits for nodes in culprit["occurrences"] for name in nodes}
     total = document["model"]["units"]
-    return f"{culprit_groups.count(document)}, {plural(len(units), 'unit')} of {total}"
+    return _(
+        "{count}, {units} of {total}",
+        count=culprit_groups.count(document),
+        units=plural(len(units), "unit"),
+        total=total,
+    )
 
 
 def instead_lines(document: Report, width: int) -> list[str]:
@@ -88,16 +108,17 @@ def instead_lines(document: Report, width: int) -> list[str]:
         if cause is not None:
             shown.append(clip(f"{number:>3}  {cause_words.instead(cause['contrast'][0])}", width))
             if cause["fits_too"]:
-                shown.append(clip(f"     or not {'; '.join(cause['fits_too'])}", width))
+                shown.append(clip(("     " + _("or not {fits_too}", fits_too=_("; ").join(cause["fits_too"]))), width))
             continue
         if cause_words.in_company(document, culprit):
             continue
         # A variant with many differences tells little; report.json lists all variants.
         close = sorted((one for one in culprit["passes_instead"] if len(one["differs"]) <= 2), key=_differences)
         for variant in close[:1]:
-            differences = "; ".join(words.difference(entry) for entry in variant["differs"])
-            shown.append(clip(f"{number:>3}  {variant['op']} with {differences}", width))
-    return ["Passes instead", *shown] if shown else []
+            differences = _("; ").join(words.difference(entry) for entry in variant["differs"])
+            said = _("{op} with {differences}", op=variant["op"], differences=differences)
+            shown.append(clip(f"{number:>3}  {said}", width))
+    return [_("Passes instead"), *shown] if shown else []
 
 
 def _differences(variant: PassingVariant) -> int:
@@ -107,7 +128,7 @@ def _differences(variant: PassingVariant) -> int:
 def ops_of(entry: Subgraph) -> str:
     """`ReduceMean + BatchNormalization`."""
     ops = entry["ops"]
-    return clean(" + ".join(ops[:4]) + (f" + {len(ops) - 4} more" if len(ops) > 4 else ""))
+    return clean(" + ".join(ops[:4]) + ((" " + _("+ {more} more", more=len(ops) - 4)) if len(ops) > 4 else ""))
 
 
 def first_node(entry: Subgraph) -> str:

@@ -3,6 +3,7 @@
 import json
 import re
 
+from onnxbisect.language import in_english
 from onnxbisect.report import words
 from onnxbisect.report.contents import Report
 from onnxbisect.report.culprit_contents import CulpritEntry
@@ -12,6 +13,7 @@ from onnxbisect.report.text import clean, clip, plural
 _WIDTH = 400
 
 
+@in_english
 def gitlab(document: Report) -> str:
     """One finding per culprit, at its line of source if that is known by a relative path, else at the model file."""
     return json.dumps([_finding(document, culprit) for culprit in document["culprits"]], indent=1) + "\n"

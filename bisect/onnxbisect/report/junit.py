@@ -2,6 +2,7 @@
 
 from xml.etree import ElementTree
 
+from onnxbisect.language import in_english
 from onnxbisect.report import cause_words, words
 from onnxbisect.report.contents import Report
 from onnxbisect.report.culprit_contents import CulpritEntry
@@ -9,6 +10,7 @@ from onnxbisect.report.next_steps import next_steps
 from onnxbisect.report.text import clean, plural
 
 
+@in_english
 def junit(document: Report) -> str:
     """One suite. The whole model, each culprit, and each op without a confirmed culprit are test cases.
 

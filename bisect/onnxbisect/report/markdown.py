@@ -1,11 +1,13 @@
 """The report as GitHub-flavoured Markdown, for a pull request or an issue."""
 
+from onnxbisect.language import _
 from onnxbisect.report import alternatives, cause_words, culprit_groups, modules, words
 from onnxbisect.report.contents import Report
 from onnxbisect.report.culprit_contents import CulpritEntry
 from onnxbisect.report.markdown_text import code, fence, plain, table
 from onnxbisect.report.names import culprit_dir_name
 from onnxbisect.report.next_steps import Step, next_steps
+from onnxbisect.report.readers import readers
 from onnxbisect.report.tables import summary
 from onnxbisect.report.text import clip, duration, plural
 
@@ -15,10 +17,12 @@ _ROWS = 100
 
 def markdown(document: Report) -> str:
     """The whole report without its probes. Text from the model or the compiler is in code spans."""
+    document = readers(document)
     model, about, stats = document["model"], document["target"], document["stats"]
     blocks = [
         f"# {_verdict(document)} · {code(model['name'])}",
-        f"Target: {code(words.target(about))}" + (f", {code(words.tool(about))}" if words.tool(about) else ""),
+        _("Target: {target}", target=code(words.target(about)))
+        + (f", {code(words.tool(about))}" if words.tool(about) else ""),
         *([f"**{plain(document['headline'])}**"] if _leads(document) else []),
         f"**{plain(document['certificate']['sentence'])}**",
         *map(_step, next_steps(document)),
@@ -28,9 +32,9 @@ def markdown(document: Report) -> str:
         *_alternatives(document),
         *_needs_context(document),
         *_modules(document),
-        "## Ops",
+        ("## " + _("Ops")),
         table(
-            ("op", "nodes", "verdict", "refused", "proof"),
+            (_("op"), _("nodes"), _("verdict"), _("refused"), _("proof")),
             (
                 (
                     code(f"{row['domain']}::{row['op']}" if row["domain"] else row["op"], cell=True),
@@ -45,48 +49,70 @@ def markdown(document: Report) -> str:
         *_partition(document),
         *_tables(document),
         *_preflight(document),
-        f"{plural(stats['compiler_calls'], 'compiler call')} in {plural(stats['rounds'], 'round')}, "
-        f"{stats['cached']} answered from the verdict base; compiling {duration(stats['compile_seconds'])}, "
-        f"engine {duration(stats['engine_seconds'])}, wall {duration(stats['wall_seconds'])}. "
-        f"Model {code(model['sha256'][:12])}: {plural(model['nodes'], 'node')}, {plural(model['units'], 'unit')}, "
-        f"{plural(model['variants'], 'variant')}.",
+        _(
+            "{calls} in {rounds}, {cached} answered from the verdict base; compiling {compiling}, engine "
+            "{engine}, wall {wall}. Model {sha}: {nodes}, {units}, {variants}.",
+            calls=plural(stats["compiler_calls"], "compiler call"),
+            rounds=plural(stats["rounds"], "round"),
+            cached=stats["cached"],
+            compiling=duration(stats["compile_seconds"]),
+            engine=duration(stats["engine_seconds"]),
+            wall=duration(stats["wall_seconds"]),
+            sha=code(model["sha256"][:12]),
+            nodes=plural(model["nodes"], "node"),
+            units=plural(model["units"], "unit"),
+            variants=plural(model["variants"], "variant"),
+        ),
     ]
     return "\n\n".join(blocks) + "\n"
 
 
 def culprit_readme(document: Report, number: int) -> str:
     """The README beside the files that reproduce culprit `number`, starting at 1."""
+    document = readers(document)
     culprit = document["culprits"][number - 1]
     instead = _instead(document, culprit)
-    more = ["## What passes instead", *instead] if instead else []
-    fails = f"compiles {words.OTHER_NUMBERS}" if words.computes_others([culprit["failure"]]) else "does not compile"
+    more = [("## " + _("What passes instead")), *instead] if instead else []
+    fails = (
+        _("compiles and computes other numbers")
+        if words.computes_others([culprit["failure"]])
+        else _("does not compile")
+    )
     title = f"# {' + '.join(code(op) for op in culprit['ops'][:8])} {fails}"
     folder = f"culprits/{culprit_dir_name(number, culprit['ops'])}"
     name, target = code(document["model"]["name"]), code(words.target(document["target"]))
     blocks = [
         title,
-        *(_reproduce(document, name, target, folder) if culprit["repro"] else [f"Refused by {target}, in {name}."]),
-        "## What it proves",
+        *(
+            _reproduce(document, name, target, folder)
+            if culprit["repro"]
+            else [_("Refused by {target}, in {name}.", target=target, name=name)]
+        ),
+        ("## " + _("What it proves")),
         *_findings(document, culprit),
         *more,
         *_next_of(document),
-        f"Culprit {code(culprit['id'])}, report of model {code(document['model']['sha256'][:12])}.",
+        _("Culprit {id}, report of model {sha}.", id=code(culprit["id"]), sha=code(document["model"]["sha256"][:12])),
     ]
     return "\n\n".join(blocks) + "\n"
 
 
 def _next_of(document: Report) -> list[str]:
     steps = next_steps(document)
-    return ["## What next", *map(_step, steps)] if steps else []
+    return [("## " + _("What next")), *map(_step, steps)] if steps else []
 
 
 def _reproduce(document: Report, name: str, target: str, folder: str) -> list[str]:
-    where = "In the folder of this file:"
+    where = _("In the folder of this file:")
     if document["target"]["backend"] == "command" and "reproduce" not in document:
-        where = "In the folder where the command was given, with the path of this `model.onnx`:"
+        where = _("In the folder where the command was given, with the path of this `model.onnx`:")
     return [
-        f"`model.onnx` is the smallest part of {name} that {target} refuses, `compiler.log` what the compiler said.",
-        "## Reproduce",
+        _(
+            "`model.onnx` is the smallest part of {name} that {target} refuses, `compiler.log` what the compiler said.",
+            name=name,
+            target=target,
+        ),
+        ("## " + _("Reproduce")),
         where,
         fence(words.command(document, "model.onnx", folder)),
     ]
@@ -103,14 +129,14 @@ def _leads(document: Report) -> bool:
 
 def _certificate(document: Report) -> list[str]:
     certificate = document["certificate"]
-    items = [f"- unknown: {plain(text)}" for text in certificate["unknown"]]
-    items += [f"- assuming that {plain(text)}" for text in certificate["assumes"]]
+    items = [("- " + _("unknown: {text}", text=plain(text))) for text in certificate["unknown"]]
+    items += [("- " + _("assuming that {text}", text=plain(text))) for text in certificate["assumes"]]
     if certificate["probes"]:
-        shows = "proof" if certificate["status"] == "proven" else "seen to compile"
+        shows = _("proof") if certificate["status"] == "proven" else _("seen to compile")
         items.append(f"- {shows}: {', '.join(certificate['probes'])}")
     if certificate["status"] != "proven" and (nodes := words.unknown_nodes(document)):
-        more = f" and {len(nodes) - _LISTED} more" if len(nodes) > _LISTED else ""
-        items.append(f"- unknown are {', '.join(map(code, nodes[:_LISTED]))}{more}")
+        more = (" " + _("and {more} more", more=len(nodes) - _LISTED)) if len(nodes) > _LISTED else ""
+        items.append("- " + _("unknown are {nodes}{more}", nodes=", ".join(map(code, nodes[:_LISTED])), more=more))
     return ["\n".join(items)] if items else []
 
 
@@ -129,9 +155,9 @@ def _causes(document: Report) -> list[str]:
         for cause in causes
     )
     return [
-        "## Causes",
+        ("## " + _("Causes")),
         f"**{plain(cause_words.count(document))}**",
-        table(("refused", "culprits", "compiles", "or it is"), rows),
+        table((_("refused"), _("culprits"), _("compiles"), _("or it is")), rows),
     ]
 
 
@@ -140,16 +166,16 @@ def _culprits(document: Report) -> list[str]:
     if not culprits:
         return []
     blocks = [
-        "## Culprits",
-        f"{culprit_groups.count(document)}.",
+        ("## " + _("Culprits")),
+        words.stop(culprit_groups.count(document)),
         _culprit_table(document),
     ]
     for number, culprit in enumerate(culprits, 1):
         blocks += [f"### {number}. {' + '.join(code(op) for op in culprit['ops'][:8])}", *_findings(document, culprit)]
         if instead := _instead(document, culprit):
-            blocks += ["What passes instead:", *instead]
+            blocks += [_("What passes instead:"), *instead]
         if culprit["repro"]:
-            blocks.append(f"Reproduce: {code(words.command(document, culprit['repro']))}")
+            blocks.append(_("Reproduce: {command}", command=code(words.command(document, culprit["repro"]))))
     return blocks
 
 
@@ -158,18 +184,18 @@ def _culprit_table(document: Report) -> str:
     found = [row for _, rows in culprit_groups.rows(document) for row in rows]
     columns = {
         "#": [", ".join(map(str, row.numbers)) for row in found],
-        "ops": [" + ".join(code(op, cell=True) for op in row.culprit["ops"][:8]) for row in found],
-        "places": [str(row.places) for row in found],
-        "the compiler says": [code(clip(words.failure(row.culprit), 160), cell=True) for row in found],
-        "replace by": [code(row.replace_by, cell=True) if row.replace_by else "" for row in found],
-        "where": [code(row.source, cell=True) if row.source else "" for row in found],
+        _("ops"): [" + ".join(code(op, cell=True) for op in row.culprit["ops"][:8]) for row in found],
+        _("places"): [str(row.places) for row in found],
+        _("the compiler says"): [code(clip(words.failure(row.culprit), 160), cell=True) for row in found],
+        _("replace by"): [code(row.replace_by, cell=True) if row.replace_by else "" for row in found],
+        _("where"): [code(row.source, cell=True) if row.source else "" for row in found],
     }
     shown = {head: cells for head, cells in columns.items() if any(cells)}
     return table(tuple(shown), zip(*shown.values(), strict=True))
 
 
 def _step(step: Step) -> str:
-    return f"Next: {plain(step.sentence)}" + (f": {code(step.command)}" if step.command else "")
+    return _("Next: {sentence}", sentence=plain(step.sentence)) + (f": {code(step.command)}" if step.command else "")
 
 
 def _modules(document: Report) -> list[str]:
@@ -180,7 +206,7 @@ def _modules(document: Report) -> list[str]:
         (code(modules.name_of(it), cell=True), str(it["size"]), code(modules.answer(it), cell=True))
         for it in found[:_ROWS]
     )
-    return ["## Modules", table(("module", "units", "answer"), rows)]
+    return [("## " + _("Modules")), table((_("module"), _("units"), _("answer")), rows)]
 
 
 def _alternatives(document: Report) -> list[str]:
@@ -195,34 +221,42 @@ def _alternatives(document: Report) -> list[str]:
         )
         for one in tried[:_ROWS]
     )
-    return ["## Other options", f"{alternatives.cost(document)}.", table(("option", "version", "what it takes"), rows)]
+    return [
+        ("## " + _("Other options")),
+        words.stop(alternatives.cost(document)),
+        table((_("option"), _("version"), _("what it takes")), rows),
+    ]
 
 
 def _findings(document: Report, culprit: CulpritEntry) -> list[str]:
     evidence = culprit["evidence"]
-    items = [f"The compiler says: {code(words.failure(culprit))}"]
+    items = [_("The compiler says: {failure}", failure=code(words.failure(culprit)))]
     if doubt := words.certainty(culprit):
         items.append(f"**{plain(doubt)}**")
     if cause := cause_words.of_culprit(document, culprit):
-        items.append(f"Cause: {code(cause_words.sentence(cause))}")
+        items.append(_("Cause: {sentence}", sentence=code(cause_words.sentence(cause))))
         if cause["fits_too"]:
-            items.append(f"Passing nodes also differ in: {', '.join(map(code, cause['fits_too']))}")
+            items.append(
+                _("Passing nodes also differ in: {fits_too}", fits_too=", ".join(map(code, cause["fits_too"])))
+            )
     if sentence := words.inferred(culprit):
-        items.append(f"{sentence[0].upper()}{sentence[1:]}.")
+        items.append(words.stop(sentence))
     if replacement := words.replace_by(culprit):
-        items.append(f"Replace by: {code(replacement)}")
+        items.append(_("Replace by: {replacement}", replacement=code(replacement)))
     if limit := words.at_most(culprit):
-        items.append(f"Their number is the problem: {limit}.")
+        items.append(_("Their number is the problem: {limit}.", limit=limit))
     items += [f"{plain(sentence)}" for sentence in words.proof(evidence, culprit["kind"])]
     if culprit["largest_passing"]:
-        items.append(f"The largest piece that compiles has {plural(culprit['largest_passing']['size'], 'unit')}.")
-    items += [f"From {code(words.where(origin))}" for origin in words.sources(culprit)[:5]]
+        items.append(
+            _("The largest piece that compiles has {units}.", units=plural(culprit["largest_passing"]["size"], "unit"))
+        )
+    items += [_("From {where}", where=code(words.where(origin))) for origin in words.sources(culprit)[:5]]
     places = culprit["occurrences"]
     for nodes in places[:_LISTED]:
         names = ", ".join(code(name) for name in nodes[:_LISTED])
-        items.append(names + (f" and {len(nodes) - _LISTED} more" if len(nodes) > _LISTED else ""))
+        items.append(names + ((" " + _("and {more} more", more=len(nodes) - _LISTED)) if len(nodes) > _LISTED else ""))
     if len(places) > _LISTED:
-        items.append(f"and {len(places) - _LISTED} more places (see `report.json`)")
+        items.append(_("and {more} more places (see `report.json`)", more=len(places) - _LISTED))
     return ["\n".join(f"- {item}" for item in items)]
 
 
@@ -231,12 +265,14 @@ def _instead(document: Report, culprit: CulpritEntry) -> list[str]:
     items = []
     if cause := cause_words.of_culprit(document, culprit):
         for one in cause["contrast"]:
-            example = f", such as {code(one['nodes'][0])}, {one['probe']}" if one["nodes"] else ""
+            example = (
+                _(", such as {nodes}, {probe}", nodes=code(one["nodes"][0]), probe=one["probe"]) if one["nodes"] else ""
+            )
             items.append(f"- {code(one['passes'])} ({cause_words.where(one)}{example})")
         return ["\n".join(items)]
     for variant in () if cause_words.in_company(document, culprit) else culprit["passes_instead"]:
-        differences = "; ".join(words.difference(entry) for entry in variant["differs"][:4])
-        count = f"{plural(variant['count'], 'node')}, {variant['probe']}"
+        differences = _("; ").join(words.difference(entry) for entry in variant["differs"][:4])
+        count = _("{nodes}, {probe}", nodes=plural(variant["count"], "node"), probe=variant["probe"])
         items.append(f"- {code(variant['nodes'][0])} ({count}): {code(differences)}")
     return ["\n".join(items)] if items else []
 
@@ -251,13 +287,13 @@ def _needs_context(document: Report) -> list[str]:
             (
                 " + ".join(code(op, cell=True) for op in group["ops"][:8]),
                 str(len(group["occurrences"])),
-                plural(around["size"], "unit") if around else "the remainder",
+                plural(around["size"], "unit") if around else _("the remainder"),
             )
         )
     return [
-        "## Needs context",
-        "These fail only when they are cut out; inside the model they compile.",
-        table(("ops", "places", "passes within"), rows),
+        ("## " + _("Needs context")),
+        _("These fail only when they are cut out; inside the model they compile."),
+        table((_("ops"), _("places"), _("passes within")), rows),
     ]
 
 
@@ -274,7 +310,10 @@ def _partition(document: Report) -> list[str]:
         )
         for number, piece in enumerate(document["partition"], 1)
     ]
-    return ["## What can run on the NPU", table(("piece", "units", "first node", "last node", "proof"), rows)]
+    return [
+        ("## " + _("What can run on the NPU")),
+        table((_("piece"), _("units"), _("first node"), _("last node"), _("proof")), rows),
+    ]
 
 
 def _tables(document: Report) -> list[str]:
@@ -286,7 +325,7 @@ def _tables(document: Report) -> list[str]:
             f"## {plain(found['title'])}",
             f"{plain(summary(found))} ({found['probe']})",
             table([plain(column) for column in found["columns"]], rows),
-            *([f"and {left} more rows (see `report.json`)"] if left > 0 else []),
+            *([_("and {left} more rows (see `report.json`)", left=left)] if left > 0 else []),
         ]
     return blocks
 
@@ -295,7 +334,12 @@ def _preflight(document: Report) -> list[str]:
     if not document["preflight"]:
         return []
     rows = [
-        (row["severity"], code(row["id"], cell=True), code(row["detail"], cell=True), code(row["fix"], cell=True))
+        (
+            words.named(row["severity"]),
+            code(row["id"], cell=True),
+            code(row["detail"], cell=True),
+            code(row["fix"], cell=True),
+        )
         for row in document["preflight"]
     ]
-    return ["## Preflight", table(("severity", "check", "seen", "what to do"), rows)]
+    return [("## " + _("Preflight")), table((_("severity"), _("check"), _("seen"), _("what to do")), rows)]

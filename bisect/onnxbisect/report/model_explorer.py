@@ -8,6 +8,7 @@ if its nodes have names, because both refer to nodes by name. The formats are th
 from collections.abc import Iterator
 from typing import Any
 
+from onnxbisect.language import in_english
 from onnxbisect.report import words
 from onnxbisect.report.contents import Report
 from onnxbisect.report.network import Network
@@ -30,6 +31,7 @@ _COLOURS = {
 _WORDS = {"needs_context": "compiles in its context only"}
 
 
+@in_english
 def files(network: Network, document: Report) -> dict[str, bytes]:
     """Both files, by their names in a report's folder."""
     return dict(zip(FILES, (dumped(graph(network)), dumped(verdicts(network, document))), strict=True))
@@ -73,6 +75,7 @@ def graph(network: Network) -> list[dict[str, Any]]:
     return [{"id": graph_id(network), "nodes": nodes}]
 
 
+@in_english
 def verdicts(network: Network, document: Report) -> dict[str, Any]:
     """The contents of `verdicts.json` for a report on this model: a word for each node, and the culprits' messages."""
     names = node_ids(network)

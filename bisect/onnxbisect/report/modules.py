@@ -1,5 +1,6 @@
 """The result for each module of the network: `/image_encoder` compiles, `/prompt_encoder` has Sin, Cos, Abs."""
 
+from onnxbisect.language import _
 from onnxbisect.report.contents import ModuleEntry, Report
 from onnxbisect.report.text import plural
 
@@ -17,17 +18,17 @@ def worth_showing(document: Report) -> list[ModuleEntry]:
 
 def name_of(module: ModuleEntry) -> str:
     """`/decoder`, or a phrase for nodes outside of all modules."""
-    return str(module["name"]) or "in no module"
+    return str(module["name"]) or _("in no module")
 
 
 def answer(module: ModuleEntry) -> str:
     """`compiles`; `Sin, Cos, Abs 5`; `5 units unknown`."""
     if module["verdict"] == "pass":
-        return "compiles"
+        return _("compiles")
     named = [f"{it['op']}{_times(it['nodes'])}" for it in module["refused"]]
-    named += [f"{it['op']}{_times(it['nodes'])} suspected" for it in module["suspected"]]
-    more = [f"{len(named) - _OPS} more"] if len(named) > _OPS else []
-    unknown = [f"{plural(module['unknown'], 'unit')} unknown"] if module["unknown"] else []
+    named += [_("{op}{times} suspected", op=it["op"], times=_times(it["nodes"])) for it in module["suspected"]]
+    more = [_("{more} more", more=len(named) - _OPS)] if len(named) > _OPS else []
+    unknown = [_("{units} unknown", units=plural(module["unknown"], "unit"))] if module["unknown"] else []
     return ", ".join([*named[:_OPS], *more, *unknown])
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from onnxbisect.exactness import Exactness
 from onnxbisect.input_value import InputValues, written
+from onnxbisect.language import _
 from onnxbisect.report import words
 from onnxbisect.report.contents import Report
 from onnxbisect.report.text import clean
@@ -43,10 +44,10 @@ def next_steps(document: Report, typed: Typed | None = None) -> list[Step]:
     if (after := document.get("compiles_after")) is not None:
         if options := after.get("options"):
             given = shlex.join(word for key, value in options.items() for word in ("--option", f"{key}={value}"))
-            return [Step(sentence=f"Compile it with these options of its target: {clean(given)}")]
+            return [Step(sentence=_("Compile it with these options of its target: {given}", given=clean(given)))]
         harmless = after["exactness"] in (Exactness.EXACT, Exactness.ROUNDING)
         fix = _fix(typed, *(() if harmless else ("--allow", after["exactness"])))
-        return [Step(sentence="To write that file, with a proof of its numbers", command=fix)]
+        return [Step(sentence=_("To write that file, with a proof of its numbers"), command=fix)]
     if doubt := words.doubt(document):
         return [Step(sentence=doubt)]
     return list(_about_culprits(document, typed))
@@ -57,15 +58,15 @@ def _about_culprits(document: Report, typed: Typed) -> Iterator[Step]:
     looked = [it for it in culprits if "replace_by" in it]
     staying = [it for it in looked if it["replace_by"] is None]
     if culprits and not looked:
-        yield Step(sentence="To see what replaces them, and prove the result", command=_fix(typed))
+        yield Step(sentence=_("To see what replaces them, and prove the result"), command=_fix(typed))
     elif len(staying) < len(looked):
-        yield Step(sentence="To replace culprits and prove the result", command=_fix(typed))
+        yield Step(sentence=_("To replace culprits and prove the result"), command=_fix(typed))
     if staying:
         ops = list(dict.fromkeys(clean(" + ".join(it["ops"][:_OPS])) for it in staying))
-        named = ", ".join(ops[:_OPS]) + (f" and {len(ops) - _OPS} more" if len(ops) > _OPS else "")
+        named = ", ".join(ops[:_OPS]) + ((" " + _("and {more} more", more=len(ops) - _OPS)) if len(ops) > _OPS else "")
         report = typed.files or "REPORT"
         yield Step(
-            sentence=f"No rule replaces {named} within rounding; to run the rest on the NPU",
+            sentence=_("No rule replaces {named} within rounding; to run the rest on the NPU", named=named),
             command=shlex.join(["onnx-bisect", "split", typed.model, *typed.inputs, "--report", report]),
         )
 

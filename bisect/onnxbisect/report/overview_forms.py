@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from onnxbisect.language import _
 from onnxbisect.report.grid import aligned
 from onnxbisect.report.markdown_text import code, table
 from onnxbisect.report.overview import Overview
@@ -28,7 +29,7 @@ def lines(overview: Overview, *, width: int = 100, files: str = "") -> list[str]
             shown.append(f"  {'':<{label}}  {clip(about, width - label - 4)}")
     if table := rows(overview):
         cells = [
-            ("op", "places", "first node", *(target["label"] for target in targets)),
+            ("op", "places", _("first node"), *(target["label"] for target in targets)),
             *(_cells(line, len(targets)) for line in table),
         ]
         limits = [min(34, width // 3), 6, 0, *([24] * len(targets))]
@@ -36,7 +37,7 @@ def lines(overview: Overview, *, width: int = 100, files: str = "") -> list[str]
         limits[2] = max(12, width - taken)
         shown += ["", *aligned(cells, limits, right=(1,), keep_end=(2,))]
     if files:
-        shown += ["", f"Overview: {clean(files)}"]
+        shown += ["", _("Overview: {files}", files=clean(files))]
     return [line.rstrip() for line in shown]
 
 
@@ -60,12 +61,15 @@ def markdown(overview: Overview, link: Callable[[str, str], str] = _beside) -> s
         )
         for target in targets
     ]
-    blocks = [f"# {code(overview['model']['name'])} on {plural(len(targets), 'target')}", table(head, about)]
+    blocks = [
+        ("# " + _("{name} on {targets}", name=code(overview["model"]["name"]), targets=plural(len(targets), "target"))),
+        table(head, about),
+    ]
     if found := rows(overview):
         blocks += [
-            "## Culprits by target",
+            ("## " + _("Culprits by target")),
             table(
-                ("ops", "places", "first node", *(code(target["label"], cell=True) for target in targets)),
+                ("ops", "places", _("first node"), *(code(target["label"], cell=True) for target in targets)),
                 (
                     (
                         code(line.ops, cell=True),

@@ -2,17 +2,22 @@
 
 from dataclasses import dataclass
 
+from onnxbisect.finished import translated
+from onnxbisect.language import _, marked
 from onnxbisect.report import words
 from onnxbisect.report.overview import Overview, OverviewTarget
 from onnxbisect.report.text import duration, plural
 from onnxbisect.verdict import Status
 
+#: How the headline of a model ends that compiles, and whose numbers are wrong.
+_OTHER_NUMBERS = "and computes other numbers"
+
 STATES = {
-    "pass": "compiles",
-    "fail": "does not compile",
-    "unresolved": "no answer",
-    "unusable": "cannot be asked",
-    "not_asked": "not asked",
+    "pass": marked("compiles"),
+    "fail": marked("does not compile"),
+    "unresolved": marked("no answer"),
+    "unusable": marked("cannot be asked"),
+    "not_asked": marked("not asked"),
 }
 
 
@@ -31,9 +36,9 @@ class Line:
         """The result on one target: `refused`, `3 of 5 refused`, `passes`, `unknown`."""
         match self.states[target]:
             case "in_part":
-                return f"{self.refused[target]} of {self.places} refused"
+                return _("{refused} of {places} refused", refused=self.refused[target], places=self.places)
             case state:
-                return state
+                return words.named(state)
 
 
 def rows(overview: Overview) -> list[Line]:
@@ -42,7 +47,9 @@ def rows(overview: Overview) -> list[Line]:
     labels = [target["label"] for target in overview["targets"]]
     for row in overview["culprits"]:
         states = tuple(row["cells"][label]["state"] for label in labels)
-        ops = " + ".join(row["ops"][:4]) + (f" + {len(row['ops']) - 4} more" if len(row["ops"]) > 4 else "")
+        ops = " + ".join(row["ops"][:4]) + (
+            (" " + _("+ {more} more", more=len(row["ops"]) - 4)) if len(row["ops"]) > 4 else ""
+        )
         key = (row["kind"], ops, *states)
         if key not in found:
             first = row["places"][0][0] if row["places"] and row["places"][0] else ""
@@ -60,12 +67,17 @@ def summary(target: OverviewTarget) -> str:
     """`does not compile: 3 culprits, proven; 24 compiler calls, 12 s (9.8 s compiling)`, or why there is no answer."""
     state, report = state_name(target), target["report"]
     if report is None:
-        return f"{state}: {target['sentence']}"
+        return _("{state}: {sentence}", state=state, sentence=translated(target["sentence"]))
     stats = report["stats"]
-    found = f": {plural(report['culprits'], 'culprit')}" if report["culprits"] else ""
-    compiling = f"({duration(stats['compile_seconds'])} compiling)"
-    cost = f"{plural(stats['compiler_calls'], 'compiler call')}, {duration(stats['wall_seconds'])} {compiling}"
-    return f"{state}{found}, {report['certificate']}; {cost}"
+    found = _(": {culprits}", culprits=plural(report["culprits"], "culprit")) if report["culprits"] else ""
+    cost = _(
+        "{calls}, {seconds} ({compiling} compiling)",
+        calls=plural(stats["compiler_calls"], "compiler call"),
+        seconds=duration(stats["wall_seconds"]),
+        compiling=duration(stats["compile_seconds"]),
+    )
+    certificate = words.named(report["certificate"])
+    return _("{state}{found}, {certificate}; {cost}", state=state, found=found, certificate=certificate, cost=cost)
 
 
 def asked(target: OverviewTarget) -> str:
@@ -78,15 +90,21 @@ def asked(target: OverviewTarget) -> str:
 
 def state_name(target: OverviewTarget) -> str:
     """`does not compile`, `cannot be asked`."""
-    if target["report"] is not None and target["report"]["headline"].endswith(words.OTHER_NUMBERS):
-        return f"compiles {words.OTHER_NUMBERS}"
-    return STATES[target["state"]]
+    if target["report"] is not None and target["report"]["headline"].endswith(_OTHER_NUMBERS):
+        return _("compiles and computes other numbers")
+    return _(STATES[target["state"]])
 
 
 def headline(overview: Overview) -> str:
     """The result in one sentence."""
     states = [target["state"] for target in overview["targets"]]
     open_ = sum(state not in ("pass", "fail") for state in states)
-    unknown = f"; no answer for {open_}" if open_ else ""
+    unknown = _("; no answer for {open_}", open_=open_) if open_ else ""
     passing = states.count(Status.PASS)
-    return f"{overview['model']['name']} compiles for {passing} of {plural(len(states), 'target')}{unknown}"
+    return _(
+        "{name} compiles for {passing} of {targets}{unknown}",
+        name=overview["model"]["name"],
+        passing=passing,
+        targets=plural(len(states), "target"),
+        unknown=unknown,
+    )

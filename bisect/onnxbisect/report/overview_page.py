@@ -3,14 +3,15 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from onnxbisect.language import _, marked
 from onnxbisect.report.overview import Overview, OverviewOpCell
 from onnxbisect.report.overview_lines import Line, asked, rows, state_name, summary
 
 _VERDICTS = {
-    "pass": "✓ compiles",
-    "fail": "✗ refused",
-    "needs_context": "✓ in context",
-    "unknown": "unknown",
+    "pass": marked("✓ compiles"),
+    "fail": marked("✗ refused"),
+    "needs_context": marked("✓ in context"),
+    "unknown": marked("unknown"),
 }
 _ORDER = ("fail", "mixed", "unknown", "needs_context", "pass")
 
@@ -71,9 +72,11 @@ def _ops(overview: Overview) -> list[OpLine]:
         OpLine(op=row["op"], nodes=row["nodes"], cells=[_cell(row["cells"][label], row["nodes"]) for label in labels])
         for row in overview.get("ops", ())  # earlier servers do not send it
     ]
-    return sorted(lines, key=lambda line: sorted(_ORDER.index(verdict) for verdict, _ in line.cells))
+    return sorted(lines, key=lambda line: sorted(_ORDER.index(verdict) for verdict, _text in line.cells))
 
 
 def _cell(cell: OverviewOpCell, nodes: int) -> tuple[str, str]:
     verdict = cell["verdict"]
-    return verdict, f"✗ {cell['failing']} of {nodes}" if verdict == "mixed" else _VERDICTS[verdict]
+    return verdict, _("✗ {failing} of {nodes}", failing=cell["failing"], nodes=nodes) if verdict == "mixed" else _(
+        _VERDICTS[verdict]
+    )

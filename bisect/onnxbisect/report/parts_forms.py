@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+from onnxbisect.language import _
 from onnxbisect.report.grid import aligned
 from onnxbisect.report.markdown_text import code, table
 from onnxbisect.report.overview_lines import STATES
@@ -24,22 +25,28 @@ def headline(found: PartsTable) -> str:
     for label, name in found.targets.items():
         states = [row.cells[label].state for row in found.models]
         passing, open_ = states.count("pass"), sum(state not in ("pass", "fail") for state in states)
-        unknown = f" ({open_} without an answer)" if open_ else ""
+        unknown = (" " + _("({open} without an answer)", open=open_)) if open_ else ""
         target = name if len(found.targets) == 1 else label
-        said.append(f"{passing or 'none'} {'compile' if passing > 1 else 'compiles'} for {target}{unknown}")
+        if passing > 1:
+            text = _("{passing} compile for {target}{unknown}", passing=passing, target=target, unknown=unknown)
+        elif passing:
+            text = _("1 compiles for {target}{unknown}", target=target, unknown=unknown)
+        else:
+            text = _("none compiles for {target}{unknown}", target=target, unknown=unknown)
+        said.append(text)
     return f"{plural(count, 'model')}: {', '.join(said)}"
 
 
 def answer(cell: Cell) -> str:
     """`compiles`; `Sin, Cos, Abs 5`; `Gemm 15, bounded`; `compiles after: ir_version 10 → 9`; `no answer`."""
     if cell.compiles_after:
-        return f"compiles after: {cell.compiles_after}"
+        return _("compiles after: {compiles_after}", compiles_after=cell.compiles_after)
     if cell.state != "fail":
         return STATES[cell.state]
     shown = ", ".join(map(_refused, cell.refused[:_OPS]))
     more = len(cell.refused) - _OPS
-    counted = f" and {more} more" if more > 0 else ""
-    bounded = ", bounded" if cell.certificate == "bounded" else ""
+    counted = (" " + _("and {more} more", more=more)) if more > 0 else ""
+    bounded = _(", bounded") if cell.certificate == "bounded" else ""
     return f"{shown}{counted}{bounded}" if shown else STATES[cell.state] + bounded
 
 
@@ -51,9 +58,14 @@ def telling(found: PartsTable) -> list[SharedCause]:
 def cause_sentence(cause: SharedCause) -> str:
     """`tensors of rank 6 or more: 13 places in 2 models (encoder 9, decoder 4)`."""
     shares = ", ".join(f"{share.model} {share.places}" for share in cause.shares)
-    where = f"{plural(cause.places, 'place')} in {plural(len(cause.shares), 'model')} ({shares})"
-    suspected = "" if cause.established else ", suspected"
-    passes = f"; compiles in {', '.join(cause.passes_in)}" if cause.passes_in else ""
+    where = _(
+        "{places} in {models} ({shares})",
+        places=plural(cause.places, "place"),
+        models=plural(len(cause.shares), "model"),
+        shares=shares,
+    )
+    suspected = "" if cause.established else _(", suspected")
+    passes = _("; compiles in {passes_in}", passes_in=", ".join(cause.passes_in)) if cause.passes_in else ""
     return f"{cause.text}: {where}{suspected}{passes}"
 
 
@@ -68,7 +80,7 @@ def lines(found: PartsTable, *, width: int = 100, files: str = "") -> list[str]:
     shown += [f"  {clean(sentence)}" for sentence in _reasons(found)]
     shown += ["", *_cause_lines(found, width), _cost(found)]
     if files:
-        shown.append(f"Reports: {clean(files)}/parts.html")
+        shown.append(_("Reports: {files}", files=f"{clean(files)}/parts.html"))
     return [line.rstrip() for line in shown]
 
 
@@ -77,17 +89,20 @@ def markdown(found: PartsTable, link: Link) -> str:
 
     def cell(row: Row, target: str) -> str:
         said = row.cells[target]
-        text = answer(said) if answer(said) in STATES.values() else code(answer(said), cell=True)
+        text = answer(said) if answer(said) in map(_, STATES.values()) else code(answer(said), cell=True)
         return f"[{text}]({link(row.label, target, 'report.md')})" if said.certificate else text
 
     rows = [(code(row.label, cell=True), *(cell(row, target) for target in found.targets)) for row in found.models]
     blocks = [
         f"# {clean(headline(found))}",
-        table(("model", *(code(target, cell=True) for target in found.targets)), rows),
+        table((_("model"), *(code(target, cell=True) for target in found.targets)), rows),
         *(code(sentence) for sentence in _reasons(found)),
     ]
     if causes := telling(found):
-        blocks += ["## Causes", "\n".join(f"- {code(_with_target(found, cause))}" for cause in causes[:_CAUSES])]
+        blocks += [
+            ("## " + _("Causes")),
+            "\n".join(f"- {code(_with_target(found, cause))}" for cause in causes[:_CAUSES]),
+        ]
     return "\n\n".join([*blocks, _cost(found)]) + "\n"
 
 
@@ -109,9 +124,11 @@ def html(found: PartsTable, link: Link) -> str:
 
 
 def _refused(refused: Refused) -> str:
-    ops = " + ".join(refused.ops[:4]) + (f" + {len(refused.ops) - 4} more" if len(refused.ops) > 4 else "")
+    ops = " + ".join(refused.ops[:4]) + (
+        " " + _("+ {more} more", more=len(refused.ops) - 4) if len(refused.ops) > 4 else ""
+    )
     places = f" {refused.places}" if refused.places > 1 else ""
-    return f"{ops}{places}{'' if refused.established else ' (suspected)'}"
+    return f"{ops}{places}" if refused.established else f"{ops}{places} " + _("(suspected)")
 
 
 def _reasons(found: PartsTable) -> list[str]:
@@ -130,7 +147,7 @@ def _cause_lines(found: PartsTable, width: int) -> Sequence[str]:
     if not causes:
         return ()
     shown = [clip(f"  {_with_target(found, cause)}", 2 * width) for cause in causes[:_CAUSES]]
-    more = [f"  and {len(causes) - _CAUSES} more"] if len(causes) > _CAUSES else []
+    more = [("  " + _("and {more} more", more=len(causes) - _CAUSES))] if len(causes) > _CAUSES else []
     return ("Causes", *shown, *more, "")
 
 

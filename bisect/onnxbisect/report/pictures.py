@@ -5,6 +5,7 @@ Colours come from the page's style sheet by class; states also differ in shape a
 
 from markupsafe import Markup, escape
 
+from onnxbisect.language import _, marked
 from onnxbisect.report import extent
 from onnxbisect.report.contents import Report, UnitsEntry
 from onnxbisect.report.culprit_contents import DrawnEdge, DrawnNode, Surroundings
@@ -21,12 +22,13 @@ _SINGLY = 2500
 _WIDTH, _HEIGHT, _GAP, _ROW = 168, 44, 118, 60
 
 _STATE_NAMES = {
-    "pass": "compiles",
-    "culprit": "culprit",
-    "suspected": "suspected",
-    "needs_context": "needs context",
-    "unknown": "unknown",
+    "pass": marked("compiles"),
+    "culprit": marked("culprit"),
+    "suspected": marked("suspected"),
+    "needs_context": marked("needs context"),
+    "unknown": marked("unknown"),
 }
+_ROLES = {"input": marked("graph input"), "output": marked("graph output")}
 
 
 def strip(document: Report) -> Markup:
@@ -65,9 +67,9 @@ def strip(document: Report) -> Markup:
 def _cell(units: UnitsEntry, state: str, index: int, run: int, x: int, number: int | None, numbered: bool) -> str:
     """Markup as plain text, escaped here: `Markup.format` would double the time of a large page."""
     if run > 1:
-        title = f"units {index} to {index + run - 1}: {_STATE_NAMES[state]}"
+        title = _("units {first} to {last}: {state}", first=index, last=index + run - 1, state=_(_STATE_NAMES[state]))
     else:
-        title = f"{clip(units['ops'][index], 60)} · {clip_left(units['names'][index], 120)} · {_STATE_NAMES[state]}"
+        title = f"{clip(units['ops'][index], 60)} · {clip_left(units['names'][index], 120)} · {_(_STATE_NAMES[state])}"
     width = run * _PITCH - (_PITCH - _CELL)
     shape = (
         f'<rect class="u {state}" x="{x}" y="1" width="{width}" height="{_CELL}" rx="2">'
@@ -79,7 +81,8 @@ def _cell(units: UnitsEntry, state: str, index: int, run: int, x: int, number: i
         return shape
     if numbered:
         shape += f'<text class="n" x="{x + _CELL / 2}" y="{_CELL - 2.5}">{min(number, 999)}</text>'
-    return f'<a href="#c{number}" aria-label="culprit {number}">{shape}</a>'
+    label = escape(_("culprit {number}", number=number))
+    return f'<a href="#c{number}" aria-label="{label}">{shape}</a>'
 
 
 def surroundings(around: Surroundings) -> Markup:
@@ -103,7 +106,9 @@ def surroundings(around: Surroundings) -> Markup:
         for index, edge in enumerate(edges)
     ]
     parts += [_node(spot[index], node) for index, node in enumerate(nodes)]
-    label = "The culprit and its neighbours: " + ", ".join(clip(node["op"] or node["name"], 40) for node in nodes)
+    label = _(
+        "The culprit and its neighbours: {ops}", ops=", ".join(clip(node["op"] or node["name"], 40) for node in nodes)
+    )
     return Markup(
         '<svg class="around" viewBox="0 0 {0} {1}" width="{0}" height="{1}" role="img" aria-label="{2}">{3}</svg>'
     ).format(width, tallest * _ROW + 6, label, Markup().join(parts))
@@ -112,7 +117,7 @@ def surroundings(around: Surroundings) -> Markup:
 def _layers(count: int, edges: list[DrawnEdge]) -> list[int]:
     """Longest path from the left; sources then move right, next to their first consumer."""
     layer = [0] * count
-    for _ in range(count):
+    for _round in range(count):
         for edge in edges:
             layer[edge["to"]] = max(layer[edge["to"]], layer[edge["from"]] + 1)
     for index in range(count):
@@ -124,7 +129,7 @@ def _layers(count: int, edges: list[DrawnEdge]) -> list[int]:
 
 def _node(spot: tuple[int, int], node: DrawnNode) -> Markup:
     x, y = spot
-    top = node["op"] or f"graph {node['role']}"
+    top = node["op"] or _(_ROLES[node["role"]])
     return Markup(
         '<g class="node {}"><title>{}</title><rect x="{}" y="{}" width="{}" height="{}" rx="6"/>'
         '<text class="op" x="{}" y="{}">{}</text><text class="name" x="{}" y="{}">{}</text></g>'

@@ -7,6 +7,8 @@ from importlib import resources
 import jinja2
 from markupsafe import Markup, escape
 
+from onnxbisect import language
+from onnxbisect.finished import translated
 from onnxbisect.report import alternatives, cause_words, culprit_groups, extent, modules, words
 from onnxbisect.report.next_steps import next_steps
 from onnxbisect.report.pictures import strip, surroundings
@@ -30,6 +32,7 @@ def environment(*loaders: jinja2.BaseLoader) -> jinja2.Environment:
         auto_reload=False,  # would check the file of each included template
     )
     made.globals |= {
+        "_": _said,
         "alternatives": alternatives,
         "cause_words": cause_words,
         "culprit_groups": culprit_groups,
@@ -38,13 +41,17 @@ def environment(*loaders: jinja2.BaseLoader) -> jinja2.Environment:
         "clip_left": clip_left,
         "duration": duration,
         "extent": extent,
+        "language": lambda: language.current().replace("_", "-"),
         "linked": _linked,
         "modules": modules,
         "plural": plural,
+        "stop": words.stop,
         "strip": strip,
         "stylesheet": Markup(stylesheet()),  # noqa: S704 - our own file
         "summary": summary,
         "surroundings": surroundings,
+        "tag": _tag,
+        "told": translated,
         "words": words,
     }
     return made
@@ -59,6 +66,17 @@ def compile_all(made: jinja2.Environment) -> None:
 def stylesheet() -> str:
     """The style sheet of all these pages."""
     return resources.files("onnxbisect.report").joinpath("templates", "report.css").read_text("utf-8")
+
+
+def _said(message: str, /, **values: object) -> Markup:
+    """A message of the catalogue, which may hold markup, in the reader's language; values are cleaned and escaped."""
+    found = Markup(language.translate(message))  # noqa: S704 - a message is a constant of a template
+    return found.format(**{name: _shown(value) for name, value in values.items()}) if values else found
+
+
+def _tag(name: str, text: str) -> Markup:
+    """`text` within a tag, for a message."""
+    return Markup("<{0}>{1}</{0}>").format(name, clean(text))
 
 
 def _linked(sentence: str) -> Markup:

@@ -4,6 +4,7 @@ import json
 import re
 from urllib.parse import quote
 
+from onnxbisect.language import in_english
 from onnxbisect.report import cause_words, words
 from onnxbisect.report.alternatives import called, outcome
 from onnxbisect.report.contents import Report
@@ -21,6 +22,7 @@ _KINDS = {
 _RELATED = 100
 
 
+@in_english
 def sarif(document: Report) -> str:
     """One run with one result per culprit; its node names are logical locations.
 

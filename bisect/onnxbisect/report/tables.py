@@ -3,6 +3,7 @@
 from collections import Counter
 
 from onnxbisect.job import Job
+from onnxbisect.language import _
 from onnxbisect.report.contents import TableEntry
 from onnxbisect.report.records import Records
 from onnxbisect.report.text import clean, plural
@@ -48,4 +49,6 @@ def summary(table: TableEntry) -> str:
     column = table["columns"].index(table["counted"])
     counts = Counter(clean(row[column]) for row in rows).most_common()
     shown = [f"{value} {count}" for value, count in counts[:_COUNTED]]
-    return ", ".join(shown) + (f" and {len(counts) - _COUNTED} more" if len(counts) > _COUNTED else "")
+    return ", ".join(shown) + (
+        (" " + _("and {more} more", more=len(counts) - _COUNTED)) if len(counts) > _COUNTED else ""
+    )

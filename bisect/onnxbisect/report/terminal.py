@@ -1,10 +1,14 @@
 """The report as plain lines for the terminal. No colours: the command line may add them."""
 
+from rich.cells import cell_len
+
+from onnxbisect.language import _
 from onnxbisect.report import alternatives, modules, words
 from onnxbisect.report.contents import OpEntry, Report
 from onnxbisect.report.culprit_lines import cause_lines, culprit_lines, first_node, instead_lines, ops_of
-from onnxbisect.report.grid import aligned, wrapped
+from onnxbisect.report.grid import aligned, padded, wrapped
 from onnxbisect.report.next_steps import Typed, next_steps
+from onnxbisect.report.readers import readers
 from onnxbisect.report.tables import summary
 from onnxbisect.report.text import clean, clip, duration, plural
 
@@ -23,13 +27,13 @@ def lines(document: Report, *, width: int = 100, files: str = "", typed: Typed |
 
     Names and sentences that must be complete (the headline, what is unknown) may be longer than `width`.
     """
-    width = max(width, _NARROW)
+    document, width = readers(document), max(width, _NARROW)
     shown = [clean(document["headline"])]
     if tool := words.tool(document["target"]):
-        shown.append(f"  asked: {clean(tool)}")
+        shown.append("  " + _("asked: {tool}", tool=clean(tool)))
     shown += _certificate(document)
     for step in next_steps(document, typed):
-        shown.append(f"  next: {clean(step.sentence)}{':' if step.command else ''}")
+        shown.append("  " + _("next: {sentence}", sentence=clean(step.sentence)) + (":" if step.command else ""))
         if step.command:
             shown.append(f"        {clean(step.command)}")
     for block in (
@@ -44,7 +48,7 @@ def lines(document: Report, *, width: int = 100, files: str = "", typed: Typed |
         _tables(document, width),
         _preflight(document, width),
         _notes(document),
-        [_cost(document), *([f"Report: {clean(files)}/report.html"] if files else [])],
+        [_cost(document), *([_("Report: {files}", files=f"{clean(files)}/report.html")] if files else [])],
     ):
         if block:
             shown += ["", *block]
@@ -55,9 +59,9 @@ def _certificate(document: Report) -> list[str]:
     certificate = document["certificate"]
     shown = [f"  {clean(certificate['sentence'])}"]
     unknown = certificate["unknown"]
-    shown += [f"  unknown: {clean(text)}" for text in unknown[:_CERTIFICATE_LINES]]
+    shown += [("  " + _("unknown: {text}", text=clean(text))) for text in unknown[:_CERTIFICATE_LINES]]
     if len(unknown) > _CERTIFICATE_LINES:
-        shown.append(f"  and {len(unknown) - _CERTIFICATE_LINES} more unknowns")
+        shown.append("  " + _("and {more} more unknowns", more=len(unknown) - _CERTIFICATE_LINES))
     return shown
 
 
@@ -68,10 +72,17 @@ def _needs_context(document: Report, width: int) -> list[str]:
     rows = []
     for group in groups:
         around = group["passes_with"]
-        within = f"within {plural(around['size'], 'unit')}" if around else "within the remainder"
-        rows.append((ops_of(group), plural(len(group["occurrences"]), "place"), f"passes {within}", first_node(group)))
+        within = _("within {units}", units=plural(around["size"], "unit")) if around else _("within the remainder")
+        rows.append(
+            (
+                ops_of(group),
+                plural(len(group["occurrences"]), "place"),
+                _("passes {within}", within=within),
+                first_node(group),
+            )
+        )
     grid = aligned(rows, [34, 12, 24, max(12, width - 80)], indent=5, keep_end=(3,))
-    return ["Needs context: fails only when cut out; compiles inside the model", *grid]
+    return [_("Needs context: fails only when cut out; compiles inside the model"), *grid]
 
 
 def _alternatives(document: Report, width: int) -> list[str]:
@@ -79,7 +90,7 @@ def _alternatives(document: Report, width: int) -> list[str]:
     if not tried:
         return []
     rows = [(alternatives.called(one), alternatives.outcome(document, one)) for one in tried]
-    return ["Other options", *aligned(rows, [34, max(24, width - 38)]), f"  {alternatives.cost(document)}"]
+    return [_("Other options"), *aligned(rows, [34, max(24, width - 38)]), f"  {alternatives.cost(document)}"]
 
 
 def _modules(document: Report, width: int) -> list[str]:
@@ -87,19 +98,19 @@ def _modules(document: Report, width: int) -> list[str]:
     if not found:
         return []
     rows = [(modules.name_of(it), plural(it["size"], "unit"), modules.answer(it)) for it in found[: modules.SHOWN]]
-    more = [f"  and {len(found) - modules.SHOWN} more"] if len(found) > modules.SHOWN else []
-    return ["Modules", *aligned(rows, [40, 12, max(20, width - 60)], keep_end=(0,)), *more]
+    more = [("  " + _("and {more} more", more=len(found) - modules.SHOWN))] if len(found) > modules.SHOWN else []
+    return [_("Modules"), *aligned(rows, [40, 12, max(20, width - 60)], keep_end=(0,)), *more]
 
 
 def _ops(document: Report, width: int) -> list[str]:
     groups: dict[str, list[str]] = {}
     for row in document["op_table"]:
         groups.setdefault(words.op_verdict(document, row), []).append(_op_item(row))
-    labels = max((len(verdict) for verdict in groups), default=0)
+    labels = max(map(cell_len, groups), default=0)
     shown = []
     for verdict, items in groups.items():
-        shown += wrapped(f"  {verdict:<{labels}}  ", items, width, at_most=3 if verdict == "compiles" else 8)
-    return ["Ops", *shown] if shown else []
+        shown += wrapped(f"  {padded(verdict, labels)}  ", items, width, at_most=3 if verdict == _("compiles") else 8)
+    return [_("Ops"), *shown] if shown else []
 
 
 def _op_item(row: OpEntry) -> str:
@@ -112,13 +123,13 @@ def _partition(document: Report, width: int) -> list[str]:
     if not pieces or (len(pieces) == 1 and not document["culprits"]):
         return []
     if len(pieces) == 1:
-        return [f"On the NPU: 1 piece of {plural(pieces[0]['size'], 'unit')}"]
-    sizes = [str(piece["size"]) for piece in pieces]
-    label = f"On the NPU: {len(pieces)} pieces of "
+        return [_("On the NPU: 1 piece of {units}", units=plural(pieces[0]["size"], "unit"))]
+    sizes, units = [str(piece["size"]) for piece in pieces], _(" units")
+    label = _("On the NPU: {pieces} of", pieces=plural(len(pieces), "piece")) + " "
     if len(pieces) > _PIECES:
         largest = sorted((piece["size"] for piece in pieces), reverse=True)[:_PIECES]
-        return [f"{label}{', '.join(map(str, largest))} and fewer units"]
-    return wrapped(label, sizes, width - len(" units"), at_most=2, end=" units")
+        return [label + _("{sizes} and fewer units", sizes=", ".join(map(str, largest)))]
+    return wrapped(label, sizes, width - len(units), at_most=2, end=units)
 
 
 def _tables(document: Report, width: int) -> list[str]:
@@ -134,7 +145,9 @@ def _tables(document: Report, width: int) -> list[str]:
 def _preflight(document: Report, width: int) -> list[str]:
     found = [finding for finding in document["preflight"] if finding["severity"] == "error"]
     return (
-        ["Preflight", *(clip(f"  {finding['id']}: {finding['detail']}", width) for finding in found)] if found else []
+        [_("Preflight"), *(clip(f"  {finding['id']}: {finding['detail']}", width) for finding in found)]
+        if found
+        else []
     )
 
 
@@ -142,14 +155,18 @@ def _notes(document: Report) -> list[str]:
     """What loading the model could not establish, in full, because the diagnosis rests on it."""
     notes = document["model"]["notes"]
     if document["verdict"] != "pass":  # a value that the user knows may be all that the model lacks
-        notes = [*notes, *(f"{it['detail']}." for it in document["preflight"] if it["id"] == _ADVICE)]
-    return ["About the model", *(f"  {clean(note)}" for note in notes)] if notes else []
+        notes = [*notes, *(words.stop(it["detail"]) for it in document["preflight"] if it["id"] == _ADVICE)]
+    return [_("About the model"), *(f"  {clean(note)}" for note in notes)] if notes else []
 
 
 def _cost(document: Report) -> str:
     stats = document["stats"]
-    cached = f" and {plural(stats['cached'], 'known answer')}" if stats["cached"] else ""
-    return (
-        f"{plural(stats['compiler_calls'], 'compiler call')}{cached} in {plural(stats['rounds'], 'round')}, "
-        f"{duration(stats['wall_seconds'])} ({duration(stats['compile_seconds'])} compiling)"
+    cached = (" " + _("and {answers}", answers=plural(stats["cached"], "known answer"))) if stats["cached"] else ""
+    return _(
+        "{calls}{cached} in {rounds}, {seconds} ({compiling} compiling)",
+        calls=plural(stats["compiler_calls"], "compiler call"),
+        cached=cached,
+        rounds=plural(stats["rounds"], "round"),
+        seconds=duration(stats["wall_seconds"]),
+        compiling=duration(stats["compile_seconds"]),
     )

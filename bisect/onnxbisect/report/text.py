@@ -7,6 +7,8 @@ that differ only in such characters still look different.
 import re
 import unicodedata
 
+from onnxbisect.language import counted
+
 #: Unicode categories that a terminal, a browser or an XML parser may act on instead of showing:
 #: controls, format characters (bidi, zero width), surrogates, private use, line and paragraph separators.
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
@@ -40,7 +42,7 @@ def clip_left(text: str, width: int) -> str:
 
 def plural(count: int, noun: str) -> str:
     """`1 unit`, `2 units`."""
-    return f"{count} {noun if count == 1 else noun + 's'}"
+    return counted(count, noun)
 
 
 def duration(seconds: float) -> str:

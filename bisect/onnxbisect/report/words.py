@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Collection
 from posixpath import join, normpath
 
+from onnxbisect.language import _, english, marked
 from onnxbisect.report.contents import Choice, CompilesAfterEntry, OpEntry, Report, TargetEntry
 from onnxbisect.report.culprit_contents import (
     Complaint,
@@ -22,15 +23,15 @@ from onnxbisect.verdict import Kind
 _OPS = 6
 
 _KINDS = {
-    "unsupported": "the compiler says that it does not support this",
-    "crash": "the compiler crashes",
-    "timeout": "the compiler does not finish in time",
-    "resource": "the compiler runs out of memory or of space",
-    "numeric": "it compiles and computes other numbers",
-    "fallback": "the compiler places it on the host",
-    "invalid": "the checker refuses it",
-    "unknown": "the profile that answers for the compiler does not say",
-    "error": "the compiler fails",
+    "unsupported": marked("the compiler says that it does not support this"),
+    "crash": marked("the compiler crashes"),
+    "timeout": marked("the compiler does not finish in time"),
+    "resource": marked("the compiler runs out of memory or of space"),
+    "numeric": marked("it compiles and computes other numbers"),
+    "fallback": marked("the compiler places it on the host"),
+    "invalid": marked("the checker refuses it"),
+    "unknown": marked("the profile that answers for the compiler does not say"),
+    "error": marked("the compiler fails"),
 }
 
 
@@ -47,10 +48,6 @@ def tool(about: TargetEntry) -> str:
     return " ".join(part for part in (about["tool"], about["version"]) if part)
 
 
-#: How the headline of a model ends that compiles, and whose numbers are wrong.
-OTHER_NUMBERS = "and computes other numbers"
-
-
 def computes_others(failures: Collection[str]) -> bool:
     """Whether these culprits, by their failures, compile and all that is wrong is their numbers."""
     return bool(failures) and set(failures) == {Kind.NUMERIC}
@@ -58,9 +55,47 @@ def computes_others(failures: Collection[str]) -> bool:
 
 def outcome(document: Report) -> str:
     """The verdict, which is read first."""
-    if document["verdict"] == "fail" and document["headline"].endswith(OTHER_NUMBERS):
-        return "Computes other numbers"
-    return {"pass": "Compiles", "fail": "Does not compile"}.get(document["verdict"], "Unresolved")
+    if document["verdict"] == "fail" and computes_others([culprit["failure"] for culprit in document["culprits"]]):
+        return _("Computes other numbers")
+    return {"pass": _("Compiles"), "fail": _("Does not compile")}.get(document["verdict"], _("Unresolved"))
+
+
+#: Words for what programs call states, verdicts and the like; English has most of them as they are.
+_NAMES = {
+    "pass": marked("pass"),
+    "fail": marked("fail"),
+    "unresolved": marked("unresolved"),
+    "unusable": marked("unusable"),
+    "not_asked": marked("not_asked"),
+    "refused": marked("refused"),
+    "suspected": marked("suspected"),
+    "passes": marked("passes"),
+    "needs_context": marked("needs_context"),
+    "unknown": marked("unknown"),
+    "running": marked("running"),
+    "waiting": marked("waiting"),
+    "dropped": marked("dropped"),
+    "proven": marked("proven"),
+    "bounded": marked("bounded"),
+    "error": marked("error"),
+    "warning": marked("warning"),
+    "info": marked("info"),
+    "exact": marked("exact"),
+    "rounding": marked("rounding"),
+    "approximate": marked("approximate"),
+    "domain": marked("domain"),
+    "absent": marked("absent"),
+}
+
+
+def named(state: str) -> str:
+    """A state, verdict, severity or exactness in the reader's language."""
+    return _(_NAMES[state]) if state in _NAMES else state
+
+
+def stop(phrase: str) -> str:
+    """The phrase as a sentence: with a capital letter and a full stop."""
+    return _("{sentence}.", sentence=f"{phrase[:1].upper()}{phrase[1:]}") if phrase else ""
 
 
 def headline(
@@ -72,14 +107,30 @@ def headline(
     """
     match verdict:
         case "pass":
-            return f"{model} compiles for {backend}"
+            return english("{model} compiles for {backend}", model=model, backend=backend)
         case "fail" if others:
-            return f"{model} compiles for {backend} {OTHER_NUMBERS}"
+            return english("{model} compiles for {backend} and computes other numbers", model=model, backend=backend)
         case "fail" if alike:
-            return f"{model} does not compile for {backend}, which refuses every op in the same words: {alike}"
+            return english(
+                "{model} does not compile for {backend}, which refuses every op in the same words: {said}",
+                model=model,
+                backend=backend,
+                said=alike,
+            )
+        case "fail" if certain:
+            return english("{model} does not compile for {backend}", model=model, backend=backend)
         case "fail":
-            return f"{model} does not compile for {backend}" + ("" if certain else ": nothing is established yet")
-    return f"it is not known whether {model} compiles for {backend}" + (f": {said}" if said else "")
+            return english(
+                "{model} does not compile for {backend}: nothing is established yet", model=model, backend=backend
+            )
+    if said:
+        return english(
+            "it is not known whether {model} compiles for {backend}: {reason}",
+            model=model,
+            backend=backend,
+            reason=said,
+        )
+    return english("it is not known whether {model} compiles for {backend}", model=model, backend=backend)
 
 
 def model_path(document: Report) -> str:
@@ -88,35 +139,50 @@ def model_path(document: Report) -> str:
 
 
 #: The certificate of a model that compiles after a change of its file, or with other options.
-NOT_SEARCHED = "bounded: a changed file compiles, so the parts of the file as it is were not searched"
-WITH_OPTIONS = "bounded: the file compiles with other options, so its parts were not searched with the options given"
+NOT_SEARCHED = english("bounded: a changed file compiles, so the parts of the file as it is were not searched")
+WITH_OPTIONS = english(
+    "bounded: the file compiles with other options, so its parts were not searched with the options given"
+)
 
 
 def in_file_after(headline: str, change: str) -> str:
     """The headline of a search in a changed file, since the file as it is fails for a reason that hides others."""
-    return f"{headline}; searched in the file after: {change}"
+    return english("{sentence}; searched in the file after: {change}", sentence=headline, change=change)
 
 
 def compiles_after(document: Report, found: CompilesAfterEntry) -> str:
     """The headline of a model that compiles after a change of its file."""
-    known = plural(found["calls"], "call") if found["calls"] else "known before"
+    known = plural(found["calls"], "call") if found["calls"] else english("known before")
     model, asked = document["model"]["name"], target(document["target"])
-    return f"{model} compiles for {asked} after: {found['sentence']} (verified, {known})"
+    return english(
+        "{model} compiles for {backend} after: {change} (verified, {calls})",
+        model=model,
+        backend=asked,
+        change=found["sentence"],
+        calls=known,
+    )
 
 
 def bounded(culprits: int, *, compiled: int, unknown: int, units: int) -> str:
     """A certificate that is no proof: how many of the units were seen to compile, and of how many nothing is known."""
     if compiled == units:
-        seen = f"all {units} units were seen to compile" if units > 1 else "its one unit was seen to compile"
+        seen = english("its one unit was seen to compile")
+        if units > 1:
+            seen = english("all {units} were seen to compile", units=plural(units, "unit"))
+    elif compiled > 1:
+        seen = english("{compiled} of {units} were seen to compile", compiled=compiled, units=plural(units, "unit"))
+    elif compiled:
+        seen = english("1 of {units} was seen to compile", units=plural(units, "unit"))
     else:
-        was = "were" if compiled > 1 else "was"
-        seen = f"{compiled or 'none'} of {plural(units, 'unit')} {was} seen to compile"
+        seen = english("none of {units} was seen to compile", units=plural(units, "unit"))
     if unknown == units:
-        return f"bounded: {seen}"
+        return english("bounded: {seen}", seen=seen)
     if not unknown:
-        return f"bounded: {seen}, which does not prove that nothing else fails"
-    is_ = "is" if unknown == 1 else "are"
-    return f"bounded: {seen}, {unknown} {is_} unknown{', so there may be more culprits' if culprits else ''}"
+        return english("bounded: {seen}, which does not prove that nothing else fails", seen=seen)
+    rest = english("1 is unknown") if unknown == 1 else english("{unknown} are unknown", unknown=unknown)
+    if culprits:
+        return english("bounded: {seen}, {rest}, so there may be more culprits", seen=seen, rest=rest)
+    return english("bounded: {seen}, {rest}", seen=seen, rest=rest)
 
 
 def proven(
@@ -128,20 +194,39 @@ def proven(
     `removed` if leaving out one unit breaks a culprit of several; `ways` counts the passing probes.
     """
     if verdict == "pass":
-        return f"proven: all {remainder} units compile together" if remainder > 1 else "proven: its one unit compiles"
-    unseen = f" ({inferred} of the places are assumed, not confirmed inside the model)" if inferred else ""
-    rest = f"{remainder} units compile" if remainder > 1 else "unit compiles"
-    them = "this culprit" if culprits == 1 else f"these {culprits} culprits"
+        if remainder > 1:
+            return english("proven: all {units} compile together", units=plural(remainder, "unit"))
+        return english("proven: its one unit compiles")
+    proof = _proof(culprits, removed=removed, remainder=remainder, blamed=blamed, ways=ways)
+    if not inferred:
+        return proof
+    return english(
+        "{sentence} ({inferred} of the places are assumed, not confirmed inside the model)",
+        sentence=proof,
+        inferred=inferred,
+    )
+
+
+def _proof(culprits: int, *, removed: int, remainder: int, blamed: int, ways: int) -> str:
+    rest = english("unit compiles")
+    if remainder > 1:
+        rest = english("{units} compile", units=plural(remainder, "unit"))
+    them = english("this culprit") if culprits == 1 else english("these {culprits} culprits", culprits=culprits)
     if not remainder:
-        return f"proven: every unit belongs to a culprit, nothing else is left{unseen}"
+        return english("proven: every unit belongs to a culprit, nothing else is left")
     if blamed == removed:
-        return f"proven: without {them} the other {rest}, so nothing else is wrong{unseen}"
+        return english("proven: without {them} the other {rest}, so nothing else is wrong", them=them, rest=rest)
     if ways > 1:
-        broken = f"in each of the {ways} ways to break up {them} the rest compiles"
-        return f"proven: {broken}, so nothing else is wrong{unseen}"
-    return (
-        f"proven: with {plural(removed, 'unit')} taken out, which breaks up {them}, "
-        f"the other {rest}, so nothing else is wrong{unseen}"
+        return english(
+            "proven: in each of the {ways} ways to break up {them} the rest compiles, so nothing else is wrong",
+            ways=ways,
+            them=them,
+        )
+    return english(
+        "proven: with {units} taken out, which breaks up {them}, the other {rest}, so nothing else is wrong",
+        units=plural(removed, "unit"),
+        them=them,
+        rest=rest,
     )
 
 
@@ -150,30 +235,35 @@ def meaning(document: Report) -> str:
     certificate = document["certificate"]
     after = document.get("compiles_after")
     if after and after.get("options"):
-        return (
+        return _(
             "no list was made. The file was compiled as a whole only, and failed with the options given; it compiles "
             "with those that the compiler named. Run it with --as-is to search it with the options given."
         )
     if after:
-        return (
+        return _(
             "no list was made. The file as it is was compiled as a whole only, and failed; the changed file compiles. "
             "Run it with --as-is to search the file as it is."
         )
     if certificate["status"] != "proven":
         if not document["culprits"]:
-            return "nothing certain was found. The reasons follow."
-        return (
+            return _("nothing certain was found. The reasons follow.")
+        return _(
             "the list may be incomplete. A culprit that is not marked as suspected or flaky does fail, in real "
             "compiles. The reasons why there may be more follow."
         )
     if document["verdict"] == "pass":
-        return "the list is complete, and empty. The whole model was compiled, and passed."
+        return _("the list is complete, and empty. The whole model was compiled, and passed.")
     if not document["culprits"]:
-        return "the list is complete, and empty."
-    rest = "The rest of the model was compiled without them, and passed. " if certificate["probes"] else ""
-    return (
+        return _("the list is complete, and empty.")
+    if not certificate["probes"]:
+        return _(
+            "the list is complete. Each culprit was compiled on its own and failed. "
+            "So once these are dealt with, nothing else stands in the way."
+        )
+    return _(
         "the list is complete. Each culprit was compiled on its own and failed. "
-        f"{rest}So once these are dealt with, nothing else stands in the way."
+        "The rest of the model was compiled without them, and passed. "
+        "So once these are dealt with, nothing else stands in the way."
     )
 
 
@@ -195,7 +285,7 @@ def doubt(document: Report) -> str:
     culprits = document["culprits"]
     alike = len({(culprit["failure"], culprit["fingerprint"]) for culprit in culprits}) == 1
     if len(culprits) > 1 and alike and all(row["verdict"] == "fail" for row in document["op_table"]):
-        return "Every op fails, and all in the same way: first see that the compiler itself works."
+        return _("Every op fails, and all in the same way: first see that the compiler itself works.")
     return ""
 
 
@@ -203,17 +293,20 @@ def op_verdict(document: Report, row: OpEntry) -> str:
     """The verdict on an op in words."""
     own = [culprit for culprit in document["culprits"] if culprit["id"] in row["culprits"]]
     if row["verdict"] == "fail" and computes_others([culprit["failure"] for culprit in own]):
-        return "other numbers"
+        return _("other numbers")
     if row["verdict"] == "mixed":
         kinds = {culprit["kind"] for culprit in own}
-        return "in part" if "single" in kinds else "together"
-    return {"fail": "refused", "needs_context": "needs context", "pass": "compiles"}.get(row["verdict"], "unknown")
+        return _("in part") if "single" in kinds else _("together")
+    found = {"fail": _("refused"), "needs_context": _("needs context"), "pass": _("compiles")}
+    return found.get(row["verdict"], _("unknown"))
 
 
 def failure(culprit: Complaint) -> str:
     """The compiler's message for a culprit, else how it fails; says so where it compiles to other numbers."""
-    said = uncoloured(str(culprit["message"] or culprit["fingerprint"] or _KINDS[culprit["failure"]])).strip()
-    return f"computes other numbers: {said}" if culprit["failure"] == Kind.NUMERIC and culprit["message"] else said
+    said = uncoloured(str(culprit["message"] or culprit["fingerprint"] or _(_KINDS[culprit["failure"]]))).strip()
+    if culprit["failure"] == Kind.NUMERIC and culprit["message"]:
+        return _("computes other numbers: {said}", said=said)
+    return said
 
 
 def replace_by(culprit: CulpritEntry) -> str:
@@ -221,9 +314,9 @@ def replace_by(culprit: CulpritEntry) -> str:
     found = culprit.get("replace_by")
     if found is None:
         return ""
-    ops = list(dict.fromkeys(found["gives"])) or ["a constant"]
-    named = ", ".join(ops[:_OPS]) + (f" and {len(ops) - _OPS} more" if len(ops) > _OPS else "")
-    return f"{named} ({' + '.join(found['rules'])}, {found['exactness']})"
+    ops = list(dict.fromkeys(found["gives"])) or [_("a constant")]
+    gives = ", ".join(ops[:_OPS]) + (" " + _("and {more} more", more=len(ops) - _OPS) if len(ops) > _OPS else "")
+    return f"{gives} ({' + '.join(found['rules'])}, {named(found['exactness'])})"
 
 
 def where(origin: OriginEntry) -> str:
@@ -246,9 +339,11 @@ def sources(entry: CulpritEntry | NeedsContextEntry) -> list[OriginEntry]:
 def certainty(culprit: CulpritEntry) -> str:
     """How sure a culprit is; empty for a confirmed one."""
     if culprit["certainty"] == "flaky":
-        return f"flaky: the compiler contradicts itself, {culprit['confidence']:.1%} sure"
+        return _("flaky: the compiler contradicts itself, {sure} sure", sure=f"{culprit['confidence']:.1%}")
     return (
-        "suspected: not every probe that would confirm it was answered" if culprit["certainty"] == "suspected" else ""
+        _("suspected: not every probe that would confirm it was answered")
+        if culprit["certainty"] == "suspected"
+        else ""
     )
 
 
@@ -258,33 +353,46 @@ def inferred(culprit: CulpritEntry) -> str:
     if not unseen or culprit["certainty"] == "suspected":
         return ""
     places = len(culprit["occurrences"])
-    return f"confirmed inside the model at {places - unseen} of {places} places; assumed for the other {unseen}"
+    return _(
+        "confirmed inside the model at {seen} of {places} places; assumed for the other {unseen}",
+        seen=places - unseen,
+        places=places,
+        unseen=unseen,
+    )
 
 
 def at_most(culprit: CulpritEntry) -> str:
     """How many nodes of an op the target accepts, if that is what fails; else empty."""
     limit = culprit.get("at_most")  # reports of earlier versions do not have it
-    return "" if limit is None else f"the target takes at most {limit['allowed']} of these {limit['among']}"
+    if limit is None:
+        return ""
+    return _("the target takes at most {allowed} of these {among}", allowed=limit["allowed"], among=limit["among"])
 
 
 def proof(evidence: EvidenceEntry, kind: str) -> list[str]:
     """The evidence of a culprit as sentences."""
     sentences = []
     if evidence["fails"]:
-        sentences.append(f"It fails on its own ({evidence['fails']}).")
+        sentences.append(_("It fails on its own ({probe}).", probe=evidence["fails"]))
     subsets = [name for name in dict.fromkeys(evidence["subsets"]) if name]
     if subsets and kind == "interaction":
-        sentences.append(f"Every part of it compiles ({', '.join(subsets)}).")
+        sentences.append(_("Every part of it compiles ({probes}).", probes=", ".join(subsets)))
     if evidence["context"] and evidence["blame"]:
         context, blame = evidence["context"], evidence["blame"]
-        sentences.append(f"The rest of the model compiles ({context}) and fails once this is added ({blame}).")
+        sentences.append(
+            _(
+                "The rest of the model compiles ({context}) and fails once this is added ({blame}).",
+                context=context,
+                blame=blame,
+            )
+        )
     return sentences
 
 
 def difference(entry: Difference) -> str:
     """`attribute axis: 0 instead of 1`: the passing value, then the culprit's."""
-    mine, theirs = ("absent" if value is None else value for value in (entry["culprit"], entry["passes"]))
-    return f"{entry['what']}: {theirs} instead of {mine}"
+    mine, theirs = (_("absent") if value is None else value for value in (entry["culprit"], entry["passes"]))
+    return _("{what}: {theirs} instead of {mine}", what=entry["what"], theirs=theirs, mine=mine)
 
 
 def command(document: Report, model: str, below: str = "") -> str:

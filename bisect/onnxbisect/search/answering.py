@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from onnxbisect.language import english
 from onnxbisect.search.oracle import Oracle
 from onnxbisect.unitset import UnitSet, is_subset, members, of, size, union
 from onnxbisect.universe import Universe
@@ -35,7 +36,7 @@ def too_large_to_answer(oracle: Oracle) -> None:
     answered = oracle.exonerated | union(failing for failing in oracle.failing if size(failing) <= largest)
     left = late[0] & ~answered
     if left and size(left) <= largest:
-        left = 0 if oracle.ask(left, "a part without an answer, alone").final else left
+        left = 0 if oracle.ask(left, english("a part without an answer, alone")).final else left
     if not left:
         raise AnswerLimitError(largest)
 

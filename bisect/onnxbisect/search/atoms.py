@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from onnxbisect.language import english
 from onnxbisect.search.cut_induced import failing_only_alone
 from onnxbisect.search.log_hints import LogHints
 from onnxbisect.search.oracle import Oracle
@@ -60,7 +61,7 @@ class Atoms:
 
     def ask_alone(self, atom: Atom) -> None:
         """Ask the probe of the atom alone."""
-        self._oracle.ask(self.alone(atom), f"{self.say(atom)} alone")
+        self._oracle.ask(self.alone(atom), english("{say} alone", say=self.say(atom)))
 
     def fails_by_itself(self, atom: Atom) -> bool:
         """Whether it is known to fail alone, and not because of its required producers."""
@@ -77,7 +78,7 @@ class Atoms:
                 return bool(named & asked)
             if self._universe.op[lowest(asked)] in known.hints.ops:
                 return True
-        return self._oracle.ask(along, f"the nodes that {self.say(atom)} requires").passed
+        return self._oracle.ask(along, english("the nodes that {say} requires", say=self.say(atom))).passed
 
     def tried(self, atom: Atom) -> bool:
         """Whether a probe of the atom alone would add no information."""

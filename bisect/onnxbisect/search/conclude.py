@@ -13,6 +13,7 @@ from onnxbisect.diagnosis import (
     Evidence,
     NeedsContext,
 )
+from onnxbisect.language import english
 from onnxbisect.search.context import REACH, like_groups_that_passed, passed_together
 from onnxbisect.search.oracle import Oracle
 from onnxbisect.search.pattern import alone
@@ -24,12 +25,19 @@ from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, so
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Kind, Status
 
-DETERMINISTIC = "the compiler answers the same question the same way (no answer here contradicts that)"
-MONOTONE = "a graph that contains a failing subgraph fails (every probe asked agrees with it)"
-LOCAL = f"a subgraph that fails with all nodes within {REACH} steps of dataflow does not compile with more of them"
-TWO = "no other failure needs more than two units of these interactions, for not every way to break them up was tried"
-COMBINED = "parts of an interaction that are far apart fail in every combination, if each was seen to fail in one"
-EVERYWHERE = "an op that is refused alone, and in its context in one place, is refused in its other places"
+DETERMINISTIC = english("the compiler answers the same question the same way (no answer here contradicts that)")
+MONOTONE = english("a graph that contains a failing subgraph fails (every probe asked agrees with it)")
+LOCAL = english(
+    "a subgraph that fails with all nodes within {reach} steps of dataflow does not compile with more of them",
+    reach=REACH,
+)
+TWO = english(
+    "no other failure needs more than two units of these interactions, for not every way to break them up was tried"
+)
+COMBINED = english(
+    "parts of an interaction that are far apart fail in every combination, if each was seen to fail in one"
+)
+EVERYWHERE = english("an op that is refused alone, and in its context in one place, is refused in its other places")
 
 
 def conclude(universe: Universe, oracle: Oracle, search: Search, recheck: bool, verdicts: Verdicts) -> Diagnosis:
@@ -139,9 +147,10 @@ def _said_of_every_op(record: Oracle) -> str:
     ops = {record.universe.op[lowest(probe)] for probe, _ in failing if size(probe) == 1}
     if len(ops) < 2:
         return ""
-    return (
-        f"Nothing passed, and {len(ops)} different ops fail alone in the same words as the whole model: these may be "
-        "about the file or the tool, and not about an op."
+    return english(
+        "Nothing passed, and {count} different ops fail alone in the same words as the whole model: these "
+        "may be about the file or the tool, and not about an op.",
+        count=len(ops),
     )
 
 
@@ -199,7 +208,9 @@ def _certificate(
     unknown = [*_unknown(universe, oracle, search), *_unexplained(search, culprits, record)]
     if excusable:
         unknown.append(
-            "A culprit may compile with its neighbours: the same ops did so elsewhere, though each fails alone."
+            english(
+                "A culprit may compile with its neighbours: the same ops did so elsewhere, though each fails alone."
+            )
         )
     if (said := _said_of_every_op(record)) and not search.state.hopeless:
         unknown.append(said)
@@ -243,11 +254,15 @@ def _unexplained(search: Search, culprits: Sequence[Culprit], record: Oracle) ->
     ]
     if orphans and search.state.finished and not search.state.hopeless:
         smallest = size(orphans[0])
-        sentences.append(f"A probe of {_units(smallest)} failed, although it holds none of these culprits.")
+        sentences.append(
+            english("A probe of {units} failed, although it holds none of these culprits.", units=_units(smallest))
+        )
     if any(
         culprit.kind is not CulpritKind.CAPACITY and any(map(culprit.held_by, record.passing)) for culprit in culprits
     ):
-        sentences.append("A culprit is in a probe that passed: it fails in one context and compiles in another.")
+        sentences.append(
+            english("A culprit is in a probe that passed: it fails in one context and compiles in another.")
+        )
     return sentences
 
 
@@ -259,36 +274,42 @@ def _unknown(universe: Universe, oracle: Oracle, search: Search) -> list[str]:
         unknown.append(search.state.hopeless)
     if search.state.stuck:
         unknown.append(
-            "The compiler refuses parts of a piece that it compiles as a whole; more probes would not explain it."
+            english(
+                "The compiler refuses parts of a piece that it compiles as a whole; more probes would not explain it."
+            )
         )
     if search.state.contradicted:
-        unknown.append("The rest of the model fails, although a larger piece that holds it passed.")
+        unknown.append(english("The rest of the model fails, although a larger piece that holds it passed."))
     if any(suspect.verified and not _minimal(oracle, suspect) for suspect in search.state.suspects):
-        unknown.append("Not every part of an interaction is in a probe that passed, so it may not be minimal.")
+        unknown.append(english("Not every part of an interaction is in a probe that passed, so it may not be minimal."))
     if search.state.finished and any(
         suspect.blame is None and not suspect.capacity for suspect in search.state.suspects
     ):
-        unknown.append("A culprit could not be put back into its context: that probe got no answer.")
+        unknown.append(english("A culprit could not be put back into its context: that probe got no answer."))
     if not_known := search.state.not_known:
         ops = Counter(universe.op[unit] for unit in members(not_known))
         counted = ", ".join(f"{op} {count}" for op, count in sorted(ops.items()))
-        is_ = "is" if size(not_known) == 1 else "are"
-        unknown.append(f"{_units(size(not_known))} {is_} not known to this profile: {counted}.")
+        unknown.append(_not_known(size(not_known), counted))
     if unanswered := search.state.unresolved & ~search.state.not_known:
-        unknown.append(f"No probe gave an answer about {_units(size(unanswered))}.")
+        unknown.append(english("No probe gave an answer about {units}.", units=_units(size(unanswered))))
     if search.state.capacity:
         unknown.append(
-            f"The model is too large as a whole; the largest piece that passed has "
-            f"{_units(size(search.state.capacity))}, and the units outside it were compiled only in smaller pieces."
+            english(
+                "The model is too large as a whole; the largest piece that passed has {units}, and the "
+                "units outside it were compiled only in smaller pieces.",
+                units=_units(size(search.state.capacity)),
+            )
         )
     if search.state.answerable:
         unknown.append(_without_answer(oracle, search.state.answerable))
     if search.state.cut_short:
-        unknown.append("There are too many ways to break all interactions to try each of them.")
+        unknown.append(english("There are too many ways to break all interactions to try each of them."))
     if oracle.flaky:
         unknown.append(
-            f"The compiler contradicted itself on {len(oracle.flaky)} "
-            f"{'probe' if len(oracle.flaky) == 1 else 'probes'}; a single answer of it proves nothing."
+            english(
+                "The compiler contradicted itself on {probes}; a single answer of it proves nothing.",
+                probes="1 probe" if len(oracle.flaky) == 1 else f"{len(oracle.flaky)} probes",
+            )
         )
     return unknown
 
@@ -296,16 +317,18 @@ def _unknown(universe: Universe, oracle: Oracle, search: Search) -> list[str]:
 def _without_answer(oracle: Oracle, answerable: int) -> str:
     late = [verdict for probe in oracle.unanswered if size(probe) > answerable and (verdict := oracle.look(probe))]
     seconds = min((verdict.seconds for verdict in late if verdict.kind is Kind.TIMEOUT), default=0.0)
-    within = f" within {seconds:.0f} s" if seconds >= 1 else ""
-    return (
-        f"The compiler gave no answer{within} for more than about {_units(answerable)}. The model was compiled in "
-        "pieces of that size, so failures that only larger pieces show were not seen."
+    within = (" " + english("within {seconds} s", seconds=f"{seconds:.0f}")) if seconds >= 1 else ""
+    return english(
+        "The compiler gave no answer{within} for more than about {units}. The model was compiled in "
+        "pieces of that size, so failures that only larger pieces show were not seen.",
+        within=within,
+        units=_units(answerable),
     )
 
 
 def _unfinished(universe: Universe, oracle: Oracle, search: Search) -> str:
     if oracle.look(universe.everything) is None:
-        return "The whole model was not compiled."
+        return english("The whole model was not compiled.")
     blamed: UnitSet = 0
     for suspect in search.state.suspects:
         blamed |= suspect.everywhere
@@ -314,8 +337,14 @@ def _unfinished(universe: Universe, oracle: Oracle, search: Search) -> str:
         seen |= passing
     never = size(universe.everything & ~seen)
     if never:
-        return f"The search ended early: {_units(never)} were in no probe that passed."
-    return "The search ended early: culprits may be unconfirmed, and the list may be incomplete."
+        return english("The search ended early: {units} were in no probe that passed.", units=_units(never))
+    return english("The search ended early: culprits may be unconfirmed, and the list may be incomplete.")
+
+
+def _not_known(count: int, counted: str) -> str:
+    if count == 1:
+        return english("1 unit is not known to this profile: {counted}.", counted=counted)
+    return english("{units} are not known to this profile: {counted}.", units=_units(count), counted=counted)
 
 
 def _units(count: int) -> str:

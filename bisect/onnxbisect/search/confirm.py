@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from onnxbisect.language import english
 from onnxbisect.search.blame import Blame, without_others
 from onnxbisect.search.context import (
     FEW_UNITS,
@@ -83,7 +84,9 @@ class Confirmer:
                 case = self._case(suspect, suspects, remainders, doubted)
                 if case.blame is not None:
                     self._oracle.ask(
-                        case.blame, f"{self._say(suspect)}, which the log lists, in its context", sure=True
+                        case.blame,
+                        english("{say}, which the log lists, in its context", say=self._say(suspect)),
+                        sure=True,
                     )
         cases = [self._case(suspect, suspects, remainders, doubted) for suspect in suspects]
         self._oracle.ask_all(self._questions(cases), sure=True, firm=True)
@@ -130,16 +133,19 @@ class Confirmer:
         elsewhere: list[UnitSet] = []
         if is_open and not self._named_everywhere(suspect):
             elsewhere = other_contexts(self._universe, suspect, remainder, all_of_them=bool(doubted))
-        questions += [(probe, f"{say} in other contexts") for probe in elsewhere]
+        questions += [(probe, english("{say} in other contexts", say=say)) for probe in elsewhere]
         if is_open:
             beside = clusters(self._universe, suspect, suspects, remainder)
-            questions += [(probe, f"{say} with other suspects beside it") for probe in beside]
+            questions += [(probe, english("{say} with other suspects beside it", say=say)) for probe in beside]
         if suspect.interaction and any(self._universe.variant[unit] in doubted for unit in members(suspect.units)):
             completed = [it | suspect.units for it in remainders if size(suspect.units & ~it) == 1]
-            questions += [(probe, f"{say} in another remainder") for probe in completed]
+            questions += [(probe, english("{say} in another remainder", say=say)) for probe in completed]
             if not rests_on_a_part(self._universe, self._oracle, suspect):
                 questions += self._few_contexts(suspect, suspects)
-        questions += [(probe, f"{say} with nodes that make a part of it pass") for probe in self._excused(suspect)]
+        questions += [
+            (probe, english("{say} with nodes that make a part of it pass", say=say))
+            for probe in self._excused(suspect)
+        ]
         blame = None
         if suspect.blame is None:
             near = remainder if doubted else self._context(suspect.units, remainder)
@@ -148,7 +154,7 @@ class Confirmer:
                 blame = without_others(near | suspect.units, suspect, suspects)
         if self._small and not suspect.verified and not self._is_named_for_itself(suspect):
             ways = every_way(self._universe, suspect, suspects, remainder)
-            questions += [(probe, f"{say} in another context") for probe in ways]
+            questions += [(probe, english("{say} in another context", say=say)) for probe in ways]
         elif is_open:
             questions += self._few_contexts(suspect, suspects)
         elif self._small and suspect.interaction and not (suspect.verified or doubted):
@@ -177,7 +183,7 @@ class Confirmer:
         """
         if not self._small or lists_ops(self._universe, self._oracle, suspects):
             return ()
-        why = f"{self._say(suspect)} in a small context"
+        why = english("{say} in a small context", say=self._say(suspect))
         return tuple((probe, why) for probe in small_contexts(self._universe, suspect.units))
 
     def _grown_contexts(self, suspect: Suspect, suspects: Sequence[Suspect]) -> list[Question]:
@@ -190,7 +196,7 @@ class Confirmer:
             return []
         if rests_on_a_part(self._universe, self._oracle, suspect):
             return []
-        why = f"{self._say(suspect)} with its neighbours"
+        why = english("{say} with its neighbours", say=self._say(suspect))
         return [(probe, why) for probe in grown_contexts(self._universe, suspect)]
 
     def _parts_alone(self, suspect: Suspect) -> list[Question]:
@@ -199,7 +205,9 @@ class Confirmer:
         if not self._small or not suspect.interaction or suspect.verified or verdict is None or not verdict.hints:
             return []
         units = members(suspect.units)
-        return [(alone_probe(self._universe, unit), f"{self._universe.op[unit]} alone") for unit in units]
+        return [
+            (alone_probe(self._universe, unit), english("{op} alone", op=self._universe.op[unit])) for unit in units
+        ]
 
     def _named_case(
         self, suspect: Suspect, suspects: Sequence[Suspect], remainders: Sequence[UnitSet], doubted: set[int]
@@ -251,11 +259,17 @@ class Confirmer:
         for case in cases:
             if case.blame is not None:
                 say = self._say(case.suspect)
-                questions += [(case.blame, f"{say} back in its context"), (case.suspect.fails, f"{say} alone")]
+                questions += [
+                    (case.blame, english("{say} back in its context", say=say)),
+                    (case.suspect.fails, english("{say} alone", say=say)),
+                ]
         for case in cases:
             questions += self._parts_alone(case.suspect)
         for case in cases:
-            questions += [(probe, f"another place of {self._say(case.suspect)}") for probe in case.others.values()]
+            questions += [
+                (probe, english("another place of {say}", say=self._say(case.suspect)))
+                for probe in case.others.values()
+            ]
         return list(dict.fromkeys(questions))
 
     def _seek_counter_evidence(self, case: _Case) -> None:
@@ -264,7 +278,7 @@ class Confirmer:
             for probe, why in case.neighbourhood:
                 if self._oracle.ask(probe, why, sure=True).passed:
                     # Clearing the suspect rests on this one answer.
-                    self._oracle.ask(probe, "a contradiction", again=True)
+                    self._oracle.ask(probe, english("a contradiction"), again=True)
                     return
 
     def _is_cleared(self, case: _Case) -> bool:

@@ -1,5 +1,6 @@
 """Units that fail when they are cut out and pass inside the model, found in the verdicts on record."""
 
+from onnxbisect.language import english
 from onnxbisect.search.oracle import Oracle
 from onnxbisect.search.suspect import CutInducedFailure
 from onnxbisect.unitset import UnitSet, lowest, members, of, size
@@ -29,7 +30,7 @@ def cut_induced_failures(universe: Universe, oracle: Oracle, blamed: UnitSet) ->
     for failing in failing_only_alone(universe, oracle).values():
         alike = _alike(universe, failing) & ~blamed
         op = universe.op[lowest(failing)]
-        if not alike or not oracle.ask(failing, f"{op} alone", again=True).failed:
+        if not alike or not oracle.ask(failing, english("{op} alone", op=op), again=True).failed:
             continue
         smallest = min((passing for passing in oracle.passing if passing & alike), key=size, default=0)
         if smallest and size(smallest) > SMALL:
@@ -49,7 +50,7 @@ def _surroundings_that_pass(universe: Universe, oracle: Oracle, passed: UnitSet,
     group = 1 << lowest(passed)
     for _ in range(2):
         group |= universe.neighbours(group)
-        if oracle.ask(group, f"{op} with its neighbours").passed:
+        if oracle.ask(group, english("{op} with its neighbours", op=op)).passed:
             return group
     return 0
 

@@ -7,6 +7,7 @@ not.
 
 from collections.abc import Sequence
 
+from onnxbisect.language import english
 from onnxbisect.search.answering import too_large_to_answer
 from onnxbisect.search.atoms import Atoms, units_of
 from onnxbisect.search.context import REACH, passed_together
@@ -70,7 +71,7 @@ class Locator:
         """Whether the region passes by a probe of its own, which is asked where only a larger probe passed."""
         if not self._oracle.passes_within(region):
             return False
-        if not self._oracle.ask(region, "a remainder", sure=True).passed:
+        if not self._oracle.ask(region, english("a remainder"), sure=True).passed:
             self._state.contradicted |= region
         return True
 
@@ -88,7 +89,7 @@ class Locator:
             places = union(map(of, occurrences(universe, group))) & region
             if (
                 places & ~passing
-                and self._oracle.ask(passing | places, "all places of ops that passed together").passed
+                and self._oracle.ask(passing | places, english("all places of ops that passed together")).passed
             ):
                 return True
         for context in (universe.op_surroundings, universe.neighbourhoods, universe.variant):
@@ -105,7 +106,7 @@ class Locator:
             )
             if (
                 alike & ~passing
-                and self._oracle.ask(passing | alike, "all places that look like one that passed").passed
+                and self._oracle.ask(passing | alike, english("all places that look like one that passed")).passed
             ):
                 return True
         return False
@@ -182,7 +183,9 @@ class Locator:
         near = self._universe.ball(one, REACH, passing | one)
         if any(is_subset(near, failing) and is_subset(failing, passing | one) for failing in self._oracle.failing):
             return self._alone_or_with(atom, region, passing)
-        together = self._oracle.ask(passing | one, f"{self.atoms.say(atom)} with everything that passed")
+        together = self._oracle.ask(
+            passing | one, english("{say} with everything that passed", say=self.atoms.say(atom))
+        )
         if together.failed:
             return self._alone_or_with(atom, region, passing)
         if not together.passed:
@@ -195,9 +198,9 @@ class Locator:
         probe = alone(self._universe, unit)
         near = self._universe.ball(1 << unit, REACH, passing | 1 << unit)
         if atom.variant in self._state.only_alone and size(near) < size(passing):
-            self._oracle.ask(near, f"{self.atoms.say(atom)} with its neighbours")
+            self._oracle.ask(near, english("{say} with its neighbours", say=self.atoms.say(atom)))
         exonerated = self._oracle.exonerated >> unit & 1
-        if not exonerated and self._oracle.ask(probe, f"{self.atoms.say(atom)} alone").failed:
+        if not exonerated and self._oracle.ask(probe, english("{say} alone", say=self.atoms.say(atom))).failed:
             around = self._universe.op_surroundings
             alike = self._universe.variant_members[atom.variant] & region & ~self._oracle.exonerated
             places = tuple((other,) for other in members(alike) if around[other] == around[unit])
@@ -222,15 +225,17 @@ class Locator:
         return self._suspect(self._makes.around(1 << unit, passing, region))
 
     def _ask_hot(self, hot: list[Atom], region: UnitSet, passing: UnitSet, pool: list[Atom], beliefs: Beliefs) -> None:
-        questions: list[Question] = [(self.atoms.alone(atom), f"{self.atoms.say(atom)} alone") for atom in hot]
+        questions: list[Question] = [
+            (self.atoms.alone(atom), english("{say} alone", say=self.atoms.say(atom))) for atom in hot
+        ]
         rest = [atom for atom in pool if atom not in hot]
         if rest and not self._state.capacity:
             if self.atoms.named.informative:
-                questions.append((region & ~units_of(hot), "the model without the suspects"))
+                questions.append((region & ~units_of(hot), english("the model without the suspects")))
             else:
                 rest.sort(key=lambda atom: (self.atoms.weight(atom), lowest(atom.units)))
                 chosen = units_of(rest[: beliefs.even_split(rest, failing=False)])
-                questions.append((passing | chosen, "a group of ops that is expected to compile"))
+                questions.append((passing | chosen, english("a group of ops that is expected to compile")))
         self._oracle.ask_all([(units, why) for units, why in questions if not self._oracle.passes_within(units)])
 
     def _ask_group(
@@ -266,8 +271,10 @@ class Locator:
             self.atoms.ask_alone(untried[0])
             return
         group = units_of(chosen)
-        more = "1 more unit that is" if size(group) == 1 else f"{size(group)} more units that are"
-        self._oracle.ask(passing | group, f"{more} expected to compile")
+        why = english("1 more unit that is expected to compile")
+        if size(group) > 1:
+            why = english("{size} more units that are expected to compile", size=size(group))
+        self._oracle.ask(passing | group, why)
 
     def _leaf(self, atom: Atom, region: UnitSet, passing: UnitSet, failing: UnitSet) -> Suspect | None:
         """Decide about the one atom left that fails with the passing set, as the probe `failing` shows."""

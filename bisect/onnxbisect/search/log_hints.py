@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import cached_property
 
+from onnxbisect.language import english
 from onnxbisect.search.oracle import Oracle
 from onnxbisect.search.pattern import alone
 from onnxbisect.unitset import UnitSet, is_subset, members, size, union
@@ -56,17 +57,22 @@ class LogHints:
         numeric = self._oracle.has_wrong_numbers(failing)
         if numeric:
             for unit in members(named):
-                if fails(1 << unit, f"{self._universe.op[unit]} alone, the first with wrong numbers"):
+                if fails(1 << unit, english("{op} alone, the first with wrong numbers", op=self._universe.op[unit])):
                     return 1 << unit
         if not named or not all(map(self._passes_alone, members(named))):
             return 0
-        groups = [(named, "the nodes that the log names")]
+        groups = [(named, english("the nodes that the log names"))]
         if numeric:
             feeding = union(self._universe.predecessors[unit] for unit in members(named)) & failing
-            groups.append((named | feeding, "the first node with wrong numbers and its producers"))
-            groups.append((named | self._oracle.unlisted_in(failing), "nodes that may have caused the wrong numbers"))
+            groups.append((named | feeding, english("the first node with wrong numbers and its producers")))
+            groups.append(
+                (named | self._oracle.unlisted_in(failing), english("nodes that may have caused the wrong numbers"))
+            )
         groups.append(
-            (named | self._universe.neighbours(named) & failing, "the nodes that the log names, with neighbours")
+            (
+                named | self._universe.neighbours(named) & failing,
+                english("the nodes that the log names, with neighbours"),
+            )
         )
         for units, why in groups:
             if units == failing or (1 < size(units) <= size(failing) // 2 and fails(units, why)):

@@ -6,6 +6,7 @@ Over-Constrained Problems", AAAI 2004).
 
 from collections.abc import Sequence
 
+from onnxbisect.language import english
 from onnxbisect.search.oracle import Oracle
 from onnxbisect.search.pattern import alone, components
 from onnxbisect.search.prior import Atom, rarity
@@ -72,10 +73,12 @@ class Minimiser:
         """
         rest = [1 << unit for group in self._by_variant(others & ~base, 0) for unit in members(group)]
         removals = [union(rest[start::_WITNESSES]) for start in range(_WITNESSES)]
-        if not any(self.fails((base | others) & ~part, "a failing set without a part of it") for part in removals):
+        if not any(
+            self.fails((base | others) & ~part, english("a failing set without a part of it")) for part in removals
+        ):
             return None
         found: UnitSet = 0
-        while rest and not self.fails(base | found, "the rest of a failing set"):
+        while rest and not self.fails(base | found, english("the rest of a failing set")):
             if size(found) == _WITNESSES:
                 return None
             count = self._shortest_prefix(base | found, rest)
@@ -98,10 +101,10 @@ class Minimiser:
                 if {universe.variant[unit] for unit in members(part)} == wanted:
                     together.setdefault(tuple(sorted(universe.solo[unit] for unit in members(part))), part)
             for part in sorted(together.values(), key=size)[:2]:
-                if part != failing and self.fails(part, "one place where these ops meet"):
+                if part != failing and self.fails(part, english("one place where these ops meet")):
                     return self._guess(part)
             apart = self._one_of_each(failing)
-            if size(apart) > 1 and self.fails(apart, "one of each of these ops"):
+            if size(apart) > 1 and self.fails(apart, english("one of each of these ops")):
                 return list(members(apart))
         return list(members(failing))
 
@@ -128,7 +131,7 @@ class Minimiser:
         """
         needed, found = 0, 0
         rest = list(candidates)
-        while rest and (not needed or not self.fails(needed, "the rest of a failing set")):
+        while rest and (not needed or not self.fails(needed, english("the rest of a failing set"))):
             if found == MANY_PARTS and self._too_large(needed, union(rest), within):
                 raise CapacityError(needed | union(rest))
             count = self._shortest_prefix(needed, rest)
@@ -144,7 +147,7 @@ class Minimiser:
         low, high = 0, len(rest)
         while high - low > 1:
             middle = self._even(rest, low, high)
-            if self.fails(needed | union(rest[:middle]), "half of a failing set"):
+            if self.fails(needed | union(rest[:middle]), english("half of a failing set")):
                 high = middle
             else:
                 low = middle
@@ -161,9 +164,9 @@ class Minimiser:
         if count < len(candidates):
             last = union(candidates[-count:])
             fewer = union(candidates[len(candidates) - count + 1 :])
-            return self.fails(last, "others as many") and not self.fails(fewer, "one less")
+            return self.fails(last, english("others as many")) and not self.fails(fewer, english("one less"))
         without = [union(candidates) & ~candidates[index] for index in (0, count // 2)]
-        return not any(self.fails(part, "one less") for part in without)
+        return not any(self.fails(part, english("one less")) for part in without)
 
     def _too_large(self, needed: UnitSet, rest: UnitSet, within: UnitSet) -> bool:
         """Whether size is to blame: it passes without any of several parts, and other pieces of its size fail."""
@@ -171,13 +174,14 @@ class Minimiser:
         if any(size(passing) >= size(failing) for passing in self._oracle.passing):
             return False
         others = self._as_large(failing, within)
-        if not others or not all(self.fails(other, "another piece as large") for other in others):
+        if not others or not all(self.fails(other, english("another piece as large")) for other in others):
             return False
         units = list(members(rest))
         share = -(-len(units) // _WITNESSES)
         removals = [of(units[start : start + share]) for start in range(0, len(units), share)]
         return not any(
-            self.fails(failing & ~removed, "a piece that may be too large, without a part") for removed in removals
+            self.fails(failing & ~removed, english("a piece that may be too large, without a part"))
+            for removed in removals
         )
 
     def _as_large(self, failing: UnitSet, within: UnitSet) -> list[UnitSet]:

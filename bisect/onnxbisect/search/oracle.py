@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 from onnxbisect.answer import Ask
+from onnxbisect.language import english
 from onnxbisect.search.frontier import first_wrong, unlisted_before
 from onnxbisect.search.plan import Verdicts
 from onnxbisect.search.state import SearchState
@@ -113,7 +114,11 @@ class Oracle:
         if abs(len(passes) - len(fails)) < LEAD:
             return Verdict(
                 status=Status.UNRESOLVED,
-                message=f"the compiler failed this probe {len(fails)} times and passed it {len(passes)} times",
+                message=english(
+                    "the compiler failed this probe {count} times and passed it {count_b} times",
+                    count=len(fails),
+                    count_b=len(passes),
+                ),
             )
         return (passes if len(passes) > len(fails) else fails)[0]
 
@@ -154,7 +159,7 @@ class Oracle:
         verdict = self.look(units)
         wanted_answers = max(2 if again else 1, self._answers_to_be_sure if sure else 1)
         if verdict is None or self.answers(units) < wanted_answers:
-            self.want(units, why if not self.answers(units) else f"{why}, again")
+            self.want(units, why if not self.answers(units) else english("{why}, again", why=why))
             raise BlockedError
         return verdict
 
@@ -182,7 +187,7 @@ class Oracle:
         for passing in self.passing:
             inside = [failing for failing in self.failing if is_subset(failing, passing)]
             if inside:
-                self.ask_all(((probe, "a contradiction") for probe in (passing, *inside)), sure=True)
+                self.ask_all(((probe, english("a contradiction")) for probe in (passing, *inside)), sure=True)
 
     def named_in(self, failing: UnitSet) -> UnitSet:
         """The units of a failing probe whose nodes or tensors its log names; for wrong numbers, where they begin."""

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from onnxbisect.language import english
 from onnxbisect.search.answering import AnswerLimitError, covering, is_covered, pieces
 from onnxbisect.search.breaks import ways_to_break
 from onnxbisect.search.confirm import Confirmer
@@ -54,17 +55,20 @@ class Search:
 
     def _compiles(self, whole: UnitSet) -> bool:
         """Whether the whole model passes; only a pass ends the search here, so only a pass is rechecked."""
-        passed = self._oracle.ask(whole, "the whole model").passed
-        return passed and self._oracle.ask(whole, "the whole model", sure=True).passed
+        passed = self._oracle.ask(whole, english("the whole model")).passed
+        return passed and self._oracle.ask(whole, english("the whole model"), sure=True).passed
 
     def _hopeless(self) -> str:
         """Why further probes are useless, as a sentence; else empty. The compiler never answers or always refuses."""
         if self._oracle.passing:
             return ""
         if not self._oracle.failing and (said := self._said_of_every_probe()):
-            return f"The compiler gives every probe the same error: {said}"
+            return english("The compiler gives every probe the same error: {said}", said=said)
         if not self._oracle.failing and len(self._oracle.unanswered) >= MOST_IN_VAIN:
-            return f"None of {len(self._oracle.unanswered)} probes got an answer: check that the compiler itself works."
+            return english(
+                "None of {count} probes got an answer: check that the compiler itself works.",
+                count=len(self._oracle.unanswered),
+            )
         if self._brief:  # a piece of a model may have nothing but ops that are refused
             return ""
         refused = [probe for probe in self._oracle.failing if size(probe) == 1]
@@ -74,9 +78,10 @@ class Search:
         alike = len({answer.fingerprint for answer in answers}) == 1 and not any(answer.hints for answer in answers)
         enough = min(MOST_IN_VAIN, max(_FEWEST_OPS, len(self._universe.units_by_op)))
         if alike and together and len(ops) >= enough:
-            return (
-                f"Nothing passed, and {len(ops)} different ops fail alone in the same words: "
-                "check that the compiler itself works."
+            return english(
+                "Nothing passed, and {count} different ops fail alone in the same words: check that the "
+                "compiler itself works.",
+                count=len(ops),
             )
         return ""
 
@@ -94,7 +99,7 @@ class Search:
         self._oracle.settle_contradictions()
         listed = self._oracle.named_in(whole)
         if self._may_be_all(listed):
-            self._oracle.ask(whole & ~listed, "all but the nodes that the log lists")
+            self._oracle.ask(whole & ~listed, english("all but the nodes that the log lists"))
         # Every iteration settles a suspect or a cut-induced failure; otherwise verdicts contradict each other.
         for _ in range(4 * len(self._universe) + 16):
             self._find_all()
@@ -178,7 +183,7 @@ class Search:
         piece &= ~self.state.unresolved
         if not piece or is_covered(self._universe, self._oracle, piece, most):
             return None
-        answer = self._oracle.ask(piece, "a piece small enough for an answer")
+        answer = self._oracle.ask(piece, english("a piece small enough for an answer"))
         if answer.final or size(piece) <= _FEW_UNANSWERED:
             return self._find(piece)
         for part in pieces(self._universe, piece, -(-size(piece) // 2)):
@@ -198,7 +203,7 @@ class Search:
             part = suspect.units & region
             if size(suspect.units & ~region) != 1 or self._oracle.passes_within(part):
                 continue
-            if self.locator.minimiser.fails(part, "a part of an interaction"):
+            if self.locator.minimiser.fails(part, english("a part of an interaction")):
                 self.state.suspects = tuple(other for other in self.state.suspects if other is not suspect)
                 return self._find(region, part)
         return None
@@ -277,7 +282,7 @@ class Search:
         """Ask about suspects that nothing blames in their place; True if one of them passes there."""
         seen = seen_to_fail(self._universe, self._oracle, self.state)
         missing = unseen_in_place(self._universe, self._oracle, self.state.suspects, seen, self.remainder)
-        answers = self._oracle.ask_all([(probe, "a suspect in its place") for probe in missing], sure=True)
+        answers = self._oracle.ask_all([(probe, english("a suspect in its place")) for probe in missing], sure=True)
         return any(answer.passed for answer in answers)
 
     def _minimal(self) -> tuple[Suspect, ...]:

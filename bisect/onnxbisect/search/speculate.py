@@ -7,6 +7,7 @@ probe, and their answers imply which probes it will ask.
 from collections.abc import Callable, Mapping, Sequence
 
 from onnxbisect.answer import Ask
+from onnxbisect.language import english
 from onnxbisect.search.atoms import units_of
 from onnxbisect.search.oracle import Oracle
 from onnxbisect.search.plan import Verdicts
@@ -125,9 +126,13 @@ def _groups(search: Search, oracle: Oracle, forecast: _Forecast, count: int) -> 
     share = -(-len(open_atoms) // count)
     groups = [open_atoms[start : start + share] for start in range(0, len(open_atoms), share)]
     return [
-        Ask(units=oracle.probe(locator.atoms.alone(group[0])), attempt=0, why=f"{locator.atoms.say(group[0])} alone")
+        Ask(
+            units=oracle.probe(locator.atoms.alone(group[0])),
+            attempt=0,
+            why=english("{say} alone", say=locator.atoms.say(group[0])),
+        )
         if len(group) == 1
-        else Ask(units=oracle.probe(search.state.passing | units_of(group)), attempt=0, why="a group of ops")
+        else Ask(units=oracle.probe(search.state.passing | units_of(group)), attempt=0, why=english("a group of ops"))
         for group in groups
     ]
 

@@ -6,6 +6,7 @@ The unit is compiled with balls of growing radius around it, and the failing bal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from onnxbisect.language import english
 from onnxbisect.search.pattern import joined
 from onnxbisect.unitset import UnitSet, members, of, size, union
 from onnxbisect.universe import Universe
@@ -57,7 +58,7 @@ class Surroundings:
                 near, steps = inner, steps - 1
             growth = 2 if too_far else 1 if last else _GROWTH
             if near != asked and (last or not far) and (not before or size(near) >= growth * size(asked)):
-                if self._fails(near, "an op and its neighbours"):
+                if self._fails(near, english("an op and its neighbours")):
                     return self._connected(atom, near, before, steps)
                 asked, before = near, steps
             if last:
@@ -66,7 +67,7 @@ class Surroundings:
             steps += 1
         if one := self._one_place(atom, failing, steps):
             place, wide, reach = one
-            if self._fails(wide, "one place of a repeated structure, with its neighbours"):
+            if self._fails(wide, english("one place of a repeated structure, with its neighbours")):
                 return self._connected(place, wide, before, reach)
         return Failing(failing)
 
@@ -81,13 +82,13 @@ class Surroundings:
         # A limit on the number of units of an op is mostly low, so half of them fail by themselves.
         several = of(list(members(atom))[: size(atom) // 2])
         enough = size(several) > _MOST_CENTRES
-        return Failing(several if enough and self._fails(several, "half of the units of an op") else near)
+        return Failing(several if enough and self._fails(several, english("half of the units of an op")) else near)
 
     def _around_centre(self, centre: UnitSet, near: UnitSet, low: int, high: int) -> UnitSet:
         """A minimal connected failing set around a centre; 0 if its ball was not asked and passes."""
         while high - low > 1:
             middle = (low + high) // 2
-            if self._fails(self._universe.ball(centre, middle, near), "an op and its neighbours"):
+            if self._fails(self._universe.ball(centre, middle, near), english("an op and its neighbours")):
                 high = middle
             else:
                 low = middle
@@ -101,7 +102,7 @@ class Surroundings:
         """
         balls, places = self._places(atom, near, steps)
         repeated = len(places) < len(balls)
-        if repeated and self._fails(balls[places[0][0]], "one place of a repeated structure"):
+        if repeated and self._fails(balls[places[0][0]], english("one place of a repeated structure")):
             yield 1 << places[0][0]
         left = [units[0] for units in places[int(repeated) :]]
         centre, around = 0, 0
@@ -110,13 +111,13 @@ class Surroundings:
             while high - low > 1:
                 middle = (low + high) // 2
                 together = around | union(balls[unit] for unit in left[:middle])
-                if self._fails(together, "half of the places of an op"):
+                if self._fails(together, english("half of the places of an op")):
                     high = middle
                 else:
                     low = middle
             centre |= 1 << left[high - 1]
             around |= balls[left[high - 1]]
-            why = "one place of an op" if size(centre) == 1 else "two places of an op"
+            why = english("one place of an op") if size(centre) == 1 else english("two places of an op")
             if size(around) <= _UNASKED or self._fails(around, why):
                 yield centre
             left = left[: high - 1]
@@ -170,12 +171,12 @@ class Surroundings:
             low, high = -1, len(rest)
             while high - low > 1:
                 middle = (low + high) // 2
-                if self._fails(core | of(rest[:middle]), "the inner part of a failing piece"):
+                if self._fails(core | of(rest[:middle]), english("the inner part of a failing piece")):
                     high = middle
                 else:
                     low = middle
             failing = core | of(rest[:high])
-            if not rest and not self._fails(core, "one place of an op"):
+            if not rest and not self._fails(core, english("one place of an op")):
                 return 0
             if not high:
                 return core

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from itertools import combinations, islice
 
+from onnxbisect.language import english
 from onnxbisect.search.atoms import Atoms
 from onnxbisect.search.minimise import CapacityError, Minimiser
 from onnxbisect.search.oracle import Oracle
@@ -38,7 +39,7 @@ class SuspectMaker:
         """
         if size(minimal) > 1:
             answer = self._oracle.ask(
-                minimal, "an interaction", sure=True, again=self._rests_on_one_answer(minimal, region)
+                minimal, english("an interaction"), sure=True, again=self._rests_on_one_answer(minimal, region)
             )
             if answer.failed and (part := self._part_that_fails(minimal)):
                 return self.suspect(part, region)
@@ -67,7 +68,7 @@ class SuspectMaker:
             ),
             variant,
         )
-        if not self._oracle.ask(self._atoms.alone(alike), f"{self._atoms.say(alike)} alone").failed:
+        if not self._oracle.ask(self._atoms.alone(alike), english("{say} alone", say=self._atoms.say(alike))).failed:
             self._state.unresolved |= alike.units
             return None
         return self.single(alike)
@@ -90,7 +91,7 @@ class SuspectMaker:
             return False
         outside = [*members(self._universe.everything & ~minimal), *members(minimal)]
         others = [self._as_large(order, minimal) for order in (outside, outside[::-1])]
-        return all(other and self._minimiser.fails(other, "other units as many") for other in others)
+        return all(other and self._minimiser.fails(other, english("other units as many")) for other in others)
 
     def _as_large(self, order: Sequence[int], minimal: UnitSet) -> UnitSet:
         """The first units in this order that are as many and hold no suspect; 0 if there are none among some."""
@@ -112,7 +113,7 @@ class SuspectMaker:
         if not self._oracle.rechecks:
             return 0
         parts = self._minimiser.parts(minimal)
-        answers = self._oracle.ask_all(((part, "a part of an interaction") for part in parts), sure=True)
+        answers = self._oracle.ask_all(((part, english("a part of an interaction")) for part in parts), sure=True)
         return next((part for part, answer in zip(parts, answers, strict=True) if answer.failed), 0)
 
     def _pool(self, minimal: UnitSet) -> UnitSet:
@@ -133,9 +134,9 @@ class SuspectMaker:
             # The same choices for any `minimal`, so that each is asked once.
             several = dict.fromkeys((of(units[:count]), of(units[-count:]), apart(universe, units, count)))
             fails = self._minimiser.fails
-            if any(fails(1 << unit, f"{op} alone") for unit in members(union(several))):
+            if any(fails(1 << unit, english("{op} alone", op=op)) for unit in members(union(several))):
                 continue  # an op that fails alone is no evidence of a limit
-            if all(fails(chosen, f"{count} others of {op}") for chosen in several):
+            if all(fails(chosen, english("{count} others of {op}", count=count, op=op)) for chosen in several):
                 fewer = of(units[: count - 1])
                 if not fails(fewer, f"{count - 1} of {op}"):
                     return pool

@@ -1,0 +1,137 @@
+"""Translates finished English sentences, which documents keep: each is one of the catalogue's messages, filled in.
+
+The words that fill a message come from models, compilers and users, and stay as they are; but where its placeholder is
+one of `OURS`, or holds a count such as `3 units`, they are a sentence of this program themselves.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+
+from onnxbisect.language import ENGLISH, KEPT, catalogue, current
+
+#: Placeholders that hold text which this program wrote.
+OURS = frozenset(
+    {"sentence", "why", "what", "change", "phrase", "units", "rest", "seen", "reason", "noun", "them", "subject"}
+)
+#: Placeholders that hold several of them, and what joins these.
+LISTS = {"phrases": " and ", "bound": " or "}
+_NAME = re.compile(r"\{([a-z_]+)\}")
+_COUNT = re.compile(r"(\d[\d,]*) ([a-z][a-z -]*)")
+_SENTENCE_END = re.compile(r"(?<=\.) ")
+_DEPTH = 6
+#: A message with fewer letters of its own, such as `{name} of {bound}`, fits too much to be looked for in any sentence.
+_TELLING = 8
+
+
+@dataclass(frozen=True)
+class Template:
+    """A message with placeholders: the texts before, between and behind its `names`, and its translation."""
+
+    texts: tuple[str, ...]
+    names: tuple[str, ...]
+    translation: str
+
+    @property
+    def telling(self) -> bool:
+        """Whether it has enough letters of its own, or begins with enough, to be looked for in any sentence."""
+        letters = [sum(map(str.isalpha, text)) for text in self.texts]
+        return sum(letters) >= _TELLING or letters[0] >= _TELLING // 2
+
+    def match(self, sentence: str) -> dict[str, str] | None:
+        """What stands in the places of the names; None if the sentence is not made from this message."""
+        first, *middle, last = self.texts
+        if len(sentence) < sum(map(len, self.texts)) or not (sentence.startswith(first) and sentence.endswith(last)):
+            return None
+        values, at, end = [], len(first), len(sentence) - len(last)
+        for text in middle:
+            found = sentence.find(text, at, end)
+            if found < 0:
+                return None
+            values.append(sentence[at:found])
+            at = found + len(text)
+        values.append(sentence[at:end])
+        by_name: dict[str, str] = {}
+        for name, value in zip(self.names, values, strict=True):
+            if not value or by_name.setdefault(name, value) != value:
+                return None
+        return by_name
+
+
+def translated(text: str) -> str:
+    """What `language.english` made, of one sentence or several, in the reader's language; other text stays as it is."""
+    language = current()
+    if language == ENGLISH or not text:
+        return text
+    whole = _translated(text, language, _DEPTH, phrase=False)
+    if whole != text or not _SENTENCE_END.search(text):
+        return whole
+    return joined(_translated(it, language, _DEPTH, phrase=False) for it in _SENTENCE_END.split(text))
+
+
+def phrase(text: str) -> str:
+    """The same of a phrase that is certainly ours, such as what a cause says: it may have few words."""
+    language = current()
+    return text if language == ENGLISH or not text else _translated(text, language, _DEPTH, phrase=True)
+
+
+def joined(sentences: Iterable[str]) -> str:
+    """Sentences behind each other; Chinese has no space behind a full stop."""
+    return " ".join(sentences).replace("。 ", "。")
+
+
+def _translated(sentence: str, language: str, depth: int, *, phrase: bool) -> str:
+    whole, templates = _templates(language)
+    if sentence in whole:
+        return whole[sentence]
+    if found := _count(sentence, language):
+        return found
+    for template in templates if depth else ():
+        if not (phrase or template.telling):
+            break
+        values = template.match(sentence)
+        if values is not None:
+            shown = {name: _value(name, value, language, depth - 1) for name, value in values.items()}
+            return template.translation.format(**shown)
+    return sentence
+
+
+def _value(name: str, value: str, language: str, depth: int) -> str:
+    if name in LISTS:
+        whole = _translated(value, language, depth, phrase=True) if name == "bound" else value
+        if whole != value:
+            return whole
+        joint = LISTS[name]
+        return _translated(joint, language, 0, phrase=True).join(
+            _translated(it, language, depth, phrase=True) for it in value.split(joint)
+        )
+    return _translated(value, language, depth, phrase=True) if name in OURS else _count(value, language) or value
+
+
+def _count(text: str, language: str) -> str:
+    """The translation of `3 units`; empty for another text."""
+    found = _COUNT.fullmatch(text)
+    if found is None:
+        return ""
+    number, noun = found.groups()
+    one = f"{{count}} {noun.removesuffix('s') if number != '1' else noun}"
+    shown = catalogue(language).ngettext(one, "", 2)
+    return shown.format(count=number) if shown else ""
+
+
+@cache
+def _templates(language: str) -> tuple[dict[str, str], list[Template]]:
+    """The messages without placeholders, and the others, those with the most text of their own first."""
+    whole: dict[str, str] = {}
+    templates = []
+    for key, text in catalogue(language)._catalog.items():  # type: ignore[attr-defined] # gettext lists it nowhere else
+        context, _sep, message = key.rpartition("\x04") if isinstance(key, str) else ("", "", "")
+        if context != KEPT:
+            continue
+        names = tuple(_NAME.findall(message))
+        if names:
+            templates.append(Template(tuple(_NAME.split(message)[::2]), names, text))
+        else:
+            whole[message] = text
+    return whole, sorted(templates, key=lambda it: (not it.telling, -sum(map(len, it.texts))))

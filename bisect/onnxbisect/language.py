@@ -1,0 +1,122 @@
+"""The reader's language: English as it stands in the code, others from the catalogue in `locale`.
+
+Documents, logs and the forms that machines read are English. Whoever shows something to a reader renders it `within`
+the reader's language, so that what is outside of such a block can never become another language. It is a context
+variable, since a sentence is made far below the one place that knows who reads it.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache, wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+if TYPE_CHECKING:
+    from gettext import NullTranslations
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+ENGLISH = "en"
+CHINESE = "zh_CN"
+#: Every language by what it calls itself.
+LANGUAGES: Mapping[str, str] = {ENGLISH: "English", CHINESE: "中文"}
+#: The context of sentences in the catalogue that documents keep in English.
+KEPT = "kept"
+
+_language: ContextVar[str] = ContextVar("language", default=ENGLISH)
+
+
+@contextmanager
+def within(language: str) -> Iterator[None]:
+    """What is rendered inside of the block is in `language`."""
+    before = _language.set(language)
+    try:
+        yield
+    finally:
+        _language.reset(before)
+
+
+def current() -> str:
+    """The language of this block."""
+    return _language.get()
+
+
+def _(message: str, /, **values: object) -> str:
+    """`message` in the reader's language, with `values` in place of its `{names}`."""
+    found = translate(message)
+    return found.format(**values) if values else found
+
+
+def translate(message: str) -> str:
+    """`message` in the reader's language, with its `{names}`."""
+    language = _language.get()
+    return message if language == ENGLISH else catalogue(language).gettext(message)
+
+
+def in_english(function: Callable[P, T]) -> Callable[P, T]:
+    """For what programs read: the function runs in English, whoever asks for it."""
+
+    @wraps(function)
+    def english_only(*arguments: P.args, **named: P.kwargs) -> T:
+        with within(ENGLISH):
+            return function(*arguments, **named)
+
+    return english_only
+
+
+def marked(message: str) -> str:
+    """`message` as it is, for constants: `_` translates it where it is shown."""
+    return message
+
+
+def english(message: str, /, **values: object) -> str:
+    """A sentence that a document keeps, in English; `finished.translated` finds it in the catalogue when it is read."""
+    return message.format(**values) if values else message
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 unit`, `2 units`."""
+    one, many = f"{{count}} {noun}", f"{{count}} {noun}s"
+    language = _language.get()
+    if language == ENGLISH:
+        return (one if count == 1 else many).format(count=count)
+    return catalogue(language).ngettext(one, many, count).format(count=count)
+
+
+def named(text: str) -> str:
+    """The language that somebody typed, as `zh`, `zh-CN` or `zh_CN.UTF-8`; empty where it is none of ours."""
+    main = text.replace("-", "_").partition(".")[0].partition("_")[0].lower()
+    return {"en": ENGLISH, "zh": CHINESE, "c": ENGLISH, "posix": ENGLISH}.get(main, "")
+
+
+def of_environment(environment: Mapping[str, str] = os.environ) -> str:
+    """The language of `LC_ALL`, `LC_MESSAGES` or `LANG`, the first that is set; English where it is none of ours."""
+    told = next((value for name in ("LC_ALL", "LC_MESSAGES", "LANG") if (value := environment.get(name))), "")
+    return named(told) or ENGLISH
+
+
+def accepted(header: str) -> str:
+    """The language that an `Accept-Language` header prefers; English where it names none of ours."""
+    wanted: list[tuple[float, str]] = []
+    for part in header[:1000].split(","):
+        name, _sep, weight = part.partition(";")
+        try:
+            quality = float(weight.strip().removeprefix("q=")) if weight else 1.0
+        except ValueError:
+            continue
+        if quality > 0 and (language := named(name.strip())):
+            wanted.append((quality, language))
+    return max(wanted, key=lambda it: it[0])[1] if wanted else ENGLISH
+
+
+@cache
+def catalogue(language: str) -> "NullTranslations":
+    """The messages of a language."""
+    from gettext import GNUTranslations  # English needs none
+
+    file = Path(__file__).parent / "locale" / language / "LC_MESSAGES" / "onnx-bisect.mo"
+    with file.open("rb") as opened:
+        return GNUTranslations(opened)

@@ -1,0 +1,197 @@
+"""Languages: the catalogue holds every marked message, kept sentences are found again, reports are wholly Chinese."""
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from babel.messages.catalog import Message
+
+import onnx_bisect
+from onnxbisect import language
+from onnxbisect.finished import LISTS, OURS, phrase, translated
+from onnxbisect.language import CHINESE, ENGLISH, KEPT, within
+from onnxbisect.report.contents import Report
+from onnxbisect.report.document import document
+from onnxbisect.report.html import html
+from onnxbisect.report.junit import junit
+from onnxbisect.report.markdown import culprit_readme, markdown
+from onnxbisect.report.sarif import sarif
+from onnxbisect.report.terminal import lines
+from onnxbisect.report.text import plural
+from support import messages
+from support.engine.report_factory import chain, job_of, single
+
+_NAME = re.compile(r"\{([a-z_]+)\}")
+#: Two words of English, as every sentence of ours has them. Names of programs and options have capitals, dots, dashes.
+_ENGLISH = re.compile(r"(?<![\w./=<-])[A-Za-z]?[a-z]{2,} [a-z]{2,}(?![\w./=-])")
+
+
+def _texts(message: Message) -> tuple[str, str]:
+    one = message.id if isinstance(message.id, str) else message.id[0]
+    return one, messages.translation(message)
+
+
+def test_the_catalogue_is_what_is_marked_and_the_compiled_one_is_current() -> None:
+    po = messages.read()
+    marked = {(context, message) for context, message, _ in messages.messages()}
+    assert {(it.context, _texts(it)[0]) for it in po if it.id} == marked, (
+        "python -m support.messages, with PYTHONPATH=tests"
+    )
+    assert messages.FILE.with_suffix(".mo").read_bytes() == messages.compiled(po)
+
+
+def test_each_message_is_translated_and_keeps_its_placeholders() -> None:
+    for it in messages.read():
+        message, translation = _texts(it)
+        if message:
+            assert translation, message
+            assert set(_NAME.findall(message)) == set(_NAME.findall(translation)), message
+            assert not it.fuzzy, message
+
+
+def test_a_sentence_that_a_document_keeps_is_found_again_with_all_that_fills_it() -> None:
+    for it in messages.read():
+        if it.context != KEPT:
+            continue
+        message, _ = _texts(it)
+        values = {name: f"«{name.upper()}»" for name in _NAME.findall(message)}
+        with within(CHINESE):
+            shown = phrase(message.format(**values))
+        assert all(value in shown for value in values.values()), message
+        assert not values or shown != message.format(**values) or not re.search("[a-z]{2}", _NAME.sub("", message)), (
+            message
+        )
+
+
+def test_what_nobody_marked_stays_as_it_is() -> None:
+    with within(CHINESE):
+        assert translated("E RKNN: Unsupport op of 3 units with 4") == "E RKNN: Unsupport op of 3 units with 4"
+    assert not OURS & set(LISTS)
+
+
+def test_sentences_in_sentences_and_counts_are_translated_too() -> None:
+    kept = "proven: without these 3 culprits the other 12 units compile, so nothing else is wrong"
+    with within(CHINESE):
+        assert translated(kept) == "已证实：去掉这 3 个问题算子后其余 12 个单元编译通过，因此没有其他问题"
+        assert phrase("Gather with scalar indices and axis = 0 or 1") == "Gather（indices 为标量 且 axis = 0 或 1）"
+        assert plural(1, "unit") == "1 个单元"
+    assert translated(kept) == kept
+    assert plural(1, "unit") == "1 unit"
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({"LANG": "zh_CN.UTF-8"}, CHINESE),
+        ({"LANG": "zh_CN.UTF-8", "LC_ALL": "C"}, ENGLISH),
+        ({"LANG": "C.UTF-8", "LC_MESSAGES": "zh_TW"}, CHINESE),
+        ({"LANG": "fr_FR.UTF-8"}, ENGLISH),
+        ({}, ENGLISH),
+    ],
+)
+def test_the_environment_names_the_language(environment: dict[str, str], expected: str) -> None:
+    assert language.of_environment(environment) == expected
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        ("zh-CN,zh;q=0.9,en;q=0.8", CHINESE),
+        ("en-US,en;q=0.9,zh;q=0.8", ENGLISH),
+        ("fr, zh-Hans;q=0.5", CHINESE),
+        ("fr", ENGLISH),
+        ("zh;q=0, en", ENGLISH),
+        ("zh;q=much", ENGLISH),
+        ("", ENGLISH),
+    ],
+)
+def test_a_browser_names_the_language(header: str, expected: str) -> None:
+    assert language.accepted(header) == expected
+
+
+@pytest.fixture(scope="module")
+def reports() -> list[Report]:
+    """A bounded and a proven one, one whose culprits have a cause, and one that compiles."""
+    decoder = onnx_bisect.diagnose(
+        messages.ROOT / "examples" / "sam_decoder.onnx",
+        backend="whitelist",
+        options={"profile": "edgesam"},
+        cache=False,
+    )
+    net = chain(["Relu", "Sin", "Relu", "Sin"])
+    others = [document(job_of(net, [single(net, [1, 3], "no Sin")])), document(job_of(net, []))]
+    for report in others:
+        report["certificate"]["assumes"] = []  # the factory's words are none of ours
+        for probe in report["probes"]:
+            probe["why"] = "the whole model"
+    return [decoder.report, *others]
+
+
+class _Text(HTMLParser):
+    """What a page says, without code and what compilers say."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: list[str] = []
+        self._quiet = 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.said += [value for name, value in attrs if name in ("title", "aria-label", "placeholder") and value]
+        self._quiet += tag in ("code", "pre", "style", "script", "svg")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._quiet -= tag in ("code", "pre", "style", "script", "svg")
+
+    def handle_data(self, data: str) -> None:
+        if not self._quiet:
+            self.said.append(data)
+
+
+def _english(text: str, report: Report) -> list[str]:
+    for foreign in (report["target"]["tool"], report["target"]["version"], report["model"]["producer"]):
+        text = text.replace(foreign, "") if foreign else text
+    for culprit in report["culprits"]:
+        text = text.replace(culprit["message"], "")
+    return _ENGLISH.findall(re.sub("实例：.*", "", text))  # that quotes compilers
+
+
+def test_every_form_that_people_read_is_wholly_chinese(reports: list[Report]) -> None:
+    for report in reports:
+        with within(CHINESE):
+            page = _Text()
+            page.feed(html(report))
+            assert not _english("\n".join(page.said), report)
+            texts = [markdown(report), *(culprit_readme(report, n + 1) for n in range(len(report["culprits"])))]
+            for text in texts:
+                assert not _english(re.sub(r"(?s)```.*?```|(`+).+?\1", "", text), report)
+            shown = [line for line in lines(report) if "onnx-bisect " not in line]
+            assert not _english("\n".join(shown), report)
+
+
+def test_forms_for_machines_are_english_whoever_asks(reports: list[Report]) -> None:
+    for form in (junit, sarif):
+        english = form(reports[0])
+        with within(CHINESE):
+            assert form(reports[0]) == english
+
+
+def test_columns_are_aligned_where_characters_are_wide(reports: list[Report]) -> None:
+    from rich.cells import cell_len
+
+    with within(CHINESE):
+        shown = lines(reports[0])
+    start = shown.index("模块") + 1
+    found = [cell_len(row[: row.index(" 个单元")].rstrip("0123456789")) for row in shown[start : start + 4]]
+    assert len(set(found)) == 1
+
+
+def test_the_wheel_holds_the_catalogue() -> None:
+    assert Path(language.__file__).with_name("locale").is_dir()
+    assert messages.FILE.with_suffix(".mo").exists()
+
+
+def test_the_chinese_readme_has_the_same_commands_sections_and_links() -> None:
+    english, chinese = ((messages.ROOT / name).read_text() for name in ("README.md", "README.zh-CN.md"))
+    for kind in (r"(?ms)^```.*?^```", r"(?m)^\| `[^|]*", r"(?m)^#+ ", r"\]\((docs/[^)]*)\)"):
+        assert sorted(re.findall(kind, chinese)) == sorted(re.findall(kind, english))
