@@ -186,6 +186,14 @@ def test_passes_instead_never_offers_a_variant_that_did_not_pass():
     assert [entry["passes_instead"] for entry in report["culprits"]] == [[], []]
 
 
+def test_culprits_of_one_op_say_what_tells_them_apart():
+    nodes = [node("Softmax", axis=axis) for axis in (0, 1)]
+    model = chain([*nodes, "Relu", "Exp", node("Softmax", axis=0)])
+    found = [single(model, [0, 4]), single(model, [1]), single(model, [3])]
+    told = [entry.get("variant") for entry in document(job_of(model, found))["culprits"]]
+    assert told == [[{"what": "attribute axis", "value": "0"}], [{"what": "attribute axis", "value": "1"}], None]
+
+
 def test_ids_survive_renaming_and_edits_elsewhere_and_differ_between_variants():
     soft = [node("Softmax", axis=axis) for axis in (0, 1)]
     model = chain(["Relu", *soft])

@@ -478,6 +478,7 @@ def test_terminal_shows_variants_of_one_refused_op_as_one_line():
     (line,) = [line for line in shown if re.match(r" +\d+ +Gather", line)]
     assert re.match(r" +1 +Gather +3 ", line)
     assert "       in 2 variants: culprits 1, 3" in shown
+    assert "       attribute axis: 0, 1" in shown
 
 
 def test_where_everything_fails_alike_the_compiler_itself_is_doubted():
@@ -614,7 +615,9 @@ def test_tables_of_culprits_have_one_row_for_an_op_and_no_empty_column():
     for text in ("\n".join(lines(report)), markdown(report), Page(html(report)).text):
         assert "2 ops at 4 places" in text
     (head,) = [line for line in markdown(report).splitlines() if line.startswith("| # ")]
-    assert head == "| # | ops | places | the compiler says | replace by |"
+    assert head == "| # | ops | variants differ in | places | the compiler says | replace by |"
+    for text in (markdown(report), Page(html(report)).text):
+        assert "attribute axis: 0, 1" in text
     for entry in report["culprits"]:
         entry["replace_by"] = None
     assert "replace by" not in markdown(report)

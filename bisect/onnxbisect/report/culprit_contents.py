@@ -140,6 +140,14 @@ class Difference(TypedDict):
     passes: str | None
 
 
+class VariantFact(TypedDict):
+    """What a variant of an op is given that others of the op are given differently; null where it has nothing there."""
+
+    what: str
+    """`attribute axis`, `input 1`"""
+    value: str | None
+
+
 class PassingVariant(TypedDict):
     """A variant of the op of a culprit that passed in this model."""
 
@@ -219,6 +227,8 @@ class CulpritEntry(TypedDict):
     largest_passing: LargestPassing | None
     """For a capacity culprit: the largest piece that passed."""
     origin: list[OriginEntry]
+    variant: NotRequired[list[VariantFact]]
+    """What tells it from other culprits of the same op; left out where it is the only one."""
     passes_instead: list[PassingVariant]
     """Variants of the same op that passed in this model, and what they are given differently."""
     surroundings: Surroundings | None

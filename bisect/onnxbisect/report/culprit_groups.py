@@ -44,6 +44,17 @@ class Row:
         return "; ".join(dict.fromkeys(found for _, it in self.members if (found := words.replace_by(it))))
 
     @property
+    def variants(self) -> str:
+        """`input 1: 0, 2, 3`, what tells the variants apart, in the order of their numbers; empty for one variant."""
+        if len(self.members) == 1:
+            return ""
+        values: dict[str, list[str]] = {}
+        for _number, culprit in self.members:
+            for fact in culprit.get("variant", ()):
+                values.setdefault(fact["what"], []).append(_("absent") if fact["value"] is None else fact["value"])
+        return "; ".join(f"{what}: {_listed(found)}" for what, found in values.items() if len({*found}) > 1)
+
+    @property
     def source(self) -> str:
         """Where the first of them comes from in the user's source; empty if unknown."""
         return next((words.where(origin) for origin in words.sources(self.culprit)), "")
@@ -62,6 +73,14 @@ def count(document: Report) -> str:
     places = plural(sum(row.places for row in shown), "place")
     culprits = plural(ops, "op") if single else plural(ops, "culprit")
     return _("{culprits} at {places}", culprits=culprits, places=places)
+
+
+def _listed(values: Sequence[str]) -> str:
+    """Values of constants of one type without that type: `0, 2` for `constant int64 = 0` and `constant int64 = 2`."""
+    parts = [value.partition(" = ") for value in values]
+    if len({(before, sign) for before, sign, _value in parts}) == 1 and parts[0][1]:
+        values = [value for _before, _sign, value in parts]
+    return ", ".join(values)
 
 
 def _alike(culprits: Sequence[_Numbered]) -> list[Row]:

@@ -61,12 +61,10 @@ def _about(row: Row, width: int) -> list[str]:
     shown = [clip(f"       {words.failure(culprit)}", width)]
     if len(row.members) > 1:
         numbers = ", ".join(map(str, row.numbers))
-        shown.append(
-            clip(
-                ("       " + _("in {count} variants: culprits {numbers}", count=len(row.members), numbers=numbers)),
-                width,
-            )
-        )
+        said = _("in {count} variants: culprits {numbers}", count=len(row.members), numbers=numbers)
+        shown.append(clip(f"       {said}", width))
+        if row.variants:
+            shown.append(clip(f"       {row.variants}", width))
     if doubt := words.certainty(culprit):
         shown.append(f"       {clean(doubt)}")
     if len(row.members) == 1 and (sentence := words.inferred(culprit)):

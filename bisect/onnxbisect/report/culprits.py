@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from functools import cached_property
 from typing import Any
 
 from onnxbisect.diagnosis import Certainty, Culprit, CulpritKind, NeedsContext
@@ -13,6 +14,7 @@ from onnxbisect.report.culprit_contents import (
     NeedsContextEntry,
     OriginEntry,
     PassingVariant,
+    VariantFact,
 )
 from onnxbisect.report.facts import Facts
 from onnxbisect.report.names import culprit_dir_name, op_name
@@ -63,7 +65,7 @@ class Entries:
         ops = self.ops(culprit.units)
         largest = culprit.largest_passing
         evidence = culprit.evidence
-        return {
+        entry: CulpritEntry = {
             "id": identity,
             "kind": culprit.kind,
             "certainty": culprit.certainty,
@@ -91,6 +93,29 @@ class Entries:
             "surroundings": surroundings(self._model, self._facts, culprit.units),
             "cause": cause,
         }
+        if number - 1 in self._variants:
+            entry["variant"] = self._variants[number - 1]
+        return entry
+
+    @cached_property
+    def _variants(self) -> dict[int, list[VariantFact]]:
+        """By a culprit's index, what tells it from others of its op; shapes only where all else is equal."""
+        units: dict[str, dict[int, int]] = {}
+        for index, culprit in enumerate(self._culprits):
+            if culprit.kind is CulpritKind.SINGLE:
+                (op,) = self.ops(culprit.units)
+                units.setdefault(op, {})[index] = next(members(culprit.units))
+        found: dict[int, list[VariantFact]] = {}
+        for group in units.values():
+            for shapes in (False, True):
+                facts = {index: self._facts.of(unit, shapes=shapes) for index, unit in group.items()}
+                labels = dict.fromkeys(label for each in facts.values() for label in each)
+                telling = [it for it in labels if len({each.get(it) for each in facts.values()}) > 1]
+                if telling:
+                    for index, each in facts.items():
+                        found[index] = [{"what": label, "value": each.get(label)} for label in telling]
+                    break
+        return found
 
     def _at_most(self, culprit: Culprit) -> AtMost | None:
         if culprit.kind is not CulpritKind.COUNT:

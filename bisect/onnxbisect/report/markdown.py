@@ -185,6 +185,7 @@ def _culprit_table(document: Report) -> str:
     columns = {
         "#": [", ".join(map(str, row.numbers)) for row in found],
         _("ops"): [" + ".join(code(op, cell=True) for op in row.culprit["ops"][:8]) for row in found],
+        _("variants differ in"): [code(clip(row.variants, 160), cell=True) if row.variants else "" for row in found],
         _("places"): [str(row.places) for row in found],
         _("the compiler says"): [code(clip(words.failure(row.culprit), 160), cell=True) for row in found],
         _("replace by"): [code(row.replace_by, cell=True) if row.replace_by else "" for row in found],

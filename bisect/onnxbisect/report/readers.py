@@ -5,7 +5,7 @@ from typing import cast
 from onnxbisect.finished import phrase, translated
 from onnxbisect.language import ENGLISH, current
 from onnxbisect.report.contents import Report
-from onnxbisect.report.culprit_contents import CauseEntry, CulpritEntry
+from onnxbisect.report.culprit_contents import CauseEntry, CulpritEntry, VariantFact
 
 
 def readers(document: Report) -> Report:
@@ -56,11 +56,18 @@ def _cause(cause: CauseEntry) -> CauseEntry:
     }
 
 
+def _fact(fact: VariantFact) -> VariantFact:
+    return {**fact, "what": phrase(fact["what"])}
+
+
 def _culprit(culprit: CulpritEntry) -> CulpritEntry:
-    return {
+    entry: CulpritEntry = {
         **culprit,
         "passes_instead": [
             {**one, "differs": [{**it, "what": phrase(it["what"])} for it in one["differs"]]}
             for one in culprit["passes_instead"]
         ],
     }
+    if "variant" in culprit:
+        entry["variant"] = [_fact(fact) for fact in culprit["variant"]]
+    return entry
