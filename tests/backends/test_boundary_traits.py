@@ -66,6 +66,17 @@ def test_without_an_answer_nothing_is_known() -> None:
     assert measure(lambda model: None, usual_traits()) == {}
 
 
+def test_a_compiler_that_takes_nothing_is_asked_twice() -> None:
+    asked = []
+
+    def ask(model: onnx.ModelProto) -> bool:
+        asked.append(model)
+        return False
+
+    assert as_measured(ProbeFormat(), measure(ask, usual_traits())) == ProbeFormat()
+    assert len(asked) == 2
+
+
 def test_what_is_declared_stays() -> None:
     declared = ProbeFormat(input_dtypes=frozenset({"float"}), longest_name=127, min_input_rank=2)
     refused = {

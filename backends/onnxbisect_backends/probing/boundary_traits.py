@@ -5,7 +5,7 @@ between two nodes or in the form that a probe would get (`onnxbisect.cut.neutral
 minds something else, and nothing is said of the boundary.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -96,7 +96,8 @@ def traits_of(model: Model) -> frozenset[Trait]:
 def measure(ask: Ask, traits: Collection[Trait]) -> dict[Trait, bool]:
     """Which of these traits the compiler takes at a boundary; those without an answer are missing.
 
-    One call where it takes all of them; else they are halved, and one or two calls more for each that it refuses.
+    One call where it takes all of them; two where it takes not even a model without any, which says nothing against
+    them; else they are halved, and one or two calls more for each that it refuses.
     """
     wanted = sorted(traits)
     if not wanted:
@@ -104,9 +105,18 @@ def measure(ask: Ask, traits: Collection[Trait]) -> dict[Trait, bool]:
     takes = ask(trial(wanted))
     if takes:
         return dict.fromkeys(wanted, True)
+    plain = ask(trial(()))
+    return _halved(ask, wanted, takes) if plain else {} if plain is None else dict.fromkeys(wanted, True)
+
+
+def _halved(ask: Ask, wanted: Sequence[Trait], takes: bool | None) -> dict[Trait, bool]:
+    """The answers for traits that the compiler does not take together: `takes` is what it said of them."""
+    if takes:
+        return dict.fromkeys(wanted, True)
     if len(wanted) > 1:
         middle = len(wanted) // 2
-        return measure(ask, wanted[:middle]) | measure(ask, wanted[middle:])
+        halves = (wanted[:middle], wanted[middle:])
+        return {trait: it for half in halves for trait, it in _halved(ask, half, ask(trial(half))).items()}
     (trait,) = wanted
     return {} if takes is None else {trait: not any(ask(model) for model in _controls(trait))}
 
