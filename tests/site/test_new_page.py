@@ -4,9 +4,14 @@ import hashlib
 import html
 import re
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 from playwright.sync_api import FilePayload, Locator, Page
 from starlette.testclient import TestClient
 
@@ -341,6 +346,19 @@ def test_an_upload_is_cancelled_and_a_wrong_choice_is_said(look: Look) -> None:
     page.evaluate(_DROP, ["main", [["a.onnx", 1], ["b.onnx", 1]]])
     page.get_by_text("a.onnx and b.onnx are two").wait_for()
     assert page.get_by_role("progressbar").count() == 0
+
+
+def test_external_data_that_are_missing_are_asked_for_before_the_upload(look: Look, tmp_path: Path) -> None:
+    weights = numpy_helper.from_array(np.ones((64, 64), np.float32), "w")
+    value = partial(helper.make_tensor_value_info, elem_type=TensorProto.FLOAT, shape=[1, 64])
+    node = helper.make_node("MatMul", ["x", "w"], ["y"])
+    model = helper.make_model(helper.make_graph([node], "g", [value("x")], [value("y")], [weights]))
+    onnx.save(model, tmp_path / "net.onnx", save_as_external_data=True, location="net.data", size_threshold=0)
+    page = look("/new")
+    page.get_by_label("ONNX file").set_input_files(tmp_path / "net.onnx")
+    page.get_by_text("net.onnx keeps weights in net.data: choose, or drop, all files together.").wait_for()
+    page.get_by_label("ONNX file").set_input_files([tmp_path / "net.onnx", tmp_path / "net.data"])
+    page.get_by_text("net.onnx is uploaded.").wait_for()
 
 
 def test_a_wrong_option_is_said_beside_its_field_and_the_upload_stays(look: Look) -> None:

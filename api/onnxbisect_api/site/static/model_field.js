@@ -1,5 +1,6 @@
 // Uploads a model as soon as it is chosen, while the rest is filled in. The form then goes without the file.
 
+import { locations } from "./external_data.js";
 import { chosen, dropped } from "./picked.js";
 import { upload } from "./upload.js";
 
@@ -35,12 +36,22 @@ async function take(picking) {
   at("upload-problem").textContent = "";
   at("upload-said").textContent = "";
   try {
-    await send(await picking);
+    const picked = await picking;
+    await demandData(picked);
+    await send(picked);
   } catch (problem) {
     over();
     waits = false;
     at("upload-problem").textContent = problem.message;
   }
+}
+
+async function demandData({ model, data }) {
+  const there = new Set(data.map((each) => each.location));
+  const missing = [...(await locations(model))].filter((location) => !there.has(location));
+  if (missing.length === 0) return;
+  const more = missing.length > 1 ? ` and ${missing.length - 1} more` : "";
+  throw new Error(`${model.name} keeps weights in ${missing[0]}${more}: choose, or drop, all files together.`);
 }
 
 async function send(picked) {
