@@ -77,17 +77,20 @@ def test_an_unset_variable_is_not_the_folder_one_is_in(shell: Shell, arguments: 
     assert [file.name for file in shell.folder.iterdir() if file.name != "cache"] == ["another.onnx"]
 
 
-def test_dynamic_dimensions_are_refused_with_what_to_type(shell: Shell) -> None:
-    value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 3, "side"]) for name in ("x", "y")]
+@pytest.mark.parametrize(
+    ("dims", "example"), [(["batch", 3, "side"], "1,3,1"), (["batch", 3, "height", "width"], "1,3,224,224")]
+)
+def test_dynamic_dimensions_are_refused_with_what_to_type(shell: Shell, dims: list[str | int], example: str) -> None:
+    value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, dims) for name in ("x", "y")]
     graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", value[:1], value[1:])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     onnx.save(model, shell.folder / "dynamic.onnx")
     done = shell.call("run", "dynamic.onnx", "--backend", "whitelist", "--option", "deny=Sinh")
     assert done.code == 2
     sentence = done.sentence()
-    assert "[batch, 3, side]" in sentence
-    assert "--input-shape x=1,3,1" in sentence
-    bound = ["--input-shape", "x=1,3,1", "--backend", "whitelist", "--option", "deny=Sinh"]
+    assert f"[{', '.join(map(str, dims))}]" in sentence
+    assert f"--input-shape x={example}." in sentence
+    bound = ["--input-shape", f"x={example}", "--backend", "whitelist", "--option", "deny=Sinh"]
     assert shell.call("run", "dynamic.onnx", *bound).code == 0
     assert shell.call("run", "dynamic.onnx", "--", "true", "{model}").code == 0
 

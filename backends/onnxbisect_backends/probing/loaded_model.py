@@ -66,7 +66,9 @@ def demand_static(model: Model, backend: Backend, description: Description) -> N
     name = model.unbound[0]
     shape = next(value.type.tensor_type.shape for value in model.proto.graph.input if value.name == name)
     symbols = [str(dim.dim_value) if dim.HasField("dim_value") else dim.dim_param or "?" for dim in shape.dim]
-    dims = [symbol if symbol.isdecimal() else "1" for symbol in symbols]
+    # an image of one pixel would be no example
+    sizes = ["1"] * (len(symbols) - 2) + ["224", "224"] if len(symbols) == 4 else ["1"] * len(symbols)
+    dims = [symbol if symbol.isdecimal() else size for symbol, size in zip(symbols, sizes, strict=True)]
     others = f" (so have {len(model.unbound) - 1} other inputs)" if len(model.unbound) > 1 else ""
     raise ModelError(
         f"Input '{name}' has dynamic dimensions, [{', '.join(symbols)}]{others}, and {backend.name} needs static ones; "
