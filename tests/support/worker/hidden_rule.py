@@ -186,6 +186,7 @@ class HiddenRuleProcess:
             files[name].write_text(self._compiler.file(culprit.units))
         document = {  # as much of a report as the worker reads
             "verdict": diagnosis.verdict.value,
+            "headline": "a rule was asked",
             "diagnosis": culprits_of(diagnosis),
             "culprits": [],  # a model that is a rule has no ops that an entry could name
             "stats": asdict(begun.stats),
