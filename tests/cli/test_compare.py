@@ -47,7 +47,7 @@ def test_a_search_that_ended_early_leaves_doubt(reports: Shell) -> None:
 
 
 def test_kinds_are_not_mixed(reports: Shell) -> None:
-    assert "compare alike" in reports.call("compare", "a", C2).sentence()
+    assert "compare two of a kind" in reports.call("compare", "a", C2).sentence()
     assert "are for models" in reports.call("compare", "a", "b", "--tensors").sentence()
     assert "cannot be read" in reports.call("compare", "a", "gone.json").sentence()
     assert reports.call("compare", "a", "gone.json").code == 2

@@ -97,7 +97,7 @@ def test_a_size_that_a_value_decides_is_the_declared_one_in_every_probe(tmp_path
     model = loaded(tmp_path, RANGE)
     assert [shape(model, name) for name in ("r", "f", "y")] == [[7], [7], [7]]
     assert "Shapes that may depend on input values are those that the file declares: 'r'." in model.notes
-    assert not any("are those of one run" in note for note in model.notes)
+    assert not any("were taken from one run" in note for note in model.notes)
     assert "shape-contradiction" not in ids(model)
     piece = Cutter(model).cut(model.universe.everything).proto
     assert {

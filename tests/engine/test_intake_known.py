@@ -78,8 +78,8 @@ def test_known_values_are_those_behind_custom_ops_too(tmp_path: Path) -> None:
     assert model.known["first"].tolist() == [2]
     assert model.known["size"].tolist() == 6
     assert model.known["p"].tolist() == [[0, 0]] * 3
-    assert any("believed: 'k'" in note for note in model.notes)
-    assert any("nothing is known of 'f'" in note for note in model.notes)
+    assert any("types are those that the file declares: 'k'" in note for note in model.notes), model.notes
+    assert any("Nothing declares the type of 'f'" in note for note in model.notes), model.notes
 
 
 def test_what_is_computed_from_an_assumed_shape_is_known(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_declared_types_of_custom_ops_are_believed(
 ) -> None:
     model = take(tmp_path, f"(float[2,3] x) => (float[a,b] y) {declares} {{ f = {domain}.Nope(x)  y = Sin(f) }}")
     assert shape(model, "y") == expected
-    assert any("believed" in note for note in model.notes)
+    assert any("the file declares" in note for note in model.notes)
 
 
 def test_custom_ops_inside_functions_and_branches_are_found(tmp_path: Path) -> None:

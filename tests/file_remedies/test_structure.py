@@ -141,7 +141,7 @@ def test_a_loop_is_written_out(save: Save, repair: Repair, same: Same) -> None:
     [
         (LOOP.replace("CONDITION", "l = Constant <value = int64 {1}> ()  out = Less(i, l)"), "is computed"),
         (GOES_ON.replace("n = {3}", "n = {900}"), "4500 nodes"),
-        (GOES_ON.replace("n = {3}", "n = {0}"), "no round"),
+        (GOES_ON.replace("n = {3}", "n = {0}"), "zero rounds"),
         (PASSING, "1000000 nodes"),
         (SCAN, "operator set 8 works on batches"),
     ],

@@ -170,7 +170,7 @@ def test_what_cannot_be_tried_is_said_before_any_compile(chips: Path, tmp_path: 
 
 
 def test_a_function_has_no_options(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="by name or file only"):
+    with pytest.raises(OptionError, match="by name or file"):
         onnx_bisect.diagnose(small(tmp_path), backend=lambda path: True, alternatives="all")
 
 
