@@ -17,7 +17,7 @@ from onnxbisect.unitset import of
 from onnxbisect_db.tables import Job
 from onnxbisect_service.service import Service
 from support.api.callers import Callers
-from support.api.given import NET, ONNX, done, report_on
+from support.api.given import NET, ONNX, done, refusing_exp, report_on, to_repair
 from support.engine.report_factory import HOSTILE, chain, culprit, job_of, single
 from support.site.browser import Look
 from support.site.scenery import Scene
@@ -175,3 +175,11 @@ def test_without_scripts_a_command_is_text_and_nothing_offers_to_copy_it(look: L
     page = look(f"/jobs/{scene.done}", scripts=False)
     assert "onnx-bisect run" in page.locator("[data-copy]").first.inner_text()
     assert page.get_by_role("button", name="Copy").count() == 0
+
+
+def test_the_next_step_is_the_button_of_the_page(callers: Callers, service: Service) -> None:
+    client = callers.submitter()
+    asked = page_of(client, done(service, refusing_exp()))
+    assert "</b> To see what replaces them, and prove the result: press Repair.</p>" in asked
+    assert "onnx-bisect fix" not in asked
+    assert "press Repair" not in page_of(client, to_repair(service))

@@ -44,6 +44,7 @@ def _links(job: Job, search: Search) -> Links:
             *(_model_explorer(url, target) if search.graph is not None else ()),
         ),
         probes=f"/jobs/{job.id}/probes?target={target}",
+        may_repair=job.request.get("repair") is None,
         each_probe=f"/jobs/{job.id}/probes/{{}}?target={target}",
     )
 

@@ -37,13 +37,15 @@ _NONE = CulpritLinks()
 class Links:
     """Links of one report: `forms` are its other formats, `probes` a page with every probe.
 
-    `each_probe` is the page of one probe with its log; `{}` in it stands for the probe's name.
+    `each_probe` is the page of one probe with its log; `{}` in it stands for the probe's name. `may_repair` tells that
+    the page has a button for a repair: a file has none, nor has the page of a job with a repair.
     """
 
     culprits: Mapping[int, CulpritLinks] = field(default_factory=dict)
     forms: tuple[Link, ...] = ()
     probes: str = ""
     each_probe: str = ""
+    may_repair: bool = False
 
     def culprit(self, number: int) -> CulpritLinks:
         """The links of the culprit with this number, starting at 1."""

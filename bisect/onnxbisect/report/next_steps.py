@@ -16,10 +16,14 @@ _OPS = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """A sentence, and the shell command that does it; empty where the reader decides what to type."""
+    """A sentence, and the shell command that does it; empty where the reader decides what to type.
+
+    `repairs` tells that a repair does it, for which a page of the service has a button.
+    """
 
     sentence: str
     command: str = ""
+    repairs: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +51,7 @@ def next_steps(document: Report, typed: Typed | None = None) -> list[Step]:
             return [Step(sentence=_("Compile it with these options of its target: {given}", given=clean(given)))]
         harmless = after["exactness"] in (Exactness.EXACT, Exactness.ROUNDING)
         fix = _fix(typed, *(() if harmless else ("--allow", after["exactness"])))
-        return [Step(sentence=_("To write that file, with a proof of its numbers"), command=fix)]
+        return [Step(sentence=_("To write that file, with a proof of its numbers"), command=fix, repairs=True)]
     if doubt := words.doubt(document):
         return [Step(sentence=doubt)]
     return list(_about_culprits(document, typed))
@@ -58,9 +62,9 @@ def _about_culprits(document: Report, typed: Typed) -> Iterator[Step]:
     looked = [it for it in culprits if "replace_by" in it]
     staying = [it for it in looked if it["replace_by"] is None]
     if culprits and not looked:
-        yield Step(sentence=_("To see what replaces them, and prove the result"), command=_fix(typed))
+        yield Step(sentence=_("To see what replaces them, and prove the result"), command=_fix(typed), repairs=True)
     elif len(staying) < len(looked):
-        yield Step(sentence=_("To replace culprits and prove the result"), command=_fix(typed))
+        yield Step(sentence=_("To replace culprits and prove the result"), command=_fix(typed), repairs=True)
     if staying:
         ops = list(dict.fromkeys(clean(" + ".join(it["ops"][:_OPS])) for it in staying))
         named = ", ".join(ops[:_OPS]) + ((" " + _("and {more} more", more=len(ops) - _OPS)) if len(ops) > _OPS else "")
