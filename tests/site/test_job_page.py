@@ -190,6 +190,13 @@ def test_a_job_that_failed_says_why_and_whose_it_is(
     assert "stream" not in text
 
 
+def test_a_page_names_its_field_where_a_command_line_has_an_option(callers: Callers, service: Service) -> None:
+    job = new_job(service.database, "npu")
+    fail(service, job, "Bind it, for example with --input-shape x=1,3,224,224.", Fault.REQUEST)
+    text = page_of(callers.submitter(), job)
+    assert "Bind it, for example with x=1,3,224,224 under Input shapes." in text
+
+
 def test_a_cancelled_job_offers_to_go_on(callers: Callers, service: Service) -> None:
     job = running(service)
     with service.database.transaction() as session:

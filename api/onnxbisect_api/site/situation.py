@@ -1,5 +1,6 @@
 """The state of a job for its page: the job, the selected target, and the states of its units."""
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -124,8 +125,12 @@ def _of_job(job: JobView) -> str:
     return f"{job.model.name} compiles for {fine} of {len(job.targets)} targets."
 
 
+#: What a command line calls what the form for a new job has a field for.
+_OPTION = re.compile(r"with --input-shape (\S+=[\d,]+)")
+
+
 def _sentence(text: str) -> str:
-    text = text.strip().rstrip(".")
+    text = _OPTION.sub(r"with \1 under Input shapes", text).strip().rstrip(".")
     first = text.partition(" ")[0]
     # a name, such as net.onnx or pulsar2, stays as it is written
     return f"{text[:1].upper() if first.isalpha() else text[:1]}{text[1:]}." if text else ""
