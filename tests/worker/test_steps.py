@@ -332,7 +332,7 @@ def test_a_compile_that_is_refused_memory_alone_too_is_unresolved(crank: NewCran
     it.run(job)
     with it.database.session() as session:
         answered = probe_queries.answered(session, job.searches[0].id)
-    assert ["Ran out of memory" in it.verdict.message for it in answered].count(True) == 1
+    assert ["Was refused memory" in it.verdict.message for it in answered].count(True) == 1
 
 
 def test_a_compiler_that_is_killed_from_outside_is_started_again(crank: NewCrank) -> None:
