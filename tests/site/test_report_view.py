@@ -173,7 +173,7 @@ def test_a_command_is_copied_by_the_keyboard_and_that_is_said(look: Look, scene:
 
 def test_without_scripts_a_command_is_text_and_nothing_offers_to_copy_it(look: Look, scene: Scene) -> None:
     page = look(f"/jobs/{scene.done}", scripts=False)
-    assert "onnx-bisect run" in page.locator("[data-copy]").first.inner_text()
+    assert page.locator("[data-copy]").first.inner_text().startswith("onnx-bisect ")
     assert page.get_by_role("button", name="Copy").count() == 0
 
 
