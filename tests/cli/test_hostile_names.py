@@ -15,7 +15,7 @@ REFUSES = ("--backend", "whitelist", "--option", "deny=Abs")
 
 
 @pytest.fixture(scope="module")
-def diagnosed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a model."""
     folder = tmp_path_factory.mktemp("hostile")
     value = helper.make_tensor_value_info
@@ -73,15 +73,15 @@ def diagnosed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
     ids=lambda command: "-".join(command[:1] + command[2:4]).encode("unicode_escape").decode()[:40],
 )
-def test_no_output_has_control_codes(shell: Shell, diagnosed: Path, command: tuple[str, ...]) -> None:
-    shutil.copy(diagnosed / NAME, shell.folder)
+def test_no_output_has_control_codes(shell: Shell, model_folder: Path, command: tuple[str, ...]) -> None:
+    shutil.copy(model_folder / NAME, shell.folder)
     done = shell.call(*command)
     assert done.out + done.err
     assert "\x1b" not in done.out + done.err
 
 
-def test_reports_and_profiles_that_are_read_again_have_none(shell: Shell, diagnosed: Path) -> None:
-    shutil.copy(diagnosed / NAME, shell.folder)
+def test_reports_and_profiles_that_are_read_again_have_none(shell: Shell, model_folder: Path) -> None:
+    shutil.copy(model_folder / NAME, shell.folder)
     assert shell.call("run", NAME, *REFUSES, "--no-cache", "--out", "out").code == 1
     for form in ("text", "md", "html", "junit"):
         assert "\x1b" not in shell.call("report", "out", "--format", form).out

@@ -151,6 +151,12 @@ def test_what_is_wrong_with_the_second_target_of_a_backend_is_said_there(client:
     assert re.findall(r'id="wrong-([^"]*)"', answer.text) == ["option:whitelist#2:max_nodes"]
 
 
+def test_a_second_target_without_the_first_is_none(client: TestClient, service: Service) -> None:
+    typed = {"model": uploaded(service), "backend": ["onnxruntime", "whitelist#2"], "option:whitelist#2:ops": "Conv"}
+    job = job_at(client, client.post("/new", data=typed).headers["location"])
+    assert [target["backend"] for target in job["targets"]] == ["onnxruntime"]
+
+
 def fields_of(text: str) -> dict[str, list[str]]:
     """What a browser would send if the form is not touched."""
     found: dict[str, list[str]] = {}

@@ -141,7 +141,9 @@ def terms(typed: Typed, options: Mapping[str, Mapping[str, str]], check: Callabl
     `options` maps backends to the defaults of their options; `check` raises OptionError for an invalid target.
     """
     complaints: dict[str, str] = {}
-    ticked = list(dict.fromkeys(typed.all("backend")))
+    asked = dict.fromkeys(typed.all("backend"))
+    # the second target of a backend is not seen, but sent, when the first is no longer ticked
+    ticked = [each for each in asked if _backend(each) in asked]
     document = {
         "targets": [_target(typed, each, options.get(_backend(each), {})) for each in ticked],
         "input_shapes": _read(typed, "input_shapes", _shapes, complaints),

@@ -106,17 +106,19 @@ def measure(ask: Ask, traits: Collection[Trait]) -> dict[Trait, bool]:
     if takes:
         return dict.fromkeys(wanted, True)
     plain = ask(trial(()))
-    return _halved(ask, wanted, takes) if plain else {} if plain is None else dict.fromkeys(wanted, True)
+    if plain is None:
+        return {}
+    return _one_by_one(ask, wanted, takes) if plain else dict.fromkeys(wanted, True)
 
 
-def _halved(ask: Ask, wanted: Sequence[Trait], takes: bool | None) -> dict[Trait, bool]:
-    """The answers for traits that the compiler does not take together: `takes` is what it said of them."""
+def _one_by_one(ask: Ask, wanted: Sequence[Trait], takes: bool | None) -> dict[Trait, bool]:
+    """The answer for each trait, by halving; `takes` is the answer for all of them together."""
     if takes:
         return dict.fromkeys(wanted, True)
     if len(wanted) > 1:
         middle = len(wanted) // 2
         halves = (wanted[:middle], wanted[middle:])
-        return {trait: it for half in halves for trait, it in _halved(ask, half, ask(trial(half))).items()}
+        return {trait: it for half in halves for trait, it in _one_by_one(ask, half, ask(trial(half))).items()}
     (trait,) = wanted
     return {} if takes is None else {trait: not any(ask(model) for model in _controls(trait))}
 
