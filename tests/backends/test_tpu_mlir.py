@@ -281,3 +281,17 @@ RuntimeError: [!Error]: npz_tool.py compare outputs.npz probe_ref_outputs.npz
     verdict = make("tpu-mlir", {}).judge(Outcome(exit_code=1, log=log, artifacts=(Path("probe.mlir"),)))
 
     assert verdict.status is Status.UNRESOLVED
+
+
+def test_an_assertion_of_tpuc_opt_names_the_op_and_says_what_it_expects() -> None:
+    log = """[Running]: tpuc-opt probe_origin.mlir --struct-optimize --shape-infer -o probe.mlir
+ASSERT executed at/__w/tpu-mlir/tpu-mlir/lib/Dialect/Top/Interfaces/MatMul.cpp:66
+ASSERT INFO:a_s[i] == b_s[i] || a_s[i] == 1 || b_s[i] == 1
+Operation:
+RuntimeError: [!Error]: tpuc-opt probe_origin.mlir --struct-optimize --shape-infer -o probe.mlir
+"""
+    verdict = make("tpu-mlir", {}).judge(Outcome(exit_code=1, log=log))
+
+    assert verdict.hints.ops == ("MatMul",)
+    assert verdict.kind is Kind.UNSUPPORTED
+    assert "a_s[i] == b_s[i]" in verdict.message

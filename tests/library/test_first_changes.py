@@ -1,6 +1,7 @@
 """Changes of the whole file, tried before a search is paid for."""
 
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -142,6 +143,69 @@ def test_a_compiler_that_names_one_op_after_the_other_is_asked_about_the_file_it
 
     assert "file_after" not in result.report
     assert {it.nodes for it in result.culprits} == {("n1",), ("n2",)}
+
+
+def _with_an_if(graph: onnx.GraphProto) -> None:
+    chosen = helper.make_node("If", ["yes"], ["t2"], name="n1")
+    for branch, op in (("then_branch", "Neg"), ("else_branch", "Sqrt")):
+        result = helper.make_tensor_value_info(f"{branch}_y", TensorProto.FLOAT, [2, 3])
+        body = helper.make_graph([helper.make_node(op, ["t1"], [f"{branch}_y"])], branch, [], [result])
+        chosen.attribute.append(helper.make_attribute(branch, body))
+    graph.initializer.append(helper.make_tensor("yes", TensorProto.BOOL, [], [1]))
+    graph.node[1].CopyFrom(chosen)
+
+
+def _with_a_sum_of_axes(graph: onnx.GraphProto) -> None:
+    graph.initializer.append(helper.make_tensor("axes", TensorProto.INT64, [1], [0]))
+    graph.node[1].CopyFrom(helper.make_node("ReduceMean", ["t1", "axes"], ["t2"], name="n1"))
+
+
+def _with_an_empty_output(graph: onnx.GraphProto) -> None:
+    graph.node[1].CopyFrom(helper.make_node("Dropout", ["t1"], ["t2", ""], name="n1"))
+
+
+def _with_a_constant(graph: onnx.GraphProto) -> None:
+    two = helper.make_node("Constant", [], ["two"], name="two", value_float=2.0)
+    graph.node[1].CopyFrom(helper.make_node("Mul", ["t1", "two"], ["t2"], name="n1"))
+    graph.node.insert(0, two)
+
+
+@pytest.mark.parametrize(
+    ("change", "op", "opset"),
+    [
+        (_with_an_if, "If", 17),
+        (_with_a_sum_of_axes, "ReduceMean", 18),
+        (_with_an_empty_output, "Dropout", 17),
+        (_with_a_constant, "Constant", 17),
+    ],
+)
+def test_an_op_that_a_change_answers_is_not_searched_for(
+    tmp_path: Path, change: Callable[[onnx.GraphProto], None], op: str, opset: int
+) -> None:
+    """The compiler names this op, for its form, and after the change another one."""
+    path = saved(tmp_path, "Relu", "Relu", "Abs", "Neg", ir_version=8)
+    model = onnx.load(path)
+    model.opset_import[0].version = opset
+    change(model.graph)
+    onnx.save(model, path)
+
+    def naming(probe: Path) -> Verdict:
+        nodes = onnx.load(probe).graph.node
+        form = [it.op_type for it in nodes if it.op_type in ("If", "Constant") or "" in it.output]
+        form += [it.op_type for it in nodes if it.op_type == "ReduceMean" and len(it.input) > 1]
+        refused = form or [it.op_type for it in nodes if it.op_type == "Abs"]
+        if not refused:
+            return Verdict(status=Status.PASS)
+        said = f"Op not support: {refused[0]}"
+        return Verdict(status=Status.FAIL, kind=Kind.UNSUPPORTED, message=said, hints=Hints(ops=(refused[0],)))
+
+    result = onnx_bisect.diagnose(path, backend=naming)
+
+    assert not naming(path).passed
+    assert naming(path).hints.ops == (op,)
+    assert [it.ops for it in result.culprits] == [("Abs",)]
+    assert result.certificate.proven
+    assert result.report["file_after"]
 
 
 def test_a_refusal_that_hides_another_is_gone_past(tmp_path: Path) -> None:

@@ -22,8 +22,24 @@ from onnxbisect_backends.probing.repair_compiler import RepairCompiler, changed_
 from onnxbisect_backends.probing.search_context import SearchContext
 
 _ORDER = list(Exactness)
-#: Changes of a version that a tool may not read, of which its message may name an op all the same.
-_VERSIONS = frozenset({"lower-opset", "lower-ir-version"})
+#: Changes after which a tool judges nodes anew that it may have named: of the version, of what holds them, and of how
+#: they are written. Others take away what is refused.
+_JUDGED_ANEW = frozenset(
+    {
+        "lower-opset",
+        "lower-ir-version",
+        "axes-to-attributes",
+        "inline-functions",
+        "resolve-control-flow",
+        "sequences-to-tensors",
+        "drop-empty-outputs",
+        "write-defaults",
+        "omit-reduction",
+        "constants-to-initializers",
+        "neutral-boundary",
+        "shorten-names",
+    }
+)
 #: How a sentence ends about a changed file that compiles, and whose numbers are wrong.
 OTHER_NUMBERS = "computes other numbers"
 #: What was changed where the model compiles as its parts are written, and no smaller change of the file is enough.
@@ -140,12 +156,13 @@ def compiles_after(
 
 def _may_hide(whole: Found, changed: Candidate) -> bool:
     """Whether what the compiler says of the file as it is may be about the file: it names nothing of the graph, or the
-    change is one of the version.
+    change answers what it may have named.
 
-    A compiler that names an op goes on to the next one after a change; the search finds both in the file as it is.
+    A compiler that names an op goes on to the next one where a change takes nodes away; the search finds both in the
+    file as it is. There it would blame an If, or an op in a form that the tool does not read, which the change answers.
     """
     named = whole.hints.ops or whole.hints.nodes
-    return bool(whole.failure) and (not named or not _VERSIONS.isdisjoint(it.remedy for it in changed.applied))
+    return bool(whole.failure) and (not named or not _JUDGED_ANEW.isdisjoint(it.remedy for it in changed.applied))
 
 
 def _after(changed: Candidate, sentence: str, calls: int) -> CompilesAfter:

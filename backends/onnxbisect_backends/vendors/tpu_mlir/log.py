@@ -55,6 +55,8 @@ PATTERNS: tuple[Pattern, ...] = (
     _pattern(r"^unimplemented tpu dialect!"),
     _pattern(r"^can't get scale and zeropoint"),
     _pattern(r"^permute shape not support"),
+    _pattern(r"^ASSERT executed at.*/Interfaces/(?P<op>\w+)\.cpp:\d+\n+ASSERT INFO:.*"),
+    _pattern(r"^ASSERT executed at.*:\d+\n+ASSERT INFO:.*"),
     _pattern(r"^\[ERR\] .*: Assertion \".*\" failed\."),
     _pattern(r"^tpuc-opt: .*: Assertion `.*' failed\.", Kind.CRASH),
     _pattern(r"^Not Implemented$"),
