@@ -13,7 +13,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as onnxruntime
 from onnxbisect.key import probe_key
 from onnxbisect.model import Model, load
 from onnxbisect.model.quantized import ZERO_POINT_SLOTS
-from onnxbisect.search import plan
+from onnxbisect.search import next_asks, plan
 from onnxbisect.unitset import UnitSet, full, members, of
 from onnxbisect.verdict import Status, Verdict
 from support.engine.cut_models import save
@@ -155,7 +155,7 @@ def test_a_quantised_model_costs_what_its_ops_cost(tmp_path: Path) -> None:
     universe = layers(tmp_path, *(0.01 * number for number in range(1, 13))).universe
     refused = of(unit for unit, op in enumerate(universe.op) if op.endswith(("::QLinearAdd", "::QLinearMul")))
     verdicts: dict[UnitSet, list[Verdict]] = {}
-    while asks := plan(universe, verdicts).asks:
+    while asks := next_asks(universe, verdicts):
         status = Status.FAIL if asks[0].units & refused else Status.PASS
         verdicts.setdefault(asks[0].units, []).append(Verdict(status=status))
     culprits = plan(universe, verdicts).diagnosis.culprits

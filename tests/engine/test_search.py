@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from onnxbisect.cut import split_variants_by_producers
 from onnxbisect.diagnosis import Certainty, CertificateStatus, CulpritKind
-from onnxbisect.search import plan
+from onnxbisect.search import next_asks, plan
 from onnxbisect.search.conclude import COMBINED, TWO
 from onnxbisect.unitset import UnitSet, is_subset, members, of, size
 from onnxbisect.universe import Universe
@@ -248,6 +248,16 @@ def test_the_same_verdicts_give_the_same_plan_in_whatever_order_they_came():
     world.diagnose(4)
     backwards = dict(reversed(world.verdicts.items()))
     assert plan(graph, backwards) == plan(graph, world.verdicts)
+
+
+@pytest.mark.parametrize("width", [1, 4])
+def test_the_next_questions_are_those_of_the_plan(width):
+    graph = chain([0, 1, 2, 0, 3, 1, 4, 2, 5])
+    world = World(graph, monotone([0b11000, 0b100]))
+    while asks := next_asks(graph, world.verdicts, width):
+        assert asks == list(plan(graph, world.verdicts, width).asks)
+        world.verdicts.setdefault(asks[0].units, []).append(world.compile(asks[0].units))
+    assert not plan(graph, world.verdicts, width).asks
 
 
 def test_a_compiler_that_lies_one_time_in_ten_is_told_by_rechecking_and_no_lie_becomes_a_fact():

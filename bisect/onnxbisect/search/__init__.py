@@ -2,6 +2,6 @@
 
 from onnxbisect.answer import Ask
 from onnxbisect.search.plan import Plan, Verdicts
-from onnxbisect.search.planner import plan
+from onnxbisect.search.planner import next_asks, plan
 
-__all__ = ["Ask", "Plan", "Verdicts", "plan"]
+__all__ = ["Ask", "Plan", "Verdicts", "next_asks", "plan"]

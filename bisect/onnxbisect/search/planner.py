@@ -38,6 +38,23 @@ def plan(universe: Universe, verdicts: Verdicts, width: int = 1, *, recheck: boo
     `brief`: ask one place of each culprit and one remainder, so an interaction may be reported with more units than it
     needs. For pieces that are not reported themselves, because the repaired model is compiled in the end.
     """
+    asks, search, oracle = _planned(universe, verdicts, width, recheck, brief)
+    diagnosis = conclude(universe, oracle, search, recheck, verdicts)
+    expected = 0.0 if search.state.finished else len(asks) + search.state.surprise
+    return Plan(asks=tuple(asks), diagnosis=diagnosis, expected=expected)
+
+
+def next_asks(
+    universe: Universe, verdicts: Verdicts, width: int = 1, *, recheck: bool = False, brief: bool = False
+) -> list[Ask]:
+    """The probes of `plan`, for who needs the diagnosis only in the end: it takes as long as a replay."""
+    asks, _, _ = _planned(universe, verdicts, width, recheck, brief)
+    return asks
+
+
+def _planned(
+    universe: Universe, verdicts: Verdicts, width: int, recheck: bool, brief: bool
+) -> tuple[list[Ask], Search, Oracle]:
     options = (recheck, brief)
     seen = _resume(universe, verdicts, options)
     while True:
@@ -48,12 +65,10 @@ def plan(universe: Universe, verdicts: Verdicts, width: int = 1, *, recheck: boo
             break
         seen |= _answers(due, verdicts)
     _LAST[universe] = (options, seen, due)
-    diagnosis = conclude(universe, oracle, search, recheck, verdicts)
     if asks and len(asks) < width:
         replay = partial(_replay, universe, recheck=recheck, brief=brief)
         asks += speculate(universe, search, oracle, replay, seen, verdicts, asks, width - len(asks))
-    expected = 0.0 if search.state.finished else len(asks) + search.state.surprise
-    return Plan(asks=tuple(asks), diagnosis=diagnosis, expected=expected)
+    return asks, search, oracle
 
 
 def _resume(universe: Universe, verdicts: Verdicts, options: tuple[bool, bool]) -> Seen:

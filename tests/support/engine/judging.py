@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from onnxbisect.diagnosis import Certainty, CertificateStatus, Culprit, CulpritKind, Diagnosis
-from onnxbisect.search import Ask, plan
+from onnxbisect.search import Ask, next_asks, plan
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, size
 from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from support.engine.rule_worlds import RuleWorld
@@ -63,11 +63,11 @@ class Run:
         began = time.process_time()
         under_way: list[Ask] = []
         while True:
-            step = plan(self.world.universe, self.verdicts, width, recheck=self.recheck)
-            if not step.asks or (budget is not None and self.calls >= budget):
-                return step.diagnosis
+            asks = next_asks(self.world.universe, self.verdicts, width, recheck=self.recheck)
+            if not asks or (budget is not None and self.calls >= budget):
+                return plan(self.world.universe, self.verdicts, recheck=self.recheck).diagnosis
             started = {(ask.units, ask.attempt) for ask in under_way}
-            new = [ask for ask in step.asks if (ask.units, ask.attempt) not in started]
+            new = [ask for ask in asks if (ask.units, ask.attempt) not in started]
             under_way += new[: width - len(under_way)]
             ended = len(under_way)
             if order is not None:

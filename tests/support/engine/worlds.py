@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
-from onnxbisect.search import Plan, plan
+from onnxbisect.search import Plan, next_asks, plan
 from onnxbisect.unitset import UnitSet, is_subset, members, of
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Hints, Kind, Status, Verdict
@@ -90,15 +90,13 @@ class World:
 
     def diagnose(self, width: int = 1, most: int = 5000, *, recheck: bool = False, brief: bool = False) -> Plan:
         """Turn the crank: all questions that come together go out together."""
-        while True:
-            step = plan(self.universe, self.verdicts, width, recheck=recheck, brief=brief)
-            if not step.asks:
-                return step
+        while asks := next_asks(self.universe, self.verdicts, width, recheck=recheck, brief=brief):
             self.rounds += 1
-            for ask in step.asks[: max(width, 1)]:
+            for ask in asks[: max(width, 1)]:
                 answer = self._known(ask.units) if self.alike else None
                 self.verdicts.setdefault(ask.units, []).append(answer or self.compile(ask.units))
             assert self.calls < most, "the search does not end"
+        return plan(self.universe, self.verdicts, width, recheck=recheck, brief=brief)
 
     def _known(self, units: UnitSet) -> Verdict | None:
         structure = self._structure(units)

@@ -18,7 +18,7 @@ from onnxbisect.model.scopes import qualified, walk
 from onnxbisect.proof import edge_feeds, random_feeds
 from onnxbisect.remedies import Found, LowPrecision, Prover, Repair, Samples, repair
 from onnxbisect.rewrites import Exactness, Facts, Rule, installed
-from onnxbisect.search import plan
+from onnxbisect.search import next_asks, plan
 from onnxbisect.unitset import UnitSet, members
 from onnxbisect.verdict import Kind, Status, Verdict
 
@@ -73,11 +73,10 @@ class SimulatedCompiler:
         verdicts: dict[UnitSet, list[Verdict]] = {}
         records: list[ProbeRecord] = []
         while True:
-            step = plan(model.universe, verdicts, brief=brief)
-            asks = [] if most is not None and len(records) >= most else list(step.asks)[:1]
-            if not asks:
-                return Found(job=_job(model, step.diagnosis, records))
-            for ask in asks:
+            asks = next_asks(model.universe, verdicts, brief=brief)
+            if not asks or (most is not None and len(records) >= most):
+                return Found(job=_job(model, plan(model.universe, verdicts, brief=brief).diagnosis, records))
+            for ask in asks[:1]:
                 key = keyer.key(ask.units)
                 if key not in self.base:
                     self.calls += 1
