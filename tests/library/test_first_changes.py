@@ -339,3 +339,76 @@ def test_a_compiler_that_says_it_has_not_folded_is_given_the_constants(tmp_path:
     assert result.compiles_after is not None
     assert "fold-constants" in result.compiles_after.remedies
     assert any(isinstance(event, Note) and "WARNING: folding failed." in event.sentence for event in events)
+
+
+_BY_DEPTH = (("Relu", "x", "r"), ("Abs", "r", "a"), ("Neg", "r", "n"), ("Tanh", "a", "t"), ("Sqrt", "n", "s"))
+_BY_BRANCH = tuple(_BY_DEPTH[place] for place in (0, 1, 3, 2, 4))
+
+
+def _branches(tmp_path: Path, order: tuple[tuple[str, str, str], ...]) -> Path:
+    nodes = [helper.make_node(op, [read], [made], name=op) for op, read, made in order]
+    nodes.append(helper.make_node("Add", ["t", "s"], ["y"], name="Add"))
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 3]) for name in "xy"]
+    path = tmp_path / "branches.onnx"
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:])
+    onnx.save(helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)]), path)
+    return path
+
+
+class Ordering:
+    """Dies where one of these pairs of nodes is next to each other in the file, whatever the nodes compute."""
+
+    def __init__(self, *pairs: str, kind: Kind = Kind.CRASH, hints: Hints | None = None) -> None:
+        self.pairs, self.kind, self.hints, self.calls = pairs, kind, hints or Hints(), 0
+
+    def __call__(self, path: Path) -> Verdict:
+        self.calls += 1
+        order = " ".join(node.op_type for node in onnx.load(path).graph.node)
+        if not any(pair in order for pair in self.pairs):
+            return Verdict(status=Status.PASS)
+        return Verdict(status=Status.FAIL, kind=self.kind, message="IndexError: list index", hints=self.hints)
+
+
+@pytest.mark.parametrize("kind", [Kind.CRASH, Kind.ERROR])
+@pytest.mark.parametrize(("order", "pair"), [(_BY_DEPTH, "Abs Neg"), (_BY_BRANCH, "Abs Tanh")])
+def test_a_compiler_that_dies_of_an_order_takes_another_one(
+    tmp_path: Path, order: tuple[tuple[str, str, str], ...], pair: str, kind: Kind
+) -> None:
+    path, compiler = _branches(tmp_path, order), Ordering(pair, kind=kind)
+    result = onnx_bisect.diagnose(path, backend=compiler)
+
+    assert result.compiles_after is not None
+    assert result.compiles_after.sentence == "nodes in another order"
+    assert (compiler.calls, result.culprits) == (2, ())
+    fixed = onnx_bisect.fix(path, backend=compiler)
+    assert fixed.compiles
+    written = onnx.load(fixed.save(tmp_path / "fixed.onnx"))
+    assert compiler(tmp_path / "fixed.onnx").passed
+    onnx.checker.check_model(written)
+    assert sorted(node.name for node in written.graph.node) == sorted(node.name for node in onnx.load(path).graph.node)
+
+
+@pytest.mark.parametrize(
+    "compiler",
+    [
+        Ordering("Relu", kind=Kind.UNSUPPORTED),
+        Ordering("Relu", hints=Hints(ops=("Relu",))),
+        Ordering("Relu", hints=Hints(nodes=("Relu",))),
+    ],
+)
+def test_no_other_order_is_tried_where_the_compiler_says_what_it_refuses(tmp_path: Path, compiler: Ordering) -> None:
+    events: list[onnx_bisect.Event] = []
+    result = onnx_bisect.diagnose(_branches(tmp_path, _BY_DEPTH), backend=compiler, progress=events.append)
+    assert [it.ops for it in result.culprits] == [("Relu",)]
+    assert not any(isinstance(event, Note) and "another order" in event.sentence for event in events)
+
+
+def test_an_order_that_does_not_help_costs_one_call_and_is_not_gone_on_with(tmp_path: Path) -> None:
+    path, compiler = _branches(tmp_path, _BY_DEPTH), Ordering("Relu")
+    result = onnx_bisect.diagnose(path, backend=compiler)
+    alone = Ordering("Relu")
+    onnx_bisect.diagnose(path, backend=alone, as_is=True)
+
+    assert [it.ops for it in result.culprits] == [("Relu",)]
+    assert "file_after" not in result.report
+    assert compiler.calls == result.stats.compiler_calls == alone.calls + 1

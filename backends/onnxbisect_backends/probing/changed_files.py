@@ -11,7 +11,15 @@ from pathlib import Path
 from typing import Protocol
 
 from onnxbisect.errors import ModelError
-from onnxbisect.file_remedies import Candidate, candidates, form_candidates, masks_bounded, promising
+from onnxbisect.file_remedies import (
+    REORDERING,
+    Candidate,
+    candidates,
+    form_candidates,
+    in_another_order,
+    masks_bounded,
+    promising,
+)
 from onnxbisect.job import CompilesAfter
 from onnxbisect.remedies import Found
 from onnxbisect.rewrites import Exactness
@@ -93,7 +101,7 @@ def changed_files(context: SearchContext, allow: Exactness, whole: Found) -> Ite
 
     Each costs a compile of the whole model; `whole` has the verdicts on the original. If it compiles in another form,
     they are the file in each part of that form; otherwise they answer the preflight's findings, after one that bounds
-    masks where only its numbers are wrong.
+    masks where only its numbers are wrong. The last one, for a compiler that died, has the nodes in another order.
     """
     model, reader = context.loaded.model, context.reader
     if whole.compiles_in_another_form:
@@ -105,6 +113,9 @@ def changed_files(context: SearchContext, allow: Exactness, whole: Found) -> Ite
     for candidate in candidates(model, context.findings, reader, forked, whole.hints):
         if _ORDER.index(candidate.exactness) <= _ORDER.index(allow):
             yield candidate
+    reordered = in_another_order(model, reader) if whole.died else None
+    if reordered is not None:
+        yield reordered
 
 
 def compiles_after(
@@ -161,8 +172,10 @@ def _may_hide(whole: Found, changed: Candidate) -> bool:
     A compiler that names an op goes on to the next one where a change takes nodes away; the search finds both in the
     file as it is. There it would blame an If, or an op in a form that the tool does not read, which the change answers.
     """
-    named = whole.hints.ops or whole.hints.nodes
-    return bool(whole.failure) and (not named or not _JUDGED_ANEW.isdisjoint(it.remedy for it in changed.applied))
+    named, applied = whole.hints.ops or whole.hints.nodes, {it.remedy for it in changed.applied}
+    if not whole.failure or REORDERING in applied:
+        return False
+    return not named or not _JUDGED_ANEW.isdisjoint(applied)
 
 
 def _after(changed: Candidate, sentence: str, calls: int) -> CompilesAfter:

@@ -6,11 +6,13 @@ and a sentence that says what was changed.
 
 from onnxbisect.file_remedies.candidates import (
     MOST_CANDIDATES,
+    REORDERING,
     Applied,
     Candidate,
     Declined,
     candidates,
     form_candidates,
+    in_another_order,
     masks_bounded,
     promising,
     repaired,
@@ -22,6 +24,7 @@ from onnxbisect.file_remedies.remedy import Change, FileRemedy
 __all__ = [
     "MOST_CANDIDATES",
     "REMEDIES",
+    "REORDERING",
     "Applied",
     "Candidate",
     "Change",
@@ -30,6 +33,7 @@ __all__ = [
     "FileRemedy",
     "candidates",
     "form_candidates",
+    "in_another_order",
     "masks_bounded",
     "promising",
     "repaired",

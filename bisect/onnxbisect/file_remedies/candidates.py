@@ -8,12 +8,14 @@ import onnx
 
 from onnxbisect.errors import ModelError
 from onnxbisect.file_remedies.control_flow import of_several
+from onnxbisect.file_remedies.declarations import reorder_nodes
 from onnxbisect.file_remedies.file import File
 from onnxbisect.file_remedies.masks import bound_masks, low_masks
 from onnxbisect.file_remedies.registry import REMEDIES
 from onnxbisect.file_remedies.remedy import Change, FileRemedy
 from onnxbisect.model import Model
 from onnxbisect.model.allowance import Bounded, directly
+from onnxbisect.model.order import another_order
 from onnxbisect.model.scopes import constant_names, walk
 from onnxbisect.model.structure import complaint
 from onnxbisect.preflight import NEWER_THAN_TOOL, Finding, Reader, Severity, settled_by
@@ -32,6 +34,8 @@ _BASE = ("name-nodes", "sort-nodes", "weights-no-inputs", "bind-dimensions", "co
 #: Does to the file what was done to the one that the tool compiled.
 _BINDING = "bind-dimensions"
 _NO_HINTS = Hints()
+#: The remedy that is tried last, where the tool died of the file.
+REORDERING = reorder_nodes.id
 #: The remedy that is tried, whatever the tool names, if it says that it folded no constants.
 _FOLDING = "fold-constants"
 
@@ -88,8 +92,10 @@ class Candidate:
 
 
 def promising(model: Model, findings: Iterable[Finding], reader: Reader) -> bool:
-    """Whether there may be a file to try: a remedy answers a finding that probes do not settle, or may mend numbers."""
-    if low_masks(model.proto.graph):
+    """Whether there may be a file to try: a remedy answers a finding that probes do not settle, or may mend numbers, or
+    the nodes may have another order.
+    """
+    if low_masks(model.proto.graph) or another_order(model.proto.graph):
         return True
     settled = settled_by(reader.probe_format)
     return not _ids(_answering(it.id for it in findings if it.id not in settled)) <= set(_BASE)
@@ -142,6 +148,12 @@ def masks_bounded(model: Model, reader: Reader) -> Candidate | None:
     """The file with its masks of scores bounded, for a tool that computes other numbers; None without such masks."""
     candidate = repaired(File.of(model), {*_BASE, bound_masks.id}, reader)
     return replace(candidate, needed=True) if bound_masks.id in _ids_applied(candidate) else None
+
+
+def in_another_order(model: Model, reader: Reader) -> Candidate | None:
+    """The file with its nodes in another order, for a tool that dies of the file; None where there is no other."""
+    candidate = repaired(File.of(model), {*_BASE, REORDERING}, reader)
+    return candidate if REORDERING in _ids_applied(candidate) else None
 
 
 def form_candidates(model: Model, reader: Reader, bounded: Bounded = directly) -> Iterator[Candidate]:

@@ -7,7 +7,7 @@ from onnxbisect.file_remedies.file import File
 from onnxbisect.file_remedies.remedy import Change, file_remedy
 from onnxbisect.model.binding import is_unbound
 from onnxbisect.model.names import make_unique
-from onnxbisect.model.order import depth_first, is_topological
+from onnxbisect.model.order import another_order, depth_first, is_topological
 from onnxbisect.model.scopes import constant_names
 from onnxbisect.preflight import Reader, contradict, type_text
 from onnxbisect.preflight.subject import count, some
@@ -26,6 +26,18 @@ def sort_nodes(file: File, reader: Reader) -> Change:
     result = copied(file.proto)
     set_nodes(result.graph, [graph.node[index] for index in depth_first(graph)])
     return Change(proto=result, sentence="nodes sorted")
+
+
+@file_remedy("reorder-nodes", answers="")
+def reorder_nodes(file: File, reader: Reader) -> Change:
+    """Nodes in another order: one branch before the next, or by depth where they have that order already."""
+    graph = file.proto.graph
+    order = another_order(graph)
+    if order is None:
+        raise NotApplicable("the nodes have one order only")
+    result = copied(file.proto)
+    set_nodes(result.graph, [graph.node[index] for index in order])
+    return Change(proto=result, sentence="nodes in another order")
 
 
 @file_remedy("name-nodes", answers="duplicate-node-name")

@@ -7,6 +7,7 @@ from onnxbisect.file_remedies.declarations import (
     bind_dimensions,
     correct_declared_types,
     name_nodes,
+    reorder_nodes,
     sort_nodes,
     weights_no_inputs,
 )
@@ -49,4 +50,5 @@ REMEDIES: tuple[FileRemedy, ...] = (
     declare_shapes,
     safe_names,
     weights_inside,
+    reorder_nodes,
 )

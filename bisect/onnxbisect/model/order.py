@@ -41,6 +41,31 @@ def depth_first(graph: onnx.GraphProto) -> list[int]:
     return order
 
 
+def by_depth(graph: onnx.GraphProto) -> list[int]:
+    """Indices of `graph.node`, those that the longest chains lead to last; those of one depth as in the file.
+
+    The graph has a `depth_first` order.
+    """
+    producers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
+    depth = [0] * len(graph.node)
+    for index in depth_first(graph):
+        before = [depth[producers[name]] for name in reads(graph.node[index]) if name in producers]
+        depth[index] = 1 + max(before, default=-1)
+    return sorted(range(len(graph.node)), key=depth.__getitem__)
+
+
+def another_order(graph: onnx.GraphProto) -> list[int] | None:
+    """The depth-first order, or for a file that has it the one by depth; None where the file has both, as a chain does.
+
+    Constant nodes do not count. Raises ModelError as `depth_first` does.
+    """
+    for order in (depth_first(graph), by_depth(graph)):
+        computing = [index for index in order if not is_constant(graph.node[index])]
+        if computing != sorted(computing):
+            return order
+    return None
+
+
 def _visit(
     graph: onnx.GraphProto,
     root: int,

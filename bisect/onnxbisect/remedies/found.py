@@ -82,6 +82,12 @@ class Found:
         return self._whole is not None and self._whole.kind is Kind.NUMERIC
 
     @property
+    def died(self) -> bool:
+        """Whether the compiler broke off on the whole model and named no part of it."""
+        whole = self._whole
+        return whole is not None and whole.kind in (Kind.ERROR, Kind.CRASH) and not (self.hints.ops or self.hints.nodes)
+
+    @property
     def _whole(self) -> Verdict | None:
         everything = self.model.universe.everything
         return next((it.verdict for it in reversed(self.job.probes) if it.units == everything), None)
