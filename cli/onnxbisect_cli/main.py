@@ -12,7 +12,14 @@ import typer
 
 from onnxbisect.errors import OnnxBisectError
 from onnxbisect.shortage import shortage
-from onnxbisect_cli import backend_commands, file_commands, profile_commands, search_commands, service_commands
+from onnxbisect_cli import (
+    backend_commands,
+    export_command,
+    file_commands,
+    profile_commands,
+    search_commands,
+    service_commands,
+)
 from onnxbisect_cli.exit_status import as_git_bisect_reads, for_git_bisect
 from onnxbisect_cli.help_page import COMPILERS, Commands
 from onnxbisect_cli.speech import Lang, spoken
@@ -29,6 +36,7 @@ app = typer.Typer(
 )
 
 app.add_typer(search_commands.app)
+app.add_typer(export_command.app)
 app.add_typer(file_commands.app)
 app.add_typer(profile_commands.app)
 app.add_typer(backend_commands.app, name="backends", rich_help_panel=COMPILERS)

@@ -13,6 +13,7 @@ from .events import (
     SearchEnded,
     SearchStarted,
 )
+from .exporting import ExportResult, export
 from .fixing import FixResult, fix
 from .job_documents import JobTerms, Part, RemoteTarget
 from .listing import BackendInfo, BackendState, backends
@@ -68,6 +69,7 @@ __all__ = [
     "Ending",
     "Event",
     "Exactness",
+    "ExportResult",
     "FixResult",
     "Found",
     "Hints",
@@ -104,6 +106,7 @@ __all__ = [
     "VersionHistory",
     "backends",
     "diagnose",
+    "export",
     "extract",
     "fix",
     "inspect",

@@ -1,0 +1,238 @@
+"""The process of `torch_probe.py` in the user's Python: starting it, asking it, and what its problems mean."""
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self, cast
+
+from pydantic import BaseModel, ConfigDict
+
+from onnxbisect.errors import OptionError
+from onnxbisect.export.plan import Question
+from onnxbisect.report.text import clip
+
+_SCRIPT = Path(__file__).with_name("torch_probe.py")
+
+#: Seconds beyond a limit that the probe keeps itself, when it counts as dead.
+_GRACE = 60.0
+
+#: Bytes of the user's output that are kept for messages.
+_LOG = 1 << 14
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class DescribedModule(_Message):
+    """A module that the example inputs reach."""
+
+    path: str
+    cls: str
+    key: str
+    signatures: tuple[str, ...]
+    calls: int
+
+
+class Described(_Message):
+    """The model of `build()`. `never` are modules that these inputs do not reach."""
+
+    modules: tuple[DescribedModule, ...]
+    never: tuple[str, ...]
+    torch: str
+    python: str
+    samples: int
+    training: bool
+
+
+class Line(_Message):
+    """A line of the user's code; `message` is what was said of it."""
+
+    file: str = ""
+    line: int = 0
+    source: str = ""
+    message: str = ""
+
+
+class Refusal(Line):
+    """The exporter's complaint; `suspect` is a module relative to the exported one."""
+
+    types: tuple[str, ...]
+    op: str
+    stage: str
+    suspect: str | None
+    stand_in: bool
+
+
+class Exported(_Message):
+    """The end of one export: a file, a refusal, or a problem on the way.
+
+    `inputs` are pairs of a name in the file and a key in the samples; the file may lack some of them.
+    """
+
+    problem: str = ""
+    detail: str = ""
+    seconds: float = 0.0
+    failure: Refusal | None = None
+    warnings: tuple[Line, ...] = ()
+    inputs: tuple[tuple[str, str], ...] = ()
+    samples: tuple[str, ...] = ()
+
+
+class How(_Message):
+    """The settings of an export."""
+
+    exporter: str = "dynamo"
+    strict: bool = False
+    opset: int | None = None
+    attention: str | None = None
+    use_cache: bool | None = None
+
+    @property
+    def words(self) -> str:
+        """The settings for people."""
+        rest = {"opset": self.opset, "attention": self.attention, "use_cache": self.use_cache}
+        said = [f"{name}={value}" for name, value in rest.items() if value is not None]
+        return ", ".join([f"exporter={self.exporter}", *(["strict=true"] if self.strict else []), *said])
+
+
+class Probe:
+    """A process that has loaded the model; a context manager, which ends it."""
+
+    def __init__(self, python: Path, source: str, *, seconds: float, memory: int) -> None:
+        self._python, self._source, self._seconds, self._memory = python, source, seconds, memory
+        self._tail = bytearray()
+
+    def __enter__(self) -> Self:
+        try:
+            self._process = subprocess.Popen(
+                [str(self._python), str(_SCRIPT), self._source],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise OptionError(f"{self._python} cannot be started: {error.strerror or error}.") from None
+        self._drain = threading.Thread(target=self._keep_tail, daemon=True)
+        self._drain.start()
+        try:
+            self.described = self._load()
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+
+    def export(self, question: Question, how: How, file: Path) -> Exported:
+        """Export one module to the file; samples are beside it."""
+        order = {
+            "module": question.module,
+            "stand_ins": sorted(question.stand_ins),
+            "signature": question.signature,
+            "file": str(file),
+            "how": how.model_dump(),
+            "seconds": self._seconds,
+            "memory": self._memory,
+        }
+        orders = cast("IO[bytes]", self._process.stdin)
+        orders.write(json.dumps(order).encode() + b"\n")
+        orders.flush()
+        answer = self._answer(self._seconds + _GRACE)
+        if answer is None:
+            raise OptionError(f"The process that exports modules of {self._source} died{self._said()}.")
+        return Exported.model_validate(answer)
+
+    def _load(self) -> Described:
+        began = time.monotonic()
+        answer = self._answer(self._seconds)
+        function, file = self._source.rpartition(":")[2], Path(self._source.rpartition(":")[0]).name
+        if answer is None and time.monotonic() - began >= self._seconds:
+            raise OptionError(
+                f"{function}() of {file} did not end within {self._seconds:g} s; --timeout gives it more."
+            )
+        if answer is None:
+            raise OptionError(f"The process that called {function}() of {file} died{self._said()}.")
+        if "problem" in answer:
+            raise OptionError(sentence_of(answer, function, file, self._python))
+        return Described.model_validate(answer)
+
+    def _answer(self, seconds: float) -> Mapping[str, object] | None:
+        """The next line of JSON; None if the process ended or the time is up."""
+        source, line, deadline = (
+            cast("IO[bytes]", self._process.stdout).fileno(),
+            bytearray(),
+            time.monotonic() + seconds,
+        )
+        while (left := deadline - time.monotonic()) > 0:
+            if select.select([source], [], [], left)[0]:
+                data = os.read(source, 1 << 16)
+                if not data:
+                    self._process.wait()
+                    return None
+                line += data
+                if line.endswith(b"\n"):
+                    return cast("Mapping[str, object]", json.loads(line))
+        return None
+
+    def _keep_tail(self) -> None:
+        for data in iter(lambda: os.read(cast("IO[bytes]", self._process.stderr).fileno(), 1 << 16), b""):
+            self._tail += data
+            del self._tail[:-_LOG]
+
+    def _said(self) -> str:
+        """How the process ended, and its last words."""
+        code = self._process.poll()
+        lines = self._tail.decode(errors="replace").split("\n")
+        last = next((it.strip() for it in reversed(lines) if it.strip()), "")
+        how = f" of {signal.Signals(-code).name}" if code is not None and code < 0 else ""
+        return f"{how}{f'; its last line was: {clip(last, 200)}' if last else ''}"
+
+    def _end(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            with suppress(BrokenPipeError):
+                cast("IO[bytes]", pipe).close()
+        self._drain.join(timeout=5)
+        cast("IO[bytes]", self._process.stderr).close()
+
+
+def active_python() -> Path:
+    """The Python of the active environment, else the one that runs this program."""
+    for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        found = Path(os.environ.get(variable, ""), "bin", "python")
+        if variable in os.environ and found.is_file():
+            return found
+    return Path(sys.executable)
+
+
+def sentence_of(answer: Mapping[str, object], function: str, file: str, python: Path) -> str:
+    """What is wrong with the user's source, for people."""
+    detail = clip(str(answer["detail"]), 400)
+    build = f"{function}() of {file}"
+    sentences = {
+        "torch": f"{python} has no torch ({detail}); --python names the Python of your model.",
+        "file": f"{file} cannot be loaded: {detail}.",
+        "missing": f"{file} has no function {detail}; name the one that builds the model: {file}:FUNCTION.",
+        "raises": f"{build} raised {detail}.",
+        "gpu": f"{build} asks for a GPU: {detail}. Exports are made on the CPU; build the model there (device='cpu').",
+        "returns": f"{build} returned {detail}; it has to return (model, args), (model, args, kwargs) or "
+        "(model, [(args, kwargs), …]).",
+        "run": f"The model of {build} does not run on its inputs: {detail}.",
+    }
+    return sentences[str(answer["problem"])]

@@ -1,0 +1,187 @@
+"""Why a module does not export: the kind of problem, its place in the user's code, and what to write instead."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    """The kinds of problems, by their names in reports."""
+
+    BRANCH = "branch on values"
+    LOOP = "loop count by value"
+    SHAPE = "shape by values"
+    INDEX = "index by value"
+    NO_FORM = "op without ONNX form"
+    CUSTOM_OP = "custom op"
+    CONTAINER = "container input"
+    IN_PLACE = "in-place or view"
+    NUMPY = "numpy"
+    AUTOGRAD = "custom autograd function"
+    DTYPE = "unsupported dtype"
+    LOST_INPUT = "input without effect"
+    NUMBERS = "wrong numbers"
+    TIME = "does not end"
+    CRASH = "crash"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """A line of the user's code."""
+
+    file: str
+    line: int
+    source: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """What the exporter said. `types` are the classes of its exceptions, `op` the op that it was about.
+
+    `warned` are the tracer's warnings with their places. `differs` says how the exported file's numbers differ from the
+    module's, where the export itself succeeded, and `lost` names inputs that the file does not have.
+    """
+
+    message: str
+    types: tuple[str, ...] = ()
+    op: str = ""
+    place: Place | None = None
+    warned: tuple[tuple[Place, str], ...] = ()
+    differs: str = ""
+    lost: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cause:
+    """The kind of a failure and its place."""
+
+    kind: Kind
+    place: Place | None
+
+
+#: What to write instead, by kind.
+REMEDIES = {
+    Kind.BRANCH: "compute both and choose with torch.where, or use torch.cond; if it never changes, fix it as a Python "
+    "flag",
+    Kind.LOOP: "give the count as a Python int, or run to the largest count and mask what is too much",
+    Kind.SHAPE: "keep the shape fixed: torch.where or a mask with padding to a fixed count, in place of selecting",
+    Kind.INDEX: "pass the index as a Python int, or select with one_hot and a product, torch.gather or index_select",
+    Kind.NO_FORM: "write it with ops that have an ONNX form, or run this module on the host",
+    Kind.CUSTOM_OP: "give it an ONNX form (custom_translation_table), write it with ops of torch, or run this module "
+    "on the host",
+    Kind.CONTAINER: "pass tensors, or lists, tuples and dicts of tensors with string keys; flatten other containers in "
+    "the caller",
+    Kind.IN_PLACE: "write the result to a new tensor: torch.cat, torch.where or index_put without the underscore",
+    Kind.NUMPY: "use torch in place of numpy",
+    Kind.AUTOGRAD: "call plain torch ops in forward; a custom autograd function is needed for training only",
+    Kind.DTYPE: "use float32; split complex numbers into a real and an imaginary part",
+    Kind.LOST_INPUT: "pass the tensors as arguments of their own, not inside of a dict or an object",
+    Kind.NUMBERS: "compare the outputs op by op: onnx-bisect extract cuts the file",
+    Kind.TIME: "give more time (--timeout), or a smaller example",
+    Kind.CRASH: "give more memory (--memory), or a smaller example",
+    Kind.OTHER: "the message says what the exporter missed",
+}
+
+_LOOPS = re.compile(r"^\s*(for|while)\b|\brange\(")
+_BRANCHES = re.compile(r"^\s*(if|elif|assert)\b|\bif\b.*\belse\b|\b(and|or|not)\b")
+_SELECTS = re.compile(r"\b(nonzero|unique|masked_select|argwhere|bincount|repeat_interleave|nms)\b")
+
+
+def cause_of(failure: Failure) -> Cause:
+    """The kind of a failure, and the line to look at."""
+    if failure.differs:
+        return _of_wrong_numbers(failure)
+    return Cause(kind=_of_refusal(failure), place=failure.place)
+
+
+def remedy(cause: Cause, failure: Failure) -> str:
+    """What to write instead."""
+    if cause.kind is Kind.NO_FORM and failure.op:
+        return f"{failure.op} has none: {REMEDIES[cause.kind]}"
+    return REMEDIES[cause.kind]
+
+
+def first_sentence(message: str) -> str:
+    """A message of torch without its advice about logs and documents."""
+    return re.split(r" \(Size-like| Caused by:| For more information| \(unhinted:", message, maxsplit=1)[0].strip()
+
+
+def _of_refusal(failure: Failure) -> Kind:
+    """The first kind whose words fit."""
+    source = failure.place.source if failure.place else ""
+    return next(kind for kind, fits in _REFUSALS if fits(failure, source))
+
+
+def _says(*words: str) -> Callable[[Failure, str], bool]:
+    """Whether the message has one of these, in small letters."""
+    return lambda failure, source: any(word in failure.message.lower() for word in words)
+
+
+def _is(*types: str) -> Callable[[Failure, str], bool]:
+    return lambda failure, source: any(it in failure.types for it in types)
+
+
+def _by_value(failure: Failure, source: str) -> bool:
+    return _is("GuardOnDataDependentSymNode")(failure, source) or _says("data-dependent", "data dependent")(
+        failure, source
+    )
+
+
+def _without_form(failure: Failure, source: str) -> bool:
+    named = _is("DispatchError", "UnsupportedOperatorError", "DecompositionNotImplementedError")(failure, source)
+    return named or _says("no onnx function found", "onnx_ops not found", "to onnx opset version")(failure, source)
+
+
+_REFUSALS: Sequence[tuple[Kind, Callable[[Failure, str], bool]]] = (
+    (Kind.NUMPY, _says(".numpy()", "numpy array", "can't call numpy", "numpy is not")),
+    (Kind.LOOP, lambda failure, source: _by_value(failure, source) and bool(_LOOPS.search(source))),
+    (Kind.BRANCH, lambda failure, source: _by_value(failure, source) and bool(_BRANCHES.search(source))),
+    (Kind.SHAPE, lambda failure, source: _by_value(failure, source) and bool(_SELECTS.search(source))),
+    (Kind.INDEX, lambda failure, source: _by_value(failure, source) and "integer" in failure.message),
+    (Kind.SHAPE, _by_value),
+    (Kind.BRANCH, _says("dynamic control flow", "torch.cond", "bool(tensor)", "boolean value of tensor")),
+    (Kind.AUTOGRAD, _says("autograd.function", "autograd function", "pythonop", "prim::pythonop")),
+    (Kind.DTYPE, _says("complex", "unsupported dtype", "dtype is not supported", "float8", "not supported for dtype")),
+    (Kind.CUSTOM_OP, lambda failure, source: _without_form(failure, source) and _foreign(failure.op)),
+    (Kind.NO_FORM, _without_form),
+    (Kind.CONTAINER, _says("input type", "pytree", "jit inputs/outputs", "only tuples, lists", "input_spec")),
+    (Kind.IN_PLACE, _says("in-place", "inplace", "mutat", "a view of", "functionaliz", "non-functional")),
+    (Kind.TIME, _is("TimeLimit")),
+    (Kind.CRASH, _is("Crash", "MemoryError")),
+    (Kind.CRASH, _says("can't allocate memory", "out of memory", "not enough memory")),
+    (Kind.OTHER, lambda failure, source: True),
+)
+
+
+def _foreign(op: str) -> bool:
+    """Whether an op is of a library of its own."""
+    return bool(op) and op.partition(".")[0] not in (
+        "aten",
+        "prims",
+        "_operator",
+        "math",
+        "<built-in function getitem>",
+    )
+
+
+def _of_wrong_numbers(failure: Failure) -> Cause:
+    """An export that succeeded: what the tracer made a constant, and warned of with many false alarms."""
+    for words, kind in (
+        ("NumPy array", Kind.NUMPY),
+        ("Python integer", Kind.INDEX),
+        ("Python index", Kind.INDEX),
+        ("Python boolean", Kind.BRANCH),
+        ("Python float", Kind.BRANCH),
+        ("Iterating over a tensor", Kind.LOOP),
+    ):
+        if found := [place for place, text in failure.warned if words in text and not _about_shapes(place.source)]:
+            loops = kind is Kind.INDEX and _LOOPS.search(found[0].source)
+            return Cause(kind=Kind.LOOP if loops else kind, place=found[0])
+    return Cause(kind=Kind.LOST_INPUT if failure.lost else Kind.NUMBERS, place=failure.place)
+
+
+def _about_shapes(source: str) -> bool:
+    """Shapes do not change with values: a warning about them is a false alarm."""
+    return ".shape" in source or ".size(" in source

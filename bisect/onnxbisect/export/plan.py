@@ -1,0 +1,178 @@
+"""The search for all modules that do not export, and for the proof that the rest does.
+
+`plan` is a pure function of the answers so far, like the search for culprits in a graph: it runs the whole search from
+its beginning, and the first answer that is missing is the next question.
+
+The model is exported as a whole. Where that fails, the exporter's complaint names a module; it is exported alone.
+If it fails alone, the modules in it are searched in the same way, failing ones get a **stand-in** (an opaque node with
+the recorded outputs), and what fails nonetheless fails for its own code. Then the model is exported again with
+stand-ins for all that failed, until it passes, which proves that nothing else is wrong. A complaint only decides what
+is asked first: where it leads nowhere, the children are asked one by one.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from onnxbisect.export.modules import ROOT, Tree, containing, inside, joined, outermost, relative
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """One export: a module with the arguments of one of its signatures. `stand_ins` are relative to the module."""
+
+    module: str
+    stand_ins: frozenset[str] = frozenset()
+    signature: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """Whether the export succeeded and computes what the module computes.
+
+    `suspect` is the module that the complaint is about, relative to the exported one; None if none is known.
+    `undecided`: the export failed because of a stand-in, or was not possible here, which says nothing of the module.
+    """
+
+    exports: bool
+    suspect: str | None = None
+    undecided: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Culprit:
+    """A module that does not export for its own code: it fails although all failing modules in it have stand-ins.
+
+    `places` are all modules of its class, configuration and calls. `asked` is the export that shows it.
+    """
+
+    path: str
+    places: tuple[str, ...]
+    asked: Question
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A module that exports, with stand-ins for the paths `without`. `asked` has an export for each signature."""
+
+    path: str
+    without: frozenset[str]
+    asked: tuple[Question, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """The end of the search. `undecided` are modules whose own code could not be judged with stand-ins in it.
+
+    `parts` export and are in no other part.
+    """
+
+    culprits: tuple[Culprit, ...]
+    undecided: tuple[Question, ...]
+    parts: tuple[Part, ...]
+
+    @property
+    def whole(self) -> Part | None:
+        """The model with stand-ins for all culprits, the proof of the rest; None if its own code does not export."""
+        return next((it for it in self.parts if it.path == ROOT), None)
+
+
+def plan(tree: Tree, answers: Mapping[Question, Answer]) -> Question | Outcome:
+    """The next export to ask for, or the outcome."""
+    search = _Search(tree, answers)
+    try:
+        search.failing(ROOT)
+    except _UnansweredError as missing:
+        return missing.question
+    return search.outcome()
+
+
+class _UnansweredError(Exception):
+    def __init__(self, question: Question) -> None:
+        super().__init__(question)
+        self.question = question
+
+
+class _Search:
+    def __init__(self, tree: Tree, answers: Mapping[Question, Answer]) -> None:
+        self._tree, self._answers = tree, answers
+        self._found: dict[str, frozenset[str]] = {}  # by the first module of its kind, relative to it
+        self._culprits: dict[str, Culprit] = {}
+        self._undecided: dict[str, Question] = {}
+        self._parts: dict[str, Part] = {}
+
+    def failing(self, path: str) -> frozenset[str]:
+        """The culprits in this module, itself included, and what stays undecided."""
+        first = self._tree.alike(path)[0]
+        if first not in self._found:
+            self._found[first] = frozenset(relative(it, first) for it in self._search(first))
+        return frozenset(joined(path, it) for it in self._found[first])
+
+    def outcome(self) -> Outcome:
+        """What the search found; only the outermost parts count."""
+        paths = [it for it in self._tree.modules if it in self._parts]
+        parts = [self._parts[it] for it in paths]
+        culprits = [self._culprits[it] for it in self._tree.modules if it in self._culprits]
+        return Outcome(
+            culprits=tuple(culprits),
+            undecided=tuple(self._undecided.values()),
+            parts=tuple(it for it in parts if not any(_covers(other, it.path) for other in parts)),
+        )
+
+    def _search(self, path: str) -> frozenset[str]:
+        failing = self._known_in(path)
+        explored: set[str] = set()
+        while True:
+            stand_ins = outermost(failing)
+            answer, asked = self._export(path, stand_ins)
+            if answer.exports:
+                self._parts[path] = Part(path=path, without=stand_ins, asked=asked)
+                return failing
+            suspect = self._suspect(path, answer, stand_ins, explored)
+            if suspect is None:
+                if answer.undecided:
+                    self._undecided[path] = asked[-1]
+                else:
+                    self._culprits[path] = Culprit(path=path, places=self._tree.alike(path), asked=asked[-1])
+                return failing | {path}
+            explored.update(self._tree.alike(suspect))
+            failing |= self._everywhere(path, self.failing(suspect))
+
+    def _export(self, path: str, stand_ins: frozenset[str]) -> tuple[Answer, tuple[Question, ...]]:
+        """The answers for all signatures, to the first that fails."""
+        asked: list[Question] = []
+        for number in range(len(self._tree.modules[path].signatures)):
+            inner = frozenset(relative(it, path) for it in stand_ins)
+            asked.append(Question(module=path, stand_ins=inner, signature=number))
+            if asked[-1] not in self._answers:
+                raise _UnansweredError(asked[-1])
+            answer = self._answers[asked[-1]]
+            if not answer.exports:
+                break
+        return answer, tuple(asked)
+
+    def _suspect(self, path: str, answer: Answer, stand_ins: frozenset[str], explored: set[str]) -> str | None:
+        """The module inside to look at next: the one of the complaint, else the next child; None if all were."""
+
+        def left(one: str) -> bool:
+            return one not in explored and not any(inside(one, it) for it in stand_ins)
+
+        if answer.suspect:
+            named = joined(path, answer.suspect)
+            called = next((it for it in (named, *containing(named)) if it in self._tree.modules), path)
+            above = [called, *containing(called)]
+            if called != path and left(called) and not any(it in explored for it in above[: above.index(path)]):
+                return called
+        return next((it for it in self._tree.children(path) if left(it)), None)
+
+    def _known_in(self, path: str) -> frozenset[str]:
+        """What other parts of the search found to fail in this module: it need not be asked without stand-ins."""
+        return self._everywhere(path, frozenset(self._culprits) | frozenset(self._undecided))
+
+    def _everywhere(self, path: str, found: frozenset[str]) -> frozenset[str]:
+        """These modules and all of their kind inside of the module."""
+        known = (one for one in found if one in self._tree.modules)
+        return frozenset(it for one in known for it in self._tree.alike(one) if it != path and inside(it, path))
+
+
+def _covers(part: Part, path: str) -> bool:
+    return part.path != path and inside(path, part.path) and not any(inside(path, it) for it in part.without)

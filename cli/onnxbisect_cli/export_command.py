@@ -1,0 +1,124 @@
+"""`onnx-bisect export`: which modules of a PyTorch model do not export to ONNX, why, and at which line."""
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from onnxbisect_cli import arguments
+from onnxbisect_cli.arguments import ListFormat
+from onnxbisect_cli.help_page import DIAGNOSE, LIMITS, SEARCH, TARGET, Command
+from onnxbisect_cli.parameters import BackendOptions, ListForm, path
+from onnxbisect_cli.speech import Lang
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.command(
+    "export",
+    cls=Command,
+    rich_help_panel=DIAGNOSE,
+    short_help="Find every module of a PyTorch model that does not export.",
+    epilog="Example: onnx-bisect export model.py:build --out out",
+)
+def export_command(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE.py:FUNCTION",
+            help="A function that returns (model, args), (model, args, kwargs) or (model, [(args, kwargs), …]).",
+        ),
+    ],
+    python: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH", parser=path, help="The Python with torch that runs it; without it the active environment's."
+        ),
+    ] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            rich_help_panel=SEARCH,
+            metavar="KEY=VALUE",
+            help="exporter=dynamo|legacy, opset=N, strict=true, attention=eager, use_cache=false; repeatable.",
+        ),
+    ] = None,
+    try_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--try",
+            rich_help_panel=SEARCH,
+            metavar="KEY=VALUE,…|all",
+            help="Then ask about the culprits with other settings; repeatable.",
+        ),
+    ] = None,
+    components: Annotated[
+        bool,
+        typer.Option(
+            "--components", rich_help_panel=SEARCH, help="Export each module directly in the model as a part, too."
+        ),
+    ] = False,
+    backend: Annotated[
+        str | None,
+        typer.Option(
+            "--backend", "-b", rich_help_panel=TARGET, metavar="NAME|FILE.toml", help="Compile each part with it."
+        ),
+    ] = None,
+    option: BackendOptions = None,
+    timeout: Annotated[
+        float, typer.Option(rich_help_panel=LIMITS, min=1, metavar="SECONDS", help="Time limit of each export.")
+    ] = 300,
+    memory: Annotated[
+        int,
+        typer.Option(rich_help_panel=LIMITS, min=64, metavar="MB", help="Memory of each export, beyond the model's."),
+    ] = 8192,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", metavar="DIR", parser=path, help="Write the report, the parts, samples and a manifest here."
+        ),
+    ] = None,
+    form: ListForm = ListFormat.TEXT,
+    _lang: Lang = None,
+) -> None:
+    """Find every module of a PyTorch model that does not export to ONNX, and prove that the rest does.
+
+    Exit status: 0 it exports, 1 culprits, 2 usage or a source that cannot be used, 3 no answer.
+    """
+    import onnx_bisect
+    from onnxbisect.export.report import markdown, terminal
+
+    if out is not None:
+        arguments.demand_folder(out)
+    result = onnx_bisect.export(
+        source,
+        python=python,
+        out=out,
+        settings=arguments.key_values(setting or (), "--set"),
+        tries=try_ or (),
+        components=components,
+        backend=backend,
+        options=arguments.key_values(option or (), "--option"),
+        timeout=timeout,
+        memory=memory,
+        progress=_say,
+    )
+    if form is ListFormat.JSON:
+        print(json.dumps(asdict(result.report), indent=2, ensure_ascii=False))
+    elif form is ListFormat.MD:
+        print(markdown(result.report), end="")
+    else:
+        print("\n".join(terminal(result.report)))
+        if out is not None:
+            print(f"Reports and parts: {out}")
+    raise typer.Exit(0 if result.exports else 1 if result.report.culprits else 3)
+
+
+def _say(line: str) -> None:
+    from onnxbisect.report.text import clean
+
+    print(clean(line), file=sys.stderr, flush=True)

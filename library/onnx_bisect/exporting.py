@@ -1,0 +1,290 @@
+"""`export`: asks which modules of a PyTorch model cannot be exported to ONNX, and writes the parts that can."""
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from os import PathLike
+from pathlib import Path
+
+from onnx_bisect.backend_choice import BackendChoice
+from onnx_bisect.diagnosing import diagnose
+from onnxbisect.errors import OptionError
+from onnxbisect.export.failure import Failure, Place, cause_of, first_sentence, remedy
+from onnxbisect.export.modules import ROOT, Module, Tree, inside, outermost
+from onnxbisect.export.plan import Answer, Culprit, Outcome, Part, Question, plan
+from onnxbisect.export.report import Blamed, Component, Exported, ExportReport, Tried, markdown
+from onnxbisect.report.files import put
+from onnxbisect.report.text import clip, slug
+from onnxbisect_backends.exporting.checking import Check, check, write_samples
+from onnxbisect_backends.exporting.probe import Described, How, Probe, active_python
+from onnxbisect_backends.exporting.probe import Exported as Answered
+from onnxbisect_backends.exporting.settings import changed, settings_of
+from onnxbisect_backends.sandbox.working_folder import working_folder
+
+TRAINING = "The model was in training mode; it was exported in evaluation mode."
+
+#: Called with a line about each export.
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Evidence:
+    """One export: what the probe said, its file, and the comparison of its numbers."""
+
+    answered: Answered
+    file: Path
+    check: Check
+
+    @property
+    def answer(self) -> Answer:
+        """The evidence as the search sees it."""
+        problem, failure = self.answered.problem, self.answered.failure
+        if problem in ("stand-in", "never", "probe"):
+            return Answer(exports=False, undecided=True)
+        if problem or self.check.differs:
+            return Answer(exports=False)
+        if failure:
+            return Answer(exports=False, suspect=failure.suspect, undecided=failure.stand_in)
+        return Answer(exports=True)
+
+    @property
+    def failure(self) -> Failure:
+        """Why it does not export, for people."""
+        if self.answered.problem == "time":
+            return Failure(message=f"it did not end within {self.answered.detail} s", types=("TimeLimit",))
+        if self.answered.problem:
+            return Failure(message=self.answered.detail or self.answered.problem, types=("Crash",))
+        warned = tuple(
+            (Place(file=it.file, line=it.line, source=it.source), it.message) for it in self.answered.warnings
+        )
+        if refusal := self.answered.failure:
+            place = Place(file=refusal.file, line=refusal.line, source=refusal.source) if refusal.file else None
+            return Failure(message=refusal.message, types=refusal.types, op=refusal.op, place=place, warned=warned)
+        said = f"the export succeeds and is wrong: {self.check.differs}"
+        return Failure(message=said, differs=self.check.differs, warned=warned, lost=self.check.lost)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportResult:
+    """The result of an export; `report` has the contents of export.json (docs/export.md)."""
+
+    report: ExportReport
+    folder: Path | None = field(default=None, compare=False)
+
+    @property
+    def headline(self) -> str:
+        """The outcome in one sentence."""
+        return self.report.headline
+
+    @property
+    def exports(self) -> bool:
+        """Whether the whole model exports as it is."""
+        return self.report.proven and not self.report.culprits
+
+
+def export(
+    source: str,
+    *,
+    python: str | PathLike[str] | None = None,
+    out: str | PathLike[str] | None = None,
+    settings: Mapping[str, str] | None = None,
+    tries: Sequence[str] = (),
+    components: bool = False,
+    backend: BackendChoice | None = None,
+    options: Mapping[str, object] | None = None,
+    timeout: float = 300.0,
+    memory: int = 8192,
+    progress: Tell | None = None,
+) -> ExportResult:
+    """Find every module of a PyTorch model that cannot be exported to ONNX, and prove that the rest can.
+
+    `source` is `FILE.py:FUNCTION`. The function returns `(model, args)`, `(model, args, kwargs)` or
+    `(model, [(args, kwargs), …])`, and runs in `python`, by default the active environment's, which has torch. Each
+    export runs in a child process for at most `timeout` seconds and with `memory` MB more than the loaded model. An
+    export whose numbers differ from the module's, on its inputs or on perturbed ones, counts as a failure.
+
+    `settings` are those of the exporter: `exporter` (dynamo or legacy), `opset`, `strict`, `attention`, `use_cache`.
+    `tries` are other settings to ask the culprits with, such as `"attention=eager"`, or `"all"`. With `out`, parts that
+    export are written there, with samples and a manifest for `onnx-bisect run`. With `components`, modules directly in
+    the model become parts of their own; with a `backend`, each part is compiled.
+
+    Raises OptionError for a source that cannot be used and for a Python without torch.
+    """
+    began = time.monotonic()
+    how = settings_of(settings or {})
+    others = changed(how, tries)
+    file = Path(source.rpartition(":")[0])
+    if not file.name or not source.rpartition(":")[2].isidentifier():
+        raise OptionError(f"'{clip(source, 100)}' names no function; say FILE.py:FUNCTION, such as model.py:build.")
+    if not file.is_file():
+        raise OptionError(f"There is no file {clip(str(file), 200)}.")
+    chosen = Path(python) if python else active_python()
+    with working_folder() as work, Probe(chosen, source, seconds=timeout, memory=memory) as probe:
+        asking = _Asking(probe, work, progress or (lambda line: None))
+        outcome = asking.search(how)
+        if components:
+            outcome = asking.with_components(outcome, how)
+        tried = {it: asking.tried(it, others) for it in outcome.culprits}
+        files = {} if out is None and backend is None else asking.files(outcome, Path(out) if out else work / "out")
+        compiled = {} if backend is None else _compiled(files, outcome, backend, options)
+        report = asking.report(source, outcome, how, tried, {it: str(path) for it, path in files.items()}, compiled)
+    report = replace(report, seconds=round(time.monotonic() - began, 1))
+    if out is not None:
+        put(Path(out) / "export.json", json.dumps(asdict(report), indent=2, ensure_ascii=False).encode() + b"\n")
+        put(Path(out) / "export.md", markdown(report).encode())
+    return ExportResult(report=report, folder=None if out is None else Path(out))
+
+
+class _Asking:
+    """Asks the probe, and keeps the evidence."""
+
+    def __init__(self, probe: Probe, work: Path, tell: Tell) -> None:
+        self._probe, self._work, self._tell = probe, work, tell
+        self._evidence: dict[tuple[Question, How], _Evidence] = {}
+        self.described: Described = probe.described
+        self.tree = Tree(
+            [Module(path=it.path, cls=it.cls, key=it.key, signatures=it.signatures) for it in self.described.modules]
+        )
+
+    def search(self, how: How) -> Outcome:
+        """Ask until nothing is open."""
+        answers: dict[Question, Answer] = {}
+        while isinstance(step := plan(self.tree, answers), Question):
+            answers[step] = self.ask(step, how).answer
+        return step
+
+    def ask(self, question: Question, how: How) -> _Evidence:
+        """The evidence of one export, made once."""
+        if (question, how) not in self._evidence:
+            file = self._work / f"{len(self._evidence)}.onnx"
+            answered = self._probe.export(question, how, file)
+            fine = not answered.problem and not answered.failure
+            found = _Evidence(answered=answered, file=file, check=check(file, answered) if fine else Check())
+            self._evidence[question, how] = found
+            without = f" without {', '.join(sorted(question.stand_ins))}" if question.stand_ins else ""
+            verdict = "exports" if found.answer.exports else "does not export"
+            self._tell(f"{question.module or 'the model'}{without}: {verdict}, {answered.seconds:.1f} s")
+        return self._evidence[question, how]
+
+    def with_components(self, outcome: Outcome, how: How) -> Outcome:
+        """The outcome, with each module directly in the model that exports as a part of its own."""
+        blamed = {place for it in outcome.culprits for place in it.places}
+        known = {it.path for it in outcome.parts}
+        more = []
+        for path in self.tree.children(ROOT):
+            question = Question(module=path)
+            if (
+                path not in known
+                and not any(inside(it, path) for it in blamed)
+                and self.ask(question, how).answer.exports
+            ):
+                more.append(Part(path=path, without=frozenset(), asked=(question,)))
+        return Outcome(culprits=outcome.culprits, undecided=outcome.undecided, parts=(*outcome.parts, *more))
+
+    def tried(self, culprit: Culprit, others: Mapping[str, How]) -> tuple[Tried, ...]:
+        """The answers for other settings."""
+        found = []
+        for setting, how in others.items():
+            evidence = self.ask(culprit.asked, how)
+            exports = evidence.answer.exports
+            found.append(Tried(setting=setting, exports=exports, message="" if exports else evidence.check.differs))
+        return tuple(found)
+
+    def files(self, outcome: Outcome, folder: Path) -> dict[Part, Path]:
+        """Write the parts, their samples, and the manifest of those without stand-ins."""
+        (folder / "parts").mkdir(parents=True, exist_ok=True)
+        manifest, found = [], {}
+        for part in outcome.parts:
+            name = slug(part.path.replace(".", "-"), 64) if part.path else "model"
+            evidence = next(it for (question, _), it in self._evidence.items() if question == part.asked[0])
+            path = folder / "parts" / f"{name}{'-with-stand-ins' if part.without else ''}.onnx"
+            for made in (evidence.file, evidence.file.with_name(evidence.file.name + ".data")):
+                if made.is_file():
+                    shutil.copyfile(made, path.with_name(path.name + made.name[len(evidence.file.name) :]))
+            samples = write_samples(evidence.file, evidence.answered, folder / "samples" / name)
+            found[part] = path
+            if not part.without:
+                calibration = f'calibration = "samples/{name}"\n' if samples else ""
+                manifest.append(f'[[part]]\nname = "{name}"\nmodel = "parts/{path.name}"\n{calibration}')
+        if manifest:
+            put(folder / "parts.toml", "\n".join(manifest).encode())
+        return found
+
+    def report(
+        self,
+        source: str,
+        outcome: Outcome,
+        how: How,
+        tried: Mapping[Culprit, tuple[Tried, ...]],
+        files: Mapping[Part, str],
+        compiled: Mapping[Part, str],
+    ) -> ExportReport:
+        """The document."""
+        failing = [place for it in outcome.culprits for place in it.places]
+        whole = next((it for it in outcome.parts if it.path == ROOT), None)
+        own = {it.module for it in outcome.undecided} | set(failing)
+        return ExportReport(
+            source=source,
+            model=self.tree.modules[ROOT].cls,
+            torch=self.described.torch,
+            settings=how.words,
+            modules=len(self.tree.modules),
+            exports=len(self._evidence),
+            seconds=0.0,
+            proven=whole is not None,
+            culprits=tuple(self._blamed(it, how, tried[it]) for it in outcome.culprits),
+            undecided=tuple((it.module, self.ask(it, how).failure.message) for it in outcome.undecided),
+            parts=tuple(self._part(it, how, files.get(it, ""), compiled.get(it, "")) for it in outcome.parts),
+            components=tuple(
+                Component(
+                    path=path,
+                    cls=self.tree.modules[path].cls,
+                    exports=path not in own,
+                    failing=tuple(it for it in failing if inside(it, path) and it != path),
+                )
+                for path in self.tree.children(ROOT)
+            ),
+            never=tuple(sorted(outermost(self.described.never))),
+            notes=(TRAINING,) if self.described.training else (),
+        )
+
+    def _blamed(self, culprit: Culprit, how: How, tried: tuple[Tried, ...]) -> Blamed:
+        failure = self.ask(culprit.asked, how).failure
+        cause = cause_of(failure)
+        module = self.tree.modules[culprit.path]
+        return Blamed(
+            path=culprit.path,
+            cls=module.cls,
+            places=culprit.places,
+            signature=module.signatures[culprit.asked.signature],
+            kind=cause.kind,
+            place=cause.place,
+            message=clip(first_sentence(failure.message), 200),
+            remedy=remedy(cause, failure),
+            tried=tried,
+        )
+
+    def _part(self, part: Part, how: How, file: str, compiled: str) -> Exported:
+        checks = [self.ask(it, how).check for it in part.asked]
+        return Exported(
+            path=part.path,
+            cls=self.tree.modules[part.path].cls,
+            without=tuple(sorted(part.without)),
+            samples=sum(it.samples for it in checks),
+            unchecked=next((it.problem for it in checks if it.problem), ""),
+            file=file,
+            compiles=compiled,
+        )
+
+
+def _compiled(
+    files: Mapping[Part, Path], outcome: Outcome, backend: BackendChoice, options: Mapping[str, object] | None
+) -> dict[Part, str]:
+    """What the compiler says of each part without stand-ins."""
+    found = {}
+    for part in outcome.parts:
+        if not part.without:
+            found[part] = diagnose(files[part], backend=backend, options=options, files=False).headline
+    return found

@@ -1,0 +1,61 @@
+"""The kinds of export failures, by what exporters say: messages of torch 2.13, word for word where they are long."""
+
+import pytest
+
+from onnxbisect.export.failure import REMEDIES, Failure, Kind, Place, cause_of, first_sentence, remedy
+
+GUARD = "Could not guard on data-dependent expression Eq(u0, 1) (unhinted: Eq(u0, 1)). (Size-like symbols: none)"
+COUNT = "Could not extract specialized integer from data-dependent expression u0 (unhinted: u0)."
+BOOLEAN = "Converting a tensor to a Python boolean might cause the trace to be incorrect."
+
+
+def failure(message: str, source: str = "", types: tuple[str, ...] = (), op: str = "") -> Failure:
+    return Failure(message=message, types=types, op=op, place=Place(file="model.py", line=7, source=source))
+
+
+@pytest.mark.parametrize(
+    ("told", "kind"),
+    [
+        (failure(GUARD, "if x.mean() > 0:"), Kind.BRANCH),
+        (failure(GUARD, "y = a if x.any() else b"), Kind.BRANCH),
+        (failure(COUNT, "for _ in range(int(steps)):"), Kind.LOOP),
+        (failure(GUARD, "while x.sum() > 1:"), Kind.LOOP),
+        (failure(COUNT, "return x[int(image)]"), Kind.INDEX),
+        (failure(GUARD, "keep = torch.nonzero(scores)"), Kind.SHAPE),
+        (failure(GUARD, "return x.view(n, -1)"), Kind.SHAPE),
+        (failure(".numpy() is not supported for tensor subclasses."), Kind.NUMPY),
+        (failure("No ONNX function found", types=("DispatchError",), op="aten._linalg_svd.default"), Kind.NO_FORM),
+        (failure("No ONNX function found", types=("DispatchError",), op="torchvision.nms.default"), Kind.CUSTOM_OP),
+        (failure("Exporting the operator 'aten::x' to ONNX opset version 17 is not supported"), Kind.NO_FORM),
+        (failure("Unsupported input type <class 'Cache'>. Export only supports pytree containers"), Kind.CONTAINER),
+        (failure("Only tuples, lists and Variables are supported as JIT inputs/outputs."), Kind.CONTAINER),
+        (failure("ComplexFloat is no complex64 of ONNX"), Kind.DTYPE),
+        (failure("it did not end within 5 s", types=("TimeLimit",)), Kind.TIME),
+        (failure("DefaultCPUAllocator: can't allocate memory"), Kind.CRASH),
+        (failure("something new"), Kind.OTHER),
+    ],
+)
+def test_the_message_and_the_line_tell_the_kind(told: Failure, kind: Kind) -> None:
+    assert cause_of(told).kind is kind
+    assert cause_of(told).place == told.place
+
+
+def test_a_warning_about_shapes_is_no_cause_of_wrong_numbers() -> None:
+    shapes = Place(file="model.py", line=3, source="if x.shape[0] > 1:")
+    values = Place(file="model.py", line=9, source="if x.mean() > 0:")
+    told = Failure(message="", differs="by 1", warned=((shapes, BOOLEAN), (values, BOOLEAN)))
+    assert (cause_of(told).kind, cause_of(told).place) == (Kind.BRANCH, values)
+    told = Failure(message="", differs="by 1", warned=((shapes, BOOLEAN),), lost=("i1",))
+    assert cause_of(told).kind is Kind.LOST_INPUT
+
+
+def test_every_kind_has_a_remedy_and_an_op_is_named() -> None:
+    assert set(REMEDIES) == set(Kind)
+    told = failure("No ONNX function found", types=("DispatchError",), op="aten._linalg_svd.default")
+    assert remedy(cause_of(told), told).startswith("aten._linalg_svd.default has none: ")
+
+
+def test_advice_about_logs_is_no_part_of_a_message() -> None:
+    assert first_sentence(f"{GUARD} For more information, run with TORCH_LOGS") == (
+        "Could not guard on data-dependent expression Eq(u0, 1)"
+    )

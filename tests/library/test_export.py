@@ -1,0 +1,167 @@
+"""`onnx_bisect.export`: modules of a PyTorch model that do not export, with the real exporters of torch."""
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import onnx
+import pytest
+
+import onnx_bisect
+from onnx_bisect import ExportResult, OptionError
+from onnxbisect.export.failure import Kind
+from onnxbisect.export.report import markdown, terminal
+from onnxbisect_backends.exporting.probe import sentence_of
+from onnxbisect_backends.toolchains.catalogue import toolchain
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "tracker.py"
+#: Component, kind, and what the line says.
+NEWER = [
+    ("pick", Kind.INDEX, "return features[int(image)]"),
+    ("gate", Kind.BRANCH, "if x.mean() > 0:"),
+    ("frames", Kind.LOOP, "for _ in range(int(frames)):"),
+    ("positions", Kind.NUMPY, "return x + torch.from_numpy(np.sin(x.detach().numpy()))"),
+    ("whitening", Kind.NO_FORM, "u, _, v = torch.linalg.svd(x, full_matrices=False)"),
+]
+RIGHT = ("backbone", "fusion.0", "fusion.1", "head")
+
+
+@pytest.fixture(scope="module")
+def python() -> Path:
+    found = toolchain("torch")
+    if not found.installed:
+        pytest.skip(found.missing or "")
+    return found.python
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("export")
+
+
+@pytest.fixture(scope="module")
+def exported(python: Path, out: Path) -> ExportResult:
+    return onnx_bisect.export(f"{EXAMPLE}:build", python=python, out=out, tries=["exporter=legacy"])
+
+
+@pytest.mark.compiler
+def test_each_module_that_does_not_export_has_its_kind_line_and_remedy(exported: ExportResult) -> None:
+    report = exported.report
+    assert [(it.path, it.kind, it.place.source if it.place else "") for it in report.culprits] == NEWER
+    lines = EXAMPLE.read_text().splitlines()
+    for it in report.culprits:
+        assert it.place is not None
+        assert lines[it.place.line - 1].strip() == it.place.source
+    assert [(it.path, it.exports) for it in report.components if it.exports] == [
+        (it, True) for it in (*RIGHT, "memory")
+    ]
+    assert not exported.exports
+    assert report.undecided == ()
+
+
+@pytest.mark.compiler
+def test_the_rest_is_proven_to_export_and_computes_what_the_model_computes(exported: ExportResult, out: Path) -> None:
+    assert exported.report.proven
+    (part,) = exported.report.parts
+    assert (part.path, set(part.without)) == ("", {it[0] for it in NEWER})
+    assert part.samples > 0
+    model = onnx.load(part.file)
+    assert {node.op_type for node in model.graph.node if node.domain == "host"} == {it[0] for it in NEWER}
+    assert json.loads((out / "export.json").read_text()) == json.loads(json.dumps(asdict(exported.report)))
+    assert exported.report.exports <= 17
+
+
+@pytest.mark.compiler
+def test_other_settings_say_that_the_older_exporter_succeeds_and_is_wrong(exported: ExportResult) -> None:
+    tried = {it.path: it.tried[0] for it in exported.report.culprits}
+    assert {path for path, it in tried.items() if it.exports} == set()
+    assert {path for path, it in tried.items() if "differs by" in it.message} >= {"gate", "frames", "positions"}
+
+
+@pytest.mark.compiler
+def test_the_forms_name_module_line_and_remedy(exported: ExportResult) -> None:
+    shown = "\n".join(terminal(exported.report))
+    assert "3  frames (Frames): loop count by value\n   tracker.py:" in shown
+    assert "instead: use torch in place of numpy" in shown
+    page = markdown(exported.report)
+    assert "| `gate` | `ScoreGate` | `tracker.py:" in page
+    assert "| `memory` | `MemoryBank` | yes |" in page
+
+
+@pytest.mark.compiler
+def test_silent_errors_of_the_older_exporter_are_found(python: Path) -> None:
+    result = onnx_bisect.export(f"{EXAMPLE}:build", python=python, settings={"exporter": "legacy"})
+    found = {it.path: (it.kind, "is wrong" in it.message) for it in result.report.culprits}
+    assert found == {
+        "pick": (Kind.INDEX, True),
+        "gate": (Kind.BRANCH, True),
+        "frames": (Kind.LOOP, True),
+        "memory": (Kind.LOST_INPUT, True),
+        "positions": (Kind.NUMPY, True),
+        "whitening": (Kind.NO_FORM, False),
+    }
+    assert {it.path for it in result.report.components if it.exports} == set(RIGHT)
+    assert result.report.proven
+
+
+SMALL = """
+import time, torch
+def gpu(): return torch.nn.Linear(1, 1).cuda(), (torch.zeros(1),)
+def fails(): return torch.nn.Linear(2, 2), (torch.zeros(3),)
+def hangs():
+    print("x" * 1000000)
+    time.sleep(1000)
+"""
+
+
+@pytest.mark.compiler
+@pytest.mark.parametrize(
+    ("function", "seconds", "sentence"),
+    [
+        ("gpu", 300, r"gpu\(\) of model.py asks for a GPU: .*\(model.py:3\)\. .* build the model there"),
+        ("fails", 300, r"does not run on its inputs: RuntimeError"),
+        ("hangs", 20, r"hangs\(\) of model.py did not end within 20 s; --timeout gives it more\."),
+    ],
+)
+def test_a_source_that_does_not_run_is_one_sentence(
+    python: Path, tmp_path: Path, function: str, seconds: int, sentence: str
+) -> None:
+    (tmp_path / "model.py").write_text(SMALL)
+    with pytest.raises(OptionError, match=sentence):
+        onnx_bisect.export(f"{tmp_path / 'model.py'}:{function}", python=python, timeout=seconds)
+
+
+@pytest.mark.parametrize(
+    ("problem", "detail", "sentence"),
+    [
+        ("raises", "ValueError: no (m.py:3)", "build() of m.py raised ValueError: no (m.py:3)."),
+        ("returns", "a ReLU", "build() of m.py returned a ReLU; it has to return (model, args), (model, args, kwargs)"),
+        ("missing", "build", "m.py has no function build; name the one that builds the model: m.py:FUNCTION."),
+        ("file", "it is no Python file", "m.py cannot be loaded: it is no Python file."),
+    ],
+)
+def test_a_source_of_another_form_is_one_sentence(problem: str, detail: str, sentence: str) -> None:
+    said = sentence_of({"problem": problem, "detail": detail}, "build", "m.py", Path("python"))
+    assert said.startswith(sentence)
+
+
+def test_a_python_without_torch_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text("def build(): ...")
+    with pytest.raises(OptionError, match=r"has no torch \(No module named 'torch'\); --python names the Python"):
+        onnx_bisect.export(f"{tmp_path / 'model.py'}:build", python=sys.executable)
+
+
+@pytest.mark.parametrize(
+    ("source", "settings", "sentence"),
+    [
+        ("model.py", {}, "names no function; say FILE.py:FUNCTION"),
+        ("none.py:build", {}, "There is no file none.py"),
+        ("none.py:build", {"exporter": "old"}, "The setting exporter is 'old'; it has to be dynamo or legacy."),
+        ("none.py:build", {"opset": "x"}, "The setting opset is 'x'; it has to be a number."),
+        ("none.py:build", {"size": "1"}, "'size' is no setting of an export; valid: "),
+    ],
+)
+def test_mistakes_of_the_call_are_one_sentence(source: str, settings: dict[str, str], sentence: str) -> None:
+    with pytest.raises(OptionError, match=sentence.replace(".", r"\.")):
+        onnx_bisect.export(source, settings=settings)
