@@ -231,7 +231,7 @@ def outcome(done: Done, report: Mapping[str, Any] | None) -> str:
 @pytest.fixture
 def guide(shell: Shell) -> Shell:
     """A folder to work in, with the stand-in on PATH."""
-    folder = pulsar2_tools.stand_in(shell.folder / "bin", "--record", str(shell.folder / "record"))
+    folder = pulsar2_tools.forked_stand_in(shell.folder / "bin", "--record", str(shell.folder / "record"))
     shell.monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
     return shell
 

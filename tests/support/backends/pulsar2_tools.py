@@ -1,14 +1,17 @@
 """Puts stand-ins for pulsar2 and docker on PATH."""
 
+import atexit
 import json
 import os
 import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from threading import Event, Thread
 
@@ -57,6 +60,18 @@ print((here / f"{{name}}.log").read_text(), end="")
 sys.exit(int((here / f"{{name}}.status").read_text()))
 """
 
+#: Gives its words, folder and environment, and its standard streams, to `pulsar2_stand_in_forks`.
+_FORKED = """#!{python} -SE
+import json, os, socket, sys
+with socket.socket(socket.AF_UNIX) as server:
+    server.connect({address!r})
+    order = json.dumps([{options!r} + sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
+    socket.send_fds(server, [len(order).to_bytes(4, "big")], [0, 1, 2])
+    server.sendall(order)
+    status = server.recv(1)
+sys.exit(status[0] if status else "the stand-in died")
+"""
+
 
 def stand_in(folder: Path, *options: str) -> Path:
     """A folder for PATH with a `pulsar2` that behaves as the options of the stand-in say."""
@@ -66,6 +81,29 @@ def stand_in(folder: Path, *options: str) -> Path:
     script.write_text(f'#!/bin/sh\nPYTHONPATH={shlex.quote(str(TESTS))} exec {words} "$@"\n')
     script.chmod(0o755)
     return folder
+
+
+def forked_stand_in(folder: Path, *options: str) -> Path:
+    """As `stand_in`, for many quick runs: killing one leaves what it does."""
+    folder.mkdir(parents=True, exist_ok=True)
+    script = folder / "pulsar2"
+    script.write_text(_FORKED.format(python=sys.executable, address=_address(), options=list(options)))
+    script.chmod(0o755)
+    return folder
+
+
+@cache
+def _address() -> str:
+    """Of the process whose forks all stand-ins of this session are."""
+    path = str(Path(tempfile.mkdtemp(prefix="stand-in-")) / "socket")
+    argv = [sys.executable, "-P", "-m", "support.backends.pulsar2_stand_in_forks", path]
+    server = subprocess.Popen(
+        argv, env={**os.environ, "PYTHONPATH": str(TESTS)}, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    atexit.register(server.communicate)
+    assert server.stdout is not None
+    assert server.stdout.readline() == b"ready\n"
+    return path
 
 
 @contextmanager
