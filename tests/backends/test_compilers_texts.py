@@ -78,16 +78,16 @@ def test_what_good_compiles_print_is_no_complaint(name: str, case: dict[str, Any
 @pytest.mark.parametrize("name", sorted(FILES))
 @pytest.mark.parametrize(
     "log",
-    ["x" * (1 << 20), "a.b." * (1 << 18), "\n" * (1 << 20), '%1 = "top.Abs"(%0) ' * (1 << 14)],
+    ["x" * (1 << 18), "a.b." * (1 << 16), "\n" * (1 << 18), '%1 = "top.Abs"(%0) ' * (1 << 12)],
     ids=["word", "dots", "empty", "ops"],
 )
-def test_a_log_of_any_shape_is_read_in_seconds(name: str, log: str) -> None:
+def test_a_log_of_any_shape_is_read_in_time_that_grows_with_it(name: str, log: str) -> None:
     backend = backend_of(name)
     began = time.process_time()
 
     backend.judge(Outcome(exit_code=1, log=log))
 
-    assert time.process_time() - began < 3
+    assert time.process_time() - began < 0.75
 
 
 def test_no_text_got_lost() -> None:

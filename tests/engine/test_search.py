@@ -67,7 +67,7 @@ def logger(kind: str, graph: Universe, truth: set[UnitSet]):
 
 
 @given(st.data(), dags(distinct=True), st.sampled_from(LOGS), st.sampled_from([1, 4]))
-@settings(max_examples=examples(120))
+@settings(max_examples=examples(60))
 def test_all_minimal_failing_sets_are_found_and_proven(data, graph, kind, width):
     truth = data.draw(minimal_sets(len(graph)))
     world = World(graph, monotone(truth), logger(kind, graph, truth))
@@ -103,7 +103,7 @@ def structural_rules(draw: st.DrawFn, graph: Universe):
 
 
 @given(st.data(), dags(), st.sampled_from([1, 4]))
-@settings(max_examples=examples(150))
+@settings(max_examples=examples(75))
 def test_every_occurrence_of_a_structural_culprit_is_found(data, graph, width):
     rule = data.draw(structural_rules(graph))
     world = World(graph, rule)
@@ -113,7 +113,7 @@ def test_every_occurrence_of_a_structural_culprit_is_found(data, graph, width):
 
 
 @given(st.data(), dags())
-@settings(max_examples=examples(150))
+@settings(max_examples=examples(75))
 def test_what_is_refused_at_one_shape_is_told_from_what_is_refused_together(data, graph):
     """A place of an interaction that holds a unit refused by itself is no minimal failing set."""
     solos = data.draw(st.lists(st.integers(0, 1), min_size=len(graph), max_size=len(graph)))
@@ -130,7 +130,7 @@ def test_what_is_refused_at_one_shape_is_told_from_what_is_refused_together(data
 
 
 @given(st.data(), dags())
-@settings(max_examples=examples(150))
+@settings(max_examples=examples(75))
 def test_fused_patterns_never_make_a_false_culprit(data, graph):
     """An op that fails unless one of its neighbours stands beside it, among really unsupported ones."""
     fused = data.draw(st.sets(st.integers(0, max(graph.variant)), max_size=2))
@@ -503,7 +503,7 @@ def test_more_workers_need_fewer_rounds_and_come_to_the_same_diagnosis():
 
 
 @given(st.data(), dags(), st.sampled_from(LOGS), st.sampled_from([2, 4, 16]))
-@settings(max_examples=examples(120))
+@settings(max_examples=examples(60))
 def test_the_number_of_workers_changes_no_word_about_a_culprit(data, graph, kind, width):
     rule = data.draw(structural_rules(graph))
     log = logger(kind, graph, minimal_failing_sets(len(graph), rule))
@@ -537,7 +537,7 @@ def test_a_culprit_is_handed_out_with_what_must_come_along():
 
 
 @given(st.data(), dags(), st.sampled_from(LOGS[:3]))
-@settings(max_examples=examples(200))
+@settings(max_examples=examples(100))
 def test_bad_units_are_found_whatever_must_come_along(data: st.DataObject, graph: Universe, kind: str) -> None:
     """Units of one variant may differ by what makes what they take."""
     needs = {

@@ -170,7 +170,7 @@ def test_a_model_with_external_data_and_bound_dimensions(tmp_path: Path) -> None
 @pytest.fixture
 def pulsar2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The stand-in for pulsar2, which wants samples of inputs, on PATH."""
-    folder = pulsar2_tools.stand_in(tmp_path / "bin")
+    folder = pulsar2_tools.forked_stand_in(tmp_path / "bin")
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
 
 

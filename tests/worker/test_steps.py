@@ -257,7 +257,7 @@ def test_a_host_that_is_killed_from_outside_is_started_again(crank: NewCrank, st
     it = crank(fails_on(0b100))
     job = it.job()
     it.until(stage, job, it.place())
-    it.compiler.hosts_shot = 9
+    it.compiler.hosts_shot = MOST_CRASHES + 2
     it.run(job)
     assert it.compiler.hosts_shot < 0
     assert it.read(job).state == JobState.DONE
@@ -301,7 +301,7 @@ def test_a_fault_of_ours_does_not_go_round_for_ever(crank: NewCrank, monkeypatch
 def test_what_a_machine_is_short_of_is_no_answer(crank: NewCrank, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     """It goes on when there is enough again, and says until then what it waits for."""
     it = crank(fails_on(0b100))
-    job, store, left = it.job(), it.service.files, Counter({"put": 9})
+    job, store, left = it.job(), it.service.files, Counter({"put": MOST_CRASHES + 2})
     put = store.put
 
     def full(*given: Any) -> Stored:
@@ -337,7 +337,7 @@ def test_a_compile_that_is_refused_memory_alone_too_is_unresolved(crank: NewCran
 
 def test_a_compiler_that_is_killed_from_outside_is_started_again(crank: NewCrank) -> None:
     it = crank(fails_on(0b100))
-    it.compiler.shot = 9
+    it.compiler.shot = MOST_CRASHES + 2
     job = it.job()
     it.run(job)
     assert it.report(job)["diagnosis"] == found_locally(fails_on(0b100))
