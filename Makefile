@@ -18,7 +18,7 @@ PYTHONS ?= 3.11 3.14
 # tests start hundreds of programs: without bytecode each would compile this project anew
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all slowest fuzz check setup compilers topology chaos bench rates remedies field bench-service bench-fleet bench-page screenshots audit clean wheel
+.PHONY: demo test test-all every-test slowest fuzz check setup compilers topology chaos bench rates remedies field bench-service bench-fleet bench-page screenshots audit clean wheel
 # The decoder does not compile, which is exit status 1 and what the demo shows.
 demo: setup
 	$(RUN)/onnx-bisect run examples/sam_decoder.onnx --backend whitelist --option profile=edgesam --out out || { test $$? -eq 1 && test -f out/report.html; }
@@ -26,8 +26,10 @@ demo: setup
 test: setup check
 	$(RUN)/pytest $(PARALLEL) $(QUICK)
 
-# everything; at the end the 20 tests that take longest, why tests are skipped, and which failed
-test-all: setup check
+test-all: check every-test
+
+# at the end the 20 tests that take longest, why tests are skipped, and which failed
+every-test: setup
 	$(RUN)/pytest $(PARALLEL) -rsfE --tb=short --durations=20
 
 # the 20 tests that take the most of `make test`, which should end in five minutes
