@@ -5,6 +5,7 @@ import os
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -64,29 +65,39 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]
         assert part.stop() == 0
 
 
-@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.timeout(900)
 def test_culprits_are_the_same_bytes_in_run_in_python_in_serve_and_with_four_workers(
-    name: str,
     service: Topology,
     alone: tuple[str, str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
+    subtests: pytest.Subtests,
 ) -> None:
-    model, options = TARGETS[name]
+    """One test, since each process of pytest that had some of them would start all that is compared."""
+    servers = {"serve": alone, "workers": (service.url, service.token("the same"))}
+    with ExitStack() as stack:
+        clients = {where: stack.enter_context(onnx_bisect.Client(*server)) for where, server in servers.items()}
+        jobs = {
+            (name, where): client.submit(model, backend="whitelist", options=options)
+            for name, (model, options) in TARGETS.items()
+            for where, client in clients.items()
+        }
+        for name, (model, options) in TARGETS.items():
+            with subtests.test(name):
+                folder = tmp_path / name
+                folder.mkdir()
+                shell = Shell(folder=folder, monkeypatch=monkeypatch, capture=capfd)
+                words = [word for key, value in options.items() for word in ("--option", f"{key}={value}")]
+                done = shell.call("run", "--no-cache", str(model), "-b", "whitelist", *words, "-o", str(folder / "run"))
+                assert done.code == 1, done.err
+                local = onnx_bisect.diagnose(model, backend="whitelist", options=options, cache=False)
+                local.write(folder / "python")
+                for where in servers:
+                    jobs[name, where].result().write(folder / where)
 
-    shell = Shell(folder=tmp_path, monkeypatch=monkeypatch, capture=capfd)
-    words = [word for key, value in options.items() for word in ("--option", f"{key}={value}")]
-    done = shell.call("run", "--no-cache", str(model), "-b", "whitelist", *words, "-o", str(tmp_path / "run"))
-    assert done.code == 1, done.err
-    onnx_bisect.diagnose(model, backend="whitelist", options=options, cache=False).write(tmp_path / "python")
-    for where, url, token in (("serve", *alone), ("workers", service.url, service.token(name))):
-        with onnx_bisect.Client(url, token) as client:
-            job = client.submit(model, backend="whitelist", options=options)
-            job.result().write(tmp_path / where)
-
-    found = [culprits(tmp_path / where) for where in ("run", "python", "serve", "workers")]
-    assert found[1:] == found[:1] * 3
+                found = [culprits(folder / where) for where in ("run", "python", *servers)]
+                assert found[1:] == found[:1] * 3
 
 
 def culprits(folder: Path) -> bytes:
