@@ -23,6 +23,12 @@ DECODER = ROOT / "examples" / "sam_decoder.onnx"
 REAL = [DECODER, *sorted((ROOT / "tests" / "models" / "real").glob("*.onnx"))]
 #: Only lists ops; names the first offender and folds; names all and folds; names nodes; has limits on attributes.
 PROFILES = ["edgesam", "pulsar2-ax650", "tpu-mlir-1.8.1", "rknn-2.1.0", "nncase-2.11.0"]
+#: Each profile on the decoder, and each other model with two of them.
+ASKED = [(DECODER, profile) for profile in PROFILES] + [
+    (path, PROFILES[place % len(PROFILES)])
+    for number, path in enumerate(REAL[1:])
+    for place in (2 * number, 2 * number + 1)
+]
 BERT_SHAPES = {"input_ids": [1, 16], "attention_mask": [1, 16], "token_type_ids": [1, 16]}
 EDGESAM = ("--backend", "whitelist", "--option", "profile=edgesam")
 
@@ -78,8 +84,9 @@ def test_the_parts_of_the_decoder_fare_as_the_record_says(
     assert {row["op"]: row["nodes"] for row in rows if row["verdict"] == "unknown"} == unknown
 
 
-@pytest.mark.parametrize("profile", PROFILES)
-@pytest.mark.parametrize("path", REAL, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    ("path", "profile"), [pytest.param(*asked, id=f"{asked[0].stem}-{asked[1]}") for asked in ASKED]
+)
 def test_every_refused_node_is_a_culprit_and_no_other(shell: Shell, path: Path, profile: str) -> None:
     """Truth: what the simulated compiler's own rules say of each node of the whole model, which no log admits."""
     rules = Rules(profile=profiles.load(profile)[0])

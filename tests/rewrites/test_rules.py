@@ -29,6 +29,8 @@ EXAMPLES = settings(
     phases=(Phase.reuse, Phase.generate),
     suppress_health_check=list(HealthCheck),
 )
+#: Of the rule in another type, and of what it does not match: both have fewer ways to differ.
+FEWER = settings(EXAMPLES, max_examples=int(os.environ.get("RULE_EXAMPLES", examples(12))))
 
 
 def test_every_rule_has_its_instances_and_no_instances_lack_a_rule() -> None:
@@ -54,7 +56,7 @@ def test_the_promise_holds_in_float16(name: str) -> None:
     """Where the rule applies there: its difference in float32, and one rounding of the output."""
     rule = RULES[name]
 
-    @EXAMPLES
+    @FEWER
     @given(st.data())
     def holds(data: st.DataObject) -> None:
         with np.errstate(all="ignore"):
@@ -122,7 +124,7 @@ def _room(rule: Rule, instance: Instance, old: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("name", sorted(CASES))
 def test_outside_of_its_condition_the_rule_does_not_match(name: str) -> None:
-    @EXAMPLES
+    @FEWER
     @given(st.data())
     def refuses(data: st.DataObject) -> None:
         with np.errstate(all="ignore"):
