@@ -78,7 +78,7 @@ def test_what_good_compiles_print_is_no_complaint(name: str, case: dict[str, Any
 @pytest.mark.parametrize("name", sorted(FILES))
 @pytest.mark.parametrize(
     "log",
-    ["x" * (1 << 18), "a.b." * (1 << 16), "\n" * (1 << 18), '%1 = "top.Abs"(%0) ' * (1 << 12)],
+    ["x" * (1 << 19), "a.b." * (1 << 17), "\n" * (1 << 19), '%1 = "top.Abs"(%0) ' * (1 << 13)],
     ids=["word", "dots", "empty", "ops"],
 )
 def test_a_log_of_any_shape_is_read_in_time_that_grows_with_it(name: str, log: str) -> None:
@@ -87,7 +87,7 @@ def test_a_log_of_any_shape_is_read_in_time_that_grows_with_it(name: str, log: s
 
     backend.judge(Outcome(exit_code=1, log=log))
 
-    assert time.process_time() - began < 0.75
+    assert time.process_time() - began < 1.5
 
 
 def test_no_text_got_lost() -> None:
