@@ -63,11 +63,12 @@ def write_samples(probe: Path, renamed: Mapping[str, str], values: TensorValues,
 
 
 def _as_input(array: np.ndarray, value: onnx.ValueInfoProto) -> np.ndarray:
-    """The array with the leading dimensions and the dtype of this graph input."""
+    """The array with the rank and the dtype of this graph input: leading dimensions of 1 more, or joined to one."""
     tensor = value.type.tensor_type
     missing = len(tensor.shape.dim) - array.ndim if tensor.HasField("shape") else 0
     dtype = helper.tensor_dtype_to_np_dtype(CARRIERS.get(tensor.elem_type, tensor.elem_type))
-    return array.reshape((1,) * missing + array.shape).astype(dtype, copy=False)
+    shape = (1,) * missing + array.shape if missing >= 0 else (-1, *array.shape[1 - missing :])
+    return array.reshape(shape).astype(dtype, copy=False)
 
 
 def _storable(array: np.ndarray) -> np.ndarray:

@@ -11,7 +11,8 @@ class ProbeFormat:
     `"int64"`, `"bool"`); None accepts all. Probes include further producers until all inputs have such dtypes; where
     there is none to include, an input gets another dtype and a Cast. `output_dtypes`: likewise, always with a Cast.
     `min_input_rank`, `min_output_rank`: inputs and outputs of a smaller rank get leading dimensions of 1, and a Squeeze
-    or Unsqueeze (`onnxbisect.cut.neutral_boundary`). `longest_name`: most bytes of the name of an input or output;
+    or Unsqueeze (`onnxbisect.cut.neutral_boundary`). `max_input_rank`, `max_output_rank`: those of a larger rank get
+    their leading dimensions as one, and a Reshape. `longest_name`: most bytes of the name of an input or output;
     longer ones are shortened.
     `self_contained`: weights are inside the file. `safe_names`: names of boundary tensors consist of `[A-Za-z0-9_]`.
     `explicit_defaults`: attributes with a schema default are written out, and so are the kernel shapes of convolutions.
@@ -26,6 +27,8 @@ class ProbeFormat:
     output_dtypes: frozenset[str] | None = None
     min_input_rank: int = 0
     min_output_rank: int = 0
+    max_input_rank: int | None = None
+    max_output_rank: int | None = None
     longest_name: int | None = None
     self_contained: bool = False
     safe_names: bool = False
@@ -38,5 +41,5 @@ class ProbeFormat:
     @property
     def limits_boundary(self) -> bool:
         """Whether ranks or dtypes of inputs and outputs are limited."""
-        dtypes = self.input_dtypes, self.output_dtypes
-        return dtypes != (None, None) or self.min_input_rank > 0 or self.min_output_rank > 0
+        limits = self.input_dtypes, self.output_dtypes, self.max_input_rank, self.max_output_rank
+        return any(it is not None for it in limits) or self.min_input_rank > 0 or self.min_output_rank > 0

@@ -10,7 +10,10 @@ from onnxbisect_backends.probing.boundary_limits import learn_limits, refused_tr
 from onnxbisect_backends.probing.boundary_traits import Trait, as_measured, usual_traits
 
 #: The limits that a compiler's TOML file can declare.
-_DECLARED = ("input_dtypes", "output_dtypes", "min_input_rank", "min_output_rank", "longest_name", "safe_names")
+_DECLARED = (
+    *("input_dtypes", "output_dtypes", "min_input_rank", "min_output_rank", "max_input_rank", "max_output_rank"),
+    *("longest_name", "safe_names"),
+)
 
 
 def measured_boundary(backend: Backend, folder: Path) -> Iterator[str]:
@@ -47,6 +50,8 @@ def _covers(declared: ProbeFormat, measured: ProbeFormat, name: str) -> bool:
         return has is not None and has <= wanted
     if name == "longest_name":
         return has is not None
+    if name.startswith("max_"):
+        return has is not None and has <= wanted
     return bool(has >= wanted)
 
 

@@ -1,6 +1,6 @@
 """Small models that ask what a compiler takes at a model's boundary."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import onnx
 import pytest
@@ -19,6 +19,17 @@ def bool_inside(graph: onnx.GraphProto) -> bool:
     return any(it.type.tensor_type.elem_type in bools for it in (*graph.input, *graph.output)) or any(
         node.op_type in ("Greater", "Where") or any(it.name == "to" and it.i in bools for it in node.attribute)
         for node in graph.node
+    )
+
+
+def rank_of(values: Iterable[onnx.ValueInfoProto]) -> int:
+    return max(len(it.type.tensor_type.shape.dim) for it in values)
+
+
+def high_rank_inside(graph: onnx.GraphProto) -> bool:
+    """A tensor of rank 5 anywhere."""
+    return rank_of((*graph.input, *graph.output)) > 4 or any(
+        len(it.dims) == 1 and it.dims[0] > 4 for it in graph.initializer
     )
 
 
@@ -45,8 +56,14 @@ def bool_inside(graph: onnx.GraphProto) -> bool:
             ProbeFormat(output_dtypes=frozenset({"float"})),
         ),
         (bool_inside, ProbeFormat()),
+        (lambda graph: rank_of(graph.input) > 4, ProbeFormat(max_input_rank=4)),
+        (lambda graph: rank_of(graph.output) > 6, ProbeFormat(max_output_rank=6)),
+        (high_rank_inside, ProbeFormat()),
     ],
-    ids=["nothing", "rank 0 in", "rank 0 out", "long names", "colons", "bool in", "all but float out", "bool anywhere"],
+    ids=[
+        *("nothing", "rank 0 in", "rank 0 out", "long names", "colons", "bool in", "all but float out"),
+        *("bool anywhere", "rank 5 in", "rank 7 out", "rank 5 anywhere"),
+    ],
 )
 def test_what_is_refused_at_the_boundary_alone_is_found(refuses: Refuses, expected: ProbeFormat) -> None:
     calls = 0
@@ -59,7 +76,7 @@ def test_what_is_refused_at_the_boundary_alone_is_found(refuses: Refuses, expect
     taken = measure(ask, usual_traits())
 
     assert as_measured(ProbeFormat(), taken) == expected
-    assert calls == 1 or expected != ProbeFormat() or refuses is bool_inside
+    assert calls == 1 or expected != ProbeFormat() or refuses in (bool_inside, high_rank_inside)
 
 
 def test_without_an_answer_nothing_is_known() -> None:
@@ -75,6 +92,11 @@ def test_a_compiler_that_takes_nothing_is_asked_twice() -> None:
 
     assert as_measured(ProbeFormat(), measure(ask, usual_traits())) == ProbeFormat()
     assert len(asked) == 2
+
+
+def test_a_rank_that_was_not_asked_for_is_not_given_instead() -> None:
+    """Only rank 7 was asked for, so 6 is not known to be taken."""
+    assert as_measured(ProbeFormat(), {Trait(what=What.RANK, output=True, value="7"): False}).max_output_rank == 4
 
 
 def test_what_is_declared_stays() -> None:

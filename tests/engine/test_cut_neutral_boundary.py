@@ -48,11 +48,13 @@ STRICT = ProbeFormat(
 
 def violations(proto: onnx.ModelProto, wanted: ProbeFormat) -> Iterator[str]:
     """What the boundary of a file has that the target does not take."""
-    for values, dtypes, rank in (
-        (proto.graph.input, wanted.input_dtypes, wanted.min_input_rank),
-        (proto.graph.output, wanted.output_dtypes, wanted.min_output_rank),
+    for values, dtypes, rank, most in (
+        (proto.graph.input, wanted.input_dtypes, wanted.min_input_rank, wanted.max_input_rank),
+        (proto.graph.output, wanted.output_dtypes, wanted.min_output_rank, wanted.max_output_rank),
     ):
         for value in values:
+            if most is not None and len(value.type.tensor_type.shape.dim) > most:
+                yield f"{value.name} has rank {len(value.type.tensor_type.shape.dim)}"
             if dtypes is not None and runtime_dtype(value.type) not in dtypes:
                 yield f"{value.name} is {runtime_dtype(value.type)}"
             if len(value.type.tensor_type.shape.dim) < rank:
@@ -104,6 +106,42 @@ def test_leading_dimensions_are_added_up_to_any_rank(tmp_path: Path) -> None:
     wanted = ProbeFormat(min_input_rank=4, min_output_rank=3)
     for units in range(1, full(len(model.units)) + 1):
         assert_neutral(model, units, wanted)
+
+
+#: Ranks of 5 and 6 at every cut, leading dimensions of 1 among them.
+HIGH = """<ir_version: 8, opset_import: ["": 17]>
+high (float[2,3,1,2,2] x, float[1,1,3,2,2] z) => (float[2,9,4] y, float[1,2,3,3,2,2] s)
+<int64[1] axis = {0}, int64[3] dims = {2, 9, 4}>
+{
+  a = Add(x, z)
+  g = Greater(a, x)
+  w = Where(g, a, z)
+  s = Unsqueeze(w, axis)
+  r = ReduceSum<keepdims = 0>(s, axis)
+  n = Neg(r)
+  y = Reshape(n, dims)
+}"""
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        ProbeFormat(max_input_rank=4, max_output_rank=5),
+        ProbeFormat(max_input_rank=3, max_output_rank=1, input_dtypes=frozenset({"float"})),
+        ProbeFormat(max_output_rank=4, output_dtypes=frozenset({"float"}), min_output_rank=4),
+    ],
+)
+def test_leading_dimensions_are_joined_where_there_are_too_many(tmp_path: Path, wanted: ProbeFormat) -> None:
+    model = read(tmp_path, HIGH)
+    for units in range(1, full(len(model.units)) + 1):
+        assert_neutral(model, units, wanted)
+
+
+def test_high_ranks_of_old_models_are_restored(tmp_path: Path) -> None:
+    text = """<ir_version: 3, opset_import: ["": 4]> g (float[2,1,2,1,2] x) => (float[2,1,2,1,2] y) { y = Relu(x) }"""
+    piece = Cutter(read(tmp_path, text)).cut(1, ProbeFormat(max_input_rank=4, max_output_rank=4)).proto
+    assert [node.op_type for node in piece.graph.node] == ["Reshape", "Relu", "Reshape"]
+    onnx.checker.check_model(piece, full_check=True)
 
 
 @given(names=st.lists(st.text("ab/中ü;", min_size=1, max_size=40), min_size=6, max_size=6, unique=True))
@@ -184,3 +222,18 @@ def test_samples_have_the_form_of_the_probe(tmp_path: Path) -> None:
             "s1": ("float32", (1,)),
         }
         assert all(float(found[name][0]) == float(expected[name]) for name in found)
+
+
+def test_samples_have_fewer_dimensions_where_the_probe_has(tmp_path: Path) -> None:
+    model = read(tmp_path, HIGH)
+    (last,) = (unit for unit, op in enumerate(model.universe.op) if op == "Neg")
+    piece = Cutter(model).cut(1 << last, ProbeFormat(max_input_rank=3))
+    probe = save(tmp_path, piece.proto, "probe.onnx")
+
+    write_samples(probe, piece.renamed, TensorValues(model, count=1))
+
+    (plain,) = TensorValues(model, count=1).samples([onnx.ValueInfoProto(name="r", type=model.types["r"])])
+    with np.load(next(iter(samples_of(probe)))) as sample:
+        (found,) = sample.values()
+    assert found.shape == (18, 2, 2)
+    assert found.tobytes() == plain["r"].tobytes()

@@ -516,3 +516,21 @@ def test_pieces_whose_boundary_has_another_form_are_joined(tmp_path: Path) -> No
     found, expected = ran(tmp_path / "split", feeds), whole(model.path, feeds)
     assert {name: array.shape for name, array in found.items()} == {name: np.shape(it) for name, it in expected.items()}
     assert all(found[name].tobytes() == np.asarray(expected[name]).tobytes() for name in expected)
+
+
+def test_pieces_whose_boundary_has_fewer_dimensions_are_joined(tmp_path: Path) -> None:
+    """The NPU takes no rank of 5 at a boundary; the host's piece makes and takes it."""
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[2,1,3,2,2] x) => (float[2,1,3,2,2] y) {
+        a = Abs(x)  b = Sin(a)  y = Neg(b)
+    }"""
+    model = read(tmp_path, text)
+    strict = ProbeFormat(max_input_rank=4, max_output_rank=3)
+    manifest = split(model, without(model, "Sin"), tmp_path / "split", probe_format=strict)
+    assert manifest.proof.proven, manifest.proof
+    npu = [piece for piece in manifest.pieces if piece.kind == "npu"]
+    assert {len(it.shape or ()) for piece in npu for it in piece.inputs} == {4}
+    assert {len(it.shape or ()) for piece in npu for it in piece.outputs} == {3}
+    feeds = feeds_of(model)
+    found, expected = ran(tmp_path / "split", feeds), whole(model.path, feeds)
+    assert found["y"].shape == (2, 1, 3, 2, 2)
+    assert found["y"].tobytes() == np.asarray(expected["y"]).tobytes()

@@ -76,6 +76,19 @@ def test_a_file_is_made_that_the_tool_takes_and_it_is_proven(tmp_path: Path) -> 
     assert all(output.agrees for output in proof.outputs), proof
 
 
+def test_a_file_with_fewer_dimensions_is_made_and_proven(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[2,1,3,2,2] x) => (float[2,1,3,2,2] y) { y = Exp(x) }"""
+    model, limits = read(tmp_path, text), ProbeFormat(max_input_rank=4, max_output_rank=4)
+    assert "tool takes inputs of rank 4 and less, outputs of rank 4 and less" in found(model, limits)["boundary-rank"]
+
+    (first, *_) = candidates(model, preflight(model, reader(limits)), reader(limits))
+
+    assert first.sentence.startswith("input 'x' made float32[2,3,2,2] instead of float32[2,1,3,2,2]")
+    original = onnx.load(model.path)
+    samples = Samples(usual=[*random_feeds(original.graph.input, 2)])
+    assert Prover(original, Facts.of(model), lambda: samples, folder=tmp_path).compared(first.proto).outputs[0].agrees
+
+
 def test_names_are_shortened_in_the_file(tmp_path: Path) -> None:
     text = """<ir_version: 8, opset_import: ["": 17]>
         g (float[2] x) => (float[2] y) { y = Relu(x) }"""

@@ -30,15 +30,19 @@ class Limits:
     min_input_rank: int = 0
     min_output_rank: int = 0
     longest_name: int | None = None
+    max_input_rank: int | None = None
+    max_output_rank: int | None = None
 
     def compiles(self, path: Path) -> bool:
         """Whether the boundary is one that it takes, and no node is refused."""
         graph = onnx.load(path).graph
-        for values, dtypes, rank in (
-            (graph.input, self.input_dtypes, self.min_input_rank),
-            (graph.output, self.output_dtypes, self.min_output_rank),
+        for values, dtypes, rank, most in (
+            (graph.input, self.input_dtypes, self.min_input_rank, self.max_input_rank),
+            (graph.output, self.output_dtypes, self.min_output_rank, self.max_output_rank),
         ):
             for value in values:
+                if most is not None and len(value.type.tensor_type.shape.dim) > most:
+                    return False
                 if dtypes is not None and runtime_dtype(value.type) not in dtypes:
                     return False
                 if len(value.type.tensor_type.shape.dim) < rank:
@@ -148,6 +152,27 @@ def test_a_compiler_that_minds_nothing_is_asked_once_and_only_after_a_failure(tm
     passing, calls = counted(Limits(input_dtypes=frozenset({"float"})))
     onnx_bisect.diagnose(text(FLAGS.replace(BAD, "Abs"), tmp_path), backend=passing)
     assert len(calls) == 1
+
+
+HIGH = f"""g (float[2,3,4] x) => (float[2,3,4] y) <int64[5] five = {{2, 1, 3, 2, 2}}, int64[3] three = {{2, 3, 4}}> {{
+    r = Reshape(x, five)
+    a = Abs(r)
+    t = Tanh(a)
+    n = Add(t, r)
+    k = Neg(n)
+    m = Reshape(k, three)
+    y = {BAD}(m)
+}}"""
+
+
+@pytest.mark.parametrize("declares", [True, False])
+def test_ranks_that_are_too_high_at_a_boundary_are_joined(tmp_path: Path, declares: bool) -> None:
+    limits = Limits(max_input_rank=4, max_output_rank=4)
+    result = onnx_bisect.diagnose(
+        text(HIGH, tmp_path), backend=Declaring(limits) if declares else limits.compiles, cache=False, as_is=True
+    )
+    assert [culprit.ops for culprit in result.culprits] == [(BAD,)]
+    assert result.certificate.proven
 
 
 def test_a_dtype_that_is_refused_everywhere_is_no_matter_of_the_boundary(tmp_path: Path) -> None:

@@ -98,6 +98,8 @@ class ProbeFormatTable(_Table):
     output_dtypes: frozenset[str] | None = None
     min_input_rank: int = Field(default=0, ge=0)
     min_output_rank: int = Field(default=0, ge=0)
+    max_input_rank: int | None = Field(default=None, ge=1)
+    max_output_rank: int | None = Field(default=None, ge=1)
     longest_name: int | None = Field(default=None, ge=16)
     self_contained: bool = False
     safe_names: bool = False

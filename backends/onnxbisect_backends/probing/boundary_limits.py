@@ -22,11 +22,21 @@ from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.verdict import Status
 from onnxbisect_backends.cache import cache_folder
 from onnxbisect_backends.contract import Backend, Description, Limits
-from onnxbisect_backends.probing.boundary_traits import Trait, What, as_measured, measure, traits_of
+from onnxbisect_backends.probing.boundary_traits import (
+    HIGHEST_PLAIN_RANK,
+    Trait,
+    What,
+    as_measured,
+    measure,
+    traits_of,
+)
 from onnxbisect_backends.probing.identity import target_identity
 
 #: The fields of a probe format that are limits of the boundary.
-_LIMITS = ("input_dtypes", "output_dtypes", "min_input_rank", "min_output_rank", "longest_name", "safe_names")
+_LIMITS = (
+    *("input_dtypes", "output_dtypes", "longest_name", "safe_names"),
+    *("min_input_rank", "min_output_rank", "max_input_rank", "max_output_rank"),
+)
 
 
 @dataclass(kw_only=True)
@@ -127,6 +137,13 @@ def _is_known(trait: Trait, known: dict[Trait, bool]) -> bool:
             it.what is What.CHARACTERS
             and it.output is trait.output
             and (not takes or set(trait.value) <= set(it.value))
+            for it, takes in known.items()
+        )
+    if trait.what is What.RANK and int(trait.value) > HIGHEST_PLAIN_RANK:
+        return any(
+            it.what is What.RANK
+            and it.output is trait.output
+            and (int(it.value) >= int(trait.value) if takes else HIGHEST_PLAIN_RANK < int(it.value) <= int(trait.value))
             for it, takes in known.items()
         )
     return trait in known

@@ -25,6 +25,10 @@ _IR, _OPSET = 8, 13
 #: Bytes of a name that no compiler minds, and to which names are shortened where longer ones are refused.
 PLAIN_NAME = 60
 
+#: The rank that every compiler takes at a boundary.
+HIGHEST_PLAIN_RANK = 4
+#: The highest rank that is asked for.
+_HIGHEST_RANK = 8
 #: What a small model computes with, and the same turned: a Transpose keeps optimisers from removing pairs of Cast.
 _SHAPE, _TURNED = (1, 8), (8, 1)
 #: The dtypes that are asked for, but for float, which every compiler takes.
@@ -45,7 +49,7 @@ class What(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class Trait:
-    """`value` is the dtype, the name's length in bytes, or the characters of names; `0` for rank."""
+    """`value` is the dtype, the name's length in bytes, or the characters of names; of ranks 0, and those above 4."""
 
     what: What
     output: bool
@@ -55,7 +59,7 @@ class Trait:
         side = "outputs" if self.output else "inputs"
         match self.what:
             case What.RANK:
-                return f"{side} of rank 0"
+                return f"{side} of rank {self.value}"
             case What.DTYPE:
                 return f"{self.value} {side}"
             case What.NAME:
@@ -80,8 +84,9 @@ def traits_of(model: Model) -> frozenset[Trait]:
                 continue
             kind = model.types.get(name, own.get(name))
             if kind is not None and kind.HasField("tensor_type"):
-                if kind.tensor_type.HasField("shape") and not kind.tensor_type.shape.dim:
-                    found.add(Trait(what=What.RANK, output=output, value="0"))
+                rank = len(kind.tensor_type.shape.dim)
+                if kind.tensor_type.HasField("shape") and (not rank or HIGHEST_PLAIN_RANK < rank <= _HIGHEST_RANK):
+                    found.add(Trait(what=What.RANK, output=output, value=str(rank)))
                 if runtime_dtype(kind) in DTYPES:
                     found.add(Trait(what=What.DTYPE, output=output, value=runtime_dtype(kind)))
             longest[output] = max(longest[output], len(name.encode("utf-8", "replace")))
@@ -124,15 +129,16 @@ def _one_by_one(ask: Ask, wanted: Sequence[Trait], takes: bool | None) -> dict[T
 
 
 def usual_traits() -> frozenset[Trait]:
-    """What compilers are known to mind at a boundary: rank 0, each dtype, long names, and signs in names."""
-    values = [(What.RANK, "0"), (What.NAME, "128"), (What.NAME, "300"), (What.CHARACTERS, "/:; .-ü")]
+    """What compilers are known to mind at a boundary: ranks of 0 and 5 to 8, dtypes, long names, and signs in names."""
+    values = [(What.RANK, "0"), *((What.RANK, str(rank)) for rank in range(HIGHEST_PLAIN_RANK + 1, _HIGHEST_RANK + 1))]
+    values += [(What.NAME, "128"), (What.NAME, "300"), (What.CHARACTERS, "/:; .-ü")]
     values += [(What.DTYPE, it) for it in ("bool", "int8", "uint8", "int32", "int64", "float16", "double")]
     return frozenset(Trait(what=what, output=side, value=value) for what, value in values for side in (False, True))
 
 
 def as_measured(declared: ProbeFormat, taken: Mapping[Trait, bool]) -> ProbeFormat:
     """The probe format with what was measured; what a backend declares stays."""
-    refused = {(trait.what, trait.output) for trait, takes in taken.items() if not takes}
+    refused = {(trait.what, trait.output) for trait, takes in taken.items() if not takes and not _is_high(trait)}
     names = {what for what, _ in refused}
     return replace(
         declared,
@@ -140,9 +146,24 @@ def as_measured(declared: ProbeFormat, taken: Mapping[Trait, bool]) -> ProbeForm
         output_dtypes=_dtypes(declared.output_dtypes, taken, output=True),
         min_input_rank=max(declared.min_input_rank, (What.RANK, False) in refused),
         min_output_rank=max(declared.min_output_rank, (What.RANK, True) in refused),
+        max_input_rank=_most_rank(declared.max_input_rank, taken, output=False),
+        max_output_rank=_most_rank(declared.max_output_rank, taken, output=True),
         longest_name=declared.longest_name or (PLAIN_NAME if What.NAME in names else None),
         safe_names=declared.safe_names or What.CHARACTERS in names,
     )
+
+
+def _is_high(trait: Trait) -> bool:
+    return trait.what is What.RANK and int(trait.value) > HIGHEST_PLAIN_RANK
+
+
+def _most_rank(declared: int | None, taken: Mapping[Trait, bool], *, output: bool) -> int | None:
+    """The highest rank that is known to be taken, if one above is known to be refused."""
+    measured = {int(it.value): takes for it, takes in taken.items() if _is_high(it) and it.output is output}
+    if declared is not None or all(measured.values()):
+        return declared
+    refused = min(rank for rank, takes in measured.items() if not takes)
+    return max((rank for rank in measured if rank < refused), default=HIGHEST_PLAIN_RANK)
 
 
 def _dtypes(declared: frozenset[str] | None, taken: Mapping[Trait, bool], *, output: bool) -> frozenset[str] | None:
@@ -162,11 +183,15 @@ def trial(traits: Iterable[Trait]) -> onnx.ModelProto:
     for number, trait in enumerate(inputs):
         name, kind, shape = _tensor(trait, f"in{number}")
         graph.input.append(helper.make_tensor_value_info(name, kind, shape))
+        if _is_high(trait):
+            name = _reshaped(graph, name, f"r{number}", _SHAPE)
         so_far = _joined(graph, so_far, name, kind, f"a{number}")
     for number, trait in enumerate(outputs):
         name, kind, shape = _tensor(trait, f"out{number}")
         if not shape:
             _node(graph, "ReduceMax", [so_far], name, keepdims=0)
+        elif _is_high(trait):
+            _reshaped(graph, so_far, name, shape)
         elif kind == TensorProto.FLOAT:
             _node(graph, "Abs", [so_far], name)
         elif kind == TensorProto.BOOL:
@@ -206,6 +231,9 @@ def _limit(trait: Trait) -> ProbeFormat:
     plain = frozenset({"float"})
     match trait.what:
         case What.RANK:
+            if _is_high(trait):
+                most = HIGHEST_PLAIN_RANK
+                return ProbeFormat(max_output_rank=most) if trait.output else ProbeFormat(max_input_rank=most)
             return ProbeFormat(min_output_rank=1) if trait.output else ProbeFormat(min_input_rank=1)
         case What.DTYPE:
             return ProbeFormat(output_dtypes=plain) if trait.output else ProbeFormat(input_dtypes=plain)
@@ -218,13 +246,23 @@ def _tensor(trait: Trait, name: str) -> tuple[str, int, tuple[int, ...]]:
     """The name, dtype and shape of an input or output with the trait."""
     match trait.what:
         case What.RANK:
-            return name, TensorProto.FLOAT, ()
+            return name, TensorProto.FLOAT, _high_shape(int(trait.value)) if _is_high(trait) else ()
         case What.DTYPE:
             shape = _SHAPE if trait.value == "bool" else _TURNED
             return name, TensorProto.DataType.Value(trait.value.upper()), shape
         case What.NAME:
             return name.ljust(int(trait.value), "n"), TensorProto.FLOAT, _SHAPE
     return f"{name}a{'b'.join(trait.value)}c", TensorProto.FLOAT, _SHAPE
+
+
+def _high_shape(rank: int) -> tuple[int, ...]:
+    """As many elements as a small model computes with, and no leading dimensions of 1, which tools squeeze."""
+    return (2, *[1] * (rank - 3), 2, 2)
+
+
+def _reshaped(graph: onnx.GraphProto, tensor: str, name: str, shape: tuple[int, ...]) -> str:
+    graph.initializer.append(helper.make_tensor(f"{name}_shape", TensorProto.INT64, [len(shape)], shape))
+    return _node(graph, "Reshape", [tensor, f"{name}_shape"], name)
 
 
 def _joined(graph: onnx.GraphProto, so_far: str, tensor: str, kind: int, name: str) -> str:

@@ -2,11 +2,13 @@
 
 A target may take no graph input of rank 0, or none of bool, though both are fine between two nodes. Such an input gets
 leading dimensions of 1 and a Squeeze behind it, or a dtype that the target takes and a Cast behind it; such an output
-gets an Unsqueeze, or a Cast. The nodes keep their tensors: only what stands at the boundary has a new name.
+gets an Unsqueeze, or a Cast. Where the target takes no rank of 5, the leading dimensions become one, with a Reshape.
+The nodes keep their tensors: only what stands at the boundary has a new name.
 """
 
 from collections.abc import Iterator
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -15,11 +17,14 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnxbisect.cut.rename import tensor_names, unused_name
 from onnxbisect.cut.required_producers import runtime_dtype
+from onnxbisect.model.binding import is_unbound
 from onnxbisect.model.scopes import reads
 from onnxbisect.probe_format import ProbeFormat
 
 #: From this opset on, axes are an input of Squeeze and Unsqueeze.
 _AXES_AS_INPUT = 13
+#: From this opset on, the shape is an input of Reshape.
+_SHAPE_AS_INPUT = 5
 
 #: What stands in for a dtype that the target does not take at a boundary: the first of these that it takes.
 _FOR_INTEGERS = ("int64", "int32", "uint8", "int8", "float", "double", "float16")
@@ -38,10 +43,10 @@ def neutral_type(value: onnx.ValueInfoProto, probe_format: ProbeFormat, *, outpu
     """
     if not value.type.HasField("tensor_type"):
         return None
-    dtypes, rank = (
-        (probe_format.output_dtypes, probe_format.min_output_rank)
+    dtypes, rank, most = (
+        (probe_format.output_dtypes, probe_format.min_output_rank, probe_format.max_output_rank)
         if output
-        else (probe_format.input_dtypes, probe_format.min_input_rank)
+        else (probe_format.input_dtypes, probe_format.min_input_rank, probe_format.max_input_rank)
     )
     changed = onnx.TypeProto()
     changed.CopyFrom(value.type)
@@ -52,6 +57,11 @@ def neutral_type(value: onnx.ValueInfoProto, probe_format: ProbeFormat, *, outpu
         if stand_in is not None:
             tensor.elem_type = TensorProto.DataType.Value(stand_in.upper())
     missing = rank - len(tensor.shape.dim) if tensor.HasField("shape") else 0
+    surplus = len(tensor.shape.dim) - max(most, 1) if most is not None else 0
+    sizes = [] if is_unbound(value.type) else [dim.dim_value for dim in tensor.shape.dim]
+    if surplus > 0 and sizes and all(sizes):
+        tensor.shape.dim[surplus].dim_value = prod(sizes[: surplus + 1])
+        del tensor.shape.dim[:surplus]
     if missing > 0:
         dims = [onnx.TensorShapeProto.Dimension(dim_value=1) for _ in range(missing)]
         dims.extend(value.type.tensor_type.shape.dim)
@@ -134,7 +144,14 @@ def _steps(given: onnx.TypeProto, wanted: onnx.TypeProto, opset: int) -> Iterato
     if old.elem_type != new.elem_type:
         yield "Cast", {"to": new.elem_type}, None
     missing = len(new.shape.dim) - len(old.shape.dim)
-    if missing:
+    shapes = [[dim.dim_value for dim in it.shape.dim] for it in (old, new)]
+    few, many = sorted(shapes, key=len)
+    if missing and many != [1] * abs(missing) + few:
+        if opset < _SHAPE_AS_INPUT:
+            yield "Reshape", {"shape": shapes[1]}, None
+        else:
+            yield "Reshape", {}, numpy_helper.from_array(np.array(shapes[1], np.int64))
+    elif missing:
         op, axes = "Unsqueeze" if missing > 0 else "Squeeze", list(range(abs(missing)))
         if opset < _AXES_AS_INPUT:
             yield op, {"axes": axes}, None

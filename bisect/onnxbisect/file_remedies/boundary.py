@@ -19,13 +19,15 @@ from onnxbisect.rewrites import NotApplicable
 
 @file_remedy("neutral-boundary", answers="boundary-rank boundary-dtype")
 def neutral_boundary(file: File, reader: Reader) -> Change:
-    """Inputs and outputs of a rank and dtype that the tool takes, under their names, with a Squeeze or Cast inside."""
+    """Inputs and outputs of a rank and dtype that the tool takes, under their names, with what restores them inside."""
     wanted = reader.probe_format
     limits = ProbeFormat(
         input_dtypes=wanted.input_dtypes,
         output_dtypes=wanted.output_dtypes,
         min_input_rank=wanted.min_input_rank,
         min_output_rank=wanted.min_output_rank,
+        max_input_rank=wanted.max_input_rank,
+        max_output_rank=wanted.max_output_rank,
     )
     result = copied(file.proto)
     graph = result.graph

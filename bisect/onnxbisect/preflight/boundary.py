@@ -23,16 +23,19 @@ _WHY = english(
 def refused_boundary(tool: str, probe_format: ProbeFormat, subject: Subject) -> Iterator[Finding]:
     """What the tool's limits of inputs and outputs say of the file: ranks, dtypes, and lengths of names."""
     ranks = ProbeFormat(min_input_rank=probe_format.min_input_rank, min_output_rank=probe_format.min_output_rank)
+    most = ProbeFormat(max_input_rank=probe_format.max_input_rank, max_output_rank=probe_format.max_output_rank)
     dtypes = ProbeFormat(input_dtypes=probe_format.input_dtypes, output_dtypes=probe_format.output_dtypes)
     graph = subject.original.graph
     weights = subject.constants
     inputs = [("input", value) for value in graph.input if value.name not in weights]
     boundary = [*inputs, *(("output", value) for value in graph.output)]
-    low, other, long = [], [], []
+    low, high, other, long = [], [], [], []
     for word, value in boundary:
         what = f"{word} {quoted(value.name)}"
         if neutral_type(value, ranks, output=word == "output") is not None:
             low.append((value, f"{what} has rank {len(value.type.tensor_type.shape.dim)}"))
+        if neutral_type(value, most, output=word == "output") is not None:
+            high.append((value, f"{what} has rank {len(value.type.tensor_type.shape.dim)}"))
         if neutral_type(value, dtypes, output=word == "output") is not None:
             other.append((value, f"{what} is {runtime_dtype(value.type)}"))
         size = len(value.name.encode("utf-8", "replace"))
@@ -46,6 +49,14 @@ def refused_boundary(tool: str, probe_format: ProbeFormat, subject: Subject) -> 
         )
         fix = english("Give it leading dimensions of 1, such as [1] for a scalar, and a Squeeze or Unsqueeze inside.")
         yield _finding("boundary-rank", low, f"{tool} takes {lowest}", fix, "neutral-boundary")
+    if high:
+        highest = ", ".join(
+            f"{word}s of rank {rank} and less"
+            for word, rank in (("input", most.max_input_rank), ("output", most.max_output_rank))
+            if rank is not None
+        )
+        fix = english("Give it fewer dimensions, and a Reshape inside.")
+        yield _finding("boundary-rank", high, f"{tool} takes {highest}", fix, "neutral-boundary")
     if other:
         fix = english("Give it a dtype that the tool takes, and a Cast inside.")
         yield _finding(

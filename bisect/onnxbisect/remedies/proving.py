@@ -7,7 +7,7 @@ therefore caused by this replacement, not by earlier ones.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from math import inf
+from math import inf, prod
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,7 @@ from onnx import helper
 
 from onnxbisect.cut.rename import rename_tensors
 from onnxbisect.errors import ModelError
+from onnxbisect.model.binding import is_unbound
 from onnxbisect.model.feeds import Sample
 from onnxbisect.model.footprint import size_of
 from onnxbisect.model.scopes import bodies, constant_names
@@ -326,16 +327,25 @@ def _in_form_of(repaired: onnx.ModelProto, original: onnx.ModelProto, sample: Sa
         old, wanted = before.type.tensor_type, after.type.tensor_type
         if old.elem_type != wanted.elem_type:
             array = array.astype(helper.tensor_dtype_to_np_dtype(wanted.elem_type))
-        changed[after.name] = array.reshape((1,) * (len(wanted.shape.dim) - array.ndim) + array.shape)
+        more = len(wanted.shape.dim) - array.ndim
+        changed[after.name] = array.reshape((1,) * more + array.shape if more >= 0 else _joined(array.shape, -more))
     return changed
 
 
+def _joined(shape: tuple[int, ...], fewer: int) -> tuple[int, ...]:
+    """The shape with so many dimensions less: the leading ones as one."""
+    return (prod(shape[: fewer + 1]), *shape[fewer + 1 :])
+
+
 def _in_form(array: np.ndarray, declared: onnx.ValueInfoProto, before: onnx.ValueInfoProto) -> np.ndarray:
-    """An output of the repaired model without the leading dimensions and the dtype that a change has given it."""
+    """An output of the repaired model without the form that a change has given it: its rank and its dtype."""
     new, old = declared.type.tensor_type, before.type.tensor_type
     more = len(new.shape.dim) - len(old.shape.dim)
     if new.HasField("shape") and old.HasField("shape") and more > 0 and array.shape[:more] == (1,) * more:
         array = array.reshape(array.shape[more:])
+    elif new.HasField("shape") and more < 0 and not is_unbound(before.type):
+        shape = tuple(dim.dim_value for dim in old.shape.dim)
+        array = array.reshape(shape) if array.shape == _joined(shape, -more) else array
     if new.elem_type == old.elem_type:
         return array
     return array.astype(helper.tensor_dtype_to_np_dtype(old.elem_type))

@@ -70,7 +70,9 @@ def converted(value: Any, made: dict[str, Any] | None, wanted: dict[str, Any]) -
         return value
     if made["shape"] is not None and wanted["shape"] is not None:
         more = len(wanted["shape"]) - len(made["shape"])
-        if more:
+        if more and None not in wanted["shape"]:
+            value = value.reshape(wanted["shape"])
+        elif more:
             value = value.reshape((1,) * more + value.shape if more > 0 else value.shape[-more:])
     return value if made["dtype"] == wanted["dtype"] else value.astype(wanted["dtype"])
 
