@@ -6,7 +6,7 @@ set of characters.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 _MOST = 200
 _MOST_HEADLINE = 300
@@ -31,6 +31,8 @@ _SOURCE = re.compile(
     r"(?<![^\s:])(?:/|[A-Za-z]:\\)\S{1,300}\.(?:cc|cpp|h|hpp):\d+ (?=[^()\n]{0,300}::)[\w:<>,&*~ ]{1,300}"
     r"\((?:[^()\n]|\([^()\n]{0,300}\)){0,1000}\)(?:::<lambda\([^()\n]{0,300}\)>)?(?: const)?(?: \[with [^\]\n]*\])? "
 )
+#: How a shell reports the end of a program that C++ aborted.
+_ABORTED = re.compile(r"(?:.*: line \d+: +\d+ )?Aborted\b")
 #: A frame of a Python traceback.
 _FRAME = re.compile(r"^ +File \".*\", line \d+")
 
@@ -69,7 +71,8 @@ def without_source(text: str) -> str:
 def headline(log: str) -> str:
     """The most useful line of a log: the last one that complains, else the last that is not empty.
 
-    The exception at the end of a Python traceback complains whatever it says, and the lines of the traceback do not.
+    The exception at the end of a Python traceback complains whatever it says, and the lines of the traceback do not. An
+    exception without a message has that of the line below it, or else the code that raised it.
     Without positions in C++ sources; at most 300 characters, without control characters; empty for an empty log.
     """
     last = ""
@@ -79,10 +82,28 @@ def headline(log: str) -> str:
         head = without_source(lines[index].strip())
         if not head or index in traced:
             continue
-        if index - 1 in traced or complains(head):
+        if index - 1 in traced:
+            return _cut(_exception(lines, index, traced), _MOST_HEADLINE)
+        if _ABORTED.match(head):  # by an exception in C++, which the line above names
+            above = without_source(lines[index - 1].strip()) if index else ""
+            names = above.startswith("what()") or complains(above)
+            return _cut(above if names else head, _MOST_HEADLINE)
+        if complains(head):
             return _cut(head, _MOST_HEADLINE)
         last = last or head
     return _cut(last, _MOST_HEADLINE)
+
+
+def _exception(lines: Sequence[str], index: int, traced: Collection[int]) -> str:
+    """What the exception at this line says; its message may begin in the next line, and a bare assertion has none."""
+    named = without_source(lines[index].strip())
+    below = lines[index + 1].strip() if index + 1 < len(lines) else ""
+    if named.endswith(":") and below and index + 1 not in traced:
+        return f"{named} {below}"
+    code = next(line.strip() for line in reversed(lines[:index]) if line.strip(" ^~"))
+    if named == "AssertionError" and code.startswith("assert "):
+        return f"{named}: {code}"
+    return named
 
 
 def complains(line: str) -> bool:

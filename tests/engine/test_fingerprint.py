@@ -161,6 +161,14 @@ def test_plain_text_keeps_lines_and_tabs() -> None:
         ),
         ('x\n  File "a.py", line 3, in f\n    fail()\n    ^^^^^^\nKeyError: 7\n\ndone', "KeyError: 7"),
         ('Traceback (most recent call last):\n  File "a.py", line 3, in f\n    raise E("not valid")', ""),
+        ('  File "a.py", line 3, in f\n    assert k == 3\nAssertionError\ndone', "AssertionError: assert k == 3"),
+        ('  File "a.py", line 3, in f\n    assert k\n           ^\nAssertionError', "AssertionError: assert k"),
+        ('  File "a.py", line 3, in f\n    check(k)\nAssertionError', "AssertionError"),
+        ('  File "a.py", line 3, in f\n    go()\na.Bad:\n  Erf has no kernel\n  in x', "a.Bad: Erf has no kernel"),
+        ('  File "a.py", line 3, in f\n    go()\na.Bad:', "a.Bad:"),
+        ("terminate called after\n  what():  no kernel of Erf\nAborted (core dumped)", "what():  no kernel of Erf"),
+        ("run.sh: what failed\nrun.sh: line 3: 17 Aborted   ./compile", "run.sh: what failed"),
+        ("compiling\nAborted (core dumped)", "Aborted (core dumped)"),
     ],
 )
 def test_a_headline_is_no_piece_of_a_traceback(log: str, expected: str) -> None:
