@@ -290,6 +290,17 @@ def test_what_passed_beside_other_ops_only_is_no_evidence(tmp_path: Path, first:
     assert (sure.telling, sure.established, sure.in_company) == (True, True, False)
 
 
+def test_two_kinds_of_places_on_each_side_may_be_two_fused_patterns(tmp_path: Path) -> None:
+    """As where every Erf alone is refused, and taken within the GELU of two kinds of layers."""
+    text = """(float[1,2,4,4] x, float[2,8] u) => (float[1,2,4,4] y, float[1,2,4,4] z, float[2,8] v, float[2,8] w) {
+        a = Exp(x) b = Neg(a) y = Relu(b)  c = Abs(x) d = Exp(c) z = Sqrt(d)
+        p = Exp(u) q = Floor(p) v = Relu(q)  f = Sin(u) g = Exp(f) w = Ceil(g) }"""
+    model = model_of(tmp_path, text)
+    (cause,) = found(refusing(model, lambda it: it.output[0] in ("a", "d")))
+    assert cause.in_company
+    assert (cause.telling, cause.established) == (False, False)
+
+
 def test_beside_the_same_ops_it_is_the_condition_that_differs(tmp_path: Path) -> None:
     model = model_of(tmp_path, FUSED.replace("Floor", "Neg"))
     (cause,) = found(refusing(model, lambda it: it.output[0] == "a"))

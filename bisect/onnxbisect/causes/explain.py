@@ -18,8 +18,6 @@ from onnxbisect.unitset import UnitSet, full, lowest, members, of, size, union
 from onnxbisect.universe import Universe
 
 _OTHERS = 3
-#: Kinds of places from which on what is beside them is taken not to matter.
-_KINDS_OF_PLACES = 2
 #: Alternatives whose cost exceeds that of the chosen explanation by more than this are not reported.
 _DEARER = 1
 _STATES = (CauseState.CONFIRMED, CauseState.OBSERVED, CauseState.NO_CONTRAST, CauseState.UNEXPLAINED)
@@ -136,13 +134,13 @@ class _Explaining:
     def _only_in_company(self, chosen: Explanation, refused: UnitSet, passing: UnitSet) -> bool:
         """Whether other ops beside what passed may be why it did: it never passed alone, nor beside what culprits have.
 
-        Two kinds of places on each side, or culprits of several ops, do not differ in this way by chance.
+        Culprits of several ops do not differ in this way by chance.
         """
         if not chosen.op or passing & self._alone:
             return False
         theirs, ours = ({self._beside[unit] for unit in members(units)} for units in (passing, refused))
         known = frozenset(op for ops in ours for op in ops)
-        return not any(ops <= known for ops in theirs) and min(len(theirs), len(ours)) < _KINDS_OF_PLACES
+        return not any(ops <= known for ops in theirs)
 
     def _refused_beside(self, culprit: int) -> list[Row]:
         """Rows of the changed forms of a culprit that were refused too."""
