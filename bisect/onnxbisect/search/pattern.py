@@ -81,9 +81,14 @@ def occurrences(universe: Universe, culprit: UnitSet) -> tuple[Occurrence, ...]:
     order = tuple(members(culprit))
     parts = [tuple(members(part)) for part in components(universe, culprit)]
     matches = [tuple(_matches(universe, part)) for part in parts]
+    # Parts that match the same places take them in ascending order, or their permutations would multiply.
+    alike = [
+        max((one for one in range(index) if matches[one] == matches[index]), default=None)
+        for index in range(len(parts))
+    ]
     found: dict[UnitSet, Occurrence] = {culprit: order}
 
-    def combine(index: int, chosen: dict[int, int]) -> None:
+    def combine(index: int, chosen: dict[int, int], places: tuple[int, ...]) -> None:
         if len(found) >= MOST_OCCURRENCES:
             return
         if index == len(parts):
@@ -92,11 +97,13 @@ def occurrences(universe: Universe, culprit: UnitSet) -> tuple[Occurrence, ...]:
                 found[units] = tuple(chosen[role] for role in order)
             return
         taken = set(chosen.values())
-        for match in matches[index]:
+        before = alike[index]
+        for place in range(0 if before is None else places[before] + 1, len(matches[index])):
+            match = matches[index][place]
             if taken.isdisjoint(match):
-                combine(index + 1, chosen | dict(zip(parts[index], match, strict=True)))
+                combine(index + 1, chosen | dict(zip(parts[index], match, strict=True)), (*places, place))
 
-    combine(0, {})
+    combine(0, {}, ())
     return tuple(islice(found.values(), MOST_OCCURRENCES))
 
 
