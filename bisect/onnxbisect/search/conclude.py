@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from onnxbisect.diagnosis import (
     Certainty,
@@ -15,6 +16,7 @@ from onnxbisect.diagnosis import (
 )
 from onnxbisect.language import english
 from onnxbisect.search.context import REACH, like_groups_that_passed, passed_together
+from onnxbisect.search.cut_limits import sentence
 from onnxbisect.search.oracle import Oracle
 from onnxbisect.search.pattern import alone
 from onnxbisect.search.places import rests_on_a_part, seen_to_fail
@@ -52,6 +54,8 @@ def conclude(universe: Universe, oracle: Oracle, search: Search, recheck: bool, 
     seen = seen_to_fail(universe, oracle, search.state)
     excusable = _excusable(universe, record, search)
     culprits = tuple(_culprit(oracle, record, suspect, seen, excusable, recheck) for suspect in search.state.suspects)
+    if search.state.stuck:
+        culprits = tuple(map(_doubted, culprits))
     verdict = whole.status if whole is not None else Status.UNRESOLVED
     if not universe.everything:
         verdict = Status.PASS
@@ -133,6 +137,11 @@ def _culprit(
         among=suspect.pool,
         inferred=inferred,
     )
+
+
+def _doubted(culprit: Culprit) -> Culprit:
+    """A culprit of a record that contradicts itself: one op is one thing or the other, of several nothing is known."""
+    return culprit if culprit.kind is CulpritKind.SINGLE else replace(culprit, certainty=Certainty.SUSPECTED)
 
 
 def _said_of_every_op(record: Oracle) -> str:
@@ -225,6 +234,8 @@ def _certificate(
         assumes.append(EVERYWHERE)
     if any(_has_unasked_places(oracle, suspect) for suspect in search.state.suspects):
         assumes.append(COMBINED)
+    if limits := search.state.limits:
+        assumes.append(english("a piece that exceeds it fails for that alone: {sentence}", sentence=sentence(limits)))
     if not search.state.exhaustive:
         assumes.append(TWO)
     return Certificate(
@@ -250,6 +261,7 @@ def _unexplained(search: Search, culprits: Sequence[Culprit], record: Oracle) ->
         for failing in record.failing
         if not failing & search.state.unresolved
         and not record.passes_within(failing)
+        and not any(limit.exceeded(record.universe, failing) for limit in search.state.limits)
         and not any(culprit.held_by(failing) for culprit in culprits)
     ]
     if orphans and search.state.finished and not search.state.hopeless:
@@ -292,7 +304,7 @@ def _unknown(universe: Universe, oracle: Oracle, search: Search) -> list[str]:
         unknown.append(_not_known(size(not_known), counted))
     if unanswered := search.state.unresolved & ~search.state.not_known:
         unknown.append(english("No probe gave an answer about {units}.", units=_units(size(unanswered))))
-    if search.state.capacity:
+    if search.state.capacity and not search.state.limits:
         unknown.append(
             english(
                 "The model is too large as a whole; the largest piece that passed has {units}, and the "
@@ -302,6 +314,15 @@ def _unknown(universe: Universe, oracle: Oracle, search: Search) -> list[str]:
         )
     if search.state.answerable:
         unknown.append(_without_answer(oracle, search.state.answerable))
+    if search.state.limits and len(search.state.proof) > 1:
+        unknown.append(
+            english(
+                "The model exceeds what the compiler takes at a time: {sentence}. It was compiled in pieces of at most "
+                "{units}, so failures that only larger pieces show were not seen.",
+                sentence=sentence(search.state.limits),
+                units=_units(max(map(size, search.state.proof))),
+            )
+        )
     if search.state.cut_short:
         unknown.append(english("There are too many ways to break all interactions to try each of them."))
     if oracle.flaky:

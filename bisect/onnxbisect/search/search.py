@@ -14,6 +14,7 @@ from onnxbisect.search.pattern import components
 from onnxbisect.search.places import seen_to_fail, unseen_in_place
 from onnxbisect.search.state import SearchState
 from onnxbisect.search.suspect import Suspect
+from onnxbisect.search.within_limit import WithinLimit
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Kind
@@ -36,6 +37,7 @@ class Search:
         self._oracle = oracle
         self._brief = brief
         self._confirmer = Confirmer(universe, oracle, brief=brief)
+        self._within_limit = WithinLimit(universe, oracle, state, brief=brief)
         self.locator = Locator(universe, oracle, state)
         self.state = state
 
@@ -103,6 +105,8 @@ class Search:
         # Every iteration settles a suspect or a cut-induced failure; otherwise verdicts contradict each other.
         for _ in range(4 * len(self._universe) + 16):
             self._find_all()
+            if self.state.limits:
+                return
             if self._contradicts_itself():
                 break
             if self._settle():
@@ -132,7 +136,7 @@ class Search:
         """Add suspects until every remainder passes and every failing probe on record contains a suspect."""
         for _ in range(len(self._universe) + 16):
             found = self._find_in_remainders() or self._find_in_unexplained()
-            if found is None:
+            if found is None or self._within_limit.explains(found):
                 return
             if any(found.units == of(places) for suspect in self.state.suspects for places in suspect.occurrences):
                 break  # a culprit that is found again was not broken

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from onnxbisect.search.cut_limits import CutLimit
 from onnxbisect.search.prior import Atom
 from onnxbisect.search.suspect import CutInducedFailure, Suspect
 from onnxbisect.unitset import UnitSet
@@ -40,6 +41,9 @@ class SearchState:
     capacity: UnitSet = 0
     #: Units of the largest probe that gets an answer, once larger ones get none; 0 if there is no such limit.
     answerable: int = 0
+    #: What the compiler takes at a time, where that explains the failing probes that hold no culprit. Several limits
+    #: may fit; the search keeps to the first.
+    limits: tuple[CutLimit, ...] = ()
     #: The atoms in question, and the units that pass with them.
     open: list[Atom] = field(default_factory=list)
     passing: UnitSet = 0

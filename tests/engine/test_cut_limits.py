@@ -1,0 +1,140 @@
+"""Compilers that take so many inputs, outputs, pieces or live tensors at a time: no op is blamed for that."""
+
+import random
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from onnxbisect.diagnosis import Certainty, CertificateStatus, CulpritKind
+from onnxbisect.search.cut_limits import CutLimit, Measure, amount
+from onnxbisect.search.pattern import occurrences
+from onnxbisect.unitset import UnitSet, full, is_subset, members, of, size
+from onnxbisect.universe import Universe
+from support.engine.worlds import World, universe
+
+COUNT = 40
+
+
+def network(seed: int) -> Universe:
+    """A chain with skip connections, of which each op occurs about four times."""
+    chance = random.Random(seed)
+    variants = [chance.randrange(COUNT // 4) for _ in range(COUNT)]
+    skips = [(chance.randrange(max(0, unit - 5), unit), unit) for unit in range(2, COUNT) if chance.random() < 0.15]
+    return universe(variants, sorted({*((unit, unit + 1) for unit in range(COUNT - 1)), *skips}))
+
+
+def reference(model: Universe, measure: Measure) -> Callable[[UnitSet], int]:
+    """What a compiler counts, written independently of the search."""
+    edges = [(one, other) for one in range(len(model)) for other in members(model.successors[one])]
+
+    def inputs(units: UnitSet) -> int:
+        inside = set(members(units))
+        read = {one for one, other in edges if other in inside and one not in inside}
+        return len(read) + len(inside - {other for _, other in edges})
+
+    def outputs(units: UnitSet) -> int:
+        inside = set(members(units))
+        leaving = {one for one, other in edges if one in inside and other not in inside}
+        return len(leaving | (inside - {one for one, _ in edges}))
+
+    def pieces(units: UnitSet) -> int:
+        piece = {unit: unit for unit in members(units)}
+        for _ in piece:
+            for one, other in edges:
+                if one in piece and other in piece:
+                    piece[one] = piece[other] = min(piece[one], piece[other])
+        return len(set(piece.values()))
+
+    def live(units: UnitSet) -> int:
+        inside = set(members(units))
+        ends = {one: one for one in inside}
+        for one, other in edges:
+            if other in inside:
+                ends[one] = max(ends.get(one, one), other)
+        return max(sum(one <= now <= last for one, last in ends.items()) for now in range(len(model)))
+
+    return {
+        Measure.INPUTS: inputs,
+        Measure.OUTPUTS: outputs,
+        Measure.BOTH: lambda units: inputs(units) + outputs(units),
+        Measure.PIECES: pieces,
+        Measure.LIVE: live,
+    }[measure]
+
+
+def worlds(measure: Measure, count: int) -> Iterator[tuple[World, UnitSet]]:
+    """Models that a compiler refuses for one op, whose parts it refuses for too much of `measure` as well."""
+    seed = found = 0
+    while found < count:
+        model, seed = network(seed), seed + 1
+        chance = random.Random(seed)
+        bad = model.variant_members[chance.choice(model.variant)]
+        counted = reference(model, measure)
+        most = max(counted(model.everything), counted(model.everything & ~bad), *(counted(1 << it) for it in range(4)))
+        most = max(most, chance.choice([3, 4, 6]))
+        if size(bad) > 3 or counted(of(range(0, COUNT, 2))) <= most:
+            continue
+
+        def refused(
+            units: UnitSet, bad: UnitSet = bad, counted: Callable[[UnitSet], int] = counted, most: int = most
+        ) -> bool:
+            return bool(units & bad) or counted(units) > most
+
+        found += 1
+        yield World(model, refused), bad
+
+
+@pytest.mark.parametrize("measure", [it for it in Measure if it is not Measure.LIVE])
+def test_an_op_is_told_from_a_limit_of_what_the_compiler_takes_at_a_time(measure: Measure) -> None:
+    calls = []
+    for world, bad in worlds(measure, 5):
+        diagnosis = world.diagnose().diagnosis
+        calls.append(world.calls)
+        stated = [it for it in diagnosis.culprits if it.certainty is Certainty.CONFIRMED]
+        assert all(is_subset(it.units, bad) and size(it.units) == 1 for it in stated)
+        if diagnosis.certificate.status is CertificateStatus.PROVEN:
+            assert {units for it in diagnosis.culprits for units in it.occurrences} == {1 << it for it in members(bad)}
+    # asking each node by itself costs this
+    assert sum(calls) / len(calls) <= COUNT + 1
+    assert max(calls) <= 2 * COUNT
+
+
+@pytest.mark.parametrize("measure", Measure)
+def test_how_much_a_probe_has_is_counted_as_a_compiler_counts(measure: Measure) -> None:
+    chance = random.Random(1)
+    for seed in range(4):
+        model = network(seed)
+        counted = reference(model, measure)
+        for _ in range(30):
+            units = of(chance.sample(range(COUNT), chance.randrange(1, COUNT)))
+            assert amount(model, measure, units) == counted(units)
+            assert CutLimit(measure, counted(units) - 1).exceeded(model, units)
+
+
+@pytest.mark.parametrize(
+    ("measure", "most"), [(Measure.OUTPUTS, 3), (Measure.INPUTS, 4), (Measure.BOTH, 8), (Measure.PIECES, 5)]
+)
+def test_a_model_beyond_the_limit_is_too_much_and_no_op_of_it_is_to_blame(measure: Measure, most: int) -> None:
+    """Twelve branches of three ops, joined by an op in front of them, behind them, or not at all."""
+    joined = 0 if measure is Measure.PIECES else 1
+    first = 0 if measure is Measure.INPUTS else joined
+    ops = [3] * first + [0, 1, 2] * 12 + [3] * (joined - first)
+    edges = [(first + 3 * it + step, first + 3 * it + step + 1) for it in range(12) for step in (0, 1)]
+    if measure is Measure.INPUTS:
+        edges += [(3 * it + 2, 36) for it in range(12)]
+    elif joined:
+        edges += [(0, 1 + 3 * it) for it in range(12)]
+    model = universe(ops, edges)
+    counted = reference(model, measure)
+    world = World(model, lambda units: counted(units) > most)
+    diagnosis = world.diagnose(most=100).diagnosis
+    stated = [it.kind for it in diagnosis.culprits if it.certainty is Certainty.CONFIRMED]
+    assert stated == [CulpritKind.CAPACITY]
+    (sentence,) = [it for it in diagnosis.certificate.unknown if "at a time" in it]
+    assert f"at most {most} {measure}" in sentence
+
+
+def test_the_places_of_many_equal_parts_are_found_without_trying_each_order_of_them() -> None:
+    """Seven of twelve units of one op: 792 choices in four million orders."""
+    model = universe([0] * 12, [])
+    assert len(occurrences(model, full(7))) == 792
