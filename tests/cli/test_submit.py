@@ -57,10 +57,12 @@ class Server(Serving):
 
 
 def serve(data: Path) -> Serving:
+    others = {key: value for key, value in os.environ.items() if not key.startswith("ONNXBISECT_")}
     with (data.parent / "serve.log").open("w") as log:
         process = subprocess.Popen(
             [PROGRAM, "serve", "--data", str(data), "--port", "0"],
-            env={key: value for key, value in os.environ.items() if not key.startswith("ONNXBISECT_")},
+            # without vendors' compilers, of which each would be tried when it starts
+            env={**others, "ONNXBISECT_CACHE_DIR": str(data.parent / "cache")},
             text=True,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

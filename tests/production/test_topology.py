@@ -50,7 +50,9 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Topology]:
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
     """URL and token of `onnx-bisect serve` as it is started on a laptop."""
     folder = tmp_path_factory.mktemp("alone")
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("ONNXBISECT_")}
+    others = {name: value for name, value in os.environ.items() if not name.startswith("ONNXBISECT_")}
+    # without vendors' compilers, of which each would be tried
+    environment = {**others, "ONNXBISECT_CACHE_DIR": str(folder / "cache")}
     arguments = ("serve", "--data", str(folder / "data"), "--port", "0")
     part = Part(name="serve", arguments=arguments, environment=environment, log=folder / "log")
     part.start()

@@ -27,7 +27,9 @@ DENY = {"deny": "Asinh,Cosh,Atan", "report": "none"}
 
 
 @pytest.fixture
-def it(tmp_path: Path) -> Iterator[Installation]:
+def it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Installation]:
+    # without vendors' compilers, of which each would be tried when it starts
+    monkeypatch.setenv("ONNXBISECT_CACHE_DIR", str(tmp_path / "cache"))
     with closing(Installation.at(tmp_path)) as made:
         yield made
 

@@ -35,8 +35,10 @@ _SLOTS = 8
 
 
 @pytest.fixture(params=["serve", "serve on PostgreSQL", "workers", "workers on PostgreSQL"])
-def it(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Installation]:
+def it(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Installation]:
     """An installation that works, in one process or as a worker that compiles and one that coordinates."""
+    # without vendors' compilers, of which each would be tried when it starts
+    monkeypatch.setenv("ONNXBISECT_CACHE_DIR", str(tmp_path / "cache"))
     kind, _, database = request.param.partition(" on ")
     more = {"database_url": request.getfixturevalue("new_postgres_url")} if database else {}
     with ExitStack() as stack:

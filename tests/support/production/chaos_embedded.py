@@ -96,6 +96,8 @@ class EmbeddedRun:
         others = {name: value for name, value in os.environ.items() if not name.startswith("ONNXBISECT_")}
         told = {"LEASE_SECONDS": "5", "RECONCILE_SECONDS": "1", "SLOTS": "2", "DISK_FLOOR": "0", "PORT": str(port)}
         ours = {f"ONNXBISECT_{name}": value for name, value in {**told, "UPLOADS": "100000/minute"}.items()}
+        # without vendors' compilers, of which each would be tried at each start
+        ours["ONNXBISECT_CACHE_DIR"] = str(self.folder / "cache")
         environment = {**others, **ours, "PYTHONPATH": str(PLUGIN)}
         arguments = ("serve", "--data", str(self.folder / "data"))
         return Part(name="serve", arguments=arguments, environment=environment, log=self.folder / "serve.log")

@@ -54,7 +54,9 @@ Look = Callable[..., Page]
 def serving(folder: Path, **settings: str) -> Iterator[Installation]:
     """`onnx-bisect serve` with its data in `folder`, and with the compilers of tests unless PYTHONPATH is another."""
     command = [str(Path(sys.executable).with_name("onnx-bisect")), "serve", "--port", "0", "--data", str(folder)]
-    environment = {**os.environ, "PYTHONPATH": str(_PLUGIN), **settings}
+    # without vendors' compilers, of which each would be tried when it starts
+    nothing = {"ONNXBISECT_CACHE_DIR": str(folder / "cache")}
+    environment = {**os.environ, **nothing, "PYTHONPATH": str(_PLUGIN), **settings}
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment)
     try:
