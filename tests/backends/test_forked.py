@@ -72,6 +72,19 @@ def crash() -> Established:
     return nothing()
 
 
+def test_a_process_that_is_killed_from_outside_is_started_again(tmp_path: Path) -> None:
+    """Otherwise the model would be read without what it computes, and its pieces be other questions."""
+    killed = tmp_path / "killed"
+
+    def work() -> Established:
+        if not killed.exists():
+            killed.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return nothing()
+
+    assert forked(work, ALLOWED).notes == ("done",)
+
+
 def children() -> str:
     """Those of this process, and those that have ended and were not waited for."""
     return Path(f"/proc/self/task/{os.getpid()}/children").read_text()

@@ -16,6 +16,7 @@ from typing import NoReturn
 from onnxbisect.errors import ModelError
 from onnxbisect.model.allowance import Allowance, ExceededError
 from onnxbisect.model.established import Established
+from onnxbisect_backends.sandbox.oom import oom_kills
 from onnxbisect_backends.sandbox.supervise import PR_SET_PDEATHSIG, bound, prctl
 
 #: First byte of the process's message: result, refusal of the model, out of memory, internal error.
@@ -23,6 +24,8 @@ _RESULT, _REFUSAL, _MEMORY, _FAULT = b"R", b"E", b"M", b"F"
 
 #: Wall time limit, as a multiple of `Allowance.seconds`: on a busy machine, a process waits for a CPU.
 _IDLE = 5
+#: How often the work is begun again because somebody killed the process: that says nothing about the model.
+_MOST_KILLED = 3
 
 
 def forked(work: Callable[[], Established], allowance: Allowance) -> Established:
@@ -34,6 +37,16 @@ def forked(work: Callable[[], Established], allowance: Allowance) -> Established
     """
     if sys.platform != "linux":
         return work()
+    for _ in range(_MOST_KILLED):
+        before = oom_kills()
+        answer, status = _ended(work, allowance)
+        if answer or status != -signal.SIGKILL or oom_kills() != before:
+            break
+    return _result(answer, status, allowance)
+
+
+def _ended(work: Callable[[], Established], allowance: Allowance) -> tuple[bytes, int]:
+    """What one process wrote, and its exit status. Raises ExceededError if it takes too long."""
     source, sink = os.pipe()
     parent = os.getpid()
     with warnings.catch_warnings():  # Python warns if there are threads; the child uses none of their locks
@@ -53,7 +66,7 @@ def forked(work: Callable[[], Established], allowance: Allowance) -> Established
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if late:
         raise ExceededError(f"took more than {allowance.seconds:.0f} s")
-    return _result(answer or b"", status, allowance)
+    return answer or b"", status
 
 
 def _result(answer: bytes, status: int, allowance: Allowance) -> Established:
