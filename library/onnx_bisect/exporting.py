@@ -14,7 +14,7 @@ from onnxbisect.errors import OptionError
 from onnxbisect.export.failure import Failure, Place, cause_of, first_sentence, remedy
 from onnxbisect.export.modules import ROOT, Module, Tree, inside, outermost
 from onnxbisect.export.plan import Answer, Culprit, Outcome, Part, Question, plan
-from onnxbisect.export.report import Blamed, Component, Exported, ExportReport, Tried, markdown
+from onnxbisect.export.report import Blamed, Component, Exported, ExportReport, Tried, markdown, some
 from onnxbisect.report.files import put
 from onnxbisect.report.text import clip, slug
 from onnxbisect_backends.exporting.checking import Check, check, write_samples
@@ -127,9 +127,11 @@ def export(
         if components:
             outcome = asking.with_components(outcome, how)
         tried = {it: asking.tried(it, others) for it in outcome.culprits}
-        files = {} if out is None and backend is None else asking.files(outcome, Path(out) if out else work / "out")
-        compiled = {} if backend is None else _compiled(files, outcome, backend, options)
-        report = asking.report(source, outcome, how, tried, {it: str(path) for it, path in files.items()}, compiled)
+        folder = work / "out" if out is None else Path(out)
+        files = {} if out is None and backend is None else asking.files(outcome, folder)
+        compiled = {} if backend is None else _compiled(files, folder, backend, options)
+        named = {} if out is None else {part: str(path.relative_to(folder)) for part, path in files.items()}
+        report = asking.report(source, outcome, how, tried, named, compiled)
     report = replace(report, seconds=round(time.monotonic() - began, 1))
     if out is not None:
         put(Path(out) / "export.json", json.dumps(asdict(report), indent=2, ensure_ascii=False).encode() + b"\n")
@@ -247,8 +249,13 @@ class _Asking:
                 for path in self.tree.children(ROOT)
             ),
             never=tuple(sorted(outermost(self.described.never))),
-            notes=(TRAINING,) if self.described.training else (),
+            notes=self._notes(),
         )
+
+    def _notes(self) -> tuple[str, ...]:
+        foreign = self.described.foreign
+        alone = f"Not asked alone, since they take or return objects of other classes: {some(foreign)}."
+        return (*([TRAINING] if self.described.training else []), *([alone] if foreign else []))
 
     def _blamed(self, culprit: Culprit, how: How, tried: tuple[Tried, ...]) -> Blamed:
         failure = self.ask(culprit.asked, how).failure
@@ -280,11 +287,14 @@ class _Asking:
 
 
 def _compiled(
-    files: Mapping[Part, Path], outcome: Outcome, backend: BackendChoice, options: Mapping[str, object] | None
+    files: Mapping[Part, Path], folder: Path, backend: BackendChoice, options: Mapping[str, object] | None
 ) -> dict[Part, str]:
     """What the compiler says of each part without stand-ins."""
     found = {}
-    for part in outcome.parts:
+    for part, file in files.items():
+        samples = folder / "samples" / file.stem
         if not part.without:
-            found[part] = diagnose(files[part], backend=backend, options=options, files=False).headline
+            calibration = samples if samples.is_dir() else None
+            result = diagnose(file, backend=backend, options=options, calibration=calibration, files=False)
+            found[part] = result.headline
     return found

@@ -32,6 +32,10 @@ def failure(message: str, source: str = "", types: tuple[str, ...] = (), op: str
         (failure("ComplexFloat is no complex64 of ONNX"), Kind.DTYPE),
         (failure("it did not end within 5 s", types=("TimeLimit",)), Kind.TIME),
         (failure("DefaultCPUAllocator: can't allocate memory"), Kind.CRASH),
+        (
+            failure("Cannot view a tensor with shape torch.Size([1, 6, 2, 16]) and strides (192, 16, 96, 1)"),
+            Kind.IN_PLACE,
+        ),
         (failure("something new"), Kind.OTHER),
     ],
 )

@@ -5,6 +5,7 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 
@@ -14,6 +15,7 @@ from onnxbisect.export.failure import Kind
 from onnxbisect.export.report import markdown, terminal
 from onnxbisect_backends.exporting.probe import sentence_of
 from onnxbisect_backends.toolchains.catalogue import toolchain
+from onnxbisect_cli.parts import parts_of
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "tracker.py"
 #: Component, kind, and what the line says.
@@ -35,18 +37,25 @@ def python() -> Path:
     return found.python
 
 
-@pytest.fixture(scope="module")
-def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("export")
-
-
-@pytest.fixture(scope="module")
-def exported(python: Path, out: Path) -> ExportResult:
-    return onnx_bisect.export(f"{EXAMPLE}:build", python=python, out=out, tries=["exporter=legacy"])
-
-
 @pytest.mark.compiler
-def test_each_module_that_does_not_export_has_its_kind_line_and_remedy(exported: ExportResult) -> None:
+def test_the_example_is_told_apart_proven_and_compiled(python: Path, tmp_path: Path) -> None:
+    """One export for all that is said of it: workers of pytest would each make their own."""
+    exported = onnx_bisect.export(
+        f"{EXAMPLE}:build",
+        python=python,
+        out=tmp_path,
+        tries=["exporter=legacy"],
+        components=True,
+        backend="onnxruntime",
+    )
+    each_module_that_does_not_export_has_its_kind_line_and_remedy(exported)
+    the_rest_is_proven_to_export_and_computes_what_the_model_computes(exported, tmp_path)
+    components_are_parts_that_a_compiler_was_asked_about(exported, tmp_path)
+    other_settings_say_that_the_older_exporter_succeeds_and_is_wrong(exported)
+    the_forms_name_module_line_and_remedy(exported)
+
+
+def each_module_that_does_not_export_has_its_kind_line_and_remedy(exported: ExportResult) -> None:
     report = exported.report
     assert [(it.path, it.kind, it.place.source if it.place else "") for it in report.culprits] == NEWER
     lines = EXAMPLE.read_text().splitlines()
@@ -60,27 +69,37 @@ def test_each_module_that_does_not_export_has_its_kind_line_and_remedy(exported:
     assert report.undecided == ()
 
 
-@pytest.mark.compiler
-def test_the_rest_is_proven_to_export_and_computes_what_the_model_computes(exported: ExportResult, out: Path) -> None:
+def the_rest_is_proven_to_export_and_computes_what_the_model_computes(exported: ExportResult, out: Path) -> None:
     assert exported.report.proven
-    (part,) = exported.report.parts
+    part = exported.report.parts[0]
     assert (part.path, set(part.without)) == ("", {it[0] for it in NEWER})
     assert part.samples > 0
-    model = onnx.load(part.file)
+    model = onnx.load(out / part.file)
     assert {node.op_type for node in model.graph.node if node.domain == "host"} == {it[0] for it in NEWER}
     assert json.loads((out / "export.json").read_text()) == json.loads(json.dumps(asdict(exported.report)))
-    assert exported.report.exports <= 17
+    assert exported.report.exports <= 21
 
 
-@pytest.mark.compiler
-def test_other_settings_say_that_the_older_exporter_succeeds_and_is_wrong(exported: ExportResult) -> None:
+def components_are_parts_that_a_compiler_was_asked_about(exported: ExportResult, out: Path) -> None:
+    parts = exported.report.parts[1:]
+    assert [it.path for it in parts] == [*RIGHT, "memory"]
+    assert all(it.samples > 0 and "compiles for onnxruntime" in it.compiles for it in parts)
+    found = parts_of([out / "parts.toml"], {}, {}, None)
+    assert [it.label for it in found] == ["backbone", "fusion-0", "fusion-1", "head", "memory"]
+    for it in found:
+        inputs = {value.name for value in onnx.load(it.model).graph.input}
+        assert it.calibration is not None
+        with np.load(next(it.calibration.glob("*.npz"))) as sample:
+            assert set(sample) == inputs
+
+
+def other_settings_say_that_the_older_exporter_succeeds_and_is_wrong(exported: ExportResult) -> None:
     tried = {it.path: it.tried[0] for it in exported.report.culprits}
     assert {path for path, it in tried.items() if it.exports} == set()
     assert {path for path, it in tried.items() if "differs by" in it.message} >= {"gate", "frames", "positions"}
 
 
-@pytest.mark.compiler
-def test_the_forms_name_module_line_and_remedy(exported: ExportResult) -> None:
+def the_forms_name_module_line_and_remedy(exported: ExportResult) -> None:
     shown = "\n".join(terminal(exported.report))
     assert "3  frames (Frames): loop count by value\n   tracker.py:" in shown
     assert "instead: use torch in place of numpy" in shown

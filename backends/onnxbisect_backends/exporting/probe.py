@@ -44,10 +44,14 @@ class DescribedModule(_Message):
 
 
 class Described(_Message):
-    """The model of `build()`. `never` are modules that these inputs do not reach."""
+    """The model of `build()`. `never` are modules that these inputs do not reach.
+
+    `foreign` take or return objects of other classes than torch's and Python's, so that they cannot be asked alone.
+    """
 
     modules: tuple[DescribedModule, ...]
     never: tuple[str, ...]
+    foreign: tuple[str, ...]
     torch: str
     python: str
     samples: int

@@ -39,6 +39,8 @@ except ImportError as error:
 MOST_SIGNATURES = 4
 #: Attributes that number a layer; layers that differ in nothing else are one question.
 NUMBERS = ("layer_idx", "layer_id", "layer_index", "block_idx", "idx", "index")
+#: What others use without calling it.
+NOT_CALLED = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.Embedding)
 SIMPLE = (bool, int, float, str, type(None))
 
 
@@ -175,9 +177,12 @@ class Loaded:
     def called(self) -> dict[str, tuple[list[str], list[int]]]:
         """The signatures of each module's calls, and how often each was called."""
         calls: dict[str, tuple[list[str], list[int]]] = {}
+        foreign: set[str] = set()
 
         def hook(path: str) -> Any:
             def note(module: Any, args: Any, kwargs: Any) -> None:
+                if path and not plain((args, kwargs)):
+                    foreign.add(path)
                 texts, counts = calls.setdefault(path, ([], []))
                 text = signature(args, kwargs)
                 if text in texts:
@@ -188,7 +193,15 @@ class Loaded:
 
             return note
 
+        def end(path: str) -> Any:
+            def note(module: Any, args: Any, output: Any) -> None:
+                if path and not plain(output):
+                    foreign.add(path)
+
+            return note
+
         handles = [it.register_forward_pre_hook(hook(path), with_kwargs=True) for path, it in self.modules.items()]
+        handles += [it.register_forward_hook(end(path)) for path, it in self.modules.items()]
         try:
             for args, kwargs in self.samples:
                 self.run(self.model, *copied((args, kwargs)))
@@ -197,7 +210,9 @@ class Loaded:
         finally:
             for handle in handles:
                 handle.remove()
-        return calls
+        # a module between which and its caller objects of other classes go cannot be asked alone, but what is in it can
+        self.foreign = sorted(foreign)
+        return {path: it for path, it in calls.items() if path not in foreign}
 
     def run(self, module: Any, args: Any, kwargs: Any, seed: int = 0) -> Any:
         """The module's output; the seed is for modules that draw numbers."""
@@ -212,13 +227,10 @@ class Loaded:
              "signatures": self.calls[path][0], "calls": sum(self.calls[path][1])}
             for path in self.modules if path in self.calls
         ]  # fmt: skip
-        never = [
-            path
-            for path, it in self.modules.items()
-            if path not in self.calls and not isinstance(it, (nn.ModuleList, nn.ModuleDict, nn.ParameterList))
-        ]
-        return {"modules": modules, "never": never, "torch": torch.__version__, "python": sys.version.split()[0],
-                "samples": len(self.samples), "training": self.training}  # fmt: skip
+        reached = {*self.calls, *self.foreign}
+        never = [path for path, it in self.modules.items() if path not in reached and not isinstance(it, NOT_CALLED)]
+        versions = {"torch": torch.__version__, "python": sys.version.split()[0], "training": self.training}
+        return {"modules": modules, "never": never, "foreign": self.foreign, "samples": len(self.samples), **versions}
 
 
 def warm_up() -> bool:
@@ -523,6 +535,12 @@ def set_up(model: Any, how: Mapping[str, Any]) -> None:
 def tensors(tree: Any) -> list[Any]:
     """The tensors among the leaves."""
     return [it for it in pytree.tree_flatten(tree)[0] if isinstance(it, torch.Tensor)]
+
+
+def plain(tree: Any) -> bool:
+    """Whether all leaves are of classes that every exporter takes."""
+    known = (*SIMPLE, torch.Tensor, torch.dtype, torch.device, torch.layout)
+    return all(isinstance(it, known) for it in pytree.tree_flatten(tree)[0])
 
 
 def copied(tree: Any, to: str | None = None) -> Any:

@@ -15,7 +15,7 @@ class Kind(StrEnum):
     INDEX = "index by value"
     NO_FORM = "op without ONNX form"
     CUSTOM_OP = "custom op"
-    CONTAINER = "container input"
+    CONTAINER = "container of another class"
     IN_PLACE = "in-place or view"
     NUMPY = "numpy"
     AUTOGRAD = "custom autograd function"
@@ -71,9 +71,10 @@ REMEDIES = {
     Kind.NO_FORM: "write it with ops that have an ONNX form, or run this module on the host",
     Kind.CUSTOM_OP: "give it an ONNX form (custom_translation_table), write it with ops of torch, or run this module "
     "on the host",
-    Kind.CONTAINER: "pass tensors, or lists, tuples and dicts of tensors with string keys; flatten other containers in "
-    "the caller",
-    Kind.IN_PLACE: "write the result to a new tensor: torch.cat, torch.where or index_put without the underscore",
+    Kind.CONTAINER: "pass and return tensors, or lists, tuples and dicts of them; flatten other containers in the "
+    "caller; for a cache of transformers --set use_cache=false",
+    Kind.IN_PLACE: "write the result to a new tensor (torch.cat, torch.where), and use reshape in place of view; in an "
+    "attention of transformers try --try attention=eager",
     Kind.NUMPY: "use torch in place of numpy",
     Kind.AUTOGRAD: "call plain torch ops in forward; a custom autograd function is needed for training only",
     Kind.DTYPE: "use float32; split complex numbers into a real and an imaginary part",
@@ -147,7 +148,10 @@ _REFUSALS: Sequence[tuple[Kind, Callable[[Failure, str], bool]]] = (
     (Kind.CUSTOM_OP, lambda failure, source: _without_form(failure, source) and _foreign(failure.op)),
     (Kind.NO_FORM, _without_form),
     (Kind.CONTAINER, _says("input type", "pytree", "jit inputs/outputs", "only tuples, lists", "input_spec")),
-    (Kind.IN_PLACE, _says("in-place", "inplace", "mutat", "a view of", "functionaliz", "non-functional")),
+    (
+        Kind.IN_PLACE,
+        _says("in-place", "inplace", "mutat", "a view of", "cannot view a tensor", "functionaliz", "non-functional"),
+    ),
     (Kind.TIME, _is("TimeLimit")),
     (Kind.CRASH, _is("Crash", "MemoryError")),
     (Kind.CRASH, _says("can't allocate memory", "out of memory", "not enough memory")),

@@ -90,8 +90,9 @@ class ExportReport:
             return f"It is not known whether {self.model} exports."
         places = sum(len(it.places) for it in self.culprits)
         alike = f" at {plural(places, 'place')}" if places > len(self.culprits) else ""
-        verb = "does" if len(self.culprits) == 1 else "do"
-        rest = "with stand-ins for them all the rest does: proven." if self.proven else "the parts below do."
+        one = len(self.culprits) == 1
+        verb, hosts = ("does", "a stand-in for it") if one else ("do", "stand-ins for them")
+        rest = f"with {hosts}, all the rest does: proven." if self.proven else "the parts below do."
         return f"{plural(len(self.culprits), 'module')} of {self.model}{alike} {verb} not export to ONNX; {rest}"
 
 
@@ -136,7 +137,7 @@ def _about(one: Blamed) -> Iterable[str]:
         yield f"{_line(one.place)}  {one.place.source}"
     yield one.message
     if len(one.places) > 1:
-        yield f"at {plural(len(one.places), 'place')}: {_some(one.places)}"
+        yield f"at {plural(len(one.places), 'place')}: {some(one.places)}"
     yield f"instead: {one.remedy}"
     for it in one.tried:
         why = f" ({it.message})" if it.message else ""
@@ -157,11 +158,11 @@ def _table(report: ExportReport) -> list[str]:
 def _exports(it: Component) -> str:
     if it.exports and not it.failing:
         return "yes"
-    return f"without {_some(it.failing)}" if it.exports else "no"
+    return f"without {some(it.failing)}" if it.exports else "no"
 
 
 def _part(it: Exported) -> str:
-    without = f", with stand-ins for {_some(it.without)}" if it.without else ""
+    without = f", with stand-ins for {some(it.without)}" if it.without else ""
     checked = (
         f"numbers agree on {plural(it.samples, 'input')}" if it.samples else f"numbers not compared: {it.unchecked}"
     )
@@ -170,7 +171,7 @@ def _part(it: Exported) -> str:
 
 
 def _footer(report: ExportReport) -> list[str]:
-    never = [f"Not covered, since these inputs do not call it: {_some(report.never)}."] if report.never else []
+    never = [f"Not covered, since these inputs do not call it: {some(report.never)}."] if report.never else []
     counted = f"{plural(report.modules, 'module')}, {plural(report.exports, 'export')}, {report.seconds:.0f} s"
     return ["", *report.notes, *never, f"{counted}, torch {report.torch}, {report.settings}"]
 
@@ -183,7 +184,8 @@ def _name(path: str) -> str:
     return path or "the model"
 
 
-def _some(names: Sequence[str], most: int = 6) -> str:
+def some(names: Sequence[str], most: int = 6) -> str:
+    """The names, or the first of them."""
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
