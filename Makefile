@@ -3,7 +3,7 @@
 PYTHON ?= python3
 UV := .uv/bin/uv
 RUN := .venv/bin
-# 8 GB in the user's cache, each in an environment of its own; `make compilers COMPILERS="qnn rknn"` is less
+# 9 GB in the user's cache, each in an environment of its own; `make compilers COMPILERS="qnn rknn"` is less
 COMPILERS ?= --all
 # tests without a marker, and a share of the examples of each property; pyproject.toml says what the markers are for
 QUICK := -m "not (browser or chaos or compiler or long)" --hypothesis-profile quick

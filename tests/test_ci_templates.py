@@ -114,6 +114,8 @@ def test_the_recipes_for_github_are_valid_and_clean(tmp_path: Path) -> None:
     steps.write_text(yaml.safe_dump({"on": "push", "permissions": {}, "jobs": {"with-server": job}}))
     check_schema("vendor.github-workflows", recipe, steps, *(ROOT / ".github" / "workflows").glob("*.yml"))
     check_schema("vendor.github-actions", ACTION)
+    forms = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
+    check_schema("vendor.github-issue-forms", *(it for it in forms if it.name != "config.yml"))
     policies = tmp_path / "zizmor.yml"  # a recipe names versions of GitHub's own actions; readers pin their commits
     own = {"actions/*": "ref-pin", "github/*": "ref-pin"}
     policies.write_text(yaml.safe_dump({"rules": {"unpinned-uses": {"config": {"policies": own}}}}))
