@@ -7,7 +7,11 @@ import pytest
 
 from onnxbisect.diagnosis import Certainty, CertificateStatus, CulpritKind
 from onnxbisect.search.cut_limits import CutLimit, Measure, amount
+from onnxbisect.search.oracle import BlockedError, Oracle
 from onnxbisect.search.pattern import occurrences
+from onnxbisect.search.state import SearchState
+from onnxbisect.search.suspect import Suspect
+from onnxbisect.search.within_limit import WithinLimit
 from onnxbisect.unitset import UnitSet, full, is_subset, members, of, size
 from onnxbisect.universe import Universe
 from support.engine.worlds import World, universe
@@ -138,3 +142,25 @@ def test_the_places_of_many_equal_parts_are_found_without_trying_each_order_of_t
     """Seven of twelve units of one op: 792 choices in four million orders."""
     model = universe([0] * 12, [])
     assert len(occurrences(model, full(7))) == 792
+
+
+def test_what_compiles_without_a_refused_op_is_not_too_much() -> None:
+    """Of seven pieces the compiler takes three; six of them are one op that it refuses, and the rest compiles."""
+    model = universe([*(unit % 9 for unit in range(36)), *[9] * 6], [(unit, unit + 1) for unit in range(35)])
+    refused, pieces = model.variant_members[9], reference(model, Measure.PIECES)
+    world = World(model, lambda units: bool(units & refused) or pieces(units) > 3)
+    scattered = [of(range(first, 36, 9)) for first in range(3)]
+    for units in (*scattered, of((0, 9, 18)), 1 << 36):
+        world.verdicts[units] = [world.compile(units)]
+    found = Suspect(units=scattered[0], fails=scattered[0], occurrences=(tuple(members(scattered[0])),))
+    for _ in range(20):
+        state = SearchState()
+        oracle = Oracle(model, world.verdicts, state=state)
+        try:
+            assert WithinLimit(model, oracle, state).explains(found)
+            break
+        except BlockedError:
+            world.verdicts.update({units: [world.compile(units)] for units in oracle.wanted})
+    assert state.limits
+    assert [it.units & refused != 0 for it in state.suspects] == [True]
+    assert not state.capacity

@@ -47,7 +47,7 @@ def plan(universe: Universe, verdicts: Verdicts, width: int = 1, *, recheck: boo
 def next_asks(
     universe: Universe, verdicts: Verdicts, width: int = 1, *, recheck: bool = False, brief: bool = False
 ) -> list[Ask]:
-    """The probes of `plan`, for who needs the diagnosis only in the end: it takes as long as a replay."""
+    """The probes of `plan` without its diagnosis, which takes as long to make as a replay."""
     asks, _, _ = _planned(universe, verdicts, width, recheck, brief)
     return asks
 

@@ -54,7 +54,7 @@ class WithinLimit:
         rest = self._oracle.ask(region, english("the model without the ops that fail alone"), sure=True)
         proof: tuple[UnitSet, ...] = (region,)
         if not rest.passed:
-            if not limit.exceeded(self._universe, region):
+            if not rest.failed or not limit.exceeded(self._universe, region):
                 return False
             proof = tuple(pieces_within(self._universe, limit, region))
             why = english("a piece within what the compiler takes")
@@ -64,7 +64,7 @@ class WithinLimit:
         blames = [(it.blame, english("{op} in its context", op=self._op(it))) for it in suspects if it.blame]
         if not all(it.failed for it in self._oracle.ask_all(blames, sure=True)):
             return False
-        if limit.exceeded(self._universe, self._universe.everything):
+        if rest.failed and limit.exceeded(self._universe, self._universe.everything):
             every = tuple(members(region))
             suspects.append(Suspect(units=region, fails=region, occurrences=(every,), capacity=True, verified=True))
             self._state.capacity = max(proof, key=size)
