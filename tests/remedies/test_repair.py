@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 from onnxbisect.model.scopes import is_constant, qualified, walk
 from onnxbisect.proof import compare, random_feeds
 from onnxbisect.remedies import Prover, Samples, TriedFiles, try_files
-from onnxbisect.rewrites import Exactness, Facts, Rule, candidates, installed, rule
+from onnxbisect.rewrites import Exactness, Facts, Rule, candidates, installed, pytorch, rule
 from onnxbisect.rewrites.exactness import Bound
 from onnxbisect.rewrites.site import Site
 from support.examples import examples
@@ -225,22 +225,15 @@ def test_where_nothing_can_stand_beside_a_replacement_the_next_one_is_taken(tmp_
     assert {it.candidate.name for it in found.struck} >= {"hardswish-hardsigmoid", "abs-relu"}
 
 
-@rule("abs-wrong", takes="Abs", gives="Relu", exactness=Exactness.EXACT, rank=0, source="none", pytorch="x.relu()")
+@pytorch("x.relu()")
+@rule("Abs -> Relu", Exactness.EXACT, rank=0, source="none")
 def wrong(at: Site) -> str:
     """Relu(x), which is not Abs(x)."""
     return at.op("Relu", at.input(0))
 
 
-@rule(
-    "abs-nearly",
-    takes="Abs",
-    gives="Relu Mul Add",
-    exactness=Exactness.ROUNDING,
-    rank=0,
-    source="none",
-    pytorch="x.abs() + 1e-5",
-    bound=Bound(absolute=2e-5),
-)
+@pytorch("x.abs() + 1e-5")
+@rule("Abs -> Relu Mul Add", Exactness.ROUNDING, Bound(absolute=2e-5), rank=0, source="none")
 def nearly(at: Site) -> str:
     """|x| + 1e-5, which keeps its promise."""
     made = at.op("Add", at.op("Relu", at.input(0)), at.op("Relu", at.op("Mul", at.input(0), at.scalar(-1))))
@@ -264,16 +257,7 @@ def test_a_wrong_rule_gives_way_to_a_right_one(tmp_path: Path) -> None:
     assert [it.candidate.name for it in found.places] == ["abs-relu"]
 
 
-@rule(
-    "neg-large",
-    takes="Neg",
-    gives="Mul",
-    exactness=Exactness.ROUNDING,
-    rank=0,
-    source="none",
-    pytorch="",
-    bound=Bound(epsilons=4),
-)
+@rule("Neg -> Mul", Exactness.ROUNDING, Bound(epsilons=4), rank=0, source="none")
 def large(at: Site) -> str:
     """-x by way of a million times x, which float16 does not hold."""
     larger = at.op("Mul", at.op("Mul", at.input(0), at.scalar(1e3)), at.scalar(1e3))

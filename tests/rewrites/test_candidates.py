@@ -30,7 +30,7 @@ def test_what_does_not_apply_is_said_with_a_reason() -> None:
 
 
 def test_a_rule_with_a_bug_does_not_hide_the_others() -> None:
-    @rule("broken", takes="Abs", gives="", exactness=Exactness.EXACT, rank=0, source="", pytorch="")
+    @rule("Abs ->", Exactness.EXACT, rank=0, source="")
     def broken(at: Site) -> str:
         """Fails."""
         return at.node.input[7]

@@ -72,7 +72,7 @@ def test_agreement_without_tolerance_is_equality(pairs: list[tuple[float, float]
 
 
 def _rule(wrong: bool) -> Rule:
-    @rule("neg", takes="Neg", gives="Mul", exactness=Exactness.EXACT, bound=Bound(), rank=0, source="", pytorch="")
+    @rule("Neg -> Mul", Exactness.EXACT, Bound(), rank=0, source="")
     def neg(at: Site) -> str:
         """Mul by -1, or nearly."""
         return at.op("Mul", at.input(0), at.scalar(-1.001 if wrong else -1))
@@ -94,7 +94,7 @@ def test_a_rule_that_is_wrong_on_purpose_is_found_out(wrong: bool) -> None:
 def test_a_rule_that_is_wrong_at_edges_only_is_found_out_by_edges() -> None:
     """x·x/x is x, but for 0."""
 
-    @rule("silly", takes="Identity", gives="", exactness=Exactness.EXACT, rank=0, source="", pytorch="")
+    @rule("Identity ->", Exactness.EXACT, rank=0, source="")
     def silly(at: Site) -> str:
         """x times x by x."""
         return at.op("Div", at.op("Mul", at.input(0), at.input(0)), at.input(0))

@@ -10,12 +10,10 @@ from onnxbisect.rewrites import installed
 PLUGIN = '''
 from onnxbisect.rewrites import Exactness, Site, rule
 
-@rule("{id}", takes="Abs", gives="Abs", exactness=Exactness.EXACT, rank=99, source="https://example.com", pytorch="x")
-def own(at: Site) -> str:
+@rule("Abs -> Abs", Exactness.EXACT, rank=99, source="https://example.com")
+def {id}(at: Site) -> str:
     """The same again."""
     return at.op("Abs", at.input(0))
-
-RULES = [own]
 '''
 
 
@@ -30,7 +28,7 @@ def install(folder: Path, name: str, code: str, point: str, monkeypatch: pytest.
 
 
 def test_a_package_adds_rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    install(tmp_path, "own_rules", PLUGIN.format(id="own-abs"), "own_rules:RULES", monkeypatch)
+    install(tmp_path, "own_rules", PLUGIN.format(id="own_abs"), "own_rules", monkeypatch)
     found = installed()
     assert found.rules[-1].id == "own-abs"
     assert found.rules[-1].summary == "The same again."
@@ -40,11 +38,12 @@ def test_a_package_adds_rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(
     ("code", "point", "reason"),
     [
-        ("raise RuntimeError('no licence')", "bad_rules:RULES", "RuntimeError: no licence"),
-        ("RULES = ['abs']", "bad_rules:RULES", "TypeError: bad_rules:RULES is neither a rule nor several."),
-        (PLUGIN.format(id="abs-relu"), "bad_rules:own", "ValueError: the rule 'abs-relu' exists already"),
+        ("raise RuntimeError('no licence')", "bad_rules", "RuntimeError: no licence"),
+        ("", "bad_rules", "TypeError: bad_rules is no module with rules"),
+        ("RULES = ['abs']", "bad_rules:RULES", "TypeError: bad_rules:RULES is no module with rules"),
+        (PLUGIN.format(id="abs_relu"), "bad_rules", "ValueError: the rule 'abs-relu' exists already"),
     ],
-    ids=["does not load", "no rule", "a name that is taken"],
+    ids=["does not load", "no rule", "no module", "a name that is taken"],
 )
 def test_a_broken_package_is_listed_and_hides_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, point: str, reason: str

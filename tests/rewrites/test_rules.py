@@ -150,6 +150,10 @@ def test_what_is_exact_states_no_bound_and_what_is_not_states_one() -> None:
         assert not rule.bound.text or rule.exactness is not Exactness.EXACT, rule.id
 
 
+def test_every_rule_says_what_it_does_and_what_to_write_in_pytorch() -> None:
+    assert [rule.id for rule in RULES.values() if not (rule.summary and rule.pytorch and rule.source)] == []
+
+
 def test_the_error_function_by_exponentials_is_within_its_bound_where_it_is_furthest_off() -> None:
     """Of all float32 numbers between 2^-24 and 6, tried one by one."""
     demand_promise(RULES["erf-exp"], node("Erf", np.array([0.037966974, -0.037966974], np.float32)))

@@ -8,7 +8,7 @@ import onnx
 from onnxbisect.cut.rename import rename_tensors
 from onnxbisect.model.constants import constant_tensor
 from onnxbisect.model.scopes import is_constant, walk
-from onnxbisect.rewrites import ANY_OP, Exactness, Site, rule
+from onnxbisect.rewrites import Exactness, Site, pytorch, rule
 from onnxbisect.rewrites.forms import concat, slice_axis
 
 #: Most nodes of an unrolled loop.
@@ -19,15 +19,8 @@ _PLAIN_SCAN = 9
 _AXES_INPUT = 13
 
 
-@rule(
-    "loop-unroll",
-    takes="Loop",
-    gives=ANY_OP,
-    exactness=Exactness.EXACT,
-    rank=14,
-    source="https://onnx.ai/onnx/operators/onnx__Loop.html",
-    pytorch="a loop over a Python number of rounds",
-)
+@pytorch("a loop over a Python number of rounds")
+@rule("Loop -> *", Exactness.EXACT, rank=14, source="https://onnx.ai/onnx/operators/onnx__Loop.html")
 def loop_unroll(at: Site) -> tuple[str, ...]:
     """The nodes of the body, as often as a constant number of rounds says."""
     body = at.known(next((it.g for it in at.node.attribute if it.name == "body"), None), "it has no body")
@@ -46,15 +39,8 @@ def loop_unroll(at: Site) -> tuple[str, ...]:
     return (*state, *(_stacked(at, results) for results in collected))
 
 
-@rule(
-    "scan-unroll",
-    takes="Scan",
-    gives=ANY_OP,
-    exactness=Exactness.EXACT,
-    rank=14,
-    source="https://onnx.ai/onnx/operators/onnx__Scan.html",
-    pytorch="a loop over the slices of a tensor of fixed length",
-)
+@pytorch("a loop over the slices of a tensor of fixed length")
+@rule("Scan -> *", Exactness.EXACT, rank=14, source="https://onnx.ai/onnx/operators/onnx__Scan.html")
 def scan_unroll(at: Site) -> tuple[str, ...]:
     """The nodes of the body, once for each slice of inputs of fixed length."""
     body = at.known(next((it.g for it in at.node.attribute if it.name == "body"), None), "it has no body")

@@ -7,7 +7,7 @@ from onnxbisect.rewrites.exactness import Bound, Domain
 from onnxbisect.rewrites.facts import Facts
 from onnxbisect.rewrites.registry import BrokenRules, Installed, installed
 from onnxbisect.rewrites.rewriting import Rewrite, rewrite
-from onnxbisect.rewrites.rule import ANY_OP, NotApplicable, Replacement, Rule, rule
+from onnxbisect.rewrites.rule import ANY_OP, NotApplicable, Replacement, Rule, pytorch, rule
 from onnxbisect.rewrites.site import Site
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "installed",
     "judged",
     "names_in",
+    "pytorch",
     "replaced",
     "rewrite",
     "rule",

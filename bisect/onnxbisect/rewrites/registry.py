@@ -1,13 +1,13 @@
 """The installed rules: ours, and those of other packages with the entry-point group `onnx_bisect.rules`."""
 
 import sys
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
+from types import ModuleType
 
 from onnxbisect.rewrites.families import RULES
-from onnxbisect.rewrites.rule import Rule
+from onnxbisect.rewrites.rule import Rule, rules_in
 
 _GROUP = "onnx_bisect.rules"
 
@@ -30,8 +30,8 @@ class Installed:
 
 
 def installed() -> Installed:
-    """All rules. An entry point names one Rule or several; one that fails to load is listed and does not stop the
-    others.
+    """All rules. An entry point names a module, whose rules are added; one that fails to load is listed and does not
+    stop the others.
     """
     return _installed_on(tuple(sys.path))
 
@@ -56,9 +56,9 @@ def _installed_on(_path: tuple[str, ...]) -> Installed:
     return Installed(rules=tuple(ordered), broken=tuple(broken))
 
 
-def _load(point: EntryPoint) -> list[Rule]:
-    found = point.load()
-    rules = [found] if isinstance(found, Rule) else list(found) if isinstance(found, Iterable) else None
-    if rules is None or not all(isinstance(rule, Rule) for rule in rules):
-        raise TypeError(f"{point.value} is neither a rule nor several.")
+def _load(point: EntryPoint) -> tuple[Rule, ...]:
+    module = point.load()
+    rules = rules_in(module) if isinstance(module, ModuleType) else ()
+    if not rules:
+        raise TypeError(f"{point.value} is no module with rules")
     return rules

@@ -1,7 +1,8 @@
 """A rewrite rule: one node, or several, replaced by others, under a condition, with a stated exactness."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import onnx
@@ -70,25 +71,25 @@ class Replacement:
 
 
 def rule(
-    id: str,  # noqa: A002 - what it is called everywhere else
-    *,
-    takes: str = "",
-    gives: str,
+    change: str,
     exactness: Exactness,
+    bound: Bound = NO_DIFFERENCE,
+    *,
     rank: int,
     source: str,
-    pytorch: str,
-    bound: Bound = NO_DIFFERENCE,
     domain: Domain | None = None,
     pattern: Pattern | None = None,
 ) -> Callable[[Builder], Rule]:
-    """Make a rule of a builder, whose docstring becomes the summary. `takes` and `gives` are separated by spaces; with
-    a pattern, it takes the pattern's ops.
-    """
+    """Make a rule of a builder, whose name becomes the id and whose docstring the summary.
 
-    def made(build: Builder) -> Rule:
+    `change` names the ops that the rule takes and those that it gives: "Cos -> Add Sin", "* -> *" for any op. A rule
+    with a pattern takes the pattern's ops, and nothing stands before the arrow.
+    """
+    takes, gives = change.split("->")
+
+    def rule_of(build: Builder) -> Rule:
         return Rule(
-            id=id,
+            id=build.__name__.replace("_", "-"),
             takes=tuple(takes.split()) if pattern is None else ops_of(pattern),
             gives=tuple(gives.split()),
             summary=" ".join((build.__doc__ or "").split()),
@@ -97,9 +98,19 @@ def rule(
             domain=domain,
             rank=rank,
             source=source,
-            pytorch=pytorch,
+            pytorch="",
             build=build,
             pattern=pattern,
         )
 
-    return made
+    return rule_of
+
+
+def pytorch(line: str) -> Callable[[Rule], Rule]:
+    """Add to a rule what to write in the PyTorch model instead, before it is exported."""
+    return lambda rule: replace(rule, pytorch=line)
+
+
+def rules_in(module: ModuleType) -> tuple[Rule, ...]:
+    """The rules among the names of a module, in the order of their definition."""
+    return tuple(value for value in vars(module).values() if isinstance(value, Rule))

@@ -1,72 +1,9 @@
-"""The rules that come with onnx-bisect, one module for each family of ops."""
+"""The rules that come with onnx-bisect: every rule of every module here, one module for each family of ops."""
 
-from onnxbisect.rewrites.families import (
-    activations,
-    bodies,
-    branches,
-    contrib,
-    contrib_attention,
-    convolution,
-    einsum,
-    elementary,
-    folding,
-    fusing,
-    gelu,
-    gridsample,
-    indexing,
-    limits,
-    linear,
-    logic,
-    normalisation,
-    norms,
-    padding,
-    pooling,
-    powers,
-    quantisation,
-    rank,
-    rectifiers,
-    reductions,
-    resize,
-    rounding,
-    scatter,
-    shape,
-    slicing,
-    softmax,
-    trigonometry,
-)
-from onnxbisect.rewrites.rule import Rule
+from importlib import import_module
+from pkgutil import iter_modules
 
-RULES: tuple[Rule, ...] = (
-    *activations.RULES,
-    *bodies.RULES,
-    *branches.RULES,
-    *contrib.RULES,
-    *contrib_attention.RULES,
-    *convolution.RULES,
-    *einsum.RULES,
-    *elementary.RULES,
-    *folding.RULES,
-    *fusing.RULES,
-    *gelu.RULES,
-    *gridsample.RULES,
-    *indexing.RULES,
-    *limits.RULES,
-    *linear.RULES,
-    *logic.RULES,
-    *normalisation.RULES,
-    *norms.RULES,
-    *padding.RULES,
-    *pooling.RULES,
-    *powers.RULES,
-    *quantisation.RULES,
-    *rank.RULES,
-    *rectifiers.RULES,
-    *reductions.RULES,
-    *resize.RULES,
-    *rounding.RULES,
-    *scatter.RULES,
-    *shape.RULES,
-    *slicing.RULES,
-    *softmax.RULES,
-    *trigonometry.RULES,
-)
+from onnxbisect.rewrites.rule import rules_in
+
+_MODULES = [import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__)]
+RULES = tuple(rule for module in _MODULES for rule in rules_in(module))

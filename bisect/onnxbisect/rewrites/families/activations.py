@@ -3,35 +3,21 @@
 from onnxbisect.exactness import Exactness
 from onnxbisect.rewrites.exactness import Bound
 from onnxbisect.rewrites.forms import clip, minus
-from onnxbisect.rewrites.rule import rule
+from onnxbisect.rewrites.rule import pytorch, rule
 from onnxbisect.rewrites.site import Site
 from onnxbisect.rewrites.sources import CONVERTER_FIX, executorch, operator
 
 
-@rule(
-    "hardswish-hardsigmoid",
-    takes="HardSwish",
-    gives="HardSigmoid Mul",
-    exactness=Exactness.EXACT,
-    rank=2,
-    source=operator("HardSwish"),
-    pytorch="x * F.hardsigmoid(x) instead of F.hardswish(x)",
-)
+@pytorch("x * F.hardsigmoid(x) instead of F.hardswish(x)")
+@rule("HardSwish -> HardSigmoid Mul", Exactness.EXACT, rank=2, source=operator("HardSwish"))
 def hardswish_hardsigmoid(at: Site) -> str:
     """x times HardSigmoid(x)."""
     x = at.float32()
     return at.op("Mul", x, at.op("HardSigmoid", x, alpha=1 / 6, beta=0.5))
 
 
-@rule(
-    "hardswish-clip",
-    takes="HardSwish",
-    gives="Mul Add Clip",
-    exactness=Exactness.EXACT,
-    rank=2,
-    source=CONVERTER_FIX,
-    pytorch="x * (x * (1 / 6) + 0.5).clamp(0, 1) instead of F.hardswish(x)",
-)
+@pytorch("x * (x * (1 / 6) + 0.5).clamp(0, 1) instead of F.hardswish(x)")
+@rule("HardSwish -> Mul Add Clip", Exactness.EXACT, rank=2, source=CONVERTER_FIX)
 def hardswish_clip(at: Site) -> str:
     """x times Clip(x/6 + 1/2, 0, 1)."""
     x = at.float32()
@@ -39,15 +25,9 @@ def hardswish_clip(at: Site) -> str:
     return at.op("Mul", x, clip(at, line, 0.0, 1.0))
 
 
+@pytorch("x * (F.relu6(x + 3) / 6) instead of F.hardswish(x)")
 @rule(
-    "hardswish-relu6",
-    takes="HardSwish",
-    gives="Add Clip Div Mul",
-    exactness=Exactness.ROUNDING,
-    bound=Bound(epsilons=2, of="the input"),
-    rank=2,
-    source=CONVERTER_FIX,
-    pytorch="x * (F.relu6(x + 3) / 6) instead of F.hardswish(x)",
+    "HardSwish -> Add Clip Div Mul", Exactness.ROUNDING, Bound(epsilons=2, of="the input"), rank=2, source=CONVERTER_FIX
 )
 def hardswish_relu6(at: Site) -> str:
     """x times Clip(x + 3, 0, 6)/6, which compilers know as ReLU6."""
@@ -55,15 +35,8 @@ def hardswish_relu6(at: Site) -> str:
     return at.op("Mul", x, at.op("Div", clip(at, at.op("Add", x, at.scalar(3)), 0.0, 6.0), at.scalar(6)))
 
 
-@rule(
-    "hardsigmoid-clip",
-    takes="HardSigmoid",
-    gives="Mul Add Clip",
-    exactness=Exactness.EXACT,
-    rank=2,
-    source=CONVERTER_FIX,
-    pytorch="(x * (1 / 6) + 0.5).clamp(0, 1) instead of F.hardsigmoid(x)",
-)
+@pytorch("(x * (1 / 6) + 0.5).clamp(0, 1) instead of F.hardsigmoid(x)")
+@rule("HardSigmoid -> Mul Add Clip", Exactness.EXACT, rank=2, source=CONVERTER_FIX)
 def hardsigmoid_clip(at: Site) -> str:
     """Clip(alpha x + beta, 0, 1)."""
     x = at.float32()
@@ -72,15 +45,8 @@ def hardsigmoid_clip(at: Site) -> str:
     return clip(at, at.op("Add", at.op("Mul", x, at.scalar(alpha)), at.scalar(beta)), 0.0, 1.0)
 
 
-@rule(
-    "swish-sigmoid",
-    takes="Swish",
-    gives="Mul Sigmoid",
-    exactness=Exactness.EXACT,
-    rank=2,
-    source=operator("Swish"),
-    pytorch="x * torch.sigmoid(x) instead of F.silu(x)",
-)
+@pytorch("x * torch.sigmoid(x) instead of F.silu(x)")
+@rule("Swish -> Mul Sigmoid", Exactness.EXACT, rank=2, source=operator("Swish"))
 def swish_sigmoid(at: Site) -> str:
     """x times Sigmoid(alpha x)."""
     x = at.float32()
@@ -88,30 +54,21 @@ def swish_sigmoid(at: Site) -> str:
     return at.op("Mul", x, at.op("Sigmoid", x if alpha == 1 else at.op("Mul", x, at.scalar(alpha))))
 
 
-@rule(
-    "mish-softplus",
-    takes="Mish",
-    gives="Softplus Tanh Mul",
-    exactness=Exactness.EXACT,
-    rank=2,
-    source=CONVERTER_FIX,
-    pytorch="x * torch.tanh(F.softplus(x)) instead of F.mish(x)",
-)
+@pytorch("x * torch.tanh(F.softplus(x)) instead of F.mish(x)")
+@rule("Mish -> Softplus Tanh Mul", Exactness.EXACT, rank=2, source=CONVERTER_FIX)
 def mish_softplus(at: Site) -> str:
     """x times Tanh(Softplus(x))."""
     x = at.float32()
     return at.op("Mul", x, at.op("Tanh", at.op("Softplus", x)))
 
 
+@pytorch("torch.relu(x) + torch.log(1 + torch.exp(-x.abs())) instead of F.softplus(x)")
 @rule(
-    "softplus-exp",
-    takes="Softplus",
-    gives="Mul Abs Exp Add Log Relu",
-    exactness=Exactness.ROUNDING,
-    bound=Bound(epsilons=2, of="1 and the output together"),
+    "Softplus -> Mul Abs Exp Add Log Relu",
+    Exactness.ROUNDING,
+    Bound(epsilons=2, of="1 and the output together"),
     rank=2,
     source=operator("Softplus"),
-    pytorch="torch.relu(x) + torch.log(1 + torch.exp(-x.abs())) instead of F.softplus(x)",
 )
 def softplus_exp(at: Site) -> str:
     """Relu(x) + Log(1 + Exp(-|x|)), whose exponential does not overflow."""
@@ -120,31 +77,17 @@ def softplus_exp(at: Site) -> str:
     return at.op("Add", at.op("Relu", x), at.op("Log", grown))
 
 
-@rule(
-    "softsign-div",
-    takes="Softsign",
-    gives="Abs Add Div",
-    exactness=Exactness.ROUNDING,
-    bound=Bound(epsilons=3),
-    rank=2,
-    source=operator("Softsign"),
-    pytorch="x / (1 + x.abs()) instead of F.softsign(x)",
-)
+@pytorch("x / (1 + x.abs()) instead of F.softsign(x)")
+@rule("Softsign -> Abs Add Div", Exactness.ROUNDING, Bound(epsilons=3), rank=2, source=operator("Softsign"))
 def softsign_div(at: Site) -> str:
     """x / (1 + |x|)."""
     x = at.float32()
     return at.op("Div", x, at.op("Add", at.op("Abs", x), at.scalar(1)))
 
 
+@pytorch("2 * torch.sigmoid(2 * x) - 1 instead of x.tanh()")
 @rule(
-    "tanh-sigmoid",
-    takes="Tanh",
-    gives="Mul Sigmoid Sub",
-    exactness=Exactness.ROUNDING,
-    bound=Bound(epsilons=4, of="1"),
-    rank=2,
-    source=executorch("arm/_passes"),
-    pytorch="2 * torch.sigmoid(2 * x) - 1 instead of x.tanh()",
+    "Tanh -> Mul Sigmoid Sub", Exactness.ROUNDING, Bound(epsilons=4, of="1"), rank=2, source=executorch("arm/_passes")
 )
 def tanh_sigmoid(at: Site) -> str:
     """2 Sigmoid(2x) - 1."""
@@ -152,47 +95,22 @@ def tanh_sigmoid(at: Site) -> str:
     return at.op("Sub", at.op("Mul", at.op("Sigmoid", at.op("Mul", x, two)), two), at.scalar(1))
 
 
-@rule(
-    "sigmoid-tanh",
-    takes="Sigmoid",
-    gives="Mul Tanh Add",
-    exactness=Exactness.ROUNDING,
-    bound=Bound(epsilons=2, of="1"),
-    rank=2,
-    source=operator("Sigmoid"),
-    pytorch="0.5 * torch.tanh(0.5 * x) + 0.5 instead of x.sigmoid()",
-)
+@pytorch("0.5 * torch.tanh(0.5 * x) + 0.5 instead of x.sigmoid()")
+@rule("Sigmoid -> Mul Tanh Add", Exactness.ROUNDING, Bound(epsilons=2, of="1"), rank=2, source=operator("Sigmoid"))
 def sigmoid_tanh(at: Site) -> str:
     """Tanh(x/2)/2 + 1/2."""
     x, half = at.float32(), at.scalar(0.5)
     return at.op("Add", at.op("Mul", at.op("Tanh", at.op("Mul", x, half)), half), half)
 
 
+@pytorch("1 / (1 + torch.exp(-x)) instead of x.sigmoid()")
 @rule(
-    "sigmoid-exp",
-    takes="Sigmoid",
-    gives="Mul Exp Add Reciprocal",
-    exactness=Exactness.ROUNDING,
-    bound=Bound(epsilons=2, of="1"),
+    "Sigmoid -> Mul Exp Add Reciprocal",
+    Exactness.ROUNDING,
+    Bound(epsilons=2, of="1"),
     rank=2,
     source=operator("Sigmoid"),
-    pytorch="1 / (1 + torch.exp(-x)) instead of x.sigmoid()",
 )
 def sigmoid_exp(at: Site) -> str:
     """1 / (1 + Exp(-x))."""
     return at.op("Reciprocal", at.op("Add", at.op("Exp", minus(at, at.float32())), at.scalar(1)))
-
-
-RULES = (
-    hardswish_hardsigmoid,
-    hardswish_clip,
-    hardswish_relu6,
-    hardsigmoid_clip,
-    swish_sigmoid,
-    mish_softplus,
-    softplus_exp,
-    softsign_div,
-    tanh_sigmoid,
-    sigmoid_tanh,
-    sigmoid_exp,
-)

@@ -9,7 +9,7 @@ from onnxbisect.exactness import Exactness
 from onnxbisect.model.scopes import constant_names, domain_of, is_constant, walk
 from onnxbisect.rewrites.exactness import Bound
 from onnxbisect.rewrites.folded import fold
-from onnxbisect.rewrites.rule import ANY_OP, rule
+from onnxbisect.rewrites.rule import pytorch, rule
 from onnxbisect.rewrites.site import Site
 
 #: Operators whose body was compared with the operator. Left out are those that a family of its own does better, and
@@ -84,15 +84,8 @@ def _write_defaults(model: onnx.ModelProto) -> None:
         call.attribute.extend(it for it in defaults.get(call_of(call), ()) if it.name not in given)
 
 
-@rule(
-    "inline-function",
-    takes=ANY_OP,
-    gives=ANY_OP,
-    exactness=Exactness.EXACT,
-    rank=36,
-    source="https://onnx.ai/ir-py/",
-    pytorch="torch.onnx.export(…, export_modules_as_functions=False)",
-)
+@pytorch("torch.onnx.export(…, export_modules_as_functions=False)")
+@rule("* -> *", Exactness.EXACT, rank=36, source="https://onnx.ai/ir-py/")
 def inline_function(at: Site) -> tuple[str, ...]:
     """A call of one of the model's functions: its body, functions that it calls included."""
     own = any(
@@ -104,15 +97,13 @@ def inline_function(at: Site) -> tuple[str, ...]:
     return _expanded(at, from_schema=False)
 
 
+@pytorch("an older opset_version, at which the exporter writes the parts")
 @rule(
-    "schema-body",
-    takes=_TRUSTED,
-    gives=_BODY_OPS,
-    exactness=Exactness.ROUNDING,
-    bound=Bound(epsilons=16, of="the largest magnitude of the output, or 1"),
+    f"{_TRUSTED} -> {_BODY_OPS}",
+    Exactness.ROUNDING,
+    Bound(epsilons=16, of="the largest magnitude of the output, or 1"),
     rank=37,
     source="https://onnx.ai/onnx/api/inliner.html",
-    pytorch="an older opset_version, at which the exporter writes the parts",
 )
 def schema_body(at: Site) -> tuple[str, ...]:
     """The body by which ONNX defines the operator."""
@@ -141,18 +132,8 @@ def branch(at: Site, name: str) -> tuple[str, ...]:
     return tuple(value.name for value in graph.output)
 
 
-@rule(
-    "if-constant",
-    takes="If",
-    gives=ANY_OP,
-    exactness=Exactness.EXACT,
-    rank=14,
-    source="https://github.com/onnx/optimizer",
-    pytorch="the branch that is taken, without an if on the values or shapes of tensors",
-)
+@pytorch("the branch that is taken, without an if on the values or shapes of tensors")
+@rule("If -> *", Exactness.EXACT, rank=14, source="https://github.com/onnx/optimizer")
 def if_constant(at: Site) -> tuple[str, ...]:
     """The branch that a constant condition takes."""
     return branch(at, "then_branch" if bool(at.value(0).all()) else "else_branch")
-
-
-RULES = (inline_function, schema_body, if_constant)

@@ -12,7 +12,7 @@ from onnxbisect.model.scopes import bodies, captures, constant_names, domain_of,
 from onnxbisect.model.shapeops import SHAPE_SLOTS
 from onnxbisect.rewrites.exactness import Bound
 from onnxbisect.rewrites.families.bodies import branch
-from onnxbisect.rewrites.rule import ANY_OP, rule
+from onnxbisect.rewrites.rule import pytorch, rule
 from onnxbisect.rewrites.site import FLOATS, Site
 
 #: Ops that stop with an error for some values of the input of this slot, from which the condition may keep them.
@@ -31,15 +31,13 @@ _DIVIDING = ("Div", "Mod")
 _SMALL = 4096
 
 
+@pytorch("torch.where(condition, a, b) instead of torch.cond or if")
 @rule(
-    "if-where",
-    takes="If",
-    gives=ANY_OP,
-    exactness=Exactness.ROUNDING,
-    bound=Bound(note="both branches are computed; of -0 the Where of onnxruntime may make 0"),
+    "If -> *",
+    Exactness.ROUNDING,
+    Bound(note="both branches are computed; of -0 the Where of onnxruntime may make 0"),
     rank=14,
     source="https://github.com/onnx/optimizer",
-    pytorch="torch.where(condition, a, b) instead of torch.cond or if",
 )
 def if_where(at: Site) -> tuple[str, ...]:
     """Both branches, and Where on their results, of equal and fixed shapes."""
@@ -111,6 +109,3 @@ def _shape(kind: onnx.TypeProto | None) -> tuple[int, ...] | None:
 
 def _dtype(kind: onnx.TypeProto | None) -> int:
     return 0 if kind is None else kind.tensor_type.elem_type
-
-
-RULES = (if_where,)

@@ -14,7 +14,7 @@ from onnxbisect.rewrites.exactness import OF_PRODUCTS, Bound
 from onnxbisect.rewrites.families.gelu import erf_form, tanh_form
 from onnxbisect.rewrites.families.normalisation import OF_ROW, scaled, standardised
 from onnxbisect.rewrites.forms import clip, reduce, transpose
-from onnxbisect.rewrites.rule import rule
+from onnxbisect.rewrites.rule import pytorch, rule
 from onnxbisect.rewrites.site import Site
 from onnxbisect.rewrites.sources import ORT_CONTRIB
 
@@ -35,15 +35,14 @@ def demand_unused(at: Site, *slots: int) -> None:
         at.demand(not any(at.node.output[slot : slot + 1]), f"output {slot} is in use")
 
 
+@pytorch("an export that onnxruntime's optimiser did not change")
 @rule(
-    "skipnorm-parts",
-    takes="com.microsoft::SkipLayerNormalization com.microsoft::SkipSimplifiedLayerNormalization",
-    gives="Add ReduceMean Sub Mul Sqrt Div",
-    exactness=Exactness.ROUNDING,
-    bound=OF_ROW,
+    "com.microsoft::SkipLayerNormalization com.microsoft::SkipSimplifiedLayerNormalization "
+    "-> Add ReduceMean Sub Mul Sqrt Div",
+    Exactness.ROUNDING,
+    OF_ROW,
     rank=27,
     source=ORT_CONTRIB,
-    pytorch="an export that onnxruntime's optimiser did not change",
 )
 def skipnorm_parts(at: Site) -> tuple[str, ...]:
     """The inputs and the bias added up, then the normalisation in parts; the sum is the fourth output."""
@@ -59,15 +58,13 @@ def skipnorm_parts(at: Site) -> tuple[str, ...]:
     return at.op("Add", result, at.input(3)) if at.has(3) else result, "", "", total
 
 
+@pytorch("an export that onnxruntime's optimiser did not change")
 @rule(
-    "embednorm-parts",
-    takes="com.microsoft::EmbedLayerNormalization",
-    gives="Gather Add ReduceMean Sub Mul Sqrt Div ReduceSum",
-    exactness=Exactness.ROUNDING,
-    bound=OF_ROW,
+    "com.microsoft::EmbedLayerNormalization -> Gather Add ReduceMean Sub Mul Sqrt Div ReduceSum",
+    Exactness.ROUNDING,
+    OF_ROW,
     rank=27,
     source=ORT_CONTRIB,
-    pytorch="an export that onnxruntime's optimiser did not change",
 )
 def embednorm_parts(at: Site) -> tuple[str, ...]:
     """The embeddings of words, positions and segments looked up and added, then LayerNormalization in parts."""
@@ -94,15 +91,13 @@ def _kept(at: Site) -> str:
     return at.constant(np.zeros(at.shape(0)[0], np.int32))
 
 
+@pytorch("F.gelu(x + bias), exported without onnxruntime's optimiser")
 @rule(
-    "biasgelu-erf",
-    takes="com.microsoft::BiasGelu",
-    gives="Add Mul Erf",
-    exactness=Exactness.ROUNDING,
-    bound=Bound(epsilons=2, of="the input with its bias"),
+    "com.microsoft::BiasGelu -> Add Mul Erf",
+    Exactness.ROUNDING,
+    Bound(epsilons=2, of="the input with its bias"),
     rank=6,
     source=ORT_CONTRIB,
-    pytorch="F.gelu(x + bias), exported without onnxruntime's optimiser",
 )
 def biasgelu_erf(at: Site) -> str:
     """The bias added, then x/2 times 1 + Erf(x/sqrt 2)."""
@@ -110,15 +105,13 @@ def biasgelu_erf(at: Site) -> str:
     return erf_form(at, at.op("Add", at.input(0), at.input(1)))
 
 
+@pytorch('F.gelu(x + bias, approximate="tanh"), exported without onnxruntime\'s optimiser')
 @rule(
-    "fastgelu-tanh",
-    takes="com.microsoft::FastGelu",
-    gives="Add Mul Tanh",
-    exactness=Exactness.ROUNDING,
-    bound=Bound(epsilons=6, of="the input with its bias"),
+    "com.microsoft::FastGelu -> Add Mul Tanh",
+    Exactness.ROUNDING,
+    Bound(epsilons=6, of="the input with its bias"),
     rank=6,
     source=ORT_CONTRIB,
-    pytorch='F.gelu(x + bias, approximate="tanh"), exported without onnxruntime\'s optimiser',
 )
 def fastgelu_tanh(at: Site) -> str:
     """The bias added, then the tanh form of Gelu."""
@@ -126,15 +119,13 @@ def fastgelu_tanh(at: Site) -> str:
     return tanh_form(at, at.op("Add", at.input(0), at.input(1)) if at.has(1) else at.input(0))
 
 
+@pytorch("x * torch.sigmoid(1.702 * x), exported without onnxruntime's optimiser")
 @rule(
-    "quickgelu-sigmoid",
-    takes="com.microsoft::QuickGelu",
-    gives="Mul Sigmoid",
-    exactness=Exactness.ROUNDING,
-    bound=Bound(epsilons=6, of="the input"),
+    "com.microsoft::QuickGelu -> Mul Sigmoid",
+    Exactness.ROUNDING,
+    Bound(epsilons=6, of="the input"),
     rank=6,
     source=ORT_CONTRIB,
-    pytorch="x * torch.sigmoid(1.702 * x), exported without onnxruntime's optimiser",
 )
 def quickgelu_sigmoid(at: Site) -> str:
     """x times the sigmoid of alpha x."""
@@ -142,15 +133,13 @@ def quickgelu_sigmoid(at: Site) -> str:
     return at.op("Mul", x, at.op("Sigmoid", x if alpha == 1 else at.op("Mul", x, at.scalar(alpha))))
 
 
+@pytorch("a @ b.transpose(-1, -2) * alpha, exported without onnxruntime's optimiser")
 @rule(
-    "fusedmatmul-matmul",
-    takes="com.microsoft::FusedMatMul com.microsoft::TransposeMatMul",
-    gives="Transpose MatMul Mul",
-    exactness=Exactness.ROUNDING,
-    bound=OF_PRODUCTS,
+    "com.microsoft::FusedMatMul com.microsoft::TransposeMatMul -> Transpose MatMul Mul",
+    Exactness.ROUNDING,
+    OF_PRODUCTS,
     rank=24,
     source=ORT_CONTRIB,
-    pytorch="a @ b.transpose(-1, -2) * alpha, exported without onnxruntime's optimiser",
 )
 def fusedmatmul_matmul(at: Site) -> str:
     """Transposes, the product, and alpha."""
@@ -176,15 +165,9 @@ def _turned(at: Site, slot: int, side: str) -> str:
 _ACTIVATIONS = "Relu Tanh Sigmoid LeakyRelu Clip HardSigmoid"
 
 
+@pytorch("an export that onnxruntime's optimiser did not change")
 @rule(
-    "fusedconv-conv",
-    takes="com.microsoft::FusedConv",
-    gives=f"Conv Add {_ACTIVATIONS}",
-    exactness=Exactness.ROUNDING,
-    bound=OF_PRODUCTS,
-    rank=13,
-    source=ORT_CONTRIB,
-    pytorch="an export that onnxruntime's optimiser did not change",
+    f"com.microsoft::FusedConv -> Conv Add {_ACTIVATIONS}", Exactness.ROUNDING, OF_PRODUCTS, rank=13, source=ORT_CONTRIB
 )
 def fusedconv_conv(at: Site) -> str:
     """Conv, the tensor that is added, and the activation."""
@@ -205,16 +188,8 @@ def fusedconv_conv(at: Site) -> str:
     return at.ops(kind, [result], 1, **given)[0]
 
 
-@rule(
-    "matmulnbits-matmul",
-    takes="com.microsoft::MatMulNBits",
-    gives="MatMul Add",
-    exactness=Exactness.ROUNDING,
-    bound=OF_PRODUCTS,
-    rank=24,
-    source=ORT_CONTRIB,
-    pytorch="the model before its weights were quantised",
-)
+@pytorch("the model before its weights were quantised")
+@rule("com.microsoft::MatMulNBits -> MatMul Add", Exactness.ROUNDING, OF_PRODUCTS, rank=24, source=ORT_CONTRIB)
 def matmulnbits_matmul(at: Site) -> str:
     """The weights of 2, 4 or 8 bits written out as floats, which take up to 16 times the space; then MatMul."""
     at.demand_dtype(TensorProto.FLOAT)
@@ -248,15 +223,3 @@ def _unpacked(packed: np.ndarray, bits: int) -> np.ndarray:
     """The numbers in bytes of each row, lowest bits first."""
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
     return ((packed[..., None] >> shifts) & ((1 << bits) - 1)).reshape(len(packed), -1)
-
-
-RULES = (
-    skipnorm_parts,
-    embednorm_parts,
-    biasgelu_erf,
-    fastgelu_tanh,
-    quickgelu_sigmoid,
-    fusedmatmul_matmul,
-    fusedconv_conv,
-    matmulnbits_matmul,
-)

@@ -11,7 +11,7 @@ from onnxbisect.exactness import Exactness
 from onnxbisect.rewrites.exactness import Bound
 from onnxbisect.rewrites.families.contrib import demand_unused
 from onnxbisect.rewrites.forms import cast, concat, reshape, slice_axis, transpose
-from onnxbisect.rewrites.rule import rule
+from onnxbisect.rewrites.rule import pytorch, rule
 from onnxbisect.rewrites.site import Site
 from onnxbisect.rewrites.sources import ORT_CONTRIB
 
@@ -23,15 +23,13 @@ _OF_SCORES = Bound(
 _MASKED = -10000.0
 
 
+@pytorch("x * cos + rotate_half(x) * sin, exported without onnxruntime's optimiser")
 @rule(
-    "rotaryembedding-parts",
-    takes="com.microsoft::RotaryEmbedding",
-    gives="Reshape Transpose Add Gather Slice Mul Sub Concat",
-    exactness=Exactness.ROUNDING,
-    bound=Bound(epsilons=2, of="the magnitudes of the two numbers that make a pair, together"),
+    "com.microsoft::RotaryEmbedding -> Reshape Transpose Add Gather Slice Mul Sub Concat",
+    Exactness.ROUNDING,
+    Bound(epsilons=2, of="the magnitudes of the two numbers that make a pair, together"),
     rank=27,
     source=ORT_CONTRIB,
-    pytorch="x * cos + rotate_half(x) * sin, exported without onnxruntime's optimiser",
 )
 def rotaryembedding_parts(at: Site) -> str:
     """Each pair of numbers turned by the angle of its position, which Gather looks up."""
@@ -76,15 +74,13 @@ def _of_positions(at: Site, slot: int, batch: int, steps: int) -> str:
     return reshape(at, at.op("Gather", at.input(slot), positions, axis=0), [batch, steps, 1, half])
 
 
+@pytorch("an export that onnxruntime's optimiser did not change")
 @rule(
-    "multiheadattention-parts",
-    takes="com.microsoft::MultiHeadAttention",
-    gives="Add Slice Reshape Transpose MatMul Mul Greater Cast Sub Softmax",
-    exactness=Exactness.ROUNDING,
-    bound=_OF_SCORES,
+    "com.microsoft::MultiHeadAttention -> Add Slice Reshape Transpose MatMul Mul Greater Cast Sub Softmax",
+    Exactness.ROUNDING,
+    _OF_SCORES,
     rank=27,
     source=ORT_CONTRIB,
-    pytorch="an export that onnxruntime's optimiser did not change",
 )
 def multiheadattention_parts(at: Site) -> tuple[str, ...]:
     """Softmax of the scaled products of queries and keys, times the values, for each head."""
@@ -115,15 +111,13 @@ def multiheadattention_parts(at: Site) -> tuple[str, ...]:
     return reshape(at, transpose(at, result, [0, 2, 1, 3]), at.output_shape()), keys, values
 
 
+@pytorch("an export that onnxruntime's optimiser did not change")
 @rule(
-    "fusedattention-parts",
-    takes="com.microsoft::Attention",
-    gives="MatMul Add Slice Reshape Transpose Mul Greater Cast Sub Softmax",
-    exactness=Exactness.ROUNDING,
-    bound=_OF_SCORES,
+    "com.microsoft::Attention -> MatMul Add Slice Reshape Transpose Mul Greater Cast Sub Softmax",
+    Exactness.ROUNDING,
+    _OF_SCORES,
     rank=27,
     source=ORT_CONTRIB,
-    pytorch="an export that onnxruntime's optimiser did not change",
 )
 def fusedattention_parts(at: Site) -> str:
     """Queries, keys and values by one MatMul; Softmax of their scaled products, times the values, for each head."""
@@ -188,6 +182,3 @@ def _attention(
         lowest = np.finfo(np.float32).min
         scores = at.op("Add", scores, at.constant(np.where(later, lowest, np.float32(0))[None, None]))
     return at.op("MatMul", at.op("Softmax", scores, axis=3), values)
-
-
-RULES = (rotaryembedding_parts, multiheadattention_parts, fusedattention_parts)

@@ -9,7 +9,7 @@ from onnx import TensorProto
 from onnxbisect.exactness import Exactness
 from onnxbisect.rewrites.exactness import FINITE, OF_PRODUCTS
 from onnxbisect.rewrites.forms import reshape, transpose
-from onnxbisect.rewrites.rule import rule
+from onnxbisect.rewrites.rule import pytorch, rule
 from onnxbisect.rewrites.site import Site
 from onnxbisect.rewrites.sources import executorch, operator
 
@@ -29,15 +29,13 @@ def written_pads(at: Site, spatial: int) -> list[int]:
     return pads
 
 
+@pytorch("F.conv2d(x[:, :, None], weight[:, :, None]).squeeze(2) instead of F.conv1d(x, weight)")
 @rule(
-    "conv1d-conv2d",
-    takes="Conv MaxPool AveragePool",
-    gives="Reshape Conv MaxPool AveragePool",
-    exactness=Exactness.ROUNDING,
-    bound=replace(OF_PRODUCTS, note="a MaxPool of one axis passes over NaN and never gives -infinity in onnxruntime"),
+    "Conv MaxPool AveragePool -> Reshape Conv MaxPool AveragePool",
+    Exactness.ROUNDING,
+    replace(OF_PRODUCTS, note="a MaxPool of one axis passes over NaN and never gives -infinity in onnxruntime"),
     rank=18,
     source=executorch("qualcomm/_passes/canonicalize_conv.py"),
-    pytorch="F.conv2d(x[:, :, None], weight[:, :, None]).squeeze(2) instead of F.conv1d(x, weight)",
 )
 def conv1d_conv2d(at: Site) -> str:
     """One spatial axis as an image of height 1."""
@@ -59,15 +57,8 @@ def conv1d_conv2d(at: Site) -> str:
     return reshape(at, at.like(*image, **changed), at.output_shape())
 
 
-@rule(
-    "auto-pad",
-    takes="Conv MaxPool AveragePool",
-    gives="Conv MaxPool AveragePool",
-    exactness=Exactness.EXACT,
-    rank=18,
-    source=operator("Conv"),
-    pytorch="padding=(1, 1) instead of padding='same'",
-)
+@pytorch("padding=(1, 1) instead of padding='same'")
+@rule("Conv MaxPool AveragePool -> Conv MaxPool AveragePool", Exactness.EXACT, rank=18, source=operator("Conv"))
 def auto_pad(at: Site) -> str:
     """The pads that auto_pad stands for, written out."""
     mode = at.attribute("auto_pad", "NOTSET")
@@ -88,14 +79,12 @@ def auto_pad(at: Site) -> str:
     return at.like(*at.node.input, auto_pad=None, pads=[*starts, *ends])
 
 
+@pytorch("stride=1 instead of no stride")
 @rule(
-    "strides-written",
-    takes="Conv ConvTranspose MaxPool AveragePool LpPool",
-    gives="Conv ConvTranspose MaxPool AveragePool LpPool",
-    exactness=Exactness.EXACT,
+    "Conv ConvTranspose MaxPool AveragePool LpPool -> Conv ConvTranspose MaxPool AveragePool LpPool",
+    Exactness.EXACT,
     rank=18,
     source=operator("MaxPool"),
-    pytorch="stride=1 instead of no stride",
 )
 def strides_written(at: Site) -> str:
     """Strides of 1, written out: converters have been seen to take none for the size of the window."""
@@ -106,15 +95,13 @@ def strides_written(at: Site) -> str:
     return at.like(*at.node.input, strides=[1] * spatial)
 
 
+@pytorch("F.pixel_shuffle(F.conv2d(x, weight_1x1), r) instead of F.conv_transpose2d(x, weight, stride=r)")
 @rule(
-    "convtranspose-conv",
-    takes="ConvTranspose",
-    gives="Conv Reshape Transpose Add",
-    exactness=Exactness.ROUNDING,
-    bound=OF_PRODUCTS,
+    "ConvTranspose -> Conv Reshape Transpose Add",
+    Exactness.ROUNDING,
+    OF_PRODUCTS,
     rank=18,
     source=operator("ConvTranspose"),
-    pytorch="F.pixel_shuffle(F.conv2d(x, weight_1x1), r) instead of F.conv_transpose2d(x, weight, stride=r)",
 )
 def convtranspose_conv(at: Site) -> str:
     """A kernel as large as its stride: a convolution of 1x1, then the pixels of each block put side by side."""
@@ -135,16 +122,14 @@ def convtranspose_conv(at: Site) -> str:
     return at.op("Add", image, reshape(at, at.input(2), [1, channels, 1, 1])) if at.has(2) else image
 
 
+@pytorch("groups=1 and a weight with zeros between the groups")
 @rule(
-    "conv-dense",
-    takes="Conv",
-    gives="Conv",
-    exactness=Exactness.DOMAIN,
-    bound=OF_PRODUCTS,
+    "Conv -> Conv",
+    Exactness.DOMAIN,
+    OF_PRODUCTS,
     domain=FINITE,
     rank=18,
     source=executorch("arm/_passes/decompose_grouped_conv_pass.py"),
-    pytorch="groups=1 and a weight with zeros between the groups",
 )
 def conv_dense(at: Site) -> str:
     """Groups as one convolution, the weights of other groups 0."""
@@ -160,6 +145,3 @@ def conv_dense(at: Site) -> str:
             group * each : (group + 1) * each
         ]
     return at.like(at.input(0), at.constant(dense), *at.node.input[2:], group=1)
-
-
-RULES = (conv1d_conv2d, auto_pad, strides_written, convtranspose_conv, conv_dense)

@@ -10,7 +10,7 @@ from onnx import TensorProto
 from onnxbisect.exactness import Exactness
 from onnxbisect.rewrites.exactness import OF_PRODUCTS
 from onnxbisect.rewrites.forms import reduce, reshape, transpose
-from onnxbisect.rewrites.rule import rule
+from onnxbisect.rewrites.rule import pytorch, rule
 from onnxbisect.rewrites.site import Site
 from onnxbisect.rewrites.sources import AI_HUB, operator
 
@@ -81,15 +81,8 @@ def _ordered(at: Site, operand: _Operand, out: Sequence[str]) -> str:
     return transpose(at, operand.tensor, [operand.letters.index(letter) for letter in out])
 
 
-@rule(
-    "einsum-transpose",
-    takes="Einsum",
-    gives="Transpose",
-    exactness=Exactness.EXACT,
-    rank=5,
-    source=operator("Einsum"),
-    pytorch='x.transpose(1, 2) instead of torch.einsum("bnf->bfn", x)',
-)
+@pytorch('x.transpose(1, 2) instead of torch.einsum("bnf->bfn", x)')
+@rule("Einsum -> Transpose", Exactness.EXACT, rank=5, source=operator("Einsum"))
 def einsum_transpose(at: Site) -> str:
     """The axes of one operand in another order."""
     equation = _equation(at)
@@ -99,16 +92,8 @@ def einsum_transpose(at: Site) -> str:
     return _ordered(at, operand, equation.out)
 
 
-@rule(
-    "einsum-sum",
-    takes="Einsum",
-    gives="ReduceSum Transpose",
-    exactness=Exactness.ROUNDING,
-    bound=OF_PRODUCTS,
-    rank=5,
-    source=operator("Einsum"),
-    pytorch='x.sum(1) instead of torch.einsum("bnf->bf", x)',
-)
+@pytorch('x.sum(1) instead of torch.einsum("bnf->bf", x)')
+@rule("Einsum -> ReduceSum Transpose", Exactness.ROUNDING, OF_PRODUCTS, rank=5, source=operator("Einsum"))
 def einsum_sum(at: Site) -> str:
     """Axes of one operand summed, the others in another order."""
     at.demand_dtype(TensorProto.FLOAT)
@@ -120,15 +105,13 @@ def einsum_sum(at: Site) -> str:
     return _ordered(at, _summed(at, operand, set(equation.out)), equation.out)
 
 
+@pytorch('a @ b.transpose(-1, -2) instead of torch.einsum("bhid,bhjd->bhij", a, b)')
 @rule(
-    "einsum-matmul",
-    takes="Einsum",
-    gives="Transpose Reshape MatMul ReduceSum",
-    exactness=Exactness.ROUNDING,
-    bound=OF_PRODUCTS,
+    "Einsum -> Transpose Reshape MatMul ReduceSum",
+    Exactness.ROUNDING,
+    OF_PRODUCTS,
     rank=5,
     source=AI_HUB + "ddcolor/model.py",
-    pytorch='a @ b.transpose(-1, -2) instead of torch.einsum("bhid,bhjd->bhij", a, b)',
 )
 def einsum_matmul(at: Site) -> str:
     """Two operands at a time, their axes ordered as batch, free and contracted: a product of batches of matrices."""
@@ -160,6 +143,3 @@ def _product(at: Site, left: _Operand, right: _Operand, later: set[str], size: d
     product = at.op("MatMul", grouped(left, batch, rows, summed), grouped(right, batch, summed, columns))
     letters = batch + rows + columns
     return _Operand(tensor=reshape(at, product, [size[letter] for letter in letters]), letters="".join(letters))
-
-
-RULES = (einsum_transpose, einsum_sum, einsum_matmul)

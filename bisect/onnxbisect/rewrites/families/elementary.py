@@ -7,7 +7,7 @@ from onnxbisect.exactness import Exactness
 from onnxbisect.model.declared_types import NARROW
 from onnxbisect.rewrites.exactness import NO_NAN, SIGN_OF_ZERO, Bound, Domain, Values
 from onnxbisect.rewrites.forms import cast, pairwise
-from onnxbisect.rewrites.rule import rule
+from onnxbisect.rewrites.rule import pytorch, rule
 from onnxbisect.rewrites.site import FLOATS, INTEGERS, Site
 from onnxbisect.rewrites.sources import operator, tidl
 
@@ -15,15 +15,8 @@ from onnxbisect.rewrites.sources import operator, tidl
 _DIVISORS = (1e-30, 1e30)
 
 
-@rule(
-    "abs-relu",
-    takes="Abs",
-    gives="Mul Relu Add",
-    exactness=Exactness.EXACT,
-    rank=31,
-    source=tidl("eltwise.py"),
-    pytorch="torch.relu(x) + torch.relu(-x) instead of x.abs()",
-)
+@pytorch("torch.relu(x) + torch.relu(-x) instead of x.abs()")
+@rule("Abs -> Mul Relu Add", Exactness.EXACT, rank=31, source=tidl("eltwise.py"))
 def abs_relu(at: Site) -> str:
     """Relu(x) + Relu(-x)."""
     at.demand_dtype(*FLOATS)
@@ -31,46 +24,24 @@ def abs_relu(at: Site) -> str:
     return at.op("Add", at.op("Relu", x), at.op("Relu", at.op("Mul", x, at.scalar(-1))))
 
 
-@rule(
-    "abs-max",
-    takes="Abs",
-    gives="Mul Max",
-    exactness=Exactness.ROUNDING,
-    bound=SIGN_OF_ZERO,
-    rank=31,
-    source=operator("Abs"),
-    pytorch="torch.maximum(x, -x) instead of x.abs()",
-)
+@pytorch("torch.maximum(x, -x) instead of x.abs()")
+@rule("Abs -> Mul Max", Exactness.ROUNDING, SIGN_OF_ZERO, rank=31, source=operator("Abs"))
 def abs_max(at: Site) -> str:
     """Max(x, -x)."""
     at.demand_dtype(*FLOATS)
     return at.op("Max", at.input(0), at.op("Mul", at.input(0), at.scalar(-1)))
 
 
-@rule(
-    "neg-mul",
-    takes="Neg",
-    gives="Mul",
-    exactness=Exactness.EXACT,
-    rank=31,
-    source=tidl("eltwise.py"),
-    pytorch="x * -1 instead of -x",
-)
+@pytorch("x * -1 instead of -x")
+@rule("Neg -> Mul", Exactness.EXACT, rank=31, source=tidl("eltwise.py"))
 def neg_mul(at: Site) -> str:
     """Mul by -1."""
     at.demand_dtype(*FLOATS, *INTEGERS)
     return at.op("Mul", at.input(0), at.scalar(-1))
 
 
-@rule(
-    "sub-add",
-    takes="Sub",
-    gives="Mul Add",
-    exactness=Exactness.EXACT,
-    rank=31,
-    source=tidl("eltwise.py"),
-    pytorch="a + b * -1 instead of a - b",
-)
+@pytorch("a + b * -1 instead of a - b")
+@rule("Sub -> Mul Add", Exactness.EXACT, rank=31, source=tidl("eltwise.py"))
 def sub_add(at: Site) -> str:
     """Add of the second input times -1; a constant one is negated beforehand."""
     at.demand_dtype(*FLOATS, *INTEGERS)
@@ -79,31 +50,16 @@ def sub_add(at: Site) -> str:
     return at.op("Add", at.input(0), at.op("Mul", at.input(1), at.scalar(-1)))
 
 
-@rule(
-    "reciprocal-div",
-    takes="Reciprocal",
-    gives="Div",
-    exactness=Exactness.EXACT,
-    rank=31,
-    source=operator("Reciprocal"),
-    pytorch="1 / x instead of x.reciprocal()",
-)
+@pytorch("1 / x instead of x.reciprocal()")
+@rule("Reciprocal -> Div", Exactness.EXACT, rank=31, source=operator("Reciprocal"))
 def reciprocal_div(at: Site) -> str:
     """One divided by x."""
     at.demand_dtype(TensorProto.FLOAT, TensorProto.DOUBLE)
     return at.op("Div", at.scalar(1), at.input(0))
 
 
-@rule(
-    "div-mul",
-    takes="Div",
-    gives="Mul",
-    exactness=Exactness.ROUNDING,
-    bound=Bound(epsilons=1, absolute=1.5e-45),
-    rank=31,
-    source=operator("Div"),
-    pytorch="x * (1 / c) instead of x / c",
-)
+@pytorch("x * (1 / c) instead of x / c")
+@rule("Div -> Mul", Exactness.ROUNDING, Bound(epsilons=1, absolute=1.5e-45), rank=31, source=operator("Div"))
 def div_mul(at: Site) -> str:
     """Division by a constant as Mul by its reciprocal."""
     at.demand_dtype(TensorProto.FLOAT)
@@ -118,16 +74,14 @@ def _divides_well(values: Values) -> bool:
     return divisor is not None and bool(np.all((np.abs(divisor) > low) & (np.abs(divisor) < high)))
 
 
+@pytorch("a * b.reciprocal() instead of a / b")
 @rule(
-    "div-reciprocal",
-    takes="Div",
-    gives="Reciprocal Mul",
-    exactness=Exactness.DOMAIN,
-    bound=Bound(epsilons=2, absolute=1.5e-45),
+    "Div -> Reciprocal Mul",
+    Exactness.DOMAIN,
+    Bound(epsilons=2, absolute=1.5e-45),
     domain=Domain(text="the magnitude of no divisor below {:g} or above {:g}".format(*_DIVISORS), holds=_divides_well),
     rank=31,
     source=operator("Reciprocal"),
-    pytorch="a * b.reciprocal() instead of a / b",
 )
 def div_reciprocal(at: Site) -> str:
     """Mul by the reciprocal of a divisor that is computed."""
@@ -135,16 +89,8 @@ def div_reciprocal(at: Site) -> str:
     return at.op("Mul", at.float32(), at.op("Reciprocal", at.input(1)))
 
 
-@rule(
-    "sign-compare",
-    takes="Sign",
-    gives="Greater Less Cast Sub",
-    exactness=Exactness.DOMAIN,
-    domain=NO_NAN,
-    rank=31,
-    source=operator("Sign"),
-    pytorch="(x > 0).float() - (x < 0).float() instead of x.sign()",
-)
+@pytorch("(x > 0).float() - (x < 0).float() instead of x.sign()")
+@rule("Sign -> Greater Less Cast Sub", Exactness.DOMAIN, domain=NO_NAN, rank=31, source=operator("Sign"))
 def sign_compare(at: Site) -> str:
     """1 where x is positive, minus 1 where it is negative."""
     at.demand_dtype(TensorProto.FLOAT, TensorProto.DOUBLE)
@@ -153,15 +99,8 @@ def sign_compare(at: Site) -> str:
     return at.op("Sub", above, cast(at, at.op("Less", x, zero), dtype))
 
 
-@rule(
-    "sum-add",
-    takes="Sum",
-    gives="Add",
-    exactness=Exactness.EXACT,
-    rank=31,
-    source=operator("Sum"),
-    pytorch="a + b + c",
-)
+@pytorch("a + b + c")
+@rule("Sum -> Add", Exactness.EXACT, rank=31, source=operator("Sum"))
 def sum_add(at: Site) -> str:
     """A chain of Add."""
     terms = len(at.inputs())
@@ -170,16 +109,8 @@ def sum_add(at: Site) -> str:
     return pairwise(at, "Add")
 
 
-@rule(
-    "mean-add",
-    takes="Mean",
-    gives="Add Mul",
-    exactness=Exactness.ROUNDING,
-    bound=Bound(epsilons=1, absolute=1.5e-45),
-    rank=31,
-    source=tidl("eltwise.py"),
-    pytorch="(a + b + c) * (1 / 3)",
-)
+@pytorch("(a + b + c) * (1 / 3)")
+@rule("Mean -> Add Mul", Exactness.ROUNDING, Bound(epsilons=1, absolute=1.5e-45), rank=31, source=tidl("eltwise.py"))
 def mean_add(at: Site) -> str:
     """A chain of Add, times one by the number of inputs."""
     at.demand_dtype(TensorProto.FLOAT)
@@ -187,15 +118,8 @@ def mean_add(at: Site) -> str:
     return at.op("Mul", pairwise(at, "Add"), at.scalar(1 / len(at.inputs())))
 
 
-@rule(
-    "dropout-identity",
-    takes="Dropout",
-    gives="Identity",
-    exactness=Exactness.EXACT,
-    rank=23,
-    source=operator("Dropout"),
-    pytorch="model.eval() before the export",
-)
+@pytorch("model.eval() before the export")
+@rule("Dropout -> Identity", Exactness.EXACT, rank=23, source=operator("Dropout"))
 def dropout_identity(at: Site) -> tuple[str, ...]:
     """Dropout does nothing at inference, and its mask keeps everything."""
     at.demand(not at.has(2) or not bool(at.value(2)), "it is in training mode")
@@ -204,18 +128,3 @@ def dropout_identity(at: Site) -> tuple[str, ...]:
         return (same,)
     at.demand(at.opset >= 12, "what the mask holds was not defined before operator set 12")
     return same, at.constant(np.ones(at.output_shape(), np.bool_))
-
-
-RULES = (
-    abs_relu,
-    abs_max,
-    neg_mul,
-    sub_add,
-    reciprocal_div,
-    div_mul,
-    div_reciprocal,
-    sign_compare,
-    sum_add,
-    mean_add,
-    dropout_identity,
-)

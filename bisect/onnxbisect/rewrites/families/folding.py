@@ -4,22 +4,15 @@ import numpy as np
 import onnx
 
 from onnxbisect.exactness import Exactness
-from onnxbisect.rewrites.rule import ANY_OP, rule
+from onnxbisect.rewrites.rule import pytorch, rule
 from onnxbisect.rewrites.site import Site
 from onnxbisect.rewrites.sources import operator
 
 _LARGEST = 1 << 24
 
 
-@rule(
-    "fold",
-    takes=ANY_OP,
-    gives="",
-    exactness=Exactness.EXACT,
-    rank=8,
-    source="https://github.com/onnx/optimizer",
-    pytorch="Python numbers instead of tensors: x.shape[0], math.sin, range",
-)
+@pytorch("Python numbers instead of tensors: x.shape[0], math.sin, range")
+@rule("* ->", Exactness.EXACT, rank=8, source="https://github.com/onnx/optimizer")
 def fold(at: Site) -> tuple[str, ...]:
     """What the node computes whatever the inputs, as constants."""
     found = []
@@ -30,15 +23,8 @@ def fold(at: Site) -> tuple[str, ...]:
     return tuple(found)
 
 
-@rule(
-    "dense-constant",
-    takes=ANY_OP,
-    gives=ANY_OP,
-    exactness=Exactness.EXACT,
-    rank=23,
-    source=operator("Constant"),
-    pytorch="weight.to_dense()",
-)
+@pytorch("weight.to_dense()")
+@rule("* -> *", Exactness.EXACT, rank=23, source=operator("Constant"))
 def dense_constant(at: Site) -> tuple[str, ...]:
     """The node with its sparse constants in dense form."""
     sparse = {name: isinstance(at.facts.stored(name), onnx.SparseTensorProto) for name in at.inputs()}
@@ -53,6 +39,3 @@ def dense_constant(at: Site) -> tuple[str, ...]:
     ]
     at.add(node)
     return tuple(node.output)
-
-
-RULES = (fold, dense_constant)

@@ -9,7 +9,7 @@ from onnxbisect.exactness import Exactness
 from onnxbisect.rewrites.exactness import Bound, Domain, Values
 from onnxbisect.rewrites.families.normalisation import OF_ROW
 from onnxbisect.rewrites.patterns import Pattern, Stored, part
-from onnxbisect.rewrites.rule import rule
+from onnxbisect.rewrites.rule import pytorch, rule
 from onnxbisect.rewrites.site import Site
 from onnxbisect.rewrites.sources import OLIVE, tidl
 
@@ -50,15 +50,14 @@ def _all_finite(values: Values) -> bool:
     return all(value is not None and bool(np.isfinite(value).all()) for value in values)
 
 
+@pytorch("opset_version=20, at which F.gelu(x) is exported as Gelu")
 @rule(
-    "gelu-fuse",
+    "-> Gelu",
+    Exactness.ROUNDING,
+    Bound(epsilons=2, of="the input"),
     pattern=_gelu(part("Add", _ERF, 1.0)),
-    gives="Gelu",
-    exactness=Exactness.ROUNDING,
-    bound=Bound(epsilons=2, of="the input"),
     rank=12,
     source=tidl("gelu.py"),
-    pytorch="opset_version=20, at which F.gelu(x) is exported as Gelu",
 )
 def gelu_fuse(at: Site) -> str:
     """x/2 times 1 + Erf(x/sqrt 2), written out, as Gelu; from operator set 20 on."""
@@ -66,15 +65,14 @@ def gelu_fuse(at: Site) -> str:
     return at.op("Gelu", at.matched("x"))
 
 
+@pytorch('opset_version=20, at which F.gelu(x, approximate="tanh") is exported as Gelu')
 @rule(
-    "gelu-tanh-fuse",
+    "-> Gelu",
+    Exactness.ROUNDING,
+    Bound(epsilons=6, of="the input"),
     pattern=_gelu(part("Add", _TANH, 1.0)),
-    gives="Gelu",
-    exactness=Exactness.ROUNDING,
-    bound=Bound(epsilons=6, of="the input"),
     rank=12,
     source=tidl("gelu.py"),
-    pytorch='opset_version=20, at which F.gelu(x, approximate="tanh") is exported as Gelu',
 )
 def gelu_tanh_fuse(at: Site) -> str:
     """The tanh form of Gelu, written out, as Gelu; from operator set 20 on."""
@@ -82,19 +80,18 @@ def gelu_tanh_fuse(at: Site) -> str:
     return at.op("Gelu", at.matched("x"), approximate="tanh")
 
 
+@pytorch("opset_version=17, at which F.layer_norm is exported as LayerNormalization")
 @rule(
-    "layernorm-fuse",
+    "-> LayerNormalization",
+    Exactness.ROUNDING,
+    OF_ROW,
     pattern=(
         part("Add", part("Mul", _STANDARDISED, Stored("gamma")), Stored("beta")),
         part("Mul", _STANDARDISED, Stored("gamma")),
         _STANDARDISED,
     ),
-    gives="LayerNormalization",
-    exactness=Exactness.ROUNDING,
-    bound=OF_ROW,
     rank=12,
     source=_FUSION,
-    pytorch="opset_version=17, at which F.layer_norm is exported as LayerNormalization",
 )
 def layernorm_fuse(at: Site) -> str:
     """The mean taken off, divided by the root of the mean square, times gamma, plus beta, as LayerNormalization; from
@@ -107,15 +104,14 @@ def layernorm_fuse(at: Site) -> str:
     return at.op("LayerNormalization", *tensors, axis=axis, epsilon=_epsilon(at))
 
 
+@pytorch("opset_version=23, at which F.rms_norm is exported as RMSNormalization")
 @rule(
-    "rmsnorm-fuse",
+    "-> RMSNormalization",
+    Exactness.ROUNDING,
+    Bound(epsilons=2, of="the output, times the number of terms"),
     pattern=(part("Mul", _SCALED, Stored("gamma")), _SCALED),
-    gives="RMSNormalization",
-    exactness=Exactness.ROUNDING,
-    bound=Bound(epsilons=2, of="the output, times the number of terms"),
     rank=12,
     source=OLIVE,
-    pytorch="opset_version=23, at which F.rms_norm is exported as RMSNormalization",
 )
 def rmsnorm_fuse(at: Site) -> str:
     """Divided by the root of the mean square, times gamma, as RMSNormalization; from operator set 23 on."""
@@ -123,18 +119,17 @@ def rmsnorm_fuse(at: Site) -> str:
     return at.op("RMSNormalization", at.matched("x"), _of_row(at, "gamma", axis, 1.0), axis=axis, epsilon=_epsilon(at))
 
 
+@pytorch("F.hardswish(x) with opset_version=14, instead of x * (F.relu6(x + 3) / 6)")
 @rule(
-    "hardswish-fuse",
+    "-> HardSwish",
+    Exactness.ROUNDING,
+    Bound(epsilons=2, of="the input", absolute=1.5e-45),
     pattern=(
         part("Mul", "x", _GATE),
         part("Mul", "x", (part("Div", _SIX, 6.0), part("Mul", _SIX, 1 / 6))),
     ),
-    gives="HardSwish",
-    exactness=Exactness.ROUNDING,
-    bound=Bound(epsilons=2, of="the input", absolute=1.5e-45),
     rank=12,
     source=_FUSION,
-    pytorch="F.hardswish(x) with opset_version=14, instead of x * (F.relu6(x + 3) / 6)",
 )
 def hardswish_fuse(at: Site) -> str:
     """x times HardSigmoid(x), or times Clip(x + 3, 0, 6)/6, as HardSwish; from operator set 14 on."""
@@ -146,16 +141,15 @@ def hardswish_fuse(at: Site) -> str:
     return at.op("HardSwish", at.matched("x"))
 
 
+@pytorch("F.hardswish(x) with opset_version=14, instead of x * F.relu6(x + 3) / 6")
 @rule(
-    "hardswish-product-fuse",
-    pattern=(part("Div", part("Mul", "x", _SIX), 6.0), part("Mul", part("Mul", "x", _SIX), 1 / 6)),
-    gives="HardSwish",
-    exactness=Exactness.DOMAIN,
-    bound=Bound(epsilons=2, of="the input", absolute=1.5e-45),
+    "-> HardSwish",
+    Exactness.DOMAIN,
+    Bound(epsilons=2, of="the input", absolute=1.5e-45),
     domain=Domain(text="no NaN or infinity, nor a number so large that six times it is", holds=_all_finite),
+    pattern=(part("Div", part("Mul", "x", _SIX), 6.0), part("Mul", part("Mul", "x", _SIX), 1 / 6)),
     rank=12,
     source=_FUSION,
-    pytorch="F.hardswish(x) with opset_version=14, instead of x * F.relu6(x + 3) / 6",
 )
 def hardswish_product_fuse(at: Site) -> str:
     """x times Clip(x + 3, 0, 6), and then by 6, as HardSwish, which does not overflow; from operator set 14 on."""
@@ -163,29 +157,21 @@ def hardswish_product_fuse(at: Site) -> str:
     return at.op("HardSwish", at.matched("x"))
 
 
-@rule(
-    "swish-fuse",
-    pattern=part("Mul", "x", part("Sigmoid", "x")),
-    gives="Swish",
-    exactness=Exactness.EXACT,
-    rank=12,
-    source=_FUSION,
-    pytorch="F.silu(x), where opset_version=24 exports it as Swish",
-)
+@pytorch("F.silu(x), where opset_version=24 exports it as Swish")
+@rule("-> Swish", Exactness.EXACT, pattern=part("Mul", "x", part("Sigmoid", "x")), rank=12, source=_FUSION)
 def swish_fuse(at: Site) -> str:
     """x times Sigmoid(x) as Swish; from operator set 24 on."""
     at.demand_dtype(TensorProto.FLOAT)
     return at.op("Swish", at.matched("x"))
 
 
+@pytorch("F.pixel_shuffle(x, 2) instead of x.reshape(…).permute(…).reshape(…)")
 @rule(
-    "depthtospace-fuse",
+    "-> DepthToSpace",
+    Exactness.EXACT,
     pattern=part("Reshape", part("Transpose", part("Reshape", "x", name="first"), name="turn")),
-    gives="DepthToSpace",
-    exactness=Exactness.EXACT,
     rank=12,
     source=tidl("reshp_tr_reshp.py"),
-    pytorch="F.pixel_shuffle(x, 2) instead of x.reshape(…).permute(…).reshape(…)",
 )
 def depthtospace_fuse(at: Site) -> str:
     """Reshape, Transpose and Reshape that move channels into space, as DepthToSpace."""
@@ -203,14 +189,13 @@ def depthtospace_fuse(at: Site) -> str:
     return at.op("DepthToSpace", at.matched("x"), blocksize=block, mode=found[0])
 
 
+@pytorch("F.pixel_unshuffle(x, 2), with the channels in the order of SpaceToDepth")
 @rule(
-    "spacetodepth-fuse",
+    "-> SpaceToDepth",
+    Exactness.EXACT,
     pattern=part("Reshape", part("Transpose", part("Reshape", "x", name="first"), name="turn")),
-    gives="SpaceToDepth",
-    exactness=Exactness.EXACT,
     rank=12,
     source=tidl("reshp_tr_reshp.py"),
-    pytorch="F.pixel_unshuffle(x, 2), with the channels in the order of SpaceToDepth",
 )
 def spacetodepth_fuse(at: Site) -> str:
     """Reshape, Transpose and Reshape that move space into channels, as SpaceToDepth."""
@@ -264,16 +249,3 @@ def _epsilon(at: Site) -> float:
     value = at.known(at.facts.value(at.matched("eps")), "epsilon is not a constant")
     at.demand(value.size == 1, "epsilon is not one number")
     return float(value.reshape(()))
-
-
-RULES = (
-    gelu_fuse,
-    gelu_tanh_fuse,
-    layernorm_fuse,
-    rmsnorm_fuse,
-    hardswish_fuse,
-    hardswish_product_fuse,
-    swish_fuse,
-    depthtospace_fuse,
-    spacetodepth_fuse,
-)

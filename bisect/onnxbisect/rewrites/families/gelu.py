@@ -4,7 +4,7 @@ from math import pi, sqrt
 
 from onnxbisect.exactness import Exactness
 from onnxbisect.rewrites.exactness import Bound
-from onnxbisect.rewrites.rule import rule
+from onnxbisect.rewrites.rule import pytorch, rule
 from onnxbisect.rewrites.site import Site
 from onnxbisect.rewrites.sources import ONNX2TF, operator
 
@@ -18,16 +18,8 @@ _ERF_TANH = (1.1283792, 0.1009115)
 _CLOSER = (1.1283581691, 0.1029329251, -4.96817298e-4, -4.1514062e-4, 3.22443778e-5)
 
 
-@rule(
-    "erf-exp",
-    takes="Erf",
-    gives="Abs Mul Add Reciprocal Exp Sub Sign",
-    exactness=Exactness.APPROXIMATE,
-    bound=Bound(absolute=7e-7),
-    rank=6,
-    source=ONNX2TF,
-    pytorch="Abramowitz and Stegun 7.1.26 instead of torch.erf(x)",
-)
+@pytorch("Abramowitz and Stegun 7.1.26 instead of torch.erf(x)")
+@rule("Erf -> Abs Mul Add Reciprocal Exp Sub Sign", Exactness.APPROXIMATE, Bound(absolute=7e-7), rank=6, source=ONNX2TF)
 def erf_exp(at: Site) -> str:
     """1 minus a polynomial in 1/(1 + 0.3275911 |x|) times Exp(-x²), with the sign of x."""
     x = at.float32()
@@ -40,16 +32,8 @@ def erf_exp(at: Site) -> str:
     return at.op("Mul", at.op("Sub", at.scalar(1), at.op("Mul", series, decay)), at.op("Sign", x))
 
 
-@rule(
-    "erf-tanh",
-    takes="Erf",
-    gives="Mul Add Tanh",
-    exactness=Exactness.APPROXIMATE,
-    bound=Bound(absolute=4e-4),
-    rank=6,
-    source=operator("Erf"),
-    pytorch="torch.tanh(x * (1.1283792 + 0.1009115 * x * x)) instead of torch.erf(x)",
-)
+@pytorch("torch.tanh(x * (1.1283792 + 0.1009115 * x * x)) instead of torch.erf(x)")
+@rule("Erf -> Mul Add Tanh", Exactness.APPROXIMATE, Bound(absolute=4e-4), rank=6, source=operator("Erf"))
 def erf_tanh(at: Site) -> str:
     """Tanh(x (1.1283792 + 0.1009115 x²))."""
     x = at.float32()
@@ -58,16 +42,8 @@ def erf_tanh(at: Site) -> str:
     return at.op("Tanh", at.op("Mul", x, bend))
 
 
-@rule(
-    "erf-tanh-closer",
-    takes="Erf",
-    gives="Mul Add Tanh",
-    exactness=Exactness.APPROXIMATE,
-    bound=Bound(absolute=4e-6),
-    rank=6,
-    source=operator("Erf"),
-    pytorch="torch.tanh(x * p(x * x)), p a polynomial of degree 4, instead of torch.erf(x)",
-)
+@pytorch("torch.tanh(x * p(x * x)), p a polynomial of degree 4, instead of torch.erf(x)")
+@rule("Erf -> Mul Add Tanh", Exactness.APPROXIMATE, Bound(absolute=4e-6), rank=6, source=operator("Erf"))
 def erf_tanh_closer(at: Site) -> str:
     """Tanh(x p(x²)), p a polynomial of degree 4."""
     x = at.float32()
@@ -83,15 +59,13 @@ def _exact_gelu(at: Site) -> str:
     return at.float32()
 
 
+@pytorch("0.5 * x * (1 + torch.erf(x / 2 ** 0.5)) instead of F.gelu(x)")
 @rule(
-    "gelu-erf",
-    takes="Gelu com.microsoft::Gelu",
-    gives="Mul Erf Add",
-    exactness=Exactness.ROUNDING,
-    bound=Bound(epsilons=2, of="the input"),
+    "Gelu com.microsoft::Gelu -> Mul Erf Add",
+    Exactness.ROUNDING,
+    Bound(epsilons=2, of="the input"),
     rank=6,
     source=operator("Gelu"),
-    pytorch="0.5 * x * (1 + torch.erf(x / 2 ** 0.5)) instead of F.gelu(x)",
 )
 def gelu_erf(at: Site) -> str:
     """x/2 times 1 + Erf(x/sqrt 2)."""
@@ -111,35 +85,28 @@ def tanh_form(at: Site, x: str) -> str:
     return at.op("Mul", at.op("Add", at.op("Tanh", inner), at.scalar(1)), at.op("Mul", x, at.scalar(0.5)))
 
 
+@pytorch('F.gelu(x, approximate="tanh") instead of F.gelu(x)')
 @rule(
-    "gelu-tanh",
-    takes="Gelu com.microsoft::Gelu",
-    gives="Mul Add Tanh",
-    exactness=Exactness.APPROXIMATE,
-    bound=Bound(absolute=4.8e-4),
+    "Gelu com.microsoft::Gelu -> Mul Add Tanh",
+    Exactness.APPROXIMATE,
+    Bound(absolute=4.8e-4),
     rank=6,
     source="https://github.com/sbryngelson/ANEForge/issues/76",
-    pytorch='F.gelu(x, approximate="tanh") instead of F.gelu(x)',
 )
 def gelu_tanh(at: Site) -> str:
     """The tanh form of the exact Gelu."""
     return tanh_form(at, _exact_gelu(at))
 
 
+@pytorch("0.5 * x * (1 + torch.tanh(0.7978846 * x * (1 + 0.044715 * x * x)))")
 @rule(
-    "gelu-tanh-parts",
-    takes="Gelu",
-    gives="Mul Add Tanh",
-    exactness=Exactness.ROUNDING,
-    bound=Bound(epsilons=6, of="the input"),
+    "Gelu -> Mul Add Tanh",
+    Exactness.ROUNDING,
+    Bound(epsilons=6, of="the input"),
     rank=6,
     source="https://github.com/sbryngelson/ANEForge/issues/76",
-    pytorch="0.5 * x * (1 + torch.tanh(0.7978846 * x * (1 + 0.044715 * x * x)))",
 )
 def gelu_tanh_parts(at: Site) -> str:
     """The tanh form of Gelu as Mul, Add and Tanh."""
     at.demand(at.attribute("approximate", "none") == "tanh", "it is the exact form")
     return tanh_form(at, at.float32())
-
-
-RULES = (erf_exp, erf_tanh, erf_tanh_closer, gelu_erf, gelu_tanh, gelu_tanh_parts)

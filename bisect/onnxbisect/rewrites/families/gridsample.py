@@ -11,7 +11,7 @@ from onnx import TensorProto
 from onnxbisect.exactness import Exactness
 from onnxbisect.rewrites.exactness import Bound, Domain, Values
 from onnxbisect.rewrites.forms import cast, clip, reshape, slice_axis, transpose
-from onnxbisect.rewrites.rule import rule
+from onnxbisect.rewrites.rule import pytorch, rule
 from onnxbisect.rewrites.site import Site
 
 #: Farther out, the weights of onnxruntime do not add up to 1.
@@ -33,18 +33,16 @@ def _is_near(values: Values) -> bool:
     return values[1] is not None and bool((np.abs(values[1]) <= _FARTHEST).all())
 
 
+@pytorch("the pixels looked up in x.flatten(2) and weighted, instead of F.grid_sample(x, grid)")
 @rule(
-    "gridsample-gather",
-    takes="GridSample",
-    gives="Transpose Reshape Slice Pad Add Sub Mul Floor Round Clip Cast Gather",
-    exactness=Exactness.DOMAIN,
-    bound=Bound(epsilons=8, of="the largest magnitude of the image"),
+    "GridSample -> Transpose Reshape Slice Pad Add Sub Mul Floor Round Clip Cast Gather",
+    Exactness.DOMAIN,
+    Bound(epsilons=8, of="the largest magnitude of the image"),
     domain=Domain(
         text="no NaN in the grid; magnitudes up to 1000, far beyond which onnxruntime gives 0", holds=_is_near
     ),
     rank=21,
     source="https://github.com/airockchip/rknn-toolkit2/issues/276",
-    pytorch="the pixels looked up in x.flatten(2) and weighted, instead of F.grid_sample(x, grid)",
 )
 def gridsample_gather(at: Site) -> str:
     """The pixels around each point looked up in a list of all, and weighted."""
@@ -110,6 +108,3 @@ def _between(at: Site, one: str, other: str, weight: str) -> str:
     """The weighted mean of two tensors; `weight` is that of the other."""
     rest = at.op("Sub", at.scalar(1), weight)
     return at.op("Add", at.op("Mul", one, rest), at.op("Mul", other, weight))
-
-
-RULES = (gridsample_gather,)

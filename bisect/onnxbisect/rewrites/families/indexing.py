@@ -9,7 +9,7 @@ from onnx import TensorProto
 from onnxbisect.exactness import Exactness
 from onnxbisect.rewrites.exactness import FINITE, SIGN_OF_ZERO, Domain, Values
 from onnxbisect.rewrites.forms import cast, concat, reshape, slice_axis, transpose
-from onnxbisect.rewrites.rule import rule
+from onnxbisect.rewrites.rule import pytorch, rule
 from onnxbisect.rewrites.site import FLOATS, Site
 from onnxbisect.rewrites.sources import OLIVE, tidl
 
@@ -26,15 +26,8 @@ def _places(at: Site, size: int) -> np.ndarray:
     return indices.astype(np.int64) % size if size else indices.astype(np.int64)
 
 
-@rule(
-    "gather-slice",
-    takes="Gather",
-    gives="Slice Reshape",
-    exactness=Exactness.EXACT,
-    rank=9,
-    source=tidl("gather.py"),
-    pytorch="x[:, i:i+1].reshape(...) instead of x[:, i]",
-)
+@pytorch("x[:, i:i+1].reshape(...) instead of x[:, i]")
+@rule("Gather -> Slice Reshape", Exactness.EXACT, rank=9, source=tidl("gather.py"))
 def gather_slice(at: Site) -> str:
     """One constant index: a Slice of one place, reshaped."""
     shape = at.shape(0)
@@ -45,15 +38,8 @@ def gather_slice(at: Site) -> str:
     return reshape(at, slice_axis(at, at.input(0), axis, start, start + 1), at.output_shape())
 
 
-@rule(
-    "gather-vector",
-    takes="Gather",
-    gives="Gather Reshape",
-    exactness=Exactness.EXACT,
-    rank=9,
-    source=OLIVE,
-    pytorch="x.index_select(1, torch.tensor([i])).reshape(...) instead of x[:, i]",
-)
+@pytorch("x.index_select(1, torch.tensor([i])).reshape(...) instead of x[:, i]")
+@rule("Gather -> Gather Reshape", Exactness.EXACT, rank=9, source=OLIVE)
 def gather_vector(at: Site) -> str:
     """A scalar index as a list of one, the result reshaped."""
     at.demand(at.rank(1) == 0, "the index is no scalar")
@@ -62,15 +48,8 @@ def gather_vector(at: Site) -> str:
     return reshape(at, kept, at.output_shape())
 
 
-@rule(
-    "gather-slices",
-    takes="Gather",
-    gives="Slice Concat",
-    exactness=Exactness.EXACT,
-    rank=9,
-    source=tidl("gather.py"),
-    pytorch="torch.cat([x[:, a:b], x[:, c:d]], 1) instead of x[:, [a, …, c, …]]",
-)
+@pytorch("torch.cat([x[:, a:b], x[:, c:d]], 1) instead of x[:, [a, …, c, …]]")
+@rule("Gather -> Slice Concat", Exactness.EXACT, rank=9, source=tidl("gather.py"))
 def gather_slices(at: Site) -> str:
     """A constant list of indices: one Slice for each run of neighbours, joined."""
     shape = at.shape(0)
@@ -84,16 +63,14 @@ def gather_slices(at: Site) -> str:
     return concat(at, [slice_axis(at, at.input(0), axis, start, end) for start, end in runs], axis)
 
 
+@pytorch("selection @ x, selection a constant matrix of 0 and 1, instead of x[indices]")
 @rule(
-    "gather-matmul",
-    takes="Gather",
-    gives="MatMul Transpose Reshape",
-    exactness=Exactness.DOMAIN,
-    bound=SIGN_OF_ZERO,
+    "Gather -> MatMul Transpose Reshape",
+    Exactness.DOMAIN,
+    SIGN_OF_ZERO,
     domain=FINITE,
     rank=9,
     source=tidl("gather.py"),
-    pytorch="selection @ x, selection a constant matrix of 0 and 1, instead of x[indices]",
 )
 def gather_matmul(at: Site) -> str:
     """Constant indices as a product with a matrix of zeros and ones."""
@@ -114,16 +91,14 @@ def _are_places(values: Values) -> bool:
     return values[1] is not None and bool((values[1] >= 0).all())
 
 
+@pytorch("F.one_hot(i, len(table)).float() @ table instead of table[i]")
 @rule(
-    "gather-one-hot",
-    takes="Gather",
-    gives="Reshape Equal Cast MatMul",
-    exactness=Exactness.DOMAIN,
-    bound=SIGN_OF_ZERO,
+    "Gather -> Reshape Equal Cast MatMul",
+    Exactness.DOMAIN,
+    SIGN_OF_ZERO,
     domain=Domain(text="no negative index", holds=_are_places),
     rank=9,
     source=tidl("gather.py"),
-    pytorch="F.one_hot(i, len(table)).float() @ table instead of table[i]",
 )
 def gather_one_hot(at: Site) -> str:
     """Rows of a constant table at computed places: a product with 1 at each place and 0 elsewhere."""
@@ -141,15 +116,8 @@ def gather_one_hot(at: Site) -> str:
     return reshape(at, rows, at.output_shape())
 
 
-@rule(
-    "gathernd-gather",
-    takes="GatherND",
-    gives="Reshape Gather",
-    exactness=Exactness.EXACT,
-    rank=9,
-    source=tidl("gather.py"),
-    pytorch="x.flatten(0, 1)[i * w + j] with constant places instead of x[i, j]",
-)
+@pytorch("x.flatten(0, 1)[i * w + j] with constant places instead of x[i, j]")
+@rule("GatherND -> Reshape Gather", Exactness.EXACT, rank=9, source=tidl("gather.py"))
 def gathernd_gather(at: Site) -> str:
     """Constant places of several axes: these axes flattened, a Gather of places there."""
     shape, indices = at.shape(0), at.value(1)
@@ -164,15 +132,8 @@ def gathernd_gather(at: Site) -> str:
     return reshape(at, picked, at.output_shape())
 
 
-@rule(
-    "gatherelements-gather",
-    takes="GatherElements",
-    gives="Reshape Gather",
-    exactness=Exactness.EXACT,
-    rank=9,
-    source=tidl("gather.py"),
-    pytorch="x.flatten()[places] with constant places instead of x.gather(1, indices)",
-)
+@pytorch("x.flatten()[places] with constant places instead of x.gather(1, indices)")
+@rule("GatherElements -> Reshape Gather", Exactness.EXACT, rank=9, source=tidl("gather.py"))
 def gatherelements_gather(at: Site) -> str:
     """Constant indices: the data flattened, a Gather of places there."""
     shape, indices = at.shape(0), at.value(1)
@@ -185,14 +146,3 @@ def gatherelements_gather(at: Site) -> str:
     flat = np.ravel_multi_index(tuple(places), shape)
     picked = at.op("Gather", reshape(at, at.input(0), [prod(shape)]), at.constant(flat.ravel()), axis=0)
     return reshape(at, picked, indices.shape)
-
-
-RULES = (
-    gather_slice,
-    gather_vector,
-    gather_slices,
-    gather_matmul,
-    gather_one_hot,
-    gathernd_gather,
-    gatherelements_gather,
-)

@@ -6,7 +6,7 @@ from onnx import TensorProto
 from onnxbisect.exactness import Exactness
 from onnxbisect.rewrites.exactness import Bound, Domain, Values
 from onnxbisect.rewrites.forms import pairwise, rounded
-from onnxbisect.rewrites.rule import rule
+from onnxbisect.rewrites.rule import pytorch, rule
 from onnxbisect.rewrites.site import Site
 from onnxbisect.rewrites.sources import operator
 
@@ -14,15 +14,8 @@ from onnxbisect.rewrites.sources import operator
 _FAR_FROM_OVERFLOW = 1e37
 
 
-@rule(
-    "max-pairs",
-    takes="Max Min",
-    gives="Max Min",
-    exactness=Exactness.EXACT,
-    rank=31,
-    source=operator("Max"),
-    pytorch="torch.maximum(torch.maximum(a, b), c)",
-)
+@pytorch("torch.maximum(torch.maximum(a, b), c)")
+@rule("Max Min -> Max Min", Exactness.EXACT, rank=31, source=operator("Max"))
 def max_pairs(at: Site) -> str:
     """More than two inputs, two at a time."""
     at.demand(len(at.inputs()) > 2, "there are no more than two inputs")
@@ -36,16 +29,14 @@ def _is_small(values: Values) -> bool:
 _SMALL = Domain(text="no NaN; magnitudes below 1e37", holds=_is_small)
 
 
+@pytorch("torch.relu(a - b) + b instead of torch.maximum(a, b)")
 @rule(
-    "max-relu",
-    takes="Max",
-    gives="Sub Relu Add",
-    exactness=Exactness.DOMAIN,
-    bound=Bound(epsilons=1, of="the larger magnitude of the two inputs"),
+    "Max -> Sub Relu Add",
+    Exactness.DOMAIN,
+    Bound(epsilons=1, of="the larger magnitude of the two inputs"),
     domain=_SMALL,
     rank=31,
     source=operator("Max"),
-    pytorch="torch.relu(a - b) + b instead of torch.maximum(a, b)",
 )
 def max_relu(at: Site) -> str:
     """Relu(a - b) + b, of two inputs."""
@@ -54,16 +45,14 @@ def max_relu(at: Site) -> str:
     return at.op("Add", at.op("Relu", at.op("Sub", at.input(0), at.input(1))), at.input(1))
 
 
+@pytorch("a - torch.relu(a - b) instead of torch.minimum(a, b)")
 @rule(
-    "min-relu",
-    takes="Min",
-    gives="Sub Relu",
-    exactness=Exactness.DOMAIN,
-    bound=Bound(epsilons=1, of="the larger magnitude of the two inputs"),
+    "Min -> Sub Relu",
+    Exactness.DOMAIN,
+    Bound(epsilons=1, of="the larger magnitude of the two inputs"),
     domain=_SMALL,
     rank=31,
     source=operator("Min"),
-    pytorch="a - torch.relu(a - b) instead of torch.minimum(a, b)",
 )
 def min_relu(at: Site) -> str:
     """a - Relu(a - b), of two inputs."""
@@ -84,15 +73,8 @@ def _limits(at: Site) -> tuple[float | None, float | None]:
     return low, high
 
 
-@rule(
-    "clip-max-min",
-    takes="Clip",
-    gives="Max Min",
-    exactness=Exactness.EXACT,
-    rank=31,
-    source=operator("Clip"),
-    pytorch="torch.minimum(torch.maximum(x, low), high) instead of x.clamp(low, high)",
-)
+@pytorch("torch.minimum(torch.maximum(x, low), high) instead of x.clamp(low, high)")
+@rule("Clip -> Max Min", Exactness.EXACT, rank=31, source=operator("Clip"))
 def clip_max_min(at: Site) -> str:
     """Max with the lower and Min with the upper limit."""
     at.demand_dtype(TensorProto.FLOAT, TensorProto.DOUBLE)
@@ -104,15 +86,13 @@ def clip_max_min(at: Site) -> str:
     return at.op("Min", at.op("Max", at.input(0), at.scalar(low)), at.scalar(high))
 
 
+@pytorch("torch.minimum(torch.maximum(x, low), high) instead of x.clamp(low, high)")
 @rule(
-    "clip-max-min-any",
-    takes="Clip",
-    gives="Max Min",
-    exactness=Exactness.ROUNDING,
-    bound=Bound(note="the sign of zero may differ; a limit that is NaN makes NaN, as ONNX defines it"),
+    "Clip -> Max Min",
+    Exactness.ROUNDING,
+    Bound(note="the sign of zero may differ; a limit that is NaN makes NaN, as ONNX defines it"),
     rank=31,
     source=operator("Clip"),
-    pytorch="torch.minimum(torch.maximum(x, low), high) instead of x.clamp(low, high)",
 )
 def clip_max_min_any(at: Site) -> str:
     """Max with the lower and Min with the upper limit, which may be zero or computed."""
@@ -127,15 +107,13 @@ def clip_max_min_any(at: Site) -> str:
     return at.op("Min", at.op("Max", at.input(0), tensors[0]), tensors[1])
 
 
+@pytorch("high - torch.relu(high - low - torch.relu(x - low)) instead of x.clamp(low, high)")
 @rule(
-    "clip-relu",
-    takes="Clip",
-    gives="Sub Relu Add",
-    exactness=Exactness.ROUNDING,
-    bound=Bound(epsilons=1.5, of="the magnitudes of the two limits together", note="the sign of zero may differ"),
+    "Clip -> Sub Relu Add",
+    Exactness.ROUNDING,
+    Bound(epsilons=1.5, of="the magnitudes of the two limits together", note="the sign of zero may differ"),
     rank=31,
     source=operator("Clip"),
-    pytorch="high - torch.relu(high - low - torch.relu(x - low)) instead of x.clamp(low, high)",
 )
 def clip_relu(at: Site) -> str:
     """high - Relu(high - low - Relu(x - low)), which stays finite at infinity."""
@@ -148,6 +126,3 @@ def clip_relu(at: Site) -> str:
     above = at.op("Relu", at.op("Sub", x, at.scalar(low)) if low else x)
     short = at.op("Relu", at.op("Sub", at.scalar(rounded(high - low, at)), above))
     return at.op("Sub", at.scalar(high), short)
-
-
-RULES = (max_pairs, max_relu, min_relu, clip_max_min, clip_max_min_any, clip_relu)

@@ -8,7 +8,7 @@ from onnx import TensorProto
 from onnxbisect.exactness import Exactness
 from onnxbisect.rewrites.exactness import FINITE, OF_PRODUCTS, Bound
 from onnxbisect.rewrites.forms import reduce, reshape, transpose
-from onnxbisect.rewrites.rule import rule
+from onnxbisect.rewrites.rule import pytorch, rule
 from onnxbisect.rewrites.site import Site
 from onnxbisect.rewrites.sources import AI_HUB, executorch, tidl
 
@@ -34,16 +34,8 @@ def _oriented(at: Site, slot: int, transposed: str, factor: float) -> str:
     return matrix if factor == 1 else at.op("Mul", matrix, at.scalar(factor))
 
 
-@rule(
-    "gemm-matmul",
-    takes="Gemm",
-    gives="MatMul Add Transpose Mul",
-    exactness=Exactness.ROUNDING,
-    bound=OF_PRODUCTS,
-    rank=24,
-    source=tidl("gemm.py"),
-    pytorch="x @ weight.T + bias instead of F.linear(x, weight, bias)",
-)
+@pytorch("x @ weight.T + bias instead of F.linear(x, weight, bias)")
+@rule("Gemm -> MatMul Add Transpose Mul", Exactness.ROUNDING, OF_PRODUCTS, rank=24, source=tidl("gemm.py"))
 def gemm_matmul(at: Site) -> str:
     """MatMul and Add; alpha goes into the second matrix, beta into the third input, constants beforehand."""
     _float32(at)
@@ -58,15 +50,13 @@ def gemm_matmul(at: Site) -> str:
     return at.op("Add", product, offset or at.op("Mul", at.input(2), at.scalar(beta)))
 
 
+@pytorch("F.conv2d(x.transpose(1, 2)[..., None], weight[:, :, None, None]) instead of x @ weight.T")
 @rule(
-    "matmul-conv",
-    takes="MatMul",
-    gives="Transpose Reshape Conv",
-    exactness=Exactness.ROUNDING,
-    bound=OF_PRODUCTS,
+    "MatMul -> Transpose Reshape Conv",
+    Exactness.ROUNDING,
+    OF_PRODUCTS,
     rank=13,
     source=executorch("qualcomm/_passes/convert_linear_to_conv2d.py"),
-    pytorch="F.conv2d(x.transpose(1, 2)[..., None], weight[:, :, None, None]) instead of x @ weight.T",
 )
 def matmul_conv(at: Site) -> str:
     """A product with a constant matrix as a convolution of 1x1: the rows become pixels, the columns channels."""
@@ -82,15 +72,9 @@ def matmul_conv(at: Site) -> str:
     return reshape(at, transpose(at, pixels, [1, 0]), at.output_shape())
 
 
+@pytorch("(a[..., None] * b[..., None, :, :]).sum(-2) instead of a @ b")
 @rule(
-    "matmul-sum",
-    takes="MatMul",
-    gives="Reshape Mul ReduceSum",
-    exactness=Exactness.ROUNDING,
-    bound=OF_PRODUCTS,
-    rank=40,
-    source=AI_HUB + "gkt/model_patches.py",
-    pytorch="(a[..., None] * b[..., None, :, :]).sum(-2) instead of a @ b",
+    "MatMul -> Reshape Mul ReduceSum", Exactness.ROUNDING, OF_PRODUCTS, rank=40, source=AI_HUB + "gkt/model_patches.py"
 )
 def matmul_sum(at: Site) -> str:
     """A small product written out: Mul of broadcast operands, summed over the contracted axis."""
@@ -103,16 +87,14 @@ def matmul_sum(at: Site) -> str:
     return reduce(at, "ReduceSum", at.op("Mul", a, b), [max(len(left), len(right)) - 1], keepdims=False)
 
 
+@pytorch("x @ torch.ones(n, n).triu() instead of x.cumsum(-1)")
 @rule(
-    "cumsum-matmul",
-    takes="CumSum",
-    gives="Transpose MatMul",
-    exactness=Exactness.DOMAIN,
+    "CumSum -> Transpose MatMul",
+    Exactness.DOMAIN,
+    Bound(epsilons=1, of="the sum of all magnitudes along the axis, times their number plus 2", absolute=1e-37),
     domain=FINITE,
-    bound=Bound(epsilons=1, of="the sum of all magnitudes along the axis, times their number plus 2", absolute=1e-37),
     rank=19,
     source="https://github.com/immich-app/ml-models/issues/31",
-    pytorch="x @ torch.ones(n, n).triu() instead of x.cumsum(-1)",
 )
 def cumsum_matmul(at: Site) -> str:
     """A product with a triangle of ones."""
@@ -128,6 +110,3 @@ def cumsum_matmul(at: Site) -> str:
     if axis == len(shape) - 1:
         swapped = list(range(len(shape)))
     return transpose(at, at.op("MatMul", transpose(at, at.input(0), swapped), at.constant(triangle)), swapped)
-
-
-RULES = (gemm_matmul, matmul_conv, matmul_sum, cumsum_matmul)

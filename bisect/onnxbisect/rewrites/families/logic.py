@@ -6,7 +6,7 @@ from onnx import TensorProto
 from onnxbisect.exactness import Exactness
 from onnxbisect.rewrites.exactness import NO_NAN, SIGN_OF_ZERO, Bound, Domain, Values
 from onnxbisect.rewrites.forms import cast
-from onnxbisect.rewrites.rule import rule
+from onnxbisect.rewrites.rule import pytorch, rule
 from onnxbisect.rewrites.site import Site
 from onnxbisect.rewrites.sources import AI_HUB, operator
 
@@ -17,16 +17,14 @@ def _branches_are_finite(values: Values) -> bool:
     return all(value is not None and bool(np.isfinite(value).all()) for value in values[1:])
 
 
+@pytorch("m * a + (1 - m) * b, m the mask as 0 and 1, instead of torch.where(mask, a, b)")
 @rule(
-    "where-arithmetic",
-    takes="Where",
-    gives="Cast Mul Sub Add",
-    exactness=Exactness.DOMAIN,
-    bound=SIGN_OF_ZERO,
+    "Where -> Cast Mul Sub Add",
+    Exactness.DOMAIN,
+    SIGN_OF_ZERO,
     domain=Domain(text="no NaN or infinity in either branch", holds=_branches_are_finite),
     rank=28,
     source=AI_HUB + "_shared/sam2/model_patches.py",
-    pytorch="m * a + (1 - m) * b, m the mask as 0 and 1, instead of torch.where(mask, a, b)",
 )
 def where_arithmetic(at: Site) -> str:
     """m a + (1 - m) b, with the condition as a number m."""
@@ -37,15 +35,8 @@ def where_arithmetic(at: Site) -> str:
     return at.op("Add", taken, at.op("Mul", other, at.input(2)))
 
 
-@rule(
-    "where-log",
-    takes="Where",
-    gives="Cast Sub Log Add",
-    exactness=Exactness.EXACT,
-    rank=28,
-    source=AI_HUB + "_shared/sam2/model_patches.py",
-    pytorch="mask.float().log() instead of torch.where(mask, 0.0, -torch.inf)",
-)
+@pytorch("mask.float().log() instead of torch.where(mask, 0.0, -torch.inf)")
+@rule("Where -> Cast Sub Log Add", Exactness.EXACT, rank=28, source=AI_HUB + "_shared/sam2/model_patches.py")
 def where_log(at: Site) -> str:
     """A mask of a number and minus infinity: the number plus the logarithm of the condition as 1 and 0."""
     at.demand_dtype(TensorProto.FLOAT, slot=1)
@@ -62,15 +53,13 @@ def where_log(at: Site) -> str:
     return at.op("Add", added, at.input(3 - masked[0])) if number.any() else added
 
 
+@pytorch("the branch that is taken")
 @rule(
-    "where-constant",
-    takes="Where",
-    gives="Identity Expand",
-    exactness=Exactness.ROUNDING,
-    bound=Bound(note="-0 stays, of which the Where of onnxruntime may make 0"),
+    "Where -> Identity Expand",
+    Exactness.ROUNDING,
+    Bound(note="-0 stays, of which the Where of onnxruntime may make 0"),
     rank=8,
     source=operator("Where"),
-    pytorch="the branch that is taken",
 )
 def where_constant(at: Site) -> str:
     """The branch that a constant condition takes, where it takes one only."""
@@ -81,16 +70,8 @@ def where_constant(at: Site) -> str:
     return at.op("Identity", at.input(slot)) if shape == out else at.op("Expand", at.input(slot), at.integers(out))
 
 
-@rule(
-    "isnan-false",
-    takes="IsNaN",
-    gives="",
-    exactness=Exactness.DOMAIN,
-    domain=NO_NAN,
-    rank=35,
-    source=operator("IsNaN"),
-    pytorch="attention without the guard torch.where(p.isnan(), 0, p)",
-)
+@pytorch("attention without the guard torch.where(p.isnan(), 0, p)")
+@rule("IsNaN ->", Exactness.DOMAIN, domain=NO_NAN, rank=35, source=operator("IsNaN"))
 def isnan_false(at: Site) -> str:
     """A constant that says that nothing is NaN; Where behind it can then be folded."""
     shape = at.output_shape()
@@ -98,29 +79,17 @@ def isnan_false(at: Site) -> str:
     return at.constant(np.zeros(shape, np.bool_))
 
 
-@rule(
-    "isnan-equal",
-    takes="IsNaN",
-    gives="Equal Not",
-    exactness=Exactness.EXACT,
-    rank=35,
-    source=operator("Equal"),
-    pytorch="~(x == x) instead of x.isnan()",
-)
+@pytorch("~(x == x) instead of x.isnan()")
+@rule("IsNaN -> Equal Not", Exactness.EXACT, rank=35, source=operator("Equal"))
 def isnan_equal(at: Site) -> str:
     """What does not equal itself."""
     at.demand_dtype(TensorProto.FLOAT, TensorProto.DOUBLE)
     return at.op("Not", at.op("Equal", at.input(0), at.input(0)))
 
 
+@pytorch("(a > b) | (a == b) instead of a >= b")
 @rule(
-    "compare-or-equal",
-    takes="GreaterOrEqual LessOrEqual",
-    gives="Greater Less Equal Or",
-    exactness=Exactness.EXACT,
-    rank=28,
-    source=operator("GreaterOrEqual"),
-    pytorch="(a > b) | (a == b) instead of a >= b",
+    "GreaterOrEqual LessOrEqual -> Greater Less Equal Or", Exactness.EXACT, rank=28, source=operator("GreaterOrEqual")
 )
 def compare_or_equal(at: Site) -> str:
     """The strict comparison, or equality."""
@@ -129,14 +98,12 @@ def compare_or_equal(at: Site) -> str:
     return at.op("Or", at.op(strict, a, b), at.op("Equal", a, b))
 
 
+@pytorch("b < a instead of a > b")
 @rule(
-    "greater-less",
-    takes="Greater Less GreaterOrEqual LessOrEqual",
-    gives="Greater Less GreaterOrEqual LessOrEqual",
-    exactness=Exactness.EXACT,
+    "Greater Less GreaterOrEqual LessOrEqual -> Greater Less GreaterOrEqual LessOrEqual",
+    Exactness.EXACT,
     rank=28,
     source=operator("Less"),
-    pytorch="b < a instead of a > b",
 )
 def greater_less(at: Site) -> str:
     """The opposite comparison of the inputs in the other order."""
@@ -153,76 +120,33 @@ def _one(at: Site) -> str:
     return at.constant(np.array(1, np.float32))
 
 
-@rule(
-    "and-mul",
-    takes="And",
-    gives="Cast Mul",
-    exactness=Exactness.EXACT,
-    rank=28,
-    source=operator("And"),
-    pytorch="(a.float() * b.float()).bool() instead of a & b",
-)
+@pytorch("(a.float() * b.float()).bool() instead of a & b")
+@rule("And -> Cast Mul", Exactness.EXACT, rank=28, source=operator("And"))
 def and_mul(at: Site) -> str:
     """The product of 0 and 1."""
     a, b = _numbers(at)
     return cast(at, at.op("Mul", a, b), TensorProto.BOOL)
 
 
-@rule(
-    "or-max",
-    takes="Or",
-    gives="Cast Max",
-    exactness=Exactness.EXACT,
-    rank=28,
-    source=operator("Or"),
-    pytorch="torch.maximum(a.float(), b.float()).bool() instead of a | b",
-)
+@pytorch("torch.maximum(a.float(), b.float()).bool() instead of a | b")
+@rule("Or -> Cast Max", Exactness.EXACT, rank=28, source=operator("Or"))
 def or_max(at: Site) -> str:
     """The larger of 0 and 1."""
     a, b = _numbers(at)
     return cast(at, at.op("Max", a, b), TensorProto.BOOL)
 
 
-@rule(
-    "xor-sub",
-    takes="Xor",
-    gives="Cast Sub",
-    exactness=Exactness.EXACT,
-    rank=28,
-    source=operator("Xor"),
-    pytorch="(a.float() - b.float()).bool() instead of a ^ b",
-)
+@pytorch("(a.float() - b.float()).bool() instead of a ^ b")
+@rule("Xor -> Cast Sub", Exactness.EXACT, rank=28, source=operator("Xor"))
 def xor_sub(at: Site) -> str:
     """The difference of 0 and 1, which is none where they are equal."""
     a, b = _numbers(at)
     return cast(at, at.op("Sub", a, b), TensorProto.BOOL)
 
 
-@rule(
-    "not-sub",
-    takes="Not",
-    gives="Cast Sub",
-    exactness=Exactness.EXACT,
-    rank=28,
-    source=operator("Not"),
-    pytorch="(1 - a.float()).bool() instead of ~a",
-)
+@pytorch("(1 - a.float()).bool() instead of ~a")
+@rule("Not -> Cast Sub", Exactness.EXACT, rank=28, source=operator("Not"))
 def not_sub(at: Site) -> str:
     """One less 0 or 1."""
     (a,) = _numbers(at)
     return cast(at, at.op("Sub", _one(at), a), TensorProto.BOOL)
-
-
-RULES = (
-    where_arithmetic,
-    where_log,
-    where_constant,
-    isnan_false,
-    isnan_equal,
-    compare_or_equal,
-    greater_less,
-    and_mul,
-    or_max,
-    xor_sub,
-    not_sub,
-)

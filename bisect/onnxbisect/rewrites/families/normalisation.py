@@ -9,7 +9,7 @@ from onnx import TensorProto
 from onnxbisect.exactness import Exactness
 from onnxbisect.rewrites.exactness import Bound, Domain, Values
 from onnxbisect.rewrites.forms import reduce, reshape
-from onnxbisect.rewrites.rule import rule
+from onnxbisect.rewrites.rule import pytorch, rule
 from onnxbisect.rewrites.site import Site
 from onnxbisect.rewrites.sources import operator, tidl
 
@@ -47,15 +47,13 @@ def _shifted(at: Site, x: str, factors: str, offsets: str) -> str:
     return at.op("Add", at.op("Mul", x, factors), offsets)
 
 
+@pytorch("d = x - x.mean(-1, True); d / ((d * d).mean(-1, True) + eps).sqrt() * weight + bias")
 @rule(
-    "layernorm-parts",
-    takes="LayerNormalization",
-    gives="ReduceMean Sub Mul Add Sqrt Div",
-    exactness=Exactness.ROUNDING,
-    bound=OF_ROW,
+    "LayerNormalization -> ReduceMean Sub Mul Add Sqrt Div",
+    Exactness.ROUNDING,
+    OF_ROW,
     rank=27,
     source=tidl("layernorm.py"),
-    pytorch="d = x - x.mean(-1, True); d / ((d * d).mean(-1, True) + eps).sqrt() * weight + bias",
 )
 def layernorm_parts(at: Site) -> str:
     """The mean taken off, divided by the root of the mean square, times gamma, plus beta."""
@@ -71,15 +69,13 @@ def _by_channel(at: Site, slot: int, rank: int) -> str:
     return reshape(at, at.input(slot), [at.shape(slot)[0], *[1] * (rank - 2)])
 
 
+@pytorch("d = x - x.mean((2, 3), True); d / ((d * d).mean((2, 3), True) + eps).sqrt() * weight + bias")
 @rule(
-    "instancenorm-parts",
-    takes="InstanceNormalization",
-    gives="ReduceMean Sub Mul Add Sqrt Div Reshape",
-    exactness=Exactness.ROUNDING,
-    bound=OF_ROW,
+    "InstanceNormalization -> ReduceMean Sub Mul Add Sqrt Div Reshape",
+    Exactness.ROUNDING,
+    OF_ROW,
     rank=27,
     source=operator("InstanceNormalization"),
-    pytorch="d = x - x.mean((2, 3), True); d / ((d * d).mean((2, 3), True) + eps).sqrt() * weight + bias",
 )
 def instancenorm_parts(at: Site) -> str:
     """The mean over space taken off, divided by the root of the mean square, times gamma, plus beta."""
@@ -89,15 +85,13 @@ def instancenorm_parts(at: Site) -> str:
     return _shifted(at, whole, _by_channel(at, 1, rank), _by_channel(at, 2, rank))
 
 
+@pytorch("F.layer_norm(x.flatten(2), (h * w,)).reshape(x.shape) * weight + bias instead of F.instance_norm(x)")
 @rule(
-    "instancenorm-layernorm",
-    takes="InstanceNormalization",
-    gives="Reshape LayerNormalization Mul Add",
-    exactness=Exactness.ROUNDING,
-    bound=OF_ROW,
+    "InstanceNormalization -> Reshape LayerNormalization Mul Add",
+    Exactness.ROUNDING,
+    OF_ROW,
     rank=27,
     source=tidl("instancenorm.py"),
-    pytorch="F.layer_norm(x.flatten(2), (h * w,)).reshape(x.shape) * weight + bias instead of F.instance_norm(x)",
 )
 def instancenorm_layernorm(at: Site) -> str:
     """LayerNormalization of each channel's pixels in a row, then gamma and beta."""
@@ -120,15 +114,13 @@ def _spread(at: Site, slot: int, groups: int, channels: int) -> str:
     return at.constant(values)
 
 
+@pytorch("g = x.reshape(n, groups, -1); (g - g.mean(-1, True)) / …; reshape; * weight + bias")
 @rule(
-    "groupnorm-parts",
-    takes="GroupNormalization",
-    gives="Reshape ReduceMean Sub Mul Add Sqrt Div",
-    exactness=Exactness.ROUNDING,
-    bound=OF_ROW,
+    "GroupNormalization -> Reshape ReduceMean Sub Mul Add Sqrt Div",
+    Exactness.ROUNDING,
+    OF_ROW,
     rank=27,
     source=operator("GroupNormalization"),
-    pytorch="g = x.reshape(n, groups, -1); (g - g.mean(-1, True)) / …; reshape; * weight + bias",
 )
 def groupnorm_parts(at: Site) -> str:
     """Each group in a row, the mean taken off, divided by the root of the mean square; then gamma and beta."""
@@ -142,15 +134,13 @@ def groupnorm_parts(at: Site) -> str:
     return _shifted(at, whole, factors, offsets)
 
 
+@pytorch("x / ((x * x).mean(-1, True) + eps).sqrt() * weight instead of F.rms_norm(x)")
 @rule(
-    "rmsnorm-parts",
-    takes="RMSNormalization SimplifiedLayerNormalization",
-    gives="Mul ReduceMean Add Sqrt Div",
-    exactness=Exactness.ROUNDING,
-    bound=Bound(epsilons=2, of="the output, times the number of terms"),
+    "RMSNormalization SimplifiedLayerNormalization -> Mul ReduceMean Add Sqrt Div",
+    Exactness.ROUNDING,
+    Bound(epsilons=2, of="the output, times the number of terms"),
     rank=27,
     source=operator("RMSNormalization"),
-    pytorch="x / ((x * x).mean(-1, True) + eps).sqrt() * weight instead of F.rms_norm(x)",
 )
 def rmsnorm_parts(at: Site) -> str:
     """Divided by the root of the mean square, times gamma; onnxruntime's fused op of that kind, too."""
@@ -164,16 +154,14 @@ def _has_no_zero(values: Values) -> bool:
     return values[0] is not None and bool((values[0] != 0).all())
 
 
+@pytorch("x / (x * x).sum(dim, True).sqrt() instead of F.normalize(x, dim=dim)")
 @rule(
-    "lpnorm-parts",
-    takes="LpNormalization",
-    gives="Mul ReduceSum Sqrt Abs Div",
-    exactness=Exactness.DOMAIN,
-    bound=Bound(epsilons=2, of="the output, times the number of terms"),
+    "LpNormalization -> Mul ReduceSum Sqrt Abs Div",
+    Exactness.DOMAIN,
+    Bound(epsilons=2, of="the output, times the number of terms"),
     domain=Domain(text="no row of zeros; checked as: no zero", holds=_has_no_zero),
     rank=11,
     source="https://github.com/rockchip-linux/rknn-toolkit2/issues/300",
-    pytorch="x / (x * x).sum(dim, True).sqrt() instead of F.normalize(x, dim=dim)",
 )
 def lpnorm_parts(at: Site) -> str:
     """The input by the root of its sum of squares, or by its sum of magnitudes."""
@@ -190,15 +178,13 @@ def _inference(at: Site) -> str:
     return x
 
 
+@pytorch("x * (weight / (var + eps).sqrt()) + (bias - mean * …), computed once")
 @rule(
-    "batchnorm-mul-add",
-    takes="BatchNormalization",
-    gives="Mul Add",
-    exactness=Exactness.ROUNDING,
-    bound=Bound(epsilons=4, of="the input and the mean by the deviation, times gamma, plus beta"),
+    "BatchNormalization -> Mul Add",
+    Exactness.ROUNDING,
+    Bound(epsilons=4, of="the input and the mean by the deviation, times gamma, plus beta"),
     rank=30,
     source=tidl("batchnorm.py"),
-    pytorch="x * (weight / (var + eps).sqrt()) + (bias - mean * …), computed once",
 )
 def batchnorm_mul_add(at: Site) -> str:
     """Factors and offsets for each channel, computed beforehand."""
@@ -213,15 +199,8 @@ def batchnorm_mul_add(at: Site) -> str:
     return _shifted(at, x, at.constant(factors.reshape(dims)), at.constant(offsets.reshape(dims)))
 
 
-@rule(
-    "batchnorm-image",
-    takes="BatchNormalization",
-    gives="Reshape BatchNormalization",
-    exactness=Exactness.EXACT,
-    rank=30,
-    source=tidl("batchnorm.py"),
-    pytorch="F.batch_norm(x[:, :, None, None], …).flatten(1) instead of F.batch_norm(x, …)",
-)
+@pytorch("F.batch_norm(x[:, :, None, None], …).flatten(1) instead of F.batch_norm(x, …)")
+@rule("BatchNormalization -> Reshape BatchNormalization", Exactness.EXACT, rank=30, source=tidl("batchnorm.py"))
 def batchnorm_image(at: Site) -> str:
     """A tensor of other than four axes as an image, and back."""
     x, shape = _inference(at), at.shape(0)
@@ -229,15 +208,3 @@ def batchnorm_image(at: Site) -> str:
     image = [*shape[:2], *([1, 1] if len(shape) == 2 else [shape[2], prod(shape[3:])])]
     flat = at.like(reshape(at, x, image), *at.node.input[1:])
     return reshape(at, flat, shape)
-
-
-RULES = (
-    layernorm_parts,
-    instancenorm_parts,
-    instancenorm_layernorm,
-    groupnorm_parts,
-    rmsnorm_parts,
-    lpnorm_parts,
-    batchnorm_mul_add,
-    batchnorm_image,
-)

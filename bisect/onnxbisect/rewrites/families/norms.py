@@ -4,7 +4,7 @@ from onnxbisect.exactness import Exactness
 from onnxbisect.rewrites.exactness import FINITE, Bound
 from onnxbisect.rewrites.families.reductions import OF_TERMS, reduced
 from onnxbisect.rewrites.forms import reduce, reshape, slice_axis
-from onnxbisect.rewrites.rule import rule
+from onnxbisect.rewrites.rule import pytorch, rule
 from onnxbisect.rewrites.site import Site
 from onnxbisect.rewrites.sources import operator
 
@@ -12,47 +12,29 @@ _RKNN = "https://github.com/rockchip-linux/rknn-toolkit2/issues/300"
 _MOST_FACTORS = 32
 
 
-@rule(
-    "reducel2-parts",
-    takes="ReduceL2",
-    gives="Mul ReduceSum Sqrt",
-    exactness=Exactness.ROUNDING,
-    bound=OF_TERMS,
-    rank=11,
-    source=_RKNN,
-    pytorch="(x * x).sum(dim).sqrt() instead of x.norm(dim=dim)",
-)
+@pytorch("(x * x).sum(dim).sqrt() instead of x.norm(dim=dim)")
+@rule("ReduceL2 -> Mul ReduceSum Sqrt", Exactness.ROUNDING, OF_TERMS, rank=11, source=_RKNN)
 def reducel2_parts(at: Site) -> str:
     """The root of the sum of squares."""
     x, axes, keepdims = reduced(at)
     return at.op("Sqrt", reduce(at, "ReduceSum", at.op("Mul", x, x), axes, keepdims=keepdims))
 
 
-@rule(
-    "reducel1-parts",
-    takes="ReduceL1",
-    gives="Abs ReduceSum",
-    exactness=Exactness.ROUNDING,
-    bound=OF_TERMS,
-    rank=11,
-    source=operator("ReduceL1"),
-    pytorch="x.abs().sum(dim) instead of x.norm(1, dim)",
-)
+@pytorch("x.abs().sum(dim) instead of x.norm(1, dim)")
+@rule("ReduceL1 -> Abs ReduceSum", Exactness.ROUNDING, OF_TERMS, rank=11, source=operator("ReduceL1"))
 def reducel1_parts(at: Site) -> str:
     """The sum of magnitudes."""
     x, axes, keepdims = reduced(at)
     return reduce(at, "ReduceSum", at.op("Abs", x), axes, keepdims=keepdims)
 
 
+@pytorch("(x * x).sum(dim)")
 @rule(
-    "reducesumsquare-parts",
-    takes="ReduceSumSquare",
-    gives="Mul ReduceSum",
-    exactness=Exactness.ROUNDING,
-    bound=OF_TERMS,
+    "ReduceSumSquare -> Mul ReduceSum",
+    Exactness.ROUNDING,
+    OF_TERMS,
     rank=11,
     source="https://github.com/rockchip-linux/rknn-toolkit2/issues/253",
-    pytorch="(x * x).sum(dim)",
 )
 def reducesumsquare_parts(at: Site) -> str:
     """The sum of squares."""
@@ -60,16 +42,14 @@ def reducesumsquare_parts(at: Site) -> str:
     return reduce(at, "ReduceSum", at.op("Mul", x, x), axes, keepdims=keepdims)
 
 
+@pytorch("m = x.amax(dim, True); m + (x - m).exp().sum(dim, True).log() instead of x.logsumexp(dim, True)")
 @rule(
-    "reducelogsumexp-parts",
-    takes="ReduceLogSumExp",
-    gives="ReduceMax Sub Exp ReduceSum Log Add Reshape",
-    exactness=Exactness.DOMAIN,
-    bound=Bound(epsilons=4, of="the output, its logarithm's largest part and the number of terms together"),
+    "ReduceLogSumExp -> ReduceMax Sub Exp ReduceSum Log Add Reshape",
+    Exactness.DOMAIN,
+    Bound(epsilons=4, of="the output, its logarithm's largest part and the number of terms together"),
     domain=FINITE,
     rank=11,
     source=operator("ReduceLogSumExp"),
-    pytorch="m = x.amax(dim, True); m + (x - m).exp().sum(dim, True).log() instead of x.logsumexp(dim, True)",
 )
 def reducelogsumexp_parts(at: Site) -> str:
     """The largest value plus the logarithm of the sum of exponentials relative to it."""
@@ -80,15 +60,13 @@ def reducelogsumexp_parts(at: Site) -> str:
     return result if keepdims else reshape(at, result, at.output_shape())
 
 
+@pytorch("x.sum(dim).log()")
 @rule(
-    "reducelogsum-parts",
-    takes="ReduceLogSum",
-    gives="ReduceSum Log",
-    exactness=Exactness.ROUNDING,
-    bound=Bound(epsilons=2, of="the sum of the terms' magnitudes by the sum, times their number, plus the output"),
+    "ReduceLogSum -> ReduceSum Log",
+    Exactness.ROUNDING,
+    Bound(epsilons=2, of="the sum of the terms' magnitudes by the sum, times their number, plus the output"),
     rank=11,
     source=operator("ReduceLogSum"),
-    pytorch="x.sum(dim).log()",
 )
 def reducelogsum_parts(at: Site) -> str:
     """The logarithm of the sum."""
@@ -96,16 +74,8 @@ def reducelogsum_parts(at: Site) -> str:
     return at.op("Log", reduce(at, "ReduceSum", x, axes, keepdims=keepdims))
 
 
-@rule(
-    "reduceprod-slices",
-    takes="ReduceProd",
-    gives="Slice Mul Reshape",
-    exactness=Exactness.ROUNDING,
-    bound=Bound(epsilons=32),
-    rank=11,
-    source=operator("ReduceProd"),
-    pytorch="x[:, 0:1] * x[:, 1:2] * … instead of x.prod(1, True)",
-)
+@pytorch("x[:, 0:1] * x[:, 1:2] * … instead of x.prod(1, True)")
+@rule("ReduceProd -> Slice Mul Reshape", Exactness.ROUNDING, Bound(epsilons=32), rank=11, source=operator("ReduceProd"))
 def reduceprod_slices(at: Site) -> str:
     """One Slice for each factor of an axis, multiplied."""
     x, axes, _ = reduced(at)
@@ -116,13 +86,3 @@ def reduceprod_slices(at: Site) -> str:
     for factor in rest:
         first = at.op("Mul", first, factor)
     return reshape(at, first, at.output_shape())
-
-
-RULES = (
-    reducel2_parts,
-    reducel1_parts,
-    reducesumsquare_parts,
-    reducelogsumexp_parts,
-    reducelogsum_parts,
-    reduceprod_slices,
-)

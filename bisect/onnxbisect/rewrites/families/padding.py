@@ -7,20 +7,13 @@ import numpy as np
 from onnxbisect.exactness import Exactness
 from onnxbisect.rewrites.families.shape import MOST_CONSTANT
 from onnxbisect.rewrites.forms import concat, slice_axis
-from onnxbisect.rewrites.rule import rule
+from onnxbisect.rewrites.rule import pytorch, rule
 from onnxbisect.rewrites.site import Site
 from onnxbisect.rewrites.sources import executorch
 
 
-@rule(
-    "pad-slices",
-    takes="Pad",
-    gives="Slice Concat",
-    exactness=Exactness.EXACT,
-    rank=48,
-    source=executorch("qualcomm/_passes/decompose_pad.py"),
-    pytorch="torch.cat([zeros, x, zeros], -1) instead of F.pad(x, (a, b))",
-)
+@pytorch("torch.cat([zeros, x, zeros], -1) instead of F.pad(x, (a, b))")
+@rule("Pad -> Slice Concat", Exactness.EXACT, rank=48, source=executorch("qualcomm/_passes/decompose_pad.py"))
 def pad_slices(at: Site) -> str:
     """Borders as constants, or as Slices of the tensor for the modes reflect and edge, joined; a Slice where pads are
     negative.
@@ -68,6 +61,3 @@ def _border(at: Site, tensor: str, axis: int, shape: list[int], count: int, mode
     at.demand(count < size, "more is reflected than there is")
     places = range(count, 0, -1) if front else range(size - 2, size - 2 - count, -1)
     return [slice_axis(at, tensor, axis, place, place + 1) for place in places]
-
-
-RULES = (pad_slices,)

@@ -5,22 +5,13 @@ from onnx import TensorProto
 from onnxbisect.exactness import Exactness
 from onnxbisect.rewrites.exactness import NO_NAN, OF_PRODUCTS, SIGN_OF_ZERO
 from onnxbisect.rewrites.families.convolution import written, written_pads
-from onnxbisect.rewrites.rule import rule
+from onnxbisect.rewrites.rule import pytorch, rule
 from onnxbisect.rewrites.site import Site
 from onnxbisect.rewrites.sources import tidl
 
 
-@rule(
-    "maxpool-cascade",
-    takes="MaxPool",
-    gives="MaxPool",
-    exactness=Exactness.DOMAIN,
-    bound=SIGN_OF_ZERO,
-    domain=NO_NAN,
-    rank=3,
-    source=tidl("maxpool.py"),
-    pytorch="F.max_pool2d(F.max_pool2d(x, 3, 1, 1), 3, 1, 1) instead of F.max_pool2d(x, 5, 1, 2)",
-)
+@pytorch("F.max_pool2d(F.max_pool2d(x, 3, 1, 1), 3, 1, 1) instead of F.max_pool2d(x, 5, 1, 2)")
+@rule("MaxPool -> MaxPool", Exactness.DOMAIN, SIGN_OF_ZERO, domain=NO_NAN, rank=3, source=tidl("maxpool.py"))
 def maxpool_cascade(at: Site) -> str:
     """A square window of odd size that moves by 1: windows of 3x3, one behind the other."""
     kernel = at.attribute("kernel_shape", [0])
@@ -38,16 +29,8 @@ def maxpool_cascade(at: Site) -> str:
     return tensor
 
 
-@rule(
-    "averagepool-cascade",
-    takes="AveragePool",
-    gives="AveragePool",
-    exactness=Exactness.ROUNDING,
-    bound=OF_PRODUCTS,
-    rank=3,
-    source="https://gitee.com/ascend/msit",
-    pytorch="F.avg_pool2d(F.avg_pool2d(x, 4), 4) instead of F.avg_pool2d(x, 16)",
-)
+@pytorch("F.avg_pool2d(F.avg_pool2d(x, 4), 4) instead of F.avg_pool2d(x, 16)")
+@rule("AveragePool -> AveragePool", Exactness.ROUNDING, OF_PRODUCTS, rank=3, source="https://gitee.com/ascend/msit")
 def averagepool_cascade(at: Site) -> str:
     """A window that moves by its own size, as two windows whose sizes make up its size."""
     at.demand_dtype(TensorProto.FLOAT)
@@ -63,6 +46,3 @@ def averagepool_cascade(at: Site) -> str:
     second = [size // part for size, part in zip(kernel, first, strict=True)]
     once = at.op("AveragePool", at.input(0), kernel_shape=first, strides=first)
     return at.op("AveragePool", once, kernel_shape=second, strides=second)
-
-
-RULES = (maxpool_cascade, averagepool_cascade)

@@ -7,23 +7,15 @@ from onnx import TensorProto
 
 from onnxbisect.exactness import Exactness
 from onnxbisect.rewrites.exactness import Bound, Domain, Values
-from onnxbisect.rewrites.rule import rule
+from onnxbisect.rewrites.rule import pytorch, rule
 from onnxbisect.rewrites.site import Site
 from onnxbisect.rewrites.sources import operator
 
 _HIGHEST_POWER = 8
 
 
-@rule(
-    "pow-mul",
-    takes="Pow",
-    gives="Mul",
-    exactness=Exactness.ROUNDING,
-    bound=Bound(epsilons=4, absolute=1e-37),
-    rank=31,
-    source=operator("Pow"),
-    pytorch="x * x instead of x ** 2",
-)
+@pytorch("x * x instead of x ** 2")
+@rule("Pow -> Mul", Exactness.ROUNDING, Bound(epsilons=4, absolute=1e-37), rank=31, source=operator("Pow"))
 def pow_mul(at: Site) -> str:
     """A small whole exponent: x times itself."""
     at.demand_dtype(TensorProto.FLOAT)
@@ -57,33 +49,22 @@ def _above(least: float) -> Callable[[Values], bool]:
 _NOT_NEGATIVE = Domain(text="no negative input, nor -0", holds=_above(0.0))
 
 
-@rule(
-    "pow-sqrt",
-    takes="Pow",
-    gives="Sqrt",
-    exactness=Exactness.DOMAIN,
-    bound=Bound(epsilons=1),
-    domain=_NOT_NEGATIVE,
-    rank=31,
-    source=operator("Sqrt"),
-    pytorch="x.sqrt() instead of x ** 0.5",
-)
+@pytorch("x.sqrt() instead of x ** 0.5")
+@rule("Pow -> Sqrt", Exactness.DOMAIN, Bound(epsilons=1), domain=_NOT_NEGATIVE, rank=31, source=operator("Sqrt"))
 def pow_sqrt(at: Site) -> str:
     """The exponent 0.5 as Sqrt."""
     _root(at, 0.5)
     return at.op("Sqrt", at.input(0))
 
 
+@pytorch("1 / x.sqrt() instead of x ** -0.5")
 @rule(
-    "pow-reciprocal-sqrt",
-    takes="Pow",
-    gives="Sqrt Reciprocal",
-    exactness=Exactness.DOMAIN,
-    bound=Bound(epsilons=2),
+    "Pow -> Sqrt Reciprocal",
+    Exactness.DOMAIN,
+    Bound(epsilons=2),
     domain=_NOT_NEGATIVE,
     rank=31,
     source=operator("Sqrt"),
-    pytorch="1 / x.sqrt() instead of x ** -0.5",
 )
 def pow_reciprocal_sqrt(at: Site) -> str:
     """The exponent -0.5 as one by the square root."""
@@ -91,21 +72,9 @@ def pow_reciprocal_sqrt(at: Site) -> str:
     return at.op("Reciprocal", at.op("Sqrt", at.input(0)))
 
 
-@rule(
-    "sqrt-pow",
-    takes="Sqrt",
-    gives="Pow",
-    exactness=Exactness.DOMAIN,
-    bound=Bound(epsilons=1),
-    domain=_NOT_NEGATIVE,
-    rank=31,
-    source=operator("Pow"),
-    pytorch="x ** 0.5 instead of x.sqrt()",
-)
+@pytorch("x ** 0.5 instead of x.sqrt()")
+@rule("Sqrt -> Pow", Exactness.DOMAIN, Bound(epsilons=1), domain=_NOT_NEGATIVE, rank=31, source=operator("Pow"))
 def sqrt_pow(at: Site) -> str:
     """The power 0.5."""
     at.demand_dtype(TensorProto.FLOAT)
     return at.op("Pow", at.input(0), at.scalar(0.5))
-
-
-RULES = (pow_mul, pow_sqrt, pow_reciprocal_sqrt, sqrt_pow)

@@ -6,7 +6,7 @@ from onnx import TensorProto, helper
 from onnxbisect.exactness import Exactness
 from onnxbisect.rewrites.exactness import NO_NAN, Domain, Values
 from onnxbisect.rewrites.forms import cast, clip, reshape
-from onnxbisect.rewrites.rule import rule
+from onnxbisect.rewrites.rule import pytorch, rule
 from onnxbisect.rewrites.site import Site
 from onnxbisect.rewrites.sources import executorch, operator
 
@@ -27,15 +27,8 @@ def _along(at: Site, tensor: str, slot: int, axis: int) -> str:
     return reshape(at, tensor, [dims[0] if number == axis % rank else 1 for number in range(rank)])
 
 
-@rule(
-    "dequantize-parts",
-    takes="DequantizeLinear",
-    gives="Cast Sub Reshape Mul",
-    exactness=Exactness.EXACT,
-    rank=10,
-    source=operator("DequantizeLinear"),
-    pytorch="(x.float() - zero_point) * scale",
-)
+@pytorch("(x.float() - zero_point) * scale")
+@rule("DequantizeLinear -> Cast Sub Reshape Mul", Exactness.EXACT, rank=10, source=operator("DequantizeLinear"))
 def dequantize_parts(at: Site) -> str:
     """The whole number less the zero point, times the scale."""
     at.demand_dtype(*_BYTES)
@@ -47,15 +40,13 @@ def dequantize_parts(at: Site) -> str:
     return at.op("Mul", number, _along(at, at.input(1), 1, axis))
 
 
+@pytorch("(x / scale).round().add(zero_point).clamp(0, 255).to(torch.uint8)")
 @rule(
-    "quantize-parts",
-    takes="QuantizeLinear",
-    gives="Div Round Cast Add Clip Reshape",
-    exactness=Exactness.DOMAIN,
+    "QuantizeLinear -> Div Round Cast Add Clip Reshape",
+    Exactness.DOMAIN,
     domain=NO_NAN,
     rank=10,
     source=operator("QuantizeLinear"),
-    pytorch="(x / scale).round().add(zero_point).clamp(0, 255).to(torch.uint8)",
 )
 def quantize_parts(at: Site) -> str:
     """Divided by the scale, rounded, moved by the zero point, cut to what the type holds."""
@@ -71,15 +62,8 @@ def quantize_parts(at: Site) -> str:
     return cast(at, clip(at, steps, float(limits.min), float(limits.max)), dtype)
 
 
-@rule(
-    "index-int32",
-    takes=_INDEXED,
-    gives=_INDEXED + " Cast",
-    exactness=Exactness.EXACT,
-    rank=10,
-    source=executorch("qualcomm/_passes/i64_to_i32.py"),
-    pytorch="indices.int() instead of indices of int64",
-)
+@pytorch("indices.int() instead of indices of int64")
+@rule(f"{_INDEXED} -> {_INDEXED} Cast", Exactness.EXACT, rank=10, source=executorch("qualcomm/_passes/i64_to_i32.py"))
 def index_int32(at: Site) -> str:
     """Indices of 64 bits in 32; constants beforehand."""
     at.demand_dtype(TensorProto.INT64, slot=1)
@@ -99,15 +83,13 @@ def _are_narrow(values: Values) -> bool:
 _INTEGER_OPS = "Add Sub Mul Div Max Min Equal Greater Less GreaterOrEqual LessOrEqual"
 
 
+@pytorch("(a.int() + b.int()).long() instead of a + b of int64")
 @rule(
-    "arithmetic-int32",
-    takes=_INTEGER_OPS,
-    gives=_INTEGER_OPS + " Cast",
-    exactness=Exactness.DOMAIN,
+    f"{_INTEGER_OPS} -> {_INTEGER_OPS} Cast",
+    Exactness.DOMAIN,
     domain=Domain(text="magnitudes below 32768", holds=_are_narrow),
     rank=10,
     source=executorch("qualcomm/_passes/i64_to_i32.py"),
-    pytorch="(a.int() + b.int()).long() instead of a + b of int64",
 )
 def arithmetic_int32(at: Site) -> str:
     """Arithmetic of 64 bits in 32, constants narrowed beforehand, the result widened."""
@@ -122,6 +104,3 @@ def arithmetic_int32(at: Site) -> str:
             narrow.append(cast(at, at.input(slot), TensorProto.INT32))
     result = at.like(*narrow)
     return result if at.facts.dtype(at.node.output[0]) == TensorProto.BOOL else cast(at, result, TensorProto.INT64)
-
-
-RULES = (dequantize_parts, quantize_parts, index_int32, arithmetic_int32)

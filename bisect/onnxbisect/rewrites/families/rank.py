@@ -4,7 +4,7 @@ from math import prod
 
 from onnxbisect.exactness import Exactness
 from onnxbisect.rewrites.forms import reshape, transpose
-from onnxbisect.rewrites.rule import rule
+from onnxbisect.rewrites.rule import pytorch, rule
 from onnxbisect.rewrites.site import Site
 from onnxbisect.rewrites.sources import executorch, tidl
 
@@ -19,15 +19,8 @@ _USUAL_RANK = 4
 _MOST_AXES = 5
 
 
-@rule(
-    "transpose-merge",
-    takes="Transpose",
-    gives="Reshape Transpose",
-    exactness=Exactness.EXACT,
-    rank=4,
-    source=tidl("reshp_tr_reshp.py"),
-    pytorch="x.reshape(b, h, w * c).permute(1, 0, 2).reshape(...) instead of x.permute(1, 0, 2, 3)",
-)
+@pytorch("x.reshape(b, h, w * c).permute(1, 0, 2).reshape(...) instead of x.permute(1, 0, 2, 3)")
+@rule("Transpose -> Reshape Transpose", Exactness.EXACT, rank=4, source=tidl("reshp_tr_reshp.py"))
 def transpose_merge(at: Site) -> str:
     """Axes of size 1 left out and those that stay together merged, so that the permutation has fewer."""
     shape = at.shape(0)
@@ -46,14 +39,12 @@ def transpose_merge(at: Site) -> str:
     return reshape(at, turned, at.output_shape())
 
 
+@pytorch("two permutations of fewer axes instead of x.permute(0, 2, 4, 1, 3, 5)")
 @rule(
-    "transpose-twice",
-    takes="Transpose",
-    gives="Reshape Transpose",
-    exactness=Exactness.EXACT,
+    "Transpose -> Reshape Transpose",
+    Exactness.EXACT,
     rank=4,
     source=executorch("arm/_passes/rewrite_high_rank_singleton_permute_pass.py"),
-    pytorch="two permutations of fewer axes instead of x.permute(0, 2, 4, 1, 3, 5)",
 )
 def transpose_twice(at: Site) -> str:
     """The axes moved to the front one at a time, each with three axes: those before, the axis, those behind."""
@@ -75,21 +66,11 @@ def transpose_twice(at: Site) -> str:
     return reshape(at, tensor, at.output_shape())
 
 
-@rule(
-    "elementwise-flat",
-    takes=_ELEMENTWISE,
-    gives="Reshape " + _ELEMENTWISE,
-    exactness=Exactness.EXACT,
-    rank=4,
-    source=executorch("arm/_passes"),
-    pytorch="torch.sigmoid(x.flatten(1)).reshape(x.shape) instead of x.sigmoid(), x of rank 5 or more",
-)
+@pytorch("torch.sigmoid(x.flatten(1)).reshape(x.shape) instead of x.sigmoid(), x of rank 5 or more")
+@rule(f"{_ELEMENTWISE} -> Reshape {_ELEMENTWISE}", Exactness.EXACT, rank=4, source=executorch("arm/_passes"))
 def elementwise_flat(at: Site) -> str:
     """An op of each element alone, on a tensor of rank 5 or more: the axes behind the third merged meanwhile."""
     shape = at.shape(0)
     at.demand(len(shape) > _USUAL_RANK, f"the rank is no higher than {_USUAL_RANK}")
     flat = reshape(at, at.input(0), [*shape[:3], prod(shape[3:])])
     return reshape(at, at.like(flat, *at.node.input[1:]), shape)
-
-
-RULES = (transpose_merge, transpose_twice, elementwise_flat)

@@ -5,51 +5,27 @@ import numpy as np
 from onnxbisect.exactness import Exactness
 from onnxbisect.rewrites.exactness import SIGN_OF_ZERO, Bound
 from onnxbisect.rewrites.forms import clip, minus
-from onnxbisect.rewrites.rule import rule
+from onnxbisect.rewrites.rule import pytorch, rule
 from onnxbisect.rewrites.site import Site
 from onnxbisect.rewrites.sources import ONNX2TF, operator
 
 
-@rule(
-    "relu-max",
-    takes="Relu",
-    gives="Max",
-    exactness=Exactness.ROUNDING,
-    bound=SIGN_OF_ZERO,
-    rank=2,
-    source=operator("Relu"),
-    pytorch="x.clamp(min=0) instead of F.relu(x)",
-)
+@pytorch("x.clamp(min=0) instead of F.relu(x)")
+@rule("Relu -> Max", Exactness.ROUNDING, SIGN_OF_ZERO, rank=2, source=operator("Relu"))
 def relu_max(at: Site) -> str:
     """Max(x, 0)."""
     return at.op("Max", at.float32(), at.scalar(0))
 
 
-@rule(
-    "relu-clip",
-    takes="Relu",
-    gives="Clip",
-    exactness=Exactness.ROUNDING,
-    bound=SIGN_OF_ZERO,
-    rank=2,
-    source=operator("Relu"),
-    pytorch="x.clamp(0, 3.4e38) instead of F.relu(x)",
-)
+@pytorch("x.clamp(0, 3.4e38) instead of F.relu(x)")
+@rule("Relu -> Clip", Exactness.ROUNDING, SIGN_OF_ZERO, rank=2, source=operator("Relu"))
 def relu_clip(at: Site) -> str:
     """Clip(x, 0, infinity)."""
     return clip(at, at.float32(), 0, np.inf)
 
 
-@rule(
-    "leakyrelu-relu",
-    takes="LeakyRelu",
-    gives="Relu Mul Sub",
-    exactness=Exactness.ROUNDING,
-    bound=SIGN_OF_ZERO,
-    rank=2,
-    source=ONNX2TF,
-    pytorch="torch.relu(x) - slope * torch.relu(-x) instead of F.leaky_relu(x, slope)",
-)
+@pytorch("torch.relu(x) - slope * torch.relu(-x) instead of F.leaky_relu(x, slope)")
+@rule("LeakyRelu -> Relu Mul Sub", Exactness.ROUNDING, SIGN_OF_ZERO, rank=2, source=ONNX2TF)
 def leakyrelu_relu(at: Site) -> str:
     """Relu(x) - alpha Relu(-x)."""
     x = at.float32()
@@ -59,15 +35,8 @@ def leakyrelu_relu(at: Site) -> str:
     return at.op("Sub", at.op("Relu", x), below)
 
 
-@rule(
-    "leakyrelu-max",
-    takes="LeakyRelu",
-    gives="Mul Max",
-    exactness=Exactness.EXACT,
-    rank=2,
-    source=operator("LeakyRelu"),
-    pytorch="torch.maximum(x, slope * x) instead of F.leaky_relu(x, slope)",
-)
+@pytorch("torch.maximum(x, slope * x) instead of F.leaky_relu(x, slope)")
+@rule("LeakyRelu -> Mul Max", Exactness.EXACT, rank=2, source=operator("LeakyRelu"))
 def leakyrelu_max(at: Site) -> str:
     """Max(x, alpha x), for an alpha between 0 and 1."""
     x = at.float32()
@@ -76,16 +45,8 @@ def leakyrelu_max(at: Site) -> str:
     return at.op("Max", x, at.op("Mul", x, at.scalar(alpha)))
 
 
-@rule(
-    "prelu-relu",
-    takes="PRelu",
-    gives="Relu Mul Sub",
-    exactness=Exactness.ROUNDING,
-    bound=SIGN_OF_ZERO,
-    rank=2,
-    source=ONNX2TF,
-    pytorch="torch.relu(x) - slope * torch.relu(-x) instead of F.prelu(x, slope)",
-)
+@pytorch("torch.relu(x) - slope * torch.relu(-x) instead of F.prelu(x, slope)")
+@rule("PRelu -> Relu Mul Sub", Exactness.ROUNDING, SIGN_OF_ZERO, rank=2, source=ONNX2TF)
 def prelu_relu(at: Site) -> str:
     """Relu(x) - slope Relu(-x)."""
     x = at.float32()
@@ -101,16 +62,8 @@ def _below(at: Site, x: str, stretch: float) -> str:
 _OF_ALPHA = Bound(epsilons=2, of="alpha and the output together")
 
 
-@rule(
-    "elu-exp",
-    takes="Elu",
-    gives="Mul Relu Exp Sub Add",
-    exactness=Exactness.ROUNDING,
-    bound=_OF_ALPHA,
-    rank=2,
-    source=operator("Elu"),
-    pytorch="torch.relu(x) + alpha * (torch.exp(-torch.relu(-x)) - 1) instead of F.elu(x, alpha)",
-)
+@pytorch("torch.relu(x) + alpha * (torch.exp(-torch.relu(-x)) - 1) instead of F.elu(x, alpha)")
+@rule("Elu -> Mul Relu Exp Sub Add", Exactness.ROUNDING, _OF_ALPHA, rank=2, source=operator("Elu"))
 def elu_exp(at: Site) -> str:
     """Relu(x) + alpha (Exp(-Relu(-x)) - 1)."""
     x = at.float32()
@@ -118,15 +71,13 @@ def elu_exp(at: Site) -> str:
     return at.op("Add", at.op("Relu", x), at.op("Mul", _below(at, x, 1), at.scalar(alpha)))
 
 
+@pytorch("torch.relu(x) + alpha * (torch.exp(-torch.relu(-x) / alpha) - 1) instead of F.celu(x, alpha)")
 @rule(
-    "celu-exp",
-    takes="Celu",
-    gives="Mul Relu Exp Sub Add",
-    exactness=Exactness.ROUNDING,
-    bound=Bound(epsilons=4, of="alpha and the output together"),
+    "Celu -> Mul Relu Exp Sub Add",
+    Exactness.ROUNDING,
+    Bound(epsilons=4, of="alpha and the output together"),
     rank=2,
     source=operator("Celu"),
-    pytorch="torch.relu(x) + alpha * (torch.exp(-torch.relu(-x) / alpha) - 1) instead of F.celu(x, alpha)",
 )
 def celu_exp(at: Site) -> str:
     """Relu(x) + alpha (Exp(-Relu(-x)/alpha) - 1)."""
@@ -136,15 +87,13 @@ def celu_exp(at: Site) -> str:
     return at.op("Add", at.op("Relu", x), at.op("Mul", _below(at, x, 1 / alpha), at.scalar(alpha)))
 
 
+@pytorch("gamma * (torch.relu(x) + alpha * (torch.exp(-torch.relu(-x)) - 1)) instead of F.selu(x)")
 @rule(
-    "selu-exp",
-    takes="Selu",
-    gives="Mul Relu Exp Sub Add",
-    exactness=Exactness.ROUNDING,
-    bound=Bound(epsilons=4, of="gamma times alpha and the output together", note=SIGN_OF_ZERO.note),
+    "Selu -> Mul Relu Exp Sub Add",
+    Exactness.ROUNDING,
+    Bound(epsilons=4, of="gamma times alpha and the output together", note=SIGN_OF_ZERO.note),
     rank=2,
     source=operator("Selu"),
-    pytorch="gamma * (torch.relu(x) + alpha * (torch.exp(-torch.relu(-x)) - 1)) instead of F.selu(x)",
 )
 def selu_exp(at: Site) -> str:
     """gamma (Relu(x) + alpha (Exp(-Relu(-x)) - 1))."""
@@ -154,31 +103,11 @@ def selu_exp(at: Site) -> str:
     return at.op("Mul", bent, at.scalar(gamma))
 
 
-@rule(
-    "thresholdedrelu-where",
-    takes="ThresholdedRelu",
-    gives="Greater Where",
-    exactness=Exactness.EXACT,
-    rank=2,
-    source=operator("ThresholdedRelu"),
-    pytorch="torch.where(x > alpha, x, 0) instead of F.threshold(x, alpha, 0)",
-)
+@pytorch("torch.where(x > alpha, x, 0) instead of F.threshold(x, alpha, 0)")
+@rule("ThresholdedRelu -> Greater Where", Exactness.EXACT, rank=2, source=operator("ThresholdedRelu"))
 def thresholdedrelu_where(at: Site) -> str:
     """x where it is above an alpha that is not negative, 0 elsewhere."""
     x = at.float32()
     alpha = at.attribute("alpha", 1.0)
     at.demand(alpha >= 0, "alpha is negative: Where may make 0 of -0")
     return at.op("Where", at.op("Greater", x, at.scalar(alpha)), x, at.scalar(0))
-
-
-RULES = (
-    relu_max,
-    relu_clip,
-    leakyrelu_relu,
-    leakyrelu_max,
-    prelu_relu,
-    elu_exp,
-    celu_exp,
-    selu_exp,
-    thresholdedrelu_where,
-)

@@ -8,7 +8,7 @@ from onnx import TensorProto
 from onnxbisect.exactness import Exactness
 from onnxbisect.rewrites.exactness import NO_NAN, SIGN_OF_ZERO, Bound
 from onnxbisect.rewrites.forms import reduce, reshape
-from onnxbisect.rewrites.rule import rule
+from onnxbisect.rewrites.rule import pytorch, rule
 from onnxbisect.rewrites.site import Site
 from onnxbisect.rewrites.sources import operator, tidl
 
@@ -16,6 +16,11 @@ from onnxbisect.rewrites.sources import operator, tidl
 OF_TERMS = Bound(epsilons=1, of="the sum of the terms' magnitudes, times their number", absolute=1e-37)
 #: Elements of a column of ones.
 _LONGEST_SUM = 1 << 20
+#: Ops with the attribute `keepdims`.
+_REDUCING = (
+    "ArgMax ArgMin ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp "
+    "ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare"
+)
 
 
 def _axes(at: Site) -> tuple[int, ...]:
@@ -34,16 +39,8 @@ def reduced(at: Site) -> tuple[str, tuple[int, ...], bool]:
     return at.input(0), _axes(at), bool(at.attribute("keepdims", 1))
 
 
-@rule(
-    "reducemin-max",
-    takes="ReduceMin",
-    gives="Mul ReduceMax",
-    exactness=Exactness.ROUNDING,
-    bound=SIGN_OF_ZERO,
-    rank=11,
-    source=operator("ReduceMin"),
-    pytorch="-(-x).amax(dim) instead of x.amin(dim)",
-)
+@pytorch("-(-x).amax(dim) instead of x.amin(dim)")
+@rule("ReduceMin -> Mul ReduceMax", Exactness.ROUNDING, SIGN_OF_ZERO, rank=11, source=operator("ReduceMin"))
 def reducemin_max(at: Site) -> str:
     """-ReduceMax(-x)."""
     x, axes, keepdims = reduced(at)
@@ -51,16 +48,8 @@ def reducemin_max(at: Site) -> str:
     return at.op("Mul", reduce(at, "ReduceMax", at.op("Mul", x, minus), axes, keepdims=keepdims), minus)
 
 
-@rule(
-    "reducesum-matmul",
-    takes="ReduceSum ReduceMean",
-    gives="Reshape MatMul",
-    exactness=Exactness.ROUNDING,
-    bound=OF_TERMS,
-    rank=3,
-    source=tidl("reducemean.py"),
-    pytorch="x.flatten(2) @ torch.full((h * w, 1), 1 / (h * w)) instead of x.mean((2, 3))",
-)
+@pytorch("x.flatten(2) @ torch.full((h * w, 1), 1 / (h * w)) instead of x.mean((2, 3))")
+@rule("ReduceSum ReduceMean -> Reshape MatMul", Exactness.ROUNDING, OF_TERMS, rank=3, source=tidl("reducemean.py"))
 def reducesum_matmul(at: Site) -> str:
     """The last axes flattened, times a column of ones, or of one by their number for the mean."""
     x, axes, _ = reduced(at)
@@ -73,16 +62,8 @@ def reducesum_matmul(at: Site) -> str:
     return reshape(at, at.op("MatMul", rows, at.constant(np.full((count, 1), part, np.float32))), at.output_shape())
 
 
-@rule(
-    "reducemean-sum",
-    takes="ReduceMean",
-    gives="ReduceSum Mul",
-    exactness=Exactness.ROUNDING,
-    bound=OF_TERMS,
-    rank=11,
-    source=operator("ReduceMean"),
-    pytorch="x.sum(dim) * (1 / n) instead of x.mean(dim)",
-)
+@pytorch("x.sum(dim) * (1 / n) instead of x.mean(dim)")
+@rule("ReduceMean -> ReduceSum Mul", Exactness.ROUNDING, OF_TERMS, rank=11, source=operator("ReduceMean"))
 def reducemean_sum(at: Site) -> str:
     """The sum times one by the number of terms."""
     x, axes, keepdims = reduced(at)
@@ -91,16 +72,8 @@ def reducemean_sum(at: Site) -> str:
     return at.op("Mul", reduce(at, "ReduceSum", x, axes, keepdims=keepdims), at.scalar(1 / count))
 
 
-@rule(
-    "reducesum-mean",
-    takes="ReduceSum",
-    gives="ReduceMean Mul",
-    exactness=Exactness.ROUNDING,
-    bound=OF_TERMS,
-    rank=11,
-    source=operator("ReduceSum"),
-    pytorch="x.mean(dim) * n instead of x.sum(dim)",
-)
+@pytorch("x.mean(dim) * n instead of x.sum(dim)")
+@rule("ReduceSum -> ReduceMean Mul", Exactness.ROUNDING, OF_TERMS, rank=11, source=operator("ReduceSum"))
 def reducesum_mean(at: Site) -> str:
     """The mean times the number of terms."""
     x, axes, keepdims = reduced(at)
@@ -109,15 +82,13 @@ def reducesum_mean(at: Site) -> str:
     return at.op("Mul", reduce(at, "ReduceMean", x, axes, keepdims=keepdims), at.scalar(count))
 
 
+@pytorch("F.adaptive_avg_pool2d(x, 1) instead of x.mean((2, 3), True)")
 @rule(
-    "reducemean-pool",
-    takes="ReduceMean",
-    gives="GlobalAveragePool Reshape",
-    exactness=Exactness.ROUNDING,
-    bound=OF_TERMS,
+    "ReduceMean -> GlobalAveragePool Reshape",
+    Exactness.ROUNDING,
+    OF_TERMS,
     rank=11,
     source=operator("GlobalAveragePool"),
-    pytorch="F.adaptive_avg_pool2d(x, 1) instead of x.mean((2, 3), True)",
 )
 def reducemean_pool(at: Site) -> str:
     """The mean over height and width as GlobalAveragePool."""
@@ -127,16 +98,8 @@ def reducemean_pool(at: Site) -> str:
     return pooled if keepdims else reshape(at, pooled, at.output_shape())
 
 
-@rule(
-    "globalaveragepool-mean",
-    takes="GlobalAveragePool",
-    gives="ReduceMean",
-    exactness=Exactness.ROUNDING,
-    bound=OF_TERMS,
-    rank=3,
-    source=operator("ReduceMean"),
-    pytorch="x.mean((2, 3), True) instead of F.adaptive_avg_pool2d(x, 1)",
-)
+@pytorch("x.mean((2, 3), True) instead of F.adaptive_avg_pool2d(x, 1)")
+@rule("GlobalAveragePool -> ReduceMean", Exactness.ROUNDING, OF_TERMS, rank=3, source=operator("ReduceMean"))
 def globalaveragepool_mean(at: Site) -> str:
     """The mean over all axes but the first two."""
     at.demand_dtype(TensorProto.FLOAT)
@@ -144,16 +107,14 @@ def globalaveragepool_mean(at: Site) -> str:
     return reduce(at, "ReduceMean", at.input(0), range(2, at.rank(0)), keepdims=True)
 
 
+@pytorch("x.mean(3, True).mean(2, True) instead of x.mean((2, 3), True)")
 @rule(
-    "reduce-axes",
-    takes="ReduceMax ReduceMin ReduceSum ReduceMean",
-    gives="ReduceMax ReduceMin ReduceSum ReduceMean Reshape",
-    exactness=Exactness.DOMAIN,
-    bound=Bound(epsilons=1, of=OF_TERMS.of, absolute=1e-37, note="the sign of zero may differ"),
+    "ReduceMax ReduceMin ReduceSum ReduceMean -> ReduceMax ReduceMin ReduceSum ReduceMean Reshape",
+    Exactness.DOMAIN,
+    Bound(epsilons=1, of=OF_TERMS.of, absolute=1e-37, note="the sign of zero may differ"),
     domain=NO_NAN,
     rank=11,
     source=tidl("reducemean.py"),
-    pytorch="x.mean(3, True).mean(2, True) instead of x.mean((2, 3), True)",
 )
 def reduce_axes(at: Site) -> str:
     """Several axes, one at a time."""
@@ -165,30 +126,9 @@ def reduce_axes(at: Site) -> str:
     return x if keepdims else reshape(at, x, at.output_shape())
 
 
-@rule(
-    "reduce-keepdims",
-    takes="ArgMax ArgMin ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd "
-    "ReduceSum ReduceSumSquare",
-    gives="ArgMax ArgMin ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd "
-    "ReduceSum ReduceSumSquare Reshape",
-    exactness=Exactness.EXACT,
-    rank=44,
-    source=tidl("argmax.py"),
-    pytorch="x.mean(1, keepdim=True).reshape(...) instead of x.mean(1)",
-)
+@pytorch("x.mean(1, keepdim=True).reshape(...) instead of x.mean(1)")
+@rule(f"{_REDUCING} -> {_REDUCING} Reshape", Exactness.EXACT, rank=44, source=tidl("argmax.py"))
 def reduce_keepdims(at: Site) -> str:
     """The reduced axes kept as ones, then a Reshape."""
     at.demand(at.attribute("keepdims", 1) == 0, "the axes are kept already")
     return reshape(at, at.like(*at.node.input, keepdims=1), at.output_shape())
-
-
-RULES = (
-    reducesum_matmul,
-    reducemean_sum,
-    reducesum_mean,
-    reducemean_pool,
-    globalaveragepool_mean,
-    reducemin_max,
-    reduce_axes,
-    reduce_keepdims,
-)

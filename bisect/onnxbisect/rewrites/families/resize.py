@@ -9,7 +9,7 @@ from onnx import TensorProto
 from onnxbisect.exactness import Exactness
 from onnxbisect.rewrites.exactness import FINITE, Bound
 from onnxbisect.rewrites.forms import reshape
-from onnxbisect.rewrites.rule import rule
+from onnxbisect.rewrites.rule import pytorch, rule
 from onnxbisect.rewrites.site import Site
 from onnxbisect.rewrites.sources import operator, tidl
 
@@ -49,15 +49,8 @@ def _places(at: Site, scale: float, before: int, after: int) -> np.ndarray:
     return _PLACES[mode](np.arange(after, dtype=np.float64), scale, before, after)
 
 
-@rule(
-    "resize-scales",
-    takes="Resize",
-    gives="Resize",
-    exactness=Exactness.EXACT,
-    rank=38,
-    source=tidl("resize.py"),
-    pytorch="F.interpolate(x, scale_factor=2) instead of F.interpolate(x, size=(h, w))",
-)
+@pytorch("F.interpolate(x, scale_factor=2) instead of F.interpolate(x, size=(h, w))")
+@rule("Resize -> Resize", Exactness.EXACT, rank=38, source=tidl("resize.py"))
 def resize_scales(at: Site) -> str:
     """Scales instead of sizes, where they lead to the same ones."""
     at.demand(at.has(3), "it has no sizes")
@@ -68,16 +61,14 @@ def resize_scales(at: Site) -> str:
     return at.like(at.input(0), roi, at.constant(scales))
 
 
+@pytorch("rows @ x @ columns with constant matrices instead of F.interpolate(x, mode='bilinear')")
 @rule(
-    "resize-linear-matmul",
-    takes="Resize",
-    gives="MatMul",
-    exactness=Exactness.DOMAIN,
-    bound=Bound(epsilons=64, of="the largest magnitude of the input"),
+    "Resize -> MatMul",
+    Exactness.DOMAIN,
+    Bound(epsilons=64, of="the largest magnitude of the input"),
     domain=FINITE,
     rank=38,
     source=operator("Resize"),
-    pytorch="rows @ x @ columns with constant matrices instead of F.interpolate(x, mode='bilinear')",
 )
 def resize_linear_matmul(at: Site) -> str:
     """Bilinear interpolation of an image: a constant matrix for its rows and one for its columns."""
@@ -108,15 +99,8 @@ _ROUNDED: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 
 
-@rule(
-    "resize-nearest-expand",
-    takes="Resize",
-    gives="Reshape Expand",
-    exactness=Exactness.EXACT,
-    rank=38,
-    source=operator("Resize"),
-    pytorch="x[..., :, None, :, None].expand(...).reshape(...) instead of F.interpolate(x, scale_factor=2)",
-)
+@pytorch("x[..., :, None, :, None].expand(...).reshape(...) instead of F.interpolate(x, scale_factor=2)")
+@rule("Resize -> Reshape Expand", Exactness.EXACT, rank=38, source=operator("Resize"))
 def resize_nearest_expand(at: Site) -> str:
     """Each pixel a whole number of times: an axis behind each, along which it is repeated."""
     at.demand(at.attribute("mode", "nearest") == "nearest", "it interpolates")
@@ -135,6 +119,3 @@ def resize_nearest_expand(at: Site) -> str:
         grown += [before, after // before] if after != before else [before]
     at.demand(prod(out) != prod(shape), "nothing grows")
     return reshape(at, at.op("Expand", reshape(at, at.input(0), apart), at.integers(grown)), out)
-
-
-RULES = (resize_scales, resize_linear_matmul, resize_nearest_expand)

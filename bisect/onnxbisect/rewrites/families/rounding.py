@@ -5,20 +5,13 @@ from onnx import TensorProto
 
 from onnxbisect.exactness import Exactness
 from onnxbisect.rewrites.forms import cast
-from onnxbisect.rewrites.rule import rule
+from onnxbisect.rewrites.rule import pytorch, rule
 from onnxbisect.rewrites.site import INTEGERS, Site
 from onnxbisect.rewrites.sources import executorch, operator
 
 
-@rule(
-    "ceil-floor",
-    takes="Ceil",
-    gives="Mul Floor",
-    exactness=Exactness.EXACT,
-    rank=42,
-    source=operator("Ceil"),
-    pytorch="-torch.floor(-x) instead of x.ceil()",
-)
+@pytorch("-torch.floor(-x) instead of x.ceil()")
+@rule("Ceil -> Mul Floor", Exactness.EXACT, rank=42, source=operator("Ceil"))
 def ceil_floor(at: Site) -> str:
     """-Floor(-x)."""
     at.demand_dtype(TensorProto.FLOAT, TensorProto.DOUBLE)
@@ -26,15 +19,8 @@ def ceil_floor(at: Site) -> str:
     return at.op("Mul", at.op("Floor", at.op("Mul", at.input(0), minus)), minus)
 
 
-@rule(
-    "floor-round",
-    takes="Floor",
-    gives="Round Greater Cast Sub",
-    exactness=Exactness.EXACT,
-    rank=42,
-    source=operator("Round"),
-    pytorch="r = x.round(); r - (r > x).float() instead of x.floor()",
-)
+@pytorch("r = x.round(); r - (r > x).float() instead of x.floor()")
+@rule("Floor -> Round Greater Cast Sub", Exactness.EXACT, rank=42, source=operator("Round"))
 def floor_round(at: Site) -> str:
     """Round, less one where that went up."""
     at.demand_dtype(TensorProto.FLOAT, TensorProto.DOUBLE)
@@ -42,15 +28,8 @@ def floor_round(at: Site) -> str:
     return at.op("Sub", near, cast(at, at.op("Greater", near, at.input(0)), at.dtype(0)))
 
 
-@rule(
-    "mod-div",
-    takes="Mod",
-    gives="Div Mul Sub Add",
-    exactness=Exactness.EXACT,
-    rank=42,
-    source=executorch("qualcomm/_passes/decompose_remainder.py"),
-    pytorch="a - a // b * b instead of a % b",
-)
+@pytorch("a - a // b * b instead of a % b")
+@rule("Mod -> Div Mul Sub Add", Exactness.EXACT, rank=42, source=executorch("qualcomm/_passes/decompose_remainder.py"))
 def mod_div(at: Site) -> str:
     """The remainder by a positive constant, in integers: the division truncates, so a negative rest is lifted."""
     at.demand_dtype(*INTEGERS)
@@ -64,6 +43,3 @@ def mod_div(at: Site) -> str:
 def _rest(at: Site, dividend: str) -> str:
     """What truncating division leaves."""
     return at.op("Sub", dividend, at.op("Mul", at.op("Div", dividend, at.input(1)), at.input(1)))
-
-
-RULES = (ceil_floor, floor_round, mod_div)

@@ -6,7 +6,7 @@ import numpy as np
 
 from onnxbisect.exactness import Exactness
 from onnxbisect.rewrites.forms import concat, reshape, slice_axis
-from onnxbisect.rewrites.rule import rule
+from onnxbisect.rewrites.rule import pytorch, rule
 from onnxbisect.rewrites.site import Site
 from onnxbisect.rewrites.sources import AI_HUB
 
@@ -39,14 +39,12 @@ def _picked(at: Site, rows: str, updates: str, places: np.ndarray, count: int) -
     return at.op("Gather", concat(at, [rows, updates], 0), at.constant(order), axis=0)
 
 
+@pytorch("torch.cat([x, v]).index_select(0, order) with a constant order instead of x[places] = v")
 @rule(
-    "scatternd-gather",
-    takes="ScatterND",
-    gives="Reshape Concat Gather",
-    exactness=Exactness.EXACT,
+    "ScatterND -> Reshape Concat Gather",
+    Exactness.EXACT,
     rank=7,
     source="https://github.com/onnx/onnx-tensorrt/issues/618",
-    pytorch="torch.cat([x, v]).index_select(0, order) with a constant order instead of x[places] = v",
 )
 def scatternd_gather(at: Site) -> str:
     """Data and updates joined, then a Gather by a constant order."""
@@ -59,15 +57,8 @@ def scatternd_gather(at: Site) -> str:
     return reshape(at, _picked(at, rows, updates, places, count), shape)
 
 
-@rule(
-    "scatternd-concat",
-    takes="ScatterND",
-    gives="Reshape Slice Concat",
-    exactness=Exactness.EXACT,
-    rank=7,
-    source=AI_HUB + "maskrcnn/model_patches.py",
-    pytorch="torch.cat([x[:a], v, x[b:]]) instead of x[a:b] = v",
-)
+@pytorch("torch.cat([x[:a], v, x[b:]]) instead of x[a:b] = v")
+@rule("ScatterND -> Reshape Slice Concat", Exactness.EXACT, rank=7, source=AI_HUB + "maskrcnn/model_patches.py")
 def scatternd_concat(at: Site) -> str:
     """Neighbouring rows: what is before, the updates, and what is behind, joined."""
     places, count = _flat_rows(at)
@@ -85,15 +76,8 @@ def scatternd_concat(at: Site) -> str:
     return reshape(at, concat(at, parts, 0), shape)
 
 
-@rule(
-    "scatterelements-gather",
-    takes="ScatterElements",
-    gives="Reshape Concat Gather",
-    exactness=Exactness.EXACT,
-    rank=7,
-    source=AI_HUB + "maskrcnn/model_patches.py",
-    pytorch="torch.cat([x.flatten(), v.flatten()])[order].reshape(x.shape) instead of x.scatter(1, places, v)",
-)
+@pytorch("torch.cat([x.flatten(), v.flatten()])[order].reshape(x.shape) instead of x.scatter(1, places, v)")
+@rule("ScatterElements -> Reshape Concat Gather", Exactness.EXACT, rank=7, source=AI_HUB + "maskrcnn/model_patches.py")
 def scatterelements_gather(at: Site) -> str:
     """Data and updates flattened and joined, then a Gather by a constant order."""
     shape, indices = at.shape(0), at.value(1)
@@ -108,6 +92,3 @@ def scatterelements_gather(at: Site) -> str:
     rows = reshape(at, at.input(0), [prod(shape)])
     updates = reshape(at, at.input(2), [places.size])
     return reshape(at, _picked(at, rows, updates, places, prod(shape)), shape)
-
-
-RULES = (scatternd_gather, scatternd_concat, scatterelements_gather)

@@ -6,36 +6,22 @@ import numpy as np
 
 from onnxbisect.exactness import Exactness
 from onnxbisect.rewrites.forms import concat, reshape, transpose
-from onnxbisect.rewrites.rule import rule
+from onnxbisect.rewrites.rule import pytorch, rule
 from onnxbisect.rewrites.site import Site
 from onnxbisect.rewrites.sources import AI_HUB, OLIVE, operator, tidl
 
 MOST_CONSTANT = 1 << 24
 
 
-@rule(
-    "squeeze-reshape",
-    takes="Squeeze Unsqueeze Flatten",
-    gives="Reshape",
-    exactness=Exactness.EXACT,
-    rank=50,
-    source=tidl("unsqueeze.py"),
-    pytorch="x.reshape(n, c) instead of x.squeeze(-1)",
-)
+@pytorch("x.reshape(n, c) instead of x.squeeze(-1)")
+@rule("Squeeze Unsqueeze Flatten -> Reshape", Exactness.EXACT, rank=50, source=tidl("unsqueeze.py"))
 def squeeze_reshape(at: Site) -> str:
     """A Reshape to the fixed shape of the output."""
     return reshape(at, at.input(0), at.output_shape())
 
 
-@rule(
-    "reshape-constant",
-    takes="Reshape",
-    gives="Reshape",
-    exactness=Exactness.EXACT,
-    rank=8,
-    source=OLIVE,
-    pytorch="x.reshape(1, 64, 32) instead of x.reshape(x.shape[0], -1, 32)",
-)
+@pytorch("x.reshape(1, 64, 32) instead of x.reshape(x.shape[0], -1, 32)")
+@rule("Reshape -> Reshape", Exactness.EXACT, rank=8, source=OLIVE)
 def reshape_constant(at: Site) -> str:
     """The shape, computed or with 0 and -1 in it, as fixed numbers."""
     shape = at.output_shape()
@@ -45,15 +31,8 @@ def reshape_constant(at: Site) -> str:
     return reshape(at, at.input(0), shape)
 
 
-@rule(
-    "expand-concat",
-    takes="Expand Tile",
-    gives="Reshape Concat",
-    exactness=Exactness.EXACT,
-    rank=25,
-    source=tidl("expand.py"),
-    pytorch="torch.cat([x, x, x], 1) instead of x.expand(-1, 3, -1)",
-)
+@pytorch("torch.cat([x, x, x], 1) instead of x.expand(-1, 3, -1)")
+@rule("Expand Tile -> Reshape Concat", Exactness.EXACT, rank=25, source=tidl("expand.py"))
 def expand_concat(at: Site) -> str:
     """Copies joined along each axis that grows."""
     shape, out = at.shape(0), at.output_shape()
@@ -69,15 +48,8 @@ def expand_concat(at: Site) -> str:
     return tensor
 
 
-@rule(
-    "expand-tile",
-    takes="Expand",
-    gives="Reshape Tile",
-    exactness=Exactness.EXACT,
-    rank=25,
-    source=AI_HUB + "_shared/sam/model_patches.py",
-    pytorch="x.repeat(1, 3, 1) instead of x.expand(-1, 3, -1)",
-)
+@pytorch("x.repeat(1, 3, 1) instead of x.expand(-1, 3, -1)")
+@rule("Expand -> Reshape Tile", Exactness.EXACT, rank=25, source=AI_HUB + "_shared/sam/model_patches.py")
 def expand_tile(at: Site) -> str:
     """Tile with the number of copies along each axis."""
     shape, out = at.shape(0), at.output_shape()
@@ -87,15 +59,8 @@ def expand_tile(at: Site) -> str:
     return at.op("Tile", tensor, at.integers(after // before for before, after in zip(dims, out, strict=True)))
 
 
-@rule(
-    "expand-mul",
-    takes="Expand",
-    gives="Mul",
-    exactness=Exactness.EXACT,
-    rank=25,
-    source=operator("Expand"),
-    pytorch="x * torch.ones(n, 3, m) instead of x.expand(n, 3, m)",
-)
+@pytorch("x * torch.ones(n, 3, m) instead of x.expand(n, 3, m)")
+@rule("Expand -> Mul", Exactness.EXACT, rank=25, source=operator("Expand"))
 def expand_mul(at: Site) -> str:
     """Mul with ones of the shape."""
     out = at.output_shape()
@@ -111,15 +76,8 @@ def _blocks(at: Site) -> tuple[tuple[int, ...], int]:
     return shape, block
 
 
-@rule(
-    "depthtospace-transpose",
-    takes="DepthToSpace",
-    gives="Reshape Transpose",
-    exactness=Exactness.EXACT,
-    rank=26,
-    source=tidl("depthtospace.py"),
-    pytorch="x.reshape(n, c, r, r, h, w).permute(0, 1, 4, 2, 5, 3).reshape(...) instead of F.pixel_shuffle(x, r)",
-)
+@pytorch("x.reshape(n, c, r, r, h, w).permute(0, 1, 4, 2, 5, 3).reshape(...) instead of F.pixel_shuffle(x, r)")
+@rule("DepthToSpace -> Reshape Transpose", Exactness.EXACT, rank=26, source=tidl("depthtospace.py"))
 def depthtospace_transpose(at: Site) -> str:
     """Reshape, Transpose, Reshape; at rank 5 where the batch is 1."""
     (batch, channels, height, width), block = _blocks(at)
@@ -134,15 +92,8 @@ def depthtospace_transpose(at: Site) -> str:
     return reshape(at, transpose(at, reshape(at, at.input(0), dims), perm), at.output_shape())
 
 
-@rule(
-    "spacetodepth-transpose",
-    takes="SpaceToDepth",
-    gives="Reshape Transpose",
-    exactness=Exactness.EXACT,
-    rank=26,
-    source=tidl("depthtospace.py"),
-    pytorch="x.reshape(n, c, h, r, w, r).permute(0, 3, 5, 1, 2, 4).reshape(...)",
-)
+@pytorch("x.reshape(n, c, h, r, w, r).permute(0, 3, 5, 1, 2, 4).reshape(...)")
+@rule("SpaceToDepth -> Reshape Transpose", Exactness.EXACT, rank=26, source=tidl("depthtospace.py"))
 def spacetodepth_transpose(at: Site) -> str:
     """Reshape, Transpose, Reshape; at rank 5 where the batch is 1."""
     (batch, channels, height, width), block = _blocks(at)
@@ -153,15 +104,8 @@ def spacetodepth_transpose(at: Site) -> str:
     return reshape(at, transpose(at, reshape(at, at.input(0), dims), perm), at.output_shape())
 
 
-@rule(
-    "concat-pairs",
-    takes="Concat",
-    gives="Concat",
-    exactness=Exactness.EXACT,
-    rank=47,
-    source=tidl("concat.py"),
-    pytorch="torch.cat([torch.cat([a, b], 1), c], 1) instead of torch.cat([a, b, c], 1)",
-)
+@pytorch("torch.cat([torch.cat([a, b], 1), c], 1) instead of torch.cat([a, b, c], 1)")
+@rule("Concat -> Concat", Exactness.EXACT, rank=47, source=tidl("concat.py"))
 def concat_pairs(at: Site) -> str:
     """Two tensors at a time."""
     first, *rest = at.inputs()
@@ -169,15 +113,3 @@ def concat_pairs(at: Site) -> str:
     for other in rest:
         first = at.op("Concat", first, other, axis=at.attribute("axis", 0))
     return first
-
-
-RULES = (
-    squeeze_reshape,
-    reshape_constant,
-    expand_concat,
-    expand_tile,
-    expand_mul,
-    depthtospace_transpose,
-    spacetodepth_transpose,
-    concat_pairs,
-)

@@ -7,7 +7,7 @@ import numpy as np
 
 from onnxbisect.exactness import Exactness
 from onnxbisect.rewrites.forms import concat, reshape, slice_axis
-from onnxbisect.rewrites.rule import rule
+from onnxbisect.rewrites.rule import pytorch, rule
 from onnxbisect.rewrites.site import Site
 from onnxbisect.rewrites.sources import CONVERTER_FIX, executorch, tidl
 
@@ -34,15 +34,8 @@ def _ranges(at: Site) -> list[tuple[int, int, int, int]]:
     return found
 
 
-@rule(
-    "slice-axes",
-    takes="Slice",
-    gives="Slice",
-    exactness=Exactness.EXACT,
-    rank=15,
-    source=tidl("slice.py"),
-    pytorch="x[:, a:b][:, :, c:d] instead of x[:, a:b, c:d]",
-)
+@pytorch("x[:, a:b][:, :, c:d] instead of x[:, a:b, c:d]")
+@rule("Slice -> Slice", Exactness.EXACT, rank=15, source=tidl("slice.py"))
 def slice_axes(at: Site) -> str:
     """A Slice of several axes: one for each axis, in turn."""
     ranges = _ranges(at)
@@ -53,14 +46,12 @@ def slice_axes(at: Site) -> str:
     return tensor
 
 
+@pytorch("x.reshape(n, c // 2, 2)[:, :, 0] instead of x[:, ::2]")
 @rule(
-    "slice-steps",
-    takes="Slice",
-    gives="Slice Reshape Concat",
-    exactness=Exactness.EXACT,
+    "Slice -> Slice Reshape Concat",
+    Exactness.EXACT,
     rank=15,
     source=executorch("arm/_passes/decompose_strided_slice_copy_pass.py"),
-    pytorch="x.reshape(n, c // 2, 2)[:, :, 0] instead of x[:, ::2]",
 )
 def slice_steps(at: Site) -> str:
     """A step as an axis: every `step` neighbours get an axis of their own, of which the first is kept."""
@@ -84,15 +75,8 @@ def slice_steps(at: Site) -> str:
     return tensor
 
 
-@rule(
-    "split-slices",
-    takes="Split",
-    gives="Slice",
-    exactness=Exactness.EXACT,
-    rank=15,
-    source=CONVERTER_FIX,
-    pytorch="x[:, :a], x[:, a:] instead of x.split((a, b), 1)",
-)
+@pytorch("x[:, :a], x[:, a:] instead of x.split((a, b), 1)")
+@rule("Split -> Slice", Exactness.EXACT, rank=15, source=CONVERTER_FIX)
 def split_slices(at: Site) -> tuple[str, ...]:
     """One Slice for each output."""
     shape = at.shape(0)
@@ -101,6 +85,3 @@ def split_slices(at: Site) -> tuple[str, ...]:
     at.demand(ends[-1] == shape[axis], "the parts are not the whole")
     bounds = pairwise([0, *ends])
     return tuple(slice_axis(at, at.input(0), axis, start, end) for start, end in bounds)
-
-
-RULES = (slice_axes, slice_steps, split_slices)

@@ -5,7 +5,7 @@ from onnx import TensorProto
 from onnxbisect.exactness import Exactness
 from onnxbisect.rewrites.exactness import Bound
 from onnxbisect.rewrites.forms import reduce, transpose
-from onnxbisect.rewrites.rule import rule
+from onnxbisect.rewrites.rule import pytorch, rule
 from onnxbisect.rewrites.site import FLOATS, Site
 from onnxbisect.rewrites.sources import operator, tidl
 
@@ -22,15 +22,13 @@ def _axis(at: Site) -> int:
     return axis
 
 
+@pytorch("x.transpose(1, -1).softmax(-1).transpose(1, -1) instead of x.softmax(1)")
 @rule(
-    "softmax-last-axis",
-    takes="Softmax LogSoftmax",
-    gives="Transpose Softmax LogSoftmax",
-    exactness=Exactness.ROUNDING,
-    bound=Bound(epsilons=2),
+    "Softmax LogSoftmax -> Transpose Softmax LogSoftmax",
+    Exactness.ROUNDING,
+    Bound(epsilons=2),
     rank=39,
     source=tidl("softmax.py"),
-    pytorch="x.transpose(1, -1).softmax(-1).transpose(1, -1) instead of x.softmax(1)",
 )
 def softmax_last_axis(at: Site) -> str:
     """The axis moved to the end and back."""
@@ -42,15 +40,13 @@ def softmax_last_axis(at: Site) -> str:
     return transpose(at, moved, swapped)
 
 
+@pytorch("e = (x - x.amax(dim, True)).exp(); e / e.sum(dim, True) instead of x.softmax(dim)")
 @rule(
-    "softmax-parts",
-    takes="Softmax",
-    gives="ReduceMax Sub Exp ReduceSum Div",
-    exactness=Exactness.ROUNDING,
-    bound=Bound(epsilons=2, of="the output, times the length of the axis", absolute=1e-37),
+    "Softmax -> ReduceMax Sub Exp ReduceSum Div",
+    Exactness.ROUNDING,
+    Bound(epsilons=2, of="the output, times the length of the axis", absolute=1e-37),
     rank=39,
     source=operator("Softmax"),
-    pytorch="e = (x - x.amax(dim, True)).exp(); e / e.sum(dim, True) instead of x.softmax(dim)",
 )
 def softmax_parts(at: Site) -> str:
     """Exponentials relative to the largest, by their sum."""
@@ -60,15 +56,13 @@ def softmax_parts(at: Site) -> str:
     return at.op("Div", grown, reduce(at, "ReduceSum", grown, [axis], keepdims=True))
 
 
+@pytorch("y = x - x.amax(dim, True); y - y.exp().sum(dim, True).log() instead of x.log_softmax(dim)")
 @rule(
-    "logsoftmax-parts",
-    takes="LogSoftmax",
-    gives="ReduceMax Sub Exp ReduceSum Log",
-    exactness=Exactness.ROUNDING,
-    bound=Bound(epsilons=2, of="the largest input, the output and the length of the axis together"),
+    "LogSoftmax -> ReduceMax Sub Exp ReduceSum Log",
+    Exactness.ROUNDING,
+    Bound(epsilons=2, of="the largest input, the output and the length of the axis together"),
     rank=39,
     source=operator("LogSoftmax"),
-    pytorch="y = x - x.amax(dim, True); y - y.exp().sum(dim, True).log() instead of x.log_softmax(dim)",
 )
 def logsoftmax_parts(at: Site) -> str:
     """The input relative to the largest, less the logarithm of the sum of its exponentials."""
@@ -76,6 +70,3 @@ def logsoftmax_parts(at: Site) -> str:
     x, axis = at.input(0), _axis(at)
     below = at.op("Sub", x, reduce(at, "ReduceMax", x, [axis], keepdims=True))
     return at.op("Sub", below, at.op("Log", reduce(at, "ReduceSum", at.op("Exp", below), [axis], keepdims=True)))
-
-
-RULES = (softmax_last_axis, softmax_parts, logsoftmax_parts)

@@ -8,7 +8,7 @@ import numpy as np
 from onnxbisect.exactness import Exactness
 from onnxbisect.rewrites.exactness import Bound, Domain, Values
 from onnxbisect.rewrites.forms import clip
-from onnxbisect.rewrites.rule import rule
+from onnxbisect.rewrites.rule import pytorch, rule
 from onnxbisect.rewrites.site import Site
 from onnxbisect.rewrites.sources import executorch, operator
 
@@ -91,46 +91,28 @@ def _alternating(at: Site, number: str) -> str:
     return at.op("Sub", at.scalar(1), at.op("Mul", odd, two))
 
 
-@rule(
-    "cos-sin",
-    takes="Cos",
-    gives="Add Sin",
-    exactness=Exactness.ROUNDING,
-    bound=_SHIFTED,
-    rank=20,
-    source=operator("Sin"),
-    pytorch="torch.sin(x + torch.pi / 2) instead of x.cos()",
-)
+@pytorch("torch.sin(x + torch.pi / 2) instead of x.cos()")
+@rule("Cos -> Add Sin", Exactness.ROUNDING, _SHIFTED, rank=20, source=operator("Sin"))
 def cos_sin(at: Site) -> str:
     """Sin(x + pi/2)."""
     return at.op("Sin", at.op("Add", at.float32(), at.scalar(pi / 2)))
 
 
-@rule(
-    "sin-cos",
-    takes="Sin",
-    gives="Sub Cos",
-    exactness=Exactness.ROUNDING,
-    bound=_SHIFTED,
-    rank=20,
-    source=operator("Cos"),
-    pytorch="torch.cos(x - torch.pi / 2) instead of x.sin()",
-)
+@pytorch("torch.cos(x - torch.pi / 2) instead of x.sin()")
+@rule("Sin -> Sub Cos", Exactness.ROUNDING, _SHIFTED, rank=20, source=operator("Cos"))
 def sin_cos(at: Site) -> str:
     """Cos(x - pi/2)."""
     return at.op("Cos", at.op("Sub", at.float32(), at.scalar(pi / 2)))
 
 
+@pytorch("a polynomial of degree 9 behind a reduction by pi instead of x.sin()")
 @rule(
-    "sin-polynomial",
-    takes="Sin",
-    gives="Mul Add Floor Sub",
-    exactness=Exactness.DOMAIN,
-    bound=Bound(absolute=4e-7),
+    "Sin -> Mul Add Floor Sub",
+    Exactness.DOMAIN,
+    Bound(absolute=4e-7),
     domain=_within(_FARTHEST),
     rank=20,
     source=executorch("arm/_passes"),
-    pytorch="a polynomial of degree 9 behind a reduction by pi instead of x.sin()",
 )
 def sin_polynomial(at: Site) -> str:
     """The input less the nearest multiple of pi, then a polynomial of degree 9, with the sign of the half turn."""
@@ -139,16 +121,14 @@ def sin_polynomial(at: Site) -> str:
     return at.op("Mul", _series(at, _reduced(at, x, turns), _QUARTER), _alternating(at, turns))
 
 
+@pytorch("a polynomial of degree 9 behind a reduction by pi instead of x.cos()")
 @rule(
-    "cos-polynomial",
-    takes="Cos",
-    gives="Mul Add Floor Sub",
-    exactness=Exactness.DOMAIN,
-    bound=Bound(absolute=4e-7),
+    "Cos -> Mul Add Floor Sub",
+    Exactness.DOMAIN,
+    Bound(absolute=4e-7),
     domain=_within(_FARTHEST),
     rank=20,
     source=executorch("arm/_passes"),
-    pytorch="a polynomial of degree 9 behind a reduction by pi instead of x.cos()",
 )
 def cos_polynomial(at: Site) -> str:
     """The input less the nearest odd multiple of pi/2, then a polynomial of degree 9, with the sign of the turn."""
@@ -158,48 +138,42 @@ def cos_polynomial(at: Site) -> str:
     return at.op("Mul", _series(at, rest, _QUARTER), _alternating(at, turns))
 
 
+@pytorch("a polynomial of degree 13 instead of x.sin(), where x stays within half a turn")
 @rule(
-    "sin-half-turn",
-    takes="Sin",
-    gives="Mul Add",
-    exactness=Exactness.DOMAIN,
-    bound=Bound(absolute=1e-6),
+    "Sin -> Mul Add",
+    Exactness.DOMAIN,
+    Bound(absolute=1e-6),
     domain=_within(float(np.float32(pi))),
     rank=20,
     source=executorch("arm/_passes"),
-    pytorch="a polynomial of degree 13 instead of x.sin(), where x stays within half a turn",
 )
 def sin_half_turn(at: Site) -> str:
     """A polynomial of degree 13, without a reduction of the argument."""
     return _series(at, at.float32(), _HALF)
 
 
+@pytorch("a polynomial of degree 9 behind x = 2 * x.clamp(-c, c) - x for c of 21, 7, 3, 1 times pi / 2")
 @rule(
-    "sin-folding",
-    takes="Sin",
-    gives="Mul Add Sub Clip",
-    exactness=Exactness.DOMAIN,
-    bound=Bound(absolute=6e-6),
+    "Sin -> Mul Add Sub Clip",
+    Exactness.DOMAIN,
+    Bound(absolute=6e-6),
     domain=_within(_SINE_REACH),
     rank=20,
     source=operator("Sin"),
-    pytorch="a polynomial of degree 9 behind x = 2 * x.clamp(-c, c) - x for c of 21, 7, 3, 1 times pi / 2",
 )
 def sin_folding(at: Site) -> str:
     """The input mirrored into a quarter turn by 2 Clip(x, -c, c) - x, then a polynomial of degree 9."""
     return _series(at, _folded(at, at.float32(), (number * pi / 2 for number in _SINE_FOLDS)), _QUARTER)
 
 
+@pytorch("as for sin, with c of 7, 4, 2, 1 times pi, then the polynomial of pi / 2 - x.abs()")
 @rule(
-    "cos-folding",
-    takes="Cos",
-    gives="Mul Add Sub Clip Relu",
-    exactness=Exactness.DOMAIN,
-    bound=Bound(absolute=4e-6),
+    "Cos -> Mul Add Sub Clip Relu",
+    Exactness.DOMAIN,
+    Bound(absolute=4e-6),
     domain=_within(_COSINE_REACH),
     rank=20,
     source=operator("Cos"),
-    pytorch="as for sin, with c of 7, 4, 2, 1 times pi, then the polynomial of pi / 2 - x.abs()",
 )
 def cos_folding(at: Site) -> str:
     """The input mirrored into half a turn by 2 Clip(x, -c, c) - x, then a polynomial of pi/2 less its magnitude."""
@@ -207,6 +181,3 @@ def cos_folding(at: Site) -> str:
     positive = at.op("Relu", x)
     magnitude = at.op("Sub", at.op("Add", positive, positive), x)
     return _series(at, at.op("Sub", at.scalar(pi / 2), magnitude), _QUARTER)
-
-
-RULES = (cos_sin, sin_cos, sin_polynomial, cos_polynomial, sin_half_turn, sin_folding, cos_folding)
