@@ -19,11 +19,10 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
-from onnxbisect_api.at_a_time import AtATime
 from onnxbisect_api.client_address import counted_address
+from onnxbisect_api.limits import AtATime, Counters, rate
 from onnxbisect_api.origin import demand_own_page
 from onnxbisect_api.problems import Problem
-from onnxbisect_api.rates import Counters, rate
 from onnxbisect_api.turns import Turns
 from onnxbisect_db import browser_sessions, tokens
 from onnxbisect_db.states import Scope

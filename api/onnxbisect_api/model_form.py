@@ -4,8 +4,10 @@ The file name of `model` is the model's name, that of `data` the file's location
 """
 
 import hashlib
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Protocol
 
 from python_multipart import MultipartParser
@@ -13,11 +15,37 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import parse_options_header
 
 from onnxbisect.report.text import clip
-from onnxbisect_api.locations import demand_location, demand_tree
 from onnxbisect_api.onnx_head import ENOUGH, OnnxHead
 from onnxbisect_api.problems import Problem
 from onnxbisect_api.upload_quota import UploadQuota
 from onnxbisect_db.unfinished import Stored, Unfinished
+
+_SEGMENT_BYTES = 255
+_LOCATION_BYTES = 1024
+_FORBIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f\\\ufffd\ud800-\udfff]")
+
+
+def demand_location(location: str) -> None:
+    """Raise a 422 unless this is a valid location of a data file."""
+    segments = location.split("/")
+    plain = not _FORBIDDEN.search(location) and not {"", ".", ".."} & set(segments)
+    short = len(location.encode()) <= _LOCATION_BYTES if plain else False
+    if not short or max(len(segment.encode()) for segment in segments) > _SEGMENT_BYTES:
+        raise Problem(
+            422,
+            f"A data file cannot lie at {clip(location, 100)!r}: its file name in the form must be its location as the "
+            f"model has it, relative to the model, without '.', '..' and '\\'.",
+        )
+
+
+def demand_tree(locations: Iterable[str]) -> None:
+    """Raise a 422 if one location is the folder of another one."""
+    files = set(locations)
+    for location in files:
+        for folder in PurePosixPath(location).parents:
+            if str(folder) in files:
+                raise Problem(422, f"{clip(str(folder), 100)!r} cannot be a data file and a folder of data files.")
+
 
 _MODEL, _DATA = "model", "data"
 _MOST_FILES = 10_000

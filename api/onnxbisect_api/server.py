@@ -9,7 +9,7 @@ from typing import Any, cast
 import uvicorn
 from fastapi import FastAPI
 
-from onnxbisect_api.connections import BoundedProtocol, Connections
+from onnxbisect_api.limits import BoundedProtocol, Connections
 from onnxbisect_service.settings import Settings
 
 #: Seconds that open requests, such as event streams, have to end when the server stops.

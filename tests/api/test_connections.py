@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from onnxbisect_api import body, connections
+from onnxbisect_api import body, limits
 from onnxbisect_db.states import Scope
 from onnxbisect_service.settings import Settings
 from support.api.callers import Callers
@@ -91,7 +91,7 @@ def test_a_request_that_is_answered_does_not_give_way(server: Served) -> None:
 
 
 def test_the_head_of_a_request_has_a_time_limit(callers: Callers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.5)
+    monkeypatch.setattr(limits, "HEAD_SECONDS", 0.5)
     with live(callers.app, callers.token(Scope.READ)) as client:
         port = client.base_url.port
         assert port is not None

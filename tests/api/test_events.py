@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from httpx2 import Client, Response, TimeoutException
 
-from onnxbisect_api.at_a_time import AtATime
+from onnxbisect_api.limits import AtATime
 from onnxbisect_api.routes import events as route
 from onnxbisect_api.site import live
 from onnxbisect_api.watch import Watch

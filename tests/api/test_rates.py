@@ -9,9 +9,9 @@ import pytest
 from pydantic import SecretStr
 
 from onnxbisect.errors import OptionError
-from onnxbisect_api import rates
+from onnxbisect_api import limits as api_limits
 from onnxbisect_api.client_address import counted_address
-from onnxbisect_api.rates import rate
+from onnxbisect_api.limits import rate
 from onnxbisect_db.states import Scope
 from onnxbisect_service.service import Service
 from onnxbisect_service.settings import Settings
@@ -126,7 +126,7 @@ class TestRedis:
     def test_without_redis_every_process_counts_for_itself(
         self, service: Service, redis: RedisServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(rates, "_PAUSE_SECONDS", 0.0)
+        monkeypatch.setattr(api_limits, "_PAUSE_SECONDS", 0.0)
         callers = Callers(service)
         client = callers.reader()
         assert client.get("/v1/models").status_code == 200

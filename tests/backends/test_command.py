@@ -10,8 +10,7 @@ from onnx import helper
 from onnxbisect.errors import OptionError
 from onnxbisect.fingerprint import headline
 from onnxbisect.verdict import Kind, Status, Verdict
-from onnxbisect_backends.commands.any_command import CommandBackend
-from onnxbisect_backends.commands.mentions import mentions
+from onnxbisect_backends.commands.any_command import CommandBackend, mentions
 from onnxbisect_backends.contract import Limits, Outcome
 from onnxbisect_backends.testing import conv_net
 

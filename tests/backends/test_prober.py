@@ -22,8 +22,8 @@ from onnxbisect.unitset import UnitSet
 from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from onnxbisect_backends.commands.any_command import CommandBackend
 from onnxbisect_backends.contract import Limits, Outcome
+from onnxbisect_backends.probing.loaded_model import Validity
 from onnxbisect_backends.probing.prober import Objection, Prober, WriteSamples, file_digest
-from onnxbisect_backends.probing.validity import Validity
 from onnxbisect_backends.registry import make
 from onnxbisect_backends.samples import write_samples
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onnxbisect.causes.condition import Condition
-from onnxbisect.causes.cover import cheapest_cover
+from onnxbisect.causes.explain import cheapest_cover
 from onnxbisect.causes.features import TENSOR, Row, Subject
 from onnxbisect.causes.separate import Explanation, explanations
 from onnxbisect.causes.table import completed, entries

@@ -18,8 +18,8 @@ from onnx import TensorProto, helper, parser
 
 from onnxbisect.key import Keyer, probe_key
 from onnxbisect.model import Model, load
+from onnxbisect.model.load import units_of
 from onnxbisect.model.scopes import bodies, reads
-from onnxbisect.model.units import units_of
 from onnxbisect.unitset import full, members, of
 from support.engine.cut_models import BRANCHES, CHAIN, FILES, RESHAPE, bound, external, matmuls, read, save, weight
 from support.examples import examples, models

@@ -12,7 +12,7 @@ from onnxbisect.errors import ModelError, OnnxBisectError
 from onnxbisect.model import load
 from onnxbisect_db.files import Files
 from onnxbisect_worker.held_folders import hold, remove
-from onnxbisect_worker.model_requests.model_cache import ModelCache
+from onnxbisect_worker.model_requests.layout import ModelCache
 from support.worker.hosted import MODELS, Place
 
 
@@ -138,7 +138,7 @@ import os
 import sys
 from pathlib import Path
 from onnxbisect_db.files import Files
-from onnxbisect_worker.model_requests.model_cache import ModelCache
+from onnxbisect_worker.model_requests.layout import ModelCache
 files, cache = Files(Path(sys.argv[1]), floor=0), ModelCache(Path(sys.argv[2]), 300_000)
 pairs = [pair.split(":") for pair in sys.argv[3:]]
 for turn in range(60):

@@ -1,15 +1,53 @@
 """What the steps of one worker share: the service, the pool of model processes, its name, whether it stops."""
 
-from collections.abc import Collection
+from collections import OrderedDict
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from threading import Event
+from threading import Event, Lock
 
 from onnxbisect.universe import Universe
 from onnxbisect_service.service import Service
-from onnxbisect_worker.latest_prepared import LatestPrepared
 from onnxbisect_worker.model_requests.protocol import Pool
 from onnxbisect_worker.prepared import Prepared
+
+#: Bytes of all that are kept; the latest one is kept however large it is.
+MEMORY = 512 << 20
+#: Most of them, whatever they take.
+_MOST = 32
+
+
+class LatestPrepared:
+    """The prepared searches that were read last; threads may share it."""
+
+    def __init__(self, read: Callable[[str], Prepared], memory: int = MEMORY) -> None:
+        self._read = read
+        self._memory = memory
+        self._kept: OrderedDict[str, Prepared] = OrderedDict()
+        self._lock = Lock()
+
+    def __call__(self, sha256: str) -> Prepared:
+        """The prepared search that is stored under this SHA-256."""
+        with self._lock:
+            if sha256 in self._kept:
+                self._kept.move_to_end(sha256)
+                return self._kept[sha256]
+        found = self._read(sha256)
+        with self._lock:
+            found = self._kept.setdefault(sha256, found)
+            self._kept.move_to_end(sha256)
+            while len(self._kept) > 1 and (len(self._kept) > _MOST or self._taken() > self._memory):
+                self._kept.popitem(last=False)
+        return found
+
+    def _taken(self) -> int:
+        return sum(_bytes(prepared.universe) for prepared in self._kept.values())
+
+
+def _bytes(universe: Universe) -> int:
+    """About what a universe takes once a search has used it: names, numbers, and sets of edges in both directions."""
+    units = len(universe)
+    return units * (2000 + units // 8)
 
 
 @dataclass(frozen=True, kw_only=True)

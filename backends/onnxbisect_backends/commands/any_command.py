@@ -7,20 +7,167 @@ that occur in its last complaint, and in others of the same form, become hints.
 
 import json
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import onnx
+
 from onnxbisect.errors import OptionError
-from onnxbisect.fingerprint import fingerprint
-from onnxbisect.verdict import Kind, Status, Verdict
-from onnxbisect_backends.commands.mentions import NOTHING, Mentions, mentions
+from onnxbisect.fingerprint import complains, fingerprint, plain
+from onnxbisect.model.scopes import qualified
+from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from onnxbisect_backends.commands.named_files import files_named, short_hash
 from onnxbisect_backends.contract import Description, Limits, Outcome
 from onnxbisect_backends.judging import crashed, unfinished
 from onnxbisect_backends.logs import read_log
 from onnxbisect_backends.sandbox.process import find_executable, not_found, run, with_artifacts
+
+#: A word; other characters may surround a name in a sentence.
+_WORD = re.compile(r"[^\s'\"`,;()\[\]{}<>=|]+")
+_QUOTES = "'\"`"
+#: Ops that are also words of sentences: at the beginning, or in capitals.
+_SENTENCE_WORDS = frozenset({"And", "If", "Max", "Min", "Not", "Or", "Range", "Shape", "Size", "Split", "Where"})
+_LETTERS = re.compile(r"[a-z]+|[A-Z][a-z]+")
+#: What compilers put before the name of an op: domains and dialects. `my.Conv` is an op of another domain.
+_DIALECT = re.compile(
+    r"^(?:ai\.onnx|onnx|top|tpu|torch|aten|tosa|tf|tfl|mhlo|stablehlo|relax)(?:\.v?\d+)?\.", re.IGNORECASE
+)
+#: An op with the number of the node: `Abs_12`, `Abs:12`, `Abs#12`.
+_NUMBERED = re.compile(r"(.+?)[_:#-]\d+")
+_CAPITALS = re.compile(r"[A-Z][A-Z0-9]{2,}|[A-Z0-9]+(?:_[A-Z0-9]+)+")
+_SNAKE = re.compile(r"[a-z0-9]+(?:_[a-z0-9]+)+")
+#: Most characters of a line, and most lines, that are read.
+_LINE = 2000
+_MOST_LINES = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mentions:
+    """The ops and nodes that a complaint names, as `hints`.
+
+    `blanked` is the complaint with `<op>` and `<node>` in place of the names, equal for two ops refused alike.
+    """
+
+    hints: Hints
+    blanked: str
+
+
+NOTHING = Mentions(hints=Hints(), blanked="")
+
+
+def mentions(complaint: str, probe: Path, log: str = "") -> Mentions:
+    """Ops and nodes of the model in the file `probe` that a complaint names; none if the file cannot be read.
+
+    Many compilers write a line for each node that they refuse, and perhaps a last one that says how many they were. So
+    with the last complaint of `log` that names something, those of the same form are read. Lines that do not complain,
+    such as of progress, are not.
+    """
+    try:
+        nodes = onnx.load(probe, load_external_data=False).graph.node
+    except Exception:  # an invalid file may be why it was refused
+        return NOTHING
+    ops = {qualified(node) for node in nodes}
+    vocabulary = _Vocabulary(ops=ops, names={node.name: qualified(node) for node in nodes if node.name})
+    said = vocabulary.read(complaint)
+    if not complains(complaint):
+        return said
+    lines = [line[:_LINE].strip() for line in plain(log).split("\n")[-_MOST_LINES:]]
+    complaints = [said, *(vocabulary.read(line) for line in reversed(lines) if complains(line))]
+    naming = [other for other in complaints if other.hints]
+    alike = [other.hints for other in naming if fingerprint(other.blanked) == fingerprint(naming[0].blanked)]
+    named = dict.fromkeys(op for hints in alike for op in hints.ops)
+    names = dict.fromkeys(name for hints in alike for name in hints.nodes)
+    return Mentions(hints=Hints(ops=tuple(named), nodes=tuple(names)), blanked=said.blanked)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Vocabulary:
+    """The ops and the node names of one probe, each with its op.
+
+    A name that looks like an English word counts only in quotes, or beside its op.
+    """
+
+    ops: Collection[str]
+    names: Mapping[str, str]
+
+    def read(self, sentence: str) -> Mentions:
+        found: dict[str, dict[str, None]] = {"op": {}, "node": {}}
+        blanked, at = "", 0
+        for start, end, what, value in self._mentioned(sentence):
+            found[what][value] = None
+            blanked += f"{sentence[at:start]}<{what}>"
+            at = end
+        return Mentions(
+            hints=Hints(ops=tuple(found["op"]), nodes=tuple(found["node"])), blanked=blanked + sentence[at:]
+        )
+
+    def _mentioned(self, sentence: str) -> Iterator[tuple[int, int, str, str]]:
+        """Where something is named (begin and end), whether an op or a node, and its name in the model."""
+        at = 0
+        words = set(_WORD.findall(sentence))
+        whole = self._names_of_several_words(sentence)
+        for word in _WORD.finditer(sentence):
+            if word.start() < at:
+                continue
+            if name := whole.get(word.start()):
+                at = word.start() + len(name)
+                yield word.start(), at, "node", name
+                continue
+            text = word[0] if word[0] in self.names else word[0].rstrip(".:!")
+            around = sentence[: word.start()][-1:], sentence[word.end() :][:1]
+            quoted = all(it and it in _QUOTES for it in around)
+            end = word.start() + len(text)
+            english = _LETTERS.fullmatch(text) and (text in self.ops or not (quoted or self.names.get(text) in words))
+            if text in self.names and not english:
+                yield word.start(), end, "node", text
+            elif (op := self._op(text, quoted=quoted)) and not (word.start() == 0 and text in _SENTENCE_WORDS):
+                yield word.start(), end, "op", op
+
+    def _names_of_several_words(self, sentence: str) -> Mapping[int, str]:
+        """Where a sentence holds names with blanks, quotes or brackets in them; the longest at each place."""
+        found: dict[int, str] = {}
+        for name in self._odd_names:
+            start = sentence.find(name)
+            while start >= 0:
+                if not _goes_on(sentence, start, start + len(name)):
+                    found[start] = max(name, found.get(start, ""), key=len)
+                start = sentence.find(name, start + 1)
+        return found
+
+    def _op(self, text: str, *, quoted: bool) -> str:
+        """The op that a word means; empty if it means none."""
+        if text in self.ops:
+            return text
+        bare = _DIALECT.sub("", text.rpartition("::")[2])
+        prefixed = bare != text
+        if bare not in self.ops and (numbered := _NUMBERED.fullmatch(bare)):
+            bare = numbered[1]
+        if bare in self.ops:
+            return bare
+        op = self._spellings.get(bare.replace("_", "").lower(), "")
+        if _CAPITALS.fullmatch(bare):
+            return op if op not in _SENTENCE_WORDS else ""
+        return op if quoted or prefixed or _SNAKE.fullmatch(bare) else ""
+
+    @cached_property
+    def _spellings(self) -> Mapping[str, str]:
+        """The ops by their names in small letters: some write `GLOBAL_AVERAGE_POOL` or `global_average_pool`."""
+        return {op.lower(): op for op in self.ops}
+
+    @cached_property
+    def _odd_names(self) -> Collection[str]:
+        return [name for name in self.names if not _WORD.fullmatch(name) and name.strip()]
+
+
+def _goes_on(sentence: str, start: int, end: int) -> bool:
+    """Whether what stands here is a part of a longer word."""
+    before, after = sentence[start - 1 : start], sentence[end : end + 1]
+    return any(it.isalnum() or it in ("_", "/") for it in (before, after) if it)
+
 
 #: The exit status for no answer, as for `git bisect run`.
 _UNRESOLVED = 125

@@ -1,7 +1,13 @@
-"""Loads a model file once for all targets, and writes its pieces."""
+"""Loads a model file once for all targets, writes its pieces, and checks those that fail.
+
+If onnx.checker or onnxruntime refuses a failing probe and accepts the whole model, the cut broke the probe, and the
+compiler's answer is no evidence. What they also refuse in the whole model (custom ops, unsupported features) is
+ignored.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 
@@ -11,12 +17,67 @@ from onnxbisect.input_value import InputValues
 from onnxbisect.model import Established, Model, load
 from onnxbisect.model.allowance import Bounded
 from onnxbisect.model.load import ReadSample
+from onnxbisect.model.session import Session
+from onnxbisect.model.wording import brief
 from onnxbisect.probe_format import ProbeFormat
-from onnxbisect.unitset import UnitSet
+from onnxbisect.unitset import UnitSet, size
 from onnxbisect_backends.contract import Backend, Description
 from onnxbisect_backends.probing.forked import forked
 from onnxbisect_backends.probing.prober import WriteProbe
-from onnxbisect_backends.probing.validity import Validity
+
+#: Most nodes of a probe that is loaded into onnxruntime; larger ones take too long.
+SMALL = 64
+
+
+class Validity:
+    """Both checks for pieces of one model; loads the whole model only when a piece is refused."""
+
+    def __init__(self, model: Path, everything: UnitSet) -> None:
+        self._model = model
+        self._everything = everything
+
+    def objection(self, units: UnitSet, probe: Path) -> str | None:
+        """Why the probe file is invalid, as a sentence; None if it is valid."""
+        if units == self._everything:
+            return None
+        refusal = checker_refusal(probe)
+        if refusal is not None and self._whole_is_checked:
+            return f"onnx.checker refuses this cut, though not the whole model: {refusal}"
+        if size(units) <= SMALL:
+            refusal = runtime_refusal(probe)
+            if refusal is not None and self._whole_is_loaded:
+                return f"onnxruntime refuses this cut, though not the whole model: {refusal}"
+        return None
+
+    @cached_property
+    def _whole_is_checked(self) -> bool:
+        return checker_refusal(self._model) is None
+
+    @cached_property
+    def _whole_is_loaded(self) -> bool:
+        return runtime_refusal(self._model) is None
+
+
+def checker_refusal(path: Path) -> str | None:
+    """onnx.checker's error for the file, None if there is none. By path, so that external data may be large."""
+    import onnx
+
+    try:
+        onnx.checker.check_model(str(path))
+    except Exception as error:  # it raises its own errors, protobuf's and RuntimeError
+        return brief(str(error)) or type(error).__name__
+    return None
+
+
+def runtime_refusal(path: Path) -> str | None:
+    """onnxruntime's error when it loads the file on the CPU without optimisation; None if there is none."""
+    import onnx
+
+    try:
+        Session(onnx.load(path, load_external_data=False), path.parent)
+    except Exception as error:  # its exception classes are not public
+        return brief(str(error)) or type(error).__name__
+    return None
 
 
 class LoadedModel:

@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+import onnx
+
 from onnxbisect.cut import (
     Piece,
     as_written,
@@ -21,6 +23,7 @@ from onnxbisect.cut import (
 )
 from onnxbisect.diagnosis import Certificate, CertificateStatus, Diagnosis
 from onnxbisect.errors import CutError, OptionError
+from onnxbisect.file_remedies import File, repaired
 from onnxbisect.job import Job, ProbeRecord, Stats, Target
 from onnxbisect.key import Keyer
 from onnxbisect.model.binding import is_unbound
@@ -37,9 +40,38 @@ from onnxbisect_backends.probing.culprit_files import CulpritFiles
 from onnxbisect_backends.probing.identity import target_identity
 from onnxbisect_backends.probing.loaded_model import LoadedModel, demand_static
 from onnxbisect_backends.probing.prober import Keep, Prober
-from onnxbisect_backends.probing.readable import is_newer, readable, version_changes
 from onnxbisect_backends.probing.sampling import Sampling, sampling
 from onnxbisect_backends.samples import samples_folder
+
+_REMEDIES = ("lower-opset", "lower-ir-version")
+
+
+def readable(piece: Piece, model: Model, reader: Reader) -> Piece:
+    """The piece of this model, lowered as far as it can be where it is newer than the tool reads.
+
+    Nodes that have another form in the older operator set are written in that form; the others stay as they are.
+    """
+    if not is_newer(piece.proto, reader):
+        return piece
+    file = File(proto=piece.proto, types=model.types, known=model.known, folder=model.path.parent)
+    return replace(piece, proto=repaired(file, _REMEDIES, reader).proto)
+
+
+def is_newer(proto: onnx.ModelProto, reader: Reader) -> bool:
+    """Whether its version of the format or its operator set is newer than the tool reads."""
+    newer_ir = reader.newest_ir is not None and proto.ir_version > reader.newest_ir
+    return newer_ir or (reader.newest_opset is not None and _opset(proto) > reader.newest_opset)
+
+
+def version_changes(before: onnx.ModelProto, after: onnx.ModelProto) -> str:
+    """The versions in which they differ: `operator set 17 and ir_version 10`."""
+    opset = f"operator set {_opset(after)}" if _opset(after) != _opset(before) else ""
+    ir = f"ir_version {after.ir_version}" if after.ir_version != before.ir_version else ""
+    return " and ".join(filter(None, (opset, ir)))
+
+
+def _opset(proto: onnx.ModelProto) -> int:
+    return next((it.version for it in proto.opset_import if it.domain in ("", "ai.onnx")), 0)
 
 
 @dataclass(frozen=True, kw_only=True)

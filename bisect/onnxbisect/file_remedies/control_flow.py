@@ -1,18 +1,161 @@
-"""Control flow that is decided before the model runs."""
+"""Control flow that is decided before the model runs, written out, and sequences of known length as tensors."""
 
 from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate, pairwise
 
+import numpy as np
 import onnx
 
-from onnxbisect.file_remedies.editing import drop_unread
+from onnxbisect.cut.rename import rename_tensors
+from onnxbisect.file_remedies.editing import copied, drop_unread, every_name, set_nodes, trace, unused_prefix
 from onnxbisect.file_remedies.file import File
 from onnxbisect.file_remedies.remedy import Change, file_remedy
-from onnxbisect.file_remedies.unrolling import loop_unroll, scan_unroll
+from onnxbisect.model.constants import constant_tensor
 from onnxbisect.model.names import make_unique
-from onnxbisect.model.scopes import domain_of, reads, walk
+from onnxbisect.model.scopes import domain_of, is_constant, reads, walk
 from onnxbisect.preflight import Reader
-from onnxbisect.rewrites import NotApplicable, Rule, apply, rewrite
+from onnxbisect.preflight.subject import count
+from onnxbisect.rewrites import Exactness, NotApplicable, Rule, Site, apply, pytorch, rewrite, rule
 from onnxbisect.rewrites.families.bodies import if_constant
+from onnxbisect.rewrites.forms import concat, reshape, slice_axis
+
+#: Most nodes of an unrolled loop.
+_MOST_UNROLLED = 512
+#: The operator set from which Scan has no batch dimension and no sequence lengths.
+_PLAIN_SCAN = 9
+#: The operator set from which Unsqueeze has its axes as an input.
+_AXES_INPUT = 13
+
+
+@pytorch("a loop over a Python number of rounds")
+@rule("Loop -> *", Exactness.EXACT, rank=14, source="https://onnx.ai/onnx/operators/onnx__Loop.html")
+def loop_unroll(at: Site) -> tuple[str, ...]:
+    """The nodes of the body, as often as a constant number of rounds says."""
+    body = at.known(next((it.g for it in at.node.attribute if it.name == "body"), None), "it has no body")
+    rounds = _rounds(at, body)
+    _demand_small(at, body, rounds)
+    state = list(at.node.input[2:])
+    carried = len(state)
+    collected: list[list[str]] = [[] for _ in body.output[carried + 1 :]]
+    at.demand(rounds > 0 or not collected, "it runs zero rounds and collects results")
+    constants = _constants(at, body)
+    for number in range(rounds):
+        outputs = _round(at, body, number, constants | _given(at, body, number, state))
+        state = outputs[1 : carried + 1]
+        for results, output in zip(collected, outputs[carried + 1 :], strict=True):
+            results.append(output)
+    return (*state, *(_stacked(at, results) for results in collected))
+
+
+@pytorch("a loop over the slices of a tensor of fixed length")
+@rule("Scan -> *", Exactness.EXACT, rank=14, source="https://onnx.ai/onnx/operators/onnx__Scan.html")
+def scan_unroll(at: Site) -> tuple[str, ...]:
+    """The nodes of the body, once for each slice of inputs of fixed length."""
+    body = at.known(next((it.g for it in at.node.attribute if it.name == "body"), None), "it has no body")
+    at.demand(at.opset >= _PLAIN_SCAN, f"Scan of operator set {at.opset} works on batches")
+    scanned = int(at.attribute("num_scan_inputs", 0))
+    carried = len(at.node.input) - scanned
+    for name in ("scan_input_axes", "scan_input_directions", "scan_output_axes", "scan_output_directions"):
+        at.demand(not any(at.attribute(name, [0])), f"it has {name}")
+    lengths = {at.shape(slot)[0] for slot in range(carried, len(at.node.input))}
+    at.demand(len(lengths) == 1, "its inputs have different lengths")
+    rounds = lengths.pop()
+    _demand_small(at, body, rounds)
+    at.demand(rounds > 0, "its inputs are empty")
+    state = list(at.node.input[:carried])
+    collected: list[list[str]] = [[] for _ in body.output[carried:]]
+    constants = _constants(at, body)
+    for number in range(rounds):
+        slices = [_slice(at, name, number) for name in at.node.input[carried:]]
+        formal = [value.name for value in body.input]
+        outputs = _round(at, body, number, constants | dict(zip(formal, [*state, *slices], strict=True)))
+        state = outputs[:carried]
+        for results, output in zip(collected, outputs[carried:], strict=True):
+            results.append(output)
+    return (*state, *(_stacked(at, results) for results in collected))
+
+
+def _demand_small(at: Site, body: onnx.GraphProto, rounds: int) -> None:
+    at.demand(not body.sparse_initializer, "the body has a sparse constant")
+    size = max(1, sum(1 for _ in walk(body))) * rounds
+    at.demand(size <= _MOST_UNROLLED, f"it would become {size} nodes, more than the limit of {_MOST_NODES}")
+
+
+def _slice(at: Site, name: str, place: int) -> str:
+    part = slice_axis(at, name, 0, place, place + 1)
+    return at.op("Squeeze", part, at.integers([0])) if at.opset >= _AXES_INPUT else at.op("Squeeze", part, axes=[0])
+
+
+def _rounds(at: Site, body: onnx.GraphProto) -> int:
+    """How often the body runs."""
+    if at.has(1) and not at.value(1).all():
+        return 0
+    at.demand(_goes_on(at, body), "its condition is computed")
+    return max(0, int(at.value(0).item()))
+
+
+def _goes_on(at: Site, body: onnx.GraphProto) -> bool:
+    """Whether the condition that the body computes is always true."""
+    makers = {name: node for node in body.node for name in node.output}
+    name = body.output[0].name
+    while name in makers and makers[name].op_type == "Identity":
+        name = makers[name].input[0]
+    if name == body.input[1].name:
+        return True
+    stored = {tensor.name: tensor for tensor in body.initializer}
+    if name in makers and is_constant(makers[name]):
+        held = constant_tensor(makers[name])
+        stored |= {name: held} if isinstance(held, onnx.TensorProto) else {}
+    value = onnx.numpy_helper.to_array(stored[name]) if name in stored else None
+    if value is None and name not in makers:
+        value = at.facts.value(name)
+    return value is not None and bool(value.all())
+
+
+def _constants(at: Site, body: onnx.GraphProto) -> dict[str, str]:
+    """Add the body's initializers once for all iterations; returns their new names."""
+    names = {}
+    for tensor in body.initializer:
+        copy = onnx.TensorProto()
+        copy.CopyFrom(tensor)
+        copy.name = names[tensor.name] = at.fresh(tensor.name)
+        at.constant_tensor(copy)
+    return names
+
+
+def _given(at: Site, body: onnx.GraphProto, number: int, state: Sequence[str]) -> dict[str, str]:
+    """The inputs of a Loop iteration: its number, the condition, and the outputs of the previous iteration."""
+    counter, condition, *carried = (value.name for value in body.input)
+    names = dict(zip(carried, state, strict=True))
+    ranks = [len(value.type.tensor_type.shape.dim) for value in body.input[:2]]
+    read = {name for node in walk(body) for name in node.input} | {value.name for value in body.output}
+    if counter in read:
+        names[counter] = at.constant(np.full([1] * ranks[0], number, np.int64))
+    if condition in read:
+        names[condition] = at.constant(np.full([1] * ranks[1], True))
+    return names
+
+
+def _round(at: Site, body: onnx.GraphProto, number: int, given: Mapping[str, str]) -> list[str]:
+    """Add one iteration's nodes; `given` are the body's inputs and constants. Returns the names of its outputs."""
+    graph = onnx.GraphProto()
+    graph.CopyFrom(body)
+    made = {name for node in graph.node for name in node.output if name}
+    rename_tensors(graph, {name: at.fresh(f"{number}/{name}") for name in made} | dict(given))
+    for place, node in enumerate(graph.node):
+        node.name = at.fresh(f"{number}/{node.name or f'{node.op_type}_{place}'}")
+        at.add(node)
+    return [value.name for value in graph.output]
+
+
+def _stacked(at: Site, results: Sequence[str]) -> str:
+    """The outputs of all iterations, stacked along a new first axis."""
+    if at.opset < _AXES_INPUT:
+        return concat(at, [at.op("Unsqueeze", name, axes=[0]) for name in results], 0)
+    axes = at.integers([0])
+    return concat(at, [at.op("Unsqueeze", name, axes) for name in results], 0)
+
 
 _RULES = {"If": if_constant, "Loop": loop_unroll, "Scan": scan_unroll}
 #: Most nodes added at a time: nested loops multiply.
@@ -58,3 +201,137 @@ def resolve_control_flow(file: File, reader: Reader) -> Change:
     drop_unread(result.graph, read)
     sentence = ", ".join(f"{number} {_DONE[op]}" for op, number in sorted(done.items()))
     return Change(proto=result, sentence=sentence, structure=True)
+
+
+#: Most tensors of one sequence.
+_MOST_TENSORS = 1_000
+
+#: The tensors of each sequence, by its name.
+Held = dict[str, list[str]]
+
+
+@file_remedy("sequences-to-tensors", answers="sequence-type")
+def sequences_to_tensors(file: File, reader: Reader) -> Change:
+    """Sequences of known length become the tensors that they hold, what is done with them Slices and Concats."""
+    result = copied(file.proto)
+    graph, facts = result.graph, file.facts
+    taken = every_name(graph)
+    held: Held = {}
+    nodes: list[onnx.NodeProto] = []
+    written: list[onnx.TensorProto] = []
+    suspects: set[str] = set()
+    for number, node in enumerate(graph.node):
+        make = None if domain_of(node) else _WRITTEN.get(node.op_type)
+        if make is None:
+            if not held.keys().isdisjoint(reads(node)):
+                raise NotApplicable(f"{node.op_type} {node.name} takes a sequence")
+            nodes.append(node)
+            continue
+        site = Site(node, facts, unused_prefix(node.name or f"{node.op_type}_{number}", taken))
+        made = make(site, held)
+        suspects.update(name for name in node.input if name and name not in held)
+        if isinstance(made, list):
+            if len(made) > _MOST_TENSORS:
+                raise NotApplicable(f"{node.op_type} {node.name} gives more than {_MOST_TENSORS:,} tensors")
+            held[node.output[0]] = made
+            own, constants = site.written()
+        else:
+            replacement = site.replacement(made)
+            own, constants = replacement.nodes, replacement.initializers
+        for new in own:
+            trace(node, new)
+            nodes.append(new)
+        written += constants
+    if not held:
+        raise NotApplicable("no node of the main graph makes a sequence")
+    if not held.keys().isdisjoint(value.name for value in graph.output):
+        raise NotApplicable("a sequence is an output of the model")
+    set_nodes(graph, nodes)
+    graph.initializer.extend(written)
+    for index in reversed(range(len(graph.value_info))):
+        if graph.value_info[index].name in held:
+            del graph.value_info[index]
+    drop_unread(graph, suspects | {name for tensors in held.values() for name in tensors})
+    return Change(proto=result, sentence=f"{count(len(held), 'sequence')} replaced by tensors", structure=True)
+
+
+def _of(site: Site, held: Held, slot: int = 0) -> list[str]:
+    """The tensors of a sequence that is an input."""
+    return site.known(held.get(site.input(slot)), f"{site.node.op_type} takes a sequence from outside")
+
+
+def _place(site: Site, slot: int, length: int, last: int) -> int:
+    """A constant position in a sequence; `last` if it is omitted."""
+    place = int(site.value(slot).item()) if site.has(slot) else last
+    site.demand(-length <= place <= max(last, 0), f"position {place} does not exist in a sequence of {length}")
+    return place + length if place < 0 else place
+
+
+def _split(site: Site, held: Held) -> list[str]:
+    dims = site.shape(0)
+    axis = site.axis(len(dims))
+    given = site.value(1) if site.has(1) else None
+    if given is None or given.ndim == 0:
+        size = 1 if given is None else int(given.item())
+        site.demand(size > 0, "it splits into parts of no size")
+        ends = [*range(size, dims[axis], size), dims[axis]]
+    else:
+        ends = [int(end) for end in accumulate(given)]
+    parts = [slice_axis(site, site.input(0), axis, start, end) for start, end in pairwise([0, *ends])]
+    if given is None and not site.attribute("keepdims", 1):
+        parts = [reshape(site, part, [*dims[:axis], *dims[axis + 1 :]]) for part in parts]
+    return parts
+
+
+def _insert(site: Site, held: Held) -> list[str]:
+    tensors = list(_of(site, held))
+    tensors.insert(_place(site, 2, len(tensors), len(tensors)), site.input(1))
+    return tensors
+
+
+def _erase(site: Site, held: Held) -> list[str]:
+    tensors = list(_of(site, held))
+    site.demand(bool(tensors), "the sequence is empty")
+    del tensors[_place(site, 1, len(tensors), len(tensors) - 1)]
+    return tensors
+
+
+def _at(site: Site, held: Held) -> str:
+    tensors = _of(site, held)
+    site.demand(bool(tensors), "the sequence is empty")
+    return tensors[_place(site, 1, len(tensors), len(tensors) - 1)]
+
+
+def _length(site: Site, held: Held) -> str:
+    return site.constant(np.array(len(_of(site, held)), np.int64))
+
+
+def _joined(site: Site, held: Held) -> str:
+    tensors = _of(site, held)
+    site.demand(bool(tensors), "the sequence is empty")
+    axis = int(site.attribute("axis", 0))
+    if not site.attribute("new_axis", 0):
+        return concat(site, tensors, axis)
+    return concat(site, [_unsqueezed(site, name, axis) for name in tensors], axis)
+
+
+def _unsqueezed(site: Site, tensor: str, axis: int) -> str:
+    if site.opset < 13:
+        return site.op("Unsqueeze", tensor, axes=[axis])
+    return site.op("Unsqueeze", tensor, site.integers([axis]))
+
+
+def _listed(site: Site, held: Held) -> list[str]:
+    return site.inputs()
+
+
+_WRITTEN: dict[str, Callable[[Site, Held], list[str] | str]] = {
+    "SplitToSequence": _split,
+    "SequenceConstruct": _listed,
+    "SequenceEmpty": lambda site, held: [],
+    "SequenceInsert": _insert,
+    "SequenceErase": _erase,
+    "SequenceAt": _at,
+    "SequenceLength": _length,
+    "ConcatFromSequence": _joined,
+}

@@ -1,8 +1,17 @@
-"""The form of a file: what a tool may need although the model computes the same without it."""
+"""The form of a file: what a tool may need although the model computes the same without it.
+
+Spellings (defaults, constants, omitted outputs), declarations, and what a tool does not take at the boundary although
+it takes it between two nodes: files of those remedies have other inputs and outputs than the model, which the sentence
+of each change says.
+"""
+
+from math import prod
 
 import onnx
+from onnx import numpy_helper
 
 from onnxbisect.cut.apply_format import apply_format
+from onnxbisect.cut.rename import rename_tensors
 from onnxbisect.cut.write import store_inside
 from onnxbisect.errors import CutError
 from onnxbisect.file_remedies.editing import copied
@@ -10,8 +19,9 @@ from onnxbisect.file_remedies.file import File
 from onnxbisect.file_remedies.remedy import Change, file_remedy
 from onnxbisect.model.binding import is_unbound
 from onnxbisect.model.external import external_tensors
-from onnxbisect.model.scopes import constant_names
-from onnxbisect.preflight import Reader
+from onnxbisect.model.scopes import constant_names, is_constant, walk
+from onnxbisect.model.wording import quoted
+from onnxbisect.preflight import Reader, type_text
 from onnxbisect.preflight.subject import count, some
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.rewrites import NotApplicable
@@ -71,3 +81,138 @@ def weights_inside(file: File, reader: Reader) -> Change:
     except CutError as error:
         raise NotApplicable(str(error)) from error
     return Change(proto=result, sentence=f"{count(len(external), 'weight')} stored in the file")
+
+
+@file_remedy("drop-empty-outputs", answers="empty-output-name")
+def drop_empty_outputs(file: File, reader: Reader) -> Change:
+    """Empty names at the end of a node's outputs removed: an output that is left out there need not be written."""
+    result = copied(file.proto)
+    done = 0
+    for node in walk(result.graph):
+        kept = list(node.output)
+        while len(kept) > 1 and not kept[-1]:
+            kept.pop()
+        if len(kept) < len(node.output):
+            del node.output[len(kept) :]
+            done += 1
+    if not done:
+        raise NotApplicable("no node ends in an output without a name")
+    return Change(proto=result, sentence=f"empty outputs left out of {count(done, 'node')}")
+
+
+_REDUCTIONS = ("ScatterElements.reduction", "ScatterND.reduction")
+#: Most bytes of a sparse tensor in dense form.
+_LARGEST_DENSE = 64 << 20
+
+
+@file_remedy("write-defaults", answers="missing-default-attr")
+def write_defaults(file: File, reader: Reader) -> Change:
+    """Attributes that are left to their default, and kernel shapes, written out."""
+    result = copied(file.proto)
+    left_out = reader.probe_format.unwritten_defaults or _REDUCTIONS
+    apply_format(result, ProbeFormat(explicit_defaults=True, unwritten_defaults=left_out))
+    changed = _changed_nodes(file.proto, result)
+    if not changed:
+        raise NotApplicable("every attribute is written out")
+    return Change(proto=result, sentence=f"default attributes written out at {count(changed, 'node')}")
+
+
+@file_remedy("omit-reduction", answers="explicit-reduction-none")
+def omit_reduction(file: File, reader: Reader) -> Change:
+    """The attribute `reduction` of ScatterND and ScatterElements left out where it is 'none'."""
+    result = copied(file.proto)
+    apply_format(result, ProbeFormat(unwritten_defaults=_REDUCTIONS))
+    changed = _changed_nodes(file.proto, result)
+    if not changed:
+        raise NotApplicable("no node has the attribute reduction='none'")
+    return Change(proto=result, sentence=f"reduction='none' left out at {count(changed, 'node')}")
+
+
+@file_remedy("constants-to-initializers", answers="constant-node-not-tensor-value")
+def constants_to_initializers(file: File, reader: Reader) -> Change:
+    """Constant nodes turned into initializers, in bodies too."""
+    constants = sum(1 for node in walk(file.proto.graph) if is_constant(node))
+    if not constants:
+        raise NotApplicable("the graph has no Constant nodes")
+    result = copied(file.proto)
+    apply_format(result, ProbeFormat(constants_as_initializers=True))
+    return Change(proto=result, sentence=f"{count(constants, 'Constant node')} turned into initializers")
+
+
+@file_remedy("densify", answers="sparse-initializer")
+def densify(file: File, reader: Reader) -> Change:
+    """Sparse initializers in dense form."""
+    graph = file.proto.graph
+    if not graph.sparse_initializer:
+        raise NotApplicable("the graph has no sparse initializer")
+    result = copied(file.proto)
+    del result.graph.sparse_initializer[:]
+    for sparse in graph.sparse_initializer:
+        name, elements = sparse.values.name, prod(sparse.dims)
+        value = file.facts.value(name) if elements * 8 <= _LARGEST_DENSE else None
+        if value is None:
+            raise NotApplicable(f"{name} has {elements} elements, or indices that are out of range")
+        result.graph.initializer.append(numpy_helper.from_array(value, name))
+    return Change(proto=result, sentence=f"{count(len(graph.sparse_initializer), 'sparse initializer')} made dense")
+
+
+def _changed_nodes(before: onnx.ModelProto, after: onnx.ModelProto) -> int:
+    old = [*before.graph.node, *(node for function in before.functions for node in function.node)]
+    new = [*after.graph.node, *(node for function in after.functions for node in function.node)]
+    return sum(one != other for one, other in zip(old, new, strict=True))
+
+
+@file_remedy("neutral-boundary", answers="boundary-rank boundary-dtype")
+def neutral_boundary(file: File, reader: Reader) -> Change:
+    """Inputs and outputs of a rank and dtype that the tool takes, under their names, with what restores them inside."""
+    wanted = reader.probe_format
+    limits = ProbeFormat(
+        input_dtypes=wanted.input_dtypes,
+        output_dtypes=wanted.output_dtypes,
+        min_input_rank=wanted.min_input_rank,
+        min_output_rank=wanted.min_output_rank,
+        max_input_rank=wanted.max_input_rank,
+        max_output_rank=wanted.max_output_rank,
+    )
+    result = copied(file.proto)
+    graph = result.graph
+    before = _boundary(graph)
+    renamed = apply_format(result, limits)
+    after = {renamed[name]: kind for name, kind in _boundary(graph).items() if name in renamed}
+    if not after:
+        raise NotApplicable(f"{reader.tool} is known to take all inputs and outputs as they are")
+    inner = {old: new for new, old in renamed.items() if new in _boundary(graph)}
+    rename_tensors(graph, {**inner, **{new: old for old, new in inner.items()}})
+    types = {inner[name]: before[name] for name in after}
+    inputs = {value.name for value in graph.input}
+    said = [
+        f"{'input' if name in inputs else 'output'} {quoted(name)} made {type_text(kind)} instead of "
+        f"{type_text(before[name])}"
+        for name, kind in after.items()
+    ]
+    return Change(proto=result, sentence=some(tuple(said)), types={**types, **after})
+
+
+@file_remedy("shorten-names", answers="boundary-name-too-long")
+def shorten_names(file: File, reader: Reader) -> Change:
+    """Names of inputs and outputs that are no longer than what the tool reads of them."""
+    longest = reader.probe_format.longest_name
+    result = copied(file.proto)
+    renamed = apply_format(result, ProbeFormat(longest_name=longest))
+    if not renamed:
+        raise NotApplicable("no name of an input or output is too long")
+    inputs = {value.name for value in result.graph.input}
+    kinds = [word for word, there in (("input", inputs & renamed.keys()), ("output", renamed.keys() - inputs)) if there]
+    names = some(tuple(map(quoted, renamed)))
+    types = {new: file.types[old] for new, old in renamed.items() if old in file.types}
+    return Change(
+        proto=result, sentence=f"{' and '.join(kinds)} names shortened to {longest} bytes: {names}", types=types
+    )
+
+
+def _boundary(graph: onnx.GraphProto) -> dict[str, onnx.TypeProto]:
+    found = {}
+    for value in (*graph.input, *graph.output):
+        found[value.name] = onnx.TypeProto()
+        found[value.name].CopyFrom(value.type)
+    return found

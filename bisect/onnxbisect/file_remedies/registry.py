@@ -1,8 +1,6 @@
 """All file remedies, in the order in which several of them are applied to one file."""
 
-from onnxbisect.file_remedies.boundary import neutral_boundary, shorten_names
-from onnxbisect.file_remedies.control_flow import resolve_control_flow
-from onnxbisect.file_remedies.copies import remove_copies
+from onnxbisect.file_remedies.control_flow import resolve_control_flow, sequences_to_tensors
 from onnxbisect.file_remedies.declarations import (
     bind_dimensions,
     correct_declared_types,
@@ -11,17 +9,24 @@ from onnxbisect.file_remedies.declarations import (
     sort_nodes,
     weights_no_inputs,
 )
-from onnxbisect.file_remedies.folding import fold_constants
-from onnxbisect.file_remedies.form import declare_shapes, safe_names, weights_inside
+from onnxbisect.file_remedies.form import (
+    constants_to_initializers,
+    declare_shapes,
+    densify,
+    drop_empty_outputs,
+    neutral_boundary,
+    omit_reduction,
+    safe_names,
+    shorten_names,
+    weights_inside,
+    write_defaults,
+)
 from onnxbisect.file_remedies.inlining import inline_functions
 from onnxbisect.file_remedies.ir_version import lower_ir_version
 from onnxbisect.file_remedies.lowering import axes_to_attributes, lower_opset
 from onnxbisect.file_remedies.masks import bound_masks
-from onnxbisect.file_remedies.nan_guards import remove_nan_guards
-from onnxbisect.file_remedies.omitted import drop_empty_outputs
 from onnxbisect.file_remedies.remedy import FileRemedy
-from onnxbisect.file_remedies.sequences import sequences_to_tensors
-from onnxbisect.file_remedies.writing_out import constants_to_initializers, densify, omit_reduction, write_defaults
+from onnxbisect.file_remedies.removal import fold_constants, remove_copies, remove_nan_guards
 
 #: Remedies that others rely on come first, those about the operator set and the IR version last.
 REMEDIES: tuple[FileRemedy, ...] = (

@@ -14,9 +14,8 @@ from onnxbisect.model.beliefs import Beliefs, declared_otherwise, known_otherwis
 from onnxbisect.model.binding import is_unbound
 from onnxbisect.model.constness import constness
 from onnxbisect.model.feeds import Sample
-from onnxbisect.model.footprint import peak, size_of
+from onnxbisect.model.footprint import dims_of, peak, size_of
 from onnxbisect.model.infer import infer
-from onnxbisect.model.known import affordable, results_of_static
 from onnxbisect.model.opaque import opaque_nodes
 from onnxbisect.model.run import Run, run, types_of_runtime
 from onnxbisect.model.runnable import select, unmarked
@@ -25,6 +24,40 @@ from onnxbisect.model.session import Clock
 from onnxbisect.model.shapeops import EXPANDING
 from onnxbisect.model.standins import StandIns, agrees, assumptions, stand_ins
 from onnxbisect.model.wording import brief, some
+
+#: Largest value, in bytes, that is kept.
+_VALUE_LIMIT = 64 << 20
+
+
+def affordable(sizes: Mapping[str, int], met: Collection[str], budget: int) -> set[str]:
+    """The values to keep within `budget` bytes: first those named in `met`, then others, smaller ones first."""
+    chosen: set[str] = set()
+    for name in sorted(sizes, key=lambda name: (name not in met, sizes[name], name)):
+        if sizes[name] <= min(budget, _VALUE_LIMIT):
+            budget -= sizes[name]
+            chosen.add(name)
+    return chosen
+
+
+def results_of_static(
+    graph: onnx.GraphProto, types: Mapping[str, onnx.TypeProto], wanted: Collection[str]
+) -> dict[str, np.ndarray]:
+    """The `wanted` results of Shape and Size nodes whose input has a static shape, without running the nodes."""
+    found: dict[str, np.ndarray] = {}
+    for node in graph.node:
+        if node.op_type not in ("Shape", "Size") or domain_of(node) or node.output[0] not in wanted:
+            continue
+        kind = types.get(node.input[0])
+        if kind is None or size_of(kind) is None:
+            continue
+        dims = np.array(dims_of(kind), dtype=np.int64)
+        if node.op_type == "Size":
+            found[node.output[0]] = np.array(dims.prod(), dtype=np.int64)
+        else:
+            span = {attribute.name: attribute.i for attribute in node.attribute}
+            found[node.output[0]] = dims[span.get("start", 0) : span.get("end")]
+    return found
+
 
 #: Bytes of all known values together, and of one that is computed without knowing its size; less where memory is short.
 _VALUES, _VALUES_SHARE = 256 << 20, 4

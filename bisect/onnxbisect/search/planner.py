@@ -6,21 +6,37 @@ crash loses only the compiles that were running.
 The replayed search compiles one probe at a time. It does not see verdicts that it did not ask for (of speculative
 probes, of other searches) until it asks for them. Therefore a diagnosis does not depend on the number of workers, the
 order of their answers, or earlier verdicts on record.
+
+Workers that would idle get speculative probes: those that the search asks for next if the likely answers come, and
+groups of what is still unknown.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from weakref import WeakKeyDictionary
 
 from onnxbisect.answer import Ask
+from onnxbisect.language import english
+from onnxbisect.search.atoms import units_of
 from onnxbisect.search.conclude import conclude
 from onnxbisect.search.oracle import Oracle
 from onnxbisect.search.plan import Plan, Verdicts
 from onnxbisect.search.search import Search
-from onnxbisect.search.speculate import Seen, speculate
 from onnxbisect.search.state import SearchState
+from onnxbisect.unitset import UnitSet, is_subset, lowest, size
 from onnxbisect.universe import Universe
+from onnxbisect.verdict import Status, Verdict
 
+#: Verdicts that the search is shown.
+Seen = dict[UnitSet, tuple[Verdict, ...]]
+Replay = Callable[[Seen], tuple[Search, Oracle]]
+
+#: Fewest idle workers for which group tests pay off.
+_FEWEST_GROUPS = 8
+#: Groups for each culprit of the lower bound, which is mostly too low: a group then passes about as often as it fails.
+_GROUPS_PER_CULPRIT = 4
+#: Most probes before the whole model has an answer: it may pass, or its log may name the ops.
+_MOST_AT_FIRST = 3
 #: The options of a universe's last replay, what it saw, and what it asked for. Only saves time: a replay from the start
 #: sees and asks the same.
 _LAST: WeakKeyDictionary[Universe, tuple[tuple[bool, bool], Seen, list[Ask]]] = WeakKeyDictionary()
@@ -96,3 +112,128 @@ def _replay(universe: Universe, seen: Seen, recheck: bool, brief: bool) -> tuple
     search = Search(universe, oracle, state, brief=brief)
     search.run()
     return search, oracle
+
+
+class _Forecast:
+    """What the whole record implies about probes without an answer."""
+
+    def __init__(self, universe: Universe, verdicts: Verdicts) -> None:
+        self._universe = universe
+        self._record = Oracle(universe, verdicts)
+        exonerated = self._record.exonerated
+        #: The units of each failing probe that never passed; if a single unit is to blame, it is one of these.
+        self._blamed = {failing & ~exonerated for failing in self._record.failing}
+        self.culprits = self._disjoint()
+        self.together = 0 in self._blamed
+
+    def _disjoint(self) -> int:
+        """A lower bound on the number of culprits."""
+        covered, count = 0, 0
+        for blamed in sorted(self._blamed, key=size):
+            if blamed and not blamed & covered:
+                covered |= blamed
+                count += 1
+        return count
+
+    def status(self, units: UnitSet) -> Status | None:
+        """The likely answer; None if both are equally likely. Models that are searched seldom pass."""
+        if any(is_subset(units, passing) for passing in self._record.passing):
+            return Status.PASS
+        if any(is_subset(failing, units) for failing in self._record.failing):
+            return Status.FAIL
+        if self.together:  # some units fail together that passed alone
+            return None
+        if is_subset(units, self._record.exonerated):
+            return Status.PASS
+        if units == self._universe.everything:
+            return Status.FAIL
+        alike = self._universe.variant_members[self._universe.variant[lowest(units)]] if size(units) == 1 else units
+        return Status.FAIL if any(is_subset(blamed, alike) for blamed in self._blamed) else None
+
+
+def speculate(
+    universe: Universe,
+    search: Search,
+    oracle: Oracle,
+    replay: Replay,
+    seen: Seen,
+    verdicts: Verdicts,
+    asks: Sequence[Ask],
+    room: int,
+) -> list[Ask]:
+    """Up to `room` further probes beside `asks`.
+
+    First those that follow if all answers are as the record implies, then group tests of unknown atoms, then those that
+    follow from either answer.
+    """
+    if not verdicts:
+        room = min(room, _MOST_AT_FIRST)
+    forecast = _Forecast(universe, verdicts)
+    found: dict[UnitSet, Ask] = {}
+    skip = {ask.units for ask in asks}
+
+    def note(questions: Sequence[Ask]) -> None:
+        for ask in questions:
+            if len(found) < room and ask.units not in skip and ask.units not in verdicts:
+                found.setdefault(ask.units, Ask(units=ask.units, attempt=0, why=ask.why, speculative=True))
+
+    shown, wanted = dict(seen), list(asks)
+    while len(found) < room:
+        implied = _either_answer(wanted, verdicts, forecast)
+        if implied is None:
+            break
+        shown |= implied
+        search, oracle = replay(shown)
+        wanted = oracle.due
+        if not wanted:
+            break
+        note(wanted)
+    if groups := _groups(search, oracle, forecast, room - len(found)):
+        note(groups)
+        return list(found.values())
+    for status in (Status.FAIL, Status.PASS):
+        guessed = _either_answer(wanted, verdicts, forecast, status)
+        if guessed is not None and len(found) < room:
+            _, oracle = replay({**shown, **guessed})
+            note(oracle.due)
+    return list(found.values())
+
+
+def _groups(search: Search, oracle: Oracle, forecast: _Forecast, count: int) -> list[Ask]:
+    """`count` group tests that partition the unknown atoms, each together with the passing set."""
+    locator = search.locator
+    open_atoms = [
+        atom for atom in search.state.open if forecast.status(oracle.probe(locator.atoms.alone(atom))) is None
+    ]
+    useless = search.state.capacity or forecast.together or locator.atoms.named.informative
+    if useless or not open_atoms or count < _FEWEST_GROUPS:
+        return []
+    count = min(count, max(_FEWEST_GROUPS, _GROUPS_PER_CULPRIT * forecast.culprits))
+    share = -(-len(open_atoms) // count)
+    groups = [open_atoms[start : start + share] for start in range(0, len(open_atoms), share)]
+    return [
+        Ask(
+            units=oracle.probe(locator.atoms.alone(group[0])),
+            attempt=0,
+            why=english("{say} alone", say=locator.atoms.say(group[0])),
+        )
+        if len(group) == 1
+        else Ask(units=oracle.probe(search.state.passing | units_of(group)), attempt=0, why=english("a group of ops"))
+        for group in groups
+    ]
+
+
+def _either_answer(
+    wanted: Sequence[Ask], verdicts: Verdicts, forecast: _Forecast, otherwise: Status | None = None
+) -> Mapping[UnitSet, tuple[Verdict, ...]] | None:
+    """An answer for each probe: the one on record, the likely one, or `otherwise`; None if one has none of these."""
+    answers: Seen = {}
+    for ask in wanted:
+        if ask.units in verdicts and len(verdicts[ask.units]) > ask.attempt:
+            answers[ask.units] = tuple(verdicts[ask.units][: ask.attempt + 1])
+            continue
+        status = None if ask.attempt else forecast.status(ask.units) or otherwise
+        if status is None:
+            return None
+        answers[ask.units] = (Verdict(status=status),)
+    return answers or None

@@ -1,14 +1,110 @@
 """Prepares a model process before it reads its model."""
 
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
-from onnxbisect.errors import OnnxBisectError
+from onnxbisect.errors import ModelError, OnnxBisectError
 from onnxbisect_backends import registry
 from onnxbisect_backends.contract import Backend
-from onnxbisect_worker.model_requests.model_cache import MODEL_NAME, ModelCache
+from onnxbisect_worker.held_folders import hold, remove
 from onnxbisect_worker.model_requests.protocol import Setup
+
+MODEL_NAME = "model.onnx"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assembled:
+    """A model that stays in the cache until the lock is closed or the process ends."""
+
+    path: Path
+    lock: int
+
+
+class ModelCache:
+    """The folders of one worker, shared by its processes; about `limit` bytes, most recently used ones.
+
+    A model in use is never removed, and a model of any size is assembled: the limit applies to what is kept.
+    """
+
+    def __init__(self, folder: Path, limit: int) -> None:
+        self._folder = folder
+        self._limit = limit
+
+    def assembled(self, sha256: str, model: Path, files: Mapping[str, Path]) -> Assembled:
+        """The model's path in a folder that has each location of its data as a file; copied on first use.
+
+        Raises ModelError for an invalid location.
+        """
+        for location in files:
+            demand_location(location)
+        digests = {location: path.parent.name + path.name for location, path in files.items()}
+        name = hashlib.sha256(json.dumps([sha256, digests], sort_keys=True).encode()).hexdigest()
+        folder = self._folder / name
+        whole = folder / "whole"
+        while True:
+            lock = hold(folder, shared=True)
+            if whole.is_dir():
+                os.utime(folder)
+                return Assembled(path=whole / MODEL_NAME, lock=lock)
+            os.close(lock)
+            # With an exclusive lock: one process copies, the others wait and find the copy.
+            lock = hold(folder)
+            try:
+                if not whole.is_dir():
+                    self._make_room(sum(path.stat().st_size for path in [model, *files.values()]))
+                    _copy(model, files, folder / "unfinished", whole)
+            finally:
+                os.close(lock)
+
+    def _make_room(self, size: int) -> None:
+        """Remove the least recently used, unused folders as far as needed."""
+        kept = sorted((*_state(folder), folder) for folder in self._folder.iterdir())
+        surplus = sum(held for _, held, _ in kept) + size - self._limit
+        for _, held, folder in kept:
+            if surplus <= 0:
+                return
+            if held and remove(folder):
+                surplus -= held
+
+
+def demand_location(location: str) -> None:
+    """ModelError unless this is a path to a file below the model's folder."""
+    path = PurePosixPath(location)
+    inside = path.name and not path.is_absolute() and ".." not in path.parts
+    if not inside or "\\" in location or not location.isprintable() or str(path) == MODEL_NAME:
+        raise ModelError(
+            f"A data file cannot lie at {location!r}: give it a name below the model's folder, without '..'."
+        )
+
+
+def _copy(model: Path, files: Mapping[str, Path], aside: Path, whole: Path) -> None:
+    shutil.rmtree(aside, ignore_errors=True)  # left by a killed process
+    try:
+        for location, source in {MODEL_NAME: model, **files}.items():
+            place = aside / location
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, place)
+    except (OSError, ValueError) as error:
+        shutil.rmtree(aside, ignore_errors=True)
+        reason = (isinstance(error, OSError) and error.strerror) or error
+        raise OnnxBisectError(f"The model cannot be put into a folder with its data files: {reason}.") from error
+    aside.rename(whole)
+
+
+def _state(folder: Path) -> tuple[float, int]:
+    """Its time of last use, and its bytes."""
+    try:
+        size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+        return folder.stat().st_mtime, size
+    except FileNotFoundError:  # another process removes it
+        return 0.0, 0
+
 
 T = TypeVar("T")
 

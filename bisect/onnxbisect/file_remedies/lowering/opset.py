@@ -6,8 +6,15 @@ operator, or decomposed by a rewrite rule. If one node cannot be written, the fi
 """
 
 from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from math import prod
+from pathlib import Path
 
+import numpy as np
 import onnx
+from onnx import AttributeProto, TensorProto, defs, helper, numpy_helper
 
 from onnxbisect.file_remedies.editing import (
     beginnings,
@@ -21,15 +28,14 @@ from onnxbisect.file_remedies.editing import (
 )
 from onnxbisect.file_remedies.file import File
 from onnxbisect.file_remedies.lowering.forms import FORMS
-from onnxbisect.file_remedies.lowering.schemas import fitted
-from onnxbisect.file_remedies.lowering.scope import Scope
 from onnxbisect.file_remedies.remedy import Change, file_remedy
-from onnxbisect.model.scopes import bodies, domain_of, reads
+from onnxbisect.model.scopes import bodies, captures, domain_of, reads
 from onnxbisect.preflight import LAST_WITH_AXES_ATTRIBUTES, NEWEST_OPSET_IN_GENERAL, Reader
 from onnxbisect.preflight.subject import some
 from onnxbisect.rewrites import (
     ANY_OP,
     Exactness,
+    Facts,
     NotApplicable,
     Refusal,
     Replacement,
@@ -38,6 +44,185 @@ from onnxbisect.rewrites import (
     installed,
     judged,
 )
+
+#: Most elements of an outer constant that is visible to nodes in a subgraph.
+_SMALL = 1024
+#: An IR version in which a rule's constants are nodes, and one in which they are initializers.
+_CONSTANTS_ARE_NODES, _CONSTANTS_ARE_INITIALIZERS = 3, 10
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Scope:
+    """`proto` stores the constants, `types` and `known` are as in `File`. `to` is the older operator set."""
+
+    proto: onnx.ModelProto
+    types: Mapping[str, onnx.TypeProto]
+    known: Mapping[str, np.ndarray]
+    folder: Path
+    to: int
+
+    @cached_property
+    def facts(self) -> Facts:
+        """For rules written for the operator set that the nodes have."""
+        return Facts(self.proto, self.types, self.known, self.folder)
+
+    @cached_property
+    def older(self) -> Facts:
+        """For nodes written for the older operator set."""
+        facts = Facts(self.proto, self.types, self.known, self.folder)
+        facts.opsets = {**facts.opsets, "": self.to}
+        return facts
+
+    def beside(self, rewrite: Rewrite) -> "Scope":
+        """The scope with the tensors that a rule added."""
+        made = {tensor.name: numpy_helper.to_array(tensor) for tensor in rewrite.replacement.initializers}
+        return replace(self, types={**self.types, **rewrite.types}, known={**self.known, **made})
+
+    def of_body(self, holder: onnx.NodeProto, body: onnx.GraphProto) -> "Scope":
+        """The scope of a subgraph of a node in this one, with small constants and types from outside."""
+        alone = onnx.ModelProto(ir_version=_CONSTANTS_ARE_INITIALIZERS, opset_import=self.proto.opset_import)
+        alone.graph.CopyFrom(body)
+        outer = captures(holder)
+        types = {name: kind for name in outer if (kind := self.facts.type(name)) is not None}
+        types |= {value.name: value.type for value in (*body.input, *body.output, *body.value_info)}
+        values = {name: self.facts.value(name) for name in outer if self._is_small(name)}
+        known = {name: value for name, value in values.items() if value is not None}
+        return replace(self, proto=alone, types=types, known=known)
+
+    def of_function(self, function: onnx.FunctionProto) -> "Scope":
+        """The scope of a function, which sees nothing from outside."""
+        alone = onnx.ModelProto(ir_version=_CONSTANTS_ARE_NODES, opset_import=self.proto.opset_import)
+        alone.graph.node.extend(function.node)
+        return replace(self, proto=alone, types={value.name: value.type for value in function.value_info}, known={})
+
+    def _is_small(self, name: str) -> bool:
+        shape = self.facts.shape(name) if self.facts.is_constant(name) else None
+        return shape is not None and prod(_SMALL + 1 if dim is None else dim for dim in shape) <= _SMALL
+
+
+#: Values that an attribute accepts only from an operator set on, though its schema is unchanged.
+_NEWER_VALUES = {
+    ("Pad", "mode"): {"wrap": 19},
+    ("Resize", "coordinate_transformation_mode"): {"half_pixel_symmetric": 19},
+    ("ScatterElements", "reduction"): {"max": 18, "min": 18},
+    ("ScatterND", "reduction"): {"max": 18, "min": 18},
+}
+#: Operators whose meaning changed in an operator set while their schema did not.
+_CHANGED = {"DFT": 20}
+#: Attributes without a default that are ones if absent.
+_ONES = ("dilations",)
+
+
+def schema_at(op: str, version: int) -> defs.OpSchema | None:
+    """The schema of an ONNX operator in an operator set; None if it has none or a withdrawn one."""
+    schema = _schema(op, version)
+    return None if schema is None or schema.deprecated else schema
+
+
+@cache
+def _schema(op: str, version: int) -> defs.OpSchema | None:
+    return defs.get_schema(op, version) if defs.has(op, version) else None
+
+
+def fitted(node: onnx.NodeProto, facts: Facts, now: int, to: int) -> onnx.NodeProto:
+    """The node for operator set `to`; raises NotApplicable if it has no equal there.
+
+    Attributes of later versions are omitted if they have their default; defaults that have changed are written out.
+    """
+    newer, older = schema_at(node.op_type, now), schema_at(node.op_type, to)
+    if older is None or newer is None:
+        raise NotApplicable(f"operator set {to} has no {node.op_type}")
+    if newer.since_version == older.since_version:
+        return node
+    if to < _CHANGED.get(node.op_type, 0):
+        raise NotApplicable(f"{node.op_type} has another meaning in operator set {to}")
+    given = len(node.input)
+    while given and not node.input[given - 1]:
+        given -= 1
+    if not older.min_input <= given <= older.max_input or not _outputs_fit(node, older):
+        raise NotApplicable(f"{node.op_type} of operator set {to} has other inputs or outputs")
+    for slot, name in enumerate(node.input):
+        formal = older.inputs[min(slot, len(older.inputs) - 1)]
+        if not name and formal.option == defs.OpSchema.FormalParameterOption.Single:
+            raise NotApplicable(f"operator set {to} demands the input {formal.name} of {node.op_type}")
+    _demand_types(node, facts, older, to)
+    return _with_attributes(node, newer, older, to)
+
+
+def _outputs_fit(node: onnx.NodeProto, older: defs.OpSchema) -> bool:
+    used = [slot for slot, name in enumerate(node.output) if name]
+    if node.op_type == "BatchNormalization" and len(used) > 1:
+        return False
+    return len(used) == 0 or used[-1] < older.max_output
+
+
+def _with_attributes(node: onnx.NodeProto, newer: defs.OpSchema, older: defs.OpSchema, to: int) -> onnx.NodeProto:
+    result = node_copy(node)
+    kept = []
+    for attribute in node.attribute:
+        if attribute.name in older.attributes:
+            since = _NEWER_VALUES.get((node.op_type, attribute.name), {}).get(attribute.s.decode("utf-8", "replace"))
+            if since is not None and to < since:
+                raise NotApplicable(f"{attribute.name}={attribute.s.decode()} of {node.op_type} is newer than {to}")
+            kept.append(attribute)
+        elif not _says_default(attribute, newer):
+            raise NotApplicable(f"{node.op_type} of operator set {to} has no attribute {attribute.name}")
+    written = {attribute.name for attribute in node.attribute}
+    for name, formal in older.attributes.items():
+        if name not in newer.attributes or name in written:
+            continue
+        default = newer.attributes[name].default_value
+        if default.type != AttributeProto.UNDEFINED and default != formal.default_value:
+            kept.append(default)
+    copies = [AttributeProto.FromString(attribute.SerializeToString()) for attribute in kept]
+    del result.attribute[:]
+    result.attribute.extend(copies)
+    return result
+
+
+def _says_default(attribute: AttributeProto, newer: defs.OpSchema) -> bool:
+    value = helper.get_attribute_value(attribute)
+    if attribute.name in _ONES:
+        return all(one == 1 for one in value)
+    formal = newer.attributes.get(attribute.name)
+    if formal is None or formal.default_value.type == AttributeProto.UNDEFINED:
+        return False
+    return bool(value == helper.get_attribute_value(formal.default_value))
+
+
+def _demand_types(node: onnx.NodeProto, facts: Facts, older: defs.OpSchema, to: int) -> None:
+    allowed = {constraint.type_param_str: constraint.allowed_type_strs for constraint in older.type_constraints}
+    bound: dict[str, str] = {}
+    for names, formals in ((node.input, older.inputs), (node.output, older.outputs)):
+        for slot, name in enumerate(names):
+            if not name or not formals:
+                continue
+            formal = formals[min(slot, len(formals) - 1)]
+            kind = type_string(facts.type(name))
+            if kind is None:
+                continue
+            if kind not in allowed.get(formal.type_str, [formal.type_str]):
+                raise NotApplicable(f"{node.op_type} of operator set {to} does not take {kind}")
+            if formal.is_homogeneous and bound.setdefault(formal.type_str, kind) != kind:
+                raise NotApplicable(f"{node.op_type} of operator set {to} does not take {kind} beside others")
+
+
+def type_string(kind: onnx.TypeProto | None) -> str | None:
+    """The type as schemas write it, such as `tensor(float)`; None if it is not fully known."""
+    if kind is None:
+        return None
+    form = kind.WhichOneof("value")
+    if form == "tensor_type":
+        dtype = kind.tensor_type.elem_type
+        return f"tensor({TensorProto.DataType.Name(dtype).lower()})" if dtype else None
+    if form == "sequence_type":
+        inner = type_string(kind.sequence_type.elem_type)
+        return None if inner is None else f"seq({inner})"
+    if form == "optional_type":
+        inner = type_string(kind.optional_type.elem_type)
+        return None if inner is None else f"optional({inner})"
+    return None
+
 
 #: The oldest operator set to lower to.
 OLDEST = 11

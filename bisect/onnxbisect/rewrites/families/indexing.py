@@ -1,7 +1,7 @@
-"""Gather, GatherND and GatherElements by constant places."""
+"""Gather, Scatter, Slice and Split at constant places, in simpler forms."""
 
 from itertools import pairwise
-from math import prod
+from math import ceil, prod
 
 import numpy as np
 from onnx import TensorProto
@@ -11,7 +11,7 @@ from onnxbisect.rewrites.exactness import FINITE, SIGN_OF_ZERO, Domain, Values
 from onnxbisect.rewrites.forms import cast, concat, reshape, slice_axis, transpose
 from onnxbisect.rewrites.rule import pytorch, rule
 from onnxbisect.rewrites.site import FLOATS, Site
-from onnxbisect.rewrites.sources import OLIVE, tidl
+from onnxbisect.rewrites.sources import AI_HUB, CONVERTER_FIX, OLIVE, executorch, tidl
 
 #: Slices that one node may become.
 _MOST_SLICES = 32
@@ -146,3 +146,162 @@ def gatherelements_gather(at: Site) -> str:
     flat = np.ravel_multi_index(tuple(places), shape)
     picked = at.op("Gather", reshape(at, at.input(0), [prod(shape)]), at.constant(flat.ravel()), axis=0)
     return reshape(at, picked, indices.shape)
+
+
+def _ranges(at: Site) -> list[tuple[int, int, int, int]]:
+    """Axis, start, end and step of each axis that a Slice takes; ends within the tensor, steps positive."""
+    shape = at.shape(0)
+    if at.opset < 10:
+        starts, ends = at.attribute("starts", [0]), at.attribute("ends", [0])
+        axes, steps = at.attribute("axes", list(range(len(starts)))), [1] * len(starts)
+    else:
+        starts, ends = at.value(1).tolist(), at.value(2).tolist()
+        axes = at.value(3).tolist() if at.has(3) else list(range(len(starts)))
+        steps = at.value(4).tolist() if at.has(4) else [1] * len(starts)
+    at.demand(len(starts) == len(ends) == len(axes) == len(steps), "starts, ends, axes and steps differ in length")
+    found = []
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        at.demand(-len(shape) <= axis < len(shape), f"axis {axis} does not exist at rank {len(shape)}")
+        at.demand(step > 0, "a step is negative")
+        first, last, _ = slice(start, end, step).indices(shape[axis])
+        at.demand(first < last, "the slice is empty")
+        found.append((axis % len(shape), first, last, step))
+    at.demand(len({axis for axis, *_ in found}) == len(found), "an axis is named twice")
+    return found
+
+
+@pytorch("x[:, a:b][:, :, c:d] instead of x[:, a:b, c:d]")
+@rule("Slice -> Slice", Exactness.EXACT, rank=15, source=tidl("slice.py"))
+def slice_axes(at: Site) -> str:
+    """A Slice of several axes: one for each axis, in turn."""
+    ranges = _ranges(at)
+    at.demand(len(ranges) > 1, "the Slice has one axis")
+    tensor = at.input(0)
+    for axis, start, end, step in ranges:
+        tensor = slice_axis(at, tensor, axis, start, end, step)
+    return tensor
+
+
+@pytorch("x.reshape(n, c // 2, 2)[:, :, 0] instead of x[:, ::2]")
+@rule(
+    "Slice -> Slice Reshape Concat",
+    Exactness.EXACT,
+    rank=15,
+    source=executorch("arm/_passes/decompose_strided_slice_copy_pass.py"),
+)
+def slice_steps(at: Site) -> str:
+    """A step as an axis: every `step` neighbours get an axis of their own, of which the first is kept."""
+    ranges, shape, tensor = _ranges(at), list(at.shape(0)), at.input(0)
+    at.demand(any(step > 1 for *_, step in ranges), "every step is 1")
+    for axis, start, end, step in ranges:
+        count = ceil((end - start) / step)
+        span = start + count * step
+        if span <= shape[axis]:
+            tensor = slice_axis(at, tensor, axis, start, span)
+        else:  # the last place has no `step` neighbours: they are repeated from the first ones
+            rest = slice_axis(at, tensor, axis, start, shape[axis])
+            missing = span - shape[axis]
+            at.demand(missing <= shape[axis] - start, "the step is too large")
+            tensor = concat(at, [rest, slice_axis(at, tensor, axis, start, start + missing)], axis)
+        if step > 1:
+            split = reshape(at, tensor, [*shape[:axis], count, step, *shape[axis + 1 :]])
+            tensor = slice_axis(at, split, axis + 1, 0, 1)
+        shape[axis] = count
+        tensor = reshape(at, tensor, shape) if step > 1 else tensor
+    return tensor
+
+
+@pytorch("x[:, :a], x[:, a:] instead of x.split((a, b), 1)")
+@rule("Split -> Slice", Exactness.EXACT, rank=15, source=CONVERTER_FIX)
+def split_slices(at: Site) -> tuple[str, ...]:
+    """One Slice for each output."""
+    shape = at.shape(0)
+    axis = at.axis(len(shape))
+    ends = np.cumsum([at.output_shape(slot)[axis] for slot in range(len(at.node.output))]).tolist()
+    at.demand(ends[-1] == shape[axis], "the parts are not the whole")
+    bounds = pairwise([0, *ends])
+    return tuple(slice_axis(at, at.input(0), axis, start, end) for start, end in bounds)
+
+
+_MOST_PLACES = 1 << 22
+
+
+def _flat_rows(at: Site) -> tuple[np.ndarray, int]:
+    """The places that a ScatterND writes, counted along the axes that its indices name, and how many those have."""
+    shape, indices = at.shape(0), at.value(1)
+    at.demand(at.attribute("reduction", "none") == "none", "values are combined with what is there")
+    deep = indices.shape[-1]
+    at.demand(0 < deep <= len(shape), "the indices do not fit the rank")
+    sizes = np.array(shape[:deep])
+    at.demand(bool(np.all((indices >= -sizes) & (indices < sizes))), "an index is out of range")
+    flat = np.ravel_multi_index(tuple(np.moveaxis(indices % sizes, -1, 0)), shape[:deep]).ravel()
+    _demand_once(at, flat)
+    return flat, prod(shape[:deep])
+
+
+def _demand_once(at: Site, places: np.ndarray) -> None:
+    at.demand(0 < places.size <= _MOST_PLACES, "there are too many places, or none")
+    at.demand(len(np.unique(places)) == places.size, "a place is written twice")
+
+
+def _picked(at: Site, rows: str, updates: str, places: np.ndarray, count: int) -> str:
+    """Rows of the data and of the updates, by a Gather that takes each from where it is."""
+    at.demand(count <= _MOST_PLACES, "the tensor is too large for an order of its elements")
+    order = np.arange(count)
+    order[places] = count + np.arange(places.size)
+    return at.op("Gather", concat(at, [rows, updates], 0), at.constant(order), axis=0)
+
+
+@pytorch("torch.cat([x, v]).index_select(0, order) with a constant order instead of x[places] = v")
+@rule(
+    "ScatterND -> Reshape Concat Gather",
+    Exactness.EXACT,
+    rank=7,
+    source="https://github.com/onnx/onnx-tensorrt/issues/618",
+)
+def scatternd_gather(at: Site) -> str:
+    """Data and updates joined, then a Gather by a constant order."""
+    places, count = _flat_rows(at)
+    shape = at.shape(0)
+    inner = prod(shape) // count if count else 0
+    at.demand(prod(shape) > 0 and prod(at.shape(2)) == places.size * inner, "the updates do not fit")
+    rows = reshape(at, at.input(0), [count, inner])
+    updates = reshape(at, at.input(2), [places.size, inner])
+    return reshape(at, _picked(at, rows, updates, places, count), shape)
+
+
+@pytorch("torch.cat([x[:a], v, x[b:]]) instead of x[a:b] = v")
+@rule("ScatterND -> Reshape Slice Concat", Exactness.EXACT, rank=7, source=AI_HUB + "maskrcnn/model_patches.py")
+def scatternd_concat(at: Site) -> str:
+    """Neighbouring rows: what is before, the updates, and what is behind, joined."""
+    places, count = _flat_rows(at)
+    shape = at.shape(0)
+    start, end = int(places[0]), int(places[0]) + places.size
+    at.demand(bool((places == np.arange(start, end)).all()), "the places are no neighbours in order")
+    inner = prod(shape) // count if count else 0
+    at.demand(prod(shape) > 0 and prod(at.shape(2)) == places.size * inner, "the updates do not fit")
+    rows = reshape(at, at.input(0), [count, inner])
+    parts = [reshape(at, at.input(2), [places.size, inner])]
+    if start > 0:
+        parts.insert(0, slice_axis(at, rows, 0, 0, start))
+    if end < count:
+        parts.append(slice_axis(at, rows, 0, end, count))
+    return reshape(at, concat(at, parts, 0), shape)
+
+
+@pytorch("torch.cat([x.flatten(), v.flatten()])[order].reshape(x.shape) instead of x.scatter(1, places, v)")
+@rule("ScatterElements -> Reshape Concat Gather", Exactness.EXACT, rank=7, source=AI_HUB + "maskrcnn/model_patches.py")
+def scatterelements_gather(at: Site) -> str:
+    """Data and updates flattened and joined, then a Gather by a constant order."""
+    shape, indices = at.shape(0), at.value(1)
+    at.demand(at.attribute("reduction", "none") == "none", "values are combined with what is there")
+    axis = at.axis(len(shape))
+    at.demand(indices.shape == at.shape(2), "indices and updates differ in shape")
+    at.demand(bool(np.all((indices >= -shape[axis]) & (indices < shape[axis]))), "an index is out of range")
+    where: list[np.ndarray] = list(np.indices(indices.shape))
+    where[axis] = indices % shape[axis]
+    places = np.ravel_multi_index(tuple(where), shape).ravel()
+    _demand_once(at, places)
+    rows = reshape(at, at.input(0), [prod(shape)])
+    updates = reshape(at, at.input(2), [places.size])
+    return reshape(at, _picked(at, rows, updates, places, prod(shape)), shape)

@@ -1,4 +1,4 @@
-"""Sums, means and extremes along axes by one another."""
+"""Sums, means, extremes, norms, products and Softmax along axes, by one another and by plainer arithmetic."""
 
 from math import prod
 
@@ -6,10 +6,10 @@ import numpy as np
 from onnx import TensorProto
 
 from onnxbisect.exactness import Exactness
-from onnxbisect.rewrites.exactness import NO_NAN, SIGN_OF_ZERO, Bound
-from onnxbisect.rewrites.forms import reduce, reshape
+from onnxbisect.rewrites.exactness import FINITE, NO_NAN, SIGN_OF_ZERO, Bound
+from onnxbisect.rewrites.forms import reduce, reshape, slice_axis, transpose
 from onnxbisect.rewrites.rule import pytorch, rule
-from onnxbisect.rewrites.site import Site
+from onnxbisect.rewrites.site import FLOATS, Site
 from onnxbisect.rewrites.sources import operator, tidl
 
 #: Sums in another order: each term can lose an epsilon of all.
@@ -132,3 +132,146 @@ def reduce_keepdims(at: Site) -> str:
     """The reduced axes kept as ones, then a Reshape."""
     at.demand(at.attribute("keepdims", 1) == 0, "the axes are kept already")
     return reshape(at, at.like(*at.node.input, keepdims=1), at.output_shape())
+
+
+_RKNN = "https://github.com/rockchip-linux/rknn-toolkit2/issues/300"
+_MOST_FACTORS = 32
+
+
+@pytorch("(x * x).sum(dim).sqrt() instead of x.norm(dim=dim)")
+@rule("ReduceL2 -> Mul ReduceSum Sqrt", Exactness.ROUNDING, OF_TERMS, rank=11, source=_RKNN)
+def reducel2_parts(at: Site) -> str:
+    """The root of the sum of squares."""
+    x, axes, keepdims = reduced(at)
+    return at.op("Sqrt", reduce(at, "ReduceSum", at.op("Mul", x, x), axes, keepdims=keepdims))
+
+
+@pytorch("x.abs().sum(dim) instead of x.norm(1, dim)")
+@rule("ReduceL1 -> Abs ReduceSum", Exactness.ROUNDING, OF_TERMS, rank=11, source=operator("ReduceL1"))
+def reducel1_parts(at: Site) -> str:
+    """The sum of magnitudes."""
+    x, axes, keepdims = reduced(at)
+    return reduce(at, "ReduceSum", at.op("Abs", x), axes, keepdims=keepdims)
+
+
+@pytorch("(x * x).sum(dim)")
+@rule(
+    "ReduceSumSquare -> Mul ReduceSum",
+    Exactness.ROUNDING,
+    OF_TERMS,
+    rank=11,
+    source="https://github.com/rockchip-linux/rknn-toolkit2/issues/253",
+)
+def reducesumsquare_parts(at: Site) -> str:
+    """The sum of squares."""
+    x, axes, keepdims = reduced(at)
+    return reduce(at, "ReduceSum", at.op("Mul", x, x), axes, keepdims=keepdims)
+
+
+@pytorch("m = x.amax(dim, True); m + (x - m).exp().sum(dim, True).log() instead of x.logsumexp(dim, True)")
+@rule(
+    "ReduceLogSumExp -> ReduceMax Sub Exp ReduceSum Log Add Reshape",
+    Exactness.DOMAIN,
+    Bound(epsilons=4, of="the output, its logarithm's largest part and the number of terms together"),
+    domain=FINITE,
+    rank=11,
+    source=operator("ReduceLogSumExp"),
+)
+def reducelogsumexp_parts(at: Site) -> str:
+    """The largest value plus the logarithm of the sum of exponentials relative to it."""
+    x, axes, keepdims = reduced(at)
+    largest = reduce(at, "ReduceMax", x, axes, keepdims=True)
+    total = reduce(at, "ReduceSum", at.op("Exp", at.op("Sub", x, largest)), axes, keepdims=True)
+    result = at.op("Add", at.op("Log", total), largest)
+    return result if keepdims else reshape(at, result, at.output_shape())
+
+
+@pytorch("x.sum(dim).log()")
+@rule(
+    "ReduceLogSum -> ReduceSum Log",
+    Exactness.ROUNDING,
+    Bound(epsilons=2, of="the sum of the terms' magnitudes by the sum, times their number, plus the output"),
+    rank=11,
+    source=operator("ReduceLogSum"),
+)
+def reducelogsum_parts(at: Site) -> str:
+    """The logarithm of the sum."""
+    x, axes, keepdims = reduced(at)
+    return at.op("Log", reduce(at, "ReduceSum", x, axes, keepdims=keepdims))
+
+
+@pytorch("x[:, 0:1] * x[:, 1:2] * … instead of x.prod(1, True)")
+@rule("ReduceProd -> Slice Mul Reshape", Exactness.ROUNDING, Bound(epsilons=32), rank=11, source=operator("ReduceProd"))
+def reduceprod_slices(at: Site) -> str:
+    """One Slice for each factor of an axis, multiplied."""
+    x, axes, _ = reduced(at)
+    at.demand(len(axes) == 1, "several axes are reduced")
+    count = at.shape(0)[axes[0]]
+    at.demand(0 < count <= _MOST_FACTORS, f"there are {count} factors")
+    first, *rest = [slice_axis(at, x, axes[0], place, place + 1) for place in range(count)]
+    for factor in rest:
+        first = at.op("Mul", first, factor)
+    return reshape(at, first, at.output_shape())
+
+
+#: The operator set from which Softmax works along one axis; before, along all from its axis on.
+_ONE_AXIS = 13
+
+
+def _axis(at: Site) -> int:
+    """The axis along which the node normalises."""
+    rank = at.rank(0)
+    at.demand(rank > 0, "the input is a scalar")
+    axis = at.axis(rank, -1 if at.opset >= _ONE_AXIS else 1)
+    at.demand(at.opset >= _ONE_AXIS or axis == rank - 1, "it works along several axes")
+    return axis
+
+
+@pytorch("x.transpose(1, -1).softmax(-1).transpose(1, -1) instead of x.softmax(1)")
+@rule(
+    "Softmax LogSoftmax -> Transpose Softmax LogSoftmax",
+    Exactness.ROUNDING,
+    Bound(epsilons=2),
+    rank=39,
+    source=tidl("softmax.py"),
+)
+def softmax_last_axis(at: Site) -> str:
+    """The axis moved to the end and back."""
+    at.demand_dtype(*FLOATS)
+    axis, rank = _axis(at), at.rank(0)
+    at.demand(axis != rank - 1, "it is the last axis")
+    swapped = [*range(axis), rank - 1, *range(axis + 1, rank - 1), axis]
+    moved = at.op(at.node.op_type, transpose(at, at.input(0), swapped), axis=-1)
+    return transpose(at, moved, swapped)
+
+
+@pytorch("e = (x - x.amax(dim, True)).exp(); e / e.sum(dim, True) instead of x.softmax(dim)")
+@rule(
+    "Softmax -> ReduceMax Sub Exp ReduceSum Div",
+    Exactness.ROUNDING,
+    Bound(epsilons=2, of="the output, times the length of the axis", absolute=1e-37),
+    rank=39,
+    source=operator("Softmax"),
+)
+def softmax_parts(at: Site) -> str:
+    """Exponentials relative to the largest, by their sum."""
+    at.demand_dtype(TensorProto.FLOAT)
+    x, axis = at.input(0), _axis(at)
+    grown = at.op("Exp", at.op("Sub", x, reduce(at, "ReduceMax", x, [axis], keepdims=True)))
+    return at.op("Div", grown, reduce(at, "ReduceSum", grown, [axis], keepdims=True))
+
+
+@pytorch("y = x - x.amax(dim, True); y - y.exp().sum(dim, True).log() instead of x.log_softmax(dim)")
+@rule(
+    "LogSoftmax -> ReduceMax Sub Exp ReduceSum Log",
+    Exactness.ROUNDING,
+    Bound(epsilons=2, of="the largest input, the output and the length of the axis together"),
+    rank=39,
+    source=operator("LogSoftmax"),
+)
+def logsoftmax_parts(at: Site) -> str:
+    """The input relative to the largest, less the logarithm of the sum of its exponentials."""
+    at.demand_dtype(TensorProto.FLOAT)
+    x, axis = at.input(0), _axis(at)
+    below = at.op("Sub", x, reduce(at, "ReduceMax", x, [axis], keepdims=True))
+    return at.op("Sub", below, at.op("Log", reduce(at, "ReduceSum", at.op("Exp", below), [axis], keepdims=True)))

@@ -1,14 +1,14 @@
-"""Shape ops as Reshape, copies as Concat, blocks as Transpose."""
+"""Shape ops as Reshape, copies as Concat, blocks as Transpose, Pad by Slice and Concat, high ranks at a lower one."""
 
 from math import prod
 
 import numpy as np
 
 from onnxbisect.exactness import Exactness
-from onnxbisect.rewrites.forms import concat, reshape, transpose
+from onnxbisect.rewrites.forms import concat, reshape, slice_axis, transpose
 from onnxbisect.rewrites.rule import pytorch, rule
 from onnxbisect.rewrites.site import Site
-from onnxbisect.rewrites.sources import AI_HUB, OLIVE, operator, tidl
+from onnxbisect.rewrites.sources import AI_HUB, OLIVE, executorch, operator, tidl
 
 MOST_CONSTANT = 1 << 24
 
@@ -113,3 +113,122 @@ def concat_pairs(at: Site) -> str:
     for other in rest:
         first = at.op("Concat", first, other, axis=at.attribute("axis", 0))
     return first
+
+
+@pytorch("torch.cat([zeros, x, zeros], -1) instead of F.pad(x, (a, b))")
+@rule("Pad -> Slice Concat", Exactness.EXACT, rank=48, source=executorch("qualcomm/_passes/decompose_pad.py"))
+def pad_slices(at: Site) -> str:
+    """Borders as constants, or as Slices of the tensor for the modes reflect and edge, joined; a Slice where pads are
+    negative.
+    """
+    shape, mode = list(at.shape(0)), at.attribute("mode", "constant")
+    at.demand(mode in ("constant", "reflect", "edge"), f"the mode is {mode}")
+    tensor = at.input(0)
+    for axis, (before, after) in _pads(at, len(shape)):
+        size = shape[axis]
+        at.demand(size > 0 and size + min(before, 0) + min(after, 0) > 0, "nothing is left")
+        if before < 0 or after < 0:
+            tensor = slice_axis(at, tensor, axis, max(-before, 0), size - max(-after, 0))
+            size += min(before, 0) + min(after, 0)
+        ends = [
+            _border(at, tensor, axis, [*shape[:axis], size, *shape[axis + 1 :]], count, mode, front=front)
+            for count, front in ((max(before, 0), True), (max(after, 0), False))
+        ]
+        tensor = concat(at, [*ends[0], tensor, *ends[1]], axis)
+        shape[axis] = size + max(before, 0) + max(after, 0)
+    at.demand(tensor != at.input(0), "nothing is padded")
+    return tensor
+
+
+def _pads(at: Site, rank: int) -> list[tuple[int, tuple[int, int]]]:
+    """Each axis with what is added before and after it."""
+    pads = at.attribute("pads", [0]) if at.opset < 11 else at.value(1).tolist()
+    axes = [int(axis) % rank for axis in at.value(3)] if at.has(3) else list(range(rank))
+    at.demand(len(pads) == 2 * len(axes), "there are not two pads for each axis")
+    return [(axis, (int(pads[n]), int(pads[n + len(axes)]))) for n, axis in enumerate(axes)]
+
+
+def _border(at: Site, tensor: str, axis: int, shape: list[int], count: int, mode: str, *, front: bool) -> list[str]:
+    """What stands before or behind a tensor along one axis, in order."""
+    if not count:
+        return []
+    if mode == "constant":
+        fill = at.attribute("value", 0.0) if at.opset < 11 else at.value(2).ravel()[0] if at.has(2) else 0
+        dims = [*shape[:axis], count, *shape[axis + 1 :]]
+        at.demand(prod(dims) <= MOST_CONSTANT, "the border is too large")
+        return [at.constant(np.full(dims, fill, at.value_dtype(0)))]
+    size = shape[axis]
+    if mode == "edge":
+        place = 0 if front else size - 1
+        return [slice_axis(at, tensor, axis, place, place + 1)] * count
+    at.demand(count < size, "more is reflected than there is")
+    places = range(count, 0, -1) if front else range(size - 2, size - 2 - count, -1)
+    return [slice_axis(at, tensor, axis, place, place + 1) for place in places]
+
+
+#: Ops that work on each element alone, whatever the shape, and keep it.
+_ELEMENTWISE = (
+    "Abs Cast Ceil Clip Elu Erf Exp Floor Gelu HardSigmoid HardSwish Identity IsNaN LeakyRelu Log Mish Neg Not "
+    "Reciprocal Relu Round Selu Sigmoid Sign Sin Softplus Softsign Sqrt Tanh"
+)
+#: The highest rank that nearly every compiler takes.
+_USUAL_RANK = 4
+#: Axes that a merged Transpose may still have.
+_MOST_AXES = 5
+
+
+@pytorch("x.reshape(b, h, w * c).permute(1, 0, 2).reshape(...) instead of x.permute(1, 0, 2, 3)")
+@rule("Transpose -> Reshape Transpose", Exactness.EXACT, rank=4, source=tidl("reshp_tr_reshp.py"))
+def transpose_merge(at: Site) -> str:
+    """Axes of size 1 left out and those that stay together merged, so that the permutation has fewer."""
+    shape = at.shape(0)
+    perm = at.attribute("perm", list(range(len(shape)))[::-1])
+    at.demand(sorted(perm) == list(range(len(shape))), "the permutation is none")
+    runs: list[list[int]] = []
+    for axis in (axis for axis in perm if shape[axis] != 1):
+        if runs and all(shape[between] == 1 for between in range(runs[-1][-1] + 1, axis)) and axis > runs[-1][-1]:
+            runs[-1].append(axis)
+        else:
+            runs.append([axis])
+    at.demand(len(runs) < len(shape), "no axes stay together")
+    before = sorted(runs)
+    merged = reshape(at, at.input(0), [prod(shape[axis] for axis in run) for run in before] or [1])
+    turned = transpose(at, merged, [before.index(run) for run in runs])
+    return reshape(at, turned, at.output_shape())
+
+
+@pytorch("two permutations of fewer axes instead of x.permute(0, 2, 4, 1, 3, 5)")
+@rule(
+    "Transpose -> Reshape Transpose",
+    Exactness.EXACT,
+    rank=4,
+    source=executorch("arm/_passes/rewrite_high_rank_singleton_permute_pass.py"),
+)
+def transpose_twice(at: Site) -> str:
+    """The axes moved to the front one at a time, each with three axes: those before, the axis, those behind."""
+    shape = list(at.shape(0))
+    perm = at.attribute("perm", list(range(len(shape)))[::-1])
+    at.demand(sorted(perm) == list(range(len(shape))), "the permutation is none")
+    at.demand(len(shape) > _MOST_AXES, f"the rank is no higher than {_MOST_AXES}")
+    tensor, order = at.input(0), list(range(len(shape)))
+    for place, axis in enumerate(perm):
+        now = order.index(axis)
+        if now == place:
+            continue
+        dims = [shape[other] for other in order]
+        kept, passed = prod(dims[:place]), prod(dims[place:now])
+        parts = reshape(at, tensor, [kept, passed, dims[now], prod(dims[now + 1 :])])
+        tensor = at.op("Transpose", parts, perm=[0, 2, 1, 3])
+        order.insert(place, order.pop(now))
+    at.demand(tensor != at.input(0), "the permutation changes nothing")
+    return reshape(at, tensor, at.output_shape())
+
+
+@pytorch("torch.sigmoid(x.flatten(1)).reshape(x.shape) instead of x.sigmoid(), x of rank 5 or more")
+@rule(f"{_ELEMENTWISE} -> Reshape {_ELEMENTWISE}", Exactness.EXACT, rank=4, source=executorch("arm/_passes"))
+def elementwise_flat(at: Site) -> str:
+    """An op of each element alone, on a tensor of rank 5 or more: the axes behind the third merged meanwhile."""
+    shape = at.shape(0)
+    at.demand(len(shape) > _USUAL_RANK, f"the rank is no higher than {_USUAL_RANK}")
+    flat = reshape(at, at.input(0), [*shape[:3], prod(shape[3:])])
+    return reshape(at, at.like(flat, *at.node.input[1:]), shape)

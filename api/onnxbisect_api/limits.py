@@ -1,15 +1,127 @@
-"""Limits on connections: their number, and the time until the head of a request is complete.
+"""Limits of the API: rates, concurrent requests of one kind, connections, and the time that a request's head takes.
 
-uvicorn limits the size of a head and the pause between two requests, but no time before the first one.
+Rates are counted in redis for all processes together, or else in this process; the others for each process. uvicorn
+limits the size of a head and the pause between two requests, but no time before the first one.
 """
 
 import asyncio
-from collections.abc import Callable
+import logging
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
+from limits import RateLimitItem, parse
+from limits.errors import ConfigurationError, StorageError
+from limits.storage import MemoryStorage, storage_from_string
+from limits.strategies import SlidingWindowCounterRateLimiter
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from onnxbisect.errors import OptionError
 from onnxbisect_api.client_address import counted_address
+from onnxbisect_api.problems import Problem
+
+_LOG = logging.getLogger(__name__)
+_PREFIX = "onnxbisect:limits"
+#: Seconds to wait for redis, and seconds without attempts after it did not answer.
+_REDIS_SECONDS = 0.5
+_PAUSE_SECONDS = 30.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rate:
+    """A rate limit. Limits with different `name` are counted separately."""
+
+    name: str
+    item: RateLimitItem
+
+
+def rate(name: str, text: str) -> Rate:
+    """Parse a limit such as 20/minute; OptionError for anything else."""
+    try:
+        return Rate(name=name, item=parse(text))
+    except ValueError:
+        raise OptionError(f"{text!r} is no rate for {name}: write one as 20/minute or 1000/hour.") from None
+
+
+class Counters:
+    """Counts requests by caller. Without redis, each process counts its own."""
+
+    def __init__(self, redis_url: str | None) -> None:
+        self._own = SlidingWindowCounterRateLimiter(MemoryStorage())
+        self._shared = _shared(redis_url) if redis_url is not None else None
+        self._shared_after = 0.0
+
+    def count(self, rate: Rate, who: str) -> None:
+        """Count a request of the caller `who`; a 429 beyond the limit."""
+        if self._shared is not None and time.monotonic() >= self._shared_after:
+            try:
+                _hit(self._shared, rate, who)
+            except StorageError as error:
+                self._leave_alone(error)
+            else:
+                return
+        _hit(self._own, rate, who)
+
+    def _leave_alone(self, error: StorageError) -> None:
+        _LOG.warning("redis does not count requests, so this process does: %s", error.storage_error)
+        self._shared_after = time.monotonic() + _PAUSE_SECONDS
+
+
+def _shared(url: str) -> SlidingWindowCounterRateLimiter | None:
+    # the packages celery and limits have different URL schemes for sockets
+    url = url.replace("redis+socket://", "redis+unix://", 1)
+    patience = {"socket_timeout": _REDIS_SECONDS, "socket_connect_timeout": _REDIS_SECONDS}
+    try:
+        storage = storage_from_string(url, key_prefix=_PREFIX, wrap_exceptions=True, **patience)
+    except ConfigurationError:
+        return None
+    return SlidingWindowCounterRateLimiter(storage)
+
+
+def _hit(limiter: SlidingWindowCounterRateLimiter, rate: Rate, who: str) -> None:
+    if not limiter.hit(rate.item, rate.name, who):
+        ends = limiter.get_window_stats(rate.item, rate.name, who).reset_time
+        seconds = max(math.ceil(ends - time.time()), 1)
+        raise Problem(
+            429, f"Too many {rate.name}: at most {rate.item}. Try again in {seconds} s.", {"Retry-After": str(seconds)}
+        )
+
+
+_LATER = {"Retry-After": "5"}
+
+
+class AtATime:
+    """Limits on open requests: `of_tenant` of each tenant, `most` in all. Not thread-safe: use it in the event loop."""
+
+    def __init__(self, name: str, *, of_tenant: int, most: int) -> None:
+        self._name = name
+        self._of_tenant = of_tenant
+        self._most = most
+        self._open: Counter[str] = Counter()
+
+    @contextmanager
+    def one_more(self, tenant: str) -> Iterator[None]:
+        """Count a request while it is open; a 429 if the tenant has reached its limit, a 503 if all together have."""
+        if self._open[tenant] >= self._of_tenant:
+            detail = (
+                f"Too many {self._name}: all tokens of a tenant may have {self._of_tenant} open at a time. "
+                f"Wait until one has ended."
+            )
+            raise Problem(429, detail, _LATER)
+        if self._open.total() >= self._most:
+            raise Problem(503, f"Too many {self._name} are open: try again in a few seconds.", _LATER)
+        self._open[tenant] += 1
+        try:
+            yield
+        finally:
+            self._open[tenant] -= 1
+            if not self._open[tenant]:
+                del self._open[tenant]
+
 
 #: Seconds from the beginning of a connection, or from the last answer, to the end of the next request's head.
 HEAD_SECONDS = 10.0
