@@ -1,0 +1,175 @@
+"""The search for a minimal set of nodes to keep in high precision.
+
+`plan` is a pure function of the scores so far, like the search for culprits: it runs the whole search from its
+beginning, and the first score that is missing is the next question. So a search resumes from any record of scores.
+
+With everything in high precision the score suffices. The set that suffices shrinks by prefixes of an order, the most
+suspect units first: the last unit of the shortest sufficient prefix stays, and of the rest a shorter prefix is sought
+(QuickXplain's idea, as in `search.minimise`). That goes by groups of units first, then by units. Growing prefixes by
+doubling costs calls by the place of the units in the order, so that a good order makes a short search.
+
+Keeping more precise mostly helps, and not always: the score is no monotone function. So every step rests on a set that
+was measured to suffice, and at the end each member is left out once. The set is then minimal in what was measured:
+without any one of its members the score does not suffice.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from onnxbisect.unitset import UnitSet, members, size, union
+
+#: The score of each set of units that was kept in high precision; minus infinity where nothing came of it.
+Scores = Mapping[UnitSet, float]
+
+
+class Why(StrEnum):
+    """The purpose of a question."""
+
+    FULL = "everything in high precision"
+    LOW = "everything in low precision"
+    GROUPS = "the most suspect groups"
+    UNITS = "the most suspect nodes"
+    NECESSARY = "without one member"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ask:
+    """The set to keep in high precision in the next measurement."""
+
+    keep: UnitSet
+    why: Why
+
+
+class Ending(StrEnum):
+    """How a search ended."""
+
+    #: A set that suffices, and none of its members can be left out.
+    MINIMAL = "minimal"
+    #: Low precision suffices everywhere.
+    NOTHING = "nothing"
+    #: Not even high precision everywhere suffices.
+    MISSED = "missed"
+    #: The budget was spent; the set suffices, and some members may not be needed.
+    BUDGET = "budget"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """The result of a search. `without` has the score without each member that was left out of the final set."""
+
+    ending: Ending
+    keep: UnitSet
+    without: Mapping[int, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Space:
+    """The units that can be low, the most suspect first, and partitions of them into groups, the coarsest first."""
+
+    order: tuple[int, ...]
+    groups: tuple[tuple[UnitSet, ...], ...] = ()
+
+    @property
+    def everything(self) -> UnitSet:
+        """All units that can be low."""
+        return union(1 << unit for unit in self.order)
+
+
+def plan(space: Space, scores: Scores, at_least: float) -> Ask | Found:
+    """The next measurement, or what was found."""
+    search = _Search(space, scores, at_least)
+    try:
+        return search.run()
+    except _UnansweredError as missing:
+        return missing.ask
+
+
+def so_far(space: Space, scores: Scores, at_least: float) -> Found:
+    """The smallest set that was measured to suffice, for a search that ends before its time."""
+    enough = [keep for keep, score in scores.items() if score >= at_least]
+    best = min(enough, key=lambda keep: (size(keep), -scores[keep], keep), default=space.everything)
+    return Found(ending=Ending.BUDGET, keep=best, without=_without(best, scores))
+
+
+class _UnansweredError(Exception):
+    def __init__(self, ask: Ask) -> None:
+        super().__init__(ask)
+        self.ask = ask
+
+
+class _Search:
+    def __init__(self, space: Space, scores: Scores, at_least: float) -> None:
+        self._space, self._scores, self._at_least = space, scores, at_least
+        self._place = {unit: place for place, unit in enumerate(space.order)}
+
+    def run(self) -> Found:
+        """The whole search; raises _UnansweredError at the first score that is missing."""
+        kept = self._space.everything
+        if not self._suffices(kept, Why.FULL):
+            return Found(ending=Ending.MISSED, keep=kept, without={})
+        if self._suffices(0, Why.LOW):
+            return Found(ending=Ending.NOTHING, keep=0, without={})
+        for partition in self._space.groups:
+            parts = [part & kept for part in partition if part & kept]
+            if 1 < len(parts) <= size(kept) // 2:
+                kept = self._shortest(sorted(parts, key=self._first), Why.GROUPS)
+        kept = self._shortest([1 << unit for unit in sorted(members(kept), key=self._place.__getitem__)], Why.UNITS)
+        kept = self._without_needless(kept)
+        return Found(ending=Ending.MINIMAL, keep=kept, without=_without(kept, self._scores))
+
+    def _suffices(self, keep: UnitSet, why: Why) -> bool:
+        if keep not in self._scores:
+            raise _UnansweredError(Ask(keep=keep, why=why))
+        return self._scores[keep] >= self._at_least
+
+    def _first(self, part: UnitSet) -> int:
+        return min(self._place[unit] for unit in members(part))
+
+    def _shortest(self, parts: Sequence[UnitSet], why: Why) -> UnitSet:
+        """A small selection of parts that suffices; all parts together do, and none of them alone is nothing."""
+        needed: UnitSet = 0
+        rest = list(parts)
+        while rest and not (needed and self._suffices(needed, why)):
+            count = self._shortest_prefix(needed, rest, why)
+            needed |= rest[count - 1]
+            rest = rest[: count - 1]
+        return needed
+
+    def _shortest_prefix(self, needed: UnitSet, rest: Sequence[UnitSet], why: Why) -> int:
+        """How many of the first parts suffice with the needed ones; one fewer do not, as far as was asked."""
+        low = 0
+        for count in _doubling(len(rest)):
+            if self._suffices(needed | union(rest[:count]), why):
+                break
+            low = count
+        high = count
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self._suffices(needed | union(rest[:middle]), why):
+                high = middle
+            else:
+                low = middle
+        return high
+
+    def _without_needless(self, kept: UnitSet) -> UnitSet:
+        """The set without members that are not needed, the least suspect first, until each one is."""
+        while True:
+            order = sorted(members(kept), key=self._place.__getitem__, reverse=True)
+            needless = next((unit for unit in order if self._suffices(kept & ~(1 << unit), Why.NECESSARY)), None)
+            if needless is None:
+                return kept
+            kept &= ~(1 << needless)
+
+
+def _doubling(count: int) -> Iterator[int]:
+    """1, 2, 4, … and at last `count`."""
+    step = 1
+    while step < count:
+        yield step
+        step *= 2
+    yield count
+
+
+def _without(keep: UnitSet, scores: Scores) -> dict[int, float]:
+    return {unit: scores[keep & ~(1 << unit)] for unit in members(keep) if keep & ~(1 << unit) in scores}

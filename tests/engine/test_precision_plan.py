@@ -1,0 +1,155 @@
+"""The search for nodes that must stay precise, on random worlds whose truth is planted."""
+
+from dataclasses import dataclass
+from math import log2
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from onnxbisect.precision.plan import Ask, Ending, Found, Space, Why, plan, so_far
+from onnxbisect.unitset import UnitSet, is_subset, members, of, size, union
+from support.examples import examples
+
+
+@dataclass(frozen=True)
+class World:
+    """Units of which some have to be kept: of each clause one of its sets, all of that set.
+
+    Decoys change the score and never decide. A world that is not `monotone` has sets that suffice no more when certain
+    others are kept, too.
+    """
+
+    space: Space
+    clauses: tuple[tuple[UnitSet, ...], ...]
+    decoys: UnitSet
+    spoilt: tuple[tuple[UnitSet, UnitSet], ...] = ()
+
+    def score(self, keep: UnitSet) -> float:
+        met = sum(any(is_subset(one, keep) for one in clause) for clause in self.clauses)
+        small = size(keep & self.decoys) / (1 + size(self.decoys)) / 2
+        if any(is_subset(having, keep) and not keep & lacking for having, lacking in self.spoilt):
+            return met - 1 + small
+        return met + small
+
+    @property
+    def at_least(self) -> float:
+        return float(len(self.clauses))
+
+
+def world(seed: int, *, alternatives: int = 1, spoil: bool = False) -> World:
+    """Singles, pairs and triples among up to 60 units, in a misleading order."""
+    chance = Random(seed)
+    count = chance.randint(4, 60)
+    order = list(range(count))
+    chance.shuffle(order)
+
+    def some() -> UnitSet:
+        return of(chance.sample(range(count), chance.randint(1, 3)))
+
+    clauses = tuple(tuple(some() for _ in range(alternatives)) for _ in range(chance.randint(1, 3)))
+    decoys = of(chance.sample(range(count), count // 3))
+    groups: dict[int, list[int]] = {}
+    for unit in range(count):
+        groups.setdefault(chance.randrange(1 + count // 3), []).append(unit)
+    partition = tuple(of(group) for group in groups.values())
+    spoilt = []
+    if spoil:
+        for _ in range(3):
+            having = of(chance.sample(range(count), 2))
+            spoilt.append((having, of(chance.sample(range(count), 2)) & ~having))
+    space = Space(order=tuple(order), groups=(partition,) if chance.random() < 0.5 else ())
+    return World(space=space, clauses=clauses, decoys=decoys, spoilt=tuple((a, b) for a, b in spoilt if b))
+
+
+def searched(it: World, scores: dict[UnitSet, float] | None = None) -> tuple[Found, list[Ask]]:
+    scores = {} if scores is None else scores
+    asked = []
+    while isinstance(step := plan(it.space, scores, it.at_least), Ask):
+        assert step.keep not in scores
+        asked.append(step)
+        scores[step.keep] = it.score(step.keep)
+        assert len(asked) < 2000
+    return step, asked
+
+
+def is_minimal(it: World, keep: UnitSet) -> bool:
+    enough = it.score(keep) >= it.at_least
+    return enough and all(it.score(keep & ~(1 << unit)) < it.at_least for unit in members(keep))
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(st.integers(0, 10**9))
+def test_what_is_planted_is_found_whole_and_nothing_else(seed: int) -> None:
+    it = world(seed)
+    found, asked = searched(it)
+    truth = union(one for (one,) in it.clauses)
+    assert (found.ending, found.keep) == (Ending.MINIMAL, truth)
+    assert set(found.without) == set(members(truth))
+    assert max(found.without.values()) < it.at_least
+    # the two ends, the groups, and each member with its place and its necessity
+    assert len(asked) <= 3 + (3 * log2(len(it.space.order)) + 2) * (size(truth) + 1)
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(st.integers(0, 10**9), st.integers(2, 3))
+def test_of_several_sets_that_suffice_a_minimal_one_is_found(seed: int, alternatives: int) -> None:
+    it = world(seed, alternatives=alternatives)
+    found, _ = searched(it)
+    assert found.ending is Ending.MINIMAL
+    assert is_minimal(it, found.keep)
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(st.integers(0, 10**9))
+def test_where_keeping_more_may_be_worse_the_set_was_still_measured_to_be_minimal(seed: int) -> None:
+    it = world(seed, spoil=True)
+    found, asked = searched(it)
+    if found.ending is Ending.MINIMAL:
+        assert is_minimal(it, found.keep)
+        measured = {ask.keep for ask in asked}
+        assert {found.keep, *(found.keep & ~(1 << unit) for unit in members(found.keep))} <= measured
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(st.integers(0, 10**9), st.data())
+def test_a_search_goes_on_from_any_record(seed: int, data: st.DataObject) -> None:
+    it = world(seed)
+    found, asked = searched(it)
+    kept = data.draw(st.sets(st.sampled_from(range(len(asked)))))
+    scores = {asked[place].keep: it.score(asked[place].keep) for place in kept}
+    again, more = searched(it, scores)
+    assert again == found
+    assert len(more) == len(asked) - len(kept)
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(st.integers(0, 10**9), st.integers(2, 40))
+def test_a_search_that_ends_early_has_the_smallest_set_that_was_measured_to_suffice(seed: int, most: int) -> None:
+    it = world(seed)
+    scores: dict[UnitSet, float] = {}
+    while len(scores) < most and isinstance(step := plan(it.space, scores, it.at_least), Ask):
+        scores[step.keep] = it.score(step.keep)
+    best = so_far(it.space, scores, it.at_least)
+    assert best.ending is Ending.BUDGET
+    assert scores[best.keep] >= it.at_least
+    assert size(best.keep) == min(size(keep) for keep, score in scores.items() if score >= it.at_least)
+
+
+def test_the_two_ends_are_asked_first_and_may_be_all() -> None:
+    space = Space(order=(1, 0))
+    assert plan(space, {}, 1.0) == Ask(keep=0b11, why=Why.FULL)
+    assert plan(space, {0b11: 0.5}, 1.0) == Found(ending=Ending.MISSED, keep=0b11, without={})
+    assert plan(space, {0b11: 2.0}, 1.0) == Ask(keep=0, why=Why.LOW)
+    assert plan(space, {0b11: 2.0, 0: 1.0}, 1.0) == Found(ending=Ending.NOTHING, keep=0, without={})
+
+
+def test_a_model_without_anything_to_be_low_needs_nothing() -> None:
+    assert plan(Space(order=()), {0: 5.0}, 1.0).ending is Ending.NOTHING  # type: ignore[union-attr]
+
+
+def test_a_good_order_makes_a_short_search() -> None:
+    it = World(space=Space(order=tuple(range(400))), clauses=((0b11,),), decoys=0)
+    found, asked = searched(it)
+    assert found.keep == 0b11
+    assert len(asked) == 5  # the ends, one, two, and the second alone
