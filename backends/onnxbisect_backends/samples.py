@@ -59,7 +59,7 @@ def write_samples(probe: Path, renamed: Mapping[str, str], values: TensorValues,
         (folder / _MADE_UP).touch()
     for number, sample in enumerate(values.samples(inputs)):
         arrays = {forms[name].name: _storable(_as_input(array, forms[name])) for name, array in sample.items()}
-        _save(folder / f"{number}.npz", arrays)
+        save(folder / f"{number}.npz", arrays)
 
 
 def _as_input(array: np.ndarray, value: onnx.ValueInfoProto) -> np.ndarray:
@@ -76,8 +76,8 @@ def _storable(array: np.ndarray) -> np.ndarray:
     return array.astype(str) if array.dtype == object else array
 
 
-def _save(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Like numpy.savez, which cannot store a tensor called `file`."""
+def save(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write arrays as `.npz`, like numpy.savez, which cannot store a tensor called `file`."""
     with zipfile.ZipFile(path, "w") as archive:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:

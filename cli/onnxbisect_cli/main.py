@@ -16,6 +16,7 @@ from onnxbisect_cli import (
     backend_commands,
     export_command,
     file_commands,
+    precision_command,
     profile_commands,
     search_commands,
     service_commands,
@@ -37,6 +38,7 @@ app = typer.Typer(
 
 app.add_typer(search_commands.app)
 app.add_typer(export_command.app)
+app.add_typer(precision_command.app)
 app.add_typer(file_commands.app)
 app.add_typer(profile_commands.app)
 app.add_typer(backend_commands.app, name="backends", rich_help_panel=COMPILERS)

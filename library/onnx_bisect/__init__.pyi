@@ -17,6 +17,7 @@ from .exporting import ExportResult, export
 from .fixing import FixResult, fix
 from .job_documents import JobTerms, Part, RemoteTarget
 from .listing import BackendInfo, BackendState, backends
+from .measuring_precision import PrecisionResult, precision
 from .models import extract, inspect
 from .parts import parts_table
 from .regressing import regress
@@ -85,6 +86,7 @@ __all__ = [
     "Part",
     "PartsTable",
     "PlanMade",
+    "PrecisionResult",
     "ProbeAnswered",
     "ProbeStarted",
     "Progress",
@@ -112,6 +114,7 @@ __all__ = [
     "inspect",
     "overview_schema",
     "parts_table",
+    "precision",
     "regress",
     "report_schema",
 ]

@@ -1,0 +1,165 @@
+"""Low precision on this machine: measures a model on samples, and runs it with chosen nodes low."""
+
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self, cast
+
+import numpy as np
+import onnx
+
+from onnxbisect.cut import write
+from onnxbisect.errors import ModelError
+from onnxbisect.language import english
+from onnxbisect.model.feeds import Sample
+from onnxbisect.model.model import Model
+from onnxbisect.precision.low import Low
+from onnxbisect.precision.metric import Outputs
+from onnxbisect.precision.tensors import Seen, read_seen
+from onnxbisect.report.text import clip
+from onnxbisect_backends.samples import save
+from onnxbisect_backends.sandbox.process import clean_env
+
+_SCRIPT = Path(__file__).with_name("low_precision.py")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ran:
+    """The outputs of each sample; `problem` says why there are none."""
+
+    outputs: tuple[Outputs, ...] = ()
+    problem: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """The model in full precision: its outputs, and what was seen of its tensors and weights."""
+
+    reference: tuple[Outputs, ...]
+    seen: Mapping[str, Seen]
+    weights: Mapping[str, Seen]
+
+
+class OrtArithmetic:
+    """Low precision as onnxruntime computes it, in a process (`low_precision.py`); a context manager, which ends it."""
+
+    def __init__(self, model: Model, samples: Sequence[Sample], low: Low, folder: Path, seconds: float) -> None:
+        self._model, self._given, self._low, self._folder, self._seconds = model, samples, low, folder, seconds
+        self._runs = 0
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        _write_model(self._model, self._folder / "model.onnx")
+        self.samples.mkdir()
+        for number, sample in enumerate(self._given):
+            save(self.samples / f"{number}.npz", sample)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+
+    @property
+    def samples(self) -> Path:
+        """The folder with the samples' files."""
+        return self._folder / "samples"
+
+    @property
+    def reference(self) -> Path:
+        """The folder with the outputs in full precision."""
+        return self._folder / "reference"
+
+    def measure(self) -> Measured:
+        """Run the model in full precision. Raises ModelError if it does not run."""
+        if problem := self._start():
+            raise ModelError(
+                english("The model does not run on the samples in full precision: {reason}.", reason=clip(problem, 300))
+            )
+        seen, weights = read_seen(self._folder / "tensors.json")
+        return Measured(reference=self._outputs(self.reference), seen=seen, weights=weights)
+
+    def run(self, keep: Iterable[str]) -> tuple[Ran, Path]:
+        """The outputs with all nodes low but these, and the path without ending of the model and their folder."""
+        self._runs += 1
+        place = self._folder / str(self._runs)
+        problem = self._start() if self._process is None else ""
+        if not problem:
+            problem = self._answer({"keep": sorted(keep), "out": place.name})
+        return Ran(problem=problem) if problem else Ran(outputs=self._outputs(place)), place
+
+    def _start(self) -> str:
+        """Start the process, which measures first; what went wrong."""
+        shutil.rmtree(self.reference, ignore_errors=True)
+        path = os.pathsep.join(entry for entry in sys.path if entry)
+        self._process = subprocess.Popen(
+            # -P: this package's own modules must not shadow others
+            [sys.executable, "-P", str(_SCRIPT), "model.onnx", "samples", self._low],
+            cwd=self._folder,
+            env=clean_env(self._folder, extra={"PYTHONPATH": path, "PYTHONIOENCODING": "utf-8:backslashreplace"}),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        return self._answer(None)
+
+    def _answer(self, order: Mapping[str, object] | None) -> str:
+        """What the process says was wrong with the order; a process that says nothing is ended."""
+        process = cast("subprocess.Popen[bytes]", self._process)
+        orders, answers = cast("IO[bytes]", process.stdin), cast("IO[bytes]", process.stdout)
+        try:
+            if order is not None:
+                orders.write(json.dumps(order).encode() + b"\n")
+                orders.flush()
+            late = not select.select([answers], [], [], self._seconds)[0]
+            line = b"" if late else answers.readline()
+        except BrokenPipeError:
+            late, line = False, b""
+        if line:
+            return str(json.loads(line).get("problem", ""))
+        self._end()
+        if late:
+            return english("it did not end within {seconds} s", seconds=f"{self._seconds:g}")
+        code = process.returncode
+        return english("its process died ({how})", how=signal.Signals(-code).name if code < 0 else str(code))
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
+            with suppress(BrokenPipeError):
+                cast("IO[bytes]", pipe).close()
+
+    def _outputs(self, folder: Path) -> tuple[Outputs, ...]:
+        found = []
+        for number in range(len(self._given)):
+            with np.load(folder / f"{number}.npz") as arrays:
+                found.append(dict(arrays))
+        return tuple(found)
+
+
+def _write_model(model: Model, file: Path) -> None:
+    """The normalised model, with the types of all tensors, which a quantiser wants."""
+    proto = onnx.ModelProto()
+    proto.CopyFrom(model.proto)
+    graph = proto.graph
+    known = {it.name for it in (*graph.value_info, *graph.input, *graph.output)}
+    made = {name for node in graph.node for name in node.output}
+    for name, kind in model.types.items():
+        if name in made and name not in known:
+            graph.value_info.append(onnx.ValueInfoProto(name=name, type=kind))
+    write(proto, model, file)

@@ -1,0 +1,253 @@
+"""A script for a process of its own: a model with some nodes in low precision, in onnxruntime's arithmetic.
+
+`low_precision.py MODEL SAMPLES LOW` runs the model on each sample, writes its outputs to `reference/N.npz` and what was
+seen of each float tensor to `tensors.json`, and says `{}`. Then it reads orders, each a line of JSON: `keep` are names
+of nodes, `out` a name. It makes all nodes low but those, writes the model to `OUT.onnx` and its outputs to `OUT/N.npz`.
+For each order it says `{}`, or `{"problem": …}` if that failed. LOW is a member of `onnxbisect.precision.low.Low`. All
+files are in the working directory.
+
+Nothing is fused or optimised: the numbers are those of the file as it stands, whatever processor this is.
+"""
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict
+from math import prod
+from pathlib import Path
+from typing import TextIO
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import TensorProto, helper, numpy_helper
+
+from onnxbisect.model.loadable import loadable
+from onnxbisect.precision.low import Low, quantisable
+from onnxbisect.precision.tensors import Seen, read_seen, seen_of
+
+#: Bytes of tensors that one run returns.
+_AT_ONCE = 256 << 20
+#: The operator set from which scales may be by channel.
+_BY_CHANNEL = 13
+
+
+def main(model: str, samples: str, low: str) -> None:
+    """Measure, and then carry out orders until there are no more."""
+    answers = _own_output()
+    proto = loadable(onnx.load(model))
+    feeds = [_load(Path(samples) / f"{number}.npz") for number in range(len(list(Path(samples).iterdir())))]
+    if not _say(answers, lambda: _measure(proto, feeds)):
+        return
+    for line in sys.stdin:
+        order = json.loads(line)
+        _say(answers, lambda: _carry_out(proto, feeds, low, frozenset(order["keep"]), Path(order["out"])))  # noqa: B023
+
+
+def _own_output() -> TextIO:
+    """Standard output, of which libraries now have only standard error."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    return answers
+
+
+def _say(answers: TextIO, work: Callable[[], None]) -> bool:
+    """Do the work, and say how it ended; whether it succeeded."""
+    problem = ""
+    try:
+        work()
+    except Exception as error:  # onnx's and onnxruntime's exceptions share no base class but this
+        problem = f"{type(error).__name__}: {error}"
+    answers.write(json.dumps({"problem": problem} if problem else {}) + "\n")
+    answers.flush()
+    return not problem
+
+
+def _carry_out(
+    proto: onnx.ModelProto, feeds: list[dict[str, np.ndarray]], low: str, kept: frozenset[str], out: Path
+) -> None:
+    own = onnx.ModelProto()
+    own.CopyFrom(proto)  # the quantiser changes what it is given
+    file = out.with_suffix(".onnx")
+    _write(quantised(own, kept) if low == Low.INT8 else rounded(own, kept), file)
+    _run(file, [it.name for it in proto.graph.output], feeds, out)
+
+
+def quantised(proto: onnx.ModelProto, kept: frozenset[str]) -> onnx.ModelProto:
+    """The model in QDQ form by onnxruntime's quantiser, all nodes that it knows but the kept ones."""
+    from onnxruntime.quantization.calibrate import CalibrationMethod, TensorData, TensorsData
+    from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
+    from onnxruntime.quantization.quant_utils import QuantType
+
+    low = [node.name for node in proto.graph.node if node.name not in kept and node.op_type in quantisable()]
+    if not low:
+        return proto
+    ranges = {
+        name: TensorData(lowest=np.array(it.low, np.float32), highest=np.array(it.high, np.float32))
+        for name, it in _seen().items()
+    }
+    version = next(it.version for it in proto.opset_import if it.domain in ("", "ai.onnx"))
+    quantizer = QDQQuantizer(
+        proto,
+        version >= _BY_CHANNEL,
+        False,
+        QuantType.QInt8,
+        QuantType.QUInt8,
+        TensorsData(CalibrationMethod.MinMax, ranges),
+        low,
+        [],
+        sorted(quantisable()),
+        {},
+    )
+    quantizer.quantize_model()
+    made: onnx.ModelProto = quantizer.model.model
+    return made
+
+
+def rounded(proto: onnx.ModelProto, kept: frozenset[str]) -> onnx.ModelProto:
+    """The model with each float tensor that a low node reads or makes rounded to float16."""
+    graph = proto.graph
+    floats = {it.name for it in graph.initializer if it.data_type == TensorProto.FLOAT} | set(_seen())
+    taken = {name for node in graph.node for name in (*node.input, *node.output)} | {it.name for it in graph.input}
+    low = {node.name for node in graph.node if node.name not in kept}
+    by_low = {name for node in graph.node if node.name in low for name in node.output}
+    nodes: list[onnx.NodeProto] = []
+
+    def fresh(name: str) -> str:
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        return name
+
+    def rounding(source: str, target: str) -> None:
+        half = fresh(f"{target}_float16")
+        nodes.append(helper.make_node("Cast", [source], [half], name=half, to=TensorProto.FLOAT16))
+        nodes.append(helper.make_node("Cast", [half], [target], name=target, to=TensorProto.FLOAT))
+
+    read: dict[str, str] = {}
+    for node in graph.node:
+        for place, name in enumerate(node.input):
+            if node.name in low and name in floats and name not in by_low:
+                if name not in read:
+                    read[name] = fresh(f"{name}_rounded")
+                    rounding(name, read[name])
+                node.input[place] = read[name]
+        nodes.append(node)
+        for place, name in enumerate(node.output):
+            if node.name in low and name in floats:
+                node.output[place] = fresh(f"{name}_exact")
+                rounding(node.output[place], name)
+    del graph.node[:]
+    graph.node.extend(nodes)
+    return proto
+
+
+def _measure(proto: onnx.ModelProto, feeds: list[dict[str, np.ndarray]]) -> None:
+    """Write the outputs, and what was seen of every float tensor that the model computes or is given."""
+    outputs = [it.name for it in proto.graph.output]
+    _write(proto, Path("reference.onnx"))
+    _run(Path("reference.onnx"), outputs, feeds, Path("reference"))
+    kinds = {it.name: it.type.tensor_type for it in (*proto.graph.value_info, *proto.graph.output)}
+    made = [name for node in proto.graph.node for name in node.output]
+    names = [name for name in made if name in kinds and kinds[name].elem_type == TensorProto.FLOAT]
+    seen: dict[str, Seen] = {}
+
+    def note(values: Iterable[tuple[str, np.ndarray]]) -> None:
+        for name, array in values:
+            if (found := seen_of(array)) is not None:
+                seen[name] = seen[name].and_then(found) if name in seen else found
+
+    for sample in feeds:
+        note((name, array) for name, array in sample.items() if array.dtype == np.float32)
+    for some in _portions(names, kinds):
+        wide = onnx.ModelProto()
+        wide.CopyFrom(proto)
+        wide.graph.output.extend(
+            helper.make_empty_tensor_value_info(name) if name not in kinds else _value(name, kinds[name])
+            for name in some
+            if name not in outputs
+        )
+        _write(wide, Path("wide.onnx"))
+        session = _session(Path("wide.onnx"))
+        for sample in feeds:
+            note(zip(some, session.run(some, sample), strict=True))
+    weights = dict(_weights(proto))
+    found = {"tensors": seen, "weights": weights}
+    Path("tensors.json").write_text(
+        json.dumps({kind: {name: asdict(it) for name, it in some.items()} for kind, some in found.items()})
+    )
+
+
+def _weights(proto: onnx.ModelProto) -> Iterator[tuple[str, Seen]]:
+    """What there is to see of each float weight, by the channels that have scales of their own."""
+    stored = {it.name: it for it in proto.graph.initializer if it.data_type == TensorProto.FLOAT}
+    for node in proto.graph.node:
+        for place, name in enumerate(node.input):
+            if name in stored and place < 2:
+                array = numpy_helper.to_array(stored[name])
+                axis = _channel_axis(node) if array.ndim > 1 else None
+                if (found := seen_of(array, by_channel=axis)) is not None:
+                    yield name, found
+
+
+def _channel_axis(node: onnx.NodeProto) -> int | None:
+    if node.op_type == "Conv":
+        return 0
+    if node.op_type == "Gemm":
+        return 0 if any(it.name == "transB" and it.i for it in node.attribute) else 1
+    return -1 if node.op_type == "MatMul" else None
+
+
+def _value(name: str, kind: onnx.TypeProto.Tensor) -> onnx.ValueInfoProto:
+    return onnx.ValueInfoProto(name=name, type=onnx.TypeProto(tensor_type=kind))
+
+
+def _portions(names: list[str], kinds: Mapping[str, onnx.TypeProto.Tensor]) -> Iterator[list[str]]:
+    """The tensors in portions that fit into memory together."""
+    some: list[str] = []
+    held = 0
+    for name in names:
+        held += 4 * prod(it.dim_value or 1 for it in kinds[name].shape.dim)
+        if some and held > _AT_ONCE:
+            yield some
+            some, held = [], 0
+        some.append(name)
+    if some:
+        yield some
+
+
+def _seen() -> Mapping[str, Seen]:
+    return read_seen(Path("tensors.json"))[0]
+
+
+def _write(proto: onnx.ModelProto, file: Path) -> None:
+    large = proto.ByteSize() >= 2**31 - 1
+    onnx.save(proto, file, save_as_external_data=large, location=f"{file.stem}.data")
+
+
+def _session(file: Path) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    return onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+
+
+def _run(file: Path, outputs: list[str], feeds: list[dict[str, np.ndarray]], folder: Path) -> None:
+    session = _session(file)
+    folder.mkdir()
+    for number, sample in enumerate(feeds):
+        values = session.run(outputs, sample)
+        arrays = {str(place): value for place, value in enumerate(values) if isinstance(value, np.ndarray)}
+        np.savez(folder / f"{number}.npz", **arrays)  # type: ignore[arg-type] # numpy's stubs miss keywords of arrays
+
+
+def _load(file: Path) -> dict[str, np.ndarray]:
+    with np.load(file) as arrays:
+        return dict(arrays)
+
+
+if __name__ == "__main__":
+    logging.disable(logging.WARNING)
+    main(*sys.argv[1:])

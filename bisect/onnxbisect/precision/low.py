@@ -1,0 +1,47 @@
+"""The low precisions, and which nodes of a model they concern."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from functools import cache
+
+import onnx
+
+from onnxbisect.model.scopes import domain_of
+from onnxbisect.precision.tensors import FLOAT16_LARGEST, Seen
+
+
+class Low(StrEnum):
+    """A low precision.
+
+    `int8` is the QDQ form of onnxruntime's own quantiser: activations in uint8 with one scale over the range that the
+    samples gave, weights in int8, by channel from operator set 13 on. In `float16` each float tensor that a low node
+    reads or makes is rounded to float16; what is summed inside of a node is float32, as matrix units have it.
+    """
+
+    INT8 = "int8"
+    FLOAT16 = "float16"
+
+
+@cache
+def quantisable() -> frozenset[str]:
+    """The op types that onnxruntime's quantiser knows."""
+    from onnxruntime.quantization.registry import QDQRegistry, QLinearOpsRegistry  # half a second
+
+    return frozenset(QDQRegistry) | frozenset(QLinearOpsRegistry)
+
+
+def can_be_low(node: onnx.NodeProto, low: Low, seen: Mapping[str, Seen]) -> bool:
+    """Whether the precision changes anything at this node."""
+    if low is Low.INT8 and (domain_of(node) or node.op_type not in quantisable()):
+        return False
+    return any(name in seen for name in (*node.input, *node.output))
+
+
+def suspicion(node: onnx.NodeProto, low: Low, seen: Mapping[str, Seen], weights: Mapping[str, Seen]) -> float:
+    """How much of what this node reads and makes is lost; larger is more suspect."""
+    tensors = [seen[name] for name in dict.fromkeys((*node.input, *node.output)) if name in seen]
+    if low is Low.INT8:
+        own = [weights[name].eight_bit_weight for name in node.input if name in weights]
+        return -min([it.eight_bit for it in tensors] + own, default=200.0)
+    beyond = max((it.largest / FLOAT16_LARGEST for it in tensors), default=0.0)
+    return beyond if beyond > 1 else max((it.tiny for it in tensors), default=0.0)

@@ -1,0 +1,161 @@
+"""The result of a search for nodes that must stay precise, as a document and in its forms for people."""
+
+from dataclasses import dataclass
+
+from onnxbisect.finished import translated
+from onnxbisect.language import _, english
+from onnxbisect.precision.plan import Ending
+from onnxbisect.report.text import clean, duration, plural
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """One measurement: how many nodes were kept in high precision, and the metric; None where nothing came of it."""
+
+    number: int
+    kept: int
+    value: float | None
+    shown: str
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Member:
+    """A node to keep in high precision.
+
+    `without` is the metric with all other members kept, of the ask number `asked`; both are None where the budget ended
+    before. `reason` is the most telling fact about its tensors, `work` its share of the model's work.
+    """
+
+    node: str
+    op: str
+    module: str
+    without: float | None
+    shown: str
+    asked: int | None
+    reason: str
+    work: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrecisionReport:
+    """What `onnx-bisect precision` found; docs/precision.md says what each field means."""
+
+    schema: str = "onnx-bisect/precision@1"
+    model: str
+    backend: str
+    arithmetic: str
+    low: str
+    metric: str
+    threshold: float
+    at_most: bool
+    wanted: str
+    samples: int
+    nodes: int
+    candidates: int
+    full: float | None
+    full_shown: str
+    all_low: float | None
+    all_low_shown: str
+    value: float | None
+    shown: str
+    ending: Ending
+    members: tuple[Member, ...]
+    work: float
+    asks: tuple[Asked, ...]
+    resumed: int
+    seconds: float
+    notes: tuple[str, ...] = ()
+
+    @property
+    def headline(self) -> str:
+        """The outcome in one sentence."""
+        if self.ending is Ending.NOTHING:
+            return english(
+                "All of {model} can be {low}: {seen}, and {what} is wanted.",
+                model=self.model,
+                low=self.low,
+                seen=self.shown,
+                what=self.wanted,
+            )
+        if self.ending is Ending.BUDGET:
+            return english(
+                "{units} of {count} kept in high precision suffice: {seen}; the budget ended before it was known "
+                "whether fewer do.",
+                units=plural(len(self.members), "node"),
+                count=self.candidates,
+                seen=self.shown,
+            )
+        if len(self.members) == 1:
+            return english(
+                "1 node of {count} has to stay in high precision for {what}: with it {seen}, without it {rest}.",
+                count=self.candidates,
+                what=self.wanted,
+                seen=self.shown,
+                rest=self.members[0].shown,
+            )
+        return english(
+            "{units} of {count} have to stay in high precision for {what}: with them {seen}, and without any one of "
+            "them too little, each measured.",
+            units=plural(len(self.members), "node"),
+            count=self.candidates,
+            what=self.wanted,
+            seen=self.shown,
+        )
+
+
+def terminal(report: PrecisionReport) -> list[str]:
+    """The lines for a terminal, in the reader's language."""
+    width = max((len(str(len(report.members))), 2))
+    lines = [translated(report.headline), ""]
+    lines += [_("  full precision  {value}", value=report.full_shown)]
+    lines += [_("  all {low}  {value}", low=report.low, value=report.all_low_shown), ""]
+    for number, one in enumerate(report.members, 1):
+        place = _(" in {module}", module=one.module) if one.module else ""
+        lines.append(f"{number:<{width}} {one.node} ({one.op}){place}")
+        if one.asked is not None:
+            lines.append(
+                f"{'':{width}} " + _("without it {value} (ask {number})", value=one.shown, number=str(one.asked))
+            )
+        lines.append(f"{'':{width}} {translated(one.reason)}")
+    lines += [""] if report.members else []
+    lines += [translated(note) for note in report.notes]
+    lines.append(_footer(report))
+    return [clean(line) for line in lines]
+
+
+def markdown(report: PrecisionReport) -> str:
+    """The report as Markdown."""
+    lines = [f"# {_code(report.model)}", "", report.headline, ""]
+    lines += [f"- full precision: {report.full_shown}", f"- all {report.low}: {report.all_low_shown}", ""]
+    if report.members:
+        lines += ["| node | op | without it | why |", "| --- | --- | --- | --- |"]
+        lines += [
+            f"| {_code(one.node)} | {_code(one.op)} | {one.shown} | {_cell(one.reason)} |" for one in report.members
+        ]
+        lines.append("")
+    lines += ["| ask | kept high | metric | why |", "| --- | --- | --- | --- |"]
+    lines += [f"| {it.number} | {it.kept} | {it.shown} | {it.why} |" for it in report.asks]
+    lines += ["", *(f"{note}" for note in report.notes), _footer(report)]
+    return "\n".join(clean(line) for line in lines) + "\n"
+
+
+def _footer(report: PrecisionReport) -> str:
+    share = f"{100 * report.work:.2g} %"
+    parts = [
+        *([_("{share} of the work stays in high precision", share=share)] if report.members else []),
+        plural(len(report.asks), "ask")
+        + (_(", {number} of them on record", number=report.resumed) * bool(report.resumed)),
+        plural(report.samples, "sample"),
+        duration(report.seconds),
+        translated(report.arithmetic),
+    ]
+    return ", ".join(parts)
+
+
+def _code(text: str) -> str:
+    return f"`{text.replace('`', '').replace('|', chr(92) + '|')}`"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;")

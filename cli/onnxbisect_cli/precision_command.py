@@ -1,0 +1,120 @@
+"""`onnx-bisect precision`: the fewest nodes that must stay in high precision so that the numbers are right."""
+
+import json
+import sys
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from onnxbisect_cli import arguments
+from onnxbisect_cli.arguments import ListFormat
+from onnxbisect_cli.help_page import DIAGNOSE, SEARCH, Command
+from onnxbisect_cli.parameters import (
+    BackendName,
+    BackendOptions,
+    BudgetCalls,
+    BudgetSeconds,
+    InputShapes,
+    InputValues,
+    ListForm,
+    ModelPath,
+    ReportsFolder,
+    Samples,
+    Timeout,
+)
+from onnxbisect_cli.speech import Lang, spoken
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.command(
+    "precision",
+    cls=Command,
+    rich_help_panel=DIAGNOSE,
+    short_help="Find the fewest nodes that must stay in high precision.",
+    epilog="Example: onnx-bisect precision model.onnx --backend onnxruntime --samples samples --at-least 30 --out out",
+)
+def precision_command(
+    model: ModelPath,
+    backend: BackendName = "onnxruntime",
+    samples: Samples = None,
+    metric: Annotated[
+        str,
+        typer.Option(
+            rich_help_panel=SEARCH,
+            metavar="sqnr|cosine|maxabs|FILE.py:FUNCTION",
+            help="How near the outputs are to those in full precision, at the worst sample. A function gets the "
+            "outputs in full precision, the outputs and the sample, each by name, and returns a number.",
+        ),
+    ] = "sqnr",
+    at_least: Annotated[
+        float | None,
+        typer.Option(
+            "--at-least", rich_help_panel=SEARCH, metavar="X", help="What is enough; sqnr: 30 dB, cosine: 0.999."
+        ),
+    ] = None,
+    at_most: Annotated[
+        float | None,
+        typer.Option(
+            "--at-most", rich_help_panel=SEARCH, metavar="X", help="What is enough, where smaller is better, as maxabs."
+        ),
+    ] = None,
+    low: Annotated[
+        str, typer.Option("--low", rich_help_panel=SEARCH, metavar="int8|float16", help="The low precision.")
+    ] = "int8",
+    option: BackendOptions = None,
+    input_shape: InputShapes = None,
+    input_value: InputValues = None,
+    budget_calls: BudgetCalls = None,
+    budget_seconds: BudgetSeconds = None,
+    timeout: Timeout = None,
+    out: ReportsFolder = None,
+    form: ListForm = ListFormat.TEXT,
+    _lang: Lang = None,
+) -> None:
+    """Find a minimal set of nodes that must stay in high precision so that the numbers are right.
+
+    Everything else is computed in low precision. Each node of the set is shown to be needed: without it, the metric was
+    measured to be too bad. With --out, the same command continues where it was ended.
+
+    Exit status: 0 everything can be low, 1 some nodes have to stay, 2 usage, a model, samples or a metric that cannot
+    be used, or a threshold that full precision misses, 3 the budget ended before the set was known to be minimal.
+    """
+    import onnx_bisect
+    from onnxbisect.precision.plan import Ending
+    from onnxbisect.precision.report import markdown, terminal
+
+    if out is not None:
+        arguments.demand_folder(out)
+    result = onnx_bisect.precision(
+        model,
+        backend=backend,
+        samples=samples,
+        metric=metric,
+        at_least=at_least,
+        at_most=at_most,
+        low=low,
+        options=arguments.key_values(option or (), "--option"),
+        input_shapes=arguments.shapes(input_shape or ()),
+        input_values=arguments.values(input_value or ()),
+        out=out,
+        budget_calls=budget_calls,
+        budget_seconds=budget_seconds,
+        timeout=timeout or 600.0,
+        progress=_say,
+    )
+    if form is ListFormat.JSON:
+        print(json.dumps(asdict(result.report), indent=2, ensure_ascii=False))
+    elif form is ListFormat.MD:
+        print(markdown(result.report), end="")
+    else:
+        with spoken():
+            print("\n".join(terminal(result.report)))
+    raise typer.Exit({Ending.NOTHING: 0, Ending.MINIMAL: 1}.get(result.report.ending, 3))
+
+
+def _say(line: str) -> None:
+    from onnxbisect.report.text import clean
+
+    print(clean(line), file=sys.stderr, flush=True)

@@ -1,0 +1,281 @@
+"""`onnx_bisect.precision`: the nodes that must stay precise, in onnxruntime's own QDQ and in float16."""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+import onnx_bisect
+from onnx_bisect import ModelError, OptionError, PrecisionResult
+from onnxbisect.language import CHINESE, within
+from onnxbisect.precision.plan import Ending
+from onnxbisect.precision.report import markdown, terminal
+from onnxbisect_backends.contract import Limits
+from onnxbisect_backends.precision.scoring import UserMetric
+from support.precision import CHANNELS, SIZE, Net, planted_pair
+
+PAIR = ("Mul_3", "Mul_5")
+METRIC = """
+import numpy as np
+def near(reference, outputs, sample):
+    assert set(sample) == {"x"}, sample
+    (name,) = reference
+    return 1 - np.abs(reference[name] - outputs[name]).mean() / np.abs(reference[name]).mean()
+def far(reference, outputs, sample): return 1 - near(reference, outputs, sample)
+def nan(reference, outputs, sample): return float("nan")
+def raises(reference, outputs, sample): raise ValueError("no box")
+def text(reference, outputs, sample): return "good"
+def hangs(reference, outputs, sample):
+    while True: pass
+def dies(reference, outputs, sample):
+    import os
+    os._exit(7)
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("precision")
+    planted_pair(made)
+    (made / "metric.py").write_text(METRIC)
+    return made
+
+
+@pytest.fixture(scope="module")
+def found(folder: Path) -> PrecisionResult:
+    return onnx_bisect.precision(folder / "net.onnx", samples=folder / "samples", at_least=25, out=folder / "out")
+
+
+def test_a_planted_pair_is_found_and_each_is_shown_to_be_needed(found: PrecisionResult) -> None:
+    report = found.report
+    assert (found.keep, report.ending) == (PAIR, Ending.MINIMAL)
+    assert (report.full, report.candidates, report.samples) == (200.0, 9, 2)
+    assert report.all_low is not None
+    assert report.value is not None
+    assert report.all_low < 5 < 25 < report.value
+    for member in report.members:
+        assert member.without is not None
+        assert member.without < 25
+        (ask,) = [it for it in report.asks if it.number == member.asked]
+        assert (ask.kept, ask.value) == (1, member.without)
+    assert 0 < report.work < 0.1
+    assert found.headline.startswith(
+        "2 nodes of 9 have to stay in high precision for sqnr of at least 25.0 dB: with them"
+    )
+
+
+def test_the_reason_is_the_channel_that_was_scaled(found: PrecisionResult) -> None:
+    for member in found.report.members:
+        assert member.reason.startswith("Channel ")
+        assert "times an ordinary channel: one scale for all leaves that one" in member.reason
+
+
+def test_the_written_model_has_these_nodes_in_float_and_computes_what_is_said(
+    found: PrecisionResult, folder: Path
+) -> None:
+    written = onnx.load(folder / "out" / "mixed.onnx")
+    made_by = {name: node for node in written.graph.node for name in node.output}
+    for node in written.graph.node:
+        quantised = any(it in made_by and made_by[it].op_type == "DequantizeLinear" for it in node.input[:1])
+        if node.op_type == "Conv":
+            assert quantised
+    session = onnxruntime.InferenceSession(
+        written.SerializeToString(), _as_written(), providers=["CPUExecutionProvider"]
+    )
+    whole = onnxruntime.InferenceSession(folder / "net.onnx", providers=["CPUExecutionProvider"])
+    values = []
+    for file in (folder / "samples").iterdir():
+        feed = dict(np.load(file))
+        (expected,), (got,) = whole.run(None, feed), session.run(None, feed)
+        values.append(10 * np.log10((expected**2).sum() / ((expected - got) ** 2).sum()))
+    assert min(values) == pytest.approx(found.report.value, abs=0.1)
+    assert json.loads((folder / "out" / "precision.json").read_text()) == json.loads(json.dumps(asdict(found.report)))
+
+
+def test_the_forms_say_it_and_in_chinese_too(found: PrecisionResult, folder: Path) -> None:
+    shown = "\n".join(terminal(found.report))
+    assert "1  Mul_3 (Mul)\n   without it " in shown
+    page = markdown(found.report)
+    assert page == (folder / "out" / "precision.md").read_text()
+    assert "| `Mul_5` | `Mul` |" in page
+    with within(CHINESE):
+        chinese = terminal(found.report)
+    assert chinese[0].startswith("要达到 sqnr 至少 25.0 dB")
+    assert "必须保持高精度" in chinese[0]
+    assert any("是普通通道的" in line for line in chinese)
+
+
+def test_another_threshold_in_the_same_folder_is_answered_from_the_record(found: PrecisionResult, folder: Path) -> None:
+    again = onnx_bisect.precision(folder / "net.onnx", samples=folder / "samples", at_least=24, out=folder / "out")
+    assert again.keep == found.keep
+    assert again.report.resumed == len(again.report.asks) == len(found.report.asks)
+    assert (folder / "out" / "mixed.onnx").is_file()
+
+
+def test_a_search_that_was_ended_goes_on_and_another_question_does_not_use_its_record(
+    folder: Path, tmp_path: Path
+) -> None:
+    def ask(**more: object) -> PrecisionResult:
+        given = {"samples": folder / "samples", "at_least": 25, "out": tmp_path, **more}
+        return onnx_bisect.precision(folder / "net.onnx", **given)  # type: ignore[arg-type]
+
+    with pytest.raises(OptionError, match="The budget ended before anything could be measured"):
+        ask(budget_calls=1)
+    early = ask(budget_calls=2)
+    assert early.report.ending is Ending.BUDGET
+    assert early.keep == PAIR
+    assert "the budget ended before it was known" in early.headline
+    record = tmp_path / "asks.jsonl"
+    record.write_text(record.read_text() + '{"keep": ["Con')  # as a killed process leaves it
+    whole = ask()
+    assert (whole.keep, whole.report.ending, whole.report.resumed) == (PAIR, Ending.MINIMAL, 3)
+    other = ask(metric="cosine", at_least=0.99, budget_calls=3)
+    assert other.report.resumed == 0
+
+
+def test_low_precision_that_is_good_enough_needs_nothing(folder: Path) -> None:
+    found = onnx_bisect.precision(folder / "net.onnx", samples=folder / "samples", metric="maxabs", at_most=1e6)
+    assert (found.keep, found.report.ending, len(found.report.asks)) == ((), Ending.NOTHING, 2)
+    assert found.headline.startswith("All of net.onnx can be int8: ")
+
+
+def test_an_overflow_of_float16_is_found_with_its_tensor(tmp_path: Path) -> None:
+    net = Net(1)
+    net.convolution()
+    net.overflow()
+    net.convolution()
+    file = net.write(tmp_path)
+    found = onnx_bisect.precision(file, samples=tmp_path / "samples", low="float16", at_least=40)
+    assert list(found.keep) == net.planted
+    assert found.report.all_low is None
+    assert found.report.all_low_shown == "no finite number"
+    assert all("and float16 ends at 65504: it becomes infinite." in it.reason for it in found.report.members)
+
+
+def test_a_metric_of_the_user_decides(folder: Path) -> None:
+    found = onnx_bisect.precision(
+        folder / "net.onnx", samples=folder / "samples", metric=f"{folder / 'metric.py'}:far", at_most=0.1
+    )
+    assert found.keep == PAIR
+    assert found.report.full == 0.0
+    assert all(it.without is not None and it.without > 0.1 for it in found.report.members)
+
+
+@pytest.mark.parametrize(
+    ("function", "sentence"),
+    [
+        ("nan", r"nan\(\) of metric.py returned NaN on sample 0; it has to return a number\."),
+        ("raises", r"raises\(\) of metric.py raised ValueError: no box \(line 9\) on sample 0\."),
+        ("text", r"text\(\) of metric.py returned str on sample 0; it has to return a number\."),
+        ("absent", r"metric.py has no function absent\."),
+        ("hangs", r"hangs\(\) of metric.py gave no answer: it did not end within \d+ s\."),
+        ("dies", r"dies\(\) of metric.py gave no answer: its process died\."),
+    ],
+)
+def test_a_metric_that_fails_is_one_sentence(folder: Path, tmp_path: Path, function: str, sentence: str) -> None:
+    for name in ("reference", "found", "samples"):
+        (tmp_path / name).mkdir()
+        np.savez(tmp_path / name / "0.npz", **{"x" if name == "samples" else "0": np.ones(3)})  # type: ignore[arg-type]
+    scorer = UserMetric(
+        f"{folder / 'metric.py'}:{function}",
+        names=["y"],
+        reference=tmp_path / "reference",
+        samples=tmp_path / "samples",
+        limits=Limits(seconds=1.0 if function == "hangs" else 100.0),
+        at_most=False,
+    )
+    outputs = [{"0": np.ones(3)}]
+    with pytest.raises(OptionError, match=f"^{sentence}$"):
+        scorer.value(outputs, outputs, tmp_path / "found")
+
+
+def test_a_threshold_that_full_precision_misses_is_one_sentence(folder: Path) -> None:
+    expected = (
+        "^Full precision itself has sqnr 200.0 dB, and sqnr of at least 300.0 dB is wanted; give another threshold.$"
+    )
+    with pytest.raises(OptionError, match=expected):
+        onnx_bisect.precision(folder / "net.onnx", samples=folder / "samples", at_least=300)
+
+
+def _samples(folder: Path, **arrays: np.ndarray) -> Path:
+    folder.mkdir()
+    np.savez(folder / "0.npz", **arrays)  # type: ignore[arg-type] # numpy's stubs miss keywords of arrays
+    return folder
+
+
+WRONG: list[tuple[str, Callable[[Path], Path | None], str]] = [
+    ("none", lambda it: None, "say where they are with --samples PATH"),
+    ("empty", lambda it: it, "has no .npz or .npy files"),
+    ("absent", lambda it: it / "nowhere", "cannot be read: No such file"),
+    ("shape", lambda it: _samples(it / "s", x=np.zeros((1, CHANNELS, SIZE, 1), np.float32)), "has the shape"),
+    ("dtype", lambda it: _samples(it / "s", x=np.zeros((1, CHANNELS, SIZE, SIZE))), "has float64 for the input 'x'"),
+    ("key", lambda it: _samples(it / "s", y=np.zeros(1)), "'y'"),
+    ("nan", lambda it: _samples(it / "s", x=np.full((1, CHANNELS, SIZE, SIZE), np.nan, np.float32)), "not finite"),
+]
+
+
+@pytest.mark.parametrize(("make", "sentence"), [it[1:] for it in WRONG], ids=[it[0] for it in WRONG])
+def test_samples_that_cannot_be_used_are_one_sentence(
+    folder: Path, tmp_path: Path, make: Callable[[Path], Path | None], sentence: str
+) -> None:
+    with pytest.raises(OptionError) as raised:
+        onnx_bisect.precision(folder / "net.onnx", samples=make(tmp_path))
+    assert sentence in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"metric": "psnr"}, "There is no metric 'psnr'; there are sqnr, cosine, maxabs"),
+        ({"metric": "maxabs"}, "maxabs is the better the smaller it is: give --at-most."),
+        ({"metric": "cosine", "at_most": 1.0}, "cosine is the better the larger it is: give --at-least."),
+        ({"metric": "m.py:score"}, "Say what is wanted of m.py:score"),
+        ({"metric": "m.py:score", "at_least": 1.0}, "There is no file m.py of a metric."),
+        ({"at_least": float("nan")}, "The threshold must be a finite number."),
+        ({"low": "int4"}, "There is no low precision 'int4'; there are int8, float16."),
+        ({"backend": "whitelist", "options": {"ops": "Conv"}}, "precision has no arithmetic of 'whitelist'"),
+    ],
+)
+def test_arguments_that_cannot_be_used_are_one_sentence(folder: Path, given: dict[str, object], sentence: str) -> None:
+    with pytest.raises(OptionError) as raised:
+        onnx_bisect.precision(folder / "net.onnx", samples=folder / "samples", **given)  # type: ignore[arg-type]
+    assert sentence in str(raised.value)
+
+
+def test_a_model_that_does_not_run_is_one_sentence(folder: Path, tmp_path: Path) -> None:
+    proto = onnx.load(folder / "net.onnx")
+    proto.graph.node[0].op_type, proto.graph.node[0].domain = "Frobnicate", "vendor"
+    proto.opset_import.append(onnx.helper.make_opsetid("vendor", 1))
+    onnx.save(proto, tmp_path / "net.onnx")
+    with pytest.raises(ModelError, match=r"^The model does not run on the samples in full precision: .*Frobnicate"):
+        onnx_bisect.precision(tmp_path / "net.onnx", samples=folder / "samples")
+
+
+def test_names_of_nodes_are_shown_as_what_they_are(found: PrecisionResult) -> None:
+    hostile = replace(found.report.members[0], node="a\x1b[31m|<b>`", module="m\n")
+    shown = replace(found.report, members=(hostile,), model="`|\u202e.onnx")
+    for text in ("\n".join(terminal(shown)), markdown(shown)):
+        assert "\x1b" not in text
+        assert "\u202e" not in text
+
+
+def _as_written() -> onnxruntime.SessionOptions:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return options
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(4))
+def test_planted_sets_among_decoys_are_found_in_real_arithmetic(seed: int, tmp_path: Path) -> None:
+    """Pairs, triples and scaled channels that int8 bears; benchmarks/precision.py has a hundred of them."""
+    net = Net.random(seed)
+    file = net.write(tmp_path)
+    found = onnx_bisect.precision(file, samples=tmp_path / "samples", at_least=25)
+    assert sorted(found.keep) == sorted(net.planted)
