@@ -4,7 +4,7 @@ These are protocols, not base classes: a third party's backend needs only these 
 with the entry-point group `onnx_bisect.backends`. Entry points name a `BackendFactory`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
@@ -223,6 +223,22 @@ def vendor_files(backend: Backend, probe: Path) -> None:
     write = getattr(backend, "vendor_files", None)
     if write is not None:
         write(probe)
+
+
+def computes(backend: Backend) -> bool:
+    """Whether the compiler's own arithmetic can be asked for numbers here: it has the optional method `compute`."""
+    return hasattr(backend, "compute")
+
+
+def compute(backend: Backend, model: Path, samples: Path, out: Path, workdir: Path, limits: Limits) -> Outcome:
+    """Run a model in the compiler's own arithmetic, as its chip would.
+
+    Calls the backend's optional method `compute`. `samples` is a folder of `0.npz`, `1.npz`, …, keyed by the model's
+    inputs. The exit code is 0 if `out`, which does not exist yet, has a file of the same name for each, keyed by the
+    place of each output.
+    """
+    run = cast("Callable[..., Outcome]", getattr(backend, "compute"))  # noqa: B009 - it is optional
+    return run(model, samples, out, workdir, limits)
 
 
 class BackendFactory(Protocol):

@@ -1,6 +1,6 @@
 """The search for nodes that must stay precise, on random worlds whose truth is planted."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log2
 from random import Random
 
@@ -134,6 +134,21 @@ def test_a_search_that_ends_early_has_the_smallest_set_that_was_measured_to_suff
     assert best.ending is Ending.BUDGET
     assert scores[best.keep] >= it.at_least
     assert size(best.keep) == min(size(keep) for keep, score in scores.items() if score >= it.at_least)
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(st.integers(0, 10**9), st.data())
+def test_a_set_that_suffices_elsewhere_is_proven_or_the_search_goes_on(seed: int, data: st.DataObject) -> None:
+    it = world(seed)
+    truth = union(one for (one,) in it.clauses)
+    guess = truth | of(data.draw(st.sets(st.sampled_from(it.space.order), max_size=3)))
+    if data.draw(st.booleans()):
+        guess &= ~(1 << data.draw(st.sampled_from(sorted(members(truth)))))
+    guessed = replace(it, space=replace(it.space, guess=guess))
+    found, asked = searched(guessed)
+    assert (found.ending, found.keep) == (Ending.MINIMAL, truth)
+    if guess == truth:
+        assert len({ask.keep for ask in asked} - {0, it.space.everything}) <= size(truth) + 1
 
 
 def test_the_two_ends_are_asked_first_and_may_be_all() -> None:

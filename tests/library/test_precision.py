@@ -17,6 +17,7 @@ from onnxbisect.precision.plan import Ending
 from onnxbisect.precision.report import markdown, terminal
 from onnxbisect_backends.contract import Limits
 from onnxbisect_backends.precision.scoring import UserMetric
+from onnxbisect_backends.registry import make
 from support.precision import CHANNELS, SIZE, Net, planted_pair
 
 PAIR = ("Mul_3", "Mul_5")
@@ -269,6 +270,29 @@ def _as_written() -> onnxruntime.SessionOptions:
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     return options
+
+
+@pytest.mark.compiler
+def test_the_set_is_proven_on_the_emulator_of_the_target(folder: Path, tmp_path: Path) -> None:
+    if complaint := make("qnn", {}).check():
+        pytest.skip(complaint)
+    found = onnx_bisect.precision(
+        folder / "net.onnx", backend="qnn", samples=folder / "samples", at_least=25, out=tmp_path
+    )
+    report = found.report
+    assert (found.keep, report.ending, report.backend) == (PAIR, Ending.MINIMAL, "qnn")
+    there = [it for it in report.asks if it.on == "qnn"]
+    assert [it.kept for it in there] == [9, 0, 2, 1, 1]  # the ends, the set, and each member left out
+    assert [it.number for it in there] == [6, 7, 8, 9, 10]
+    assert {it.asked for it in report.members} == {9, 10}
+    assert report.full is not None
+    assert 40 < report.full < 200  # float16
+    again = onnx_bisect.precision(
+        folder / "net.onnx", backend="qnn", samples=folder / "samples", at_least=25, out=tmp_path
+    )
+    assert (again.keep, again.report.resumed) == (PAIR, len(report.asks))
+    with pytest.raises(OptionError, match="With 'qnn' the low precision is int8"):
+        onnx_bisect.precision(folder / "net.onnx", backend="qnn", samples=folder / "samples", low="float16")
 
 
 @pytest.mark.long

@@ -26,6 +26,8 @@ from onnxbisect.precision.low import Low
 from onnxbisect.precision.metric import Outputs
 from onnxbisect.precision.tensors import Seen, read_seen
 from onnxbisect.report.text import clip
+from onnxbisect_backends.contract import Backend, Limits, compute
+from onnxbisect_backends.contract import Outcome as Ended
 from onnxbisect_backends.samples import save
 from onnxbisect_backends.sandbox.process import clean_env
 
@@ -86,16 +88,24 @@ class OrtArithmetic:
                 english("The model does not run on the samples in full precision: {reason}.", reason=clip(problem, 300))
             )
         seen, weights = read_seen(self._folder / "tensors.json")
-        return Measured(reference=self._outputs(self.reference), seen=seen, weights=weights)
+        return Measured(reference=self.outputs(self.reference), seen=seen, weights=weights)
+
+    @property
+    def folder(self) -> Path:
+        """The folder of everything."""
+        return self._folder
 
     def run(self, keep: Iterable[str]) -> tuple[Ran, Path]:
         """The outputs with all nodes low but these, and the path without ending of the model and their folder."""
+        problem, place = self.make(keep, run=True)
+        return Ran(problem=problem) if problem else Ran(outputs=self.outputs(place)), place
+
+    def make(self, keep: Iterable[str], *, run: bool) -> tuple[str, Path]:
+        """Write the model with all nodes low but these, and run it if that is wanted: what went wrong, and the path."""
         self._runs += 1
         place = self._folder / str(self._runs)
         problem = self._start() if self._process is None else ""
-        if not problem:
-            problem = self._answer({"keep": sorted(keep), "out": place.name})
-        return Ran(problem=problem) if problem else Ran(outputs=self._outputs(place)), place
+        return problem or self._answer({"keep": sorted(keep), "out": place.name, "run": run}), place
 
     def _start(self) -> str:
         """Start the process, which measures first; what went wrong."""
@@ -144,12 +154,41 @@ class OrtArithmetic:
             with suppress(BrokenPipeError):
                 cast("IO[bytes]", pipe).close()
 
-    def _outputs(self, folder: Path) -> tuple[Outputs, ...]:
+    def outputs(self, folder: Path) -> tuple[Outputs, ...]:
+        """The outputs of each sample that are in a folder."""
         found = []
         for number in range(len(self._given)):
             with np.load(folder / f"{number}.npz") as arrays:
                 found.append(dict(arrays))
         return tuple(found)
+
+
+class TargetArithmetic:
+    """A compiler's own arithmetic: runs the mixed models that onnxruntime's quantiser writes."""
+
+    def __init__(self, quantiser: OrtArithmetic, backend: Backend, limits: Limits) -> None:
+        self._quantiser, self._backend, self._limits = quantiser, backend, limits
+
+    def run(self, keep: Iterable[str]) -> tuple[Ran, Path]:
+        """As `OrtArithmetic.run`."""
+        problem, place = self._quantiser.make(keep, run=False)
+        if problem:
+            return Ran(problem=problem), place
+        work = place.with_name(f"{place.name}.work")
+        work.mkdir()
+        ended = compute(self._backend, place.with_suffix(".onnx"), self._quantiser.samples, place, work, self._limits)
+        shutil.rmtree(work, ignore_errors=True)
+        if ended.exit_code != 0:
+            return Ran(problem=last_words(ended)), place
+        return Ran(outputs=self._quantiser.outputs(place)), place
+
+
+def last_words(ended: Ended) -> str:
+    """How a process ended that did not succeed."""
+    if ended.timed_out:
+        return english("it did not end within {seconds} s", seconds=f"{ended.seconds:.0f}")
+    lines = [line.strip() for line in ended.log.splitlines() if line.strip()]
+    return ended.broken.rstrip(".") or (lines[-1].rstrip(".") if lines else english("its process died"))
 
 
 def _write_model(model: Model, file: Path) -> None:

@@ -2,9 +2,9 @@
 
 `low_precision.py MODEL SAMPLES LOW` runs the model on each sample, writes its outputs to `reference/N.npz` and what was
 seen of each float tensor to `tensors.json`, and says `{}`. Then it reads orders, each a line of JSON: `keep` are names
-of nodes, `out` a name. It makes all nodes low but those, writes the model to `OUT.onnx` and its outputs to `OUT/N.npz`.
-For each order it says `{}`, or `{"problem": …}` if that failed. LOW is a member of `onnxbisect.precision.low.Low`. All
-files are in the working directory.
+of nodes, `out` a name. It makes all nodes low but those, writes the model to `OUT.onnx`, and where the order says `run`
+its outputs to `OUT/N.npz`. For each order it says `{}`, or `{"problem": …}` if that failed. LOW is a member of
+`onnxbisect.precision.low.Low`. All files are in the working directory.
 
 Nothing is fused or optimised: the numbers are those of the file as it stands, whatever processor this is.
 """
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from math import prod
 from pathlib import Path
-from typing import TextIO
+from typing import TextIO, cast
 
 import numpy as np
 import onnx
@@ -43,7 +43,7 @@ def main(model: str, samples: str, low: str) -> None:
         return
     for line in sys.stdin:
         order = json.loads(line)
-        _say(answers, lambda: _carry_out(proto, feeds, low, frozenset(order["keep"]), Path(order["out"])))  # noqa: B023
+        _say(answers, lambda: _carry_out(proto, feeds, low, order))  # noqa: B023
 
 
 def _own_output() -> TextIO:
@@ -66,13 +66,15 @@ def _say(answers: TextIO, work: Callable[[], None]) -> bool:
 
 
 def _carry_out(
-    proto: onnx.ModelProto, feeds: list[dict[str, np.ndarray]], low: str, kept: frozenset[str], out: Path
+    proto: onnx.ModelProto, feeds: list[dict[str, np.ndarray]], low: str, order: Mapping[str, object]
 ) -> None:
     own = onnx.ModelProto()
     own.CopyFrom(proto)  # the quantiser changes what it is given
+    kept, out = frozenset(cast("list[str]", order["keep"])), Path(str(order["out"]))
     file = out.with_suffix(".onnx")
     _write(quantised(own, kept) if low == Low.INT8 else rounded(own, kept), file)
-    _run(file, [it.name for it in proto.graph.output], feeds, out)
+    if order["run"]:
+        _run(file, [it.name for it in proto.graph.output], feeds, out)
 
 
 def quantised(proto: onnx.ModelProto, kept: frozenset[str]) -> onnx.ModelProto:

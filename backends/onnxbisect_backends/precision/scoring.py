@@ -13,7 +13,8 @@ from onnxbisect.errors import OptionError
 from onnxbisect.language import english
 from onnxbisect.precision.metric import Outputs, worst
 from onnxbisect.report.text import clip
-from onnxbisect_backends.contract import Limits, Outcome
+from onnxbisect_backends.contract import Limits
+from onnxbisect_backends.precision.arithmetic import last_words
 from onnxbisect_backends.sandbox.process import run
 
 _SCRIPT = Path(__file__).with_name("call_metric.py")
@@ -82,7 +83,7 @@ class UserMetric:
         call = f"{self._function}() of {self._file.name}"
         if not answer.is_file():
             raise OptionError(
-                english("{call} gave no answer: {reason}.", call=call, reason=clip(_last_words(ended), 300))
+                english("{call} gave no answer: {reason}.", call=call, reason=clip(last_words(ended), 300))
             )
         return self._read(json.loads(answer.read_text()), call)
 
@@ -115,11 +116,3 @@ class UserMetric:
                 )
             )
         return max(scores) if self._at_most else min(scores)
-
-
-def _last_words(ended: Outcome) -> str:
-    """How a process ended that gave no answer."""
-    if ended.timed_out:
-        return english("it did not end within {seconds} s", seconds=f"{ended.seconds:.0f}")
-    lines = [line.strip() for line in ended.log.splitlines() if line.strip()]
-    return ended.broken.rstrip(".") or (lines[-1].rstrip(".") if lines else english("its process died"))

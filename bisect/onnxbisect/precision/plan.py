@@ -31,6 +31,7 @@ class Why(StrEnum):
     GROUPS = "the most suspect groups"
     UNITS = "the most suspect nodes"
     NECESSARY = "without one member"
+    GUESS = "the set of the other arithmetic"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,10 +66,14 @@ class Found:
 
 @dataclass(frozen=True, kw_only=True)
 class Space:
-    """The units that can be low, the most suspect first, and partitions of them into groups, the coarsest first."""
+    """The units that can be low, the most suspect first, and partitions of them into groups, the coarsest first.
+
+    `guess` is a set that suffices elsewhere; where it does here, only its members are asked about.
+    """
 
     order: tuple[int, ...]
     groups: tuple[tuple[UnitSet, ...], ...] = ()
+    guess: UnitSet = 0
 
     @property
     def everything(self) -> UnitSet:
@@ -110,13 +115,14 @@ class _Search:
             return Found(ending=Ending.MISSED, keep=kept, without={})
         if self._suffices(0, Why.LOW):
             return Found(ending=Ending.NOTHING, keep=0, without={})
+        if self._space.guess and self._suffices(self._space.guess, Why.GUESS):
+            return self._minimal(self._space.guess)
         for partition in self._space.groups:
             parts = [part & kept for part in partition if part & kept]
             if 1 < len(parts) <= size(kept) // 2:
                 kept = self._shortest(sorted(parts, key=self._first), Why.GROUPS)
         kept = self._shortest([1 << unit for unit in sorted(members(kept), key=self._place.__getitem__)], Why.UNITS)
-        kept = self._without_needless(kept)
-        return Found(ending=Ending.MINIMAL, keep=kept, without=_without(kept, self._scores))
+        return self._minimal(kept)
 
     def _suffices(self, keep: UnitSet, why: Why) -> bool:
         if keep not in self._scores:
@@ -152,13 +158,13 @@ class _Search:
                 low = middle
         return high
 
-    def _without_needless(self, kept: UnitSet) -> UnitSet:
+    def _minimal(self, kept: UnitSet) -> Found:
         """The set without members that are not needed, the least suspect first, until each one is."""
         while True:
             order = sorted(members(kept), key=self._place.__getitem__, reverse=True)
             needless = next((unit for unit in order if self._suffices(kept & ~(1 << unit), Why.NECESSARY)), None)
             if needless is None:
-                return kept
+                return Found(ending=Ending.MINIMAL, keep=kept, without=_without(kept, self._scores))
             kept &= ~(1 << needless)
 
 

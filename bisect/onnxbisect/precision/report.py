@@ -10,9 +10,13 @@ from onnxbisect.report.text import clean, duration, plural
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """One measurement: how many nodes were kept in high precision, and the metric; None where nothing came of it."""
+    """One measurement: how many nodes were kept in high precision, and the metric; None where nothing came of it.
+
+    `on` is the backend whose arithmetic was asked.
+    """
 
     number: int
+    on: str
     kept: int
     value: float | None
     shown: str
@@ -134,8 +138,8 @@ def markdown(report: PrecisionReport) -> str:
             f"| {_code(one.node)} | {_code(one.op)} | {one.shown} | {_cell(one.reason)} |" for one in report.members
         ]
         lines.append("")
-    lines += ["| ask | kept high | metric | why |", "| --- | --- | --- | --- |"]
-    lines += [f"| {it.number} | {it.kept} | {it.shown} | {it.why} |" for it in report.asks]
+    lines += ["| ask | arithmetic | kept high | metric | why |", "| --- | --- | --- | --- | --- |"]
+    lines += [f"| {it.number} | {it.on} | {it.kept} | {it.shown} | {it.why} |" for it in report.asks]
     lines += ["", *(f"{note}" for note in report.notes), _footer(report)]
     return "\n".join(clean(line) for line in lines) + "\n"
 

@@ -29,6 +29,10 @@ from onnxbisect_backends.vendors.qnn.log import NO_ANSWER, PATTERNS, PREAMBLE
 from onnxbisect_backends.vendors.qnn.trace import Refused, Support, read_support, support_line
 
 _SCRIPT = Path(__file__).with_name("qnn_session.py")
+_RUN_SCRIPT = Path(__file__).with_name("qnn_run.py")
+
+#: Options of preparation that the emulator does without.
+_NOT_EMULATED = frozenset({"backend_type", "enable_framework_op_trace"})
 
 #: The exit status of `qnn_session.py` for a refusal.
 _REFUSED = 3
@@ -141,6 +145,15 @@ class QnnBackend:
         if outcome.exit_code == _REFUSED:
             outcome = replace(outcome, log=f"{outcome.log}\n{support_line(workdir, probe)}\n")
         return with_artifacts(outcome, probe.absolute(), workdir, self._toolchain.folder)
+
+    def compute(self, model: Path, samples: Path, out: Path, workdir: Path, limits: Limits) -> Outcome:
+        """Run a model on the emulator of the HTP that comes with the toolchain: quantised nodes in integers, others in
+        the float type of `precision`.
+        """
+        words = json.dumps({name: it for name, it in self._provider_options().items() if name not in _NOT_EMULATED})
+        paths = [str(it.absolute()) for it in (model, samples, out)]
+        argv = [str(self._toolchain.python), "-P", str(_RUN_SCRIPT), *paths, words]
+        return run(argv, cwd=workdir, env=self._toolchain.environment(workdir), limits=limits, network=False)
 
     def vendor_files(self, probe: Path) -> None:
         """Write the script that creates the session, and the command that runs it, beside the model."""

@@ -1,0 +1,239 @@
+"""The search for nodes that must stay precise, in one arithmetic: asks, records, and describes what was found."""
+
+import json
+import time
+from collections.abc import Callable, Iterable
+from math import inf, isfinite
+from pathlib import Path
+from typing import Protocol
+
+from onnxbisect.errors import OptionError
+from onnxbisect.language import english
+from onnxbisect.model.model import Model
+from onnxbisect.model.modules import path_of_node
+from onnxbisect.precision.low import Low, can_be_low, suspicion
+from onnxbisect.precision.metric import Wanted, broken
+from onnxbisect.precision.plan import Ask, Ending, Found, Space, Why, plan, so_far
+from onnxbisect.precision.reasons import reason
+from onnxbisect.precision.report import Asked, Member
+from onnxbisect.report.files import put
+from onnxbisect.report.text import clip, plural
+from onnxbisect.split.work import total, work_of
+from onnxbisect.unitset import UnitSet, members, of, size
+from onnxbisect_backends.precision.arithmetic import Measured, Ran
+from onnxbisect_backends.precision.scoring import Scorer
+
+#: The file of a folder's measurements.
+RECORD = "asks.jsonl"
+
+#: Called with a line about each measurement.
+Tell = Callable[[str], None]
+
+
+class Arithmetic(Protocol):
+    """Runs the model with all nodes low but some."""
+
+    def run(self, keep: Iterable[str]) -> tuple[Ran, Path]:
+        """The outputs, and the path without ending of the model and of the folder of its outputs."""
+
+
+class Subject:
+    """The model of a search, in full precision, and what is wanted of it."""
+
+    def __init__(self, model: Model, measured: Measured, low: Low, want: Wanted) -> None:
+        self.model, self.measured, self.low, self.want = model, measured, low, want
+        self.nodes = [model.proto.graph.node[unit.node] for unit in model.units]
+        self.work = work_of(model)
+
+    @property
+    def space(self) -> Space:
+        """The nodes that can be low, the most suspect first, in groups of one variant."""
+        seen, weights = self.measured.seen, self.measured.weights
+        units = [unit for unit, node in enumerate(self.nodes) if can_be_low(node, self.low, seen)]
+        doubt = {unit: suspicion(self.nodes[unit], self.low, seen, weights) for unit in units}
+        variants: dict[int, list[int]] = {}
+        for unit in units:
+            variants.setdefault(self.model.universe.variant[unit], []).append(unit)
+        return Space(
+            order=tuple(sorted(units, key=lambda unit: (-doubt[unit], unit))),
+            groups=(tuple(of(group) for group in variants.values()),),
+        )
+
+    def names(self, units: UnitSet) -> frozenset[str]:
+        """The names of these nodes."""
+        return frozenset(self.nodes[unit].name for unit in members(units))
+
+    def share(self, units: UnitSet) -> float:
+        """The share of the model's work that these nodes do."""
+        return total(self.work, units) / total(self.work, self.model.universe.everything)
+
+
+class Budget:
+    """Measurements and seconds that several searches share."""
+
+    def __init__(self, calls: int | None, seconds: float | None, began: float) -> None:
+        self._calls, self._deadline = calls or inf, began + (seconds or inf)
+
+    @property
+    def spent(self) -> bool:
+        """Whether nothing is left."""
+        return self._calls <= 0 or time.monotonic() >= self._deadline
+
+    def take(self) -> None:
+        """Take one measurement."""
+        self._calls -= 1
+
+
+class Record:
+    """The measurements of a folder, which a later search of the same question continues from."""
+
+    def __init__(self, folder: Path | None, identity: object) -> None:
+        self.values: dict[tuple[str, frozenset[str]], float] = {}
+        self._file = None if folder is None else folder / RECORD
+        if self._file is None:
+            return
+        head = json.dumps({"question": identity})
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        lines = self._file.read_text().splitlines() if self._file.is_file() else []
+        if lines[:1] == [head]:
+            for line in lines[1:]:
+                try:
+                    entry = json.loads(line)
+                    self.values[entry["on"], frozenset(entry["keep"])] = float(entry["value"])
+                except (ValueError, KeyError, TypeError):
+                    break  # a process was killed while it wrote
+            kept = [_line(on, keep, value) for (on, keep), value in self.values.items()]
+            put(self._file, "\n".join([head, *kept, ""]).encode())
+        else:
+            put(self._file, f"{head}\n".encode())
+
+    def add(self, on: str, keep: frozenset[str], value: float) -> None:
+        """Record one measurement."""
+        self.values[on, keep] = value
+        if self._file is not None:
+            with self._file.open("a") as stream:
+                stream.write(_line(on, keep, value) + "\n")
+
+
+def _line(on: str, keep: frozenset[str], value: float) -> str:
+    return json.dumps({"on": on, "keep": sorted(keep), "value": value})
+
+
+class Searching:
+    """Asks one arithmetic until the search has its result, and keeps what was measured."""
+
+    def __init__(
+        self, subject: Subject, on: str, arithmetic: Arithmetic, scorer: Scorer, record: Record, tell: Tell
+    ) -> None:
+        self.on, self.asked, self.resumed = on, list[Asked](), 0
+        self._subject, self._arithmetic, self._scorer = subject, arithmetic, scorer
+        self._record, self._tell = record, tell
+        self._scores: dict[UnitSet, float] = {}
+        self._number: dict[UnitSet, int] = {}
+        self._problems: dict[str, int] = {}
+        self._files: dict[UnitSet, Path] = {}
+
+    def search(self, space: Space, budget: Budget, first: int = 1) -> Found:
+        """Measure until nothing is open, or the budget is spent; asks are numbered from `first`.
+
+        Raises OptionError if full precision misses.
+        """
+        want, everything = self._subject.want, space.everything
+        while isinstance(step := plan(space, self._scores, want.at_least), Ask):
+            names = self._subject.names(step.keep)
+            if (self.on, names) in self._record.values:
+                self.resumed += 1
+                value = self._record.values[self.on, names]
+            elif budget.spent:
+                if step.why in (Why.FULL, Why.LOW):
+                    raise OptionError(english("The budget ended before anything could be measured; give more."))
+                return so_far(space, self._scores, want.at_least)
+            else:
+                budget.take()
+                value = self._measure(step)
+                self._record.add(self.on, names, value)
+            self._note(step, value, first)
+        if step.ending is Ending.MISSED:
+            raise OptionError(
+                english(
+                    "Full precision itself has {metric} {seen}, and {what} is wanted; give another threshold.",
+                    metric=clip(want.metric, 100),
+                    seen=want.shown(self.value(everything)),
+                    what=want.words,
+                )
+            )
+        return step
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences about measurements that came to nothing."""
+        return tuple(
+            english("{units} gave no numbers: {reason}.", units=plural(count, "ask"), reason=said)
+            for said, count in self._problems.items()
+        )
+
+    def value(self, keep: UnitSet) -> float:
+        """The metric with these nodes kept; infinitely bad where there is none."""
+        want = self._subject.want
+        return want.score(self._scores[keep]) if keep in self._scores else -want.score(inf)
+
+    def members(self, found: Found) -> tuple[Member, ...]:
+        """What is known of each node that has to stay."""
+        return tuple(self._member(unit, found) for unit in members(found.keep))
+
+    def model_file(self, keep: UnitSet) -> Path | None:
+        """The model with these nodes high and all others low; None if it cannot be made."""
+        if keep not in self._files:
+            self._files[keep] = self._arithmetic.run(self._subject.names(keep))[1]
+        file = self._files[keep].with_suffix(".onnx")
+        return file if file.is_file() else None
+
+    def _measure(self, ask: Ask) -> float:
+        """The value of the metric, infinitely bad where there is none."""
+        want = self._subject.want
+        ran, place = self._arithmetic.run(self._subject.names(ask.keep))
+        if ran.problem:
+            said = clip(ran.problem, 300)
+            if ask.why is Why.FULL:
+                raise OptionError(english("The model does not run in full precision: {reason}.", reason=said))
+            self._problems[said] = self._problems.get(said, 0) + 1
+            return -want.score(inf)
+        reference = self._subject.measured.reference
+        if broken(reference, ran.outputs):
+            return -want.score(inf)
+        value = self._scorer.value(reference, ran.outputs, place)
+        if want.score(value) >= want.at_least:
+            for path in self._files.values():
+                path.with_suffix(".onnx").unlink(missing_ok=True)
+            self._files = {ask.keep: place}
+        else:
+            place.with_suffix(".onnx").unlink(missing_ok=True)
+        return value
+
+    def _note(self, ask: Ask, value: float, first: int) -> None:
+        want = self._subject.want
+        self._scores[ask.keep] = want.score(value)
+        number = self._number[ask.keep] = len(self.asked) + first
+        shown, kept = want.shown(value), size(ask.keep)
+        self.asked.append(Asked(number=number, on=self.on, kept=kept, value=finite(value), shown=shown, why=ask.why))
+        self._tell(f"{number}  {plural(kept, 'node')} kept: {shown} ({ask.why}, {self.on})")
+
+    def _member(self, unit: int, found: Found) -> Member:
+        subject, want = self._subject, self._subject.want
+        node = subject.nodes[unit]
+        without = want.score(found.without[unit]) if unit in found.without else None
+        return Member(
+            node=node.name,
+            op=node.op_type,
+            module="/".join(path_of_node(node)),
+            without=None if without is None else finite(without),
+            shown="" if without is None else want.shown(without),
+            asked=None if without is None else self._number[found.keep & ~(1 << unit)],
+            reason=reason(node, subject.low, subject.measured.seen, subject.measured.weights),
+            work=subject.share(1 << unit),
+        )
+
+
+def finite(value: float) -> float | None:
+    """The value, or None where JSON has no number for it."""
+    return value if isfinite(value) else None
