@@ -16,14 +16,17 @@ from onnxbisect.errors import BackendUnusableError, OptionError
 from onnxbisect.language import english
 from onnxbisect.model.model import Model
 from onnxbisect.model.scopes import constant_names
+from onnxbisect.model.wording import some
 from onnxbisect.precision.low import Low
 from onnxbisect.precision.metric import METRICS, Wanted, wanted
 from onnxbisect.precision.report import Asked, PrecisionReport, markdown
 from onnxbisect.report.files import put
 from onnxbisect.report.text import clip
+from onnxbisect.unitset import members
 from onnxbisect_backends.calibration import Calibration, first_sample, read_calibration
 from onnxbisect_backends.contract import Limits, computes
 from onnxbisect_backends.precision.arithmetic import OrtArithmetic, TargetArithmetic
+from onnxbisect_backends.precision.configurations import FILES, configurations
 from onnxbisect_backends.precision.scoring import BuiltIn, Scorer, UserMetric
 from onnxbisect_backends.sandbox.working_folder import working_folder
 
@@ -134,6 +137,13 @@ def precision(
             space = replace(space, order=tuple(first), groups=(), guess=screen)
             found = search.search(space, budget, len(screened) + 1)
         value, full, all_low = (search.value(it) for it in (found.keep, space.everything, 0))
+        kept = [subject.nodes[unit] for unit in members(found.keep)]
+        files = configurations(kept, Low(low))
+        unwritten = [
+            english("{file} cannot name {names}.", file=name, names=some(it.left_out))
+            for name, it in files.items()
+            if it.left_out
+        ]
         report = PrecisionReport(
             model=loaded.path.name,
             backend=chosen.name,
@@ -158,12 +168,16 @@ def precision(
             asks=(*screened, *search.asked),
             resumed=search.resumed,
             seconds=round(time.monotonic() - began, 1),
-            notes=search.notes,
+            notes=(*search.notes, *unwritten),
         )
         if out is not None:
             folder = Path(out)
             put(folder / REPORT, json.dumps(asdict(report), indent=1, ensure_ascii=False).encode() + b"\n")
             put(folder / PAGE, markdown(report).encode())
+            for name in FILES:
+                (folder / name).unlink(missing_ok=True)  # it may be of an earlier search
+            for name, it in files.items():
+                put(folder / name, it.content.encode())
             if (file := search.model_file(found.keep)) is not None:
                 _copy_model(file, folder / MODEL)
     return PrecisionResult(report=report, folder=None if out is None else Path(out))

@@ -18,6 +18,10 @@ def test_the_set_is_printed_and_written_and_a_mistake_is_one_sentence(shell: She
         "mixed.onnx",
         "precision.json",
         "precision.md",
+        "pulsar2.json",
+        "rknn.hybrid.yaml",
+        "tensorrt.txt",
+        "tpu_mlir.qtable",
     }
     again = shell.call(*words, "--at-least", "25", "--out", "out", "--format", "json")
     assert (again.code, json.loads(again.out)["resumed"]) == (1, 5)
@@ -25,7 +29,9 @@ def test_the_set_is_printed_and_written_and_a_mistake_is_one_sentence(shell: She
     missed = shell.call(*words, "--at-least", "999", "--out", "out")
     assert missed.code == 2
     assert missed.err.splitlines()[-1].startswith("onnx-bisect: Full precision itself has sqnr 200.0 dB")
+    assert (shell.folder / "out" / "tpu_mlir.qtable").read_text() == "t3_Mul F16\nt5_Mul F16\n"
     assert shell.call(*words, "--at-least", "-50", "--out", "out").code == 0
+    assert not (shell.folder / "out" / "tpu_mlir.qtable").exists()
 
     without = shell.call("precision", "net.onnx")
     assert (without.code, without.out) == (2, "")

@@ -106,7 +106,7 @@ def seen_of(array: np.ndarray, *, by_channel: int | None = None) -> Seen | None:
     """The facts of one array, of a weight with the axis of its channels; None if it has no finite number."""
     values = np.asarray(array, np.float64)
     finite = np.isfinite(values)
-    if not finite.any():
+    if not finite.any():  # empty, too
         return None
     values = np.where(finite, values, 0.0)
     magnitudes = np.abs(values)
@@ -121,16 +121,16 @@ def seen_of(array: np.ndarray, *, by_channel: int | None = None) -> Seen | None:
         count=values.size,
         zeroed=float(np.mean(nonzero < step / 2)) if nonzero.size else 0.0,
         tiny=float(np.mean(nonzero < FLOAT16_SMALLEST)) if nonzero.size else 0.0,
-        peak=max(abs(low), abs(high)) / rms if by_channel is None and rms else _peak(values, by_channel or 0),
+        peak=_peak(values.reshape(1, -1) if by_channel is None else np.moveaxis(values, by_channel, 0)),
         channels=_channels(magnitudes),
     )
 
 
-def _peak(values: np.ndarray, axis: int) -> float:
-    """The largest magnitude in root mean squares of its channel."""
-    rows = np.moveaxis(values, axis, 0).reshape(values.shape[axis] if values.ndim else 1, -1)
+def _peak(values: np.ndarray) -> float:
+    """The largest magnitude in root mean squares of its channel, the first axis."""
+    rows = values.reshape(len(values), -1)
     rms = np.sqrt(np.mean(rows**2, axis=1))
-    return float((np.abs(rows).max(axis=1) / np.where(rms, rms, 1)).max(initial=0.0))
+    return float((np.abs(rows).max(axis=1) / np.where(rms, rms, 1)).max())
 
 
 def _channels(magnitudes: np.ndarray) -> tuple[float, ...]:

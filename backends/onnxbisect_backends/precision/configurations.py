@@ -1,0 +1,85 @@
+"""What vendors' compilers are told so that nodes stay in high precision, in each one's own form."""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx
+import yaml
+
+from onnxbisect.precision.low import Low
+from onnxbisect_backends.vendors.pulsar2.names import LayerType
+from onnxbisect_backends.vendors.pulsar2.schema import LayerConfig, QuantConfig
+
+#: Names that a list without quotation can hold.
+_PLAIN = re.compile(r"[^\s,:*#\"']+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Configuration:
+    """A file's content. `left_out` are nodes whose names the form cannot hold."""
+
+    content: str
+    left_out: tuple[str, ...] = ()
+
+
+def configurations(nodes: Sequence[onnx.NodeProto], low: Low) -> dict[str, Configuration]:
+    """Each vendor's file by its name, for these nodes to stay precise and all others low; empty without nodes."""
+    return {name: write(nodes, low) for name, (precisions, write) in _FORMS.items() if nodes and low in precisions}
+
+
+def pulsar2(nodes: Sequence[onnx.NodeProto], low: Low) -> Configuration:
+    """`quant.layer_configs` of a configuration of `pulsar2 build`, which has no float convolutions but 16 bits."""
+    convolutions = tuple(node.name for node in nodes if node.op_type == "Conv")
+    others = tuple(node.name for node in nodes if node.op_type != "Conv")
+    layers = [
+        LayerConfig(layer_names=names, data_type=kind)
+        for names, kind in ((others, LayerType.FP32), (convolutions, LayerType.U16))
+        if names
+    ]
+    quant = QuantConfig(layer_configs=tuple(layers))
+    chosen = quant.model_dump(mode="json", include={"layer_configs": {"__all__": {"layer_names", "data_type"}}})
+    return Configuration(content=json.dumps({"quant": chosen}, indent=1) + "\n")
+
+
+def tpu_mlir(nodes: Sequence[onnx.NodeProto], low: Low) -> Configuration:
+    """A table for `model_deploy --quantize_table`; TPU-MLIR names an op by its first output and its type."""
+    kind = "F16" if low is Low.INT8 else "F32"
+    spelled, left = _told_apart(nodes, lambda node: f"{node.output[0]}_{node.op_type}")
+    return Configuration(content="".join(f"{name} {kind}\n" for name in spelled), left_out=left)
+
+
+def rknn(nodes: Sequence[onnx.NodeProto], low: Low) -> Configuration:
+    """`custom_quantize_layers` of what `hybrid_quantization_step1` writes, by the tensors that the nodes make."""
+    layers = {node.output[0]: "float16" for node in nodes}
+    return Configuration(content=yaml.safe_dump({"custom_quantize_layers": layers}, allow_unicode=True))
+
+
+def tensorrt(nodes: Sequence[onnx.NodeProto], low: Low) -> Configuration:
+    """Arguments of `trtexec`."""
+    spelled, left = _told_apart(nodes, lambda node: node.name)
+    layers = ",".join(f"{name}:fp32" for name in spelled)
+    kind = "int8" if low is Low.INT8 else "fp16"
+    return Configuration(
+        content=f"--{kind} --precisionConstraints=obey --layerPrecisions={layers}\n" if spelled else "", left_out=left
+    )
+
+
+_Write = Callable[[Sequence[onnx.NodeProto], Low], Configuration]
+_FORMS: Mapping[str, tuple[tuple[Low, ...], _Write]] = {
+    "pulsar2.json": ((Low.INT8,), pulsar2),
+    "tpu_mlir.qtable": ((Low.INT8, Low.FLOAT16), tpu_mlir),
+    "rknn.hybrid.yaml": ((Low.INT8,), rknn),
+    "tensorrt.txt": ((Low.INT8, Low.FLOAT16), tensorrt),
+}
+#: Every file that there may be.
+FILES = tuple(_FORMS)
+
+
+def _told_apart(
+    nodes: Sequence[onnx.NodeProto], name: Callable[[onnx.NodeProto], str]
+) -> tuple[list[str], tuple[str, ...]]:
+    """The names that can be written without quotation, and the nodes of the others."""
+    spelled = [name(node) for node in nodes if _PLAIN.fullmatch(name(node))]
+    return spelled, tuple(node.name for node in nodes if not _PLAIN.fullmatch(name(node)))
