@@ -200,3 +200,26 @@ def test_inspect_raises_no_error_on_what_compiles(shell: Shell) -> None:
     for path in paths:
         assert shell.call("run", str(path), "-b", "qnn", "--as-is").code == 0, path
         assert shell.call("inspect", str(path), "-b", "qnn", "--fail-on", "error").code == 0, path
+
+
+def test_deformable_attention_of_six_dimensions_compiles_with_fewer(shell: Shell) -> None:
+    """As in RT-DETR: sampling places for each query, head, level and point."""
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+    net (float[1,20,96] x, float[1,20,4] boxes) => (float[1,20,4,3,2] y) <
+        int64[6] six = {1, 20, 4, 3, 4, 2}, int64[3] places = {2, 3, 4}, int64[1] second = {2},
+        int64[1] fourth = {4}, int64[1] last = {-1}, float four = {4}, int64 third = {3}
+    > {
+        [offsets] offsets = Reshape(x, six)
+        [divided] divided = Div(offsets, four)
+        [open] open = Unsqueeze(boxes, places)
+        [sizes] sizes = Slice(open, second, fourth, last)
+        [scaled] scaled = Mul(divided, sizes)
+        [level] y = Gather <axis = 4> (scaled, third)
+    }""")
+    onnx.save(model, shell.folder / "net.onnx")
+
+    done = shell.call("fix", "net.onnx", "--backend", "qnn")
+
+    assert done.code == 0, done.out
+    assert "dimensions written with fewer" in done.out
+    assert "The outputs are identical" in done.out

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+import onnx
+
 from onnxbisect.errors import ModelError
 from onnxbisect.file_remedies import (
     REORDERING,
@@ -19,9 +21,12 @@ from onnxbisect.file_remedies import (
     in_another_order,
     masks_bounded,
     promising,
+    with_lower_ranks,
 )
 from onnxbisect.job import CompilesAfter
-from onnxbisect.remedies import Found
+from onnxbisect.model import Model
+from onnxbisect.preflight import Reader
+from onnxbisect.remedies import ChangedFile, Found
 from onnxbisect.rewrites import Exactness
 from onnxbisect_backends.contract import Backend
 from onnxbisect_backends.probing.forked import forked
@@ -116,6 +121,44 @@ def changed_files(context: SearchContext, allow: Exactness, whole: Found) -> Ite
     reordered = in_another_order(model, reader) if whole.died else None
     if reordered is not None:
         yield reordered
+
+
+def with_fewer_dimensions(
+    model: Model, reader: Reader, allow: Exactness, found: Found, after: ChangedFile | None
+) -> ChangedFile | None:
+    """The file for a compiler that takes some ops only up to a rank; None where no culprit has more than four
+    dimensions, or none can be lowered. `model` was changed before by `after`, if that is given.
+    """
+    if found.rank_limit is None:
+        return None
+    changed = with_lower_ranks(model, reader, found.rank_limit)
+    if changed is None or _ORDER.index(changed.exactness) > _ORDER.index(allow):
+        return None
+    return changed if after is None else _ChangedTwice(first=after, second=changed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ChangedTwice:
+    """A change of a changed file."""
+
+    first: ChangedFile
+    second: ChangedFile
+
+    @property
+    def proto(self) -> onnx.ModelProto:
+        return self.second.proto
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.first.sentence}; {self.second.sentence}"
+
+    @property
+    def exactness(self) -> Exactness:
+        return max(self.first.exactness, self.second.exactness, key=_ORDER.index)
+
+    @property
+    def needed(self) -> bool:
+        return self.second.needed
 
 
 def compiles_after(

@@ -28,7 +28,7 @@ from onnxbisect.report.files import FORMS
 from onnxbisect.rewrites import Exactness, Facts, installed
 from onnxbisect_backends.calibration import read_calibration
 from onnxbisect_backends.probing.boundary_traits import traits_of
-from onnxbisect_backends.probing.changed_files import changed_files, may_be_changed
+from onnxbisect_backends.probing.changed_files import changed_files, may_be_changed, with_fewer_dimensions
 from onnxbisect_backends.probing.loaded_model import LoadedModel
 from onnxbisect_backends.probing.repair_compiler import REPAIRED, RepairCompiler
 from onnxbisect_backends.probing.search_context import SearchContext
@@ -130,7 +130,7 @@ def _repaired(
     diagnosed: Callable[[LoadedModel, Found], None],
 ) -> tuple[Repair, int]:
     """The repair, and the compiler calls of the diagnosis. `diagnosed` is called between the two."""
-    base = TriedFiles()
+    base, of_the_file = TriedFiles(), prover
     measured = not context.description.boundary_known and bool(traits_of(context.loaded.model))
     if measured or may_be_changed(context):
         whole = compiler.original_whole()
@@ -157,6 +157,16 @@ def _repaired(
         if tried.repair is not None:
             return tried.repair, calls
     diagnosed(loaded, before)
+    fewer = with_fewer_dimensions(loaded.model, context.reader, allow, before, base.base)
+    if fewer is not None:
+        tried = try_files(before, [fewer], compiler, of_the_file, say)
+        if tried.repair is not None:
+            return tried.repair, calls
+        changed = before if tried.base is None else compiler.diagnose(fewer.proto)
+        if len(changed.culprits) < len(before.culprits) and not changed.stopped:
+            say(f"going on from the changed file: {fewer.sentence}")
+            base, original, before = tried, fewer.proto, changed
+            prover = of_the_file.on(original, Facts.of(before.model))
     found = repair(before, original, compiler, prover, installed().rules, most=allow, tell=say)
     found = _in_its_form(found, compiler, allow, say)
     if base.base is not None and not found.stopped:

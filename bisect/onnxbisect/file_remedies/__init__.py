@@ -16,12 +16,15 @@ from onnxbisect.file_remedies.candidates import (
     masks_bounded,
     promising,
     repaired,
+    with_lower_ranks,
 )
 from onnxbisect.file_remedies.file import File
+from onnxbisect.file_remedies.ranks import LOWER_RANKS, form_of_lower_rank
 from onnxbisect.file_remedies.registry import REMEDIES
 from onnxbisect.file_remedies.remedy import Change, FileRemedy
 
 __all__ = [
+    "LOWER_RANKS",
     "MOST_CANDIDATES",
     "REMEDIES",
     "REORDERING",
@@ -33,8 +36,10 @@ __all__ = [
     "FileRemedy",
     "candidates",
     "form_candidates",
+    "form_of_lower_rank",
     "in_another_order",
     "masks_bounded",
     "promising",
     "repaired",
+    "with_lower_ranks",
 ]

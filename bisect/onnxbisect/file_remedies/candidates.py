@@ -11,6 +11,7 @@ from onnxbisect.file_remedies.control_flow import of_several
 from onnxbisect.file_remedies.declarations import reorder_nodes
 from onnxbisect.file_remedies.file import File
 from onnxbisect.file_remedies.masks import bound_masks, low_masks
+from onnxbisect.file_remedies.ranks import lower_ranks
 from onnxbisect.file_remedies.registry import REMEDIES
 from onnxbisect.file_remedies.remedy import Change, FileRemedy
 from onnxbisect.model import Model
@@ -154,6 +155,19 @@ def in_another_order(model: Model, reader: Reader) -> Candidate | None:
     """The file with its nodes in another order, for a tool that dies of the file; None where there is no other."""
     candidate = repaired(File.of(model), {*_BASE, REORDERING}, reader)
     return candidate if REORDERING in _ids_applied(candidate) else None
+
+
+def with_lower_ranks(model: Model, reader: Reader, most: int) -> Candidate | None:
+    """The file with at most `most` dimensions of each tensor where that is possible; None where nothing changes."""
+    file = File.of(model)
+    candidate = repaired(file, _BASE, reader)
+    remedy = lower_ranks(most)
+    try:
+        change = _applied(remedy, file.after(candidate.proto), reader)
+    except (NotApplicable, ModelError):
+        return None
+    applied = Applied(remedy=remedy.id, sentence=change.sentence, exactness=change.exactness or remedy.exactness)
+    return Candidate(proto=change.proto, applied=(*candidate.applied, applied), needed=True)
 
 
 def form_candidates(model: Model, reader: Reader, bounded: Bounded = directly) -> Iterator[Candidate]:

@@ -11,9 +11,18 @@ from onnxbisect.model.model import Model
 from onnxbisect.model.variants import Variants
 from onnxbisect.remedies.advise import Place
 from onnxbisect.remedies.known import Known
+from onnxbisect.rewrites import Facts
 from onnxbisect.session import AS_PART
 from onnxbisect.unitset import UnitSet, members, union
 from onnxbisect.verdict import Hints, Kind, Status, Verdict
+
+#: The most dimensions that nearly every compiler takes.
+USUAL_RANK = 4
+#: Ops that move elements and compute nothing.
+_MOVING = frozenset(
+    {"Concat", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Tile", "Transpose"}
+    | {"Unsqueeze"}
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +122,35 @@ class Found:
             passing_ops=self._ops(self._passing),
             refused_ops=self._ops(refused),
         )
+
+    @cached_property
+    def rank_limit(self) -> int | None:
+        """As many dimensions as passed, for culprits that have more, and more than four; None without such a culprit.
+
+        An op that was also refused with fewer dimensions, or that passed nowhere and computes something, fails for
+        another reason.
+        """
+        refused: dict[str, set[int]] = {}
+        for culprit in self.diagnosis.culprits:
+            for unit in members(union(culprit.places)):
+                refused.setdefault(self.model.universe.op[unit], set()).add(self.rank(unit))
+        passing = self._ops(self._passing)
+        high = [
+            min(ranks) for op, ranks in refused.items() if min(ranks) > USUAL_RANK and (op in passing or op in _MOVING)
+        ]
+        if not high:
+            return None
+        passed = (self.rank(unit) for unit in members(self._passing))
+        return max(rank for rank in [USUAL_RANK, *passed] if rank < min(high))
+
+    def rank(self, unit: int) -> int:
+        """The most dimensions of a tensor that the unit reads or makes."""
+        node, facts = self.model.proto.graph.node[self.model.units[unit].node], self._facts
+        return max((len(facts.shape(name) or ()) for name in (*node.input, *node.output)), default=0)
+
+    @cached_property
+    def _facts(self) -> Facts:
+        return Facts.of(self.model)
 
     @cached_property
     def variant(self) -> dict[str, Hashable]:

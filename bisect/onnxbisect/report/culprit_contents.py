@@ -186,7 +186,7 @@ class ReplaceBy(TypedDict):
     """What would replace a node of a culprit; neither compiled nor proven yet."""
 
     rules: list[str]
-    """Ids, in the order of their use (docs/rewrites.md)."""
+    """Ids, in the order of their use (docs/rules.md), or `lower-ranks` (docs/file-remedies.md)."""
     gives: list[str]
     """Ops of the new nodes."""
     exactness: Exactness

@@ -33,10 +33,10 @@ from onnxbisect.unitset import UnitSet, lowest, size
 from onnxbisect.verdict import Status
 
 if TYPE_CHECKING:
-    from onnxbisect.remedies import Candidate
+    from onnxbisect.remedies.replacing import Advised
 
 
-def document(job: Job, replaced: "Sequence[Candidate | None]" = ()) -> Report:
+def document(job: Job, replaced: "Sequence[Advised | None]" = ()) -> Report:
     """The report of a job as JSON data, with names and messages unescaped.
 
     `replaced` says for each culprit what would replace it; empty where nothing was looked for.
@@ -124,12 +124,8 @@ def document(job: Job, replaced: "Sequence[Candidate | None]" = ()) -> Report:
     return result
 
 
-def _replace_by(candidate: "Candidate") -> ReplaceBy:
-    return {
-        "rules": [rule.id for rule in candidate.rules],
-        "gives": list(candidate.gives),
-        "exactness": candidate.exactness,
-    }
+def _replace_by(found: "Advised") -> ReplaceBy:
+    return {"rules": list(found.rules), "gives": list(found.gives), "exactness": found.exactness}
 
 
 def _model(job: Job) -> ModelEntry:

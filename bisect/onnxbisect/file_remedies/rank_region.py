@@ -1,0 +1,179 @@
+"""A graph written anew node by node, with tensors of high rank held at a lower one.
+
+The elements of a tensor keep their order whatever its shape is, so a tensor of high rank is held in any shape that the
+node which makes it likes, and read in any other behind a Reshape.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from onnxbisect.file_remedies.editing import copied, drop_unread, every_name, node_copy, set_nodes, trace, unused_prefix
+from onnxbisect.model.scopes import bodies, captures, domain_of
+from onnxbisect.rewrites import Facts, NotApplicable
+
+Shape = tuple[int, ...]
+
+
+class Region:
+    """The new nodes, and for each tensor of high rank the tensor that holds its elements meanwhile."""
+
+    def __init__(self, proto: onnx.ModelProto, facts: Facts, most: int, forms: "Mapping[str, Form]") -> None:
+        self.facts, self.most, self.opset, self._forms = facts, most, facts.opsets.get("", 0), forms
+        self._proto = copied(proto)
+        self._prefix = unused_prefix("rank", every_name(proto.graph))
+        self._outputs = {value.name for value in proto.graph.output}
+        self._held: dict[str, tuple[str, Shape]] = {}
+        self._full: set[str] = set()
+        self._views: dict[tuple[str, Shape], str] = {}
+        self._nodes: list[onnx.NodeProto] = []
+        self._stored: list[onnx.TensorProto] = []
+        self._replaced = onnx.NodeProto()
+        #: The ops of the nodes that were written at a lower rank.
+        self.ops: set[str] = set()
+
+    def take(self, node: onnx.NodeProto) -> None:
+        """Add the node, in a form of fewer dimensions if it needs one and has one."""
+        self._replaced = node
+        names = [name for name in (*node.input, *node.output) if name]
+        form = None if domain_of(node) or bodies(node) else self._forms.get(node.op_type)
+        if form is not None and any(self.is_high(name) for name in names):
+            start, stored = len(self._nodes), len(self._stored)
+            held, views, full = dict(self._held), dict(self._views), set(self._full)
+            try:
+                form(self, node)
+            except NotApplicable:
+                del self._nodes[start:], self._stored[stored:]
+                self._held, self._views, self._full = held, views, full
+            else:
+                self.ops.add(node.op_type)
+                for name in node.output:
+                    if name in self._outputs:
+                        self.full(name)
+                return
+        for name in [*node.input, *captures(node)]:
+            if name in self._held:
+                self.full(name)
+        self._nodes.append(node_copy(node))
+
+    def result(self) -> onnx.ModelProto:
+        """The model with the new nodes."""
+        graph = self._proto.graph
+        graph.initializer.extend(self._stored)
+        suspects = {name for node in graph.node for name in (*node.input, *node.output) if name}
+        set_nodes(graph, self._nodes)
+        drop_unread(graph, suspects - {name for node in self._nodes for name in node.output})
+        return self._proto
+
+    # Reading
+
+    def is_high(self, name: str) -> bool:
+        """Whether a tensor has more dimensions than allowed."""
+        return len(self.facts.shape(name) or ()) > self.most
+
+    def shape(self, name: str) -> Shape:
+        """The dimensions of a tensor, all of them fixed and none 0."""
+        shape = self.facts.shape(name)
+        if shape is None or any(not dim for dim in shape):
+            raise NotApplicable(f"the shape of {name} is not known, or it is empty")
+        return tuple(dim for dim in shape if dim)
+
+    def numbers(self, node: onnx.NodeProto, slot: int, attribute: str) -> list[int] | None:
+        """A list of integers from a constant input, or from the attribute of older operator sets."""
+        if slot < len(node.input) and node.input[slot]:
+            value = self.facts.value(node.input[slot])
+            if value is None:
+                raise NotApplicable(f"input {slot} is not a constant")
+            return [int(number) for number in value.ravel()]
+        found = attributes(node).get(attribute)
+        return [int(number) for number in found] if isinstance(found, Sequence) else None
+
+    def held(self, name: str) -> tuple[str, Shape]:
+        """The tensor with the elements of `name`, and its shape."""
+        return self._held.get(name) or (name, self.shape(name))
+
+    # Writing
+
+    def view(self, name: str, shape: Sequence[int]) -> str:
+        """The tensor with the elements of `name` in this shape."""
+        wanted = tuple(shape)
+        held, now = self.held(name)
+        if now == wanted:
+            return held
+        if len(wanted) > self.most:
+            raise NotApplicable(f"more than {self.most} dimensions are left")
+        if (name, wanted) not in self._views:
+            value = self.facts.value(name) if self.facts.is_constant(name) else None
+            self._views[name, wanted] = (
+                self.reshaped(held, wanted) if value is None else self.constant(value.reshape(wanted))
+            )
+        return self._views[name, wanted]
+
+    def full(self, name: str) -> None:
+        """Compute a tensor under its own name and in its own shape."""
+        held, now = self._held[name]
+        if name in self._full:
+            return
+        self._full.add(name)
+        shape = self.shape(name)
+        last = self._nodes[-1] if self._nodes else None
+        alone = [one for one, _ in self._held.values()].count(held) == 1
+        if (
+            last is not None
+            and list(last.output) == [held]
+            and held.startswith(self._prefix)
+            and alone
+            and now == shape
+        ):
+            last.output[0] = name
+            self._held[name] = (name, shape)
+        else:
+            self.add("Reshape", [held, self.constant(np.array(shape, np.int64))], output=name)
+
+    def hold(self, name: str, held: str, shape: Sequence[int]) -> None:
+        """Let `held` have the elements of `name`, which is computed itself if its rank is allowed."""
+        self._held[name] = (held, tuple(shape))
+        if not self.is_high(name):
+            self.full(name)
+
+    def reshaped(self, tensor: str, shape: Sequence[int]) -> str:
+        """The tensor behind a Reshape."""
+        return self.add("Reshape", [tensor, self.constant(np.array(shape, np.int64))])
+
+    def constant(self, array: np.ndarray) -> str:
+        """A new initializer."""
+        name = f"{self._prefix}constant_{len(self._stored)}"
+        self._stored.append(numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name))
+        return name
+
+    def add(self, op: str, inputs: Sequence[str], *, output: str = "", **attributes: object) -> str:
+        """A new node with one output."""
+        name = f"{self._prefix}{op}_{len(self._nodes)}"
+        node = helper.make_node(op, inputs, [output or name], name=name, **attributes)  # type: ignore[arg-type]  # onnx checks them
+        trace(self._replaced, node)
+        self._nodes.append(node)
+        return output or name
+
+    def again(self, node: onnx.NodeProto, inputs: Sequence[str], **changed: object) -> list[str]:
+        """The node on other inputs and with other attributes (None removes one); its outputs get new names."""
+        new = node_copy(node)
+        new.input[:] = inputs
+        names = [f"{self._prefix}{name}" if name else "" for name in node.output]
+        new.output[:] = names
+        kept = [attribute for attribute in node.attribute if attribute.name not in changed]
+        del new.attribute[:]
+        new.attribute.extend(kept)
+        new.attribute.extend(helper.make_attribute(key, value) for key, value in changed.items() if value is not None)
+        self._nodes.append(new)
+        return names
+
+
+#: Adds a node at a lower rank. Raises NotApplicable where the node has no such form.
+Form = Callable[[Region, onnx.NodeProto], None]
+
+
+def attributes(node: onnx.NodeProto) -> Mapping[str, object]:
+    """The attributes of a node by name."""
+    return {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}

@@ -1,0 +1,150 @@
+"""Tensors of high rank at a lower one: the same numbers, over whole regions."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import onnx_bisect
+from onnxbisect.exactness import Exactness
+from onnxbisect.file_remedies.file import File
+from onnxbisect.file_remedies.ranks import lowered_ranks
+from onnxbisect.file_remedies.remedy import Change
+from onnxbisect.rewrites import NotApplicable
+from support.high_ranks import MOVING, high_rank_model
+
+USUAL = 4
+
+
+def file_of(model: onnx.ModelProto) -> File:
+    graph = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
+    types = {value.name: value.type for value in [*graph.value_info, *graph.input, *graph.output]}
+    return File(proto=model, types=types, known={}, folder=Path())
+
+
+def high(model: onnx.ModelProto) -> int:
+    shapes = (file_of(model).facts.shape(name) for node in model.graph.node for name in node.output)
+    return sum(len(shape or ()) > USUAL for shape in shapes)
+
+
+def lowered(model: onnx.ModelProto) -> Change | None:
+    try:
+        return lowered_ranks(file_of(model), USUAL)
+    except NotApplicable:
+        return None
+
+
+def outputs(model: onnx.ModelProto) -> list[np.ndarray]:
+    random = np.random.default_rng(0)
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    feeds = {
+        value.name: random.standard_normal([dim.dim_value for dim in value.type.tensor_type.shape.dim]).astype("f4")
+        for value in model.graph.input
+    }
+    return list(onnxruntime.InferenceSession(model.SerializeToString(), options).run(None, feeds))
+
+
+@given(st.integers(0, 1 << 32))
+def test_a_random_graph_computes_the_same_with_fewer_dimensions(seed: int) -> None:
+    model = high_rank_model(seed)
+    change = lowered(model)
+    if change is None:
+        return
+    onnx.checker.check_model(change.proto, full_check=True)
+    assert high(change.proto) < high(model)
+    for before, after in zip(outputs(model), outputs(change.proto), strict=True):
+        if change.exactness is Exactness.EXACT:
+            assert before.tobytes() == after.tobytes()
+        else:
+            assert np.allclose(before, after, rtol=1e-4, atol=1e-4, equal_nan=True)
+
+
+@given(st.integers(0, 1 << 32))
+def test_what_only_moves_elements_is_the_same_bits(seed: int) -> None:
+    change = lowered(high_rank_model(seed, MOVING))
+    assert change is None or change.exactness is Exactness.EXACT
+
+
+#: Windows of an image, as in Swin: six dimensions, turned and merged again.
+WINDOWS = """<ir_version: 8, opset_import: ["": 17]>
+g (float[1,8,8,6] x) => (float[1,8,8,6] y) <
+  int64[6] six = {1, 2, 4, 2, 4, 6}, int64[3] rows = {4, 16, 6}, int64[4] back = {1, 8, 8, 6},
+  float[6] bias = {1, 2, 3, 4, 5, 6}
+> {
+    [cut] a = Reshape(x, six)
+    [biased] b = Add(a, bias)
+    [turned] c = Transpose <perm = [0, 1, 3, 2, 4, 5]> (b)
+    [windows] d = Reshape(c, rows)
+    [score] e = Softmax <axis = -1> (d)
+    [sixth] f = Reshape(e, six)
+    [returned] h = Transpose <perm = [0, 1, 3, 2, 4, 5]> (f)
+    [end] y = Reshape(h, back)
+}"""
+
+
+def takes_four_dimensions(path: Path) -> bool:
+    return high(onnx.load(path)) == 0
+
+
+def saved(folder: Path, text: str) -> Path:
+    path = folder / "model.onnx"
+    onnx.save(onnx.parser.parse_model(text), path)
+    return path
+
+
+def test_window_attention_compiles_for_a_target_of_four_dimensions_after_one_call(tmp_path: Path) -> None:
+    path = saved(tmp_path, WINDOWS)
+    result = onnx_bisect.fix(path, backend=takes_four_dimensions)
+    assert result.compiles
+    assert result.document.file_change is not None
+    assert result.document.file_change.sentence == "5 tensors of more than 4 dimensions written with fewer"
+    assert result.document.repair_calls == 1
+    after = onnx.load(result.save(tmp_path / "repaired.onnx"))
+    assert [node.op_type for node in after.graph.node].count("Reshape") == 5
+    assert {node.name for node in after.graph.node} >= {"biased", "turned", "score", "returned"}
+
+
+def test_the_report_says_that_a_repair_lowers_the_rank(tmp_path: Path) -> None:
+    result = onnx_bisect.diagnose(saved(tmp_path, WINDOWS), backend=takes_four_dimensions)
+    rules = {tuple(it["replace_by"]["rules"]) for it in result.report["culprits"] if it["replace_by"]}
+    assert rules == {("lower-ranks",)}
+
+
+def test_what_else_is_refused_is_replaced_in_the_changed_file(tmp_path: Path) -> None:
+    def compiles(path: Path) -> bool:
+        model = onnx.load(path)
+        return takes_four_dimensions(path) and "HardSwish" not in {node.op_type for node in model.graph.node}
+
+    text = WINDOWS.replace(
+        "[score] e = Softmax <axis = -1> (d)", "[score] s = Softmax <axis = -1> (d) [hard] e = HardSwish(s)"
+    )
+    result = onnx_bisect.fix(saved(tmp_path, text), backend=compiles)
+    assert result.compiles
+    assert result.document.file_change is not None
+    assert [change.op for change in result.document.changes] == ["HardSwish"]
+
+
+@pytest.mark.parametrize("most", [4, 5])
+def test_an_op_without_such_a_form_keeps_its_shape(most: int) -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]>
+    g (float[2,6] x) => (float[2,6] y) <
+        int64[6] six = {1, 2, 1, 2, 1, 3}, int64[2] back = {2, 6}, int64[1] zero = {0}
+    > {
+        a = Reshape(x, six) b = Relu(a) c = CumSum(b, zero) d = Neg(c) y = Reshape(d, back)
+    }"""
+    model = onnx.parser.parse_model(text)
+    change = lowered_ranks(file_of(model), most)
+    assert [node.op_type for node in change.proto.graph.node] == [
+        "Relu",
+        "Reshape",
+        "CumSum",
+        "Reshape",
+        "Neg",
+        "Reshape",
+    ]
+    assert [one.tobytes() for one in outputs(model)] == [one.tobytes() for one in outputs(change.proto)]
