@@ -19,6 +19,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
+from onnxbisect.language import english
 from onnxbisect_api.client_address import counted_address
 from onnxbisect_api.limits import AtATime, Counters, rate
 from onnxbisect_api.origin import demand_own_page
@@ -116,7 +117,7 @@ def _token(request: Request, credentials: _Credentials) -> Token:
         demand_own_page(request)
         token = access_control.token_of_session(request.cookies[COOKIE])
     else:
-        raise Problem(401, "This needs a token, as in `Authorization: Bearer obk_…`.", {_CHALLENGE: _REALM})
+        raise Problem(401, english("This needs a token, as in `Authorization: Bearer obk_…`."), {_CHALLENGE: _REALM})
     if token is None:
         headers = {_CHALLENGE: f'{_REALM}, error="invalid_token"'}
         raise Problem(401, _REFUSED, headers)
@@ -134,7 +135,14 @@ _TheToken = Annotated[Token, Depends(_token)]
 def _allowed(scope: Scope) -> Callable[[Token], Caller]:
     def check(token: _TheToken) -> Caller:
         if not tokens.allows(token, scope):
-            raise Problem(403, f"This needs a token with the scope {scope.value!r}; this one has {token.scopes}.")
+            raise Problem(
+                403,
+                english(
+                    "This needs a token with the scope {value}; this one has {scopes}.",
+                    value=repr(scope.value),
+                    scopes=token.scopes,
+                ),
+            )
         return Caller(tenant=token.tenant, token_id=token.id, scopes=frozenset(Scope(each) for each in token.scopes))
 
     return check

@@ -8,6 +8,7 @@ from fastapi import Request, Response
 from fastapi.responses import FileResponse
 from starlette.responses import MalformedRangeHeader, RangeNotSatisfiable
 
+from onnxbisect.language import english
 from onnxbisect_api.etags import unchanged
 from onnxbisect_api.found import report_of
 from onnxbisect_api.problems import Problem, missing
@@ -37,7 +38,7 @@ def file_of(search: Search, number: int, name: FileName) -> str:
     place = re.compile(rf"culprits/{number:02d}-[^/]*/{re.escape(name)}")
     sha256: str | None = next((sha256 for path, sha256 in search.files.items() if place.fullmatch(path)), None)
     if sha256 is None:
-        raise missing("file of this culprit")
+        raise missing(english("file of this culprit"))
     return sha256
 
 
@@ -66,5 +67,5 @@ def stored(service: Service, sha256: str, media_type: str, headers: Mapping[str,
     try:
         path = service.files.path(sha256)
     except FileNotFoundError:  # the job was deleted during this request
-        raise missing("job") from None
+        raise missing(english("job")) from None
     return _StoredFile(path, media_type=media_type, headers=dict(headers))

@@ -5,6 +5,7 @@ from typing import cast
 
 from sqlalchemy.orm import Session
 
+from onnxbisect.language import english
 from onnxbisect.report.contents import Report
 from onnxbisect_api.access import Caller
 from onnxbisect_api.problems import Problem, missing
@@ -18,7 +19,7 @@ def job_of(session: Session, job_id: str, caller: Caller) -> Job:
     """The job, with its searches; a 404 if the caller's tenant has no such job."""
     job = jobs.get(session, job_id, caller.tenant)
     if job is None:
-        raise missing("job")
+        raise missing(english("job"))
     return job
 
 
@@ -29,10 +30,13 @@ def search_of(job: Job, target: int | None) -> Search:
     """
     if target is None:
         if len(job.searches) > 1:
-            raise Problem(422, f"The job has {len(job.searches)} targets: say which with ?target=NUMBER, from 1.")
+            raise Problem(
+                422,
+                english("The job has {count} targets: say which with ?target=NUMBER, from 1.", count=len(job.searches)),
+            )
         return job.searches[0]
     if target > len(job.searches):
-        raise missing("target of this job")
+        raise missing(english("target of this job"))
     return job.searches[target - 1]
 
 
@@ -41,10 +45,13 @@ def report_of(search: Search) -> str:
     if search.report is not None:
         return search.report
     if search.state == JobState.FAILED:
-        raise Problem(409, f"There is no report, since the target failed: {search.problem}")
+        raise Problem(409, english("There is no report, since the target failed: {problem}", problem=search.problem))
     if search.state == JobState.CANCELLED:
-        raise Problem(409, "There is no report, since the job was cancelled: retry it.")
-    raise Problem(409, f"There is no report yet: the target is {search.state}. Wait with GET /v1/jobs/{{id}}?wait=60.")
+        raise Problem(409, english("There is no report, since the job was cancelled: retry it."))
+    raise Problem(
+        409,
+        f"There is no report yet: the target is {search.state}. Wait with GET /v1/jobs/{{id}}?wait=60.",
+    )
 
 
 def document_of(service: Service, sha256: str) -> Report:
@@ -58,5 +65,5 @@ def stored_json(service: Service, sha256: str) -> object:
         with service.files.open(sha256) as file:
             document: object = json.load(file)
     except FileNotFoundError:  # the job was deleted during this request
-        raise missing("job") from None
+        raise missing(english("job")) from None
     return document

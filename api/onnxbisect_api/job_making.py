@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields, replace
 
 from sqlalchemy.orm import Session
 
+from onnxbisect.language import english
 from onnxbisect_api import readiness, targets
 from onnxbisect_api.access import Caller
 from onnxbisect_api.addresses import Addresses
@@ -86,9 +87,17 @@ def accepted(terms: JobTerms, service: Service, caller: Caller) -> Accepted:
     """Validate the terms; raises Problem or OptionError."""
     settings = service.settings
     if terms.priority > 0 and Scope.ADMIN not in caller.scopes:
-        raise Problem(403, "A priority above 0 puts a job before everybody's: it needs a token with the scope 'admin'.")
+        raise Problem(
+            403, english("A priority above 0 puts a job before everybody's: it needs a token with the scope 'admin'.")
+        )
     if terms.seconds is not None and terms.seconds > settings.compile_seconds:
-        raise Problem(422, f"One compile may take {settings.compile_seconds:g} seconds here at most.")
+        raise Problem(
+            422,
+            english(
+                "One compile may take {compile_seconds} seconds here at most.",
+                compile_seconds=f"{settings.compile_seconds:g}",
+            ),
+        )
     webhook = terms.webhook
     complaint = None if webhook is None else outbound.complaint(webhook.url, settings.webhook_allow)
     if complaint is not None:
@@ -187,7 +196,7 @@ def demand_can_take(session: Session, service: Service, caller: Caller) -> None:
     settings = service.settings
     most = settings.tenant_jobs
     if jobs.going(session, caller.tenant) > most:
-        raise Problem(429, f"{most} jobs wait or run already: let some end, or cancel them.", _LATER)
+        raise Problem(429, english("{most} jobs wait or run already: let some end, or cancel them.", most=most), _LATER)
     if (complaint := readiness.disk(service)) is not None:
         raise DiskFullError(complaint)
     demand_space(settings.data, 0, floor=settings.disk_floor)

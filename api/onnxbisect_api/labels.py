@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import Depends, Query
 
+from onnxbisect.language import english
 from onnxbisect_api.job_request import LABEL_NAME, ONE_LINE
 from onnxbisect_api.problems import Problem
 
@@ -19,9 +20,9 @@ def read(texts: Iterable[str]) -> dict[str, str]:
     for text in texts:
         name, mark, value = _PARTS.fullmatch(text).groups()  # type: ignore[union-attr] # it matches any text
         if not mark or not value or not re.fullmatch(LABEL_NAME, name) or not re.fullmatch(ONE_LINE, value):
-            raise Problem(422, "A label is written as name:value, as in label=repo:net.")
+            raise Problem(422, english("A label is written as name:value, as in label=repo:net."))
         if name in found:
-            raise Problem(422, f"The label '{name}' is asked for twice.")
+            raise Problem(422, english("The label '{name}' is asked for twice.", name=name))
         found[name] = value
     return found
 

@@ -21,6 +21,7 @@ from limits.strategies import SlidingWindowCounterRateLimiter
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from onnxbisect.errors import OptionError
+from onnxbisect.language import english
 from onnxbisect_api.client_address import counted_address
 from onnxbisect_api.problems import Problem
 
@@ -87,7 +88,14 @@ def _hit(limiter: SlidingWindowCounterRateLimiter, rate: Rate, who: str) -> None
         ends = limiter.get_window_stats(rate.item, rate.name, who).reset_time
         seconds = max(math.ceil(ends - time.time()), 1)
         raise Problem(
-            429, f"Too many {rate.name}: at most {rate.item}. Try again in {seconds} s.", {"Retry-After": str(seconds)}
+            429,
+            english(
+                "Too many {name}: at most {item}. Try again in {seconds} s.",
+                name=rate.name,
+                item=rate.item,
+                seconds=seconds,
+            ),
+            {"Retry-After": str(seconds)},
         )
 
 
@@ -113,7 +121,9 @@ class AtATime:
             )
             raise Problem(429, detail, _LATER)
         if self._open.total() >= self._most:
-            raise Problem(503, f"Too many {self._name} are open: try again in a few seconds.", _LATER)
+            raise Problem(
+                503, english("Too many {name} are open: try again in a few seconds.", name=self._name), _LATER
+            )
         self._open[tenant] += 1
         try:
             yield

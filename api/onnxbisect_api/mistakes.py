@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from onnxbisect.language import english
 from onnxbisect.report.text import clip
 from onnxbisect_api.names import SHA256_PATTERN, UUID_PATTERN
 
@@ -10,36 +11,36 @@ from onnxbisect_api.names import SHA256_PATTERN, UUID_PATTERN
 _NAME = 100
 #: pydantic's marker for an error of a dictionary's key.
 _KEY = "[key]"
-_NUMBER = "This must be a number"
-_WHOLE = "This must be a whole number"
-_TEXT = "This must be a text"
-_LIST = "This must be a list"
+_NUMBER = english("This must be a number")
+_WHOLE = english("This must be a whole number")
+_TEXT = english("This must be a text")
+_LIST = english("This must be a list")
 _OBJECT = "This must be an object, as in {{}}"
-_TRUTH = "This must be true or false"
-_MOMENT = "This must be a date and a time with their zone, as in 2030-01-31T12:00:00Z"
+_TRUTH = english("This must be true or false")
+_MOMENT = english("This must be a date and a time with their zone, as in 2030-01-31T12:00:00Z")
 _SENTENCES = {
-    "missing": "This is missing",
-    "extra_forbidden": "Nothing of this name is known here",
-    "too_short": "At least {min_length} must be given",
-    "too_long": "At most {max_length} may be given",
-    "string_too_short": "This must have at least {min_length} characters",
-    "string_too_long": "This may have {max_length} characters at most",
-    "string_pattern_mismatch": "This must match the pattern {pattern}",
-    "greater_than": "This must be greater than {gt}",
-    "greater_than_equal": "This must be greater than or equal to {ge}",
-    "less_than": "This must be less than {lt}",
-    "less_than_equal": "This must be less than or equal to {le}",
-    "finite_number": "This must be a finite number",
-    "literal_error": "This must be {expected}",
-    "enum": "This must be {expected}",
-    "json_invalid": "This is no JSON: {error}",
+    "missing": english("This is missing"),
+    "extra_forbidden": english("Nothing of this name is known here"),
+    "too_short": english("At least {min_length} must be given"),
+    "too_long": english("At most {max_length} may be given"),
+    "string_too_short": english("This must have at least {min_length} characters"),
+    "string_too_long": english("This may have {max_length} characters at most"),
+    "string_pattern_mismatch": english("This must match the pattern {pattern}"),
+    "greater_than": english("This must be greater than {gt}"),
+    "greater_than_equal": english("This must be greater than or equal to {ge}"),
+    "less_than": english("This must be less than {lt}"),
+    "less_than_equal": english("This must be less than or equal to {le}"),
+    "finite_number": english("This must be a finite number"),
+    "literal_error": english("This must be {expected}"),
+    "enum": english("This must be {expected}"),
+    "json_invalid": english("This is no JSON: {error}"),
     "value_error": "{error}",
     "string_type": _TEXT,
     "string_unicode": _TEXT,
     "int_type": _WHOLE,
     "int_parsing": _WHOLE,
     "int_from_float": _WHOLE,
-    "int_parsing_size": "This number is too large",
+    "int_parsing_size": english("This number is too large"),
     "float_type": _NUMBER,
     "float_parsing": _NUMBER,
     "bool_type": _TRUTH,
@@ -56,8 +57,8 @@ _SENTENCES = {
 }
 #: Sentences for patterns that a person may miss, such as with a hash in capitals.
 _PATTERNS = {
-    SHA256_PATTERN: "This must be a SHA-256 of 64 digits, 0 to 9 and a to f",
-    UUID_PATTERN: "This must be an id, as in 01a21b14-ceb7-7cf0-b1d7-113bd06c52ab",
+    SHA256_PATTERN: english("This must be a SHA-256 of 64 digits, 0 to 9 and a to f"),
+    UUID_PATTERN: english("This must be an id, as in 01a21b14-ceb7-7cf0-b1d7-113bd06c52ab"),
 }
 
 

@@ -14,6 +14,7 @@ from python_multipart import MultipartParser
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import parse_options_header
 
+from onnxbisect.language import english
 from onnxbisect.report.text import clip
 from onnxbisect_api.onnx_head import ENOUGH, OnnxHead
 from onnxbisect_api.problems import Problem
@@ -33,8 +34,11 @@ def demand_location(location: str) -> None:
     if not short or max(len(segment.encode()) for segment in segments) > _SEGMENT_BYTES:
         raise Problem(
             422,
-            f"A data file cannot lie at {clip(location, 100)!r}: its file name in the form must be its location as the "
-            f"model has it, relative to the model, without '.', '..' and '\\'.",
+            english(
+                "A data file cannot lie at {location}: its file name in the form must be its location as the "
+                "model has it, relative to the model, without '.', '..' and '\\'.",
+                location=repr(clip(location, 100)),
+            ),
         )
 
 
@@ -44,7 +48,13 @@ def demand_tree(locations: Iterable[str]) -> None:
     for location in files:
         for folder in PurePosixPath(location).parents:
             if str(folder) in files:
-                raise Problem(422, f"{clip(str(folder), 100)!r} cannot be a data file and a folder of data files.")
+                raise Problem(
+                    422,
+                    english(
+                        "{folder} cannot be a data file and a folder of data files.",
+                        folder=repr(clip(str(folder), 100)),
+                    ),
+                )
 
 
 _MODEL, _DATA = "model", "data"
@@ -107,7 +117,7 @@ class ModelForm:
     ) -> None:
         boundary = parse_options_header(content_type)[1].get(b"boundary")
         if not content_type.lower().startswith("multipart/form-data") or not boundary:
-            raise Problem(415, "Send a form of type multipart/form-data, or the ONNX file alone with PUT.")
+            raise Problem(415, english("Send a form of type multipart/form-data, or the ONNX file alone with PUT."))
         self._parser = _parser(boundary, self)
         self._begin = begin
         self._quota = quota
@@ -165,16 +175,24 @@ class ModelForm:
 
     def _take_model(self, name: str) -> None:
         if self._model is not None:
-            raise Problem(422, "The form has two files in the field 'model': data of the model belongs in 'data'.")
+            raise Problem(
+                422, english("The form has two files in the field 'model': data of the model belongs in 'data'.")
+            )
         model = self._current = self._begin()
         self._model = (name, model)
 
     def _take_data(self, location: str) -> None:
         demand_location(location)
         if location in self._data:
-            raise Problem(422, f"The form has two files at {clip(location, 100)!r}.")
+            raise Problem(422, english("The form has two files at {location}.", location=repr(clip(location, 100))))
         if len(self._data) >= _MOST_FILES:
-            raise Problem(422, f"The form has more than {_MOST_FILES:,} data files: export all tensors into one.")
+            raise Problem(
+                422,
+                english(
+                    "The form has more than {most_files} data files: export all tensors into one.",
+                    most_files=f"{_MOST_FILES:,}",
+                ),
+            )
         if not self._data and self._model is not None:
             self._whole = self._model[1].digest()
         elif location < next(reversed(self._data), ""):
@@ -214,7 +232,12 @@ class ModelForm:
         if field not in (_MODEL, _DATA) or b"filename" not in options:
             also = "" if self._texts is None else f", and {self._texts.description}"
             raise Problem(
-                422, f"The form has a field {clip(field, 50)!r}: it takes files in 'model' and 'data' only{also}."
+                422,
+                english(
+                    "The form has a field {field}: it takes files in 'model' and 'data' only{also}.",
+                    field=repr(clip(field, 50)),
+                    also=also,
+                ),
             )
         if field == _MODEL:
             self._take_model(name)
@@ -244,7 +267,7 @@ class ModelForm:
 
 
 def _broken() -> Problem:
-    return Problem(422, "The form is broken off, or is none: send it again as multipart/form-data.")
+    return Problem(422, english("The form is broken off, or is none: send it again as multipart/form-data."))
 
 
 def _parser(boundary: bytes, form: ModelForm) -> MultipartParser:

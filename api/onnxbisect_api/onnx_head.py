@@ -3,6 +3,7 @@
 Only the tags of the first fields are checked, so a few short texts pass; a job that reads them fails.
 """
 
+from onnxbisect.language import english
 from onnxbisect_api.problems import Problem
 
 #: Protobuf tags of ModelProto's fields: those with numbers, and those with a length.
@@ -24,7 +25,7 @@ class OnnxHead:
         if len(self._bytes) < ENOUGH:
             self._bytes += bytes(chunk[: ENOUGH - len(self._bytes)])
             if not begins_like_a_model(self._bytes):
-                raise Problem(422, "This is no ONNX file: send the model itself, not a text or an archive.")
+                raise Problem(422, english("This is no ONNX file: send the model itself, not a text or an archive."))
 
 
 def begins_like_a_model(head: bytes) -> bool:

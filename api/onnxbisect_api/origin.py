@@ -1,11 +1,13 @@
-"""Checks that a request comes from this site's pages, so that other sites cannot use a browser's cookie."""
+"""Checks that requests come from this site's pages, and redirects stay on it: others cannot use a browser's cookie."""
 
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from fastapi import Request
 
+from onnxbisect.language import english
 from onnxbisect_api.problems import Problem
 
+_HOME = "/jobs"
 _HARMLESS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -20,4 +22,11 @@ def demand_own_page(request: Request) -> None:
     origin = request.headers.get("origin", "")
     own = site == "same-origin" if site is not None else urlsplit(origin).netloc == request.headers.get("host")
     if not own:
-        raise Problem(403, "This request does not come from a page of this service.")
+        raise Problem(403, english("This request does not come from a page of this service."))
+
+
+def local(onward: str) -> str:
+    """The URL if it is a path of this site, else the home page, so that a link cannot redirect to another site."""
+    parts = urlsplit(onward)
+    plain = onward.startswith("/") and not onward.startswith(("//", "/\\")) and onward.isprintable()
+    return onward if plain and not parts.netloc and not unquote(onward).startswith("//") else _HOME

@@ -16,6 +16,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 
 from onnxbisect.errors import OnnxBisectError, ShortageError
+from onnxbisect.language import english
 from onnxbisect.shortage import shortage
 from onnxbisect_api import mistakes
 from onnxbisect_api.headers import SECURITY
@@ -48,14 +49,14 @@ _STATUSES: Mapping[type[OnnxBisectError], int] = {
 #: The status of well-formed but invalid requests: unknown model or option, key of another request.
 _REFUSED = 422
 _DETAILS = {
-    400: "The request's body cannot be read: send JSON in UTF-8.",
-    404: "There is nothing at this address, or nothing that this token may see.",
-    405: "This address does not take {method}.",
-    413: "The request's body is larger than what is taken here.",
+    400: english("The request's body cannot be read: send JSON in UTF-8."),
+    404: english("There is nothing at this address, or nothing that this token may see."),
+    405: english("This address does not take {method}."),
+    413: english("The request's body is larger than what is taken here."),
 }
-_UNTOLD = "Send the body as JSON, and say so with the header `Content-Type: application/json`."
-_MAKE_ROOM = "So the server cannot do this now: delete jobs or models, or tell its admin."
-_UNAVAILABLE = "The service cannot reach its database at the moment: try again soon."
+_UNTOLD = english("Send the body as JSON, and say so with the header `Content-Type: application/json`.")
+_MAKE_ROOM = english("So the server cannot do this now: delete jobs or models, or tell its admin.")
+_UNAVAILABLE = english("The service cannot reach its database at the moment: try again soon.")
 
 
 class Mistake(BaseModel):
@@ -84,7 +85,7 @@ class Problem(HTTPException):
 
 def missing(what: str) -> Problem:
     """A 404 for a resource that does not exist or belongs to another tenant, which clients must not tell apart."""
-    return Problem(404, f"There is no such {what}.")
+    return Problem(404, english("There is no such {what}.", what=what))
 
 
 def answer(
@@ -194,4 +195,4 @@ def install(app: FastAPI, pages: Pages) -> None:
     @app.exception_handler(Exception)
     def _unexpected(request: Request, error: Exception) -> Response:
         # The server logs the error; the caller gets no details.
-        return answered(request, 500, "This is a mistake of the service, and in its log: please report it.")
+        return answered(request, 500, english("This is a mistake of the service, and in its log: please report it."))

@@ -14,6 +14,7 @@ from typing import Protocol, TypeVar
 
 from starlette.requests import Request
 
+from onnxbisect.language import english
 from onnxbisect_api.problems import Problem
 
 _BLOCK = 2 << 20
@@ -92,7 +93,12 @@ async def _blocks(body: AsyncIterator[bytes]) -> AsyncGenerator[memoryview, None
                         block, size = next(memory), 0
     except TimeoutError:
         raise Problem(
-            408, f"Less than {_SHARE:,} bytes came in {_PATIENCE:g} seconds: upload it again, over a faster line."
+            408,
+            english(
+                "Less than {share} bytes came in {patience} seconds: upload it again, over a faster line.",
+                share=f"{_SHARE:,}",
+                patience=f"{_PATIENCE:g}",
+            ),
         ) from None
     if size:
         yield block[:size]

@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from onnxbisect.language import english
 from onnxbisect_api.found import stored_json
 from onnxbisect_api.problems import Problem, missing
 from onnxbisect_db.states import JobState
@@ -28,7 +29,7 @@ def file_of(job: Job, search: Search, name: FileName) -> str:
     form_of(job, search, "json")
     sha256: str | None = search.files.get(_MODEL if name == "model.onnx" else f"{FOLDER}{name}")
     if sha256 is None:
-        raise missing("file of this repair")
+        raise missing(english("file of this repair"))
     return sha256
 
 

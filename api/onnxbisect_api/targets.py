@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable
 
 from onnxbisect.errors import BackendUnusableError, OnnxBisectError, OptionError
+from onnxbisect.language import english
 from onnxbisect_api.job_request import TargetRequest
 from onnxbisect_backends import registry, remote
 from onnxbisect_backends.options import unknown
@@ -47,6 +48,9 @@ def _demand_none(target: TargetRequest, alternatives: Alternatives) -> None:
     """OptionError if a backend that only workers have is given options, because the API cannot validate them."""
     if target.options or alternatives is not None:
         raise OptionError(
-            f"The backend '{target.backend}' takes no options over the network until its package is installed beside "
-            f"the API, too: they cannot be checked here."
+            english(
+                "The backend '{backend}' takes no options over the network until its package is installed beside "
+                "the API, too: they cannot be checked here.",
+                backend=target.backend,
+            )
         )

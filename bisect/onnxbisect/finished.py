@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
-from onnxbisect.language import ENGLISH, KEPT, catalogue, current
+from onnxbisect.language import ENGLISH, KEPT, catalogue, current, translate
 
 #: Placeholders that hold text which this program wrote.
 OURS = frozenset(
@@ -65,8 +65,12 @@ def translated(text: str) -> str:
     if language == ENGLISH or not text:
         return text
     whole = _translated(text, language, _DEPTH, phrase=False)
-    if whole != text or not _SENTENCE_END.search(text):
+    if whole != text:
         return whole
+    if not _SENTENCE_END.search(text):
+        phrase = text.removesuffix(".")
+        shown = _translated(phrase, language, _DEPTH, phrase=False)
+        return text if shown == phrase else translate("{sentence}.").format(sentence=shown)
     return joined(_translated(it, language, _DEPTH, phrase=False) for it in _SENTENCE_END.split(text))
 
 

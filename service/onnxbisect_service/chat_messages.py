@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from onnxbisect.language import marked
 from onnxbisect.report.text import clip, plural
 from onnxbisect.verdict import Status
 from onnxbisect_db.finished import FinishedJob, FinishedTarget
@@ -224,8 +225,8 @@ def _dingtalk_signed(message: ChatMessage, secret: str, at: datetime) -> ChatMes
 
 #: The chats as people name them.
 LABELS: Mapping[WebhookFormat, str] = {
-    WebhookFormat.JSON: "signed JSON",
-    WebhookFormat.FEISHU: "Feishu or Lark",
+    WebhookFormat.JSON: marked("signed JSON"),
+    WebhookFormat.FEISHU: marked("Feishu or Lark"),
     WebhookFormat.DINGTALK: "DingTalk",
     WebhookFormat.WECOM: "WeCom",
     WebhookFormat.SLACK: "Slack",

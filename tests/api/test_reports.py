@@ -54,7 +54,7 @@ def test_the_form_is_what_the_client_likes_best(
     url = f"/v1/jobs/{done(service, refusing_exp()).id}/report"
     response = callers.reader().get(url, headers={} if accept is None else {"Accept": accept})
     assert response.headers["content-type"].partition(";")[0] == media_type
-    assert response.headers["vary"] == "Accept"
+    assert response.headers["vary"] == "Accept, Accept-Language, Cookie"
 
 
 def test_a_client_that_takes_no_form_is_told_which_there_are(callers: Callers, service: Service) -> None:

@@ -85,7 +85,7 @@ def test_what_cannot_be_compared_is_said_in_a_sentence(callers: Callers, service
     assert "Only B has z" in seen
     single_job = done(service, refusing_exp())
     seen = text(reader.get(f"/compare?a={single_job.id}&b={running(service).id}").text)
-    assert "There is nothing to compare: job B is running, and has no report yet." in seen
+    assert "There is nothing to compare: job B has no report yet: it is running." in seen
     theirs = done(service, refusing_exp(), tenant="other")
     for unknown in (theirs.id, new_id()):
         assert reader.get(f"/compare?a={before.id}&b={unknown}").status_code == 404
@@ -108,7 +108,7 @@ def test_two_jobs_are_chosen_and_swapped_on_a_phone(look: Look, scene: Scene) ->
     page.get_by_label("B, after").select_option(scene.running)
     page.get_by_role("button", name="Compare").click()
     page.wait_for_url(f"**b={scene.running}")
-    assert "job B is running" in page.locator("main").inner_text()
+    assert "job B has no report yet: it is running" in page.locator("main").inner_text()
     page.get_by_role("link", name="Swap A and B").click()
     page.wait_for_url(f"**/compare?a={scene.running}&b={scene.done}")
     assert "job A is running" in page.locator("main").inner_text()

@@ -17,6 +17,8 @@ from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po, write_po
 
 from onnxbisect.language import CHINESE, KEPT
+from onnxbisect_backends import registry
+from onnxbisect_backends.registry import LoadedBackend
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("bisect", "backends", "library", "service", "worker", "api", "cli")
@@ -31,7 +33,16 @@ Marked = tuple[str | None, str, str | None]
 
 def messages() -> list[Marked]:
     """Every message that is marked, in the order of files, each once."""
-    return list(dict.fromkeys(it for path in _sources() for it in _of_file(path)))
+    return list(dict.fromkeys([*(it for path in _sources() for it in _of_file(path)), *_of_backends()]))
+
+
+def _of_backends() -> Iterator[Marked]:
+    """What the backends of this project say of themselves and of their options."""
+    for _, backend in sorted(registry.available().items()):
+        if isinstance(backend, LoadedBackend):
+            for text in (backend.summary, *(option.help for option in backend.options)):
+                if text:
+                    yield KEPT, text, None
 
 
 def _sources() -> Iterator[Path]:

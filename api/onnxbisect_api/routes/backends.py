@@ -3,6 +3,7 @@
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
+from onnxbisect.language import english
 from onnxbisect_api.access import Admin, Reader
 from onnxbisect_api.backend_view import BackendView, WorkerView, backend_views, worker_views
 from onnxbisect_api.job_request import BackendName
@@ -33,7 +34,7 @@ def change(name: BackendName, wanted: BackendChange, service: TheService, caller
     """The limit applies to all tenants. Probes that are running continue."""
     with service.database.session() as session:
         if name not in {view.name for view in backend_views(session)}:
-            raise missing("backend")
+            raise missing(english("backend"))
     service.database.run(lambda session: queues.limit(session, name, wanted.at_most))
     with service.database.session() as session:
         return next(view for view in backend_views(session) if view.name == name)

@@ -10,6 +10,7 @@ from urllib.parse import urljoin
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
 
+from onnxbisect.language import english
 from onnxbisect.report.text import plural
 from onnxbisect.verdict import Status
 from onnxbisect_api.access import Reader
@@ -74,7 +75,7 @@ def badge(
     with service.database.session() as session:
         owner = tokens.sealed(session, token, _sealed(labels), seal)
         if owner is None or not tokens.allows(owner, Scope.READ):
-            raise missing("badge")
+            raise missing(english("badge"))
         found = jobs.listed(session, owner.tenant, Filter(labels=labels), limit=1).rows
     svg = _badge(found[0] if found else None).svg()
     headers = {

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict
 from sqlalchemy.orm import Session
 
+from onnxbisect.language import english
 from onnxbisect_api.access import IN_TURN, Caller, Reader, Submitter
 from onnxbisect_api.addresses import TheAddresses
 from onnxbisect_api.culprit_files import FileName, answered
@@ -95,7 +96,7 @@ def issue_text(culprit_id: RowId, service: TheService, caller: Reader) -> Respon
     try:
         text = issue(service, culprit, refused, versions)
     except FileNotFoundError:  # its job was deleted during this request
-        raise missing("culprit") from None
+        raise missing(english("culprit")) from None
     return Response(text.encode("utf-8", "backslashreplace"), media_type="text/markdown")
 
 
@@ -112,7 +113,7 @@ def file(culprit_id: RowId, name: FileName, request: Request, service: TheServic
         kept = culprits.reproducing(session, found(session, culprit_id, caller).id)
     sha256 = None if kept is None else (kept.files or {}).get(name)
     if sha256 is None:
-        raise missing("file of this culprit")
+        raise missing(english("file of this culprit"))
     return answered(request, service, sha256, name)
 
 
@@ -120,5 +121,5 @@ def found(session: Session, culprit_id: str, caller: Caller) -> Culprit:
     """The culprit; a 404 if the caller's tenant has no such culprit."""
     culprit = culprits.get(session, culprit_id, caller.tenant)
     if culprit is None:
-        raise missing("culprit")
+        raise missing(english("culprit"))
     return culprit

@@ -4,6 +4,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 
+from onnxbisect.language import english
 from onnxbisect_api.access import IN_TURN, Reader, Submitter, Uploader
 from onnxbisect_api.addresses import TheAddresses
 from onnxbisect_api.names import Sha256
@@ -55,7 +56,7 @@ def shown(sha256: Sha256, service: TheService, caller: Reader, addresses: TheAdd
         upload = uploads.get(session, sha256, caller.tenant)
     # `touch` resets the file's age, so that it is not deleted before a job can use it.
     if upload is None or not service.files.touch(sha256):
-        raise missing("file")
+        raise missing(english("file"))
     return FileView(sha256=upload.sha256, size=upload.size, url=addresses.file(upload.sha256))
 
 
@@ -70,6 +71,6 @@ def delete(sha256: Sha256, service: TheService, caller: Submitter) -> None:
     """A file that jobs use is kept until these jobs are deleted."""
     with service.database.transaction() as session:
         if not uploads.remove(session, sha256, caller.tenant):
-            raise missing("file")
+            raise missing(english("file"))
         unneeded = retention.release(session, [sha256])
     retention.discard(service.files, unneeded)

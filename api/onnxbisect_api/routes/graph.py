@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, Field
 
+from onnxbisect.language import english
 from onnxbisect.report.network import Network, drawing
 from onnxbisect.report.network_file import dumped
 from onnxbisect.report.ranges import chosen
@@ -119,7 +120,7 @@ def graph(
         else:
             content = packed(_around(networks.network(sha256), around, hops))
     except FileNotFoundError:  # the job was deleted during this request
-        raise missing("job") from None
+        raise missing(english("job")) from None
     return Response(content if is_packed else gzip.decompress(content), media_type="application/json", headers=headers)
 
 
@@ -148,9 +149,9 @@ def unit(
     try:
         network = networks.network(sha256)
     except FileNotFoundError:
-        raise missing("job") from None
+        raise missing(english("job")) from None
     if unit >= len(network):
-        raise missing("unit of this model")
+        raise missing(english("unit of this model"))
     return Response(dumped(network.unit(unit)), media_type="application/json", headers=headers)
 
 

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from starlette.concurrency import run_in_threadpool
 
+from onnxbisect.language import english
 from onnxbisect_api.access import AccessControl, Caller, Inspector
 from onnxbisect_api.inspecting import InspectModel
 from onnxbisect_api.job_request import InputShapes, InputValues, TargetRequest
@@ -47,7 +48,7 @@ def _inspected(wanted: InspectRequest, service: Service, caller: Caller, inspect
     with service.database.session() as session:
         model = models.get(session, wanted.model, caller.tenant)
         if model is None:
-            raise missing("model")
+            raise missing(english("model"))
         session.expunge(model)
     target = wanted.target
     if target is not None:

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query, Request, Response
 from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 
+from onnxbisect.language import english
 from onnxbisect.verdict import Status
 from onnxbisect_api import job_form
 from onnxbisect_api.access import IN_TURN, AccessControl, Caller, Contributor, Reader, Submitter, demand_good
@@ -147,7 +148,7 @@ def delete(job_id: RowId, service: TheService, caller: Submitter) -> None:
     """
     unneeded = service.reserve.run(lambda session: retention.forget(session, job_id, caller.tenant))
     if unneeded is None:
-        raise missing("job")
+        raise missing(english("job"))
     retention.discard(service.files, unneeded)
 
 
@@ -156,7 +157,7 @@ def _read(service: Service, caller: Caller, addresses: TheAddresses, job_id: str
         demand_good(session, caller)
         job = jobs.get(session, job_id, caller.tenant)
         if job is None:
-            raise missing("job")
+            raise missing(english("job"))
         return job_view(job, addresses, Circumstances.of(session, [job]))
 
 
@@ -169,5 +170,5 @@ def _changed(
     job_id: str,
 ) -> JobView:
     if run(lambda session: change(session, job_id, caller.tenant)) is None:
-        raise missing("job")
+        raise missing(english("job"))
     return _read(service, caller, addresses, job_id)

@@ -4,6 +4,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
+from onnxbisect.language import english
 from onnxbisect.report import model_explorer
 from onnxbisect.report.network import Network
 from onnxbisect.report.network_file import dumped
@@ -76,7 +77,7 @@ def _network(request: Request, sha256: str) -> Network:
     try:
         return networks.network(sha256)
     except FileNotFoundError:  # the job was deleted during this request
-        raise missing("job") from None
+        raise missing(english("job")) from None
 
 
 def _file(content: Any, headers: dict[str, str]) -> Response:

@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 
+from onnxbisect.language import english
 from onnxbisect_api import cursors
 from onnxbisect_api.access import IN_TURN, Reader, Submitter, Uploader
 from onnxbisect_api.addresses import Addresses, TheAddresses
@@ -146,7 +147,7 @@ def shown(sha256: Sha256, service: TheService, caller: Reader, addresses: TheAdd
         model = models.get(session, sha256, caller.tenant)
     # `touch` resets the files' age, so that they are not deleted before a job can use the model.
     if model is None or not all(service.files.touch(each) for each in model.all_files):
-        raise missing("model")
+        raise missing(english("model"))
     return _view(model, addresses)
 
 
@@ -163,7 +164,7 @@ def delete(sha256: Sha256, service: TheService, caller: Submitter) -> None:
     def remove(session: Session) -> list[str]:
         gone = models.remove(session, sha256, caller.tenant)
         if gone is None:
-            raise missing("model")
+            raise missing(english("model"))
         return retention.release(session, gone)
 
     unneeded = service.reserve.run(remove)

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
+from onnxbisect.language import english
 from onnxbisect.report import parts_forms
 from onnxbisect_api.access import IN_TURN, Reader
 from onnxbisect_api.etags import tag_of, unchanged
@@ -63,7 +64,7 @@ def table(
     with service.database.session() as session:
         rows = newest(jobs.listed(session, caller.tenant, Filter(labels=labels), limit=_MOST_JOBS).rows)
     if not rows:
-        raise missing("job with these labels")
+        raise missing(english("job with these labels"))
     going = sum(not JobState(job.state).ended for job in rows)
     if going:
         raise Problem(409, f"There is no table yet: {going} of {len(rows)} jobs have not ended.")

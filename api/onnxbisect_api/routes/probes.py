@@ -7,6 +7,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import PlainTextResponse
 
 from onnxbisect.fingerprint import plain
+from onnxbisect.language import english
 from onnxbisect.report.ranges import spell
 from onnxbisect.unitset import size
 from onnxbisect.verdict import Kind, Status
@@ -89,7 +90,7 @@ def log(job_id: RowId, probe_id: RowId, service: TheService, caller: Reader) -> 
         if search is not None and search.job_id == job.id:
             text = probe_queries.log(session, probe_id, caller.tenant)
     if text is None:
-        raise missing("probe of this job")
+        raise missing(english("probe of this job"))
     return plain(text)
 
 

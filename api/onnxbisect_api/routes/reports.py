@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
+from onnxbisect.language import within
 from onnxbisect.report.files import FORMS
 from onnxbisect.report.overview import Overview
 from onnxbisect.report.overview_forms import html, markdown
@@ -17,6 +18,7 @@ from onnxbisect_api.found import document_of, job_of, report_of, search_of
 from onnxbisect_api.names import RowId
 from onnxbisect_api.overviews import labelled, overview_of
 from onnxbisect_api.problems import Problem
+from onnxbisect_api.reader import language_of
 from onnxbisect_api.service import TheService
 from onnxbisect_db.states import JobState
 from onnxbisect_db.tables import Job
@@ -27,6 +29,8 @@ router = APIRouter(tags=["reports"])
 TargetNumber = Annotated[int | None, Query(ge=1, le=32, description="which of several targets, from 1")]
 CulpritNumber = Annotated[int, Path(ge=1, le=99_999, description="as the report counts culprits, from 1")]
 
+#: Markdown and HTML are in the reader's language.
+_VARY = "Accept, Accept-Language, Cookie"
 _TEXT: dict[str, Any] = {"schema": {"type": "string"}}
 _JSON: dict[str, Any] = {"schema": {"type": ["object", "array"]}}
 _REPORT: dict[int | str, dict[str, Any]] = {
@@ -58,7 +62,7 @@ def report(
     form: Annotated[Form | None, Query(alias="format", description="by default negotiated by `Accept`")] = None,
 ) -> Response:
     """The report of one target. For a job with several targets, without `target`: the overview of all of them as json,
-    md or html, once the job has ended.
+    md or html, once the job has ended. md and html are in the language of `Accept-Language`: English or Chinese.
     """
     with service.database.session() as session:
         job = job_of(session, job_id, caller)
@@ -66,12 +70,13 @@ def report(
     if target is None and len(job.searches) > 1:
         return _overview(job, form, request, service)
     sha256 = report_of(search_of(job, target))
-    headers = {"ETag": tag_of(sha256, form), "Vary": "Accept", **form.headers}
+    headers = {"ETag": tag_of(sha256, form, language_of(request)), "Vary": _VARY, **form.headers}
     if (same := unchanged(request, headers)) is not None:
         return same
     if form is Form.JSON:
         return stored(service, sha256, form.media_type, headers)
-    return _written(FORMS[form.file_name](document_of(service, sha256)), form, headers)
+    with within(language_of(request)):
+        return _written(FORMS[form.file_name](document_of(service, sha256)), form, headers)
 
 
 @router.get(
@@ -109,14 +114,15 @@ def _overview(job: Job, form: Form, request: Request, service: Service) -> Respo
     if not JobState(job.state).ended:
         raise Problem(409, f"There is no overview yet: the job is {job.state}. A target that is done has its report.")
     found = [search.report or search.problem for search in job.searches]
-    headers = {"ETag": tag_of(*found, form), "Vary": "Accept", **form.headers}
+    headers = {"ETag": tag_of(*found, form, language_of(request)), "Vary": _VARY, **form.headers}
     if (same := unchanged(request, headers)) is not None:
         return same
     made = overview_of(job, service)
     if made is None:
         raise Problem(409, f"There is no report of any target: {job.problem}.")
     numbers = {label: search.ordinal + 1 for label, search in labelled([job])[0].items()}
-    written = _OVERVIEWS[form](made, lambda label, _: f"report?target={numbers[label]}&format={form}")
+    with within(language_of(request)):
+        written = _OVERVIEWS[form](made, lambda label, _: f"report?target={numbers[label]}&format={form}")
     return _written(written, form, headers)
 
 

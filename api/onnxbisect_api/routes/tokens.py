@@ -6,6 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints, field_validator
 
+from onnxbisect.language import english
 from onnxbisect_api.access import Admin
 from onnxbisect_api.names import RowId
 from onnxbisect_api.problems import missing
@@ -99,7 +100,7 @@ def revoke(token_id: RowId, service: TheService, caller: Admin) -> None:
     """The token is invalid from the next request on."""
     with service.database.transaction() as session:
         if tokens.revoke(session, token_id, caller.tenant) is None:
-            raise missing("token")
+            raise missing(english("token"))
 
 
 def _view(token: Token) -> TokenView:

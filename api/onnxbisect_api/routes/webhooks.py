@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 from sqlalchemy.orm import Session
 
 from onnxbisect.errors import OptionError
+from onnxbisect.language import english
 from onnxbisect_api.access import Admin, Caller
 from onnxbisect_api.job_request import WebhookRequest
 from onnxbisect_api.names import RowId
@@ -134,7 +135,7 @@ def delete(webhook_id: RowId, service: TheService, caller: Admin) -> None:
     """The webhook's messages are deleted, too."""
     with service.database.transaction() as session:
         if not endpoints.remove(session, webhook_id, caller.tenant):
-            raise missing("webhook")
+            raise missing(english("webhook"))
 
 
 @router.post("/webhooks/{webhook_id}/ping", status_code=202, summary="Send a test message")
@@ -161,7 +162,7 @@ def delivery(delivery_id: RowId, service: TheService, caller: Admin) -> Delivery
     with service.database.session() as session:
         found = deliveries.get(session, delivery_id, caller.tenant)
     if found is None:
-        raise missing("delivery")
+        raise missing(english("delivery"))
     return _delivery_view(found)
 
 
@@ -170,7 +171,7 @@ def redeliver(delivery_id: RowId, service: TheService, caller: Admin) -> Deliver
     """The message keeps its `webhook-id`, and its schedule of retries starts again."""
     found = service.database.run(lambda session: deliveries.redeliver(session, delivery_id, caller.tenant))
     if found is None:
-        raise missing("delivery")
+        raise missing(english("delivery"))
     return _delivery_view(found)
 
 
@@ -189,7 +190,7 @@ def _changed(
 
 def _found(endpoint: Endpoint | None) -> Endpoint:
     if endpoint is None:
-        raise missing("webhook")
+        raise missing(english("webhook"))
     return endpoint
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Form, Request, Response
 from fastapi.responses import RedirectResponse
 
+from onnxbisect.language import english
 from onnxbisect_api.access import Admin, Reader
 from onnxbisect_api.backend_view import BackendView, backend_views, worker_views
 from onnxbisect_api.job_request import BackendName
@@ -52,10 +53,12 @@ def bound(name: BackendName, service: TheService, caller: Admin, at_most: Annota
     """Limit how many probes of a backend run at a time, and redirect to the page; an empty field removes the limit."""
     text = at_most.strip()
     if text and not (text.isascii() and text.isdigit() and len(text) <= len(str(_MOST)) and int(text) <= _MOST):
-        raise Problem(422, f"How many may run at a time is a number from 0 to {_MOST}, or empty for no bound.")
+        raise Problem(
+            422, english("How many may run at a time is a number from 0 to {most}, or empty for no bound.", most=_MOST)
+        )
     with service.database.session() as session:
         if name not in {view.name for view in backend_views(session)}:
-            raise missing("backend")
+            raise missing(english("backend"))
     service.database.run(lambda session: queues.limit(session, name, int(text) if text else None))
     return RedirectResponse("/backends", 303)
 

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BeforeValidator, StringConstraints
 from sqlalchemy.orm import Session
 
+from onnxbisect.language import english, marked
 from onnxbisect.report import words
 from onnxbisect.report.contents import Report
 from onnxbisect_api.access import IN_TURN, Caller, Reader
@@ -95,11 +96,10 @@ def _offered(session: Session, caller: Caller, *chosen: Job | None) -> list[Job]
 
 def _shown(pair: Pair) -> _Shown:
     if pair.before is None or pair.after is None:
-        lacks = (f"job {name} {_lack(search)}" for name, search in (("A", pair.old), ("B", pair.new)) if _lack(search))
-        sentence = " and ".join(lacks)
+        lacks = [_lack(name, search) for name, search in (("A", pair.old), ("B", pair.new)) if search.report is None]
         return _Shown(
             pair=pair,
-            problem=f"There is nothing to compare: {sentence}.",
+            problem=english("There is nothing to compare: {phrases}.", phrases=" and ".join(lacks)),
             facts=(),
             ops=(),
             numbers_before={},
@@ -115,15 +115,15 @@ def _shown(pair: Pair) -> _Shown:
     )
 
 
-def _lack(search: Search) -> str:
-    if search.report is not None:
-        return ""
+def _lack(name: str, search: Search) -> str:
     match JobState(search.state):
         case JobState.FAILED:
-            return f"has failed ({search.problem.rstrip('.')})"
+            return english("job {name} has failed ({sentence})", name=name, sentence=search.problem.rstrip("."))
         case JobState.CANCELLED:
-            return "was cancelled before it had a report"
-    return f"is {search.state}, and has no report yet"
+            return english("job {name} was cancelled before it had a report", name=name)
+        case JobState.QUEUED:
+            return english("job {name} has no report yet: it is queued", name=name)
+    return english("job {name} has no report yet: it is running", name=name)
 
 
 def _facts(before: Report, after: Report) -> list[_Fact]:
@@ -131,13 +131,13 @@ def _facts(before: Report, after: Report) -> list[_Fact]:
         return _Fact(name=name, before=read(before), after=read(after), differs=read(before) != read(after))
 
     return [
-        both("model", lambda report: f"{report['model']['name']}, {report['model']['sha256'][:12]}"),
-        both("units", lambda report: str(report["model"]["units"])),
-        both("target", lambda report: words.target(report["target"])),
-        both("compiler", lambda report: words.tool(report["target"])),
-        both("verdict", lambda report: report["verdict"]),
+        both(marked("model"), lambda report: f"{report['model']['name']}, {report['model']['sha256'][:12]}"),
+        both(marked("units"), lambda report: str(report["model"]["units"])),
+        both(marked("target"), lambda report: words.target(report["target"])),
+        both(marked("compiler"), lambda report: words.tool(report["target"])),
+        both(marked("verdict"), lambda report: report["verdict"]),
         _Fact(
-            name="certificate",
+            name=marked("certificate"),
             before=before["certificate"]["sentence"],
             after=after["certificate"]["sentence"],
             differs=before["certificate"]["status"] != after["certificate"]["status"],  # sentences may differ in counts

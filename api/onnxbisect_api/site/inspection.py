@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from starlette.concurrency import run_in_threadpool
 
 from onnxbisect.errors import OnnxBisectError
+from onnxbisect.language import english
 from onnxbisect_api import mistakes
 from onnxbisect_api.access import Caller, Inspector, Submitter, Uploader
 from onnxbisect_api.backend_view import backend_views
@@ -65,7 +66,7 @@ async def inspect(request: Request, service: TheService, caller: Inspector) -> R
 async def _inspected(request: Request, service: Service, caller: Caller, typed: Typed) -> Response:
     answered = partial(_page, request, service, caller, typed)
     if not typed.one("model"):
-        return await run_in_threadpool(answered, {"model": "Choose a model."}, status=422)
+        return await run_in_threadpool(answered, {"model": english("Choose a model.")}, status=422)
     try:
         options = _options(typed.one("options").splitlines())
         backend = typed.one("backend")

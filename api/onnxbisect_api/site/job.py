@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
+from onnxbisect.language import within
 from onnxbisect_api.access import IN_TURN, Reader
 from onnxbisect_api.addresses import TheAddresses
 from onnxbisect_api.found import document_of
 from onnxbisect_api.names import RowId
 from onnxbisect_api.overviews import overview_of
+from onnxbisect_api.reader import language_of
 from onnxbisect_api.repair_files import repair_document
 from onnxbisect_api.service import TheService
 from onnxbisect_api.site.rendering import page
@@ -47,7 +49,9 @@ def shown(
     """The job's page: one target, or for several without `target` their overview."""
     names: Names = request.app.state.names
     now = situation(service, request.app.state.passed_units, caller, addresses, job_id, target)
-    values = {"doc": None, "overview": None, **_template_values(now, service)}
+    with within(language_of(request)):
+        values = {"doc": None, "overview": None, **_template_values(now, service)}
+        repair = None if now.search is None else _repair(service, now.search)
     states = now.states if values["doc"] is None else of_report(values["doc"])
     culprits = [] if states is None else states.culprits
     return page(
@@ -56,7 +60,7 @@ def shown(
         caller,
         **now.content(),
         **values,
-        repair=None if now.search is None else _repair(service, now.search),
+        repair=repair,
         shape=now.shape,
         culprits=culprits,
         after_culprits=None if now.search is None or now.search.graph is None else "_job_graph.html.j2",

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import RedirectResponse
 from pydantic import BeforeValidator, StringConstraints
 
+from onnxbisect.language import english
 from onnxbisect.verdict import Status
 from onnxbisect_api import labels
 from onnxbisect_api.access import Reader
@@ -106,7 +107,7 @@ def compare(
 ) -> Response:
     """Redirect to the comparison of the two selected jobs, the older one first."""
     if len(job) != 2:
-        raise Problem(422, f"Tick two jobs to compare: {len(job)} are ticked.")
+        raise Problem(422, english("Tick two jobs to compare: {count} are ticked.", count=len(job)))
     older, newer = sorted(job)
     return RedirectResponse(f"/compare?{urlencode({'a': older, 'b': newer})}", 303)
 

@@ -17,6 +17,7 @@ from onnxbisect_api.access import AccessControl, Caller, Listener, demand_good
 from onnxbisect_api.addresses import Addresses, TheAddresses
 from onnxbisect_api.names import RowId
 from onnxbisect_api.problems import Problem
+from onnxbisect_api.reader import language_of
 from onnxbisect_api.service import TheService
 from onnxbisect_api.site.job import Target
 from onnxbisect_api.site.rendering import fragment
@@ -48,6 +49,7 @@ class _Place:
     addresses: Addresses
     job_id: str
     target: int | None
+    language: str
     turns: Turns
 
 
@@ -86,6 +88,7 @@ async def stream(
         addresses=addresses,
         job_id=job_id,
         target=target,
+        language=language_of(request),
         turns=access_control.stream_turns,
     )
     async with place.turns.turn(caller.tenant):
@@ -128,6 +131,6 @@ def _look(place: _Place) -> _Look:
         events=now.row.events,
         shape=now.shape,
         going=now.going,
-        html=fragment("_job_changes.html.j2", **now.content(), may_submit=may_submit),
+        html=fragment("_job_changes.html.j2", place.language, **now.content(), may_submit=may_submit),
         states="" if now.states is None else json.dumps(now.states.model_dump(), separators=(",", ":")),
     )

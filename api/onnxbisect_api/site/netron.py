@@ -5,6 +5,7 @@ from urllib.parse import urlencode, urljoin, urlsplit
 
 from fastapi import APIRouter, Query, Request, Response
 
+from onnxbisect.language import english
 from onnxbisect.report.names import culprit_dir_name
 from onnxbisect_api import tickets
 from onnxbisect_api.access import IN_TURN, Reader
@@ -40,7 +41,7 @@ def netron(
         ticket = tickets.issue(session, caller, what(job_id, target, number))
     culprits = document_of(service, report_of(search))["culprits"]
     if number > len(culprits):
-        raise missing("culprit")
+        raise missing(english("culprit"))
     # Netron needs an absolute URL; without a public address in the settings, the request's is used
     root = urljoin(str(request.base_url), addresses.job(job_id))
     shared = f"{root}/culprits/{number}/shared/model.onnx?{urlencode({'target': target, 'ticket': ticket})}"

@@ -9,6 +9,7 @@ from fastapi.responses import RedirectResponse
 from starlette.concurrency import run_in_threadpool
 
 from onnxbisect.errors import OnnxBisectError
+from onnxbisect.language import english
 from onnxbisect_api import targets
 from onnxbisect_api.access import Caller, Contributor, Submitter, Uploader
 from onnxbisect_api.addresses import Addresses, TheAddresses
@@ -80,7 +81,7 @@ def _submitted(request: Request, service: Service, caller: Caller, addresses: Ad
     with service.database.session() as session:
         offered = workers.slots(session)
         defaults = {view.name: _defaults(view) for view in backend_views(session)}
-    lacks = {} if typed.one("model") else {"model": "Choose a model."}
+    lacks = {} if typed.one("model") else {"model": english("Choose a model.")}
     try:
         read = terms(typed, defaults, lambda target: targets.checked([target], offered))
         samples = _samples(typed, service, caller)

@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from onnxbisect.errors import OptionError
 from onnxbisect.input_value import InputValue, read_value, written
+from onnxbisect.language import english
 from onnxbisect.report.text import clip
 from onnxbisect_api import labels, mistakes
 from onnxbisect_api.body import DOCUMENT_BYTES
@@ -64,7 +65,9 @@ class Typed:
         """Count bytes against the limit of all text fields; a 413 beyond it."""
         self._size += size
         if self._size > DOCUMENT_BYTES:
-            raise Problem(413, f"All that is typed may have {DOCUMENT_BYTES:,} bytes.")
+            raise Problem(
+                413, english("All that is typed may have {document_bytes} bytes.", document_bytes=f"{DOCUMENT_BYTES:,}")
+            )
 
     def begin(self, field: str, file_name: str) -> Part | None:
         """A writer for any field without a file. An unused file field counts as such: its file name is empty."""
@@ -156,7 +159,7 @@ def terms(typed: Typed, options: Mapping[str, Mapping[str, str]], check: Callabl
         **_given({"seconds": typed.one("seconds")}),
     }
     if not document["targets"]:
-        complaints["backend"] = "Choose at least one compiler."
+        complaints["backend"] = english("Choose at least one compiler.")
     try:
         read = JobTerms.model_validate(document)
     except ValidationError as error:
@@ -179,7 +182,7 @@ def _repair(typed: Typed, complaints: dict[str, str]) -> dict[str, dict[str, str
     if typed.one("repair"):
         return {"repair": {"allow": typed.one("repair"), **others}}
     if others:
-        complaints["alternatives"] = "Other options are tried by a repair: choose what it may do."
+        complaints["alternatives"] = english("Other options are tried by a repair: choose what it may do.")
     return {}
 
 
@@ -207,9 +210,13 @@ def _shapes(lines: Iterable[str]) -> dict[str, list[int]]:
     for line in lines:
         name, _, dimensions = line.rpartition("=")
         if not name or not re.fullmatch(r"\d{1,19}(\s*[,x]\s*\d{1,19})*", dimensions.strip()):
-            raise OptionError(f"A shape is written as NAME=1,3,224,224 on its own line, unlike {clip(line, 60)!r}.")
+            raise OptionError(
+                english(
+                    "A shape is written as NAME=1,3,224,224 on its own line, unlike {line}.", line=repr(clip(line, 60))
+                )
+            )
         if name.strip() in found:
-            raise OptionError(f"The input {clip(name.strip(), 60)!r} has two shapes.")
+            raise OptionError(english("The input {name} has two shapes.", name=_shown(name.strip())))
         found[name.strip()] = [int(each) for each in re.split("[,x]", dimensions)]
     return found
 
@@ -224,11 +231,17 @@ def _values(lines: Iterable[str]) -> dict[str, InputValue]:
         except ValueError:
             name = ""
         if not name.strip():
-            raise OptionError(f"A value is written as NAME=16000 on its own line, unlike {clip(line, 60)!r}.")
+            raise OptionError(
+                english("A value is written as NAME=16000 on its own line, unlike {line}.", line=_shown(line))
+            )
         if name.strip() in found:
-            raise OptionError(f"The input {clip(name.strip(), 60)!r} has two values.")
+            raise OptionError(english("The input {name} has two values.", name=_shown(name.strip())))
         found[name.strip()] = read
     return found
+
+
+def _shown(text: str) -> str:
+    return repr(clip(text, 60))
 
 
 def _given(values: Mapping[str, str]) -> dict[str, str]:

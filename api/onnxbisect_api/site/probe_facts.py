@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from onnxbisect.fingerprint import plain
+from onnxbisect.language import english
 from onnxbisect.report.ranges import indices, spell
 from onnxbisect.report.records import probe_name
 from onnxbisect.unitset import UnitSet, members, of, size
@@ -61,7 +62,7 @@ def probe_facts(service: Service, state: Any, caller: Caller, job_id: str, probe
         row = session.get(Probe, probe_id)
         search = next((search for search in job.searches if row is not None and search.id == row.search_id), None)
         if row is None or search is None:
-            raise missing("probe of this job")
+            raise missing(english("probe of this job"))
         log = probe_queries.log(session, probe_id, caller.tenant)
         probes = summaries(session, search.id)
         passed = known.passed(session, search) if search.report is None else 0

@@ -11,6 +11,7 @@ from fastapi.responses import RedirectResponse
 from markupsafe import Markup
 from sqlalchemy.orm import Session
 
+from onnxbisect.language import english
 from onnxbisect.report.records import probe_name
 from onnxbisect.unitset import size
 from onnxbisect_api.access import IN_TURN, Reader
@@ -77,7 +78,7 @@ def tree(
         probes = summaries(session, search.id)
     if unit is not None:
         if unit >= search.units:
-            raise missing("unit of this model")
+            raise missing(english("unit of this model"))
         probes = [probe for probe in probes if probe.units >> unit & 1]
     counts: dict[str, int] = {}
     for probe in probes:
@@ -139,7 +140,7 @@ def _by_name(job_id: str, name: str, service: TheService, caller: Reader, target
         probes = summaries(session, search.id)
     found = next((probe.id for probe in probes if probe_name(probe.units, probe.attempt) == name), None)
     if found is None:
-        raise missing("probe of this target")
+        raise missing(english("probe of this target"))
     return RedirectResponse(f"/jobs/{job_id}/probes/{found}", 303)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from onnxbisect.language import marked
 from onnxbisect.report.text import duration
 from onnxbisect.unitset import size
 from onnxbisect.verdict_json import from_json
@@ -19,11 +20,11 @@ _ANSWERS = 10
 #: The number of calls from which the remaining time is estimated.
 _CALLS = 3
 _STEPS = {
-    Stage.PREPARE: "Read the model",
-    Stage.FILES: "Try changed files",
-    Stage.SEARCH: "Ask the compiler",
-    Stage.REPORT: "Write the report",
-    Stage.REPAIR: "Repair",
+    Stage.PREPARE: marked("Read the model"),
+    Stage.FILES: marked("Try changed files"),
+    Stage.SEARCH: marked("Ask the compiler"),
+    Stage.REPORT: marked("Write the report"),
+    Stage.REPAIR: marked("Repair"),
 }
 
 

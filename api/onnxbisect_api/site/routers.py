@@ -8,6 +8,7 @@ from onnxbisect_api.site import (
     job,
     job_actions,
     jobs,
+    languages,
     live,
     netron,
     new,
@@ -23,6 +24,7 @@ ROUTERS = tuple(
     for module in (
         static,
         session,
+        languages,
         jobs,
         new,
         job,

@@ -1,13 +1,14 @@
 """Login with a token. The browser gets the id of a session in a cookie that scripts cannot read."""
 
 from typing import Annotated
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote
 
 from fastapi import APIRouter, Form, Query, Request, Response
 from fastapi.responses import RedirectResponse
 
+from onnxbisect.language import english
 from onnxbisect_api.access import COOKIE, AccessControl, address_of
-from onnxbisect_api.origin import demand_own_page
+from onnxbisect_api.origin import demand_own_page, local
 from onnxbisect_api.problems import Problem
 from onnxbisect_api.service import TheService
 from onnxbisect_api.site.rendering import page
@@ -17,13 +18,13 @@ from onnxbisect_service.service import Service
 router = APIRouter()
 
 _HOME = "/jobs"
-_WRONG = "This token is unknown, expired or revoked."
+_WRONG = english("This token is unknown, expired or revoked.")
 
 
 @router.get("/login")
 def login_page(request: Request, onward: Annotated[str, Query(alias="next", max_length=4000)] = _HOME) -> Response:
     """The login page. `next` is the URL of this site to open after the login."""
-    return page(request, "login.html.j2", None, onward=_local(onward), complaint="")
+    return page(request, "login.html.j2", None, onward=local(onward), complaint="")
 
 
 @router.post("/login")
@@ -41,8 +42,8 @@ def login(
     except Problem as problem:  # too many invalid tokens
         good, complaint = None, problem.detail
     if good is None:
-        return page(request, "login.html.j2", None, status=401, onward=_local(onward), complaint=complaint)
-    answer = RedirectResponse(_local(onward), 303)
+        return page(request, "login.html.j2", None, status=401, onward=local(onward), complaint=complaint)
+    answer = RedirectResponse(local(onward), 303)
     answer.set_cookie(
         COOKIE,
         access_control.begin_session(good),
@@ -76,10 +77,3 @@ def to_login(request: Request) -> Response:
 
 def _is_https(request: Request, service: Service) -> bool:
     return service.settings.is_https or request.url.scheme == "https"
-
-
-def _local(onward: str) -> str:
-    """The URL if it is a path of this site, else the home page, so that a link cannot redirect to another site."""
-    parts = urlsplit(onward)
-    plain = onward.startswith("/") and not onward.startswith(("//", "/\\")) and onward.isprintable()
-    return onward if plain and not parts.netloc and not unquote(onward).startswith("//") else _HOME

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from onnxbisect.diagnosis import Certainty
+from onnxbisect.finished import translated
+from onnxbisect.language import _, english
 from onnxbisect.report import words
 from onnxbisect.report.text import plural
 from onnxbisect.verdict import Status
@@ -60,6 +62,7 @@ class Situation:
             "progress": self.progress,
             "sentence": _of_job(self.job) if self.target is None else _of_target(self, self.target),
             "asked": self.asked,
+            "as_sentence": _sentence,
             "going": self.going,
             "drawable": self.search is not None and self.search.graph is not None,
             "lasting": lasting,
@@ -97,32 +100,42 @@ def _of_target(now: Situation, target: TargetView) -> str:
     if target.state is JobState.DONE and target.verdict is not None:
         certain = sum(culprit.get("certainty") == Certainty.CONFIRMED for culprit in target.culprits)
         name, asked, others = now.job.model.name, Situation.asked(target), target.computes_others
-        return _sentence(words.headline(target.verdict, name, asked, certain, others=others))
+        return words.headline(target.verdict, name, asked, certain, others=others)
     if target.state is JobState.FAILED:
-        return _sentence(target.problem)
+        return target.problem
     if target.state is JobState.CANCELLED:
-        return f"It was cancelled after {plural(target.calls, 'compiler call')}."
+        return english("It was cancelled after {calls}.", calls=plural(target.calls, "compiler call"))
     if target.problem:  # the reason why the target waits
-        return _sentence(target.problem)
+        return target.problem
     if target.state is JobState.QUEUED:
         if now.ahead:
-            return f"It waits behind {plural(now.ahead, 'other job')} with this backend."
-        return "It waits for a worker that is free."
+            return english("It waits behind {jobs} with this backend.", jobs=plural(now.ahead, "other job"))
+        return english("It waits for a worker that is free.")
     stage = now.search.stage if now.search is not None else Stage.PREPARE
     if stage == Stage.PREPARE:
-        return "The model is being read."
-    found = f"{plural(len(target.culprits), 'culprit')} found" if target.culprits else "No culprit found"
-    return f"{found}; the report is being written." if stage == Stage.REPORT else f"{found} so far."
+        return english("The model is being read.")
+    culprits = plural(len(target.culprits), "culprit")
+    if stage == Stage.REPORT:
+        if not target.culprits:
+            return english("No culprit found; the report is being written.")
+        return english("{culprits} found; the report is being written.", culprits=culprits)
+    return (
+        english("{culprits} found so far.", culprits=culprits)
+        if target.culprits
+        else english("No culprit found so far.")
+    )
 
 
 def _of_job(job: JobView) -> str:
     ended = sum(target.state.ended for target in job.targets)
     if not job.state.ended:
-        return f"{ended} of {len(job.targets)} targets have ended."
+        return english("{ended} of {all} targets have ended.", ended=ended, all=len(job.targets))
     if job.state is not JobState.DONE:
-        return _sentence(job.problem)
+        return job.problem
     fine = sum(target.verdict is Status.PASS for target in job.targets)
-    return f"{job.model.name} compiles for {fine} of {len(job.targets)} targets."
+    return english(
+        "{model} compiles for {fine} of {all} targets.", model=job.model.name, fine=fine, all=len(job.targets)
+    )
 
 
 #: What a command line calls what the form for a new job has a field for.
@@ -130,7 +143,8 @@ _OPTION = re.compile(r"with --input-shape (\S+=[\d,]+)")
 
 
 def _sentence(text: str) -> str:
-    text = _OPTION.sub(r"with \1 under Input shapes", text).strip().rstrip(".")
+    """The text in the reader's language, as a sentence."""
+    text = _OPTION.sub(r"with \1 under Input shapes", translated(text)).strip().rstrip(".。")
     first = text.partition(" ")[0]
     # a name, such as net.onnx or pulsar2, stays as it is written
-    return f"{text[:1].upper() if first.isalpha() else text[:1]}{text[1:]}." if text else ""
+    return _("{sentence}.", sentence=f"{text[:1].upper() if first.isalpha() else text[:1]}{text[1:]}") if text else ""

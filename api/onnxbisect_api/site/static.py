@@ -4,6 +4,7 @@ All files share one version in their URLs, so that a module imports `./neighbour
 """
 
 import hashlib
+import re
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -11,12 +12,15 @@ from importlib.resources.abc import Traversable
 
 from fastapi import APIRouter, Response
 
+from onnxbisect.language import english, translate
 from onnxbisect.report.rendering import stylesheet
 from onnxbisect_api.problems import missing
 
 router = APIRouter()
 
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+#: A message in a script.
+_MESSAGE = re.compile(r'\b_\("([^"\\]+)"')
 _FOR_EVER = "public, max-age=31536000, immutable"
 
 
@@ -30,6 +34,7 @@ class _File:
 class _Folder:
     files: dict[str, _File]
     version: str
+    messages: tuple[str, ...]
 
 
 def address(name: str) -> str:
@@ -38,6 +43,11 @@ def address(name: str) -> str:
     if name not in folder.files:
         raise KeyError(name)
     return f"/static/{folder.version}/{name}"
+
+
+def messages() -> dict[str, str]:
+    """The messages of all scripts, each with its translation, for `said.js`."""
+    return {message: translate(message) for message in _folder().messages}
 
 
 @router.get("/static/{version}/{name:path}")
@@ -49,7 +59,7 @@ async def static(version: str, name: str) -> Response:
     folder = _folder()
     file = folder.files.get(name)
     if file is None:
-        raise missing("file")
+        raise missing(english("file"))
     kept = _FOR_EVER if version == folder.version else "no-cache"
     return Response(file.content, media_type=file.media_type, headers={"Cache-Control": kept})
 
@@ -67,7 +77,9 @@ def _folder() -> _Folder:
     digest = hashlib.sha256()
     for name, file in files.items():
         digest.update(f"{name} {len(file.content)} ".encode() + file.content)
-    return _Folder(files=files, version=digest.hexdigest()[:12])
+    scripts = (file.content.decode() for name, file in files.items() if name.endswith(".js") and "/" not in name)
+    said = dict.fromkeys(found for script in scripts for found in _MESSAGE.findall(script))
+    return _Folder(files=files, version=digest.hexdigest()[:12], messages=tuple(said))
 
 
 def _below(folder: Traversable, prefix: str) -> list[tuple[str, bytes]]:

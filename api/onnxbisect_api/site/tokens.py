@@ -7,6 +7,7 @@ from fastapi import APIRouter, Form, Request, Response
 from fastapi.responses import RedirectResponse
 from pydantic import ValidationError
 
+from onnxbisect.language import english, marked
 from onnxbisect_api.access import Admin, Caller
 from onnxbisect_api.names import RowId
 from onnxbisect_api.routes import tokens as rest
@@ -20,7 +21,7 @@ router = APIRouter()
 
 #: Choices of days after which a token expires.
 _DAYS = (7, 30, 90, 365)
-_A_NAME = "Say who or what uses it, in one line."
+_A_NAME = english("Say who or what uses it, in one line.")
 
 
 @router.get("/tokens")
@@ -83,5 +84,6 @@ def _list(
 
 def _state(token: TokenView) -> str:
     if token.revoked_at is not None:
-        return "revoked"
-    return "expired" if token.expires_at is not None and token.expires_at <= datetime.now(UTC) else "good"
+        return marked("revoked")
+    is_over = token.expires_at is not None and token.expires_at <= datetime.now(UTC)
+    return marked("expired") if is_over else marked("good")

@@ -1,11 +1,13 @@
 // A button after each text that is there to be copied, `data-copy`. Without this script it is selected by hand.
 
+import { _ } from "./said.js";
+
 const SAID_FOR = 4000; // milliseconds
 
 for (const text of document.querySelectorAll("[data-copy]")) {
   const button = document.createElement("button");
   button.type = "button";
-  button.textContent = "Copy";
+  button.textContent = _("Copy");
   const about = text.closest("[aria-labelledby]");
   if (about) button.setAttribute("aria-describedby", about.getAttribute("aria-labelledby"));
   const said = document.createElement("span");
@@ -17,7 +19,7 @@ for (const text of document.querySelectorAll("[data-copy]")) {
   text.after(row);
   let timer = 0;
   button.addEventListener("click", async () => {
-    said.textContent = (await copied(text)) ? "Copied" : "Selected: press Ctrl+C";
+    said.textContent = (await copied(text)) ? _("Copied") : _("Selected: press Ctrl+C");
     clearTimeout(timer);
     timer = setTimeout(() => (said.textContent = ""), SAID_FOR);
   });

@@ -1,5 +1,7 @@
 // What the service knows of the model's graph, asked for once.
 
+import { _ } from "./said.js";
+
 export class Data {
   #job;
   #target;
@@ -43,5 +45,5 @@ async function asked(address) {
   const answer = await fetch(address);
   if (answer.ok) return answer.json();
   const problem = await answer.json().catch(() => ({}));
-  throw new Error(problem.detail ?? problem.title ?? `The service answered ${answer.status}.`);
+  throw new Error(problem.detail ?? problem.title ?? _("The service answered {status}.", { status: answer.status }));
 }

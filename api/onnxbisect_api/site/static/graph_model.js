@@ -1,6 +1,8 @@
 // A part of the model as flat arrays, made in one pass over the answer: what is drawn sixty times a second allocates
 // nothing. Nodes are the part's units in the answer's order, then the graph's own inputs and outputs.
 
+import { _ } from "./said.js";
+
 export const WIDTH = 150;
 export const HEIGHT = 34;
 /** What is known of a unit, as its number in `state`. A graph's own input or output is the one after these. */
@@ -24,7 +26,7 @@ export class Model {
     this.total = answer.total;
     this.units = units;
     this.count = units.length + terminals.length;
-    this.ops = answer.ops.concat(inputs.map(() => "graph input"), outputs.map(() => "graph output"));
+    this.ops = answer.ops.concat(inputs.map(() => _("graph input")), outputs.map(() => _("graph output")));
     this.names = answer.names.concat(terminals.map(([name]) => name));
     this.tensors = answer.tensors.concat(terminals.map(([name, type]) => [name, type]));
     this.x = Float32Array.from(answer.x.concat(terminals.map((terminal) => terminal[3])));

@@ -1,13 +1,14 @@
 // The selected node in words: what it is, what is known of it, what it is given and what becomes of that.
 
 import { STATES } from "./graph_model.js";
+import { _ } from "./said.js";
 
 const SAYS = [
-  "compiles",
-  "culprit: the compiler refuses it",
-  "suspected",
-  "needs context: fails only where it is cut out",
-  "unknown",
+  _("compiles"),
+  _("culprit: the compiler refuses it"),
+  _("suspected"),
+  _("needs context: fails only where it is cut out"),
+  _("unknown"),
   "",
 ];
 const LISTED = 40;
@@ -15,8 +16,7 @@ const LISTED = 40;
 /** What is known of a node, in words. */
 export function known(model, node) {
   const number = model.number[node];
-  const text = SAYS[model.state[node]];
-  return number ? text.replace("culprit", `culprit ${number}`) : text;
+  return number ? _("culprit {number}: the compiler refuses it", { number }) : SAYS[model.state[node]];
 }
 
 export class Panel {
@@ -93,20 +93,28 @@ function described(answer, model) {
   if (Object.keys(answer.facts).length > 0) {
     const list = made("dl", "graph-list");
     for (const [label, value] of Object.entries(answer.facts)) {
-      list.append(made("dt", "", label), made("dd", "", String(value)));
+      list.append(made("dt", "", titled(label)), made("dd", "", String(value)));
     }
     parts.push(list);
   }
   const given = answer.inputs.map(({ tensor, type, from }) => ({ tensor, type, units: from === null ? [] : [from] }));
   const makes = answer.outputs.map(({ tensor, type, to }) => ({ tensor, type, units: to }));
-  for (const [title, tensors, sign] of [["Inputs", given, "from"], ["Outputs", makes, "to"]]) {
+  for (const [title, tensors, sign] of [[_("Inputs"), given, _("from")], [_("Outputs"), makes, _("to")]]) {
     if (tensors.length === 0) continue;
     const list = made("ul", "graph-tensors");
     for (const tensor of tensors.slice(0, LISTED)) list.append(line(tensor, sign, model));
-    if (tensors.length > LISTED) list.append(made("li", "dim", `and ${tensors.length - LISTED} more`));
+    if (tensors.length > LISTED) list.append(made("li", "dim", _("and {more} more", { more: tensors.length - LISTED })));
     parts.push(made("h4", "", title), list);
   }
   return parts;
+}
+
+/** `attribute axis` and `input 1`, as the service calls facts. */
+function titled(label) {
+  const [kind, ...rest] = label.split(" ");
+  const name = rest.join(" ");
+  if (kind === "attribute") return _("attribute {name}", { name });
+  return kind === "input" ? _("input {name}", { name }) : label;
 }
 
 function line({ tensor, type, units }, sign, model) {
@@ -116,7 +124,7 @@ function line({ tensor, type, units }, sign, model) {
     const to = made("span", "graph-ends", `${sign} `);
     for (const unit of units.slice(0, LISTED)) {
       const node = model.place.get(unit);
-      const link = made("button", "graph-link", node === undefined ? `unit ${unit}` : model.ops[node]);
+      const link = made("button", "graph-link", node === undefined ? _("unit {number}", { number: unit }) : model.ops[node]);
       link.type = "button";
       link.dataset.unit = unit;
       if (node !== undefined) link.title = model.names[node];
@@ -143,6 +151,6 @@ async function copy(text, button, shown) {
     document.execCommand("copy");
   }
   const label = button.textContent;
-  button.textContent = "Copied";
+  button.textContent = _("Copied");
   setTimeout(() => (button.textContent = label), 1500);
 }

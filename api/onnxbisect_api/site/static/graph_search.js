@@ -1,5 +1,7 @@
 // Finding a node by its name or op: a field with a list of what matches, for the keyboard first.
 
+import { _ } from "./said.js";
+
 const MOST = 50;
 
 /** `nodes()` gives `{units, ops, names}` to search; `more()` is called once when somebody wants to search; `choose(unit)`. */
@@ -98,6 +100,6 @@ function nothing() {
   line.className = "dim";
   line.role = "option";
   line.setAttribute("aria-disabled", "true");
-  line.textContent = "No node has this in its name or op.";
+  line.textContent = _("No node has this in its name or op.");
   return line;
 }

@@ -4,6 +4,7 @@ import { Camera } from "./graph_camera.js";
 import { Model } from "./graph_model.js";
 import { Painter } from "./graph_painter.js";
 import { Panel, known } from "./graph_panel.js";
+import { _ } from "./said.js";
 
 const NEAR = 1;
 const LEGIBLE = 0.55;
@@ -79,7 +80,7 @@ export class View {
     this.camera.bound(this.model.box());
     this.#part("status").hidden = true;
     const { length } = answer.units;
-    this.#part("size").textContent = this.whole ? `${length} nodes` : `${length} of ${answer.total} nodes`;
+    this.#part("size").textContent = this.whole ? _("{count} nodes", { count: length }) : _("{count} of {total} nodes", { count: length, total: answer.total });
   }
 
   /** Selects these units, or the one that was `kept`, and moves there. */
@@ -137,8 +138,13 @@ export class View {
     clearTimeout(this.#settling);
     if (unit !== undefined && !this.data.known(unit)) this.#settling = setTimeout(() => this.#describe(unit), SETTLED);
     if (!quiet) {
-      const ways = `${model.neighbours(node, false).length} before, ${model.neighbours(node, true).length} after`;
-      this.#part("says").textContent = `${model.ops[node]}, ${known(model, node)}, ${model.names[node]}. ${ways}.`;
+      this.#part("says").textContent = _("{op}, {known}, {name}. {before} before, {after} after.", {
+        op: model.ops[node],
+        known: known(model, node),
+        name: model.names[node],
+        before: model.neighbours(node, false).length,
+        after: model.neighbours(node, true).length,
+      });
     }
     this.draw();
   }

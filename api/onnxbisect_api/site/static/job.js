@@ -1,6 +1,7 @@
 // A job's page while the job goes on. htmx swaps what changes; here are the strip, the seconds, and the page anew where
 // it gets other parts.
 
+import { _ } from "./said.js";
 import { recolour } from "./strip.js";
 
 const stream = document.getElementById("stream");
@@ -25,7 +26,7 @@ function anew() {
 stream.addEventListener("anew", anew);
 stream.addEventListener("htmx:sse:error", ({ detail }) => {
   if ([401, 403, 404].includes(detail.status)) anew(); // deleted, or logged out: the page says which
-  else away.textContent = "The server does not answer. This page goes on by itself as soon as it does.";
+  else away.textContent = _("The server does not answer. This page goes on by itself as soon as it does.");
 });
 stream.addEventListener("htmx:sse:after:connection", () => {
   away.textContent = "";

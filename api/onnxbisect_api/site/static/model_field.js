@@ -2,6 +2,7 @@
 
 import { locations } from "./external_data.js";
 import { chosen, dropped } from "./picked.js";
+import { _ } from "./said.js";
 import { upload } from "./upload.js";
 
 const at = (id) => document.getElementById(id);
@@ -50,8 +51,12 @@ async function demandData({ model, data }) {
   const there = new Set(data.map((each) => each.location));
   const missing = [...(await locations(model))].filter((location) => !there.has(location));
   if (missing.length === 0) return;
-  const more = missing.length > 1 ? ` and ${missing.length - 1} more` : "";
-  throw new Error(`${model.name} keeps weights in ${missing[0]}${more}: choose, or drop, all files together.`);
+  const what = { model: model.name, file: missing[0], more: missing.length - 1 };
+  throw new Error(
+    missing.length === 1
+      ? _("{model} keeps weights in {file}: choose, or drop, all files together.", what)
+      : _("{model} keeps weights in {file} and {more} more: choose, or drop, all files together.", what),
+  );
 }
 
 async function send(picked) {
@@ -64,8 +69,9 @@ async function send(picked) {
   const mine = upload(picked, (sent, all) => {
     at("upload-progress").value = all ? sent / all : 0;
     const left = ((performance.now() - begun) / 1000) * (all / sent - 1);
-    const soon = sent === all ? "being checked" : left > 2 ? `${Math.round(left)} s left` : "";
-    at("upload-amount").textContent = [`${megabytes(sent)} of ${megabytes(all)} MB`, soon].filter(Boolean).join(", ");
+    const soon = sent === all ? _("being checked") : left > 2 ? _("{seconds} s left", { seconds: Math.round(left) }) : "";
+    const amount = _("{sent} of {all} MB", { sent: megabytes(sent), all: megabytes(all) });
+    at("upload-amount").textContent = [amount, soon].filter(Boolean).join(_(", "));
   });
   going = mine;
   const model = await mine.done;
@@ -82,10 +88,10 @@ function uploaded(model) {
     option = new Option("", model.sha256);
     list.add(option, 1);
   }
-  option.textContent = `${model.name} · ${megabytes(model.size)} MB · uploaded now · ${model.sha256.slice(0, 10)}`;
+  option.textContent = [model.name, `${megabytes(model.size)} MB`, _("uploaded now"), model.sha256.slice(0, 10)].join(" · ");
   option.selected = true;
   list.closest(".field").hidden = false;
-  at("upload-said").textContent = `✓ ${model.name} is uploaded. ${megabytes(model.size)} MB`;
+  at("upload-said").textContent = _("✓ {model} is uploaded. {size} MB", { model: model.name, size: megabytes(model.size) });
   if (waits) form.requestSubmit();
 }
 

@@ -1,6 +1,8 @@
 // What somebody chose or dropped, as a model and the files of its external data, each with its location beside the model.
 // Throws an Error with a sentence.
 
+import { _ } from "./said.js";
+
 const MODEL = /\.onnx$/i;
 
 // From an input, or from a drop; folders are looked through.
@@ -31,10 +33,13 @@ async function below(entry) {
 }
 
 function arranged(found) {
-  if (found.length === 0) throw new Error("There was no file in that.");
+  if (found.length === 0) throw new Error(_("There was no file in that."));
   const models = found.length === 1 ? found : found.filter((each) => MODEL.test(each.path));
-  if (models.length === 0) throw new Error("None of these files is named *.onnx.");
-  if (models.length > 1) throw new Error(`One model at a time: ${models[0].path} and ${models[1].path} are two.`);
+  if (models.length === 0) throw new Error(_("None of these files is named *.onnx."));
+  if (models.length > 1) {
+    const [first, second] = models.map((each) => each.path);
+    throw new Error(_("One model at a time: {first} and {second} are two.", { first, second }));
+  }
   const [model] = models;
   const folder = model.path.slice(0, model.path.lastIndexOf("/") + 1);
   const data = found.filter((each) => each !== model && each.path.startsWith(folder));

@@ -1,10 +1,18 @@
 // The verdict strip takes the colours of what is known now. `onnxbisect.report.pictures` has drawn it: one cell a unit,
 // or in large models one bar for each run of units that are alike.
 
+import { _ } from "./said.js";
+
 const SVG = "http://www.w3.org/2000/svg";
 const PITCH = 16;
 const CELL = 14;
-const WORDS = { needs_context: "needs context", pass: "compiles" };
+const WORDS = {
+  culprit: _("culprit"),
+  needs_context: _("needs context"),
+  pass: _("compiles"),
+  suspected: _("suspected"),
+  unknown: _("unknown"),
+};
 const MOST_NUMBERED = 640;
 
 function* members(ranges) {
@@ -49,7 +57,7 @@ function repaint(cell, state, number, numbered) {
 
 /** The cell, and a link from it to its culprit. */
 function led(cell, number, numbered) {
-  const link = made("a", { href: `#c${number}`, "aria-label": `culprit ${number}` });
+  const link = made("a", { href: `#c${number}`, "aria-label": _("culprit {number}", { number }) });
   const shown = cell.isConnected ? cell.cloneNode(true) : cell;
   link.append(shown);
   if (numbered) {
@@ -73,7 +81,10 @@ function redraw(row, state, number, start, end) {
     });
     const title = made("title", {});
     const words = WORDS[state[unit]] ?? state[unit];
-    title.textContent = run > 1 ? `units ${unit} to ${unit + run - 1}: ${words}` : `unit ${unit}: ${words}`;
+    title.textContent =
+      run > 1
+        ? _("units {first} to {last}: {state}", { first: unit, last: unit + run - 1, state: words })
+        : _("unit {number}: {state}", { number: unit, state: words });
     bar.append(title);
     bars.push(number.has(unit) ? led(bar, number.get(unit), false) : bar);
   }

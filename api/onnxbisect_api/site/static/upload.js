@@ -1,15 +1,17 @@
 // Sends a model to the service: the promise's value is what the service knows of it then. `fetch` tells no progress of
 // what it sends, so this is an XMLHttpRequest.
 
+import { _ } from "./said.js";
+
 export function upload({ model, data }, progressed) {
   const request = new XMLHttpRequest();
   const done = new Promise((resolve, reject) => {
     request.upload.addEventListener("progress", (event) => progressed(event.loaded, event.total));
     request.addEventListener("load", () => {
       if (request.status < 300) resolve(request.response);
-      else reject(new Error(request.response?.detail ?? `The service answered with status ${request.status}.`));
+      else reject(new Error(request.response?.detail ?? _("The service answered with status {status}.", { status: request.status })));
     });
-    request.addEventListener("error", () => reject(new Error("The connection broke off: try it again.")));
+    request.addEventListener("error", () => reject(new Error(_("The connection broke off: try it again."))));
     request.addEventListener("abort", () => resolve(null));
   });
   request.responseType = "json";
