@@ -114,14 +114,22 @@ def test_a_job_is_run_again_with_changes(client: TestClient, service: Service) -
         "budget": {"calls": 1234567},
         "seconds": 7.5,
         "as_is": True,
-        "repair": {"allow": "exact", "alternatives": "all"},
+        "repair": {
+            "allow": "exact",
+            "alternatives": "all",
+            "samples": {"b.npz": sample},
+            "count": 7,
+            "absolute": 0.5,
+        },
+        "confirm_causes": 3,
+        "priority": -5,
         "labels": {"repo": "net"},
     }
     answer = client.post("/v1/jobs", json=asked)
     assert answer.status_code == 202, answer.text
     job = answer.json()["id"]
     text = client.get(f"/new?job={job}").text
-    assert "With the 1 sample of the job that this repeats" in text
+    assert "With the 2 samples of the job that this repeats" in text
     form = fields_of(text)
     assert form["option:whitelist:ops"] == ["Relu,Exp"]
     again = {**form, "option:whitelist:max_nodes": "10"}
@@ -134,8 +142,11 @@ def test_a_job_is_run_again_with_changes(client: TestClient, service: Service) -
         ("whitelist", {"ops": "Relu,Exp", "max_nodes": "10"}),
         ("whitelist", {"ops": "Relu"}),
     ]
-    other = {**form, "model": uploaded(service, b"another")}
-    assert job_at(client, client.post("/new", data=other).headers["location"])["request"]["calibration"] == {}
+    assert (made["request"]["repair"]["count"], made["priority"]) == (7, -5)
+    other = {**form, "model": uploaded(service, b"another"), "repair": "domain", "alternatives": ""}
+    changed = job_at(client, client.post("/new", data=other).headers["location"])["request"]
+    assert (changed["calibration"], changed["repair"]["samples"], changed["confirm_causes"]) == ({}, {}, 3)
+    assert (changed["repair"]["allow"], changed["repair"].get("alternatives")) == ("domain", None)
 
 
 def test_what_is_wrong_with_the_second_target_of_a_backend_is_said_there(client: TestClient, service: Service) -> None:

@@ -17,6 +17,7 @@ from onnxbisect_api.backend_view import BackendView, OptionView, backend_views
 from onnxbisect_api.found import job_of
 from onnxbisect_api.job_form import FormRoute
 from onnxbisect_api.job_making import accepted, asked_before, made
+from onnxbisect_api.job_request import JobTerms
 from onnxbisect_api.names import SHA256_PATTERN, UUID_PATTERN
 from onnxbisect_api.problems import Problem, status_and_sentence
 from onnxbisect_api.service import TheService
@@ -84,8 +85,7 @@ def _submitted(request: Request, service: Service, caller: Caller, addresses: Ad
     lacks = {} if typed.one("model") else {"model": english("Choose a model.")}
     try:
         read = terms(typed, defaults, lambda target: targets.checked([target], offered))
-        samples = _samples(typed, service, caller)
-        wanted = accepted(read.model_copy(update={"calibration": samples}), service, caller)
+        wanted = accepted(_repeating(read, _repeated(typed, service, caller)), service, caller)
         if lacks:
             raise FieldsError(lacks)
         view = made(wanted, typed.one("model"), service, caller, addresses, idempotency_key=None)
@@ -99,14 +99,31 @@ def _submitted(request: Request, service: Service, caller: Caller, addresses: Ad
     return RedirectResponse(f"/jobs/{view.id}", 303)
 
 
-def _samples(typed: Typed, service: Service, caller: Caller) -> Mapping[str, str]:
-    """The samples of the job that the form repeats, if it is for the same model."""
+def _repeated(typed: Typed, service: Service, caller: Caller) -> JobTerms | None:
+    """The terms of the job that the form repeats; for another model, without its samples. None if it repeats none."""
     if not re.fullmatch(UUID_PATTERN, typed.one("again")):
-        return {}
+        return None
     with service.database.session() as session:
         before = jobs.get(session, typed.one("again"), caller.tenant)
-        same = before is not None and before.model_sha256 == typed.one("model")
-        return asked_before(before).calibration if before is not None and same else {}
+        if before is None:
+            return None
+        terms = asked_before(before)
+        if before.model_sha256 == typed.one("model"):
+            return terms
+    repair = None if terms.repair is None else terms.repair.model_copy(update={"samples": {}})
+    return terms.model_copy(update={"calibration": {}, "repair": repair})
+
+
+def _repeating(terms: JobTerms, before: JobTerms | None) -> JobTerms:
+    """The terms, with those of the job before that the form has no fields for."""
+    if before is None:
+        return terms
+    repair = terms.repair
+    if repair is not None and before.repair is not None:
+        chosen = {"allow": repair.allow, "alternatives": repair.alternatives and (before.repair.alternatives or "all")}
+        repair = before.repair.model_copy(update=chosen)
+    unseen = {"calibration": before.calibration, "confirm_causes": before.confirm_causes, "priority": before.priority}
+    return terms.model_copy(update={**unseen, "repair": repair})
 
 
 def _page(
@@ -120,6 +137,7 @@ def _page(
     with service.database.session() as session:
         backends = backend_views(session)
         offered = model_field.offered(session, caller, typed)
+    before = _repeated(typed, service, caller)
     return page(
         request,
         "new.html.j2",
@@ -138,7 +156,7 @@ def _page(
         field=option_field,
         second=second,
         few=_FEW,
-        samples=len(_samples(typed, service, caller)),
+        samples=0 if before is None else len(before.calibration) + len(before.repair.samples if before.repair else ()),
         most_seconds=service.settings.compile_seconds,
     )
 
