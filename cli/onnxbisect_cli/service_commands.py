@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from onnx_bisect.job_documents import Webhook, WebhookFormat
 from onnxbisect.errors import OptionError
 from onnxbisect_cli import arguments
 from onnxbisect_cli.arguments import Format
@@ -171,6 +172,23 @@ def submit_command(
     webhook: Annotated[
         str | None, typer.Option("--webhook", metavar="URL", help="Receives the events of this job.")
     ] = None,
+    webhook_format: Annotated[
+        WebhookFormat,
+        typer.Option(
+            "--webhook-format",
+            metavar="json|feishu|dingtalk|wecom|slack|teams",
+            help="What it receives: signed events, or messages of a chat.",
+        ),
+    ] = "json",
+    webhook_secret: Annotated[
+        str | None,
+        typer.Option(
+            "--webhook-secret",
+            metavar="SECRET",
+            envvar="ONNXBISECT_WEBHOOK_SECRET",
+            help="That of a Feishu, Lark or DingTalk robot that checks signatures.",
+        ),
+    ] = None,
     priority: Annotated[int, typer.Option("--priority", help="Jobs with a higher priority are claimed first.")] = 0,
     fix: Annotated[
         bool, typer.Option("--fix", help="Repair what is refused, as the command fix does; the options below bound it.")
@@ -223,7 +241,7 @@ def submit_command(
             "as_is": as_is,
             "confirm_causes": confirm_causes,
             "labels": arguments.key_values(label or (), "--label"),
-            "webhook": webhook,
+            "webhook": _webhook(webhook, webhook_format, webhook_secret),
             "priority": priority,
             "repair": repair,
         },
@@ -235,6 +253,14 @@ def submit_command(
 
         raise typer.Exit(submit_parts.submit(request, found, wait=wait, out=out, form=form))
     raise typer.Exit(submit_job.submit(request, wait=wait, out=out, form=form))
+
+
+def _webhook(url: str | None, form: WebhookFormat, secret: str | None) -> Webhook | None:
+    if url is None:
+        if form != "json":
+            raise OptionError("--webhook-format is about a webhook: add --webhook URL.")
+        return None
+    return {"url": url, "format": form, "secret": secret} if secret else {"url": url, "format": form}
 
 
 @app.command(

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict
 
 from onnxbisect.input_value import InputValues
 
@@ -30,11 +30,24 @@ class Part:
     calibration: Path | None = None
 
 
+#: What a webhook is sent: the signed event, or a message of a chat.
+WebhookFormat = Literal["json", "feishu", "dingtalk", "wecom", "slack", "teams"]
+
+
+class Webhook(TypedDict):
+    """Where the events of a job are sent; `secret` is that of a Feishu, Lark or DingTalk robot."""
+
+    url: str
+    format: NotRequired[WebhookFormat]
+    secret: NotRequired[str]
+
+
 class JobTerms(TypedDict, total=False):
     """The settings of a job: one `backend` with its `options`, or several `targets`.
 
     `budget_calls`, `budget_seconds`, `timeout`, `recheck`, `as_is` and `confirm_causes` are arguments of `diagnose`;
-    docs/api.md describes `labels`, `webhook` and `priority`. With `repair`, culprits are repaired as by `fix`.
+    docs/api.md describes `labels`, `webhook` (a URL, or one with a format) and `priority`. With `repair`, culprits are
+    repaired as by `fix`.
     """
 
     backend: str | None
@@ -47,7 +60,7 @@ class JobTerms(TypedDict, total=False):
     as_is: bool
     confirm_causes: int
     labels: Mapping[str, str] | None
-    webhook: str | None
+    webhook: str | Webhook | None
     priority: int
     repair: "RepairTerms | None"
 

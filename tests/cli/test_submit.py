@@ -310,6 +310,12 @@ def test_without_waiting_the_job_is_named(server: Server) -> None:
         ((SAM, *EDGESAM, "--token", "obk_0_0"), 2, "token"),
         ((SAM, *EDGESAM, "--server", "http://127.0.0.1:9"), 3, "cannot be reached"),
         ((SAM, *EDGESAM, "--server", "ftp://x"), 2, "no address"),
+        ((SAM, *EDGESAM, "--webhook-format", "slack"), 2, "add --webhook URL"),
+        (
+            (SAM, *EDGESAM, "--webhook", "https://x.test", "--webhook-format", "slack", "--webhook-secret", "s"),
+            2,
+            "only robots of Feishu, Lark and DingTalk have a secret",
+        ),
         ((SAM, "--backend", "chip=./examples/mychip.toml"), 2, "The backend ./examples/mychip.toml is a file"),
     ],
 )
