@@ -36,6 +36,18 @@ def test_the_culprit_that_cost_the_most_comes_first(client: TestClient, service:
     assert "No culprit matches." in client.get("/culprits?state=fixed").text
 
 
+def test_one_op_is_one_row_with_its_variants_inside(client: TestClient, service: Service) -> None:
+    done(service, report_on(single(NET, [2], "no Tanh"), single(NET, [1], "no Exp")))
+    done(service, report_on(single(NET, [1], "Exp of rank 6 is too much")))
+    page = client.get("/culprits").text
+    assert "2 ops with 3 culprits" in page
+    row = page.split('<tr><th scope="row"><code>Exp</code>')[1].split("</tr>")[0]
+    assert "2 variants" in row
+    said = re.findall('<a href="/culprits/[^"]+">([^<]*)</a>', row)
+    assert sorted(said) == ["Exp of rank 6 is too much", "no Exp"]
+    assert page.count("no Exp") == 1
+
+
 def test_one_that_is_known_is_marked_on_its_page(client: TestClient, service: Service) -> None:
     done(service, refusing_exp(), labels={"repo": "<b>net</b>"})
     address = re.findall('href="(/culprits/[^"]+)"', client.get("/culprits").text)[0]

@@ -1,5 +1,8 @@
 """The pages of culprits over all jobs: their cost, and what each version of a compiler fixed and broke."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Form, Request, Response
@@ -8,7 +11,7 @@ from pydantic import BeforeValidator, StringConstraints
 
 from onnxbisect_api.access import Reader, Submitter
 from onnxbisect_api.addresses import TheAddresses
-from onnxbisect_api.culprit_view import culprit_views
+from onnxbisect_api.culprit_view import CulpritView, culprit_views
 from onnxbisect_api.job_request import ONE_LINE, BackendName
 from onnxbisect_api.names import RowId
 from onnxbisect_api.routes import culprits as rest
@@ -20,6 +23,26 @@ from onnxbisect_db.culprits import Filter
 from onnxbisect_db.states import CulpritState
 
 router = APIRouter()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _OpRow:
+    """One op, or ops that fail together, with the culprits that are its variants: the costliest first."""
+
+    variants: Sequence[CulpritView]
+
+    @property
+    def found(self) -> int:
+        return sum(it.found for it in self.variants)
+
+    @property
+    def seconds(self) -> float:
+        return sum(it.seconds for it in self.variants)
+
+    @property
+    def last_seen(self) -> datetime:
+        return max(it.last_seen for it in self.variants)
+
 
 #: Most culprits, versions and weeks that are shown.
 _COSTLIEST, _VERSIONS, _WEEKS = 50, 20, 12
@@ -53,7 +76,8 @@ def overview(
         request,
         "culprits.html.j2",
         caller,
-        culprits=views,
+        rows=_by_op(views),
+        shown=len(views),
         more=len(costliest) > _COSTLIEST,
         versions=versions,
         weeks=weeks,
@@ -64,6 +88,13 @@ def overview(
         target=target,
         narrowed=bool(state or text or target),
     )
+
+
+def _by_op(culprits: Sequence[CulpritView]) -> list[_OpRow]:
+    found: dict[tuple[str, ...], list[CulpritView]] = {}
+    for it in culprits:
+        found.setdefault(tuple(it.ops), []).append(it)
+    return sorted((_OpRow(variants=those) for those in found.values()), key=lambda row: -row.seconds)
 
 
 @router.get("/culprits/{culprit_id}")

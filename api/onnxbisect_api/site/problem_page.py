@@ -10,20 +10,22 @@ from onnxbisect_api.site.session import to_login
 
 #: Paths at which a browser's requests come from scripts, which get a problem document.
 _REST = "/v1/"
-#: What statuses mean that a person meets.
-_TITLES = {
-    400: marked("Bad Request"),
-    403: marked("Forbidden"),
-    404: marked("Not Found"),
-    405: marked("Method Not Allowed"),
-    409: marked("Conflict"),
-    413: marked("Content Too Large"),
-    422: marked("Unprocessable Content"),
-    429: marked("Too Many Requests"),
-    500: marked("Internal Server Error"),
-    503: marked("Service Unavailable"),
-    507: marked("Insufficient Storage"),
-}
+#: What versions of Python call the statuses that a person meets, for the catalogue.
+PHRASES = (
+    marked("Bad Request"),
+    marked("Forbidden"),
+    marked("Not Found"),
+    marked("Method Not Allowed"),
+    marked("Conflict"),
+    marked("Content Too Large"),
+    marked("Request Entity Too Large"),
+    marked("Unprocessable Content"),
+    marked("Unprocessable Entity"),
+    marked("Too Many Requests"),
+    marked("Internal Server Error"),
+    marked("Service Unavailable"),
+    marked("Insufficient Storage"),
+)
 
 
 def problem_page(request: Request, status: int, detail: str) -> Response | None:
@@ -37,6 +39,6 @@ def problem_page(request: Request, status: int, detail: str) -> Response | None:
         "problem.html.j2",
         None,
         status=status,
-        title=_TITLES.get(status, HTTPStatus(status).phrase),
+        title=HTTPStatus(status).phrase,
         detail=detail,
     )
