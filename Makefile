@@ -6,7 +6,8 @@ RUN := .venv/bin
 # 9 GB in the user's cache, each in an environment of its own; `make compilers COMPILERS="qnn rknn"` is less
 COMPILERS ?= --all
 # tests without a marker, and a share of the examples of each property; pyproject.toml says what the markers are for
-QUICK := -m "not (browser or chaos or compiler or long)" --hypothesis-profile quick
+SHARE := --hypothesis-profile quick
+QUICK := -m "not (browser or chaos or compiler or long or postgresql)" $(SHARE)
 # Much of a test's time is spent waiting for processes: four at a time keep two cores busy. Tests that share a server
 # stand beside each other, and each worker begins with a quarter of them.
 PARALLEL := -n 4 --dist worksteal
@@ -18,7 +19,7 @@ PYTHONS ?= 3.11 3.14
 # tests start hundreds of programs: without bytecode each would compile this project anew
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all every-test slowest fuzz check setup compilers topology chaos bench rates remedies field bench-service bench-fleet bench-page screenshots audit clean wheel
+.PHONY: demo test test-all every-test most-tests slowest fuzz check setup compilers topology chaos bench rates remedies field bench-service bench-fleet bench-page screenshots audit clean wheel
 # The decoder does not compile, which is exit status 1 and what the demo shows.
 demo: setup
 	$(RUN)/onnx-bisect run examples/sam_decoder.onnx --backend whitelist --option profile=edgesam --out out || { test $$? -eq 1 && test -f out/report.html; }
@@ -27,6 +28,10 @@ test: setup check
 	$(RUN)/pytest $(PARALLEL) $(QUICK)
 
 test-all: check every-test
+
+# for every commit that is merged (`.ci/run`): with vendors' compilers, PostgreSQL and a browser, without what takes long
+most-tests: setup
+	$(RUN)/pytest $(PARALLEL) -rsfE --tb=short --durations=20 -m "not (chaos or long)" $(SHARE)
 
 # at the end the 20 tests that take longest, why tests are skipped, and which failed
 every-test: setup

@@ -141,6 +141,7 @@ def test_the_prompt_encoder_of_segment_anything_in_bfloat16(shell: Shell) -> Non
     assert all(change["low"] for change in changes), "proven in bfloat16, too"
 
 
+@pytest.mark.long
 def test_rows_of_a_table_and_a_mask_are_repaired_for_an_older_chip(shell: Shell) -> None:
     """As in BERT: Gather of rows at computed places, and Where of 0 and minus infinity before Softmax."""
     table = numpy_helper.from_array(np.random.default_rng(0).standard_normal((10, 16), np.float32), "table")

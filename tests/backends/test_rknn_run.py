@@ -31,6 +31,7 @@ def save(body: str, path: Path) -> None:
 
 
 @pytest.mark.timeout(1200)
+@pytest.mark.long
 def test_two_heads_of_repvit_fail_where_a_mean_meets_a_normalisation(shell: Shell) -> None:
     """Every node passes alone; the toolkit means to keep the axes that ReduceMean drops, and then trips over that."""
     model = REAL / "timm_repvit_m0_9__ts17.onnx"
@@ -49,6 +50,7 @@ def test_two_heads_of_repvit_fail_where_a_mean_meets_a_normalisation(shell: Shel
     assert {row[2] for table in report["tables"] for row in table["rows"]} == {"NPU"}
 
 
+@pytest.mark.long
 def test_ops_that_fail_only_in_one_net_are_found_as_a_pair(shell: Shell) -> None:
     """Einsum compiles, quantised values do; a net with both does not."""
     body = """

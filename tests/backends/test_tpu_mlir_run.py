@@ -113,6 +113,7 @@ def test_the_same_file_in_an_older_format_compiles(shell: Shell) -> None:
 
 
 @pytest.mark.timeout(1200)
+@pytest.mark.long
 def test_without_folding_what_computes_a_shape_is_asked_with_who_takes_it(shell: Shell) -> None:
     """Initializers in its place would pass where the model fails (Pad), and fail where it passes (Sqrt).
 
@@ -153,6 +154,7 @@ def test_what_it_takes_out_is_not_to_blame_beside_what_it_refuses(shell: Shell) 
 
 
 @pytest.mark.timeout(1200)
+@pytest.mark.long
 def test_a_bias_that_is_computed_fails_only_together_with_what_adds_it(shell: Shell) -> None:
     """Its converter looks biases up by name, and finds none that a DequantizeLinear makes."""
     model = save(

@@ -260,6 +260,7 @@ def test_the_next_questions_are_those_of_the_plan(width):
     assert not plan(graph, world.verdicts, width).asks
 
 
+@pytest.mark.long
 def test_a_compiler_that_lies_one_time_in_ten_is_told_by_rechecking_and_no_lie_becomes_a_fact():
     exact, count_of_worlds = 0, examples(100)
     for seed in range(count_of_worlds):
