@@ -124,6 +124,14 @@ def precision(
         identity = [loaded.identity, given.digest, str(low), scorer.identity, described.version, chosen.options]
         record = Record(None if out is None else Path(out), identity)
         budget, tell, space = Budget(budget_calls, budget_seconds, began), progress or _silent, subject.space
+        if not space.order:
+            raise OptionError(
+                english(
+                    "Nothing of {model} can be {low}: it has no node with float32 tensors that onnxruntime quantises.",
+                    model=loaded.path.name,
+                    low=low,
+                )
+            )
         search = Searching(subject, SCREEN, quantiser, scorer, record, tell)
         found = search.search(space, budget)
         screened: tuple[Asked, ...] = ()
@@ -157,11 +165,11 @@ def precision(
             nodes=len(subject.nodes),
             candidates=len(space.order),
             full=finite(full),
-            full_shown=want.shown(full),
+            full_shown=search.shown(space.everything),
             all_low=finite(all_low),
-            all_low_shown=want.shown(all_low),
+            all_low_shown=search.shown(0),
             value=finite(value),
-            shown=want.shown(value),
+            shown=search.shown(found.keep),
             ending=found.ending,
             members=search.members(found),
             work=subject.share(found.keep) if found.keep else 0.0,

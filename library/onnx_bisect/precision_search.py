@@ -131,6 +131,7 @@ class Searching:
         self._scores: dict[UnitSet, float] = {}
         self._number: dict[UnitSet, int] = {}
         self._problems: dict[str, int] = {}
+        self._mute: set[UnitSet] = set()
         self._files: dict[UnitSet, Path] = {}
 
     def search(self, space: Space, budget: Budget, first: int = 1) -> Found:
@@ -151,7 +152,8 @@ class Searching:
             else:
                 budget.take()
                 value = self._measure(step)
-                self._record.add(self.on, names, value)
+                if step.keep not in self._mute:  # what did not run is asked again another time
+                    self._record.add(self.on, names, value)
             self._note(step, value, first)
         if step.ending is Ending.MISSED:
             raise OptionError(
@@ -177,6 +179,10 @@ class Searching:
         want = self._subject.want
         return want.score(self._scores[keep]) if keep in self._scores else -want.score(inf)
 
+    def shown(self, keep: UnitSet) -> str:
+        """The metric with these nodes kept, for people; what did not run is told from what gave NaN."""
+        return english("no numbers") if keep in self._mute else self._subject.want.shown(self.value(keep))
+
     def members(self, found: Found) -> tuple[Member, ...]:
         """What is known of each node that has to stay."""
         return tuple(self._member(unit, found) for unit in members(found.keep))
@@ -197,6 +203,7 @@ class Searching:
             if ask.why is Why.FULL:
                 raise OptionError(english("The model does not run in full precision: {reason}.", reason=said))
             self._problems[said] = self._problems.get(said, 0) + 1
+            self._mute.add(ask.keep)
             return -want.score(inf)
         reference = self._subject.measured.reference
         if broken(reference, ran.outputs):
@@ -214,7 +221,7 @@ class Searching:
         want = self._subject.want
         self._scores[ask.keep] = want.score(value)
         number = self._number[ask.keep] = len(self.asked) + first
-        shown, kept = want.shown(value), size(ask.keep)
+        shown, kept = self.shown(ask.keep), size(ask.keep)
         self.asked.append(Asked(number=number, on=self.on, kept=kept, value=finite(value), shown=shown, why=ask.why))
         self._tell(f"{number}  {plural(kept, 'node')} kept: {shown} ({ask.why}, {self.on})")
 
@@ -227,7 +234,7 @@ class Searching:
             op=node.op_type,
             module="/".join(path_of_node(node)),
             without=None if without is None else finite(without),
-            shown="" if without is None else want.shown(without),
+            shown="" if without is None else self.shown(found.keep & ~(1 << unit)),
             asked=None if without is None else self._number[found.keep & ~(1 << unit)],
             reason=reason(node, subject.low, subject.measured.seen, subject.measured.weights),
             work=subject.share(1 << unit),

@@ -258,6 +258,31 @@ def test_a_model_that_does_not_run_is_one_sentence(folder: Path, tmp_path: Path)
         onnx_bisect.precision(tmp_path / "net.onnx", samples=folder / "samples")
 
 
+def test_a_model_older_than_quantizelinear_is_measured_all_the_same(tmp_path: Path) -> None:
+    net = Net(3)
+    net.convolution()
+    net.add("Relu")
+    file = net.write(tmp_path)
+    proto = onnx.load(file)
+    proto.opset_import[0].version, proto.ir_version = 9, 4
+    onnx.save(proto, file)
+    found = onnx_bisect.precision(file, samples=tmp_path / "samples", at_least=20)
+    assert (found.report.ending, found.report.notes, found.report.candidates) == (Ending.NOTHING, (), 2)
+
+
+def test_a_model_without_anything_to_quantise_is_one_sentence(tmp_path: Path) -> None:
+    info = [onnx.helper.make_tensor_value_info(it, onnx.TensorProto.FLOAT16, [4]) for it in "xy"]
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["x"], ["y"], name="r")], "g", info[:1], info[1:])
+    onnx.save(
+        onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9),
+        tmp_path / "net.onnx",
+    )
+    with pytest.raises(OptionError, match=r"^Nothing of net\.onnx can be int8: it has no node with float32 tensors"):
+        onnx_bisect.precision(
+            tmp_path / "net.onnx", samples=_samples(tmp_path / "s", x=np.ones(4, np.float16)), at_least=20
+        )
+
+
 def test_names_of_nodes_are_shown_as_what_they_are(found: PrecisionResult) -> None:
     hostile = replace(found.report.members[0], node="a\x1b[31m|<b>`", module="m\n")
     shown = replace(found.report, members=(hostile,), model="`|\u202e.onnx")

@@ -22,22 +22,24 @@ from typing import TextIO, cast
 import numpy as np
 import onnx
 import onnxruntime
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper, version_converter
 
 from onnxbisect.model.loadable import loadable
-from onnxbisect.precision.low import Low, quantisable
+from onnxbisect.precision.low import Low, can_be_low, quantisable
 from onnxbisect.precision.tensors import Seen, read_seen, seen_of
 
 #: Bytes of tensors that one run returns.
 _AT_ONCE = 256 << 20
-#: The operator set from which scales may be by channel.
-_BY_CHANNEL = 13
+#: The operator sets from which there are QuantizeLinear, and scales by channel.
+_QDQ, _BY_CHANNEL = 10, 13
 
 
 def main(model: str, samples: str, low: str) -> None:
     """Measure, and then carry out orders until there are no more."""
     answers = _own_output()
     proto = loadable(onnx.load(model))
+    if low == Low.INT8 and _version(proto) < _QDQ:
+        proto = version_converter.convert_version(proto, _BY_CHANNEL)
     feeds = [_load(Path(samples) / f"{number}.npz") for number in range(len(list(Path(samples).iterdir())))]
     if not _say(answers, lambda: _measure(proto, feeds)):
         return
@@ -83,17 +85,17 @@ def quantised(proto: onnx.ModelProto, kept: frozenset[str]) -> onnx.ModelProto:
     from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
     from onnxruntime.quantization.quant_utils import QuantType
 
-    low = [node.name for node in proto.graph.node if node.name not in kept and node.op_type in quantisable()]
+    seen = _seen()
+    low = [it.name for it in proto.graph.node if it.name not in kept and can_be_low(it, Low.INT8, seen)]
     if not low:
         return proto
     ranges = {
         name: TensorData(lowest=np.array(it.low, np.float32), highest=np.array(it.high, np.float32))
-        for name, it in _seen().items()
+        for name, it in seen.items()
     }
-    version = next(it.version for it in proto.opset_import if it.domain in ("", "ai.onnx"))
     quantizer = QDQQuantizer(
         proto,
-        version >= _BY_CHANNEL,
+        _version(proto) >= _BY_CHANNEL,
         False,
         QuantType.QInt8,
         QuantType.QUInt8,
@@ -106,6 +108,10 @@ def quantised(proto: onnx.ModelProto, kept: frozenset[str]) -> onnx.ModelProto:
     quantizer.quantize_model()
     made: onnx.ModelProto = quantizer.model.model
     return made
+
+
+def _version(proto: onnx.ModelProto) -> int:
+    return next((it.version for it in proto.opset_import if it.domain in ("", "ai.onnx")), _BY_CHANNEL)
 
 
 def rounded(proto: onnx.ModelProto, kept: frozenset[str]) -> onnx.ModelProto:
