@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from onnx_bisect import BackendInfo, FixResult, Result
 from onnxbisect.preflight import Inspection
-from onnxbisect.report import cause_words, culprit_groups, words
+from onnxbisect.report import cause_words, culprit_groups, source_lines, words
 from onnxbisect.report.contents import Report
 from onnxbisect.report.files import culprit_dirs
 from onnxbisect.report.next_steps import next_steps
@@ -196,7 +196,7 @@ def explained(document: Report, number: int, folder: Path) -> Explained:
         cause="" if cause is None else clip(cause_words.sentence(cause), _TEXT),
         compiles_instead=[clip(cause_words.instead(it), _TEXT) for it in (cause["contrast"] if cause else [])[:_MOST]],
         replace_by=clip(words.replace_by(culprit), _TEXT),
-        source=[clip(words.where(it), _TEXT) for it in words.sources(culprit)[:_MOST]],
+        source=[clip(it.counted, _TEXT) for it in source_lines.of(culprit)[:_MOST]],
         files=sorted(str(path) for path in place.glob("*")),
     )
 

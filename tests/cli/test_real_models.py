@@ -65,9 +65,9 @@ def test_the_decoder_gives_the_list_that_its_team_found_by_hand(shell: Shell) ->
 @pytest.mark.parametrize(
     ("part", "verdict", "refused", "unknown"),
     [
-        ("/p/", "fail", {"Abs": 5, "Cos": 1, "Sin": 1}, {"Clip": 5}),
-        (("/x/", "Identity"), "pass", {}, {}),
-        ("/h/", "fail", {"Gather": 5}, {"Gemm": 15}),
+        ("/prompt_encoder/", "fail", {"Abs": 5, "Cos": 1, "Sin": 1}, {"Clip": 5}),
+        (("/transformer/", "Identity"), "pass", {}, {}),
+        ("/mask_head/", "fail", {"Gather": 5}, {"Gemm": 15}),
     ],
 )
 def test_the_parts_of_the_decoder_fare_as_the_record_says(
@@ -140,7 +140,7 @@ def test_a_repaired_model_asks_only_for_what_changed(shell: Shell, compiler: str
     without_abs(model)
     onnx.save(model, shell.folder / "repaired.onnx")
     repaired = shell.report("repaired.onnx", "--backend", "whitelist", "--option", compiler)
-    assert culprits(repaired) == [nodes for nodes in culprits(first) if not nodes[0].startswith("/p/Abs")]
+    assert culprits(repaired) == [nodes for nodes in culprits(first) if not nodes[0].startswith("/prompt_encoder/Abs")]
     assert repaired["certificate"]["status"] == first["certificate"]["status"]
     # The log names one refused node at a time: a call for each that it has to name, and one that passes.
     assert repaired["stats"]["compiler_calls"] <= 6

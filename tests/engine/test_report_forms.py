@@ -230,7 +230,8 @@ def test_a_bounded_certificate_says_what_was_seen_to_compile(counts, sentence):
 def test_html_says_what_passes_instead():
     text = Page(html(plain_report())).text
     assert "attribute axis" in text
-    assert "net.py:7 in forward" in text
+    assert "net.py:7" in text
+    assert "y = softmax(x, 0)" in text
 
 
 def test_markdown_keeps_hostile_names_in_code_spans_and_tables_in_shape():
@@ -269,7 +270,7 @@ def test_no_command_closes_its_fence():
 def test_markdown_carries_the_facts():
     text = markdown(plain_report())
     assert "# Does not compile · `decoder.onnx`" in text
-    assert "| 1 | `Softmax` | 2 | `Softmax: axis 0 is not supported` | `net.py:7 in forward` |" in text
+    assert "| 1 | `net.py:7  y = softmax(x, 0)` | `Softmax` | 2 | `Softmax: axis 0 is not supported` |" in text
     assert "- `Softmax with axis = 1` (1 place, such as `/net/block.2/Softmax`, p" in text
     assert "onnx-bisect run culprits/01-Softmax/model.onnx --backend whitelist --option profile=edgesam" in text
 
@@ -333,7 +334,8 @@ def test_sarif_results_are_the_culprits_at_their_lines_of_source():
     report = plain_report()
     softmax, pair = json.loads(sarif(report))["runs"][0]["results"]
     place = softmax["locations"][0]
-    assert place["physicalLocation"] == {"artifactLocation": {"uri": "src/net.py"}, "region": {"startLine": 7}}
+    region = {"startLine": 7, "snippet": {"text": "y = softmax(x, 0)"}}
+    assert place["physicalLocation"] == {"artifactLocation": {"uri": "src/net.py"}, "region": region}
     assert place["logicalLocations"][0]["fullyQualifiedName"] == "/net/block.0/Softmax"
     assert softmax["relatedLocations"][0]["logicalLocations"][0]["fullyQualifiedName"] == "/net/block.4/Softmax"
     assert softmax["partialFingerprints"] == {"culprit/v1": report["culprits"][0]["id"]}
@@ -431,7 +433,9 @@ def test_terminal_says_first_what_matters():
     text = "\n".join(shown)
     assert "2 culprits at 3 places, 4 units of 7" in text
     assert "  together  Exp 1/1, Tanh 1/1" in shown
-    assert re.search(r"1  Softmax +2  /net/block\.0/Softmax +net\.py:7 in forward\n +Softmax: axis 0 is not", text)
+    assert re.search(
+        r"1  net\.py:7  Softmax +2  /net/block\.0/Softmax\n +y = softmax\(x, 0\)\n +Softmax: axis 0 is not", text
+    )
     assert "1  Softmax with axis = 1 instead of axis = 0 (1 place)" in text
     assert "the compiler crashes" in text
     assert "On the NPU: 2 pieces of 2, 1 units" not in text

@@ -1,6 +1,6 @@
 """A repair as data: the contents of `repair.json`, from which all other forms are written."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -17,6 +17,8 @@ from onnxbisect.remedies.advisor import Left
 from onnxbisect.remedies.contract import Repair
 from onnxbisect.remedies.found import Found
 from onnxbisect.remedies.proofs import PlaceProof
+from onnxbisect.report import source_lines
+from onnxbisect.report.origin import origin
 from onnxbisect.rewrites import Exactness, Facts, Rule
 from onnxbisect.verdict import Verdict
 
@@ -53,6 +55,7 @@ class Change:
 
     `compiles` says that the compiler accepted all new nodes. `low` are the differences in the type in which the target
     stores float32 tensors, if it is another one (`RepairDocument.computes_in`).
+    `source` is the line of the user's source, such as `model.py:112  x[:, i, :]`, where the exporter recorded it.
     """
 
     node: str
@@ -66,6 +69,7 @@ class Change:
     compiles: bool
     removed: tuple[NodeRow, ...] = ()
     low: tuple[Difference, ...] = ()
+    source: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,13 +82,14 @@ class FileChange:
 
 @dataclass(frozen=True, kw_only=True)
 class LeftRow:
-    """A culprit that stays, and why no rule repairs it."""
+    """A culprit that stays, why no rule repairs it, and the lines of the user's source that it comes from."""
 
     nodes: tuple[str, ...]
     ops: tuple[str, ...]
     kind: str
     message: str
     reasons: tuple[str, ...]
+    sources: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,7 +193,7 @@ def document(
         outputs=() if proof is None else proof.outputs,
         outputs_allowed=Tolerance() if proof is None else proof.allowed,
         samples=0 if proof is None else proof.samples,
-        left=tuple(map(left_row, repair.left)),
+        left=tuple(left_row(it, nodes) for it in repair.left),
         struck=tuple(
             StruckRow(node=it.candidate.node, rules=_ids(it.candidate.rules), reason=it.reason) for it in repair.struck
         ),
@@ -201,10 +206,16 @@ def document(
     )
 
 
-def left_row(left: Left) -> LeftRow:
-    """A place that stays, as data."""
+def left_row(left: Left, nodes: Mapping[str, onnx.NodeProto] | None = None) -> LeftRow:
+    """A place that stays, as data; `nodes` are those of its model, by name."""
+    own = [nodes[name] for name in left.place.nodes if name in nodes] if nodes else []
     return LeftRow(
-        nodes=left.place.nodes, ops=left.ops, kind=left.kind.value, message=left.message, reasons=left.reasons
+        nodes=left.place.nodes,
+        ops=left.ops,
+        kind=left.kind.value,
+        message=left.message,
+        reasons=left.reasons,
+        sources=tuple(dict.fromkeys(line for it in own if (line := source_lines.of_place(origin(it))))),
     )
 
 
@@ -250,6 +261,7 @@ def _change(place: PlaceProof, node: onnx.NodeProto, facts: Facts, repair: Repai
         compiles=repair.compiles or repair.after.passing.issuperset(candidate.new_nodes),
         removed=tuple(_row(it, facts) for it in before if it not in after and it != node),
         low=place.low,
+        source=source_lines.of_place(origin(node)),
     )
 
 

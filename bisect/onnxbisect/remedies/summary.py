@@ -2,19 +2,22 @@
 
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from onnxbisect.proof import Difference
 from onnxbisect.remedies.advise import Advice
 from onnxbisect.remedies.advisor import Left
 from onnxbisect.remedies.document import AlternativeRow, Change, LeftRow, NodeRow, RepairDocument, left_row
-from onnxbisect.report import words
+from onnxbisect.report import source_lines, words
 from onnxbisect.report.markdown_text import code, plain, table
 from onnxbisect.report.text import clean, clip, plural
 from onnxbisect.verdict import Status
 
 #: Most ops named for a replacement, and most places named for a culprit.
 _MOST = 6
+#: Most lines of source named for a culprit.
+_LINES = 3
 
 
 def headline(document: RepairDocument) -> str:
@@ -61,16 +64,28 @@ def _without_numbers(reason: str) -> str:
 
 def lines(document: RepairDocument) -> list[str]:
     """One line for each culprit op and its remedy, then what is left, then the outcome."""
-    rows = [_cells(group) for group in groups(document.changes)]
+    changed = groups(document.changes)
+    rows = [_cells(group) for group in changed]
     widths = [max((len(row[column]) for row in rows), default=0) for column in range(4)]
-    shown = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, [*widths, 0], strict=True)).rstrip() for row in rows
-    ]
+    shown = []
+    for row, group in zip(rows, changed, strict=True):
+        shown.append(
+            "  ".join(cell.ljust(width) for cell, width in zip(row, [*widths, 0], strict=True)).rstrip(),
+        )
+        shown += [f"    {clip(line, 200)}" for line in sources(it.source for it in group)]
     for stay in left_groups(document.left):
         shown.append(f"{_times(' → '.join(stay[0].ops), len(stay))}  no remedy")
+        shown += [f"    {clip(line, 200)}" for line in sources(line for it in stay for line in it.sources)]
         shown += [f"    {clip(reason, 200)}" for reason in stay[0].reasons[:_MOST]]
     others = [f"With {called(it)}: {outcome(it)}" for it in document.alternatives]
     return [*shown, *([""] if shown else []), headline(document), *numbers(document), *others]
+
+
+def sources(lines: Iterable[str]) -> list[str]:
+    """Each line of source once, with the number of nodes that came from it where there are several."""
+    counts = Counter(line for line in lines if line)
+    shown = [source_lines.counted(line, count) for line, count in counts.items()]
+    return [*shown[:_LINES], *([f"and {len(shown) - _LINES} more lines"] if len(shown) > _LINES else [])]
 
 
 def markdown(document: RepairDocument) -> str:
@@ -171,6 +186,8 @@ def _about(group: Sequence[Change], computes_in: str) -> Iterator[str]:
     yield f"At {', '.join(code(it.node) for it in group[:_MOST])}" + (
         f" and {len(group) - _MOST} more." if len(group) > _MOST else "."
     )
+    if found := sources(it.source for it in group):
+        yield f"From {', '.join(map(code, found))}."
     low = max((it for change in group for it in change.low), key=lambda it: it.absolute, default=None)
     if low is not None:
         yield f"Computed in {computes_in}, as the target does, it differs by at most {_apart(low)}."
@@ -184,6 +201,8 @@ def _stays(stay: Sequence[LeftRow]) -> Iterator[str]:
     nodes = [name for it in stay for name in it.nodes]
     more = f" and {len(nodes) - _MOST} more" if len(nodes) > _MOST else ""
     yield f"At {', '.join(map(code, nodes[:_MOST]))}{more}. The compiler says: {code(first.message) or 'nothing'}"
+    if found := sources(line for it in stay for line in it.sources):
+        yield f"From {', '.join(map(code, found))}."
     yield "\n".join(f"- {plain(reason)}" for reason in first.reasons)
 
 

@@ -129,6 +129,8 @@ class OriginEntry(TypedDict):
     """Path of the module."""
     module: str | None
     """Class of the module."""
+    nodes: NotRequired[int]
+    """How many of the culprit's nodes come from here; absent from reports of earlier versions."""
 
 
 class Difference(TypedDict):

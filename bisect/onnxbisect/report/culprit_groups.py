@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from onnxbisect.language import _
-from onnxbisect.report import cause_words, words
+from onnxbisect.report import cause_words, source_lines, words
 from onnxbisect.report.contents import Report
 from onnxbisect.report.culprit_contents import CulpritEntry
+from onnxbisect.report.source_lines import SourceLine
 from onnxbisect.report.text import plural
 
 _Numbered = tuple[int, CulpritEntry]
@@ -55,9 +56,9 @@ class Row:
         return "; ".join(f"{what}: {_listed(found)}" for what, found in values.items() if len({*found}) > 1)
 
     @property
-    def source(self) -> str:
-        """Where the first of them comes from in the user's source; empty if unknown."""
-        return next((words.where(origin) for origin in words.sources(self.culprit)), "")
+    def sources(self) -> list[SourceLine]:
+        """The lines of the user's source that they come from; empty if unknown."""
+        return source_lines.of(*(culprit for _, culprit in self.members))
 
 
 def rows(document: Report) -> list[tuple[str, list[Row]]]:

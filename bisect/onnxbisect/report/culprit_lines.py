@@ -1,7 +1,7 @@
 """Format causes and culprits as plain lines."""
 
 from onnxbisect.language import _
-from onnxbisect.report import cause_words, culprit_groups, words
+from onnxbisect.report import cause_words, culprit_groups, source_lines, words
 from onnxbisect.report.contents import Report
 from onnxbisect.report.culprit_contents import PassingVariant, Subgraph
 from onnxbisect.report.culprit_groups import Row
@@ -10,6 +10,8 @@ from onnxbisect.report.text import clean, clip, plural
 
 #: Most characters of a sentence about a cause; only very long names in the model exceed it.
 _SENTENCE = 400
+#: Most lines of source shown of a culprit.
+_LINES = 3
 
 
 def cause_lines(document: Report, width: int) -> list[str]:
@@ -36,23 +38,35 @@ def culprit_lines(document: Report, width: int) -> list[str]:
     found = [row for _, rows in sections for row in rows]
     if not found:
         return []
-    traced = any(row.source for row in found)
-    cells = [("#", _("op"), _("places"), _("first node"), *([_("where")] if traced else []))]
+    traced = any(row.sources for row in found)
+    cells = [("#", *([_("where")] if traced else []), _("op"), _("places"), _("first node"))]
     for row in found:
-        cells_of = (str(row.number), ops_of(row.culprit), str(row.places), clean(first_node(row.culprit)))
-        cells.append((*cells_of, clean(row.source)) if traced else cells_of)
+        where = row.sources[0].where if row.sources else ""
+        number, *more = str(row.number), ops_of(row.culprit), str(row.places), clean(first_node(row.culprit))
+        cells.append((number, clean(where), *more) if traced else (number, *more))
     room = width - 2 - 8
-    limits = [3, min(34, room * 2 // 5), 6]
+    limits = [3, *([min(34, room // 3)] if traced else []), min(34, room * 2 // 5), 6]
     room -= sum(min(limit, max(len(row[i]) for row in cells)) for i, limit in enumerate(limits))
-    limits += [room - min(34, room // 2), min(34, room // 2)] if traced else [room]
-    head, *grid = aligned(cells, limits, right=(0, 2), keep_end=(3,))
+    last = len(limits)
+    head, *grid = aligned(cells, [*limits, room], right=(0, last - 1), keep_end=(last, *([1] if traced else [])))
     shown = [_count(document), head]
     for heading, rows in sections:
         if heading and len(sections) > 1:
             shown.append(clip(heading, width))
         for row in rows:
-            shown += [grid.pop(0), *_about(row, width)]
+            shown += [grid.pop(0), *_source(row, width), *_about(row, width)]
+    if sentence := source_lines.missing(document):
+        shown.append(sentence)
     return shown
+
+
+def _source(row: Row, width: int) -> list[str]:
+    """The code of the line in the row, or all lines where there are several."""
+    found = row.sources
+    if len(found) == 1:
+        return [clip(f"       {found[0].code}", width)] if found[0].code else []
+    shown = [clip(f"       {it.counted}", width) for it in found[:_LINES]]
+    return [*shown, *([f"       {_('and {more} more', more=len(found) - _LINES)}"] if len(found) > _LINES else [])]
 
 
 def _about(row: Row, width: int) -> list[str]:

@@ -163,12 +163,16 @@ class Entries:
         return sorted(self._facts.of(unit, shapes=False).items())
 
     def _origins(self, occurrences: tuple[UnitSet, ...]) -> list[OriginEntry]:
-        """The distinct source places of the nodes of all occurrences, in model order."""
+        """The distinct source places of the nodes of all occurrences, in model order, and every line once at least."""
         found: dict[Origin, OriginEntry] = {}
+        of_line: dict[tuple[str | None, int | None], OriginEntry] = {}
         for occurrence in occurrences:
             for unit in members(occurrence):
                 place = origin(self.node(unit))
-                if place and place not in found:
+                line = (place.file, place.line)
+                if known := found.get(place) or (of_line.get(line) if len(found) >= _ORIGINS else None):
+                    known["nodes"] += 1
+                elif place and len(of_line) < _ORIGINS:
                     found[place] = {
                         "node": self.node(unit).name,
                         "file": place.file,
@@ -177,9 +181,9 @@ class Entries:
                         "code": place.code,
                         "scope": place.scope,
                         "module": place.module,
+                        "nodes": 1,
                     }
-                if len(found) == _ORIGINS:
-                    return list(found.values())
+                    of_line.setdefault(line, found[place])
         return list(found.values())
 
     def _passes_instead(self, culprit: Culprit) -> list[PassingVariant]:

@@ -4,13 +4,15 @@ import json
 import re
 
 from onnxbisect.language import in_english
-from onnxbisect.report import words
+from onnxbisect.report import source_lines, words
 from onnxbisect.report.contents import Report
 from onnxbisect.report.culprit_contents import CulpritEntry
 from onnxbisect.report.text import clean, clip, plural
 
 #: Most characters of a description, which a merge request shows in one line; node names may be of any length.
 _WIDTH = 400
+#: Most lines of source in it.
+_LINES = 3
 
 
 @in_english
@@ -24,7 +26,9 @@ def _finding(document: Report, culprit: CulpritEntry) -> dict[str, object]:
     traced = next(((file, line) for file, line in origins if file and _relative(file)), None)
     path, line = traced or (words.model_path(document), 1)
     places = plural(len(culprit["occurrences"]), "place")
+    lines = "; ".join(it.text for it in source_lines.of(culprit)[:_LINES])
     text = f"{' + '.join(culprit['ops'][:8])}: {words.failure(culprit)} ({places}, first {culprit['nodes'][0]})"
+    text += f" from {lines}" if lines else ""
     return {
         "description": clip(text, _WIDTH),
         "check_name": f"onnx-bisect/{clip(' + '.join(culprit['ops'][:8]), 100)}",

@@ -3,7 +3,7 @@
 from xml.etree import ElementTree
 
 from onnxbisect.language import in_english
-from onnxbisect.report import cause_words, words
+from onnxbisect.report import cause_words, source_lines, words
 from onnxbisect.report.contents import Report
 from onnxbisect.report.culprit_contents import CulpritEntry
 from onnxbisect.report.next_steps import next_steps
@@ -61,7 +61,7 @@ def _culprit(suite: ElementTree.Element, document: Report, culprit: CulpritEntry
     if cause := cause_words.of_culprit(document, culprit):
         lines.append(f"cause: {clean(cause_words.sentence(cause))}")
         lines += [f"compiles: {clean(cause_words.compiles(contrast))}" for contrast in cause["contrast"]]
-    lines += [f"from {clean(words.where(origin))}" for origin in words.sources(culprit)]
+    lines += [f"from {clean(it.counted)}" for it in source_lines.of(culprit)]
     if replacement := words.replace_by(culprit):
         lines.append(f"replace by: {clean(replacement)}")
     if culprit["repro"]:

@@ -1,7 +1,7 @@
 """The report as GitHub-flavoured Markdown, for a pull request or an issue."""
 
 from onnxbisect.language import _
-from onnxbisect.report import alternatives, cause_words, culprit_groups, modules, words
+from onnxbisect.report import alternatives, cause_words, culprit_groups, modules, source_lines, words
 from onnxbisect.report.contents import Report
 from onnxbisect.report.culprit_contents import CulpritEntry
 from onnxbisect.report.markdown_text import code, fence, plain, table
@@ -12,6 +12,8 @@ from onnxbisect.report.tables import summary
 from onnxbisect.report.text import clip, duration, plural
 
 _LISTED = 20
+#: Most lines of source in a cell.
+_LINES = 3
 _ROWS = 100
 
 
@@ -169,6 +171,7 @@ def _culprits(document: Report) -> list[str]:
         ("## " + _("Culprits")),
         words.stop(culprit_groups.count(document)),
         _culprit_table(document),
+        *([plain(sentence)] if (sentence := source_lines.missing(document)) else []),
     ]
     for number, culprit in enumerate(culprits, 1):
         blocks += [f"### {number}. {' + '.join(code(op) for op in culprit['ops'][:8])}", *_findings(document, culprit)]
@@ -184,12 +187,12 @@ def _culprit_table(document: Report) -> str:
     found = [row for _, rows in culprit_groups.rows(document) for row in rows]
     columns = {
         "#": [", ".join(map(str, row.numbers)) for row in found],
+        _("where"): [", ".join(code(clip(it.text, 160), cell=True) for it in row.sources[:_LINES]) for row in found],
         _("ops"): [" + ".join(code(op, cell=True) for op in row.culprit["ops"][:8]) for row in found],
         _("variants differ in"): [code(clip(row.variants, 160), cell=True) if row.variants else "" for row in found],
         _("places"): [str(row.places) for row in found],
         _("the compiler says"): [code(clip(words.failure(row.culprit), 160), cell=True) for row in found],
         _("replace by"): [code(row.replace_by, cell=True) if row.replace_by else "" for row in found],
-        _("where"): [code(row.source, cell=True) if row.source else "" for row in found],
     }
     shown = {head: cells for head, cells in columns.items() if any(cells)}
     return table(tuple(shown), zip(*shown.values(), strict=True))
@@ -251,7 +254,7 @@ def _findings(document: Report, culprit: CulpritEntry) -> list[str]:
         items.append(
             _("The largest piece that compiles has {units}.", units=plural(culprit["largest_passing"]["size"], "unit"))
         )
-    items += [_("From {where}", where=code(words.where(origin))) for origin in words.sources(culprit)[:5]]
+    items += [_("From {where}", where=code(it.counted)) for it in source_lines.of(culprit)[:5]]
     places = culprit["occurrences"]
     for nodes in places[:_LISTED]:
         names = ", ".join(code(name) for name in nodes[:_LISTED])

@@ -9,7 +9,7 @@ from markupsafe import Markup, escape
 
 from onnxbisect import language
 from onnxbisect.finished import translated
-from onnxbisect.report import alternatives, cause_words, culprit_groups, extent, modules, words
+from onnxbisect.report import alternatives, cause_words, culprit_groups, extent, modules, source_lines, words
 from onnxbisect.report.next_steps import next_steps
 from onnxbisect.report.pictures import strip, surroundings
 from onnxbisect.report.tables import summary
@@ -45,6 +45,7 @@ def environment(*loaders: jinja2.BaseLoader) -> jinja2.Environment:
         "linked": _linked,
         "modules": modules,
         "plural": plural,
+        "source_lines": source_lines,
         "stop": words.stop,
         "strip": strip,
         "stylesheet": Markup(stylesheet()),  # noqa: S704 - our own file

@@ -5,10 +5,10 @@ import re
 from urllib.parse import quote
 
 from onnxbisect.language import in_english
-from onnxbisect.report import cause_words, words
+from onnxbisect.report import cause_words, source_lines, words
 from onnxbisect.report.alternatives import called, outcome
 from onnxbisect.report.contents import Report
-from onnxbisect.report.culprit_contents import CulpritEntry
+from onnxbisect.report.culprit_contents import CulpritEntry, OriginEntry
 from onnxbisect.report.next_steps import next_steps
 from onnxbisect.report.text import clean, plural
 
@@ -20,6 +20,8 @@ _KINDS = {
     "capacity": "Each part of this subgraph compiles; the whole is too much for the compiler.",
 }
 _RELATED = 100
+#: Most lines of source in a message.
+_LINES = 3
 
 
 @in_english
@@ -74,14 +76,15 @@ def _result(document: Report, culprit: CulpritEntry, rule: int) -> dict[str, obj
         f"{' + '.join(culprit['ops'][:8])}: {words.failure(culprit)} "
         f"({plural(len(culprit['occurrences']), 'place')} in {document['model']['name']})"
     )
+    if lines := source_lines.of(culprit)[:_LINES]:
+        text += f". From {'; '.join(it.text for it in lines)}"
     cause = cause_words.of_culprit(document, culprit)
     if cause is not None:
         text += f". Cause: {cause_words.sentence(cause)}"
     taken_with = [called(it) for it in document.get("alternatives", ()) if culprit["id"] in it["takes"]]
     if taken_with:
         text += f". Taken with {'; '.join(taken_with)}"
-    places = ((origin["file"], origin["line"]) for origin in culprit["origin"])
-    traced = next(((file, line) for file, line in places if file is not None), None)
+    traced = next((origin for origin in culprit["origin"] if origin["file"] is not None), None)
     related = [_location(document, nodes, None, number) for number, nodes in enumerate(culprit["occurrences"][1:], 1)]
     result: dict[str, object] = {
         "ruleId": rule_of(culprit),
@@ -103,11 +106,14 @@ def _plain(text: str) -> str:
 
 
 def _location(
-    document: Report, nodes: list[str], traced: tuple[str, int | None] | None, number: int | None = None
+    document: Report, nodes: list[str], traced: OriginEntry | None, number: int | None = None
 ) -> dict[str, object]:
-    file, line = traced or (words.model_path(document), 1)
+    file = (traced and traced["file"]) or words.model_path(document)
+    region: dict[str, object] = {"startLine": max(1, (traced and traced["line"]) or 1)}
+    if traced and traced["code"]:
+        region["snippet"] = {"text": clean(traced["code"])}
     location: dict[str, object] = {
-        "physicalLocation": {"artifactLocation": {"uri": _uri(file)}, "region": {"startLine": max(1, line or 1)}},
+        "physicalLocation": {"artifactLocation": {"uri": _uri(file)}, "region": region},
         "logicalLocations": [
             {"fullyQualifiedName": name, "kind": "function"} for name in dict.fromkeys(map(clean, nodes))
         ],

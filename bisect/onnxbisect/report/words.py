@@ -12,8 +12,6 @@ from onnxbisect.report.culprit_contents import (
     CulpritEntry,
     Difference,
     EvidenceEntry,
-    NeedsContextEntry,
-    OriginEntry,
 )
 from onnxbisect.report.ranges import indices
 from onnxbisect.report.text import plural, uncoloured
@@ -317,23 +315,6 @@ def replace_by(culprit: CulpritEntry) -> str:
     ops = list(dict.fromkeys(found["gives"])) or [_("a constant")]
     gives = ", ".join(ops[:_OPS]) + (" " + _("and {more} more", more=len(ops) - _OPS) if len(ops) > _OPS else "")
     return f"{gives} ({' + '.join(found['rules'])}, {named(found['exactness'])})"
-
-
-def where(origin: OriginEntry) -> str:
-    """`transformer.py:232 in forward (layers.0.self_attn)`: what is known and the node's name does not say."""
-    source = ""
-    if origin["file"] is not None:
-        name = str(origin["file"]).replace("\\", "/").rpartition("/")[2]
-        source = f"{name}:{origin['line']}" + (f" in {origin['function']}" if origin["function"] else "")
-    if origin["scope"] and not (source and origin["scope"] in origin["node"]):
-        return f"{source} ({origin['scope']})" if source else str(origin["scope"])
-    return source
-
-
-def sources(entry: CulpritEntry | NeedsContextEntry) -> list[OriginEntry]:
-    """The origins of a culprit that say more than its node names, each source line once."""
-    telling = [origin for origin in entry["origin"] if origin["file"] or (origin["scope"] or "") not in origin["node"]]
-    return list({where(origin): origin for origin in reversed(telling)}.values())[::-1]
 
 
 def certainty(culprit: CulpritEntry) -> str:
