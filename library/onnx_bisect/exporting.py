@@ -12,6 +12,7 @@ from onnx_bisect.backend_choice import BackendChoice
 from onnx_bisect.diagnosing import diagnose
 from onnxbisect.errors import OptionError
 from onnxbisect.export.failure import Failure, Place, cause_of, first_sentence, remedy
+from onnxbisect.export.forms import html, sarif
 from onnxbisect.export.modules import ROOT, Module, Tree, inside, outermost
 from onnxbisect.export.plan import Answer, Culprit, Outcome, Part, Question, plan
 from onnxbisect.export.report import Blamed, Component, Exported, ExportReport, Tried, markdown, some
@@ -136,6 +137,8 @@ def export(
     if out is not None:
         put(Path(out) / "export.json", json.dumps(asdict(report), indent=2, ensure_ascii=False).encode() + b"\n")
         put(Path(out) / "export.md", markdown(report).encode())
+        put(Path(out) / "export.html", html(report).encode())
+        put(Path(out) / "export.sarif", sarif(report, str(Path.cwd())).encode())
     return ExportResult(report=report, folder=None if out is None else Path(out))
 
 

@@ -104,8 +104,8 @@ def terminal(report: ExportReport) -> list[str]:
         lines += [f"   {it}" for it in _about(one)]
     lines += [f"?  {_name(path)}: {why}" for path, why in report.undecided]
     lines += ["", *_table(report)] if report.components else []
-    lines += ["", *(f"{_part(it)}" for it in report.parts)]
-    lines += _footer(report)
+    lines += ["", *(f"{part(it)}" for it in report.parts)]
+    lines += footer(report)
     return [clean(it) for it in lines]
 
 
@@ -115,7 +115,7 @@ def markdown(report: ExportReport) -> str:
     if report.culprits:
         lines += ["| module | class | line | problem | what to write instead |", "|---|---|---|---|---|"]
         for one in report.culprits:
-            cells = (_code(_name(one.path)), _code(one.cls), _code(_line(one.place)), one.kind, one.remedy)
+            cells = (_code(_name(one.path)), _code(one.cls), _code(line(one.place)), one.kind, one.remedy)
             lines.append(f"| {' | '.join(cells)} |")
         lines.append("")
     if report.components:
@@ -123,18 +123,18 @@ def markdown(report: ExportReport) -> str:
         lines += [f"| component | class | exports |{' compiles |' if compiled else ''}", "|---" * (3 + compiled) + "|"]
         by_path = {it.path: it for it in report.parts}
         for it in report.components:
-            part = by_path.get(it.path)
-            last = f" {part.compiles if part else ''} |" if compiled else ""
-            lines.append(f"| {_code(it.path)} | {_code(it.cls)} | {_exports(it)} |{last}")
+            own = by_path.get(it.path)
+            last = f" {own.compiles if own else ''} |" if compiled else ""
+            lines.append(f"| {_code(it.path)} | {_code(it.cls)} | {exports(it)} |{last}")
         lines.append("")
-    lines += [f"- {_part(it)}" for it in report.parts]
+    lines += [f"- {part(it)}" for it in report.parts]
     lines += [f"- {_name(path)}: {why}" for path, why in report.undecided]
-    return "\n".join(clean(it) for it in [*lines, *_footer(report)]) + "\n"
+    return "\n".join(clean(it) for it in [*lines, *footer(report)]) + "\n"
 
 
 def _about(one: Blamed) -> Iterable[str]:
     if one.place:
-        yield f"{_line(one.place)}  {one.place.source}"
+        yield f"{line(one.place)}  {one.place.source}"
     yield one.message
     if len(one.places) > 1:
         yield f"at {plural(len(one.places), 'place')}: {some(one.places)}"
@@ -149,19 +149,21 @@ def _table(report: ExportReport) -> list[str]:
     kinds = max(len(it.cls) for it in report.components)
     compiles = {it.path: it.compiles for it in report.parts}
     rows = (
-        f"  {it.path:{width}}  {it.cls:{kinds}}  {_exports(it)}{f'  {said}' if (said := compiles.get(it.path)) else ''}"
+        f"  {it.path:{width}}  {it.cls:{kinds}}  {exports(it)}{f'  {said}' if (said := compiles.get(it.path)) else ''}"
         for it in report.components
     )
     return [f"  {'component':{width}}  {'class':{kinds}}  exports", *rows]
 
 
-def _exports(it: Component) -> str:
+def exports(it: Component) -> str:
+    """`yes`, `no`, or without which modules in it."""
     if it.exports and not it.failing:
         return "yes"
     return f"without {some(it.failing)}" if it.exports else "no"
 
 
-def _part(it: Exported) -> str:
+def part(it: Exported) -> str:
+    """What is known of a part, in one line."""
     without = f", with stand-ins for {some(it.without)}" if it.without else ""
     checked = (
         f"numbers agree on {plural(it.samples, 'input')}" if it.samples else f"numbers not compared: {it.unchecked}"
@@ -170,13 +172,15 @@ def _part(it: Exported) -> str:
     return f"{_name(it.path)} exports{without}; {checked}{compiled}{f': {it.file}' if it.file else ''}"
 
 
-def _footer(report: ExportReport) -> list[str]:
+def footer(report: ExportReport) -> list[str]:
+    """Notes, what is not covered, and what it cost."""
     never = [f"Not covered, since these inputs do not call it: {some(report.never)}."] if report.never else []
     counted = f"{plural(report.modules, 'module')}, {plural(report.exports, 'export')}, {report.seconds:.0f} s"
     return ["", *report.notes, *never, f"{counted}, torch {report.torch}, {report.settings}"]
 
 
-def _line(place: Place | None) -> str:
+def line(place: Place | None) -> str:
+    """`model.py:112`."""
     return f"{PurePath(place.file).name}:{place.line}" if place else "?"
 
 

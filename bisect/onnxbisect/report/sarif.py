@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Iterable, Mapping
 from urllib.parse import quote
 
 from onnxbisect.language import in_english
@@ -34,20 +35,23 @@ def sarif(document: Report) -> str:
     for culprit in document["culprits"]:
         rules.setdefault(rule_of(culprit), culprit)
     results = [_result(document, it, list(rules).index(rule_of(it))) for it in document["culprits"]]
-    driver = {"name": "onnx-bisect", "rules": [_rule(document, name, culprit) for name, culprit in rules.items()]}
+    properties = {
+        "target": clean(words.target(document["target"])),
+        "verdict": document["verdict"],
+        "certificate": document["certificate"]["status"],
+        "causes": [clean(cause_words.sentence(cause)) for cause in cause_words.telling(document)],
+        "alternatives": [clean(f"{called(it)}: {outcome(document, it)}") for it in document.get("alternatives", ())],
+    }
+    return log([_rule(document, name, culprit) for name, culprit in rules.items()], results, properties)
+
+
+def log(rules: list[dict[str, object]], results: list[dict[str, object]], properties: Mapping[str, object]) -> str:
+    """A SARIF log with one run."""
     run = {
-        "tool": {"driver": driver},
+        "tool": {"driver": {"name": "onnx-bisect", "rules": rules}},
         "columnKind": "unicodeCodePoints",
         "results": results,
-        "properties": {
-            "target": clean(words.target(document["target"])),
-            "verdict": document["verdict"],
-            "certificate": document["certificate"]["status"],
-            "causes": [clean(cause_words.sentence(cause)) for cause in cause_words.telling(document)],
-            "alternatives": [
-                clean(f"{called(it)}: {outcome(document, it)}") for it in document.get("alternatives", ())
-            ],
-        },
+        "properties": properties,
     }
     return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1) + "\n"
 
@@ -72,25 +76,25 @@ def _rule(document: Report, name: str, culprit: CulpritEntry) -> dict[str, objec
 
 
 def _result(document: Report, culprit: CulpritEntry, rule: int) -> dict[str, object]:
-    text = (
+    said = (
         f"{' + '.join(culprit['ops'][:8])}: {words.failure(culprit)} "
         f"({plural(len(culprit['occurrences']), 'place')} in {document['model']['name']})"
     )
     if lines := source_lines.of(culprit)[:_LINES]:
-        text += f". From {'; '.join(it.text for it in lines)}"
+        said += f". From {'; '.join(it.text for it in lines)}"
     cause = cause_words.of_culprit(document, culprit)
     if cause is not None:
-        text += f". Cause: {cause_words.sentence(cause)}"
+        said += f". Cause: {cause_words.sentence(cause)}"
     taken_with = [called(it) for it in document.get("alternatives", ()) if culprit["id"] in it["takes"]]
     if taken_with:
-        text += f". Taken with {'; '.join(taken_with)}"
+        said += f". Taken with {'; '.join(taken_with)}"
     traced = next((origin for origin in culprit["origin"] if origin["file"] is not None), None)
     related = [_location(document, nodes, None, number) for number, nodes in enumerate(culprit["occurrences"][1:], 1)]
     result: dict[str, object] = {
         "ruleId": rule_of(culprit),
         "ruleIndex": rule,
         "level": "error" if culprit["certainty"] == "confirmed" else "warning",
-        "message": {"text": _plain(text)},
+        "message": {"text": text(said)},
         "locations": [_location(document, culprit["nodes"], traced)],
         "partialFingerprints": {"culprit/v1": culprit["id"]},
         "properties": {"kind": culprit["kind"], "certainty": culprit["certainty"], "repro": culprit["repro"]},
@@ -100,25 +104,32 @@ def _result(document: Report, culprit: CulpritEntry, rule: int) -> dict[str, obj
     return result
 
 
-def _plain(text: str) -> str:
+def text(message: str) -> str:
     """Text without links: SARIF reads `[text](link)` in messages, and a node name may contain that (3.11.6)."""
-    return re.sub(r"([\\\[\]])", r"\\\1", clean(text))
+    return re.sub(r"([\\\[\]])", r"\\\1", clean(message))
 
 
 def _location(
     document: Report, nodes: list[str], traced: OriginEntry | None, number: int | None = None
 ) -> dict[str, object]:
-    file = (traced and traced["file"]) or words.model_path(document)
-    region: dict[str, object] = {"startLine": max(1, (traced and traced["line"]) or 1)}
-    if traced and traced["code"]:
-        region["snippet"] = {"text": clean(traced["code"])}
-    location: dict[str, object] = {
+    if traced is None:
+        location = located(words.model_path(document), 1, "", nodes)
+    else:
+        location = located(traced["file"] or "", traced["line"], traced["code"], nodes)
+    return location if number is None else location | {"id": number}
+
+
+def located(file: str, line: int | None, code: str | None, names: Iterable[str]) -> dict[str, object]:
+    """A line of a file, with its code, and the logical names of what is there."""
+    region: dict[str, object] = {"startLine": max(1, line or 1)}
+    if code:
+        region["snippet"] = {"text": clean(code)}
+    return {
         "physicalLocation": {"artifactLocation": {"uri": _uri(file)}, "region": region},
         "logicalLocations": [
-            {"fullyQualifiedName": name, "kind": "function"} for name in dict.fromkeys(map(clean, nodes))
+            {"fullyQualifiedName": name, "kind": "function"} for name in dict.fromkeys(map(clean, names))
         ],
     }
-    return location if number is None else location | {"id": number}
 
 
 def _uri(path: str) -> str:
