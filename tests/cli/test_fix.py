@@ -110,14 +110,18 @@ def test_untouched_nodes_and_metadata_are_the_same_bytes(shell: Shell) -> None:
     model = onnx.load(shell.folder / name)
     for node in model.graph.node:
         entry = node.metadata_props.add()
-        entry.key, entry.value = "pkg.torch.onnx.stack_trace", f"line of {node.name}"
+        trace = f'File "net.py", line 7, in forward\n    line of {node.name}'
+        entry.key, entry.value = "pkg.torch.onnx.stack_trace", trace
     onnx.save(model, shell.folder / name)
-    assert shell.call("fix", name, *refusing("Abs")).code == 0
+    done = shell.call("fix", name, *refusing("Abs"))
+    assert done.code == 0
+    assert "    net.py:7  line of Abs_1\n" in done.out
+    assert "From `net.py:7  line of Abs_1`." in (shell.folder / "repair" / "repair.md").read_text()
     after = onnx.load(shell.folder / "repair" / "repaired.onnx").graph.node
     new = [node.SerializeToString() for node in after]
     assert all(node.SerializeToString() in new for node in model.graph.node if node.op_type != "Abs")
     replaced = [node for node in after if node.name.startswith("Abs_1/")]
-    assert {node.metadata_props[0].value for node in replaced} == {"line of Abs_1"}
+    assert {node.metadata_props[0].value.splitlines()[-1].strip() for node in replaced} == {"line of Abs_1"}
 
 
 def test_what_the_compiler_says_nothing_about_is_not_called_refused(shell: Shell) -> None:

@@ -55,6 +55,8 @@ def test_each_place_is_shown_before_and_after_with_its_numbers(callers: Callers,
     assert f'href="/v1/jobs/{job.id}/repair/model.onnx?target=1" download' in shown
     assert f"/v1/jobs/{job.id}/repair/report.json?target=1" in shown
     assert "No remedy" in shown
+    assert '<code class="dim">model.py:3  torch.abs(x)</code>' in shown
+    assert '<code class="dim">model.py:4  torch.erf(x)</code>' in shown
     assert "<code>chip=new</code></th><td>the whole model compiles</td>" in shown
 
 

@@ -125,6 +125,9 @@ def repair_document(name: str = "Abs") -> dict[str, Any]:
         compiler = SimulatedCompiler(folder=Path(folder), refuses=refusing("Abs", "Erf", "Exp", "Tanh"))
         ends = [helper.make_tensor_value_info(it, TensorProto.FLOAT, [2, 3]) for it in "xz"]
         nodes = [helper.make_node("Abs", ["x"], ["y"], name=name), helper.make_node("Erf", ["y"], ["z"], name="Erf")]
+        for line, node in enumerate(nodes, 3):
+            trace = f'File "net/model.py", line {line}, in forward\n    torch.{node.op_type.lower()}(x)'
+            node.metadata_props.add(key="pkg.torch.onnx.stack_trace", value=trace)
         graph = helper.make_graph(nodes, "g", ends[:1], ends[1:])
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
         found = simulated.repaired(model, compiler)
