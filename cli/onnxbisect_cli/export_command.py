@@ -3,6 +3,7 @@
 import json
 import sys
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -28,8 +29,8 @@ def export_command(
     source: Annotated[
         str,
         typer.Argument(
-            metavar="FILE.py:FUNCTION",
-            help="A function that returns (model, args), (model, args, kwargs) or (model, [(args, kwargs), …]).",
+            metavar="FILE.py:FUNCTION[,FUNCTION]",
+            help="Functions that return (model, args), (model, args, kwargs) or (model, [(args, kwargs), …]).",
         ),
     ],
     python: Annotated[
@@ -94,10 +95,11 @@ def export_command(
 
     if out is not None:
         arguments.demand_folder(out)
-    result = onnx_bisect.export(
-        source,
+    file, _, functions = source.rpartition(":")
+    names = list(dict.fromkeys(functions.split(",")))
+    export = partial(
+        onnx_bisect.export,
         python=python,
-        out=out,
         settings=arguments.key_values(setting or (), "--set"),
         tries=try_ or (),
         components=components,
@@ -107,15 +109,21 @@ def export_command(
         memory=memory,
         progress=_say,
     )
+    results = [
+        export(f"{file}:{name}" if file else name, out=out and (out / name if len(names) > 1 else out))
+        for name in names
+    ]
     if form is ListFormat.JSON:
-        print(json.dumps(asdict(result.report), indent=2, ensure_ascii=False))
+        found = [asdict(it.report) for it in results]
+        print(json.dumps(found if len(found) > 1 else found[0], indent=2, ensure_ascii=False))
     elif form is ListFormat.MD:
-        print(markdown(result.report), end="")
+        print("\n".join(markdown(it.report) for it in results), end="")
     else:
-        print("\n".join(terminal(result.report)))
+        print("\n\n".join("\n".join(terminal(it.report)) for it in results))
         if out is not None:
             print(f"Reports and parts: {out}")
-    raise typer.Exit(0 if result.exports else 1 if result.report.culprits else 3)
+    culprits, exports = any(it.report.culprits for it in results), all(it.exports for it in results)
+    raise typer.Exit(0 if exports else 1 if culprits else 3)
 
 
 def _say(line: str) -> None:

@@ -28,6 +28,8 @@ class Unpack(torch.nn.Module):
         self.gate = Half()
     def forward(self, box):
         return self.gate(box.x)
+def plain():
+    return torch.nn.Tanh(), (torch.ones(2),)
 def build():
     return torch.nn.Sequential(Pack(), Unpack()), [((torch.ones(3),), {}), ((-torch.ones(3),), {})]
 """
@@ -47,13 +49,19 @@ def test_a_branch_is_named_with_its_line(shell: Shell) -> None:
     if not found.installed:
         pytest.skip(found.missing or "")
     (shell.folder / "model.py").write_text(MODEL)
-    words = ["export", "model.py:build", "--python", str(found.python), "--set", "exporter=legacy"]
+    words = ["export", "model.py:plain,build", "--python", str(found.python), "--set", "exporter=legacy"]
     ended = shell.call(*words, "--format", "json", "--out", "out")
     assert ended.code == 1, ended.err
-    report = json.loads(ended.out)
+    plain, report = json.loads(ended.out)
+    assert (plain["source"], plain["proven"], plain["culprits"]) == ("model.py:plain", True, [])
     (culprit,) = report["culprits"]
     assert (culprit["path"], culprit["kind"], culprit["place"]["line"]) == ("1.gate", "branch on values", 5)
     assert report["proven"]
     assert report["notes"][-1] == "Not asked alone, since they take or return objects of other classes: 0, 1."
-    assert Path(shell.folder, "out", "export.md").read_text().startswith("# `model.py:build`")
+    sarif = json.loads(Path(shell.folder, "out", "build", "export.sarif").read_text())
+    place = sarif["runs"][0]["results"][0]["locations"][0]["physicalLocation"]
+    assert (place["artifactLocation"]["uri"], place["region"]["startLine"]) == ("model.py", 5)
+    assert "model.py:5" in Path(shell.folder, "out", "build", "export.html").read_text()
+    assert Path(shell.folder, "out", "plain", "parts.toml").exists()
+    assert Path(shell.folder, "out", "build", "export.md").read_text().startswith("# `model.py:build`")
     assert "model: does not export" in ended.err
