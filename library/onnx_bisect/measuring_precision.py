@@ -19,6 +19,7 @@ from onnxbisect.model.scopes import constant_names
 from onnxbisect.model.wording import some
 from onnxbisect.precision.low import Low
 from onnxbisect.precision.metric import METRICS, Wanted, wanted
+from onnxbisect.precision.picture import svg
 from onnxbisect.precision.report import Asked, PrecisionReport, markdown
 from onnxbisect.report.files import put
 from onnxbisect.report.text import clip
@@ -33,7 +34,7 @@ from onnxbisect_backends.sandbox.working_folder import working_folder
 #: The backend whose arithmetic every search begins with.
 SCREEN = "onnxruntime"
 #: The files beside each other in the folder of a result.
-REPORT, PAGE, MODEL = "precision.json", "precision.md", "mixed.onnx"
+REPORT, PAGE, PICTURE, MODEL = "precision.json", "precision.md", "precision.svg", "mixed.onnx"
 #: Most samples that are used.
 MOST_SAMPLES = 32
 
@@ -172,7 +173,7 @@ def precision(
             shown=search.shown(found.keep),
             ending=found.ending,
             members=search.members(found),
-            work=subject.share(found.keep) if found.keep else 0.0,
+            work=subject.share(found.keep),
             asks=(*screened, *search.asked),
             resumed=search.resumed,
             seconds=round(time.monotonic() - began, 1),
@@ -182,6 +183,7 @@ def precision(
             folder = Path(out)
             put(folder / REPORT, json.dumps(asdict(report), indent=1, ensure_ascii=False).encode() + b"\n")
             put(folder / PAGE, markdown(report).encode())
+            put(folder / PICTURE, svg(report).encode())
             for name in FILES:
                 (folder / name).unlink(missing_ok=True)  # it may be of an earlier search
             for name, it in files.items():

@@ -65,7 +65,7 @@ class Subject:
 
     def share(self, units: UnitSet) -> float:
         """The share of the model's work that these nodes do."""
-        return total(self.work, units) / total(self.work, self.model.universe.everything)
+        return total(self.work, units) / total(self.work, self.model.universe.everything) if units else 0.0
 
 
 class Budget:
@@ -222,7 +222,17 @@ class Searching:
         self._scores[ask.keep] = want.score(value)
         number = self._number[ask.keep] = len(self.asked) + first
         shown, kept = self.shown(ask.keep), size(ask.keep)
-        self.asked.append(Asked(number=number, on=self.on, kept=kept, value=finite(value), shown=shown, why=ask.why))
+        self.asked.append(
+            Asked(
+                number=number,
+                on=self.on,
+                kept=kept,
+                work=self._subject.share(ask.keep),
+                value=finite(value),
+                shown=shown,
+                why=ask.why,
+            )
+        )
         self._tell(f"{number}  {plural(kept, 'node')} kept: {shown} ({ask.why}, {self.on})")
 
     def _member(self, unit: int, found: Found) -> Member:

@@ -18,6 +18,7 @@ def test_the_set_is_printed_and_written_and_a_mistake_is_one_sentence(shell: She
         "mixed.onnx",
         "precision.json",
         "precision.md",
+        "precision.svg",
         "pulsar2.json",
         "rknn.hybrid.yaml",
         "tensorrt.txt",

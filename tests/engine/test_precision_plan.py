@@ -87,8 +87,9 @@ def test_what_is_planted_is_found_whole_and_nothing_else(seed: int) -> None:
     assert (found.ending, found.keep) == (Ending.MINIMAL, truth)
     assert set(found.without) == set(members(truth))
     assert max(found.without.values()) < it.at_least
-    # the two ends, the groups, and each member with its place and its necessity
-    assert len(asked) <= 3 + (3 * log2(len(it.space.order)) + 2) * (size(truth) + 1)
+    # the two ends, the groups, and each member with its place and its necessity; of a large set all that twice
+    once = 3 + (3 * log2(len(it.space.order)) + 2) * (size(truth) + 1)
+    assert len(asked) <= (once if size(truth) <= 6 else 2 * once + len(it.space.order))
 
 
 @settings(max_examples=examples(200), deadline=None)
@@ -100,7 +101,7 @@ def test_of_several_sets_that_suffice_a_minimal_one_is_found(seed: int, alternat
     assert is_minimal(it, found.keep)
 
 
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.integers(0, 10**9))
 def test_where_keeping_more_may_be_worse_the_set_was_still_measured_to_be_minimal(seed: int) -> None:
     it = world(seed, spoil=True)
@@ -111,7 +112,7 @@ def test_where_keeping_more_may_be_worse_the_set_was_still_measured_to_be_minima
         assert {found.keep, *(found.keep & ~(1 << unit) for unit in members(found.keep))} <= measured
 
 
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 10**9), st.data())
 def test_a_search_goes_on_from_any_record(seed: int, data: st.DataObject) -> None:
     it = world(seed)
@@ -161,6 +162,24 @@ def test_the_two_ends_are_asked_first_and_may_be_all() -> None:
 
 def test_a_model_without_anything_to_be_low_needs_nothing() -> None:
     assert plan(Space(order=()), {0: 5.0}, 1.0).ending is Ending.NOTHING  # type: ignore[union-attr]
+
+
+def test_a_set_that_is_not_small_is_looked_for_again_in_the_order_of_measured_errors() -> None:
+    """Eight weak units do what two strong ones do, and the order of suspicion has the weak ones first."""
+    order, strong = tuple(range(30)), of([28, 29])
+    everything = of(order)
+
+    def score(keep: UnitSet) -> float:
+        low = everything & ~keep
+        return 20.0 - 5 * size(low & strong) - size(low & of(range(8))) - size(low & of(range(8, 28))) / 100
+
+    scores: dict[UnitSet, float] = {}
+    while isinstance(step := plan(Space(order=order), scores, 10.0), Ask):
+        scores[step.keep] = score(step.keep)
+    assert step.ending is Ending.MINIMAL
+    assert is_subset(strong, step.keep)
+    assert size(step.keep) <= 3
+    assert score(step.keep) >= 10.0 > max(step.without.values())
 
 
 def test_a_good_order_makes_a_short_search() -> None:

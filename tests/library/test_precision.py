@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import onnx
@@ -13,6 +14,7 @@ import pytest
 import onnx_bisect
 from onnx_bisect import ModelError, OptionError, PrecisionResult
 from onnxbisect.language import CHINESE, within
+from onnxbisect.precision.picture import svg
 from onnxbisect.precision.plan import Ending
 from onnxbisect.precision.report import markdown, terminal
 from onnxbisect_backends.contract import Limits
@@ -109,6 +111,19 @@ def test_the_forms_say_it_and_in_chinese_too(found: PrecisionResult, folder: Pat
     assert chinese[0].startswith("要达到 sqnr 至少 25.0 dB")
     assert "必须保持高精度" in chinese[0]
     assert any("是普通通道的" in line for line in chinese)
+
+
+def test_the_picture_has_a_point_for_each_measurement_and_marks_the_set(found: PrecisionResult, folder: Path) -> None:
+    drawn = (folder / "out" / "precision.svg").read_text()
+    root = ElementTree.fromstring(drawn)  # noqa: S314 - it is ours
+    points = root.findall("{http://www.w3.org/2000/svg}circle")
+    assert len(points) == len(found.report.asks)
+    (marked,) = [it for it in points if it.get("r") == "6"]
+    assert marked[0].text == f"ask 3: 2 nodes kept, {found.report.shown}"
+    hostile = svg(replace(found.report, model="<script>\x1b&", metric='"><b>', wanted="<i>"))
+    assert "<script" not in hostile
+    assert "<i>" not in hostile
+    ElementTree.fromstring(hostile)  # noqa: S314
 
 
 def test_another_threshold_in_the_same_folder_is_answered_from_the_record(found: PrecisionResult, folder: Path) -> None:

@@ -16,11 +16,16 @@ without any one of its members the score does not suffice.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from math import log2
 
 from onnxbisect.unitset import UnitSet, members, size, union
 
 #: The score of each set of units that was kept in high precision; minus infinity where nothing came of it.
 Scores = Mapping[UnitSet, float]
+
+
+#: A set of so many units is small.
+_FEW = 6
 
 
 class Why(StrEnum):
@@ -31,6 +36,7 @@ class Why(StrEnum):
     GROUPS = "the most suspect groups"
     UNITS = "the most suspect nodes"
     NECESSARY = "without one member"
+    ALONE = "one node in low precision"
     GUESS = "the set of the other arithmetic"
 
 
@@ -122,12 +128,28 @@ class _Search:
             if 1 < len(parts) <= size(kept) // 2:
                 kept = self._shortest(sorted(parts, key=self._first), Why.GROUPS)
         kept = self._shortest([1 << unit for unit in sorted(members(kept), key=self._place.__getitem__)], Why.UNITS)
-        return self._minimal(kept)
+        return self._second_look(self._minimal(kept))
 
     def _suffices(self, keep: UnitSet, why: Why) -> bool:
+        return self._score(keep, why) >= self._at_least
+
+    def _score(self, keep: UnitSet, why: Why) -> float:
         if keep not in self._scores:
             raise _UnansweredError(Ask(keep=keep, why=why))
-        return self._scores[keep] >= self._at_least
+        return self._scores[keep]
+
+    def _second_look(self, found: Found) -> Found:
+        """A smaller set by measured errors, of each unit low alone, where the set is not small and these cost little.
+
+        It lies within what reverting the worst units first gives.
+        """
+        count, units = size(found.keep), self._space.order
+        if count <= _FEW or len(units) > count * log2(len(units)):
+            return found
+        own = {unit: self._score(self._space.everything & ~(1 << unit), Why.ALONE) for unit in units}
+        worst_first = [1 << unit for unit in sorted(units, key=own.__getitem__)]
+        again = self._minimal(self._shortest(worst_first, Why.UNITS))
+        return min(found, again, key=lambda it: size(it.keep))
 
     def _first(self, part: UnitSet) -> int:
         return min(self._place[unit] for unit in members(part))

@@ -12,12 +12,13 @@ from onnxbisect.report.text import clean, duration, plural
 class Asked:
     """One measurement: how many nodes were kept in high precision, and the metric; None where nothing came of it.
 
-    `on` is the backend whose arithmetic was asked.
+    `on` is the backend whose arithmetic was asked, `work` the share of the model's work that these nodes do.
     """
 
     number: int
     on: str
     kept: int
+    work: float
     value: float | None
     shown: str
     why: str
@@ -110,7 +111,7 @@ class PrecisionReport:
 
 def terminal(report: PrecisionReport) -> list[str]:
     """The lines for a terminal, in the reader's language."""
-    width = max((len(str(len(report.members))), 2))
+    width = max(len(str(len(report.members))), 2)
     lines = [translated(report.headline), ""]
     lines += [_("  full precision  {value}", value=report.full_shown)]
     lines += [_("  all {low}  {value}", low=report.low, value=report.all_low_shown), ""]
@@ -140,21 +141,19 @@ def markdown(report: PrecisionReport) -> str:
         lines.append("")
     lines += ["| ask | arithmetic | kept high | metric | why |", "| --- | --- | --- | --- | --- |"]
     lines += [f"| {it.number} | {it.on} | {it.kept} | {it.shown} | {it.why} |" for it in report.asks]
-    lines += ["", *(f"{note}" for note in report.notes), _footer(report)]
+    lines += ["", *report.notes, _footer(report)]
     return "\n".join(clean(line) for line in lines) + "\n"
 
 
 def _footer(report: PrecisionReport) -> str:
+    asks = plural(len(report.asks), "ask")
+    if report.resumed:
+        asks += _(", {number} of them on record", number=report.resumed)
     share = f"{100 * report.work:.2g} %"
-    parts = [
-        *([_("{share} of the work stays in high precision", share=share)] if report.members else []),
-        plural(len(report.asks), "ask")
-        + (_(", {number} of them on record", number=report.resumed) * bool(report.resumed)),
-        plural(report.samples, "sample"),
-        duration(report.seconds),
-        translated(report.arithmetic),
-    ]
-    return ", ".join(parts)
+    work = [_("{share} of the work stays in high precision", share=share)] if report.members else []
+    return ", ".join(
+        [*work, asks, plural(report.samples, "sample"), duration(report.seconds), translated(report.arithmetic)]
+    )
 
 
 def _code(text: str) -> str:
