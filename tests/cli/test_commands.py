@@ -50,13 +50,13 @@ def test_extract_by_tensors(shell: Shell) -> None:
 
 
 def test_extract_by_module(shell: Shell) -> None:
-    """The mask decoder of Segment Anything has its prompt encoder in `/p`."""
+    """The mask decoder of Segment Anything has its prompt encoder in `/prompt_encoder`."""
     decoder = str(CASES.parents[1] / "examples" / "sam_decoder.onnx")
-    done = shell.call("extract", decoder, "--scope", "/p", "-o", "prompt.onnx")
+    done = shell.call("extract", decoder, "--scope", "/prompt_encoder", "-o", "prompt.onnx")
     assert done.code == 0
     piece = onnx.load(shell.folder / "prompt.onnx")
     onnx.checker.check_model(piece, full_check=True)
-    assert {node.name.split("/")[1] for node in piece.graph.node if node.op_type != "Constant"} == {"p"}
+    assert {node.name.split("/")[1] for node in piece.graph.node if node.op_type != "Constant"} == {"prompt_encoder"}
     assert {"Sin", "Cos", "Abs"} <= {node.op_type for node in piece.graph.node}
     assert "Shape" not in {node.op_type for node in piece.graph.node}
 
