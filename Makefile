@@ -19,7 +19,7 @@ PYTHONS ?= 3.11 3.14
 # tests start hundreds of programs: without bytecode each would compile this project anew
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all every-test most-tests slowest fuzz check setup compilers topology chaos bench rates remedies field bench-service bench-fleet bench-page screenshots audit clean wheel
+.PHONY: demo test test-all every-test most-tests slowest fuzz check setup compilers topology chaos bench rates remedies field bench-service bench-fleet bench-page bench-precision screenshots audit clean wheel
 # The decoder does not compile, which is exit status 1 and what the demo shows.
 demo: setup
 	$(RUN)/onnx-bisect run examples/sam_decoder.onnx --backend whitelist --option profile=edgesam --out out || { test $$? -eq 1 && test -f out/report.html; }
@@ -80,6 +80,10 @@ bench-service: setup
 # ten thousand jobs on two hundred simulated workers; a quarter of an hour, in which the machine should do nothing else
 bench-fleet: setup
 	PYTHONPATH=tests $(RUN)/python benchmarks/fleet.py --write docs/service-load.md
+
+# sets of nodes that must stay precise, of the models in the folder MODELS; a quarter of an hour
+bench-precision: setup
+	PYTHONPATH=tests $(RUN)/python benchmarks/precision.py $(MODELS) --write docs/benchmarks.md
 
 # what becomes of the culprits of docs/compilers.md, whose models are in the folder MODELS; hours
 remedies: setup
