@@ -9,6 +9,7 @@ from pathlib import Path
 
 import onnx_bisect
 from onnxbisect.input_value import written
+from onnxbisect.language import _
 from onnxbisect.proof import Tolerance
 from onnxbisect.remedies import Advisor, Found
 from onnxbisect.remedies.summary import lines, plan_lines
@@ -24,6 +25,7 @@ from onnxbisect_cli import bisection
 from onnxbisect_cli.arguments import demand_folder
 from onnxbisect_cli.bisection import backend_of, bisected
 from onnxbisect_cli.progress import Shown
+from onnxbisect_cli.speech import spoken
 
 #: Exit statuses: the repaired model compiles; culprits are left; the compiler gave no answer.
 COMPILES, PARTIAL, UNKNOWN = 0, 1, 3
@@ -76,16 +78,22 @@ def run(request: Request) -> int:
             progress=shown,
             cancellation=cancellation,
         )
-    *others, last = result.write(folder)
-    print("\n".join(lines(result.document)))
-    print(clean(f"{folder}{os.sep} holds {', '.join(others)} and {last}."))
+    with spoken():
+        *others, last = result.write(folder)
+        print("\n".join(lines(result.document)))
+        print(
+            clean(
+                _("{folder} holds {files} and {last}.", folder=f"{folder}{os.sep}", files=", ".join(others), last=last)
+            )
+        )
     if shown.interruption.number is not None:
         kept = "the same command goes on from here" if search.cache else "nothing is kept"
         print(clean(f"onnx-bisect: interrupted; {kept}."), file=sys.stderr)
         return shown.interruption.exit_code
     if result.repair.left:
         model = folder / REPAIRED if result.repaired else search.model
-        print(f"To run what is left on the host: {clean(shlex.join(_split(model, folder, request)))}")
+        with spoken():
+            print(_("To run what is left on the host:"), clean(shlex.join(_split(model, folder, request))))
     return _exit_code(result.repair.after)
 
 
@@ -119,13 +127,14 @@ def _plan(request: Request) -> int:
     before = Found(job=result.job)
     context = search_context(loaded, backend, search.calibration)
     files = [it.sentence for it in changed_files(context, request.allow, before)]
-    print("\n".join(_plan_of(request, before, files)))
+    with spoken():
+        print("\n".join(_plan_of(request, before, files)))
     return _exit_code(before) if interruption.number is None else interruption.exit_code
 
 
 def _plan_of(request: Request, before: Found, files: Sequence[str]) -> list[str]:
     if before.compiles:
-        return [clean(f"{before.model.path.name} compiles as it is.")]
+        return [clean(_("{model} compiles as it is.", model=before.model.path.name))]
     advisor = Advisor(before, installed().rules, request.allow)
     advisor.add_places(before)
     return plan_lines(advisor.advise(), advisor.left(before), files)

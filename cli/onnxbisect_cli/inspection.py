@@ -7,12 +7,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rich.cells import cell_len, chop_cells, set_cell_size
+
 import onnx_bisect
 from onnxbisect.errors import OptionError
+from onnxbisect.finished import phrase, translated
 from onnxbisect.input_value import InputValue
+from onnxbisect.language import _
 from onnxbisect.preflight import Component, Finding, Inspection, Severity, Tensor, inspection_document
 from onnxbisect.report.text import clean, clip, clip_left, plural
+from onnxbisect.report.words import named
 from onnxbisect_cli.arguments import FailOn, InspectionFormat
+from onnxbisect_cli.speech import spoken
 
 #: Exit status if a finding is at least as severe as --fail-on.
 FINDINGS = 1
@@ -50,8 +56,9 @@ def show(request: Request) -> int:
         print(json.dumps(inspection_document(seen), indent=2))
     else:
         width = min(shutil.get_terminal_size(fallback=(100, 24)).columns, 120)
-        for line in lines(seen, width=max(width, 60)):
-            print(line)
+        with spoken():
+            for line in lines(seen, width=max(width, 60)):
+                print(line)
     return FINDINGS if _is_met(request.fail_on, seen.findings) else 0
 
 
@@ -66,21 +73,26 @@ def _is_met(fail_on: FailOn, findings: Sequence[Finding]) -> bool:
 def lines(seen: Inspection, *, width: int) -> Iterator[str]:
     """The inspection in about `width` columns."""
     yield clean(seen.name)
-    yield f"  sha256     {seen.sha256}"
-    yield f"  format     IR {seen.ir_version}, opset {', '.join(f'{clean(d)} {v}' for d, v in seen.opsets)}"
+    yield _fact("sha256", seen.sha256)
+    yield _fact(_("format"), f"IR {seen.ir_version}, opset {', '.join(f'{clean(d)} {v}' for d, v in seen.opsets)}")
     if seen.producer:
-        yield f"  made by    {clip(seen.producer, width - 13)}"
-    functions = f", {plural(seen.functions, 'local function')}" if seen.functions else ""
-    yield f"  size       {plural(seen.nodes, 'node')}, {plural(seen.initializers, 'initializer')}{functions}"
-    yield f"  questions  {plural(seen.variants, 'variant')} among {plural(seen.units, 'unit')}"
-    yield f"  known      {plural(seen.known, 'tensor')} that no input changes"
-    yield from _tensors("inputs", seen.inputs, width)
-    yield from _tensors("outputs", seen.outputs, width)
+        yield _fact(_("made by"), clip(seen.producer, width - 13))
+    size = [plural(seen.nodes, "node"), plural(seen.initializers, "initializer")]
+    size += [plural(seen.functions, "local function")] if seen.functions else []
+    yield _fact(_("size"), _(", ").join(size))
+    variants, units = plural(seen.variants, "variant"), plural(seen.units, "unit")
+    yield _fact(_("questions"), _("{variants} among {units}", variants=variants, units=units))
+    yield _fact(_("known"), _("{tensors} that no input changes", tensors=plural(seen.known, "tensor")))
+    yield from _tensors(_("inputs"), seen.inputs, width)
+    yield from _tensors(_("outputs"), seen.outputs, width)
     for note in seen.notes:
-        yield from _wrapped("  note       ", note, width)
+        yield from _wrapped(_fact(_("note"), ""), translated(note), width)
     yield ""
-    whose = f" for {clean(seen.target)}" if seen.target else ""
-    yield f"Preflight{whose}: {_counted(seen.findings)}"
+    counts = _counted(seen.findings)
+    if seen.target:
+        yield _("Preflight for {target}: {findings}", target=clean(seen.target), findings=counts)
+    else:
+        yield _("Preflight: {findings}", findings=counts)
     for finding in seen.findings:
         yield from _finding(finding, width)
     if seen.components:
@@ -90,18 +102,22 @@ def lines(seen: Inspection, *, width: int) -> Iterator[str]:
     yield from _table(seen, width)
 
 
+def _fact(label: str, text: str) -> str:
+    return f"  {set_cell_size(label, 10)} {text}"
+
+
 def _tensors(label: str, tensors: Sequence[Tensor], width: int) -> Iterator[str]:
     for index, tensor in enumerate(tensors[:_TENSORS]):
         head = label if index == 0 else ""
-        yield f"  {head:<10} {clip_left(tensor.name, width // 2)}  {clip(tensor.type, width // 2)}"
+        yield _fact(head, f"{clip_left(tensor.name, width // 2)}  {clip(tensor.type, width // 2)}")
     if len(tensors) > _TENSORS:
-        yield f"  {'':<10} and {len(tensors) - _TENSORS} more"
+        yield _fact("", _("and {more} more", more=len(tensors) - _TENSORS))
 
 
 def _table(seen: Inspection, width: int) -> Iterator[str]:
     names = [clip(row.op, width - 20) for row in seen.ops]
-    column = max(map(len, [*names, "op"]))
-    yield f"{'op':<{column}}  {'units':>6}  {'variants':>8}"
+    column = max(map(cell_len, [*names, _("op")]))
+    yield f"{set_cell_size(_('op'), column)}  {_right(_('units'), 6)}  {_right(_('variants'), 8)}"
     for name, row in zip(names, seen.ops, strict=True):
         yield f"{name:<{column}}  {row.units:>6}  {row.variants:>8}"
 
@@ -109,35 +125,51 @@ def _table(seen: Inspection, width: int) -> Iterator[str]:
 def _counted(findings: Sequence[Finding]) -> str:
     """`2 errors, 1 warning`."""
     counts = [(sum(finding.severity is severity for finding in findings), severity) for severity in Severity]
-    words = {Severity.INFO: "remark"}
-    return ", ".join(plural(count, words.get(it, it.value)) for count, it in counts if count) or "nothing found"
+    shown = {
+        Severity.ERROR: lambda count: plural(count, "error"),
+        Severity.WARNING: lambda count: plural(count, "warning"),
+        Severity.INFO: lambda count: plural(count, "remark"),
+    }
+    return _(", ").join(shown[it](count) for count, it in counts if count) or _("nothing found")
+
+
+def _right(text: str, width: int) -> str:
+    """The text at the end of so many columns."""
+    return f"{' ' * (width - cell_len(text))}{text}"
 
 
 def _components(components: Sequence[Component], width: int) -> Iterator[str]:
     """Each module, and its ops that depend on input data."""
     names = [clip(component.name, width // 3) for component in components]
-    column = max(map(len, [*names, "component"]))
-    yield f"{'component':<{column}}  {'nodes':>6}  depends on the data of a run"
+    column = max(map(cell_len, [*names, _("component")]))
+    head = f"{set_cell_size(_('component'), column)}  {_right(_('nodes'), 6)}"
+    yield f"{head}  {_('depends on the data of a run')}"
     for name, component in zip(names, components, strict=True):
         dynamic = ", ".join(f"{op} {count}" for op, count in component.dynamic)
         settled = sum(count for _, count in component.settled)
-        same = f"{plural(settled, 'node')} of shapes and branches, settled here" if settled else ""
+        same = _("{nodes} of shapes and branches, settled here", nodes=plural(settled, "node")) if settled else ""
         text = "; ".join(filter(None, [dynamic, same])) or "-"
         yield f"{name:<{column}}  {component.nodes:>6}  {clip(text, max(width - column - 10, 30))}"
 
 
 def _finding(finding: Finding, width: int) -> Iterator[str]:
     yield ""
-    yield from _wrapped(f"  {finding.severity:<8} {finding.id}: ", finding.detail, width)
-    named = finding.nodes or finding.tensors
-    if named:
-        shown = ", ".join(clip_left(name, 60) for name in named[:_NAMES])
-        more = f" and {len(named) - _NAMES} more" if len(named) > _NAMES else ""
-        yield from _wrapped(f"           {'nodes' if finding.nodes else 'tensors'}: ", shown + more, width)
-    yield from _wrapped("           why: ", finding.why, width)
-    yield from _wrapped("           fix: ", finding.fix, width)
+    severity = set_cell_size(named(finding.severity), 8)
+    yield from _wrapped(f"  {severity} {finding.id}: ", phrase(finding.detail), width)
+    places = finding.nodes or finding.tensors
+    if places:
+        shown = ", ".join(clip_left(name, 60) for name in places[:_NAMES])
+        more = f" {_('and {more} more', more=len(places) - _NAMES)}" if len(places) > _NAMES else ""
+        yield from _wrapped(f"           {_('nodes') if finding.nodes else _('tensors')}: ", shown + more, width)
+    yield from _wrapped(f"           {_('why')}: ", translated(finding.why), width)
+    yield from _wrapped(f"           {_('fix')}: ", translated(finding.fix), width)
 
 
 def _wrapped(head: str, text: str, width: int) -> Iterable[str]:
     indent = " " * 11
+    if cell_len(text) > len(text):  # its characters are wide, and it has few spaces to break at
+        return [
+            head + part if number == 0 else indent + part
+            for number, part in enumerate(chop_cells(clean(text), width - 26))
+        ]
     return textwrap.wrap(clean(text), width=width, initial_indent=head, subsequent_indent=indent) or [head.rstrip()]

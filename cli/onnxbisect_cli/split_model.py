@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import NoReturn
 
 from onnxbisect.errors import BackendUnusableError, OptionError
+from onnxbisect.finished import translated
 from onnxbisect.input_value import InputValue
+from onnxbisect.language import _
 from onnxbisect.model import Model
 from onnxbisect.model.loadable import lowered
 from onnxbisect.model.wording import some
@@ -30,6 +32,7 @@ from onnxbisect_backends.sandbox.process import kill_running
 from onnxbisect_backends.sandbox.working_folder import working_folder
 from onnxbisect_cli import reports, table
 from onnxbisect_cli.signals import stopping
+from onnxbisect_cli.speech import spoken
 
 #: The folder of a split, in that of `--out`.
 FOLDER = "split"
@@ -72,7 +75,8 @@ def run(request: Request) -> int:
         except KeyboardInterrupt:
             print("onnx-bisect: interrupted; nothing was written.", file=sys.stderr)
             return interruption.exit_code
-    _show(manifest, folder, report, asked=backend is not None)
+    with spoken():
+        _show(manifest, folder, report, asked=backend is not None)
     return 1 if manifest.refused or not manifest.proof.proven else 0
 
 
@@ -163,14 +167,20 @@ def _passed(report: Report, model: Model, path: Path) -> list[UnitSet]:
 def _show(manifest: Manifest, folder: Path, report: Report, *, asked: bool) -> None:
     counts = [sum(piece.kind is kind for piece in manifest.pieces) for kind in (Kind.NPU, Kind.HOST)]
     on_npu = sum(piece.share for piece in manifest.pieces if piece.kind is Kind.NPU)
-    print(clean(f"{manifest.model.name}, split for {words.target(report['target'])}"))
-    print(
-        f"  {plural(counts[0], 'piece')} for the NPU with {on_npu:.1%} of the work, {counts[1]} for the host, "
-        f"{plural(len(manifest.pieces) - 1, 'transfer')}"
+    target = words.target(report["target"])
+    print(clean(_("{model}, split for {target}", model=manifest.model.name, target=target)))
+    shared = _(
+        "{pieces} for the NPU with {share} of the work, {host} for the host, {transfers}",
+        pieces=plural(counts[0], "piece"),
+        share=f"{on_npu:.1%}",
+        host=counts[1],
+        transfers=plural(len(manifest.pieces) - 1, "transfer"),
     )
+    print(f"  {shared}")
     print(f"  {_proof(manifest)}")
     print()
-    table.show(("file", "nodes", "work", "in", "out", "compiles"), map(_row, manifest.pieces))
+    columns = (_("file"), _("nodes"), _("work"), _("in"), _("out"), _("compiles"))
+    table.show(columns, map(_row, manifest.pieces))
     print()
     for sentence in _to_do(manifest, folder, asked=asked):
         print(clean(sentence))
@@ -179,13 +189,18 @@ def _show(manifest: Manifest, folder: Path, report: Report, *, asked: bool) -> N
 def _proof(manifest: Manifest) -> str:
     proof = manifest.proof
     if not proof.proven:
-        return clean(f"not proven: {proof.reason}")
+        return clean(_("not proven: {reason}", reason=translated(proof.reason)))
     samples = plural(proof.samples, "sample")
-    return f"proven: one after the other they give the model's outputs, bit for bit ({samples}, {proof.runtime})"
+    return _(
+        "proven: one after the other they give the model's outputs, bit for bit ({samples}, {runtime})",
+        samples=samples,
+        runtime=proof.runtime,
+    )
 
 
 def _row(piece: Entry) -> tuple[str, ...]:
-    compiles = "" if piece.compiled is None else "no" if piece.refused else "yes" if piece.compiled else "not known"
+    said = _("no") if piece.refused else _("yes") if piece.compiled else _("not known")
+    compiles = "" if piece.compiled is None else said
     size = (str(len(piece.nodes)), f"{piece.share:.1%}", str(len(piece.inputs)), str(len(piece.outputs)))
     return (piece.file, *size, compiles)
 
@@ -198,7 +213,10 @@ def _to_do(manifest: Manifest, folder: Path, *, asked: bool) -> Iterator[str]:
     for note, files in notes.items():
         yield f"{', '.join(files)}: {note}"
     if notes and not asked:
-        yield "Name the compiler as for run (--backend, --option, or a command after '--') to compile each piece."
+        yield _("Name the compiler as for run (--backend, --option, or a command after '--') to compile each piece.")
     if (folder / COMPILED).is_dir():
-        yield f"What the compiler made of the pieces is in {folder / COMPILED}."
-    yield f"python {folder / RUNNER} runs them in onnxruntime; replace its function run_on_npu by your NPU's runtime."
+        yield _("What the compiler made of the pieces is in {folder}.", folder=folder / COMPILED)
+    yield _(
+        "python {file} runs them in onnxruntime; replace its function run_on_npu by your NPU's runtime.",
+        file=folder / RUNNER,
+    )

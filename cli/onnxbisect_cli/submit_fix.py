@@ -9,9 +9,11 @@ import onnx
 
 from onnx_bisect import OnnxBisectError, RemoteJob, RemoteRepair, Status
 from onnx_bisect.job_documents import TargetStatus
+from onnxbisect.language import _
 from onnxbisect.remedies.summary import lines
 from onnxbisect.report.text import clean
 from onnxbisect_backends.probing.repair_compiler import REPAIRED, copy_data
+from onnxbisect_cli.speech import spoken
 
 #: Exit statuses by the verdict on the repaired model.
 _CODES = {Status.PASS: 0, Status.FAIL: 1, Status.UNRESOLVED: 3}
@@ -33,11 +35,21 @@ def show(
             repair = job.repair(target["number"])
             codes[label] = _CODES[Status(repair.document.verdict)]
             if verbose:
-                print("\n" + "\n".join(lines(repair.document)))
+                with spoken():
+                    print("\n" + "\n".join(lines(repair.document)))
             if folder is not None:
                 names = _written(repair, model, folder / "repair")
                 if verbose:
-                    print(clean(f"{folder / 'repair'}{os.sep} holds {', '.join(names)}."))
+                    with spoken():
+                        print(
+                            clean(
+                                _(
+                                    "{folder} holds {files}.",
+                                    folder=f"{folder / 'repair'}{os.sep}",
+                                    files=", ".join(names),
+                                )
+                            )
+                        )
         except OnnxBisectError as error:
             print(f"onnx-bisect: {label}: {clean(str(error))}", file=sys.stderr, flush=True)
             codes[label] = error.exit_code

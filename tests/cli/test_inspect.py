@@ -243,3 +243,12 @@ def test_a_shipped_profile_shows_its_disputes_without_the_tool(shell: Shell) -> 
     save(shell, "g (float[1,255] x) => (float[1,255] y) { y = Sin (x) }")
     found = inspected(shell, "model.onnx", "--backend", "pulsar2", "--option", "target_hardware=AX620E")
     assert "TileFailException" in finding(found, "op-disputed")["detail"]
+
+
+def test_the_inspection_is_told_in_chinese(shell: Shell, seen: list[str]) -> None:
+    net = save(shell, "g (float[2] x) => (float[2] y) { y = IsNaN(x) }")
+    done = shell.call("--lang", "zh", "inspect", net, *seen)
+    assert done.code == 0
+    assert "\n  大小       1 个节点" in done.out
+    assert "办法: 替换它" in done.out
+    assert done.out.splitlines()[-1].startswith("IsNaN ")

@@ -1,17 +1,20 @@
 """A repair as people and programs read it."""
 
 import json
+import re
 from pathlib import Path
 
 import onnx
 from markdown_it import MarkdownIt
 from onnx import TensorProto, helper
 
+from onnxbisect.language import CHINESE, within
 from onnxbisect.remedies import Repair
 from onnxbisect.remedies.document import RepairDocument, document
 from onnxbisect.remedies.summary import lines, markdown
 from onnxbisect.rewrites import Exactness
 from support.remedies.simulated import SimulatedCompiler, refusing, repaired
+from support.site.text import english_left
 
 HOSTILE = "a`b|<img src=x>\x1b[31m\u202e"
 
@@ -83,3 +86,15 @@ def test_an_op_that_was_seen_to_pass_is_preferred(tmp_path: Path) -> None:
     assert [it.candidate.name for it in with_it.places] == ["hardswish-hardsigmoid"]
     without = SimulatedCompiler(folder=tmp_path, refuses=refusing("HardSwish", "HardSigmoid"))
     assert [it.candidate.name for it in repaired(small("HardSwish", "Neg"), without).places] == ["hardswish-clip"]
+
+
+def test_a_repair_is_told_in_chinese(tmp_path: Path) -> None:
+    asked = SimulatedCompiler(folder=tmp_path, refuses=refusing("Abs", "Erf", "Tanh", "Exp"))
+    found = told(repaired(small("Abs", "Neg", "Abs", "Exp"), asked))
+    with within(CHINESE):
+        shown, text = lines(found), markdown(found)
+    assert shown[0] == "2 Abs  → Relu, Mul, Relu, Add  精确  差异 0  编译通过"
+    assert "没有修复办法" in "\n".join(shown)
+    # what a rule says of itself stays as it is
+    ours = [it for it in (*shown, *re.sub(r"(?s)```.*?```|(`+).+?\1", "", text).splitlines()) if not it.startswith("[")]
+    assert not [line for line in ours if "不适用" not in line and list(english_left(line))]

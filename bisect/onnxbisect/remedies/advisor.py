@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import onnx
 
 from onnxbisect.diagnosis import CulpritKind
+from onnxbisect.language import english
 from onnxbisect.model.model import Model
 from onnxbisect.model.scopes import bodies, reads
 from onnxbisect.remedies.advise import Advice, Place, advise
@@ -186,18 +187,18 @@ class Advisor:
         if not all(node in self._nodes for node in place.nodes):
             return ("no rule repairs this: too much of the model, or too many of one op, is refused",)
         reasons = dict.fromkeys(reason for node in place.nodes for reason in self._reasons(self._nodes[node]))
-        return tuple(reasons) or ("no rule takes this op",)
+        return tuple(reasons) or (english("no rule takes this op"),)
 
     def _reasons(self, node: onnx.NodeProto) -> Iterator[str]:
         """A sentence about each rule for the node's op, those that do not apply last."""
         considered = self._everything.considered(node, self.known)
         for it in sorted(considered, key=lambda it: isinstance(it, Refusal)):
             if isinstance(it, Refusal):
-                yield f"{it.rule.id} does not apply: {it.reason}"
+                yield english("{rule} does not apply: {reason}", rule=it.rule.id, reason=it.reason)
             elif it.key in self.struck:
                 yield f"{it.name}: {self.struck[it.key].reason}"
             elif not self.asked.get(it.question, True):
-                yield f"{it.name}: the compiler refuses the result"
+                yield english("{rule}: the compiler refuses the result", rule=it.name)
             elif not all(allowed(rule, self.most) for rule in it.rules):
                 seen = "" if it.unknown(self.known) else "; the compiler takes the result"
                 yield f"{it.name} may work with --allow {it.exactness}{seen}"

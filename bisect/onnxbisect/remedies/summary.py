@@ -5,6 +5,10 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
+from rich.cells import cell_len, set_cell_size
+
+from onnxbisect.finished import translated
+from onnxbisect.language import _
 from onnxbisect.proof import Difference
 from onnxbisect.remedies.advise import Advice
 from onnxbisect.remedies.advisor import Left
@@ -25,20 +29,45 @@ def headline(document: RepairDocument) -> str:
     name, about = clean(document.model), document.target
     command = words.own_command({"backend": about.backend, "options": about.options})
     tool = clip(shlex.join(command), 200) if command else about.tool or about.backend
-    parts = [f"input {clip(name, 60)} made a constant" for name in document.input_values] if document.repaired else []
-    parts += [] if document.file_change is None else [clean(document.file_change.sentence)]
+    parts: list[str] = []
+    if document.repaired:
+        parts = [_("input {name} made a constant", name=clip(name, 60)) for name in document.input_values]
+    parts += [] if document.file_change is None else [clean(translated(document.file_change.sentence))]
     parts += [plural(len(document.changes), "replaced node")] if document.changes else []
-    changed = ", and ".join(parts)
+    changed = _(", and ").join(parts)
     if document.verdict == "pass":
-        return f"{name} compiles with {tool} {f'after {changed}' if changed else 'as it is'}."
+        if not changed:
+            return _("{model} compiles with {tool} as it is.", model=name, tool=tool)
+        return _("{model} compiles with {tool} after {changed}.", model=name, tool=tool, changed=changed)
     if not document.complete:
-        return f"The repair of {name} was cancelled, or its budget spent; run it again to go on from the kept verdicts."
+        return _(
+            "The repair of {model} was cancelled, or its budget spent; run it again to go on from the kept verdicts.",
+            model=name,
+        )
     if not document.left:
-        return f"There is no answer whether {name} compiles with {tool}{f' after {changed}' if changed else ''}."
+        if not changed:
+            return _("There is no answer whether {model} compiles with {tool}.", model=name, tool=tool)
+        return _(
+            "There is no answer whether {model} compiles with {tool} after {changed}.",
+            model=name,
+            tool=tool,
+            changed=changed,
+        )
     still = plural(len(document.left), "place")
     if not changed:
-        return f"{name} does not compile with {tool}, and there is no remedy for {still}; nothing was changed."
-    return f"{name} does not compile with {tool} yet: {changed}, and {still} with no remedy."
+        return _(
+            "{model} does not compile with {tool}, and there is no remedy for {places}; nothing was changed.",
+            model=name,
+            tool=tool,
+            places=still,
+        )
+    return _(
+        "{model} does not compile with {tool} yet: {changed}, and {places} with no remedy.",
+        model=name,
+        tool=tool,
+        changed=changed,
+        places=still,
+    )
 
 
 def groups(changes: Iterable[Change]) -> list[list[Change]]:
@@ -65,19 +94,15 @@ def _without_numbers(reason: str) -> str:
 def lines(document: RepairDocument) -> list[str]:
     """One line for each culprit op and its remedy, then what is left, then the outcome."""
     changed = groups(document.changes)
-    rows = [_cells(group) for group in changed]
-    widths = [max((len(row[column]) for row in rows), default=0) for column in range(4)]
-    shown = []
+    rows = _columns([_cells(group) for group in changed]) if changed else []
+    shown: list[str] = []
     for row, group in zip(rows, changed, strict=True):
-        shown.append(
-            "  ".join(cell.ljust(width) for cell, width in zip(row, [*widths, 0], strict=True)).rstrip(),
-        )
-        shown += [f"    {clip(line, 200)}" for line in sources(it.source for it in group)]
+        shown += [row, *(f"    {clip(line, 200)}" for line in sources(it.source for it in group))]
     for stay in left_groups(document.left):
-        shown.append(f"{_times(' → '.join(stay[0].ops), len(stay))}  no remedy")
-        shown += [f"    {clip(line, 200)}" for line in sources(line for it in stay for line in it.sources)]
-        shown += [f"    {clip(reason, 200)}" for reason in stay[0].reasons[:_MOST]]
-    others = [f"With {called(it)}: {outcome(it)}" for it in document.alternatives]
+        head, *reasons = _staying(stay[0].ops, len(stay), stay[0].reasons)
+        lines_ = [f"    {clip(line, 200)}" for line in sources(line for it in stay for line in it.sources)]
+        shown += [head, *lines_, *reasons]
+    others = [_("With {options}: {outcome}", options=called(it), outcome=outcome(it)) for it in document.alternatives]
     return [*shown, *([""] if shown else []), headline(document), *numbers(document), *others]
 
 
@@ -93,39 +118,48 @@ def markdown(document: RepairDocument) -> str:
     parts = [f"# {plain(headline(document))}", *map(plain, numbers(document))]
     if document.input_shapes:
         shapes = ", ".join(f"{code(name)} as {list(dims)}" for name, dims in document.input_shapes.items())
-        parts.append(f"Proven only for the inputs {shapes}; other shapes may not work.")
+        parts.append(_("Proven only for the inputs {shapes}; other shapes may not work.", shapes=shapes))
     if document.input_values:
         values = ", ".join(f"{code(name)} is {clip(str(it), 200)}" for name, it in document.input_values.items())
-        parts.append(f"Constants in place of inputs, as they were bound: {values}.")
+        parts.append(_("Constants in place of inputs, as they were bound: {values}.", values=values))
     if document.file_change is not None:
         change = document.file_change
-        parts += ["## What was changed in the whole file", f"{plain(change.sentence)} ({change.exactness})."]
+        parts += [
+            f"## {_('What was changed in the whole file')}",
+            f"{plain(translated(change.sentence))} ({words.named(change.exactness)}).",
+        ]
     if document.changes:
-        head = ("culprit", "places", "remedy", "exactness", "largest difference", "compiles")
+        head = (_("culprit"), _("places"), _("remedy"), _("exactness"), _("largest difference"), _("compiles"))
         rows = []
         for group in groups(document.changes):
             op, gives, exactness, apart, compiles = _cells(group, count=False)
             rules = ", ".join(code(rule.id, cell=True) for rule in group[0].rules)
             rows.append((op, str(len(group)), f"{rules}: {plain(gives)}", exactness, apart, compiles))
-        parts += ["## What was changed", table(head, rows)]
+        parts += [f"## {_('What was changed')}", table(head, rows)]
         parts += [part for group in groups(document.changes) for part in _about(group, document.computes_in)]
     if document.left:
-        parts += ["## What is left", *(part for stay in left_groups(document.left) for part in _stays(stay))]
+        parts += [f"## {_('What is left')}", *(part for stay in left_groups(document.left) for part in _stays(stay))]
     if document.alternatives:
         cells_ = [(code(called(it), cell=True), plain(outcome(it))) for it in document.alternatives]
-        parts += ["## The model as it was, with other options", table(("options", "the compiler"), cells_)]
+        title = _("The model as it was, with other options")
+        parts += [f"## {title}", table((_("options"), _("the compiler")), cells_)]
     if document.struck:
         rows_ = [(code(it.node, cell=True), ", ".join(it.rules), plain(it.reason)) for it in document.struck]
-        parts += ["## What was tried and given up", table(("node", "rule", "reason"), rows_)]
+        title = _("What was tried and given up")
+        parts += [f"## {title}", table((_("node"), _("rule"), _("reason")), rows_)]
     if document.outputs:
         cells = [
             (code(it.output, cell=True), _apart(it), f"{it.relative:.3g}", str(it.elements)) for it in document.outputs
         ]
         allowed = document.outputs_allowed
         parts += [
-            "## The model's outputs",
-            table(("output", "largest difference", "relative", "numbers compared"), cells),
-            f"Allowed: {allowed.absolute:g} + {allowed.relative:g} times the largest magnitude of an output.",
+            "## " + _("The model's outputs"),
+            table((_("output"), _("largest difference"), _("relative"), _("numbers compared")), cells),
+            _(
+                "Allowed: {absolute} + {relative} times the largest magnitude of an output.",
+                absolute=f"{allowed.absolute:g}",
+                relative=f"{allowed.relative:g}",
+            ),
         ]
     return "\n\n".join(parts) + "\n"
 
@@ -138,14 +172,15 @@ def called(row: AlternativeRow) -> str:
 def outcome(row: AlternativeRow) -> str:
     """What the compiler says with them, in one phrase."""
     if row.problem:
-        return f"not asked: {clip(row.problem, 200)}"
+        return _("not asked: {why}", why=clip(translated(row.problem), 200))
     if row.whole == Status.PASS:
-        return "the whole model compiles"
+        return _("the whole model compiles")
     if row.whole:
-        return f"takes every culprit, and not the whole model: {clip(row.message, 200) or 'no answer'}"
+        said = clip(row.message, 200) or _("no answer")
+        return _("takes every culprit, and not the whole model: {said}", said=said)
     taken = [clip(" + ".join(it.ops), 80) for it in row.culprits if it.verdict == Status.PASS]
-    named = f": {', '.join(taken[:_MOST])}" if taken else ""
-    return f"takes {len(taken)} of {plural(len(row.culprits), 'culprit')}{named}"
+    counted = _("takes {count} of {culprits}", count=len(taken), culprits=plural(len(row.culprits), "culprit"))
+    return _("{what}: {them}", what=counted, them=", ".join(taken[:_MOST])) if taken else counted
 
 
 def plan_lines(advice: Advice, left: Iterable[Left], files: Sequence[str] = ()) -> list[str]:
@@ -153,44 +188,51 @@ def plan_lines(advice: Advice, left: Iterable[Left], files: Sequence[str] = ()) 
     counts: dict[tuple[str, ...], int] = {}
     asked = {it.question for it in advice.questions}
     for it in advice.chosen:
-        seen = "asked first" if it.question in asked else "seen to pass"
-        key = (it.op, f"→ {', '.join(it.gives) or 'a constant'}", it.name, str(it.exactness), seen)
+        seen = _("asked first") if it.question in asked else _("seen to pass")
+        key = (it.op, f"→ {', '.join(it.gives) or _('a constant')}", it.name, words.named(it.exactness), seen)
         counts[key] = counts.get(key, 0) + 1
     rows = [(_times(clip(op, 40), count), *rest) for (op, *rest), count in counts.items()]
     repaired = {it.node for it in advice.chosen}
     staying = [left_row(it) for it in left if repaired.isdisjoint(it.place.nodes)]
-    shown = [f"first, the whole file: {clip(sentence, 200)}" for sentence in files] + _columns(rows)
+    shown = [_("first, the whole file: {change}", change=clip(translated(it), 200)) for it in files] + _columns(rows)
     for stay in left_groups(staying):
         shown += _staying(stay[0].ops, len(stay), stay[0].reasons)
-    return [*shown, "", "Nothing was changed, and nothing of this is proven yet."]
+    return [*shown, "", _("Nothing was changed, and nothing of this is proven yet.")]
 
 
 def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    widths = [max(cell_len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    return ["  ".join(map(set_cell_size, row, widths)).rstrip() for row in rows]
 
 
 def _staying(ops: Sequence[str], count: int, reasons: Sequence[str]) -> list[str]:
-    head = f"{_times(clip(' → '.join(ops), 80), count)}  no remedy"
-    return [head, *(f"    {clip(reason, 200)}" for reason in reasons[:_MOST])]
+    head = f"{_times(clip(' → '.join(ops), 80), count)}  {_('no remedy')}"
+    return [head, *(f"    {clip(translated(reason), 200)}" for reason in reasons[:_MOST])]
 
 
 def _about(group: Sequence[Change], computes_in: str) -> Iterator[str]:
     first = group[0]
     yield f"### {plain(first.op)} → {plain(_ops(first))}"
     for rule in first.rules:
-        promise = "; ".join(part for part in (rule.bound, rule.domain and f"for {rule.domain}") if part)
-        exactness = f"{rule.exactness}{f' ({promise})' if promise else ''}"
-        yield f"[{code(rule.id)}]({rule.source}): {plain(rule.summary)} It is {plain(exactness)}."
-        yield f"In PyTorch, before the export: {code(rule.pytorch)}"
-    yield f"At {', '.join(code(it.node) for it in group[:_MOST])}" + (
-        f" and {len(group) - _MOST} more." if len(group) > _MOST else "."
-    )
+        promise = "; ".join(
+            part for part in (rule.bound, rule.domain and _("for {domain}", domain=rule.domain)) if part
+        )
+        exactness = f"{words.named(rule.exactness)}{f' ({promise})' if promise else ''}"
+        about = _("It is {exactness}.", exactness=plain(exactness))
+        yield f"[{code(rule.id)}]({rule.source}): {plain(translated(rule.summary))} {about}"
+        yield f"{_('In PyTorch, before the export:')} {code(rule.pytorch)}"
+    places = ", ".join(code(it.node) for it in group[:_MOST])
+    if len(group) > _MOST:
+        yield _("At {places} and {more} more.", places=places, more=len(group) - _MOST)
+    else:
+        yield _("At {places}.", places=places)
     if found := sources(it.source for it in group):
-        yield f"From {', '.join(map(code, found))}."
+        yield _("From {lines}.", lines=", ".join(map(code, found)))
     low = max((it for change in group for it in change.low), key=lambda it: it.absolute, default=None)
     if low is not None:
-        yield f"Computed in {computes_in}, as the target does, it differs by at most {_apart(low)}."
+        yield _(
+            "Computed in {type}, as the target does, it differs by at most {size}.", type=computes_in, size=_apart(low)
+        )
     before, after = [_line(row) for row in (*first.removed, first.before)], [_line(row) for row in first.after]
     yield "\n".join(["```diff", *(f"- {line}" for line in before), *(f"+ {line}" for line in after), "```"])
 
@@ -199,22 +241,27 @@ def _stays(stay: Sequence[LeftRow]) -> Iterator[str]:
     first = stay[0]
     yield f"### {plain(' → '.join(first.ops))}"
     nodes = [name for it in stay for name in it.nodes]
-    more = f" and {len(nodes) - _MOST} more" if len(nodes) > _MOST else ""
-    yield f"At {', '.join(map(code, nodes[:_MOST]))}{more}. The compiler says: {code(first.message) or 'nothing'}"
+    places, said = ", ".join(map(code, nodes[:_MOST])), code(first.message) or _("nothing")
+    if len(nodes) > _MOST:
+        at = _("At {places} and {more} more.", places=places, more=len(nodes) - _MOST)
+    else:
+        at = _("At {places}.", places=places)
+    yield f"{at} {_('The compiler says: {said}', said=said)}"
     if found := sources(line for it in stay for line in it.sources):
-        yield f"From {', '.join(map(code, found))}."
-    yield "\n".join(f"- {plain(reason)}" for reason in first.reasons)
+        yield _("From {lines}.", lines=", ".join(map(code, found)))
+    yield "\n".join(f"- {plain(translated(reason))}" for reason in first.reasons)
 
 
 def _cells(group: Sequence[Change], *, count: bool = True) -> tuple[str, str, str, str, str]:
     first = group[0]
     worst = max((it for change in group for it in change.differences), key=lambda it: it.absolute, default=None)
+    apart = "0" if worst is None else _apart(worst)
     return (
         _times(clip(first.op, 40), len(group) if count else 1),
         f"{'→ ' if count else ''}{_ops(first)}",
-        str(first.exactness),
-        f"{'difference ' if count else ''}{'0' if worst is None else _apart(worst)}",
-        "compiles" if first.compiles else "not seen to compile",
+        words.named(first.exactness),
+        _("difference {size}", size=apart) if count else apart,
+        _("compiles") if first.compiles else _("not seen to compile"),
     )
 
 
@@ -222,9 +269,9 @@ def _ops(change: Change) -> str:
     ops = [clip(row.op, 40) for row in change.after]
     distinct = list(dict.fromkeys(ops))
     if not ops:
-        return "a constant"
+        return _("a constant")
     if len(ops) > _MOST:
-        return f"{plural(len(ops), 'node')} of {', '.join(distinct[:_MOST])}"
+        return _("{nodes} of {ops}", nodes=plural(len(ops), "node"), ops=", ".join(distinct[:_MOST]))
     return ", ".join(ops)
 
 
@@ -235,14 +282,24 @@ def numbers(document: RepairDocument) -> list[str]:
         worst = max(document.outputs, key=lambda it: it.absolute, default=None)
         samples = plural(document.samples, "sample")
         if worst is not None and not worst.absolute and not worst.form:
-            shown.append(f"The outputs are identical in onnxruntime on {samples}.")
+            shown.append(_("The outputs are identical in onnxruntime on {samples}.", samples=samples))
+        elif worst is None:
+            shown.append(_("The outputs agree in onnxruntime on {samples}.", samples=samples))
         else:
-            where = "" if worst is None else f"; the largest difference is {_apart(worst)}, at {clip(worst.output, 60)}"
-            shown.append(f"The outputs agree in onnxruntime on {samples}{where}.")
+            sentence = _(
+                "The outputs agree in onnxruntime on {samples}; the largest difference is {size}, at {output}.",
+                samples=samples,
+                size=_apart(worst),
+                output=clip(worst.output, 60),
+            )
+            shown.append(sentence)
     calls = plural(document.diagnosis_calls, "compiler call")
     tried = sum(it.compiler_calls for it in document.alternatives)
-    others = f", {tried} for other options" if document.alternatives else ""
-    shown.append(f"{calls} for the diagnosis, {document.repair_calls} for the repair{others}.")
+    counted = {"calls": calls, "repair": document.repair_calls, "tried": tried}
+    if document.alternatives:
+        shown.append(_("{calls} for the diagnosis, {repair} for the repair, {tried} for other options.", **counted))
+    else:
+        shown.append(_("{calls} for the diagnosis, {repair} for the repair.", **counted))
     return shown
 
 
