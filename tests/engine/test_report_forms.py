@@ -25,7 +25,7 @@ from onnxbisect.report.html import html
 from onnxbisect.report.junit import junit
 from onnxbisect.report.markdown import culprit_readme, markdown
 from onnxbisect.report.markdown_text import code, fence
-from onnxbisect.report.next_steps import Typed
+from onnxbisect.report.next_steps import Typed, next_steps
 from onnxbisect.report.sarif import sarif
 from onnxbisect.report.terminal import lines
 from onnxbisect.report.text import clean
@@ -675,3 +675,11 @@ def test_code_scanning_has_one_rule_for_an_op_with_what_to_do_and_the_path_of_th
 def test_the_path_of_the_model_is_said_where_it_is_below_the_folder_of_the_command(given, path):
     model = model_of(chain(["Relu"]).proto, given)
     assert document(job_of(model))["model"].get("path") == path
+
+
+def test_a_file_that_onnxruntime_fused_is_to_be_exported_without_that() -> None:
+    model = chain([helper.make_node("BiasGelu", [], [], domain="com.microsoft"), helper.make_node("Exp", [], [])], {})
+    report = document(job_of(model, [single(model, [0])]))
+    (first, *_) = next_steps(report)
+    assert first.sentence.startswith("onnxruntime's optimiser fused ops into com.microsoft::BiasGelu: export the model")
+    assert not any("optimiser" in step.sentence for step in next_steps(document(job_of(model, [single(model, [1])]))))

@@ -155,7 +155,7 @@ class _Search:
         return min(self._place[unit] for unit in members(part))
 
     def _shortest(self, parts: Sequence[UnitSet], why: Why) -> UnitSet:
-        """A small selection of parts that suffices; all parts together do, and none of them alone is nothing."""
+        """A small selection of parts that suffices; all of them together suffice, and the empty selection does not."""
         needed: UnitSet = 0
         rest = list(parts)
         while rest and not (needed and self._suffices(needed, why)):

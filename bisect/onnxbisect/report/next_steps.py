@@ -1,7 +1,7 @@
 """What to do after a report: the one place that decides it, for every form."""
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from onnxbisect.exactness import Exactness
@@ -12,6 +12,8 @@ from onnxbisect.report.contents import Report
 from onnxbisect.report.text import clean
 
 _OPS = 4
+#: Ops that are not of ONNX, and that onnxruntime alone runs.
+_FUSED = "com.microsoft::"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,18 +63,30 @@ def _about_culprits(document: Report, typed: Typed) -> Iterator[Step]:
     culprits = document["culprits"]
     looked = [it for it in culprits if "replace_by" in it]
     staying = [it for it in looked if it["replace_by"] is None]
+    if fused := [op for it in culprits for op in it["ops"] if op.startswith(_FUSED)]:
+        yield Step(
+            sentence=_(
+                "onnxruntime's optimiser fused ops into {named}: export the model without it, or replace them",
+                named=_named(fused),
+            )
+        )
     if culprits and not looked:
         yield Step(sentence=_("To see what replaces them, and prove the result"), command=_fix(typed), repairs=True)
     elif len(staying) < len(looked):
         yield Step(sentence=_("To replace culprits and prove the result"), command=_fix(typed), repairs=True)
     if staying:
-        ops = list(dict.fromkeys(clean(" + ".join(it["ops"][:_OPS])) for it in staying))
-        named = ", ".join(ops[:_OPS]) + ((" " + _("and {more} more", more=len(ops) - _OPS)) if len(ops) > _OPS else "")
+        named = _named(" + ".join(it["ops"][:_OPS]) for it in staying)
         report = typed.files or "REPORT"
         yield Step(
             sentence=_("No rule replaces {named} within rounding; to run the rest on the NPU", named=named),
             command=shlex.join(["onnx-bisect", "split", typed.model, *typed.inputs, "--report", report]),
         )
+
+
+def _named(found: Iterable[str]) -> str:
+    """Names of ops, each once, as far as there is room."""
+    ops = list(dict.fromkeys(map(clean, found)))
+    return ", ".join(ops[:_OPS]) + ((" " + _("and {more} more", more=len(ops) - _OPS)) if len(ops) > _OPS else "")
 
 
 def _as_reported(document: Report) -> Typed:
