@@ -20,7 +20,7 @@ def sarif(report: ExportReport, root: str = "") -> str:
     """
     kinds = list(dict.fromkeys(str(it.kind) for it in report.culprits))
     results = [_result(report, it, kinds.index(str(it.kind)), root) for it in report.culprits]
-    rules = [
+    rules: list[dict[str, object]] = [
         {
             "id": kind,
             "name": kind,
