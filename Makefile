@@ -7,6 +7,7 @@ RUN := .venv/bin
 COMPILERS ?= --all
 # tests without a marker, and a share of the examples of each property; pyproject.toml says what the markers are for
 SHARE := --hypothesis-profile quick
+MOST ?= not (chaos or long)
 QUICK := -m "not (browser or chaos or compiler or long or postgresql)" $(SHARE)
 # Much of a test's time is spent waiting for processes: four at a time keep two cores busy. Tests that share a server
 # stand beside each other, and each worker begins with a quarter of them.
@@ -31,7 +32,7 @@ test-all: check every-test
 
 # for every commit that is merged (`.ci/run`): with vendors' compilers, PostgreSQL and a browser, without what takes long
 most-tests: setup
-	$(RUN)/pytest $(PARALLEL) -rsfE --tb=short --durations=20 -m "not (chaos or long)" $(SHARE)
+	$(RUN)/pytest $(PARALLEL) -rsfE --tb=short --durations=20 -m "$(MOST)" $(SHARE)
 
 # at the end the 20 tests that take longest, why tests are skipped, and which failed
 every-test: setup

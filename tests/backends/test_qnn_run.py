@@ -58,6 +58,7 @@ class Net:
         return name
 
 
+@pytest.mark.long
 def test_what_it_lacks_is_blamed_where_no_pattern_saves_it(shell: Shell) -> None:
     """An Erf within a GELU, and a Transpose of rank 6 within a pixel shuffle, are taken; the same ops apart are not."""
     net = Net()
@@ -104,6 +105,7 @@ def test_it_says_memory_and_the_truth_is_an_op(shell: Shell) -> None:
     assert report["stats"]["compiler_calls"] <= 16
 
 
+@pytest.mark.long
 def test_a_real_transformer_compiles_for_one_chip_and_for_an_older_one_its_culprits_are_proven(shell: Shell) -> None:
     model = REAL / "timm_vit_tiny_patch16_224__ts17.onnx"
     erfs = [node.name for node in onnx.load(model, load_external_data=False).graph.node if node.op_type == "Erf"]

@@ -70,6 +70,7 @@ def test_ops_that_fail_only_in_one_net_are_found_as_a_pair(shell: Shell) -> None
     assert report["certificate"]["status"] == "proven"
 
 
+@pytest.mark.long
 def test_quantised_every_piece_is_calibrated(shell: Shell) -> None:
     """A chip that knows integers only: what is left of the net is compiled with ranges of its own inputs."""
     save(

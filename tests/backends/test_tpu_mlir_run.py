@@ -133,6 +133,7 @@ def test_without_folding_what_computes_a_shape_is_asked_with_who_takes_it(shell:
 
 
 @pytest.mark.timeout(1200)
+@pytest.mark.long
 def test_what_it_takes_out_is_not_to_blame_beside_what_it_refuses(shell: Shell) -> None:
     """Without its neighbour an Identity would make an input an output, at which the tool fails."""
     model = save(
@@ -176,6 +177,7 @@ def test_a_bias_that_is_computed_fails_only_together_with_what_adds_it(shell: Sh
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.long
 def test_a_newer_version_takes_what_an_older_one_refuses(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     if complaint := toolchain("tpu-mlir", "1.30.2").missing:
         pytest.skip(complaint)

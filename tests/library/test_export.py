@@ -38,6 +38,7 @@ def python() -> Path:
 
 
 @pytest.mark.compiler
+@pytest.mark.long
 def test_the_example_is_told_apart_proven_and_compiled(python: Path, tmp_path: Path) -> None:
     """One export for all that is said of it: workers of pytest would each make their own."""
     exported = onnx_bisect.export(

@@ -208,7 +208,7 @@ def test_13_every_operation_needs_a_token(callers: Callers) -> None:
 
 
 #: Pages for those who have not logged in, and what these pages are made of.
-_OPEN_PAGES = {"/", "/login", "/logout", "/static/{version}/{name:path}"}
+_OPEN_PAGES = {"/", "/language", "/login", "/logout", "/static/{version}/{name:path}"}
 
 
 def test_13_every_page_needs_a_token(callers: Callers) -> None:

@@ -61,6 +61,7 @@ def test_one_that_is_known_is_marked_on_its_page(client: TestClient, service: Se
 
 
 @pytest.mark.browser
+@pytest.mark.long
 def test_what_a_new_version_fixed_and_broke_is_seen(chromium: Browser, tmp_path: Path) -> None:
     """The compiler of the service is updated: its second version takes Sin and refuses Cos."""
     told = {"ONNXBISECT_COMPILER_ENV": "SIMULATED_VERSION"}

@@ -31,7 +31,7 @@ def new_postgres_url(postgres_url: str) -> str:
     return f"postgresql://postgres@/{name}?host={folder}"
 
 
-@pytest.fixture(scope="session", params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
+@pytest.fixture(scope="session", params=["sqlite", pytest.param("postgresql", marks=pytest.mark.long)])
 def _shared(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Database, Clock]]:

@@ -36,7 +36,7 @@ def redis() -> Iterator[RedisServer]:
         yield server
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.long)])
 def it(request: pytest.FixtureRequest, redis: RedisServer, tmp_path: Path) -> Iterator[Installation]:
     redis.client().flushall()
     more = {} if request.param == "sqlite" else {"database_url": request.getfixturevalue("new_postgres_url")}

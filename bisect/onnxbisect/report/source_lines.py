@@ -2,12 +2,15 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from onnxbisect.language import _
 from onnxbisect.report.contents import Report
 from onnxbisect.report.culprit_contents import CulpritEntry, NeedsContextEntry, OriginEntry
-from onnxbisect.report.origin import Origin
 from onnxbisect.report.text import plural
+
+if TYPE_CHECKING:
+    from onnxbisect.report.origin import Origin
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +53,7 @@ def of(*entries: CulpritEntry | NeedsContextEntry) -> list[SourceLine]:
     return [_line(group) for group in found.values()]
 
 
-def of_place(place: Origin) -> str:
+def of_place(place: "Origin") -> str:
     """`model.py:112  x[:, i, :]` of one node; empty where the exporter recorded no line."""
     if place.file is None:
         return ""

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,7 @@ class Shell:
             handlers, level = [*logging.root.handlers], logging.root.level
             try:
                 with pytest.raises(SystemExit) as end:
-                    main.run()
+                    copy_context().run(main.run)  # a process of its own would keep the language to itself
             finally:  # the service logs to what is standard error now, and is closed before the next test
                 logging.root.handlers[:] = handlers
                 logging.root.setLevel(level)
