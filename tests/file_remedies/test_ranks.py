@@ -129,6 +129,28 @@ def test_what_else_is_refused_is_replaced_in_the_changed_file(tmp_path: Path) ->
     assert [change.op for change in result.document.changes] == ["HardSwish"]
 
 
+@pytest.mark.parametrize("prefix", ["", "rank/", "rank/held/"])
+def test_names_of_the_model_that_look_like_new_ones_collide_with_none(prefix: str) -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]>
+    g (float[2,12] x) => (float[2,12] y) <int64[6] six = {2, 2, 1, 2, 1, 3}, int64[2] back = {2, 12}> {
+        constant_0 = Reshape(x, six)
+        Reshape_1 = Relu(constant_0)
+        constant_1 = Transpose <perm = [3, 2, 1, 4, 5, 0]> (Reshape_1)
+        Transpose_2 = Neg(constant_1)
+        Reshape_4 = Softmax <axis = 3> (Transpose_2)
+        y = Reshape(Reshape_4, back)
+    }"""
+    model = onnx.parser.parse_model(text)
+    inner = {name for node in model.graph.node for name in node.output} - {"y"}
+    for node in model.graph.node:
+        node.input[:] = [prefix + name if name in inner else name for name in node.input]
+        node.output[:] = [prefix + name if name in inner else name for name in node.output]
+    change = lowered_ranks(file_of(model), USUAL)
+    onnx.checker.check_model(change.proto, full_check=True)
+    assert high(change.proto) == 0
+    assert np.allclose(outputs(model)[0], outputs(change.proto)[0])
+
+
 @pytest.mark.parametrize("most", [4, 5])
 def test_an_op_without_such_a_form_keeps_its_shape(most: int) -> None:
     text = """<ir_version: 8, opset_import: ["": 17]>

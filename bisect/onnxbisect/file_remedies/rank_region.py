@@ -10,7 +10,16 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from onnxbisect.file_remedies.editing import copied, drop_unread, every_name, node_copy, set_nodes, trace, unused_prefix
+from onnxbisect.file_remedies.editing import (
+    beginnings,
+    copied,
+    drop_unread,
+    every_name,
+    node_copy,
+    set_nodes,
+    trace,
+    unused_prefix,
+)
 from onnxbisect.model.scopes import bodies, captures, domain_of
 from onnxbisect.rewrites import Facts, NotApplicable
 
@@ -23,7 +32,7 @@ class Region:
     def __init__(self, proto: onnx.ModelProto, facts: Facts, most: int, forms: "Mapping[str, Form]") -> None:
         self.facts, self.most, self.opset, self._forms = facts, most, facts.opsets.get("", 0), forms
         self._proto = copied(proto)
-        self._prefix = unused_prefix("rank", every_name(proto.graph))
+        self._prefix = unused_prefix("rank", beginnings(every_name(proto.graph)))
         self._outputs = {value.name for value in proto.graph.output}
         self._held: dict[str, tuple[str, Shape]] = {}
         self._full: set[str] = set()
@@ -160,7 +169,7 @@ class Region:
         """The node on other inputs and with other attributes (None removes one); its outputs get new names."""
         new = node_copy(node)
         new.input[:] = inputs
-        names = [f"{self._prefix}{name}" if name else "" for name in node.output]
+        names = [f"{self._prefix}held/{name}" if name else "" for name in node.output]  # apart from those of `add`
         new.output[:] = names
         kept = [attribute for attribute in node.attribute if attribute.name not in changed]
         del new.attribute[:]
