@@ -166,7 +166,7 @@ class Region:
         return output or name
 
     def again(self, node: onnx.NodeProto, inputs: Sequence[str], **changed: object) -> list[str]:
-        """The node on other inputs and with other attributes (None removes one); its outputs get new names."""
+        """The node on other inputs and with other attributes; its outputs get new names."""
         new = node_copy(node)
         new.input[:] = inputs
         names = [f"{self._prefix}held/{name}" if name else "" for name in node.output]  # apart from those of `add`
@@ -174,7 +174,7 @@ class Region:
         kept = [attribute for attribute in node.attribute if attribute.name not in changed]
         del new.attribute[:]
         new.attribute.extend(kept)
-        new.attribute.extend(helper.make_attribute(key, value) for key, value in changed.items() if value is not None)
+        new.attribute.extend(helper.make_attribute(key, value) for key, value in changed.items())
         self._nodes.append(new)
         return names
 
