@@ -5,8 +5,7 @@ It contains no model names and labels of the tenant; the compiler's messages may
 
 from collections.abc import Sequence
 
-from onnxbisect.report.markdown_text import code, fence, table
-from onnxbisect.report.text import clip
+from onnxbisect.report.text import clip, code, fence, table
 from onnxbisect_db.culprit_versions import TargetVersion
 from onnxbisect_db.tables import Culprit, CulpritVerdict
 from onnxbisect_service.service import Service

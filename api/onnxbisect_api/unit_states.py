@@ -59,7 +59,7 @@ class PassedUnitsCache:
 
 
 def so_far(search: Search, passed: UnitSet) -> StatesView:
-    """The states during a search, as far as they are known; `onnxbisect.report.states` defines them."""
+    """The states during a search, as far as they are known; `onnxbisect.report.unit_entries` defines them."""
     culprit = suspected = 0
     for found in search.found.values():
         places = of(indices(found.get("places", "")))

@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from onnx_bisect import BackendInfo, FixResult, Result
 from onnxbisect.preflight import Inspection
-from onnxbisect.report import cause_words, culprit_groups, source_lines, words
+from onnxbisect.report import culprit_words, source_lines, words
 from onnxbisect.report.contents import Report
 from onnxbisect.report.files import culprit_dirs
 from onnxbisect.report.next_steps import next_steps
@@ -159,13 +159,13 @@ def model_seen(seen: Inspection) -> ModelSeen:
 def diagnosis(result: Result, folder: Path) -> Diagnosis:
     """The result, whose files are in the folder."""
     document = result.report
-    rows = [row for _, found in culprit_groups.rows(document) for row in found]
+    rows = [row for _, found in culprit_words.rows(document) for row in found]
     steps = next_steps(document)
     return Diagnosis(
         verdict=result.verdict,
         headline=clean(result.headline),
         certificate=clip(result.certificate.sentence, 2 * _TEXT),
-        causes=[clip(cause_words.sentence(it), _TEXT) for it in cause_words.telling(document)[:_MOST]],
+        causes=[clip(culprit_words.sentence(it), _TEXT) for it in culprit_words.telling(document)[:_MOST]],
         culprits=[
             CulpritRow(
                 numbers=row.numbers[:_MOST],
@@ -184,7 +184,7 @@ def diagnosis(result: Result, folder: Path) -> Diagnosis:
 def explained(document: Report, number: int, folder: Path) -> Explained:
     """Culprit `number`, counted from 1, of a report in the folder."""
     culprit = document["culprits"][number - 1]
-    cause = cause_words.of_culprit(document, culprit)
+    cause = culprit_words.of_culprit(document, culprit)
     place = folder / culprit_dirs(document)[number - 1]
     return Explained(
         ops=_clipped(culprit["ops"]),
@@ -193,8 +193,10 @@ def explained(document: Report, number: int, folder: Path) -> Explained:
         nodes=_clipped(culprit["nodes"]),
         places=len(culprit["occurrences"]),
         message=clip(words.failure(culprit), 3 * _TEXT),
-        cause="" if cause is None else clip(cause_words.sentence(cause), _TEXT),
-        compiles_instead=[clip(cause_words.instead(it), _TEXT) for it in (cause["contrast"] if cause else [])[:_MOST]],
+        cause="" if cause is None else clip(culprit_words.sentence(cause), _TEXT),
+        compiles_instead=[
+            clip(culprit_words.instead(it), _TEXT) for it in (cause["contrast"] if cause else [])[:_MOST]
+        ],
         replace_by=clip(words.replace_by(culprit), _TEXT),
         source=[clip(it.counted, _TEXT) for it in source_lines.of(culprit)[:_MOST]],
         files=sorted(str(path) for path in place.glob("*")),

@@ -6,10 +6,8 @@ from pathlib import Path
 
 from onnxbisect.report import words
 from onnxbisect.report.compare import ComparedCulprit, ComparedSide, Comparison, compare
-from onnxbisect.report.culprit_lines import first_node, ops_of
-from onnxbisect.report.grid import aligned
-from onnxbisect.report.markdown_text import code, table
-from onnxbisect.report.text import clean, clip, plural
+from onnxbisect.report.terminal import first_node, ops_of
+from onnxbisect.report.text import aligned, clean, clip, code, plural, table
 from onnxbisect_cli.arguments import ListFormat
 from onnxbisect_cli.reports import read, terminal_width
 

@@ -76,7 +76,7 @@ def submit(request: Request, *, wait: bool, out: Path | None, form: Format) -> i
 
 def _get_ready() -> None:
     """Import what shows the results, and compile its templates, while the server works."""
-    from onnxbisect.report.rendering import compile_all, environment
+    from onnxbisect.report.html import compile_all, environment
     from onnxbisect_cli import submit_results  # noqa: F401 - see above
 
     compile_all(environment())

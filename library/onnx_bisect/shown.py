@@ -4,7 +4,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from onnxbisect.report import terminal
-from onnxbisect.report.rendering import environment
+from onnxbisect.report.html import environment
 
 if TYPE_CHECKING:
     from onnxbisect.remedies.document import RepairDocument

@@ -11,12 +11,11 @@ import onnx_bisect
 from onnxbisect import language
 from onnxbisect.finished import LISTS, OURS, phrase, translated
 from onnxbisect.language import CHINESE, ENGLISH, KEPT, within
+from onnxbisect.report.ci import junit, sarif
 from onnxbisect.report.contents import Report
 from onnxbisect.report.document import document
 from onnxbisect.report.html import html
-from onnxbisect.report.junit import junit
 from onnxbisect.report.markdown import culprit_readme, markdown
-from onnxbisect.report.sarif import sarif
 from onnxbisect.report.terminal import lines
 from onnxbisect.report.text import plural
 from support import messages

@@ -13,7 +13,7 @@ from onnxbisect.causes.terms import CauseState
 from onnxbisect.model import Model
 from onnxbisect.neighbours import Neighbour, neighbours
 from onnxbisect.proof import random_feeds
-from onnxbisect.report import cause_words
+from onnxbisect.report import culprit_words
 from onnxbisect.report.document import document
 from onnxbisect.rewrites import Facts
 from support.engine.refusals import model_of, node, refusing
@@ -113,11 +113,11 @@ def test_a_neighbour_that_passes_confirms_the_cause_and_says_what_compiles(tmp_p
     (cause,) = report["causes"]
     assert cause["state"] == "confirmed"
     assert cause["text"] == "Gather with scalar indices"
-    assert cause_words.sentence(cause) == (
+    assert culprit_words.sentence(cause) == (
         "Gather with scalar indices (2 of 2 places refused; none passed; confirmed: Gather with indices of rank 1 "
         "compiles)"
     )
-    assert cause_words.compiles(cause["contrast"][0]) == "Gather with indices of rank 1 (asked on its own)"
+    assert culprit_words.compiles(cause["contrast"][0]) == "Gather with indices of rank 1 (asked on its own)"
 
 
 def test_a_neighbour_that_is_refused_too_is_no_other_cause(tmp_path: Path) -> None:

@@ -7,13 +7,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from onnxbisect.report import cause_words
+from onnxbisect.report import culprit_words
+from onnxbisect.report.ci import junit, sarif
 from onnxbisect.report.contents import Report
 from onnxbisect.report.document import document
 from onnxbisect.report.html import html
-from onnxbisect.report.junit import junit
 from onnxbisect.report.markdown import culprit_readme, markdown
-from onnxbisect.report.sarif import sarif
 from onnxbisect.report.terminal import lines
 from support.engine.refusals import GATHERS, WINDOWS, model_of, rank, refusing, scalar_indices, wide
 from support.engine.report_factory import HOSTILE, chain, job_of, single
@@ -59,7 +58,7 @@ def test_the_terminal_lists_culprits_below_their_causes(tmp_path: Path) -> None:
 def test_where_each_culprit_has_its_own_cause_nothing_leads() -> None:
     model = chain(["Relu", "Exp", "Tanh"])
     report = document(job_of(model, [single(model, [1], "no Exp"), single(model, [2], "no Tanh")]))
-    assert cause_words.summary(report) == ""
+    assert culprit_words.summary(report) == ""
     assert not any("cause" in line for line in lines(report))
     assert "cause" not in markdown(report).lower()
     assert "Causes" not in html(report)

@@ -17,18 +17,15 @@ from onnx_bisect import report_schema
 from onnxbisect.diagnosis import Certainty, Certificate, CertificateStatus, CulpritKind
 from onnxbisect.exactness import Exactness
 from onnxbisect.finding import Finding, Severity
-from onnxbisect.report import culprit_groups, words
+from onnxbisect.report import culprit_words, words
+from onnxbisect.report.ci import gitlab, junit, sarif
 from onnxbisect.report.contents import Report
 from onnxbisect.report.document import document
-from onnxbisect.report.gitlab import gitlab
 from onnxbisect.report.html import html
-from onnxbisect.report.junit import junit
 from onnxbisect.report.markdown import culprit_readme, markdown
-from onnxbisect.report.markdown_text import code, fence
 from onnxbisect.report.next_steps import Typed, next_steps
-from onnxbisect.report.sarif import sarif
 from onnxbisect.report.terminal import lines
-from onnxbisect.report.text import clean
+from onnxbisect.report.text import clean, code, fence
 from onnxbisect.unitset import of
 from onnxbisect.verdict import Kind
 from support.engine.report_factory import HOSTILE, PASS, chain, culprit, job_of, model_of, refused, single
@@ -615,7 +612,7 @@ def test_every_form_says_what_to_do_next_and_what_replaces_a_culprit():
 
 def test_tables_of_culprits_have_one_row_for_an_op_and_no_empty_column():
     report = replaced_report()
-    assert [row.numbers for _, rows in culprit_groups.rows(report) for row in rows] == [[1, 3], [2]]
+    assert [row.numbers for _, rows in culprit_words.rows(report) for row in rows] == [[1, 3], [2]]
     for text in ("\n".join(lines(report)), markdown(report), Page(html(report)).text):
         assert "2 ops at 4 places" in text
     (head,) = [line for line in markdown(report).splitlines() if line.startswith("| # ")]

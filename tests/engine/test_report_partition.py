@@ -2,7 +2,7 @@
 
 from hypothesis import given
 
-from onnxbisect.report.partition import pieces
+from onnxbisect.report.document import pieces
 from onnxbisect.unitset import UnitSet, members, of
 from onnxbisect.universe import Universe
 from support.engine.small_graphs import graphs, reachable, universe_of

@@ -9,15 +9,13 @@ from onnx import helper
 
 from onnxbisect.diagnosis import CulpritKind
 from onnxbisect.report import source_lines
+from onnxbisect.report.ci import gitlab, junit, sarif
 from onnxbisect.report.contents import Report
-from onnxbisect.report.culprit_groups import rows
+from onnxbisect.report.culprit_words import rows
 from onnxbisect.report.document import document
-from onnxbisect.report.gitlab import gitlab
 from onnxbisect.report.html import html
-from onnxbisect.report.junit import junit
 from onnxbisect.report.markdown import culprit_readme, markdown
-from onnxbisect.report.origin import origin
-from onnxbisect.report.sarif import sarif
+from onnxbisect.report.source_lines import origin
 from onnxbisect.report.terminal import lines
 from onnxbisect.unitset import of
 from support.engine.report_factory import chain, culprit, job_of, single

@@ -7,10 +7,9 @@ import onnx
 
 import onnx_bisect
 from onnxbisect.causes.terms import CauseState
+from onnxbisect.report.ci import junit, sarif
 from onnxbisect.report.html import html
-from onnxbisect.report.junit import junit
 from onnxbisect.report.markdown import markdown
-from onnxbisect.report.sarif import sarif
 from onnxbisect.report.terminal import lines
 from support.engine.refusals import model_of
 

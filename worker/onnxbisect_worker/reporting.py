@@ -10,10 +10,10 @@ from typing import cast
 
 from onnxbisect.diagnosis import Certainty, CulpritKind
 from onnxbisect.job import CompilesAfter
-from onnxbisect.report import cause_words, culprit_groups, words
+from onnxbisect.report import culprit_words, words
 from onnxbisect.report.compare import passed_in
 from onnxbisect.report.contents import Report
-from onnxbisect.report.culprit_groups import Row
+from onnxbisect.report.culprit_words import Row
 from onnxbisect.report.files import FORMS, culprit_dirs
 from onnxbisect.report.text import clip, slug
 from onnxbisect.verdict import Kind, Status
@@ -112,7 +112,7 @@ def culprits_of(
 
 def findings_of(report: Report) -> Findings:
     """The report in short, for messages. It raises what `culprits_of` does."""
-    shown = [row for _, rows in culprit_groups.rows(report) for row in rows]
+    shown = [row for _, rows in culprit_words.rows(report) for row in rows]
     return Findings(
         headline=clip(report["headline"], _LINE),
         refused=tuple(_refused(report, row) for row in shown[:_ROWS]),
@@ -121,7 +121,7 @@ def findings_of(report: Report) -> Findings:
 
 
 def _refused(report: Report, row: Row) -> Refused:
-    cause = cause_words.of_culprit(report, row.culprit)
+    cause = culprit_words.of_culprit(report, row.culprit)
     said = words.failure(row.culprit).splitlines()
     return Refused(
         ops=tuple(clip(op, _OP) for op in row.culprit["ops"][:_ROWS]),

@@ -6,7 +6,7 @@ from urllib.parse import urlencode, urljoin, urlsplit
 from fastapi import APIRouter, Query, Request, Response
 
 from onnxbisect.language import english
-from onnxbisect.report.names import culprit_dir_name
+from onnxbisect.report.links import culprit_dir_name
 from onnxbisect_api import tickets
 from onnxbisect_api.access import IN_TURN, Reader
 from onnxbisect_api.addresses import TheAddresses

@@ -10,7 +10,7 @@ from fastapi.responses import HTMLResponse
 
 from onnxbisect.finished import phrase
 from onnxbisect.language import LANGUAGES, _, marked, within
-from onnxbisect.report.rendering import compile_all, environment
+from onnxbisect.report.html import compile_all, environment
 from onnxbisect.report.text import plural
 from onnxbisect_api.access import Caller
 from onnxbisect_api.reader import language_of

@@ -4,7 +4,7 @@ from onnxbisect.language import _, marked
 from onnxbisect.report.contents import Report
 from onnxbisect.report.links import CulpritLinks, Link, Links
 from onnxbisect.report.overview import Overview
-from onnxbisect.report.overview_page import overview_page
+from onnxbisect.report.overview_forms import overview_page
 from onnxbisect.report.readers import readers
 from onnxbisect_api.culprit_files import address_of, number_of
 from onnxbisect_api.forms import Form

@@ -13,7 +13,7 @@ from importlib.resources.abc import Traversable
 from fastapi import APIRouter, Response
 
 from onnxbisect.language import english, translate
-from onnxbisect.report.rendering import stylesheet
+from onnxbisect.report.html import stylesheet
 from onnxbisect_api.problems import missing
 
 router = APIRouter()

@@ -1,8 +1,8 @@
 """An export's report as a page and as SARIF, which points to the lines of the user's code."""
 
 from onnxbisect.export.report import Blamed, ExportReport, exports, footer, line, part
-from onnxbisect.report.rendering import environment
-from onnxbisect.report.sarif import located, log, text
+from onnxbisect.report.ci import located, log, text
+from onnxbisect.report.html import environment
 from onnxbisect.report.text import clean, plural
 
 

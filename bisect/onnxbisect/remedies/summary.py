@@ -14,8 +14,7 @@ from onnxbisect.remedies.advise import Advice
 from onnxbisect.remedies.advisor import Left
 from onnxbisect.remedies.document import AlternativeRow, Change, LeftRow, NodeRow, RepairDocument, left_row
 from onnxbisect.report import source_lines, words
-from onnxbisect.report.markdown_text import code, plain, table
-from onnxbisect.report.text import clean, clip, plural
+from onnxbisect.report.text import clean, clip, code, plain, plural, table
 from onnxbisect.verdict import Status
 
 #: Most ops named for a replacement, and most places named for a culprit.

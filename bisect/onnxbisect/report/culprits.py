@@ -1,14 +1,22 @@
-"""Make the document's entries for a culprit, and for units that need context."""
+"""Culprits and their causes as entries of the document."""
 
 import hashlib
 import json
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
+from onnxbisect.causes.cause import Cause, Contrast
+from onnxbisect.causes.condition import Condition
+from onnxbisect.causes.explain import causes
+from onnxbisect.causes.wording import nothing_passed
 from onnxbisect.diagnosis import Certainty, Culprit, CulpritKind, NeedsContext
 from onnxbisect.job import Job
 from onnxbisect.report.culprit_contents import (
     AtMost,
+    CauseEntry,
+    ConditionEntry,
+    ContrastEntry,
     CulpritEntry,
     Difference,
     NeedsContextEntry,
@@ -16,14 +24,13 @@ from onnxbisect.report.culprit_contents import (
     PassingVariant,
     VariantFact,
 )
-from onnxbisect.report.facts import Facts
-from onnxbisect.report.names import culprit_dir_name, op_name
-from onnxbisect.report.origin import Origin, origin
+from onnxbisect.report.culprit_facts import Facts, surroundings
+from onnxbisect.report.links import culprit_dir_name, op_name
 from onnxbisect.report.ranges import LISTED, spell
 from onnxbisect.report.records import Records
-from onnxbisect.report.surroundings import surroundings
+from onnxbisect.report.source_lines import Origin, origin
 from onnxbisect.report.text import slug
-from onnxbisect.unitset import UnitSet, members, size
+from onnxbisect.unitset import UnitSet, lowest, members, of, size
 from onnxbisect.verdict import Status
 
 _ORIGINS = 20
@@ -220,3 +227,47 @@ class Entries:
             if labels:
                 return [{"what": label, "culprit": mine.get(label), "passes": theirs.get(label)} for label in labels]
         return []
+
+
+def cause_entries(job: Job, records: Records, entries: Entries, identities: Sequence[str]) -> list[CauseEntry]:
+    """One entry for each cause; those that say more than which ops are refused come first."""
+    found = causes(job.model, job.diagnosis, records.passed, job.neighbours, alone=records.passed_alone)
+    return [_entry(cause, records, entries, identities) for cause in found]
+
+
+def _entry(cause: Cause, records: Records, entries: Entries, identities: Sequence[str]) -> CauseEntry:
+    return {
+        "text": cause.text,
+        "state": cause.state,
+        "telling": cause.telling,
+        "established": cause.established,
+        "culprits": [identities[number] for number in cause.culprits],
+        "conditions": [_condition(condition) for condition in cause.conditions],
+        "refused_units": spell(cause.refused),
+        "places": {"refused": size(cause.refused), "unknown": size(cause.unknown)},
+        "nothing_passed": nothing_passed(cause.conditions) if cause.conditions else "",
+        "contrast": [_contrast(contrast, records, entries) for contrast in cause.contrast],
+        "fits_too": list(cause.fits_too),
+    }
+
+
+def _condition(condition: Condition) -> ConditionEntry:
+    return {
+        "text": condition.phrase or condition.subject.op,
+        "op": condition.subject.op or None,
+        "aspect": condition.subject.aspect,
+        "name": condition.subject.name,
+        "relation": condition.relation,
+        "value": condition.value,
+    }
+
+
+def _contrast(contrast: Contrast, records: Records, entries: Entries) -> ContrastEntry:
+    first = list(members(contrast.units))[:_EXAMPLES]
+    return {
+        "condition": contrast.condition.phrase or contrast.condition.subject.op,
+        "passes": contrast.passes,
+        "places": size(contrast.units),
+        "nodes": entries.names(of(first)),
+        "probe": next(iter(records.covering(1 << lowest(contrast.units))), None) if first else None,
+    }

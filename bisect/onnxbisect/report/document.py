@@ -1,35 +1,38 @@
 """Make the report's JSON document, `onnx-bisect/report@1`; every other form of the report is made from it."""
 
+from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from onnxbisect.diagnosis import Certainty, CertificateStatus
 from onnxbisect.job import Job, ProbeRecord
 from onnxbisect.model.input_values import plain
+from onnxbisect.model.model import Model
+from onnxbisect.model.modules import parts, path_of_node, spelled
 from onnxbisect.report import words
 from onnxbisect.report.alternatives import alternative_entries
-from onnxbisect.report.causes import cause_entries
 from onnxbisect.report.contents import (
     FORMAT,
     CertificateEntry,
     CompilesAfterEntry,
     ModelEntry,
+    ModuleEntry,
+    OpCount,
+    PieceEntry,
     ProbeEntry,
     Report,
     UnitsEntry,
 )
 from onnxbisect.report.culprit_contents import ReplaceBy
-from onnxbisect.report.culprits import Entries
-from onnxbisect.report.module_entries import module_entries
-from onnxbisect.report.names import op_name, path_below
-from onnxbisect.report.optable import op_table
-from onnxbisect.report.partition import partition_entries
+from onnxbisect.report.culprits import Entries, cause_entries
+from onnxbisect.report.links import op_name, path_below
 from onnxbisect.report.ranges import LISTED, spell
 from onnxbisect.report.records import Records
-from onnxbisect.report.states import States, states
 from onnxbisect.report.tables import tables
-from onnxbisect.report.uses import use_entries
-from onnxbisect.unitset import UnitSet, lowest, size
+from onnxbisect.report.unit_entries import States, op_table, states, use_entries
+from onnxbisect.split.schedule import Kind, schedule
+from onnxbisect.unitset import UnitSet, is_subset, lowest, members, size
+from onnxbisect.universe import Universe
 from onnxbisect.verdict import Status
 
 if TYPE_CHECKING:
@@ -276,3 +279,78 @@ def _probe(name: str, probe: ProbeRecord, entries: Entries) -> ProbeEntry:
 
 def _asked(records: Records, units: UnitSet) -> list[str]:
     return [name for name, probe in records.named_probes if probe.units == units]
+
+
+def partition_entries(job: Job, records: Records, entries: Entries) -> list[PieceEntry]:
+    """Pieces of the remainder, as far as it is known to pass."""
+    remainder = job.diagnosis.remainder
+    fits = [(name, units) for name, units in records.passing if is_subset(remainder, units)]
+    fits = fits or sorted(records.passing, key=lambda item: -size(item[1] & remainder))
+    if not fits:
+        return []
+    proof, proven = fits[0]
+    return [
+        {
+            "size": size(piece),
+            "nodes": entries.names(piece),
+            "units": spell(piece),
+            "proof": records.named(piece, Status.PASS) or proof,
+            "compiled": records.named(piece, Status.PASS) is not None,
+            "needs_context": entries.names(_torn(job, piece)),
+        }
+        for piece in pieces(job.model.universe, remainder & proven)
+    ]
+
+
+def _torn(job: Job, piece: UnitSet) -> UnitSet:
+    """Units that pass only in context and lack part of it (the group that passed, or else their neighbours)."""
+    universe = job.model.universe
+    torn = 0
+    for group in job.diagnosis.needs_context:
+        for occurrence in group.occurrences:
+            if not occurrence & piece:
+                continue
+            around = group.passes_with if occurrence == group.units else None
+            if around is None:
+                around = occurrence
+                for unit in members(occurrence):
+                    around |= universe.predecessors[unit] | universe.successors[unit]
+            if not is_subset(around, piece):
+                torn |= occurrence & piece
+    return torn
+
+
+def pieces(universe: Universe, inside: UnitSet) -> tuple[UnitSet, ...]:
+    """Divide `inside` into few convex pieces, in an order in which they can run (`split.schedule`)."""
+    parts = schedule(universe, inside, universe.everything & ~inside)
+    return tuple(part.units for part in parts if part.kind is Kind.NPU)
+
+
+def module_entries(model: Model, known: States) -> list[ModuleEntry]:
+    """The largest modules of the network; empty if node names show no more than one."""
+    graph = model.proto.graph
+    paths = {number: path_of_node(graph.node[unit.node]) for number, unit in enumerate(model.units)}
+    return [
+        {
+            "name": spelled(path) if path else "",
+            "size": size(units),
+            "units": spell(units),
+            "verdict": _verdict(units, known),
+            "refused": _ops(model, units & known.culprit),
+            "suspected": _ops(model, units & known.suspected),
+            "unknown": size(units & known.unknown),
+        }
+        for path, units in parts(paths).items()
+    ]
+
+
+def _verdict(units: UnitSet, known: States) -> Literal["pass", "fail", "unknown"]:
+    if units & known.culprit:
+        return "fail"
+    return "unknown" if units & (known.suspected | known.unknown) else "pass"
+
+
+def _ops(model: Model, units: UnitSet) -> list[OpCount]:
+    nodes = (model.proto.graph.node[model.units[unit].node] for unit in members(units))
+    counted = Counter(op_name(node.domain, node.op_type) for node in nodes)
+    return [{"op": op, "nodes": count} for op, count in counted.items()]

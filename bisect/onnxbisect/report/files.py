@@ -7,14 +7,11 @@ import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from onnxbisect.report.ci import gitlab, junit, sarif
 from onnxbisect.report.contents import Report, Reproduce
-from onnxbisect.report.gitlab import gitlab
 from onnxbisect.report.html import html
-from onnxbisect.report.junit import junit
-from onnxbisect.report.links import CulpritLinks, Link, Links
+from onnxbisect.report.links import CulpritLinks, Link, Links, culprit_dir_name
 from onnxbisect.report.markdown import culprit_readme, markdown
-from onnxbisect.report.names import culprit_dir_name
-from onnxbisect.report.sarif import sarif
 
 #: File name and writer of every form.
 FORMS: Mapping[str, Callable[[Report], str]] = {

@@ -2,9 +2,7 @@
 
 from typing import Any
 
-from onnxbisect.report.grid import aligned
-from onnxbisect.report.markdown_text import code, plain, table
-from onnxbisect.report.text import clean, clip, plural
+from onnxbisect.report.text import aligned, clean, clip, code, plain, plural, table
 from onnxbisect.version_history import Change, Part, VersionHistory
 
 #: The value of `format`; a change that breaks readers counts the number up.

@@ -1,9 +1,24 @@
 """The report as one HTML file that opens offline, without scripts and without any other resource."""
 
-from onnxbisect.report.contents import Report
+import re
+from functools import cache
+from importlib import resources
+
+import jinja2
+from markupsafe import Markup, escape
+
+from onnxbisect import language
+from onnxbisect.finished import translated
+from onnxbisect.language import _, marked
+from onnxbisect.report import alternatives, culprit_words, extent, modules, source_lines, words
+from onnxbisect.report.contents import Report, UnitsEntry
+from onnxbisect.report.culprit_contents import DrawnEdge, DrawnNode, Surroundings
 from onnxbisect.report.links import Links
+from onnxbisect.report.next_steps import next_steps
+from onnxbisect.report.ranges import indices
 from onnxbisect.report.readers import readers
-from onnxbisect.report.rendering import environment
+from onnxbisect.report.tables import summary
+from onnxbisect.report.text import clean, clip, clip_left, duration, plural
 
 _ALONE = Links()
 
@@ -11,3 +26,228 @@ _ALONE = Links()
 def html(document: Report, links: Links = _ALONE) -> str:
     """A page for browsers of any width, in light and dark, and for paper. `links` lead to files beside it."""
     return environment().get_template("report.html.j2").render(doc=readers(document), links=links)
+
+
+#: A probe's name (`onnxbisect.report.records`).
+_PROBE = re.compile(r"\bp[0-9a-f]{10}\b")
+
+
+@cache
+def environment(*loaders: jinja2.BaseLoader) -> jinja2.Environment:
+    """The report's templates and those of `loaders`, which come first. Threads may share it."""
+    made = jinja2.Environment(
+        loader=jinja2.ChoiceLoader([*loaders, jinja2.PackageLoader("onnxbisect.report")]),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=_shown,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,  # would check the file of each included template
+    )
+    made.globals |= {
+        "_": _said,
+        "alternatives": alternatives,
+        "culprit_words": culprit_words,
+        "next_steps": next_steps,
+        "clip": clip,
+        "clip_left": clip_left,
+        "duration": duration,
+        "extent": extent,
+        "language": lambda: language.current().replace("_", "-"),
+        "linked": _linked,
+        "modules": modules,
+        "plural": plural,
+        "source_lines": source_lines,
+        "stop": words.stop,
+        "strip": strip,
+        "stylesheet": Markup(stylesheet()),  # noqa: S704 - our own file
+        "summary": summary,
+        "surroundings": surroundings,
+        "tag": _tag,
+        "told": translated,
+        "words": words,
+    }
+    return made
+
+
+def compile_all(made: jinja2.Environment) -> None:
+    """Compile every template now, which takes a third of a second, so that no page waits for it."""
+    for name in made.list_templates(extensions=["j2"]):
+        made.get_template(name)
+
+
+def stylesheet() -> str:
+    """The style sheet of all these pages."""
+    return resources.files("onnxbisect.report").joinpath("templates", "report.css").read_text("utf-8")
+
+
+def _said(message: str, /, **values: object) -> Markup:
+    """A message of the catalogue, which may hold markup, in the reader's language; values are cleaned and escaped."""
+    found = Markup(language.translate(message))  # noqa: S704 - a message is a constant of a template
+    return found.format(**{name: _shown(value) for name, value in values.items()}) if values else found
+
+
+def _tag(name: str, text: str) -> Markup:
+    """`text` within a tag, for a message."""
+    return Markup("<{0}>{1}</{0}>").format(name, clean(text))
+
+
+def _linked(sentence: str) -> Markup:
+    """A sentence of this program, in which every probe name links to its row."""
+    return Markup(_PROBE.sub(r'<a href="#\g<0>">\g<0></a>', str(escape(clean(sentence)))))  # noqa: S704 - escaped
+
+
+def _shown(value: object) -> object:
+    """Cleans every text before it is escaped; markup stays as it is."""
+    return clean(value) if type(value) is str else value
+
+
+_PITCH = 16
+_CELL = 14
+#: Most units for each number of cells in a line; only cells of the first size have a number.
+_FINENESS = ((640, 64), (2500, 128), (None, 200))
+#: Above this number of units, runs of cells of one state are drawn as one bar with one tooltip.
+_SINGLY = 2500
+
+_WIDTH, _HEIGHT, _GAP, _ROW = 168, 44, 118, 60
+
+_STATE_NAMES = {
+    "pass": marked("compiles"),
+    "culprit": marked("culprit"),
+    "suspected": marked("suspected"),
+    "needs_context": marked("needs context"),
+    "unknown": marked("unknown"),
+}
+_ROLES = {"input": marked("graph input"), "output": marked("graph output")}
+
+
+def strip(document: Report) -> Markup:
+    """Every unit as one cell in topological order; cells of culprits have their number and link to them.
+
+    Each half line is an image of its own, so that a narrow page can show the second half below the first.
+    """
+    units = document["units"]
+    count = len(units["names"])
+    state = ["unknown"] * count
+    for name, text in units["states"].items():
+        for index in indices(text):
+            state[index] = name
+    number: dict[int, int] = {}
+    for position, culprit in enumerate(document["culprits"][: extent.CULPRITS], 1):
+        for text in culprit["occurrence_units"]:
+            for index in indices(text):
+                number.setdefault(index, position)
+    columns = next(columns for most, columns in _FINENESS if most is None or count <= most) // 2
+    halves: list[str] = []
+    for start in range(0, count, columns):
+        cells: list[str] = []
+        index, end = start, min(count, start + columns)
+        while index < end:
+            run = 1
+            if count > _SINGLY and index not in number:
+                while index + run < end and state[index + run] == state[index] and index + run not in number:
+                    run += 1
+            x = (index - start) * _PITCH + 1
+            cells.append(_cell(units, state[index], index, run, x, number.get(index), count <= _FINENESS[0][0]))
+            index += run
+        halves.append(f'<svg viewBox="0 0 {columns * _PITCH} {_PITCH}">{"".join(cells)}</svg>')
+    return Markup(f'<div class="strip">{"".join(halves)}</div>')  # noqa: S704 - `_cell` escapes
+
+
+def _cell(units: UnitsEntry, state: str, index: int, run: int, x: int, number: int | None, numbered: bool) -> str:
+    """Markup as plain text, escaped here: `Markup.format` would double the time of a large page."""
+    if run > 1:
+        title = _("units {first} to {last}: {state}", first=index, last=index + run - 1, state=_(_STATE_NAMES[state]))
+    else:
+        title = f"{clip(units['ops'][index], 60)} · {clip_left(units['names'][index], 120)} · {_(_STATE_NAMES[state])}"
+    width = run * _PITCH - (_PITCH - _CELL)
+    shape = (
+        f'<rect class="u {state}" x="{x}" y="1" width="{width}" height="{_CELL}" rx="2">'
+        f"<title>{escape(title)}</title></rect>"
+    )
+    if state == "needs_context" and run == 1:
+        return f'{shape}<path class="mark" d="M{x + 3} {_CELL - 2}l8 -8"/>'
+    if number is None:
+        return shape
+    if numbered:
+        shape += f'<text class="n" x="{x + _CELL / 2}" y="{_CELL - 2.5}">{min(number, 999)}</text>'
+    label = escape(_("culprit {number}", number=number))
+    return f'<a href="#c{number}" aria-label="{label}">{shape}</a>'
+
+
+def surroundings(around: Surroundings) -> Markup:
+    """The culprit's nodes in a frame of their own colour, with the nodes before and after; flow is left to right."""
+    nodes, edges = around["nodes"], around["edges"]
+    layer = _layers(len(nodes), edges)
+    rows: dict[int, int] = {}
+    place: list[tuple[int, int]] = []
+    for index in range(len(nodes)):
+        row = rows.get(layer[index], 0)
+        rows[layer[index]] = row + 1
+        place.append((layer[index], row))
+    tallest = max(rows.values())
+    spot = [
+        (column * (_WIDTH + _GAP) + 2, row * _ROW + (tallest - rows[column]) * _ROW // 2 + 10) for column, row in place
+    ]
+    width = (max(layer) + 1) * (_WIDTH + _GAP) - _GAP + 4
+    first = {edge["tensor"]: index for index, edge in reversed(list(enumerate(edges)))}
+    parts = [
+        _edge(spot[edge["from"]], spot[edge["to"]], edge, labelled=first[edge["tensor"]] == index)
+        for index, edge in enumerate(edges)
+    ]
+    parts += [_node(spot[index], node) for index, node in enumerate(nodes)]
+    label = _(
+        "The culprit and its neighbours: {ops}", ops=", ".join(clip(node["op"] or node["name"], 40) for node in nodes)
+    )
+    return Markup(
+        '<svg class="around" viewBox="0 0 {0} {1}" width="{0}" height="{1}" role="img" aria-label="{2}">{3}</svg>'
+    ).format(width, tallest * _ROW + 6, label, Markup().join(parts))
+
+
+def _layers(count: int, edges: list[DrawnEdge]) -> list[int]:
+    """Longest path from the left; sources then move right, next to their first consumer."""
+    layer = [0] * count
+    for _round in range(count):
+        for edge in edges:
+            layer[edge["to"]] = max(layer[edge["to"]], layer[edge["from"]] + 1)
+    for index in range(count):
+        after = [layer[edge["to"]] for edge in edges if edge["from"] == index]
+        if after and not any(edge["to"] == index for edge in edges):
+            layer[index] = min(after) - 1
+    return layer
+
+
+def _node(spot: tuple[int, int], node: DrawnNode) -> Markup:
+    x, y = spot
+    top = node["op"] or _(_ROLES[node["role"]])
+    return Markup(
+        '<g class="node {}"><title>{}</title><rect x="{}" y="{}" width="{}" height="{}" rx="6"/>'
+        '<text class="op" x="{}" y="{}">{}</text><text class="name" x="{}" y="{}">{}</text></g>'
+    ).format(
+        node["role"],
+        clean(node["name"]),
+        x,
+        y,
+        _WIDTH,
+        _HEIGHT,
+        x + 10,
+        y + 18,
+        clip(top, 20),
+        x + 10,
+        y + 34,
+        clip_left(node["name"], 23),
+    )
+
+
+def _edge(start: tuple[int, int], end: tuple[int, int], edge: DrawnEdge, *, labelled: bool) -> Markup:
+    x1, y1 = start[0] + _WIDTH, start[1] + _HEIGHT // 2
+    x2, y2 = end[0], end[1] + _HEIGHT // 2
+    bend = (x1 + x2) // 2
+    path = Markup('<path class="edge" d="M{} {}C{} {} {} {} {} {}"/><path class="tip" d="M{} {}l-7 -4v8z"/>').format(
+        x1, y1, bend, y1, bend, y2, x2 - 4, y2, x2, y2
+    )
+    label = Markup()
+    if labelled:
+        text = clip(edge["type"], 20)
+        label = Markup('<text class="type" x="{}" y="{}">{}</text>').format(bend, (y1 + y2) // 2 - 6, text)
+    return Markup("<g><title>{}</title>{}{}</g>").format(escape(clip(edge["tensor"], 200)), path, label)

@@ -1,15 +1,14 @@
 """The report as GitHub-flavoured Markdown, for a pull request or an issue."""
 
 from onnxbisect.language import _
-from onnxbisect.report import alternatives, cause_words, culprit_groups, modules, source_lines, words
+from onnxbisect.report import alternatives, culprit_words, modules, source_lines, words
 from onnxbisect.report.contents import Report
 from onnxbisect.report.culprit_contents import CulpritEntry
-from onnxbisect.report.markdown_text import code, fence, plain, table
-from onnxbisect.report.names import culprit_dir_name
+from onnxbisect.report.links import culprit_dir_name
 from onnxbisect.report.next_steps import Step, next_steps
 from onnxbisect.report.readers import readers
 from onnxbisect.report.tables import summary
-from onnxbisect.report.text import clip, duration, plural
+from onnxbisect.report.text import clip, code, duration, fence, plain, plural, table
 
 _LISTED = 20
 #: Most lines of source in a cell.
@@ -143,22 +142,22 @@ def _certificate(document: Report) -> list[str]:
 
 
 def _causes(document: Report) -> list[str]:
-    causes = cause_words.leading(document)
+    causes = culprit_words.leading(document)
     if not causes:
         return []
     numbers = {culprit["id"]: str(number) for number, culprit in enumerate(document["culprits"], 1)}
     rows = (
         (
-            code(cause_words.sentence(cause), cell=True),
+            code(culprit_words.sentence(cause), cell=True),
             ", ".join(numbers[identity] for identity in cause["culprits"] if identity in numbers),
-            ", ".join(code(cause_words.compiles(one), cell=True) for one in cause["contrast"]),
+            ", ".join(code(culprit_words.compiles(one), cell=True) for one in cause["contrast"]),
             ", ".join(code(text, cell=True) for text in cause["fits_too"]),
         )
         for cause in causes
     )
     return [
         ("## " + _("Causes")),
-        f"**{plain(cause_words.count(document))}**",
+        f"**{plain(culprit_words.cause_count(document))}**",
         table((_("refused"), _("culprits"), _("compiles"), _("or it is")), rows),
     ]
 
@@ -169,7 +168,7 @@ def _culprits(document: Report) -> list[str]:
         return []
     blocks = [
         ("## " + _("Culprits")),
-        words.stop(culprit_groups.count(document)),
+        words.stop(culprit_words.place_count(document)),
         _culprit_table(document),
         *([plain(sentence)] if (sentence := source_lines.missing(document)) else []),
     ]
@@ -184,7 +183,7 @@ def _culprits(document: Report) -> list[str]:
 
 def _culprit_table(document: Report) -> str:
     """One row for each op, with the numbers of its variants; columns that would be empty are left out."""
-    found = [row for _, rows in culprit_groups.rows(document) for row in rows]
+    found = [row for _, rows in culprit_words.rows(document) for row in rows]
     columns = {
         "#": [", ".join(map(str, row.numbers)) for row in found],
         _("where"): [", ".join(code(clip(it.text, 160), cell=True) for it in row.sources[:_LINES]) for row in found],
@@ -237,8 +236,8 @@ def _findings(document: Report, culprit: CulpritEntry) -> list[str]:
     items = [_("The compiler says: {failure}", failure=code(words.failure(culprit)))]
     if doubt := words.certainty(culprit):
         items.append(f"**{plain(doubt)}**")
-    if cause := cause_words.of_culprit(document, culprit):
-        items.append(_("Cause: {sentence}", sentence=code(cause_words.sentence(cause))))
+    if cause := culprit_words.of_culprit(document, culprit):
+        items.append(_("Cause: {sentence}", sentence=code(culprit_words.sentence(cause))))
         if cause["fits_too"]:
             items.append(
                 _("Passing nodes also differ in: {fits_too}", fits_too=", ".join(map(code, cause["fits_too"])))
@@ -267,14 +266,14 @@ def _findings(document: Report, culprit: CulpritEntry) -> list[str]:
 def _instead(document: Report, culprit: CulpritEntry) -> list[str]:
     """Variants that passed and lack the cause; without a cause, every variant that passed and how it differs."""
     items = []
-    if cause := cause_words.of_culprit(document, culprit):
+    if cause := culprit_words.of_culprit(document, culprit):
         for one in cause["contrast"]:
             example = (
                 _(", such as {nodes}, {probe}", nodes=code(one["nodes"][0]), probe=one["probe"]) if one["nodes"] else ""
             )
-            items.append(f"- {code(one['passes'])} ({cause_words.where(one)}{example})")
+            items.append(f"- {code(one['passes'])} ({culprit_words.where(one)}{example})")
         return ["\n".join(items)]
-    for variant in () if cause_words.in_company(document, culprit) else culprit["passes_instead"]:
+    for variant in () if culprit_words.in_company(document, culprit) else culprit["passes_instead"]:
         differences = _("; ").join(words.difference(entry) for entry in variant["differs"][:4])
         count = _("{nodes}, {probe}", nodes=plural(variant["count"], "node"), probe=variant["probe"])
         items.append(f"- {code(variant['nodes'][0])} ({count}): {code(differences)}")

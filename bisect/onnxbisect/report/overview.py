@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 from onnxbisect.diagnosis import CertificateStatus
 from onnxbisect.report.contents import OpEntry, OpVerdict, Report, StatsEntry, TargetEntry
 from onnxbisect.report.culprit_contents import CulpritEntry
-from onnxbisect.report.names import op_name
+from onnxbisect.report.links import op_name
 from onnxbisect.report.ranges import indices
 from onnxbisect.unitset import UnitSet, is_subset, members, of
 from onnxbisect.verdict import Status

@@ -7,7 +7,7 @@ from typing import Any
 
 from onnxbisect.report.contents import Report
 from onnxbisect.report.culprit_contents import CauseEntry, CulpritEntry
-from onnxbisect.report.names import op_name
+from onnxbisect.report.links import op_name
 from onnxbisect.report.overview import Subject, TargetReport
 
 #: The value of `format`; a change that breaks readers counts the number up.

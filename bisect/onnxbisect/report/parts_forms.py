@@ -3,12 +3,10 @@
 from collections.abc import Callable, Sequence
 
 from onnxbisect.language import _
-from onnxbisect.report.grid import aligned
-from onnxbisect.report.markdown_text import code, table
-from onnxbisect.report.overview_lines import STATES
+from onnxbisect.report.html import environment
+from onnxbisect.report.overview_forms import STATES
 from onnxbisect.report.parts import Cell, PartsTable, Refused, Row, SharedCause
-from onnxbisect.report.rendering import environment
-from onnxbisect.report.text import clean, clip, duration, plural
+from onnxbisect.report.text import aligned, clean, clip, code, duration, plural, table
 
 _NARROW = 60
 #: Most ops of a cell, and most causes, that are named; the rest is counted.

@@ -6,8 +6,11 @@ that differ only in such characters still look different.
 
 import re
 import unicodedata
+from collections.abc import Iterable, Sequence
 
-from onnxbisect.language import counted
+from rich.cells import cell_len
+
+from onnxbisect.language import _, counted
 
 #: Unicode categories that a terminal, a browser or an XML parser may act on instead of showing:
 #: controls, format characters (bidi, zero width), surrogates, private use, line and paragraph separators.
@@ -74,3 +77,92 @@ def _escape(char: str) -> str:
         return known
     code = ord(char)
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def padded(text: str, width: int) -> str:
+    """The text with spaces behind it, in `width` columns: a Chinese character takes two."""
+    return text + " " * (width - cell_len(text))
+
+
+def aligned(
+    rows: Sequence[Sequence[str]],
+    limits: Sequence[int],
+    *,
+    indent: int = 2,
+    right: Sequence[int] = (),
+    keep_end: Sequence[int] = (),
+) -> list[str]:
+    """Rows in aligned columns, each at most as wide as its limit; `keep_end` columns lose their start instead."""
+    cleaned = [[clean(cell) for cell in row] for row in rows]
+    widths = [min(limit, max(cell_len(row[i]) for row in cleaned)) for i, limit in enumerate(limits)]
+    shown = []
+    for row in cleaned:
+        cells = []
+        for i, cell in enumerate(row):
+            text = _end_of(cell, widths[i]) if i in keep_end else _start_of(cell, widths[i])
+            cells.append(" " * (widths[i] - cell_len(text)) + text if i in right else padded(text, widths[i]))
+        shown.append(" " * indent + "  ".join(cells))
+    return shown
+
+
+def wrapped(label: str, items: Sequence[str], width: int, *, at_most: int, end: str = "") -> list[str]:
+    """Items separated by commas in at most `at_most` lines under `label`; the rest is counted."""
+    shown = [label]
+    for index, item in enumerate(items):
+        piece = item + ("," if index < len(items) - 1 else end)
+        if cell_len(shown[-1]) + cell_len(piece) > width and shown[-1].strip():
+            if len(shown) == at_most:
+                # No room was reserved for the count, so it may exceed the width by some columns.
+                shown[-1] += " " + _("and {more} more{end}", more=len(items) - index, end=end)
+                return shown
+            shown.append(" " * cell_len(label))
+        shown[-1] += ("" if shown[-1].endswith(" ") else " ") + piece
+    return shown
+
+
+def _start_of(text: str, width: int) -> str:
+    """As much of the start as fits into the columns."""
+    if cell_len(text) <= width:
+        return text
+    kept = text[: max(width - 1, 0)]
+    while cell_len(kept) > max(width - 1, 0):
+        kept = kept[:-1]
+    return kept + "…"
+
+
+def _end_of(text: str, width: int) -> str:
+    """As much of the end as fits into the columns."""
+    if cell_len(text) <= width:
+        return text
+    kept = text[len(text) - max(width - 1, 0) :]
+    while cell_len(kept) > max(width - 1, 0):
+        kept = kept[1:]
+    return "…" + kept
+
+
+def code(text: str, *, cell: bool = False) -> str:
+    """A code span that `text` cannot end; in table cells, pipes are escaped as GFM requires."""
+    shown = clip(text, 500)
+    if not shown:
+        return ""
+    ticks = "`" * (max((len(run) for run in re.findall(r"`+", shown)), default=0) + 1)
+    padded = f" {shown} " if shown[0] in "` " or shown[-1] in "` " else shown
+    return ticks + (padded.replace("|", "\\|") if cell else padded) + ticks
+
+
+def fence(*lines: str, language: str = "sh") -> str:
+    """A code block that its lines cannot close."""
+    shown = "\n".join(map(clean, lines))
+    ticks = "`" * max(3, max((len(run) for run in re.findall(r"`+", shown)), default=0) + 1)
+    return f"{ticks}{language}\n{shown}\n{ticks}"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table; the cells are Markdown."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def plain(text: str) -> str:
+    """A sentence of this program, which may quote untrusted text."""
+    return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", clean(text))

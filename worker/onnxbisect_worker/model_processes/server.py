@@ -32,7 +32,7 @@ from onnx import TensorProto, helper
 
 from onnxbisect.errors import BackendUnusableError, OnnxBisectError
 from onnxbisect.model.allowance import directly
-from onnxbisect.report.rendering import compile_all, environment
+from onnxbisect.report.html import compile_all, environment
 from onnxbisect.shortage import shortage
 from onnxbisect_backends import registry
 from onnxbisect_backends.probing.loaded_model import LoadedModel

@@ -1,4 +1,4 @@
-// The verdict strip takes the colours of what is known now. `onnxbisect.report.pictures` has drawn it: one cell a unit,
+// The verdict strip takes the colours of what is known now. `onnxbisect.report.html` has drawn it: one cell a unit,
 // or in large models one bar for each run of units that are alike.
 
 import { _ } from "./said.js";

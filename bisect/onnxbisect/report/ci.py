@@ -1,17 +1,117 @@
-"""The report as SARIF 2.1.0 (OASIS), for GitHub code scanning and editors."""
+"""Forms that CI systems read: JUnit XML, GitLab's code quality, and SARIF for GitHub code scanning and editors."""
 
 import json
 import re
 from collections.abc import Iterable, Mapping
 from urllib.parse import quote
+from xml.etree import ElementTree
 
 from onnxbisect.language import in_english
-from onnxbisect.report import cause_words, source_lines, words
+from onnxbisect.report import culprit_words, source_lines, words
 from onnxbisect.report.alternatives import called, outcome
 from onnxbisect.report.contents import Report
 from onnxbisect.report.culprit_contents import CulpritEntry, OriginEntry
 from onnxbisect.report.next_steps import next_steps
-from onnxbisect.report.text import clean, plural
+from onnxbisect.report.text import clean, clip, plural
+
+
+@in_english
+def junit(document: Report) -> str:
+    """One suite. The whole model, each culprit, and each op without a confirmed culprit are test cases.
+
+    A confirmed culprit is a failure. Suspected culprits, and ops that were in no passing probe, are skipped with a
+    message; an unresolved model is an error.
+    """
+    name = clean(document["model"]["name"])
+    suite = ElementTree.Element("testsuite", name=f"onnx-bisect {name} on {clean(words.target(document['target']))}")
+    _whole(suite, document)
+    for culprit in document["culprits"]:
+        _culprit(suite, document, culprit)
+    for row in document["op_table"]:
+        if row["verdict"] in ("fail", "mixed"):
+            continue
+        op = f"{row['domain']}::{row['op']}" if row["domain"] else row["op"]
+        case = _case(suite, "op", f"{op} ({plural(row['nodes'], 'node')})")
+        if row["verdict"] == "unknown":
+            ElementTree.SubElement(case, "skipped", message="no passing probe had all of these nodes")
+    for kind, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+        suite.set(kind, str(len(suite.findall(f"testcase/{tag}"))))
+    suite.set("tests", str(len(suite.findall("testcase"))))
+    suite.set("time", str(document["stats"]["wall_seconds"]))
+    root = ElementTree.Element("testsuites")
+    root.append(suite)
+    ElementTree.indent(root)
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
+
+
+def _whole(suite: ElementTree.Element, document: Report) -> None:
+    case = _case(suite, "model", "the whole model")
+    outcome = {"fail": "failure", "unresolved": "error"}.get(document["verdict"])
+    if outcome:
+        body = ElementTree.SubElement(case, outcome, message=clean(document["headline"]))
+        causes = [f"cause: {clean(culprit_words.sentence(cause))}" for cause in culprit_words.telling(document)]
+        steps = [clean(f"next: {it.sentence}{f': {it.command}' if it.command else ''}") for it in next_steps(document)]
+        body.text = "\n".join([clean(document["certificate"]["sentence"]), *causes, *steps])
+
+
+def _culprit(suite: ElementTree.Element, document: Report, culprit: CulpritEntry) -> None:
+    case = _case(suite, "culprit", f"{' + '.join(culprit['ops'][:8])} [{culprit['id']}]")
+    if doubt := words.certainty(culprit):
+        ElementTree.SubElement(case, "skipped", message=clean(doubt))
+        return
+    failure = ElementTree.SubElement(
+        case, "failure", type=clean(culprit["failure"]), message=clean(words.failure(culprit))
+    )
+    lines = [f"{number}. {clean(', '.join(nodes))}" for number, nodes in enumerate(culprit["occurrences"], 1)]
+    if cause := culprit_words.of_culprit(document, culprit):
+        lines.append(f"cause: {clean(culprit_words.sentence(cause))}")
+        lines += [f"compiles: {clean(culprit_words.compiles(contrast))}" for contrast in cause["contrast"]]
+    lines += [f"from {clean(it.counted)}" for it in source_lines.of(culprit)]
+    if replacement := words.replace_by(culprit):
+        lines.append(f"replace by: {clean(replacement)}")
+    if culprit["repro"]:
+        lines.append(f"reproduce: {clean(words.command(document, culprit['repro']))}")
+    failure.text = "\n".join(lines)
+
+
+def _case(suite: ElementTree.Element, group: str, name: str) -> ElementTree.Element:
+    return ElementTree.SubElement(suite, "testcase", classname=f"onnx-bisect.{group}", name=clean(name))
+
+
+#: Most characters of a description, which a merge request shows in one line; node names may be of any length.
+_WIDTH = 400
+
+
+@in_english
+def gitlab(document: Report) -> str:
+    """One finding per culprit, at its line of source if that is known by a relative path, else at the model file."""
+    return json.dumps([_finding(document, culprit) for culprit in document["culprits"]], indent=1) + "\n"
+
+
+def _finding(document: Report, culprit: CulpritEntry) -> dict[str, object]:
+    origins = ((origin["file"], origin["line"]) for origin in culprit["origin"])
+    traced = next(((file, line) for file, line in origins if file and _relative(file)), None)
+    path, line = traced or (words.model_path(document), 1)
+    places = plural(len(culprit["occurrences"]), "place")
+    lines = "; ".join(it.text for it in source_lines.of(culprit)[:_LINES])
+    text = f"{' + '.join(culprit['ops'][:8])}: {words.failure(culprit)} ({places}, first {culprit['nodes'][0]})"
+    text += f" from {lines}" if lines else ""
+    return {
+        "description": clip(text, _WIDTH),
+        "check_name": f"onnx-bisect/{clip(' + '.join(culprit['ops'][:8]), 100)}",
+        "fingerprint": culprit["id"],
+        "severity": "major" if culprit["certainty"] == "confirmed" else "minor",
+        "location": {
+            "path": clean(path),
+            "lines": {"begin": max(1, line or 1)},
+        },
+    }
+
+
+def _relative(path: str) -> bool:
+    """Whether the path is relative; GitLab accepts only paths below the repository."""
+    return not re.match(r"[\\/]|[A-Za-z]:|<", path) and ".." not in re.split(r"[\\/]", path)
+
 
 _SCHEMA = "https://raw.githubusercontent.com/oasis-tcs/sarif-spec/master/Schemata/sarif-schema-2.1.0.json"
 _KINDS = {
@@ -39,7 +139,7 @@ def sarif(document: Report) -> str:
         "target": clean(words.target(document["target"])),
         "verdict": document["verdict"],
         "certificate": document["certificate"]["status"],
-        "causes": [clean(cause_words.sentence(cause)) for cause in cause_words.telling(document)],
+        "causes": [clean(culprit_words.sentence(cause)) for cause in culprit_words.telling(document)],
         "alternatives": [clean(f"{called(it)}: {outcome(document, it)}") for it in document.get("alternatives", ())],
     }
     return log([_rule(document, name, culprit) for name, culprit in rules.items()], results, properties)
@@ -82,9 +182,9 @@ def _result(document: Report, culprit: CulpritEntry, rule: int) -> dict[str, obj
     )
     if lines := source_lines.of(culprit)[:_LINES]:
         said += f". From {'; '.join(it.text for it in lines)}"
-    cause = cause_words.of_culprit(document, culprit)
+    cause = culprit_words.of_culprit(document, culprit)
     if cause is not None:
-        said += f". Cause: {cause_words.sentence(cause)}"
+        said += f". Cause: {culprit_words.sentence(cause)}"
     taken_with = [called(it) for it in document.get("alternatives", ()) if culprit["id"] in it["takes"]]
     if taken_with:
         said += f". Taken with {'; '.join(taken_with)}"

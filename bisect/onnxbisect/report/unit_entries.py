@@ -1,0 +1,186 @@
+"""What is known about each unit and each op when the search has ended: entries of the document."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any
+
+import onnx
+from onnx import AttributeProto, TensorProto
+
+from onnxbisect.diagnosis import Certainty, CulpritKind, Diagnosis
+from onnxbisect.job import Job
+from onnxbisect.model.scopes import domain_of
+from onnxbisect.report.contents import OpEntry, OpVerdict, UseEntry, UseInput
+from onnxbisect.report.ranges import spell
+from onnxbisect.report.records import Records
+from onnxbisect.rewrites.facts import Facts
+from onnxbisect.unitset import UnitSet, members, of, size
+from onnxbisect.universe import Universe
+from onnxbisect.verdict import Status
+
+
+@dataclass(frozen=True, kw_only=True)
+class States:
+    """Five disjoint sets that together are the whole model.
+
+    `culprit`: in an occurrence of a confirmed culprit. `suspected`: in one that is not confirmed. `context`: fails only
+    when cut out. `passing`: in a passing probe and none of the above. `unknown`: the rest.
+    """
+
+    culprit: UnitSet
+    suspected: UnitSet
+    context: UnitSet
+    passing: UnitSet
+    unknown: UnitSet
+
+
+def states(universe: Universe, diagnosis: Diagnosis, records: Records) -> States:
+    """The state of every unit of the model."""
+    culprit = suspected = context = 0
+    for found in diagnosis.culprits:
+        if found.kind is CulpritKind.CAPACITY:
+            continue  # too much of it; no unit of it is to blame
+        for occurrence in found.places:
+            if found.certainty is Certainty.CONFIRMED:
+                culprit |= occurrence
+            else:
+                suspected |= occurrence
+    for group in diagnosis.needs_context:
+        for occurrence in group.occurrences or (group.units,):
+            context |= occurrence
+    suspected &= ~culprit
+    context &= ~(culprit | suspected)
+    passing = records.passed & ~(culprit | suspected | context)
+    unknown = universe.everything & ~(culprit | suspected | context | passing)
+    return States(culprit=culprit, suspected=suspected, context=context, passing=passing, unknown=unknown)
+
+
+_DTYPE_ATTRIBUTES = frozenset({"to", "dtype"})
+
+
+def use_entries(job: Job, states: States) -> list[UseEntry]:
+    """One entry for each variant, in model order.
+
+    `passing` counts its units in passing probes, `refused` those that are culprits alone, and `message` is the
+    compiler's for the latter. An attribute that is a tensor or a graph is null, and so is an omitted input.
+    """
+    refused: dict[int, str] = {}
+    for culprit in job.diagnosis.culprits:
+        if culprit.kind is CulpritKind.SINGLE and culprit.certainty is Certainty.CONFIRMED:
+            for occurrence in culprit.places:
+                refused.update((unit, culprit.message) for unit in members(occurrence))
+    facts = Facts.of(job.model)
+    return [
+        _entry(job, facts, states, refused, units)
+        for units in sorted(filter(None, job.model.universe.variant_members), key=lambda units: units & -units)
+    ]
+
+
+def _entry(job: Job, facts: Facts, states: States, refused: Mapping[int, str], units: UnitSet) -> UseEntry:
+    first = next(iter(members(units)))
+    node = job.model.proto.graph.node[job.model.units[first].node]
+    messages = [refused[unit] for unit in members(units) if unit in refused]
+    return {
+        "op": node.op_type,
+        "domain": domain_of(node),
+        "opset": facts.opsets.get(domain_of(node)),
+        "attributes": {attribute.name: _value(attribute) for attribute in node.attribute},
+        "inputs": [_input(facts, name) for name in node.input],
+        "outputs": sum(map(bool, node.output)),
+        "units": spell(units),
+        "passing": size(units & states.passing),
+        "refused": len(messages),
+        "message": messages[0] if messages else "",
+    }
+
+
+def _input(facts: Facts, name: str) -> UseInput | None:
+    if not name:
+        return None
+    dtype, shape = facts.dtype(name), facts.shape(name)
+    return {
+        "dtype": None if dtype is None else TensorProto.DataType.Name(dtype),
+        "rank": None if shape is None else len(shape),
+        "constant": facts.is_constant(name),
+    }
+
+
+def _number(value: float) -> float | str:
+    """The value, as text if it is infinite or NaN, which JSON lacks."""
+    return value if isfinite(value) else str(value)
+
+
+def _value(attribute: onnx.AttributeProto) -> Any:
+    """The value as profiles write it: dtypes by name."""
+    match attribute.type:
+        case AttributeProto.INT if attribute.name in _DTYPE_ATTRIBUTES:
+            known = attribute.i in TensorProto.DataType.values()
+            return TensorProto.DataType.Name(attribute.i) if known else attribute.i
+        case AttributeProto.INT:
+            return attribute.i
+        case AttributeProto.FLOAT:
+            return _number(attribute.f)
+        case AttributeProto.STRING:
+            return attribute.s.decode("utf-8", "replace")
+        case AttributeProto.INTS:
+            return list(attribute.ints)
+        case AttributeProto.FLOATS:
+            return list(map(_number, attribute.floats))
+        case AttributeProto.STRINGS:
+            return [item.decode("utf-8", "replace") for item in attribute.strings]
+    return None
+
+
+def op_table(job: Job, states: States, records: Records, identities: Sequence[str]) -> list[OpEntry]:
+    """One row for each op of the model: refused ones first, then by name."""
+    rows = [_row(job, states, records, identities, op, of(units)) for op, units in _units_by_op(job).items()]
+    order = {"fail": 0, "mixed": 1, "unknown": 2, "needs_context": 3, "pass": 4}
+    return sorted(rows, key=lambda row: (order[row["verdict"]], row["domain"], row["op"]))
+
+
+def _units_by_op(job: Job) -> Mapping[tuple[str, str], list[int]]:
+    groups: dict[tuple[str, str], list[int]] = {}
+    for index, unit in enumerate(job.model.units):
+        node = job.model.proto.graph.node[unit.node]
+        groups.setdefault(("" if node.domain == "ai.onnx" else node.domain, node.op_type), []).append(index)
+    return groups
+
+
+def _row(
+    job: Job, states: States, records: Records, identities: Sequence[str], op: tuple[str, str], units: UnitSet
+) -> OpEntry:
+    involved = [
+        (identity, culprit)
+        for identity, culprit in zip(identities, job.diagnosis.culprits, strict=True)
+        if culprit.kind is not CulpritKind.CAPACITY and any(place & units for place in culprit.places)
+    ]
+    alone = together = 0
+    for _, culprit in involved:
+        if culprit.certainty is Certainty.CONFIRMED:
+            for occurrence in culprit.places:
+                if culprit.kind is CulpritKind.SINGLE:
+                    alone |= occurrence & units
+                elif culprit.kind in (CulpritKind.INTERACTION, CulpritKind.COUNT):
+                    together |= occurrence & units
+    verdict: OpVerdict
+    if alone | together:
+        verdict = "mixed" if ((states.passing | states.context) & units) | (together & ~alone) else "fail"
+        named = [records.named(culprit.evidence.fails, Status.FAIL) for _, culprit in involved]
+        proof = [name for name in dict.fromkeys(named) if name is not None]
+    elif units & ~(states.passing | states.context):
+        verdict, proof = "unknown", []
+    else:
+        verdict, proof = "needs_context" if states.context & units else "pass", records.covering(units)
+    universe = job.model.universe
+    return {
+        "op": op[1],
+        "domain": op[0],
+        "nodes": size(units),
+        "variants": len({universe.variant[unit] for unit in members(units)}),
+        "verdict": verdict,
+        "failing": size(alone | together),
+        "passing": size(states.passing & units),
+        "culprits": [identity for identity, _ in involved],
+        "proof": proof,
+    }
