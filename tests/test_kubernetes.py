@@ -11,7 +11,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from onnxbisect_api.metrics import Metrics
+from onnxbisect_api.health import Metrics
 from onnxbisect_db.database import Database
 from onnxbisect_service.settings import Settings
 

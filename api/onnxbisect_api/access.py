@@ -20,11 +20,9 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 from onnxbisect.language import english
-from onnxbisect_api.client_address import counted_address
-from onnxbisect_api.limits import AtATime, Counters, rate
-from onnxbisect_api.origin import demand_own_page
+from onnxbisect_api.limits import AtATime, Counters, Turns, rate
+from onnxbisect_api.origin import counted_address, demand_own_page
 from onnxbisect_api.problems import Problem
-from onnxbisect_api.turns import Turns
 from onnxbisect_db import browser_sessions, tokens
 from onnxbisect_db.states import Scope
 from onnxbisect_db.tables import Token

@@ -5,7 +5,7 @@ from urllib.parse import urlencode
 
 from fastapi import Depends
 
-from onnxbisect_api.service import TheService
+from onnxbisect_api.parameters import TheService
 
 
 class Addresses:

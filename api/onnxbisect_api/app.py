@@ -1,23 +1,24 @@
 """The application: routes, errors and headers."""
 
+from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from starlette.datastructures import MutableHeaders
 from starlette.middleware.trustedhost import TrustedHostMiddleware
-from starlette.types import Lifespan, Receive, Scope, Send
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Match
+from starlette.types import ASGIApp, Lifespan, Message, Receive, Scope, Send
 
 from onnxbisect_api import problems
 from onnxbisect_api.access import AccessControl
-from onnxbisect_api.body import BodyLimit
 from onnxbisect_api.headers import SecurityHeaders
+from onnxbisect_api.health import MeasuredRequests, Metrics, Readiness
 from onnxbisect_api.inspecting import InspectModel
-from onnxbisect_api.methods import Methods
-from onnxbisect_api.metrics import MeasuredRequests, Metrics
-from onnxbisect_api.networks import Networks
 from onnxbisect_api.problems import Mistake, ProblemDocument
-from onnxbisect_api.readiness import Readiness
+from onnxbisect_api.receiving import BodyLimit
 from onnxbisect_api.routes import (
     backends,
     badge,
@@ -41,12 +42,65 @@ from onnxbisect_api.routes import (
     tokens,
     webhooks,
 )
-from onnxbisect_api.site.problem_page import problem_page
 from onnxbisect_api.site.routers import ROUTERS as PAGES
-from onnxbisect_api.unit_names import Names
-from onnxbisect_api.unit_states import PassedUnitsCache
+from onnxbisect_api.site.routers import problem_page
+from onnxbisect_api.units import Names, Networks, PassedUnitsCache
 from onnxbisect_api.watch import Watch
 from onnxbisect_service.service import Service
+
+_ROUTED = ("GET", "HEAD", "PUT", "POST", "PATCH", "DELETE")
+
+
+class Methods:
+    """Middleware that answers OPTIONS and HEAD, and completes the `Allow` header of 405.
+
+    FastAPI adds no HEAD to GET, and its `Allow` names only the method of one route.
+    """
+
+    def __init__(self, app: ASGIApp, *, routes: Sequence[BaseRoute]) -> None:
+        self._app = app
+        self._routes = routes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+        elif scope["method"] == "OPTIONS" and (allow := self._allow(scope)):
+            await Response(status_code=204, headers={"Allow": allow})(scope, receive, send)
+        elif scope["method"] == "HEAD" and not self._has(scope, "HEAD") and self._has(scope, "GET"):
+            await self._answer_head(scope, receive, send)
+        else:
+            await self._app(scope, receive, self._naming_all(scope, send))
+
+    def _has(self, scope: Scope, method: str) -> bool:
+        return any(route.matches({**scope, "method": method})[0] is Match.FULL for route in self._routes)
+
+    def _allow(self, scope: Scope) -> str:
+        """The value of `Allow` for the request's path; empty if there is no route."""
+        found = {method for method in _ROUTED if self._has(scope, method)}
+        if "GET" in found:
+            found.add("HEAD")
+        return ", ".join(sorted({*found, "OPTIONS"})) if found else ""
+
+    def _naming_all(self, scope: Scope, send: Send) -> Send:
+        async def sent(message: Message) -> None:
+            if message["type"] == "http.response.start" and message["status"] == 405:
+                MutableHeaders(scope=message)["Allow"] = self._allow(scope)
+            await send(message)
+
+        return sent
+
+    async def _answer_head(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer with the head of the GET response and no body; a stream ends after its head."""
+
+        async def sent(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                scope["method"] = "HEAD"  # so that the server expects no body
+                await send(message)
+                await send({"type": "http.response.body", "body": b""})
+
+        scope["method"] = "GET"
+        await self._app(scope, receive, sent)
+
 
 _UPLOADS = frozenset({"/v1/models", "/v1/files"})
 _HEALTH = frozenset({"/livez", "/readyz"})

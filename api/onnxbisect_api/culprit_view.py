@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from onnxbisect.verdict import Status
 from onnxbisect_api.addresses import Addresses
-from onnxbisect_api.culprit_files import FileName
+from onnxbisect_api.stored_files import CulpritFileName
 from onnxbisect_db import culprits
 from onnxbisect_db.culprit_overview import Cost, costs
 from onnxbisect_db.culprit_versions import TargetVersion, versions_of
@@ -101,7 +101,7 @@ def culprit_details(session: Session, culprit: Culprit, addresses: Addresses) ->
         models=[CulpritModel(sha256=sha256, name=name) for sha256, name in names.items()],
         labels={name: sorted(values) for name, values in sorted(labels.items())},
         jobs=[addresses.job(job) for job in list(jobs)[:_JOBS]],
-        files={name: f"{brief.url}/{name}" for name in files if name in get_args(FileName)},
+        files={name: f"{brief.url}/{name}" for name in files if name in get_args(CulpritFileName)},
         issue=f"{brief.url}/issue.md",
     )
 

@@ -1,8 +1,11 @@
-"""Security headers of every response: no sniffing, framing, scripts or caching unless a route sets its own."""
+"""Headers of responses: security headers, and strong entity tags, so that unchanged content is not sent again."""
 
+import hashlib
 from collections.abc import Mapping
+from importlib.metadata import version
 from urllib.parse import urlsplit, urlunsplit
 
+from fastapi import Request, Response
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -44,3 +47,16 @@ def _without_host(location: str, host: str) -> str:
     if parts.netloc != host or not parts.path.startswith("/") or parts.path.startswith("//"):
         return location
     return urlunsplit(("", "", *parts[2:]))
+
+
+def tag_of(*parts: object) -> str:
+    """The tag for content made of these parts by this version of the program."""
+    text = "\n".join([version("onnx-bisect"), *map(str, parts)])
+    return f'"{hashlib.sha256(text.encode()).hexdigest()[:32]}"'
+
+
+def unchanged(request: Request, headers: Mapping[str, str]) -> Response | None:
+    """A 304 if the client has the content with the tag in these headers."""
+    known = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
+    same = headers["ETag"] in known or known == ["*"]
+    return Response(status_code=304, headers=dict(headers)) if same else None

@@ -10,10 +10,10 @@ from pydantic import ValidationError
 from starlette.routing import Match
 from starlette.types import Scope
 
-from onnxbisect_api.body import DOCUMENT_BYTES, is_form
 from onnxbisect_api.job_making import Accepted
 from onnxbisect_api.job_request import JobTerms
 from onnxbisect_api.problems import Problem
+from onnxbisect_api.receiving import DOCUMENT_BYTES, is_form
 
 _FIELD = "job"
 

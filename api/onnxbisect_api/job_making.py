@@ -1,19 +1,23 @@
 """Validates a client's request and stores it as a job. REST and the pages create jobs only through this module."""
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 
 from sqlalchemy.orm import Session
 
+from onnxbisect.errors import BackendUnusableError, OnnxBisectError, OptionError
 from onnxbisect.language import english
-from onnxbisect_api import readiness, targets
+from onnxbisect_api import health
 from onnxbisect_api.access import Caller
 from onnxbisect_api.addresses import Addresses
-from onnxbisect_api.job_request import JobTerms, PartRequest
+from onnxbisect_api.job_request import JobTerms, PartRequest, TargetRequest
 from onnxbisect_api.job_view import Circumstances, PartsSubmitted, SubmittedView, job_view
-from onnxbisect_api.parts import PART, PARTS
+from onnxbisect_api.overviews import PART, PARTS
 from onnxbisect_api.problems import Problem
+from onnxbisect_backends import registry, remote
+from onnxbisect_backends.options import unknown
+from onnxbisect_backends.other_options import OtherOptions
 from onnxbisect_db import endpoints, jobs, schema, workers
 from onnxbisect_db.columns import new_id
 from onnxbisect_db.errors import DiskFullError
@@ -22,8 +26,53 @@ from onnxbisect_db.states import Scope, WebhookFormat
 from onnxbisect_db.tables import Job
 from onnxbisect_db.unfinished import demand_space
 from onnxbisect_service import outbound
-from onnxbisect_service.search_spec import SearchSpec
+from onnxbisect_service.search_spec import Alternatives, SearchSpec
 from onnxbisect_service.service import Service
+
+
+def checked(
+    targets: Iterable[TargetRequest], offered: Collection[str], alternatives: Alternatives = None
+) -> tuple[NewTarget, ...]:
+    """The targets to store; OptionError if a target, or one of its `alternatives`, is invalid.
+
+    `offered` has the backends of live workers, which may be missing here. No compiler is started.
+    """
+    return tuple(_checked(target, offered, alternatives) for target in targets)
+
+
+def _checked(target: TargetRequest, offered: Collection[str], alternatives: Alternatives) -> NewTarget:
+    try:
+        remote.find(target.backend)
+    except (OptionError, BackendUnusableError) as error:
+        if target.backend not in offered:
+            raise _refused(target.backend, error, offered) from None
+        _demand_none(target, alternatives)
+    else:
+        remote.make(target.backend, target.options)
+        if alternatives is not None and alternatives != "all":
+            for key, value in ((key, value) for key, values in alternatives.items() for value in values):
+                remote.make(target.backend, {**target.options, key: value})
+            OtherOptions.of(target.backend, target.options, alternatives)  # validates keys without values, too
+    return NewTarget(backend=target.backend, options=target.options)
+
+
+def _refused(name: str, error: OnnxBisectError, offered: Collection[str]) -> OptionError:
+    """An OptionError for a remote client, without the registry's advice for command lines."""
+    known = {*registry.available(), *offered}
+    return OptionError(str(error) if name in known or name.endswith(".toml") else unknown("backend", name, known))
+
+
+def _demand_none(target: TargetRequest, alternatives: Alternatives) -> None:
+    """OptionError if a backend that only workers have is given options, because the API cannot validate them."""
+    if target.options or alternatives is not None:
+        raise OptionError(
+            english(
+                "The backend '{backend}' takes no options over the network until its package is installed beside "
+                "the API, too: they cannot be checked here.",
+                backend=target.backend,
+            )
+        )
+
 
 _LATER = {"Retry-After": "60"}
 
@@ -105,7 +154,7 @@ def accepted(terms: JobTerms, service: Service, caller: Caller) -> Accepted:
     with service.database.session() as session:
         offered = workers.slots(session)
     alternatives = None if terms.repair is None else terms.repair.alternatives
-    return Accepted(terms=terms, targets=targets.checked(terms.targets, offered, alternatives))
+    return Accepted(terms=terms, targets=checked(terms.targets, offered, alternatives))
 
 
 def made(
@@ -197,7 +246,7 @@ def demand_can_take(session: Session, service: Service, caller: Caller) -> None:
     most = settings.tenant_jobs
     if jobs.going(session, caller.tenant) > most:
         raise Problem(429, english("{most} jobs wait or run already: let some end, or cancel them.", most=most), _LATER)
-    if (complaint := readiness.disk(service)) is not None:
+    if (complaint := health.disk(service)) is not None:
         raise DiskFullError(complaint)
     demand_space(settings.data, 0, floor=settings.disk_floor)
     session.flush()

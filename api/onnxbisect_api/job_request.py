@@ -14,7 +14,7 @@ from pydantic import (
 )
 
 from onnxbisect.exactness import Exactness
-from onnxbisect_api.names import SHA256_PATTERN
+from onnxbisect_api.parameters import SHA256_PATTERN
 from onnxbisect_db.states import EventType, WebhookFormat
 from onnxbisect_service.chat_messages import WITH_SECRET
 

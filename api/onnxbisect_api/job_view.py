@@ -10,9 +10,9 @@ from sqlalchemy.orm import Session
 
 from onnxbisect.report.words import computes_others
 from onnxbisect.verdict import Status
-from onnxbisect_api import culprit_files, repair_files
+from onnxbisect_api import stored_files
 from onnxbisect_api.addresses import Addresses
-from onnxbisect_api.repair_files import FOLDER
+from onnxbisect_api.stored_files import REPAIR_FOLDER
 from onnxbisect_db import endpoints, queues, workers
 from onnxbisect_db.states import Fault, JobState, Stage
 from onnxbisect_db.tables import Job, Search
@@ -207,15 +207,15 @@ def _repair(search: Search, url: str) -> RepairView:
     came = search.repair or {"verdict": None, "problem": "", "changes": 0, "left": 0, "calls": 0}
     state = JobState(search.state)
     if search.repair is not None:
-        state = JobState.DONE if f"{FOLDER}repair.json" in search.files else JobState.FAILED
+        state = JobState.DONE if f"{REPAIR_FOLDER}repair.json" in search.files else JobState.FAILED
     elif not state.ended and search.stage != Stage.REPAIR:
         state = JobState.QUEUED
     number = search.ordinal + 1
     return RepairView(
         state=state,
         url=f"{url}/repair?target={number}" if state is JobState.DONE else None,
-        model=repair_files.address_of(url, path, number)
-        if (path := f"{FOLDER}repaired.onnx") in search.files
+        model=stored_files.repair_file_address(url, path, number)
+        if (path := f"{REPAIR_FOLDER}repaired.onnx") in search.files
         else None,
         **{**came, "verdict": _status(came["verdict"])},
     )
@@ -223,9 +223,9 @@ def _repair(search: Search, url: str) -> RepairView:
 
 def _address_of(url: str, path: str, target: int) -> str:
     """The URL of a file of a report."""
-    if path.startswith(FOLDER):
-        return repair_files.address_of(url, path, target)
-    return culprit_files.address_of(url, path, target)
+    if path.startswith(REPAIR_FOLDER):
+        return stored_files.repair_file_address(url, path, target)
+    return stored_files.culprit_file_address(url, path, target)
 
 
 def _lack(search: Search, circumstances: Circumstances) -> str:

@@ -8,11 +8,13 @@ import asyncio
 import logging
 import math
 import time
+from asyncio import Semaphore, timeout
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakValueDictionary
 
 from limits import RateLimitItem, parse
 from limits.errors import ConfigurationError, StorageError
@@ -22,7 +24,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from onnxbisect.errors import OptionError
 from onnxbisect.language import english
-from onnxbisect_api.client_address import counted_address
+from onnxbisect_api.origin import counted_address
 from onnxbisect_api.problems import Problem
 
 _LOG = logging.getLogger(__name__)
@@ -248,3 +250,34 @@ class BoundedProtocol(H11Protocol):
         if self._head is not None:
             self._head.cancel()
             self._head = None
+
+
+#: Seconds that a request waits for its turn.
+_PATIENCE = 20.0
+
+
+class Turns:
+    """Turns of requests of one kind: `most` at a time, of them `of_tenant` of one tenant, the oldest request first.
+
+    Not thread-safe: use it in the event loop. Each process of the API has its own.
+    """
+
+    def __init__(self, name: str, *, of_tenant: int, most: int) -> None:
+        self._name = name
+        self._of_tenant = of_tenant
+        self._all = Semaphore(most)
+        self._tenants: WeakValueDictionary[str, Semaphore] = WeakValueDictionary()
+
+    @asynccontextmanager
+    async def turn(self, tenant: str) -> AsyncIterator[None]:
+        """Wait for a turn, and hold it; a 503 if there is none in time."""
+        own = self._tenants.setdefault(tenant, Semaphore(self._of_tenant))
+        async with AsyncExitStack() as held:
+            try:
+                async with timeout(_PATIENCE):
+                    await held.enter_async_context(own)
+                    await held.enter_async_context(self._all)
+            except TimeoutError:
+                detail = f"The service is busy with other {self._name}: try again in a few seconds."
+                raise Problem(503, detail, {"Retry-After": "5"}) from None
+            yield

@@ -5,7 +5,7 @@ from typing import Any
 
 from onnxbisect.language import english
 from onnxbisect.report.text import clip
-from onnxbisect_api.names import SHA256_PATTERN, UUID_PATTERN
+from onnxbisect_api.parameters import SHA256_PATTERN, UUID_PATTERN
 
 #: Most characters of a name from the request.
 _NAME = 100

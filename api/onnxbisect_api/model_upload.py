@@ -8,10 +8,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
 from onnxbisect.report.text import clip
-from onnxbisect_api.model_form import Form, ModelForm, Texts
-from onnxbisect_api.onnx_head import OnnxHead
-from onnxbisect_api.receiving import DIGESTS, receive
-from onnxbisect_api.upload_quota import upload_quota
+from onnxbisect_api.model_form import Form, ModelForm, OnnxHead, Texts
+from onnxbisect_api.receiving import DIGESTS, receive, upload_quota
 from onnxbisect_db import models
 from onnxbisect_db.tables import Model
 from onnxbisect_db.unfinished import Stored, Unfinished

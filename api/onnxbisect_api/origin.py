@@ -1,5 +1,6 @@
-"""Checks that requests come from this site's pages, and redirects stay on it: others cannot use a browser's cookie."""
+"""Where a request comes from: this site's pages, or others that must not use its cookie; the client's address."""
 
+from ipaddress import IPv6Address, IPv6Network, ip_address
 from urllib.parse import unquote, urlsplit
 
 from fastapi import Request
@@ -30,3 +31,14 @@ def local(onward: str) -> str:
     parts = urlsplit(onward)
     plain = onward.startswith("/") and not onward.startswith(("//", "/\\")) and onward.isprintable()
     return onward if plain and not parts.netloc and not unquote(onward).startswith("//") else _HOME
+
+
+def counted_address(address: str) -> str:
+    """The address itself, or for IPv6 its network, because providers give each client a whole network."""
+    try:
+        ip = ip_address(address)
+    except ValueError:
+        return address
+    if isinstance(ip, IPv6Address):
+        return str(ip.ipv4_mapped or IPv6Network((int(ip), 64), strict=False))
+    return str(ip)

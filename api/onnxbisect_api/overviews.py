@@ -1,10 +1,14 @@
-"""The overview of a job with several targets, from their reports."""
+"""Several reports in one table: the targets of a job, and the models of jobs with a common label."""
 
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import PurePath
 
+from onnxbisect.report import words
 from onnxbisect.report.overview import Overview, Subject, TargetReport, overview
+from onnxbisect.report.parts import Part, PartsTable, parts_table
+from onnxbisect.report.text import clip
 from onnxbisect_api.found import document_of
 from onnxbisect_db.states import JobState
 from onnxbisect_db.tables import Job, Search
@@ -49,3 +53,54 @@ def asked_of(label: str, search: Search, service: Service) -> TargetReport:
     if search.report is None:
         return TargetReport(label=label, backend=search.backend, reason=search.problem or search.state, ended=ended)
     return TargetReport(label=label, backend=search.backend, report=document_of(service, search.report))
+
+
+#: Labels of jobs that one request created: `parts` has a common value, `part` the number of the job's model, from 1.
+PARTS, PART = "parts", "part"
+
+
+def newest(jobs: Sequence[Job]) -> list[Job]:
+    """The newest job on each model, in the order of the parts; `jobs` are sorted newest first."""
+    found = {job.model_sha256: job for job in reversed(jobs)}
+    return sorted(found.values(), key=lambda job: (_number(job), job.id))
+
+
+def named(jobs: Sequence[Job]) -> dict[str, Job]:
+    """The jobs by the names that their models have in the table."""
+    found: dict[str, Job] = {}
+    for number, job in enumerate(jobs, 1):
+        label = clip(PurePath(job.model_name).stem, 64)
+        found[label if label not in found else f"{label}-{number}"] = job
+    return found
+
+
+def table_of(jobs: Sequence[Job], service: Service) -> PartsTable:
+    """The table of ended jobs, with a reason for each target without a report."""
+    searches = labelled(jobs)
+    targets = {label: search.backend for asked in searches for label, search in asked.items()}
+    parts = [
+        _part(label, job, asked, targets, service)
+        for (label, job), asked in zip(named(jobs).items(), searches, strict=True)
+    ]
+    for part in parts:
+        targets |= {
+            asked.label: words.target(asked.report["target"]) for asked in part.asked if asked.report is not None
+        }
+    return parts_table(parts, targets)
+
+
+def _part(label: str, job: Job, searches: Mapping[str, Search], targets: Mapping[str, str], service: Service) -> Part:
+    asked = [
+        asked_of(target, searches[target], service)
+        if target in searches
+        else TargetReport(label=target, backend=backend, reason="the job was not asked on this target", ended=True)
+        for target, backend in targets.items()
+    ]
+    reports = [each.report for each in asked if each.report is not None]
+    subject = Subject.of_report(reports[0]) if reports else None
+    return Part(label=label, name=job.model_name, subject=subject, asked=asked)
+
+
+def _number(job: Job) -> int:
+    text = str(job.labels.get(PART, ""))
+    return int(text) if text.isdecimal() and len(text) < 6 else 0

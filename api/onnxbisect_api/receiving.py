@@ -1,21 +1,79 @@
-"""Writes uploads from the network to the disk in blocks of two megabytes.
-
-The event loop reads while one thread writes and another one computes the digest. A slow client occupies no thread, only
-a block of memory and an invisible file.
-"""
+"""Receive bodies of requests: limits of size and time, uploads written to the disk, and a tenant's remaining quota."""
 
 import asyncio
 import mmap
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass
 from itertools import cycle
 from typing import Protocol, TypeVar
 
+from starlette.datastructures import Headers
 from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from onnxbisect.language import english
-from onnxbisect_api.problems import Problem
+from onnxbisect_api.problems import Problem, answer
+from onnxbisect_db import uploads
+from onnxbisect_db.errors import QuotaError, TooLargeError
+from onnxbisect_service.service import Service
+
+#: Most bytes of a document.
+DOCUMENT_BYTES = 1 << 20
+#: Most seconds to receive a document.
+DOCUMENT_SECONDS = 30.0
+_DETAIL = f"A request's body may have {DOCUMENT_BYTES:,} bytes here: models are uploaded with PUT /v1/models."
+
+
+class BodyLimit:
+    """Middleware that limits bodies: 413 for one that is too large, 408 for one that takes too long.
+
+    A declared length is checked before the body is read. The framework's own limit is not used, because its error is
+    plain text.
+    """
+
+    def __init__(self, app: ASGIApp, *, uploads: Collection[str], forms: Collection[str]) -> None:
+        self._app = app
+        self._uploads = uploads
+        self._forms = forms
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or self._is_upload(scope):
+            await self._app(scope, receive, send)
+            return
+        declared = dict(scope["headers"]).get(b"content-length", b"0")
+        if declared.isdigit() and int(declared) > DOCUMENT_BYTES:
+            await answer(413, _DETAIL)(scope, receive, send)
+            return
+        size, whole = 0, False
+        until = asyncio.get_running_loop().time() + DOCUMENT_SECONDS
+
+        async def received() -> Message:
+            nonlocal size, whole
+            if whole:  # after the body, the only message is the disconnect, which may come at any time
+                return await receive()
+            try:
+                async with asyncio.timeout_at(until):
+                    message = await receive()
+            except TimeoutError:
+                raise Problem(408, f"The body did not come within {DOCUMENT_SECONDS:g} seconds: try again.") from None
+            whole = not message.get("more_body", False)
+            size += len(message.get("body", b""))
+            if size > DOCUMENT_BYTES:
+                raise Problem(413, _DETAIL)
+            return message
+
+        await self._app(scope, received, send)
+
+    def _is_upload(self, scope: Scope) -> bool:
+        return scope["path"] in self._uploads or (scope["path"] in self._forms and is_form(scope))
+
+
+def is_form(scope: Scope) -> bool:
+    """Whether the request's body is a form with files."""
+    return Headers(scope=scope).get("content-type", "").lower().startswith("multipart/form-data")
+
 
 _BLOCK = 2 << 20
 #: Seconds in which a client must send a share of a block; slower uploads are ended to free their connections.
@@ -117,3 +175,50 @@ def _memory() -> Iterator[memoryview]:
         made.append(memoryview(mapped))
         yield made[-1]
     yield from cycle(made)
+
+
+@dataclass(frozen=True, kw_only=True)
+class UploadQuota:
+    """A tenant's remaining quota: `largest` is the limit of one file, `left` that of all further files, in bytes."""
+
+    largest: int
+    left: int
+
+    @property
+    def limit(self) -> int:
+        """The largest possible size of the next file in bytes."""
+        return min(self.largest, self.left)
+
+    def demand(self, size: int) -> None:
+        """QuotaError if files of `size` bytes in total exceed the quota."""
+        if size > self.left:
+            raise QuotaError(
+                f"You have {self.left:,} bytes left to keep uploads in: delete models and files that you do not need."
+            )
+
+
+def upload_quota(service: Service, tenant: str) -> UploadQuota:
+    """The tenant's current quota. Concurrent uploads count only once they are complete."""
+    most = service.settings.tenant_bytes
+    with service.database.session() as session:
+        kept = uploads.kept_bytes(session, tenant)
+    return UploadQuota(largest=service.settings.upload_bytes, left=max(most - kept, 0))
+
+
+def demand_length(request: Request, quota: UploadQuota) -> None:
+    """Refuse an upload whose declared length is too large, before it is read."""
+    length = int(request.headers.get("content-length", "0"))
+    if length > quota.largest:
+        raise TooLargeError(f"The file is larger than {quota.largest:,} bytes, which is the most that is taken here.")
+    quota.demand(length)
+
+
+@contextmanager
+def quota_named(quota: UploadQuota) -> Iterator[None]:
+    """Within the context, a TooLargeError becomes a QuotaError if the quota was the limit."""
+    try:
+        yield
+    except TooLargeError:
+        if quota.limit < quota.largest:
+            quota.demand(quota.limit + 1)
+        raise

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 import pytest
 
 from onnxbisect.verdict import Status
-from onnxbisect_api.badge_svg import Badge, Colour
+from onnxbisect_api.routes.badge import Badge, Colour
 from onnxbisect_db import lifecycle, tokens
 from onnxbisect_service.service import Service
 from onnxbisect_service.settings import Settings

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from onnxbisect_api import body, limits
+from onnxbisect_api import limits, receiving
 from onnxbisect_db.states import Scope
 from onnxbisect_service.settings import Settings
 from support.api.callers import Callers
@@ -105,7 +105,7 @@ def test_the_head_of_a_request_has_a_time_limit(callers: Callers, monkeypatch: p
 
 
 def test_a_small_body_has_a_time_limit(callers: Callers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(body, "DOCUMENT_SECONDS", 0.5)
+    monkeypatch.setattr(receiving, "DOCUMENT_SECONDS", 0.5)
     token = callers.token(Scope.SUBMIT)
     with live(callers.app, token) as client:
         port = client.base_url.port

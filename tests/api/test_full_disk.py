@@ -10,7 +10,7 @@ from httpx2 import Client
 from onnx import TensorProto, helper
 from sqlalchemy import select
 
-from onnxbisect_api import readiness
+from onnxbisect_api import health
 from onnxbisect_db.tables import Model
 from onnxbisect_service.service import Service, open_service
 from onnxbisect_service.settings import Settings
@@ -41,7 +41,7 @@ def full(service: Service, settings: Settings, fill: Callable[[Path], Path]) -> 
 def test_a_full_disk_is_told_and_is_over_when_there_is_room(
     callers: Callers, full: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(readiness, "_FRESH", 0.0)
+    monkeypatch.setattr(health, "_FRESH", 0.0)
     nobody = callers.nobody()
     assert nobody.get("/readyz").status_code == 200
     other = full()

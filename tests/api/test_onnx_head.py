@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from onnxbisect_api.onnx_head import OnnxHead, begins_like_a_model
+from onnxbisect_api.model_form import OnnxHead, begins_like_a_model
 from onnxbisect_api.problems import Problem
 from support.api.callers import Callers
 from support.api.model_bytes import model

@@ -13,11 +13,11 @@ from typing import Any
 import httpx2
 import pytest
 
-from onnxbisect_api import readiness, tickets, turns
+from onnxbisect_api import health, limits, tickets
 from onnxbisect_api.access import Caller
 from onnxbisect_api.app import create_app
+from onnxbisect_api.limits import Turns
 from onnxbisect_api.routes.shared import what
-from onnxbisect_api.turns import Turns
 from onnxbisect_db import tokens
 from onnxbisect_db.states import Scope
 from onnxbisect_service.service import Service
@@ -128,20 +128,20 @@ def test_one_check_of_readiness_is_for_all(callers: Callers, monkeypatch: pytest
         nonlocal checked
         checked += 1
 
-    monkeypatch.setattr(readiness, "disk", check)
+    monkeypatch.setattr(health, "disk", check)
     nobody = callers.nobody()
     assert [nobody.get("/readyz").status_code for _ in range(5)] == [200] * 5
     assert checked == 1
-    monkeypatch.setattr(readiness, "_FRESH", 0.0)
-    callers.app.state.readiness = readiness.Readiness(callers.app.state.service)
+    monkeypatch.setattr(health, "_FRESH", 0.0)
+    callers.app.state.readiness = health.Readiness(callers.app.state.service)
     assert [nobody.get("/readyz").status_code for _ in range(2)] == [200] * 2
     assert checked == 3
 
 
 def test_a_check_that_does_not_end_is_a_failed_one(callers: Callers, monkeypatch: pytest.MonkeyPatch) -> None:
     ends = threading.Event()
-    monkeypatch.setattr(readiness, "_LONGEST", 0.1)
-    monkeypatch.setattr(readiness, "_database", lambda _: ends.wait(30))
+    monkeypatch.setattr(health, "_LONGEST", 0.1)
+    monkeypatch.setattr(health, "_database", lambda _: ends.wait(30))
     try:
         answer = callers.nobody().get("/readyz")
         assert (answer.status_code, answer.json()["detail"]) == (503, "The database cannot be reached.")
@@ -159,7 +159,7 @@ def test_whatever_needs_files_takes_turns(callers: Callers, service: Service, mo
     with service.database.session() as session:
         owner = tokens.listed(session, "")[0]
         ticket = tickets.issue(session, Caller(tenant="", token_id=owner.id, scopes=frozenset()), what(job.id, 1, 1))
-    monkeypatch.setattr(turns, "_PATIENCE", 0.01)
+    monkeypatch.setattr(limits, "_PATIENCE", 0.01)
     control = callers.app.state.access_control
     control.file_turns = control.inspection_turns = Turns("requests", of_tenant=0, most=0)
     of_job = ("report", "repair", "repair/model.onnx", "states", "graph", "graph/0", "culprits/1/model.onnx")

@@ -11,9 +11,8 @@ from onnxbisect.answer import Answer
 from onnxbisect.report.records import probe_name
 from onnxbisect.unitset import full, of
 from onnxbisect.verdict import Kind, Status, Verdict
-from onnxbisect_api.site.probe_bar import bar
-from onnxbisect_api.site.probe_tree import nested, parents
-from onnxbisect_api.site.timeline import timeline
+from onnxbisect_api.site.probe_facts import nested, parents
+from onnxbisect_api.site.probes import bar, timeline
 from onnxbisect_db.probe_queries import ProbeSummary
 from onnxbisect_db.states import ProbeState
 from onnxbisect_db.tables import Job

@@ -7,8 +7,8 @@ from onnxbisect.language import english
 from onnxbisect_api.access import Admin, Reader
 from onnxbisect_api.backend_view import BackendView, WorkerView, backend_views, worker_views
 from onnxbisect_api.job_request import BackendName
+from onnxbisect_api.parameters import TheService
 from onnxbisect_api.problems import missing
-from onnxbisect_api.service import TheService
 from onnxbisect_db import queues
 
 router = APIRouter(tags=["backends"])

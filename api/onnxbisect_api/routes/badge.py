@@ -4,6 +4,9 @@ READMEs show them, so the browser that fetches one has no token. The URL is sign
 labels, while the token that requested it is valid, and does not reveal that token.
 """
 
+from dataclasses import dataclass
+from enum import StrEnum
+from html import escape
 from typing import Annotated, Any
 from urllib.parse import urljoin
 
@@ -11,20 +14,68 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from onnxbisect.language import english
-from onnxbisect.report.text import plural
+from onnxbisect.report.text import clip, plural
 from onnxbisect.verdict import Status
 from onnxbisect_api.access import Reader
 from onnxbisect_api.addresses import TheAddresses
-from onnxbisect_api.badge_svg import Badge, Colour
-from onnxbisect_api.etags import tag_of, unchanged
-from onnxbisect_api.labels import TheLabels
-from onnxbisect_api.names import UUID_PATTERN
+from onnxbisect_api.headers import tag_of, unchanged
+from onnxbisect_api.listing import TheLabels
+from onnxbisect_api.parameters import UUID_PATTERN, TheService
 from onnxbisect_api.problems import Problem, missing
-from onnxbisect_api.service import TheService
 from onnxbisect_db import jobs, tokens
 from onnxbisect_db.jobs import Filter
 from onnxbisect_db.states import JobState, Scope
 from onnxbisect_db.tables import Job, Token
+
+_MOST_CHARACTERS = 40
+_NARROW = frozenset("fijlrt1.,:;'|!()[] ")
+_WIDE = frozenset("mwMW@%")
+_PADDING = 10
+
+
+class Colour(StrEnum):
+    """Background colours of the right half, on which white text is readable."""
+
+    GOOD = "#2a7f3f"
+    BAD = "#b3372b"
+    UNSURE = "#8a6100"
+    BUSY = "#2f6690"
+    NONE = "#666666"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Badge:
+    """The contents of a badge."""
+
+    title: str
+    message: str
+    colour: Colour
+
+    def svg(self) -> str:
+        """The SVG, without scripts, fonts or other external resources. Both texts may be hostile."""
+        title, message = (clip(text, _MOST_CHARACTERS) for text in (self.title, self.message))
+        left, right = _width(title), _width(message)
+        label = escape(f"{title}: {message}")
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + right}" height="20" role="img" '
+            f'aria-label="{label}"><title>{label}</title>'
+            f'<clipPath id="round"><rect width="{left + right}" height="20" rx="3"/></clipPath>'
+            f'<g clip-path="url(#round)"><rect width="{left}" height="20" fill="#444"/>'
+            f'<rect x="{left}" width="{right}" height="20" fill="{self.colour}"/></g>'
+            f'<g fill="#fff" text-anchor="middle" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11">'
+            f"{_text(title, left / 2, left)}{_text(message, left + right / 2, right)}</g></svg>\n"
+        )
+
+
+def _text(text: str, middle: float, width: int) -> str:
+    return f'<text x="{middle:g}" y="14" textLength="{width - _PADDING}">{escape(text)}</text>'
+
+
+def _width(text: str) -> int:
+    """An approximate width; `textLength` makes it exact in any font."""
+    wide = sum(4 if char in _NARROW else 10 if char in _WIDE else 7 if char.isascii() else 11 for char in text)
+    return max(wide, 1) + _PADDING
+
 
 router = APIRouter(tags=["badges"])
 

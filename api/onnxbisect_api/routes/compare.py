@@ -9,9 +9,8 @@ from onnxbisect.report.compare import Comparison as ReportComparison
 from onnxbisect_api import comparing
 from onnxbisect_api.access import IN_TURN, Reader
 from onnxbisect_api.found import job_of
-from onnxbisect_api.names import UUID_PATTERN
+from onnxbisect_api.parameters import UUID_PATTERN, TheService
 from onnxbisect_api.problems import Problem
-from onnxbisect_api.service import TheService
 
 router = APIRouter(tags=["reports"])
 

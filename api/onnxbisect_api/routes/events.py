@@ -10,10 +10,9 @@ from starlette.concurrency import run_in_threadpool
 
 from onnxbisect_api.access import AccessControl, Caller, Listener, demand_good
 from onnxbisect_api.found import job_of
-from onnxbisect_api.names import RowId
+from onnxbisect_api.limits import Turns
+from onnxbisect_api.parameters import RowId, TheService
 from onnxbisect_api.problems import Problem
-from onnxbisect_api.service import TheService
-from onnxbisect_api.turns import Turns
 from onnxbisect_api.watch import TheWatch, Watch
 from onnxbisect_db import events
 from onnxbisect_db.states import JobState

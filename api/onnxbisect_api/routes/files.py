@@ -7,11 +7,9 @@ from starlette.concurrency import run_in_threadpool
 from onnxbisect.language import english
 from onnxbisect_api.access import IN_TURN, Reader, Submitter, Uploader
 from onnxbisect_api.addresses import TheAddresses
-from onnxbisect_api.names import Sha256
+from onnxbisect_api.parameters import Sha256, TheService
 from onnxbisect_api.problems import missing
-from onnxbisect_api.receiving import DIGESTS, receive
-from onnxbisect_api.service import TheService
-from onnxbisect_api.upload_quota import demand_length, quota_named, upload_quota
+from onnxbisect_api.receiving import DIGESTS, demand_length, quota_named, receive, upload_quota
 from onnxbisect_db import retention, uploads
 from onnxbisect_db.unfinished import Stored
 

@@ -12,13 +12,12 @@ from onnxbisect.report.network_file import dumped
 from onnxbisect.report.ranges import chosen
 from onnxbisect.report.text import clip
 from onnxbisect_api.access import IN_TURN, Reader
-from onnxbisect_api.etags import tag_of, unchanged
 from onnxbisect_api.found import job_of, search_of
-from onnxbisect_api.names import RowId
-from onnxbisect_api.networks import Networks, packed
+from onnxbisect_api.headers import tag_of, unchanged
+from onnxbisect_api.parameters import RowId, TheService
 from onnxbisect_api.problems import Problem, missing
 from onnxbisect_api.routes.reports import TargetNumber
-from onnxbisect_api.service import TheService
+from onnxbisect_api.units import Networks, packed
 from onnxbisect_db.states import JobState
 from onnxbisect_db.tables import Search
 

@@ -6,9 +6,8 @@ from pydantic import BaseModel
 from starlette.responses import PlainTextResponse
 
 from onnxbisect_api.access import Operator
-from onnxbisect_api.metrics import Metrics
+from onnxbisect_api.health import Metrics, Readiness
 from onnxbisect_api.problems import Problem
-from onnxbisect_api.readiness import Readiness
 
 router = APIRouter(tags=["health"])
 

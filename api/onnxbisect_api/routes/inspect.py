@@ -10,9 +10,8 @@ from onnxbisect.language import english
 from onnxbisect_api.access import AccessControl, Caller, Inspector
 from onnxbisect_api.inspecting import InspectModel
 from onnxbisect_api.job_request import InputShapes, InputValues, TargetRequest
-from onnxbisect_api.names import SHA256_PATTERN
+from onnxbisect_api.parameters import SHA256_PATTERN, TheService
 from onnxbisect_api.problems import missing
-from onnxbisect_api.service import TheService
 from onnxbisect_backends import remote
 from onnxbisect_db import models
 from onnxbisect_service.service import Service

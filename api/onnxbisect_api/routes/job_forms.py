@@ -9,8 +9,7 @@ from onnxbisect_api.job_making import accepted, made
 from onnxbisect_api.job_view import SubmittedView
 from onnxbisect_api.model_form import Form
 from onnxbisect_api.model_upload import note_form, receive_form
-from onnxbisect_api.names import IdempotencyKey
-from onnxbisect_api.service import TheService
+from onnxbisect_api.parameters import IdempotencyKey, TheService
 
 router = APIRouter(route_class=FormRoute, include_in_schema=False)
 

@@ -16,11 +16,9 @@ from onnxbisect_api.addresses import TheAddresses
 from onnxbisect_api.job_making import accepted, demand_can_take, made, made_parts
 from onnxbisect_api.job_request import ONE_LINE, BackendName, JobRequest
 from onnxbisect_api.job_view import Circumstances, JobView, PartsSubmitted, SubmittedView, job_view
-from onnxbisect_api.labels import TheLabels
-from onnxbisect_api.names import SHA256_PATTERN, IdempotencyKey, RowId
-from onnxbisect_api.pages import PagedRows
+from onnxbisect_api.listing import PagedRows, TheLabels
+from onnxbisect_api.parameters import SHA256_PATTERN, IdempotencyKey, RowId, TheService
 from onnxbisect_api.problems import missing
-from onnxbisect_api.service import TheService
 from onnxbisect_api.watch import TheWatch
 from onnxbisect_db import jobs, lifecycle, retention
 from onnxbisect_db.jobs import Filter

@@ -9,14 +9,13 @@ from onnxbisect.report import model_explorer
 from onnxbisect.report.network import Network
 from onnxbisect.report.network_file import dumped
 from onnxbisect_api.access import IN_TURN, Reader
-from onnxbisect_api.etags import tag_of, unchanged
 from onnxbisect_api.found import document_of, job_of, report_of, search_of
-from onnxbisect_api.names import RowId
-from onnxbisect_api.networks import Networks
+from onnxbisect_api.headers import tag_of, unchanged
+from onnxbisect_api.parameters import RowId, TheService
 from onnxbisect_api.problems import missing
 from onnxbisect_api.routes.graph import graph_of
 from onnxbisect_api.routes.reports import TargetNumber
-from onnxbisect_api.service import TheService
+from onnxbisect_api.units import Networks
 
 router = APIRouter(tags=["reports"])
 

@@ -11,17 +11,15 @@ from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 
 from onnxbisect.language import english
-from onnxbisect_api import cursors
+from onnxbisect_api import listing
 from onnxbisect_api.access import IN_TURN, Reader, Submitter, Uploader
 from onnxbisect_api.addresses import Addresses, TheAddresses
+from onnxbisect_api.listing import Paged
 from onnxbisect_api.model_form import Form
 from onnxbisect_api.model_upload import ModelFile, note, note_form, receive_form
-from onnxbisect_api.names import Sha256
-from onnxbisect_api.pages import Paged
+from onnxbisect_api.parameters import Sha256, TheService
 from onnxbisect_api.problems import Problem, missing
-from onnxbisect_api.receiving import DIGESTS, receive
-from onnxbisect_api.service import TheService
-from onnxbisect_api.upload_quota import demand_length, quota_named, upload_quota
+from onnxbisect_api.receiving import DIGESTS, demand_length, quota_named, receive, upload_quota
 from onnxbisect_db import models, retention
 from onnxbisect_db.tables import Model
 from onnxbisect_service.service import Service
@@ -133,10 +131,10 @@ async def post(
 @router.get("/models", summary="List models, the newest first")
 def listed(service: TheService, caller: Reader, addresses: TheAddresses, paged: Paged) -> list[ModelView]:
     """The list is paginated: the `Link` header has the URL of the next page."""
-    after = cursors.read(paged.after) if paged.after is not None else None
+    after = listing.read_cursor(paged.after) if paged.after is not None else None
     with service.database.session() as session:
         page = models.listed(session, caller.tenant, after=after, limit=paged.limit)
-    paged.next_is(cursors.write(*page.after) if page.after is not None else None)
+    paged.next_is(listing.write_cursor(*page.after) if page.after is not None else None)
     return [_view(model, addresses) for model in page.rows]
 
 

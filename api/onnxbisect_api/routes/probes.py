@@ -14,11 +14,10 @@ from onnxbisect.verdict import Kind, Status
 from onnxbisect.verdict_json import from_json
 from onnxbisect_api.access import Reader
 from onnxbisect_api.found import job_of, search_of
-from onnxbisect_api.names import RowId
-from onnxbisect_api.pages import PagedRows
+from onnxbisect_api.listing import PagedRows
+from onnxbisect_api.parameters import RowId, TheService
 from onnxbisect_api.problems import missing
 from onnxbisect_api.routes.reports import TargetNumber
-from onnxbisect_api.service import TheService
 from onnxbisect_db import probe_queries
 from onnxbisect_db.states import ProbeState
 from onnxbisect_db.tables import Probe, Search

@@ -5,14 +5,12 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request, Response
 
 from onnxbisect_api.access import IN_TURN, Reader
-from onnxbisect_api.culprit_files import stored
-from onnxbisect_api.etags import unchanged
 from onnxbisect_api.forms import Form
 from onnxbisect_api.found import job_of, search_of
-from onnxbisect_api.names import RowId
-from onnxbisect_api.repair_files import FileName, file_of, form_of
+from onnxbisect_api.headers import unchanged
+from onnxbisect_api.parameters import RowId, TheService
 from onnxbisect_api.routes.reports import TargetNumber
-from onnxbisect_api.service import TheService
+from onnxbisect_api.stored_files import RepairFileName, repair_form, repair_sha256, stored
 
 router = APIRouter(tags=["repairs"])
 
@@ -51,7 +49,7 @@ def repair(
     """The same document as the file `repair.json` or `repair.md` of `onnx-bisect fix`."""
     with service.database.session() as session:
         job = job_of(session, job_id, caller)
-        sha256 = form_of(job, search_of(job, target), form)
+        sha256 = repair_form(job, search_of(job, target), form)
     policy = Form(form).headers["Content-Security-Policy"]
     placed = f'inline; filename="repair.{form}"'
     headers = {"ETag": f'"{sha256}"', "Content-Disposition": placed, "Content-Security-Policy": policy}
@@ -66,14 +64,19 @@ def repair(
     dependencies=[IN_TURN],
 )
 def repair_file(
-    job_id: RowId, name: FileName, request: Request, service: TheService, caller: Reader, target: TargetNumber = None
+    job_id: RowId,
+    name: RepairFileName,
+    request: Request,
+    service: TheService,
+    caller: Reader,
+    target: TargetNumber = None,
 ) -> Response:
     """A repaired model uses the external data that was uploaded with the original. A report exists if culprits are
     left.
     """
     with service.database.session() as session:
         job = job_of(session, job_id, caller)
-        sha256 = file_of(job, search_of(job, target), name)
+        sha256 = repair_sha256(job, search_of(job, target), name)
     saved_as = "repaired.onnx" if name == "model.onnx" else name
     headers = {"ETag": f'"{sha256}"', "Content-Disposition": f'attachment; filename="{saved_as}"'}
     media_type = "application/octet-stream" if name == "model.onnx" else "application/json"

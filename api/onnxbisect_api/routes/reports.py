@@ -11,15 +11,13 @@ from onnxbisect.report.files import FORMS
 from onnxbisect.report.overview import Overview
 from onnxbisect.report.overview_forms import html, markdown
 from onnxbisect_api.access import IN_TURN, Reader
-from onnxbisect_api.culprit_files import FileName, answered, file_of, stored
-from onnxbisect_api.etags import tag_of, unchanged
 from onnxbisect_api.forms import Form, accepted
 from onnxbisect_api.found import document_of, job_of, report_of, search_of
-from onnxbisect_api.names import RowId
+from onnxbisect_api.headers import tag_of, unchanged
 from onnxbisect_api.overviews import labelled, overview_of
+from onnxbisect_api.parameters import RowId, TheService, language_of
 from onnxbisect_api.problems import Problem
-from onnxbisect_api.reader import language_of
-from onnxbisect_api.service import TheService
+from onnxbisect_api.stored_files import CulpritFileName, answered, culprit_sha256, stored
 from onnxbisect_db.states import JobState
 from onnxbisect_db.tables import Job
 from onnxbisect_service.service import Service
@@ -89,7 +87,7 @@ def report(
 def culprit_file(
     job_id: RowId,
     number: CulpritNumber,
-    name: FileName,
+    name: CulpritFileName,
     request: Request,
     service: TheService,
     caller: Reader,
@@ -98,7 +96,7 @@ def culprit_file(
     """The file `model.data` exists if the culprit's `model.onnx` has external data."""
     with service.database.session() as session:
         search = search_of(job_of(session, job_id, caller), target)
-    return answered(request, service, file_of(search, number, name), name)
+    return answered(request, service, culprit_sha256(search, number, name), name)
 
 
 _OVERVIEWS: Mapping[Form, Callable[[Overview, Callable[[str, str], str]], str]] = {

@@ -10,11 +10,10 @@ from starlette.concurrency import run_in_threadpool
 
 from onnxbisect_api import tickets
 from onnxbisect_api.access import AccessControl
-from onnxbisect_api.culprit_files import file_of, stored
 from onnxbisect_api.found import job_of, search_of
-from onnxbisect_api.names import RowId
+from onnxbisect_api.parameters import RowId, TheService
 from onnxbisect_api.routes.reports import FILE, CulpritNumber, TargetNumber
-from onnxbisect_api.service import TheService
+from onnxbisect_api.stored_files import culprit_sha256, stored
 from onnxbisect_service.service import Service
 
 router = APIRouter(tags=["reports"])
@@ -54,7 +53,7 @@ def _found(service: Service, job_id: str, target: int | None, number: int, ticke
     """The tenant that the ticket was issued to, and the SHA-256 of the model."""
     with service.database.session() as session:
         holder = tickets.holder(session, what(job_id, target, number), ticket)
-        return holder.tenant, file_of(search_of(job_of(session, job_id, holder), target), number, _MODEL)
+        return holder.tenant, culprit_sha256(search_of(job_of(session, job_id, holder), target), number, _MODEL)
 
 
 def what(job_id: str, target: int | None, number: int) -> str:

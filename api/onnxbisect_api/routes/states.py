@@ -3,12 +3,11 @@
 from fastapi import APIRouter, Request, Response
 
 from onnxbisect_api.access import IN_TURN, Reader
-from onnxbisect_api.etags import tag_of, unchanged
 from onnxbisect_api.found import document_of, job_of, search_of
-from onnxbisect_api.names import RowId
+from onnxbisect_api.headers import tag_of, unchanged
+from onnxbisect_api.parameters import RowId, TheService
 from onnxbisect_api.routes.reports import TargetNumber
-from onnxbisect_api.service import TheService
-from onnxbisect_api.unit_states import PassedUnitsCache, StatesView, of_report, so_far
+from onnxbisect_api.units import PassedUnitsCache, StatesView, of_report, so_far
 
 router = APIRouter(tags=["reports"])
 

@@ -12,10 +12,9 @@ from onnxbisect.errors import OptionError
 from onnxbisect.language import english
 from onnxbisect_api.access import Admin, Caller
 from onnxbisect_api.job_request import WebhookRequest
-from onnxbisect_api.names import RowId
-from onnxbisect_api.pages import PagedRows
+from onnxbisect_api.listing import PagedRows
+from onnxbisect_api.parameters import RowId, TheService
 from onnxbisect_api.problems import missing
-from onnxbisect_api.service import TheService
 from onnxbisect_db import deliveries, endpoints
 from onnxbisect_db.errors import QuotaError
 from onnxbisect_db.states import DeliveryState, WebhookFormat

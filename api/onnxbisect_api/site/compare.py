@@ -14,8 +14,7 @@ from onnxbisect.report.contents import Report
 from onnxbisect_api.access import IN_TURN, Caller, Reader
 from onnxbisect_api.comparing import Compared, Pair, compared
 from onnxbisect_api.found import job_of
-from onnxbisect_api.names import UUID_PATTERN
-from onnxbisect_api.service import TheService
+from onnxbisect_api.parameters import UUID_PATTERN, TheService
 from onnxbisect_api.site.rendering import page
 from onnxbisect_db import jobs
 from onnxbisect_db.states import JobState

@@ -15,11 +15,10 @@ from onnxbisect_api.access import Caller, Inspector, Submitter, Uploader
 from onnxbisect_api.backend_view import backend_views
 from onnxbisect_api.job_form import FormRoute
 from onnxbisect_api.job_request import TargetRequest
-from onnxbisect_api.names import SHA256_PATTERN
+from onnxbisect_api.parameters import SHA256_PATTERN, TheService
 from onnxbisect_api.problems import Problem, status_and_sentence
 from onnxbisect_api.routes.inspect import InspectRequest, inspected
-from onnxbisect_api.service import TheService
-from onnxbisect_api.site import model_field
+from onnxbisect_api.site import new_fields
 from onnxbisect_api.site.new_fields import Complaints, Typed
 from onnxbisect_api.site.rendering import page
 from onnxbisect_service.service import Service
@@ -32,7 +31,7 @@ async def bring(request: Request, service: TheService, caller: Uploader, _: Insp
     """Handle the form with a file, which is stored while it is received; the response is that of `inspect`."""
     typed = Typed()
     try:
-        await model_field.bring(request, service, caller, typed)
+        await new_fields.bring(request, service, caller, typed)
     except (OnnxBisectError, Problem) as error:
         status, sentence = status_and_sentence(error)
         return await run_in_threadpool(_page, request, service, caller, typed, {"model": sentence}, status=status)
@@ -98,7 +97,7 @@ def _page(
 ) -> Response:
     with service.database.session() as session:
         backends = [view.name for view in backend_views(session)]
-        offered = model_field.offered(session, caller, typed)
+        offered = new_fields.offered(session, caller, typed)
     return page(
         request,
         "inspect.html.j2",

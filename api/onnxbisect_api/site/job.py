@@ -1,30 +1,95 @@
-"""A job's page: its results, or its progress."""
+"""A job's page: the reports and repairs of its targets, and forms that cancel, retry, repair and delete it."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import RedirectResponse
 
-from onnxbisect.language import within
-from onnxbisect_api.access import IN_TURN, Reader
+from onnxbisect.language import _, marked, within
+from onnxbisect.report.contents import Report
+from onnxbisect.report.links import CulpritLinks, Link, Links
+from onnxbisect.report.overview import Overview
+from onnxbisect.report.overview_forms import overview_page
+from onnxbisect.report.readers import readers
+from onnxbisect_api.access import IN_TURN, Contributor, Reader, Submitter
 from onnxbisect_api.addresses import TheAddresses
-from onnxbisect_api.found import document_of
-from onnxbisect_api.names import RowId
-from onnxbisect_api.overviews import overview_of
-from onnxbisect_api.reader import language_of
-from onnxbisect_api.repair_files import repair_document
-from onnxbisect_api.service import TheService
+from onnxbisect_api.forms import Form
+from onnxbisect_api.found import document_of, job_of
+from onnxbisect_api.job_making import accepted, asked_before, made
+from onnxbisect_api.job_request import RepairRequest
+from onnxbisect_api.overviews import labelled, overview_of
+from onnxbisect_api.parameters import RowId, TheService, language_of
+from onnxbisect_api.routes import jobs
 from onnxbisect_api.site.rendering import page
-from onnxbisect_api.site.report_view import overview_view, report_view
 from onnxbisect_api.site.situation import Situation, situation
-from onnxbisect_api.unit_names import Names
-from onnxbisect_api.unit_states import CulpritUnits, of_report
-from onnxbisect_db.tables import Search
+from onnxbisect_api.stored_files import culprit_file_address, culprit_number, repair_document
+from onnxbisect_api.units import CulpritUnits, Names, of_report
+from onnxbisect_db.tables import Job, Search
 from onnxbisect_service.service import Service
+
+_FORMS = {
+    Form.JSON: "JSON",
+    Form.MD: "Markdown",
+    Form.HTML: marked("HTML file"),
+    Form.JUNIT: "JUnit",
+    Form.SARIF: "SARIF",
+    Form.GITLAB: "GitLab Code Quality",
+}
 
 if TYPE_CHECKING:
     from onnxbisect_api.site.repair_view import RepairOnPage
+
+
+def report_view(job: Job, search: Search, document: Report) -> dict[str, object]:
+    """The values for one target, whose report is `document`, in the reader's language."""
+    return {"doc": readers(document), "links": _links(job, search)}
+
+
+def overview_view(job: Job, document: Overview) -> dict[str, object]:
+    """The values for all targets of the job, whose overview is `document`, in the reader's language."""
+    numbers = {label: search.ordinal + 1 for label, search in labelled([job])[0].items()}
+    return {"overview": overview_page(document, lambda label: f"/jobs/{job.id}?target={numbers[label]}")}
+
+
+def _links(job: Job, search: Search) -> Links:
+    target = search.ordinal + 1
+    url = f"/v1/jobs/{job.id}"
+    culprits: dict[int, dict[str, str]] = {}
+    for path in (it for it in search.files if it.startswith("culprits/")):
+        folder, _slash, name = path.removeprefix("culprits/").partition("/")
+        culprits.setdefault(culprit_number(folder), {})[name] = culprit_file_address(url, path, target)
+    return Links(
+        culprits={number: _culprit(job, target, number, files) for number, files in culprits.items()},
+        forms=(
+            *(Link(text=_(text), href=f"{url}/report?target={target}&format={form}") for form, text in _FORMS.items()),
+            *(_model_explorer(url, target) if search.graph is not None else ()),
+        ),
+        probes=f"/jobs/{job.id}/probes?target={target}",
+        may_repair=job.request.get("repair") is None,
+        each_probe=f"/jobs/{job.id}/probes/{{}}?target={target}",
+    )
+
+
+def _model_explorer(url: str, target: int) -> tuple[Link, ...]:
+    return tuple(
+        Link(text=text, href=f"{url}/model-explorer/{name}.json?target={target}")
+        for name, text in (("graph", _("Model Explorer: graph")), ("verdicts", _("Model Explorer: verdicts")))
+    )
+
+
+def _culprit(job: Job, target: int, number: int, files: dict[str, str]) -> CulpritLinks:
+    names = [name for name in ("model.onnx", "model.data") if name in files]
+    netron = f"/jobs/{job.id}/culprits/{number}/netron?target={target}"
+    return CulpritLinks(
+        files=tuple(Link(text=_("Download {file}", file=name), href=files[name]) for name in names),
+        saved_as="model.onnx",
+        log=files.get("compiler.log", ""),
+        graph="#graph",
+        viewers=(Link(text=_("Open in Netron"), href=netron),) if names else (),
+    )
+
 
 router = APIRouter()
 
@@ -108,3 +173,38 @@ def _repair(service: Service, search: Search) -> "RepairOnPage | None":
     from onnxbisect_api.site.repair_view import repair_on_page
 
     return repair_on_page(document, search)
+
+
+@router.post("/jobs/{job_id}/cancel")
+def cancel(job_id: RowId, service: TheService, caller: Submitter, addresses: TheAddresses) -> Response:
+    """Cancel the job like `POST /v1/jobs/{job_id}/cancel`, and redirect to its page."""
+    jobs.cancel(job_id, service, caller, addresses)
+    return RedirectResponse(f"/jobs/{job_id}", 303)
+
+
+@router.post("/jobs/{job_id}/retry")
+def retry(job_id: RowId, service: TheService, caller: Submitter, addresses: TheAddresses) -> Response:
+    """Retry the job like `POST /v1/jobs/{job_id}/retry`, and redirect to its page."""
+    jobs.retry(job_id, service, caller, addresses)
+    return RedirectResponse(f"/jobs/{job_id}", 303)
+
+
+@router.post("/jobs/{job_id}/repair")
+def repair(job_id: RowId, service: TheService, caller: Contributor, addresses: TheAddresses) -> Response:
+    """Create a job like this one that repairs what it finds, and redirect to its page.
+
+    What the compiler has answered is known, so only the repair takes its time.
+    """
+    with service.database.session() as session:
+        job = job_of(session, job_id, caller)
+        before, model = asked_before(job), job.model_sha256
+    wanted = accepted(before.model_copy(update={"repair": before.repair or RepairRequest()}), service, caller)
+    view = made(wanted, model, service, caller, addresses, idempotency_key=None)
+    return RedirectResponse(f"/jobs/{view.id}", 303)
+
+
+@router.post("/jobs/{job_id}/delete", dependencies=[IN_TURN])
+def delete(job_id: RowId, service: TheService, caller: Submitter) -> Response:
+    """Delete the job like `DELETE /v1/jobs/{job_id}`, and redirect to the list of jobs."""
+    jobs.delete(job_id, service, caller)
+    return RedirectResponse("/jobs", 303)

@@ -10,15 +10,14 @@ from pydantic import BeforeValidator, StringConstraints
 
 from onnxbisect.language import english
 from onnxbisect.verdict import Status
-from onnxbisect_api import labels
+from onnxbisect_api import listing
 from onnxbisect_api.access import Reader
 from onnxbisect_api.addresses import TheAddresses
 from onnxbisect_api.job_request import ONE_LINE, BackendName
 from onnxbisect_api.job_view import Circumstances, JobView, job_view
-from onnxbisect_api.names import UUID_PATTERN
-from onnxbisect_api.pages import PagedRows
+from onnxbisect_api.listing import PagedRows
+from onnxbisect_api.parameters import UUID_PATTERN, TheService
 from onnxbisect_api.problems import Problem
-from onnxbisect_api.service import TheService
 from onnxbisect_api.site.rendering import page
 from onnxbisect_db import jobs, workers
 from onnxbisect_db.jobs import Filter
@@ -56,7 +55,7 @@ def listed(
 ) -> Response:
     """The list of jobs, newest first. htmx, which updates the rows, gets only the rows."""
     try:
-        wanted, complaint = labels.read(each for each in label if each), ""
+        wanted, complaint = listing.read_labels(each for each in label if each), ""
     except Problem as problem:
         wanted, complaint = {}, problem.detail
     sought = Filter(

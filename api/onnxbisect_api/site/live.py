@@ -15,15 +15,13 @@ from starlette.concurrency import run_in_threadpool
 
 from onnxbisect_api.access import AccessControl, Caller, Listener, demand_good
 from onnxbisect_api.addresses import Addresses, TheAddresses
-from onnxbisect_api.names import RowId
+from onnxbisect_api.limits import Turns
+from onnxbisect_api.parameters import RowId, TheService, language_of
 from onnxbisect_api.problems import Problem
-from onnxbisect_api.reader import language_of
-from onnxbisect_api.service import TheService
 from onnxbisect_api.site.job import Target
 from onnxbisect_api.site.rendering import fragment
 from onnxbisect_api.site.situation import situation
-from onnxbisect_api.turns import Turns
-from onnxbisect_api.unit_states import PassedUnitsCache
+from onnxbisect_api.units import PassedUnitsCache
 from onnxbisect_api.watch import TheWatch, Watch
 from onnxbisect_db.states import Scope
 from onnxbisect_service.service import Service

@@ -10,14 +10,13 @@ from onnxbisect.report.links import culprit_dir_name
 from onnxbisect_api import tickets
 from onnxbisect_api.access import IN_TURN, Reader
 from onnxbisect_api.addresses import TheAddresses
-from onnxbisect_api.culprit_files import file_of
 from onnxbisect_api.found import document_of, job_of, report_of, search_of
-from onnxbisect_api.names import RowId
+from onnxbisect_api.parameters import RowId, TheService
 from onnxbisect_api.problems import missing
 from onnxbisect_api.routes.reports import CulpritNumber
 from onnxbisect_api.routes.shared import NETRON, what
-from onnxbisect_api.service import TheService
 from onnxbisect_api.site.rendering import page
+from onnxbisect_api.stored_files import culprit_sha256
 
 router = APIRouter()
 
@@ -37,7 +36,7 @@ def netron(
     """A page before Netron's site, because the URL for Netron works without a token. Each visit creates a new URL."""
     with service.database.session() as session:
         search = search_of(job_of(session, job_id, caller), target)
-        file_of(search, number, "model.onnx")
+        culprit_sha256(search, number, "model.onnx")
         ticket = tickets.issue(session, caller, what(job_id, target, number))
     culprits = document_of(service, report_of(search))["culprits"]
     if number > len(culprits):

@@ -10,7 +10,7 @@ from starlette.concurrency import run_in_threadpool
 
 from onnxbisect.errors import OnnxBisectError
 from onnxbisect.language import english
-from onnxbisect_api import targets
+from onnxbisect_api import job_making
 from onnxbisect_api.access import Caller, Contributor, Submitter, Uploader
 from onnxbisect_api.addresses import Addresses, TheAddresses
 from onnxbisect_api.backend_view import BackendView, OptionView, backend_views
@@ -18,10 +18,9 @@ from onnxbisect_api.found import job_of
 from onnxbisect_api.job_form import FormRoute
 from onnxbisect_api.job_making import accepted, asked_before, made
 from onnxbisect_api.job_request import JobTerms
-from onnxbisect_api.names import SHA256_PATTERN, UUID_PATTERN
+from onnxbisect_api.parameters import SHA256_PATTERN, UUID_PATTERN, TheService
 from onnxbisect_api.problems import Problem, status_and_sentence
-from onnxbisect_api.service import TheService
-from onnxbisect_api.site import model_field
+from onnxbisect_api.site import new_fields
 from onnxbisect_api.site.new_fields import Complaints, FieldsError, Typed, filled, option_field, second, terms
 from onnxbisect_api.site.rendering import page
 from onnxbisect_db import jobs, workers
@@ -40,7 +39,7 @@ async def bring(request: Request, service: TheService, caller: Uploader, address
     """Handle the form with a file, which is stored while it is received; the response is that of `submit`."""
     typed = Typed()
     try:
-        await model_field.bring(request, service, caller, typed)
+        await new_fields.bring(request, service, caller, typed)
     except (OnnxBisectError, Problem) as error:
         status, sentence = status_and_sentence(error)
         return await run_in_threadpool(_page, request, service, caller, typed, {"model": sentence}, status)
@@ -84,7 +83,7 @@ def _submitted(request: Request, service: Service, caller: Caller, addresses: Ad
         defaults = {view.name: _defaults(view) for view in backend_views(session)}
     lacks = {} if typed.one("model") else {"model": english("Choose a model.")}
     try:
-        read = terms(typed, defaults, lambda target: targets.checked([target], offered))
+        read = terms(typed, defaults, lambda target: job_making.checked([target], offered))
         wanted = accepted(_repeating(read, _repeated(typed, service, caller)), service, caller)
         if lacks:
             raise FieldsError(lacks)
@@ -136,7 +135,7 @@ def _page(
 ) -> Response:
     with service.database.session() as session:
         backends = backend_views(session)
-        offered = model_field.offered(session, caller, typed)
+        offered = new_fields.offered(session, caller, typed)
     before = _repeated(typed, service, caller)
     return page(
         request,

@@ -2,19 +2,27 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from contextlib import suppress
+from typing import Any, TypedDict
 
+from fastapi import Request
 from pydantic import ValidationError
+from sqlalchemy.orm import Session
 
 from onnxbisect.errors import OptionError
 from onnxbisect.input_value import InputValue, read_value, written
 from onnxbisect.language import english
 from onnxbisect.report.text import clip
-from onnxbisect_api import labels, mistakes
-from onnxbisect_api.body import DOCUMENT_BYTES
+from onnxbisect_api import listing, mistakes
+from onnxbisect_api.access import Caller
 from onnxbisect_api.job_request import JobTerms, TargetRequest
-from onnxbisect_api.model_form import Part
+from onnxbisect_api.model_form import Form, NoModel, Part
+from onnxbisect_api.model_upload import note_form, receive_form
 from onnxbisect_api.problems import Problem
+from onnxbisect_api.receiving import DOCUMENT_BYTES
+from onnxbisect_db import models
+from onnxbisect_db.tables import Model
+from onnxbisect_service.service import Service
 
 #: Errors as sentences, by field; the key "" has errors that concern no single field.
 Complaints = Mapping[str, str]
@@ -152,7 +160,7 @@ def terms(typed: Typed, options: Mapping[str, Mapping[str, str]], check: Callabl
         "input_shapes": _read(typed, "input_shapes", _shapes, complaints),
         "input_values": _read(typed, "input_values", _values, complaints),
         "budget": _given({"calls": typed.one("budget_calls"), "seconds": typed.one("budget_seconds")}),
-        "labels": _read(typed, "labels", labels.read, complaints),
+        "labels": _read(typed, "labels", listing.read_labels, complaints),
         "recheck": bool(typed.one("recheck")),
         "as_is": bool(typed.one("as_is")),
         **_repair(typed, complaints),
@@ -267,3 +275,38 @@ def _blamed(ticked: str, target: TargetRequest, sentence: str) -> str:
     named = _NAMED.search(sentence)
     known = named is not None and named[1] in target.options
     return option_field(ticked, named[1]) if known and named is not None else f"backend:{ticked}"
+
+
+#: The number of latest models to choose from.
+_RECENT = 30
+
+
+class Offered(TypedDict):
+    """The values of `_model_field.html.j2`: models to choose from, and the SHA-256 of the chosen one."""
+
+    recent: list[Model]
+    chosen: str
+
+
+async def bring(request: Request, service: Service, caller: Caller, typed: Typed) -> None:
+    """Receive a form that may contain a file; then the file is stored, and `typed` gets its SHA-256 as `model`.
+
+    Raises OnnxBisectError or Problem if the file is refused.
+    """
+
+    def keep(came: Form) -> str:
+        with service.database.transaction() as session:
+            return note_form(session, caller.tenant, came).sha256
+
+    # without a file, the form names an uploaded model
+    with suppress(NoModel):
+        typed.add("model", await receive_form(request, service, caller.tenant, keep, texts=typed))
+
+
+def offered(session: Session, caller: Caller, typed: Typed) -> Offered:
+    """The tenant's latest models, and the model that the form names."""
+    recent = list(models.listed(session, caller.tenant, limit=_RECENT).rows)
+    chosen = models.get(session, typed.one("model"), caller.tenant)
+    if chosen is not None and chosen.sha256 not in {model.sha256 for model in recent}:
+        recent.insert(0, chosen)
+    return Offered(recent=recent, chosen="" if chosen is None else chosen.sha256)

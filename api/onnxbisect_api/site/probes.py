@@ -1,8 +1,9 @@
 """The pages of a search's probes: their times, workers, results and logs."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import groupby
 from typing import Annotated, Literal
 from urllib.parse import urlencode
 
@@ -13,22 +14,147 @@ from sqlalchemy.orm import Session
 
 from onnxbisect.language import english
 from onnxbisect.report.records import probe_name
-from onnxbisect.unitset import size
+from onnxbisect.report.text import clip
+from onnxbisect.unitset import UnitSet, full, size
 from onnxbisect_api.access import IN_TURN, Reader
 from onnxbisect_api.found import job_of, search_of
-from onnxbisect_api.names import RowId
+from onnxbisect_api.parameters import RowId, TheService
 from onnxbisect_api.problems import missing
 from onnxbisect_api.routes.reports import TargetNumber
-from onnxbisect_api.service import TheService
-from onnxbisect_api.site.probe_bar import bar
-from onnxbisect_api.site.probe_facts import probe_facts
-from onnxbisect_api.site.probe_tree import nested, parents
+from onnxbisect_api.site.probe_facts import nested, parents, probe_facts
 from onnxbisect_api.site.rendering import page
-from onnxbisect_api.site.timeline import timeline
-from onnxbisect_api.unit_names import Names
+from onnxbisect_api.units import Names
 from onnxbisect_db.probe_queries import ProbeSummary, summaries
 from onnxbisect_db.states import JobState, ProbeState
 from onnxbisect_db.tables import Job, Search
+
+#: Most visible steps; with more units, several share a step.
+_STEPS = 120
+_NONE, _SOME, _ALL = range(3)
+
+
+def bar(units: UnitSet, total: int) -> Markup:
+    """The bar: solid where the probe has all units, pale where it has some. CSS classes around it set the colours."""
+    steps = max(min(total, _STEPS), 1)
+    solid, pale = "", ""
+    x = 0
+    for kind, run in groupby(_filled(units, total, steps)):
+        width = sum(1 for _ in run)
+        if kind == _ALL:
+            solid += f"M{x} 4h{width}"
+        elif kind == _SOME:
+            pale += f"M{x} 4h{width}"
+        x += width
+    return Markup(
+        '<svg class="reach" viewBox="0 0 {} 8" preserveAspectRatio="none" aria-hidden="true">{}{}</svg>'
+    ).format(
+        steps,
+        Markup('<path d="{}"/>').format(solid) if solid else "",
+        Markup('<path class="some" d="{}"/>').format(pale) if pale else "",
+    )
+
+
+def _filled(units: UnitSet, total: int, steps: int) -> Iterator[int]:
+    for step in range(steps):
+        start, end = step * total // steps, (step + 1) * total // steps
+        here = units >> start & full(end - start)
+        yield _NONE if here == 0 else _ALL if size(here) == end - start else _SOME
+
+
+_WIDTH = 1000
+_LANE = 12
+#: The smallest width of a probe in the picture, so that it stays visible.
+_NARROWEST = 1.5
+#: Most vertical lines that mark rounds of the search.
+_MOST_ROUNDS = 60
+#: Most probes that have titles in the picture, because titles of more would be most of the page's bytes.
+_MOST_TITLES = 600
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lane:
+    """One worker: `busy` is the sum of its probes' times, which may exceed the elapsed time if it runs several."""
+
+    worker: str
+    probes: int
+    busy: float
+    picture: Markup
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timeline:
+    """The probes of all workers. `seconds` is the time from the first probe to the last answer.
+
+    `at_a_time` is the average number of probes that ran at the same time.
+    """
+
+    lanes: tuple[Lane, ...]
+    seconds: float
+    rounds: int
+    at_a_time: float
+
+
+def timeline(probes: Sequence[ProbeSummary], until: datetime) -> Timeline | None:
+    """The timeline; None if no worker has started a probe. `until` is the end of probes that are still running."""
+    spans = {
+        probe.id: (probe.started_at, max(probe.ended_at or until, probe.started_at))
+        for probe in probes
+        if probe.was_started and probe.started_at is not None
+    }
+    if not spans:
+        return None
+    drawn = sorted((probe for probe in probes if probe.id in spans), key=lambda probe: spans[probe.id])
+    begin, end = min(start for start, _ in spans.values()), max(end for _, end in spans.values())
+    seconds = max((end - begin).total_seconds(), 0.001)
+    first: dict[int, float] = {}
+    by_worker: dict[str, list[tuple[ProbeSummary, float, float]]] = {}
+    for probe in drawn:
+        start, stop = ((moment - begin).total_seconds() for moment in spans[probe.id])
+        first[probe.round] = min(start, first.get(probe.round, start))
+        by_worker.setdefault(probe.worker, []).append((probe, start, stop))
+    rounds = sorted(first.values())[1:] if len(first) <= _MOST_ROUNDS else []
+    scale = _WIDTH / seconds
+    lanes = tuple(
+        Lane(
+            worker=worker,
+            probes=len(mine),
+            busy=sum(stop - start for _, start, stop in mine),
+            picture=_picture(mine, scale, rounds, titled=len(drawn) <= _MOST_TITLES),
+        )
+        for worker, mine in sorted(by_worker.items())
+    )
+    return Timeline(
+        lanes=lanes, seconds=seconds, rounds=len(first), at_a_time=sum(lane.busy for lane in lanes) / seconds
+    )
+
+
+def _picture(
+    mine: Sequence[tuple[ProbeSummary, float, float]], scale: float, rounds: Sequence[float], *, titled: bool
+) -> Markup:
+    """The picture of one worker, as SVG; its concurrent probes are drawn below one another."""
+    free: list[float] = []
+    bars: list[Markup] = []
+    for probe, start, stop in mine:
+        row = next((row for row, since in enumerate(free) if since <= start), len(free))
+        free[row : row + 1] = [stop]
+        shape = Markup('<rect class="{}" x="{:.1f}" y="{}" width="{:.1f}" height="{}"/>').format(
+            probe.status or "open",
+            min(start * scale, _WIDTH - _NARROWEST),
+            row * _LANE + 1,
+            max((stop - start) * scale, _NARROWEST),
+            _LANE - 2,
+        )
+        if titled:
+            words = f"{clip(probe.why, 80)}: {probe.status or 'running'}, {stop - start:.2f} s"
+            shape += Markup("<title>{}</title>").format(words)
+        # not in the tab order, because the table below has the same links
+        bars.append(Markup('<a href="#{}" tabindex="-1">{}</a>').format(probe_name(probe.units, probe.attempt), shape))
+    height = len(free) * _LANE
+    marks = "".join(f"M{start * scale:.1f} 0v{height}" for start in rounds)
+    return Markup(
+        '<svg class="lane" viewBox="0 0 {} {}" height="{}" preserveAspectRatio="none" aria-hidden="true">{}{}</svg>'
+    ).format(_WIDTH, height, height, Markup('<path class="round" d="{}"/>').format(marks), Markup().join(bars))
+
 
 router = APIRouter()
 

@@ -13,7 +13,7 @@ from onnxbisect.language import LANGUAGES, _, marked, within
 from onnxbisect.report.html import compile_all, environment
 from onnxbisect.report.text import plural
 from onnxbisect_api.access import Caller
-from onnxbisect_api.reader import language_of
+from onnxbisect_api.parameters import language_of
 from onnxbisect_api.site.static import address, messages
 from onnxbisect_db.states import Scope
 

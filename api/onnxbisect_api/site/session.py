@@ -1,4 +1,4 @@
-"""Login with a token. The browser gets the id of a session in a cookie that scripts cannot read."""
+"""Logging in and out, and the choice of another language."""
 
 from typing import Annotated
 from urllib.parse import quote
@@ -6,11 +6,11 @@ from urllib.parse import quote
 from fastapi import APIRouter, Form, Query, Request, Response
 from fastapi.responses import RedirectResponse
 
-from onnxbisect.language import english
+from onnxbisect.language import english, named
 from onnxbisect_api.access import COOKIE, AccessControl, address_of
 from onnxbisect_api.origin import demand_own_page, local
+from onnxbisect_api.parameters import LANGUAGE_COOKIE, TheService
 from onnxbisect_api.problems import Problem
-from onnxbisect_api.service import TheService
 from onnxbisect_api.site.rendering import page
 from onnxbisect_db.browser_sessions import LASTS
 from onnxbisect_service.service import Service
@@ -77,3 +77,21 @@ def to_login(request: Request) -> Response:
 
 def _is_https(request: Request, service: Service) -> bool:
     return service.settings.is_https or request.url.scheme == "https"
+
+
+_YEAR = 365 * 86_400
+
+
+@router.post("/language")
+def choose(
+    request: Request,
+    service: TheService,
+    language: Annotated[str, Form(max_length=20)],
+    onward: Annotated[str, Form(alias="next", max_length=4000)] = "/jobs",
+) -> Response:
+    """Keep the language for a year, and redirect to `next`. Whoever is not logged in can choose, too."""
+    demand_own_page(request)
+    answer = RedirectResponse(local(onward), 303)
+    secure = service.settings.is_https or request.url.scheme == "https"
+    answer.set_cookie(LANGUAGE_COOKIE, named(language), max_age=_YEAR, httponly=True, samesite="lax", secure=secure)
+    return answer

@@ -9,10 +9,9 @@ from pydantic import ValidationError
 
 from onnxbisect.language import english, marked
 from onnxbisect_api.access import Admin, Caller
-from onnxbisect_api.names import RowId
+from onnxbisect_api.parameters import RowId, TheService
 from onnxbisect_api.routes import tokens as rest
 from onnxbisect_api.routes.tokens import TokenRequest, TokenView
-from onnxbisect_api.service import TheService
 from onnxbisect_api.site.rendering import page
 from onnxbisect_db.states import Scope
 from onnxbisect_service.service import Service

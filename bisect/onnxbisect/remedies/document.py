@@ -18,7 +18,7 @@ from onnxbisect.remedies.contract import Repair
 from onnxbisect.remedies.found import Found
 from onnxbisect.remedies.proofs import PlaceProof
 from onnxbisect.report import source_lines
-from onnxbisect.report.source_lines import origin
+from onnxbisect.report.origin import origin
 from onnxbisect.rewrites import Exactness, Facts, Rule
 from onnxbisect.verdict import Verdict
 

@@ -1,6 +1,8 @@
-"""Pagination: `?after=` names the last item of the previous page, so new or deleted rows do not shift the pages."""
+"""Queries of lists: labels (`label=repo:net&label=branch:main`), pages, and cursors of items without a row id."""
 
 import re
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 from fastapi import Depends, Query, Request, Response
@@ -8,8 +10,10 @@ from fastapi.dependencies.utils import get_flat_params
 from fastapi.params import ParamTypes
 from pydantic import AfterValidator
 
+from onnxbisect.language import english
 from onnxbisect.report.text import clip
-from onnxbisect_api.names import UUID_PATTERN
+from onnxbisect_api.job_request import LABEL_NAME, ONE_LINE
+from onnxbisect_api.parameters import UUID_PATTERN
 from onnxbisect_api.problems import Problem
 from onnxbisect_backends.options import unknown
 
@@ -93,3 +97,54 @@ def _demand_known(request: Request) -> None:
 #: A parameter of one of these types makes an operation paginated.
 Paged = Annotated[Page, Depends()]
 PagedRows = Annotated[PageOfRows, Depends()]
+
+
+_BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
+_STEP = timedelta(microseconds=1)
+_WRITTEN = re.compile("([0-9a-f]{1,16})-([0-9a-f]{64})")
+
+
+def write_cursor(at: datetime, sha256: str) -> str:
+    """The value for `?after=`."""
+    return f"{(at - _BEGINNING) // _STEP:x}-{sha256}"
+
+
+def read_cursor(cursor: str) -> tuple[datetime, str]:
+    """Parse the result of `write` into its arguments."""
+    written = _WRITTEN.fullmatch(cursor)
+    try:
+        if written is not None:
+            return _BEGINNING + int(written[1], 16) * _STEP, written[2]
+    except OverflowError:
+        pass
+    raise Problem(422, f"query.after: {NO_PLACE}.")
+
+
+#: A label's name, separator and value; names contain neither separator.
+_PARTS = re.compile(r"([^:=]*)([:=]?)(.*)", re.DOTALL)
+
+
+def read_labels(texts: Iterable[str]) -> dict[str, str]:
+    """The labels in texts `name:value` or `name=value`; a 422 for any other text and for repeated names."""
+    found = {}
+    for text in texts:
+        name, mark, value = _PARTS.fullmatch(text).groups()  # type: ignore[union-attr] # it matches any text
+        if not mark or not value or not re.fullmatch(LABEL_NAME, name) or not re.fullmatch(ONE_LINE, value):
+            raise Problem(422, english("A label is written as name:value, as in label=repo:net."))
+        if name in found:
+            raise Problem(422, english("The label '{name}' is asked for twice.", name=name))
+        found[name] = value
+    return found
+
+
+def _labels(
+    label: Annotated[
+        list[str] | None,
+        Query(max_length=8, description="name:value; several must all be there", examples=["repo:net"]),
+    ] = None,
+) -> dict[str, str]:
+    return read_labels(label or ())
+
+
+#: A parameter of this type has the labels in the request's query.
+TheLabels = Annotated[dict[str, str], Depends(_labels)]
