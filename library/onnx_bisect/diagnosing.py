@@ -27,7 +27,7 @@ from onnxbisect.remedies.replacing import replacements
 from onnxbisect.report import model_explorer
 from onnxbisect.report.contents import Report
 from onnxbisect.report.document import document
-from onnxbisect.report.network import network_of
+from onnxbisect.report.graph import network_of
 from onnxbisect.session import Ending
 from onnxbisect.verdict import Status
 from onnxbisect_backends import contract

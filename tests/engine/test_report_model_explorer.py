@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 
 from onnxbisect.report import model_explorer
 from onnxbisect.report.document import document
-from onnxbisect.report.network import network_of
+from onnxbisect.report.graph import network_of
 from support.engine.report_factory import HOSTILE, chain, job_of, model_of, single
 
 

@@ -13,7 +13,8 @@ from onnx import TensorProto, helper
 from onnxbisect.model import load
 from onnxbisect.report import network_file
 from onnxbisect.report.culprit_facts import Facts
-from onnxbisect.report.network import Network, drawing, network_of
+from onnxbisect.report.graph import network_of
+from onnxbisect.report.network import Network, drawing
 from onnxbisect.report.ranges import chosen, indices, spell
 from onnxbisect.unitset import members, of
 from support.engine.report_factory import HOSTILE, chain, model_of

@@ -15,7 +15,7 @@ from onnxbisect.report.culprit_words import rows
 from onnxbisect.report.document import document
 from onnxbisect.report.html import html
 from onnxbisect.report.markdown import culprit_readme, markdown
-from onnxbisect.report.source_lines import origin
+from onnxbisect.report.origin import origin
 from onnxbisect.report.terminal import lines
 from onnxbisect.unitset import of
 from support.engine.report_factory import chain, culprit, job_of, single

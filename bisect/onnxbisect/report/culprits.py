@@ -26,9 +26,9 @@ from onnxbisect.report.culprit_contents import (
 )
 from onnxbisect.report.culprit_facts import Facts, surroundings
 from onnxbisect.report.links import culprit_dir_name, op_name
+from onnxbisect.report.origin import Origin, origin
 from onnxbisect.report.ranges import LISTED, spell
 from onnxbisect.report.records import Records
-from onnxbisect.report.source_lines import Origin, origin
 from onnxbisect.report.text import slug
 from onnxbisect.unitset import UnitSet, lowest, members, of, size
 from onnxbisect.verdict import Status

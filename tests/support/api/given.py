@@ -16,7 +16,7 @@ from onnxbisect.report import network_file
 from onnxbisect.report.contents import Report
 from onnxbisect.report.document import document
 from onnxbisect.report.files import culprit_dirs
-from onnxbisect.report.network import network_of
+from onnxbisect.report.graph import network_of
 from onnxbisect.rewrites import Exactness
 from onnxbisect.verdict import Status, Verdict
 from onnxbisect_db import models, searches

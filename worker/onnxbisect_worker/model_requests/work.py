@@ -17,7 +17,7 @@ from onnxbisect.remedies.replacing import replacements
 from onnxbisect.report import network_file
 from onnxbisect.report.document import document
 from onnxbisect.report.files import culprit_dirs, put
-from onnxbisect.report.network import network_of
+from onnxbisect.report.graph import network_of
 from onnxbisect.search import plan
 from onnxbisect.session import Known
 from onnxbisect.unitset import UnitSet
