@@ -18,7 +18,7 @@ from onnxbisect.language import english
 from onnxbisect.report.text import clip
 from onnxbisect_api.problems import Problem
 from onnxbisect_api.receiving import UploadQuota
-from onnxbisect_db.unfinished import Stored, Unfinished
+from onnxbisect_db.files import Stored, Unfinished
 
 #: Protobuf tags of ModelProto's fields: those with numbers, and those with a length.
 _NUMBERS = frozenset({0x08, 0x28})

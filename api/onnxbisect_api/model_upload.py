@@ -11,8 +11,8 @@ from onnxbisect.report.text import clip
 from onnxbisect_api.model_form import Form, ModelForm, OnnxHead, Texts
 from onnxbisect_api.receiving import DIGESTS, receive, upload_quota
 from onnxbisect_db import models
+from onnxbisect_db.files import Stored, Unfinished
 from onnxbisect_db.tables import Model
-from onnxbisect_db.unfinished import Stored, Unfinished
 from onnxbisect_service.service import Service
 
 _NAME_CHARACTERS = 200

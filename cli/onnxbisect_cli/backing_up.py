@@ -7,8 +7,8 @@ from pathlib import Path
 from onnxbisect.errors import OptionError
 from onnxbisect.report.text import clean, plural
 from onnxbisect_cli.own_database import revision_of
-from onnxbisect_db.backup import copy_sqlite
 from onnxbisect_db.database import Database
+from onnxbisect_db.schema import copy_sqlite
 from onnxbisect_service.settings import Settings, load_settings
 
 _NAME = "onnx-bisect.sqlite"

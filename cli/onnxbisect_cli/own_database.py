@@ -9,9 +9,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from onnxbisect.errors import OptionError
 from onnxbisect.report.text import clean
 from onnxbisect_db import schema
-from onnxbisect_db.backup import copy_sqlite
 from onnxbisect_db.database import Database
 from onnxbisect_db.errors import SchemaError
+from onnxbisect_db.schema import copy_sqlite
 from onnxbisect_service.settings import load_settings
 
 

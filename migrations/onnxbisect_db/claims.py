@@ -3,19 +3,50 @@
 A worker whose lease has expired holds an earlier epoch (`leases`), and nothing that it writes counts.
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 
 from sqlalchemy.orm import Session
 
+from onnxbisect.answer import Answer
 from onnxbisect.unitset import UnitSet
+from onnxbisect.verdict_json import from_json, to_json
 from onnxbisect_db import events, leases, queues
 from onnxbisect_db.database import now
 from onnxbisect_db.leases import Claimed, RowLease
 from onnxbisect_db.queues import ClaimRequest
+from onnxbisect_db.statements import insert_if_new
 from onnxbisect_db.states import EventType, ProbeState
-from onnxbisect_db.tables import Job, Probe, Search
-from onnxbisect_db.verdicts import VerdictKey
+from onnxbisect_db.tables import Job, KeptVerdict, Probe, Search
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerdictKey:
+    """The key of a kept answer."""
+
+    tenant: str
+    identity: str
+    key: str
+    attempt: int
+
+
+def answer_of(row: KeptVerdict) -> Answer:
+    """The answer in a row."""
+    return Answer(verdict=from_json(row.verdict), file_sha256=row.file_sha256, log=row.log)
+
+
+def keep_verdict(session: Session, question: VerdictKey, answer: Answer, at: datetime) -> None:
+    """Keep a final answer, unless there is one: kept answers never change."""
+    if not answer.verdict.final:
+        return
+    kept = {
+        **asdict(question),
+        "verdict": to_json(answer.verdict),
+        "file_sha256": answer.file_sha256,
+        "log": answer.log,
+        "created_at": at,
+    }
+    session.execute(insert_if_new(session, KeptVerdict), kept)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,8 +17,7 @@ from onnxbisect.verdict import Kind, Status
 from onnxbisect_db import events
 from onnxbisect_db.culprit_versions import TargetVersion, passes_now, versions_of
 from onnxbisect_db.errors import CulpritStateError
-from onnxbisect_db.insertion import insert_if_new
-from onnxbisect_db.paging import Page, page
+from onnxbisect_db.statements import Page, insert_if_new, page
 from onnxbisect_db.states import CulpritState, EventType
 from onnxbisect_db.tables import Culprit, CulpritVerdict, Job, Label, Search
 

@@ -15,8 +15,7 @@ from onnxbisect_db import endpoints, events, notices, uploads
 from onnxbisect_db.columns import new_id
 from onnxbisect_db.database import now
 from onnxbisect_db.errors import IdempotencyError, UnknownModelError
-from onnxbisect_db.insertion import insert
-from onnxbisect_db.paging import Page, page
+from onnxbisect_db.statements import Page, insert, page
 from onnxbisect_db.states import EventType, JobState, WebhookFormat
 from onnxbisect_db.tables import Job, Label, Model, Search
 

@@ -8,8 +8,7 @@ from sqlalchemy.orm import Session
 
 from onnxbisect_db.database import now
 from onnxbisect_db.errors import InUseError
-from onnxbisect_db.insertion import insert
-from onnxbisect_db.paging import Page, page
+from onnxbisect_db.statements import Page, insert, page
 from onnxbisect_db.states import JobState
 from onnxbisect_db.tables import Job, Model
 

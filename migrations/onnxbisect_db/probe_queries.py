@@ -12,7 +12,7 @@ from onnxbisect.verdict import Kind, Status
 from onnxbisect.verdict_json import from_json
 from onnxbisect_db.answers import AnsweredProbe
 from onnxbisect_db.columns import constant
-from onnxbisect_db.paging import Page, page
+from onnxbisect_db.statements import Page, page
 from onnxbisect_db.states import ProbeState
 from onnxbisect_db.tables import Job, KeptVerdict, Probe, Search
 

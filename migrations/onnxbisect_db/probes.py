@@ -14,13 +14,12 @@ from sqlalchemy.orm import Session, aliased
 from onnxbisect.answer import Answer
 from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect.verdict_json import to_json
-from onnxbisect_db import events, leases, locking, notices, searches, trouble, verdicts
-from onnxbisect_db.claims import Claim
+from onnxbisect_db import claims, events, leases, locking, notices, searches, trouble
+from onnxbisect_db.claims import Claim, VerdictKey
 from onnxbisect_db.database import now
 from onnxbisect_db.errors import LostClaimError
 from onnxbisect_db.states import EventType, ProbeState
 from onnxbisect_db.tables import Job, KeptVerdict, Probe, Search
-from onnxbisect_db.verdicts import VerdictKey
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +51,7 @@ def dedupe_by_key(session: Session, claim: Claim, key: str) -> Deduplicated:
     if waits:
         give_back(session, claim, behind=duplicate)
         return Deduplicated(mine=False)
-    return Deduplicated(mine=mine, known=None if known is None else verdicts.answer_of(known))
+    return Deduplicated(mine=mine, known=None if known is None else claims.answer_of(known))
 
 
 def answer(
@@ -73,7 +72,7 @@ def answer(
     probe.engine_seconds = engine_seconds
     at = now(session)
     if not cached and probe.key is not None:
-        verdicts.put(session, claim.question(probe.key), given, at)
+        claims.keep_verdict(session, claim.question(probe.key), given, at)
     _answer(session, job, search, probe, given, at, compiled=compiled)
 
 

@@ -31,8 +31,8 @@ from sqlalchemy.orm import Session, aliased
 from onnxbisect_db import leases
 from onnxbisect_db.columns import Moment, constant
 from onnxbisect_db.database import now
-from onnxbisect_db.insertion import insert_if_new
 from onnxbisect_db.locking import WITH_MODEL, Choice
+from onnxbisect_db.statements import insert_if_new
 from onnxbisect_db.states import ProbeState, Stage
 from onnxbisect_db.tables import Job, Probe, Queue, Search
 

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session, aliased
 
 from onnxbisect_db import leases, lifecycle, locking, probes, searches, workers
 from onnxbisect_db.database import Database, now
-from onnxbisect_db.insertion import insert
+from onnxbisect_db.statements import insert
 from onnxbisect_db.states import JobState, ProbeState, Stage
 from onnxbisect_db.tables import Job, Lease, Probe, Search
 

@@ -12,7 +12,7 @@ from onnxbisect_db import culprits, locking
 from onnxbisect_db.database import Database, now
 from onnxbisect_db.errors import FilesUnreachableError
 from onnxbisect_db.files import FileStore
-from onnxbisect_db.insertion import insert_if_new
+from onnxbisect_db.statements import insert_if_new
 from onnxbisect_db.states import JobState
 from onnxbisect_db.tables import (
     Culprit,

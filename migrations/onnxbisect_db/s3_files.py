@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from onnxbisect.errors import OptionError
 from onnxbisect_db.errors import DamagedFileError, FilesUnreachableError
-from onnxbisect_db.files import age, clear, name_at, place_of, written
-from onnxbisect_db.unfinished import Stored, Unfinished, keep_in
+from onnxbisect_db.files import Stored, Unfinished, age, clear, keep_in, name_at, place_of, written
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -1,8 +1,8 @@
-"""The version of the tables and its upgrades: Alembic, run from the installed package.
+"""Makes the tables, says whether they are those of this version, and copies an SQLite database that is in use."""
 
-There is no downgrade. To undo an upgrade, restore the backup made before.
-"""
-
+import os
+import sqlite3
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,8 +13,9 @@ from sqlalchemy.pool import NullPool
 
 from onnxbisect_db.errors import SchemaError
 
-if TYPE_CHECKING:  # imported only for upgrades, because it takes as long as everything else here
+if TYPE_CHECKING:
     from alembic.config import Config
+
 
 _REVISIONS = Path(__file__).parent / "revisions"
 #: An arbitrary number for the advisory lock, unlikely to be used by other programs in the database.
@@ -93,3 +94,21 @@ def _config() -> "Config":
     config = Config()
     config.set_main_option("script_location", str(_REVISIONS).replace("%", "%%"))
     return config
+
+
+def copy_sqlite(source: Path, to: Path) -> None:
+    """Copy one consistent state of `source` while others read and write it.
+
+    After an error, `to` is as it was before. Only this user can read it, because it contains secrets.
+    """
+    unfinished = to.with_name(f"{to.name}.unfinished")
+    unfinished.unlink(missing_ok=True)
+    os.close(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    try:
+        with closing(sqlite3.connect(source)) as reading, closing(sqlite3.connect(unfinished)) as writing:
+            reading.backup(writing)  # all pages in one transaction, while writers append to the log
+        with unfinished.open("rb") as file:
+            os.fsync(file.fileno())
+        unfinished.replace(to)
+    finally:
+        unfinished.unlink(missing_ok=True)

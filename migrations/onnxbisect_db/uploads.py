@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from onnxbisect_db import models
 from onnxbisect_db.database import now
 from onnxbisect_db.errors import UnknownFileError
-from onnxbisect_db.insertion import insert
+from onnxbisect_db.statements import insert
 from onnxbisect_db.tables import Model, Upload
 
 

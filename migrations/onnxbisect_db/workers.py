@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from onnxbisect_db.columns import Moment
 from onnxbisect_db.database import now
-from onnxbisect_db.insertion import insert
+from onnxbisect_db.statements import insert
 from onnxbisect_db.states import ProbeState
 from onnxbisect_db.tables import Probe, Worker
 

@@ -14,9 +14,9 @@ from types import SimpleNamespace
 import pytest
 
 from onnxbisect.errors import OptionError
+from onnxbisect_db import files
 from onnxbisect_db import files as module
 from onnxbisect_db import s3_files as s3_module
-from onnxbisect_db import unfinished
 from onnxbisect_db.errors import DamagedFileError, DiskFullError, FilesUnreachableError, TooLargeError
 from onnxbisect_db.files import Files, FileStore
 from onnxbisect_db.s3_files import S3Files
@@ -141,7 +141,7 @@ def test_the_last_of_the_disk_stays_free(tmp_path: Path, monkeypatch: pytest.Mon
         return SimpleNamespace(free=left[0])
 
     monkeypatch.setattr(shutil, "disk_usage", usage)
-    monkeypatch.setattr(unfinished, "_LOOK_EVERY", 100)
+    monkeypatch.setattr(files, "_LOOK_EVERY", 100)
     assert disk.put([b"x" * 500]).size == 500
 
     def filling() -> Iterator[bytes]:

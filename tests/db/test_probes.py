@@ -2,7 +2,7 @@
 
 from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect.verdict_json import from_json
-from onnxbisect_db import leases, lifecycle, notices, probe_queries, probes, queues, searches, verdicts
+from onnxbisect_db import claims, leases, lifecycle, notices, probe_queries, probes, queues, searches
 from onnxbisect_db.claims import Claim
 from onnxbisect_db.database import Database
 from onnxbisect_db.probes import Deduplicated
@@ -325,7 +325,7 @@ def test_the_first_answer_to_an_attempt_stands(database: Database) -> None:
     first, second = claimed(database), claimed(database)
     answer(database, first, PASS, key=KEY)
     with database.transaction() as session:
-        verdicts.put(session, second.question(KEY), FAIL, session.get_one(Probe, first.probe.id).created_at)
+        claims.keep_verdict(session, second.question(KEY), FAIL, session.get_one(Probe, first.probe.id).created_at)
     with database.session() as session:
         assert kept(session, first.question(KEY)) == PASS
 

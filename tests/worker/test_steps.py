@@ -29,10 +29,10 @@ from onnxbisect.verdict import Status
 from onnxbisect_backends.probing.prober import ProbeResult
 from onnxbisect_db import lifecycle, probe_queries, probes, reconcile, searches, workers
 from onnxbisect_db.database import Database
+from onnxbisect_db.files import Stored
 from onnxbisect_db.states import EventType, Fault, JobState, ProbeState, Stage
 from onnxbisect_db.tables import Event, Job, Probe, Search
 from onnxbisect_db.trouble import MOST_CRASHES
-from onnxbisect_db.unfinished import Stored
 from onnxbisect_db.workers import Presence
 from onnxbisect_service.search_spec import SearchSpec
 from onnxbisect_service.settings import Settings

@@ -11,7 +11,7 @@ from onnxbisect_api.parameters import Sha256, TheService
 from onnxbisect_api.problems import missing
 from onnxbisect_api.receiving import DIGESTS, demand_length, quota_named, receive, upload_quota
 from onnxbisect_db import retention, uploads
-from onnxbisect_db.unfinished import Stored
+from onnxbisect_db.files import Stored
 
 router = APIRouter(tags=["files"])
 

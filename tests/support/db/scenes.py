@@ -11,8 +11,8 @@ from sqlalchemy.orm import Session
 from onnxbisect.answer import Answer, Ask
 from onnxbisect.unitset import UnitSet
 from onnxbisect.verdict import Kind, Status, Verdict
-from onnxbisect_db import claims, jobs, models, plans, probes, searches, verdicts
-from onnxbisect_db.claims import Claim
+from onnxbisect_db import claims, jobs, models, plans, probes, searches
+from onnxbisect_db.claims import Claim, VerdictKey
 from onnxbisect_db.database import Database
 from onnxbisect_db.errors import LostClaimError
 from onnxbisect_db.jobs import NewJob, NewTarget
@@ -20,7 +20,6 @@ from onnxbisect_db.queues import ClaimRequest
 from onnxbisect_db.searches import ClaimedSearch
 from onnxbisect_db.states import Stage
 from onnxbisect_db.tables import Job, KeptVerdict
-from onnxbisect_db.verdicts import VerdictKey
 
 MODEL = "a" * 64
 UNIVERSE = "b" * 64
@@ -132,7 +131,7 @@ def answer(database: Database, claim: Claim, given: Answer = PASS, key: str | No
 def kept(session: Session, question: VerdictKey) -> Answer | None:
     """What the verdict base has."""
     row = session.get(KeptVerdict, astuple(question))
-    return None if row is None else verdicts.answer_of(row)
+    return None if row is None else claims.answer_of(row)
 
 
 def counts(database: Database, write: Callable[[Session], object]) -> bool:
