@@ -29,7 +29,7 @@ from onnxbisect_service.search_spec import SearchSpec
 from onnxbisect_worker.claiming import work_on
 from onnxbisect_worker.context import WorkerContext
 from onnxbisect_worker.model_processes.pool import ModelPool
-from onnxbisect_worker.prepared import Prepared
+from onnxbisect_worker.model_requests.protocol import Prepared
 from simulated import Log
 
 _BACKEND = "simulated"

@@ -49,8 +49,7 @@ from onnxbisect_db.workers import Presence
 from onnxbisect_service.search_spec import SearchSpec
 from onnxbisect_worker.claiming import Claiming, work_on
 from onnxbisect_worker.context import WorkerContext
-from onnxbisect_worker.model_requests.protocol import Case, ModelProcess
-from onnxbisect_worker.prepared import Prepared
+from onnxbisect_worker.model_requests.protocol import Case, ModelProcess, Prepared
 from simulated import Log
 from support.db.scenes import Clock
 

@@ -1,20 +1,22 @@
 """`onnx-bisect backends check`: whether a compiler compiles at all, and its log."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import onnx
 
 from onnxbisect.answer import shorten_log
 from onnxbisect.errors import BackendUnusableError
-from onnxbisect.report.text import clean, duration, uncoloured
+from onnxbisect.probe_format import ProbeFormat
+from onnxbisect.report.text import clean, duration, plural, uncoloured
 from onnxbisect.verdict import Status, Verdict
 from onnxbisect_backends import registry
 from onnxbisect_backends.contract import Backend, Limits
 from onnxbisect_backends.measurement.sample_models import conv_net, write_whole
+from onnxbisect_backends.probing.boundary_limits import learn_limits, refused_traits
+from onnxbisect_backends.probing.boundary_traits import Trait, as_measured, usual_traits
 from onnxbisect_backends.sandbox.process import kill_running
 from onnxbisect_backends.sandbox.working_folder import working_folder
-from onnxbisect_cli.boundary_check import measured_boundary
 from onnxbisect_cli.results import COMPILES, CULPRITS, UNRESOLVED
 from onnxbisect_cli.signals import stopping
 
@@ -61,3 +63,61 @@ def _ask(backend: Backend, folder: Path) -> tuple[Verdict, str]:
     write_whole(model, backend.describe(), probe)
     outcome = backend.compile(probe, workdir, Limits())
     return backend.judge(outcome), outcome.log
+
+
+#: The limits that a compiler's TOML file can declare.
+_DECLARED = (
+    *("input_dtypes", "output_dtypes", "min_input_rank", "min_output_rank", "max_input_rank", "max_output_rank"),
+    *("longest_name", "safe_names"),
+)
+
+
+def measured_boundary(backend: Backend, folder: Path) -> Iterator[str]:
+    """Measure what the compiler takes of a model's inputs and outputs; lines for the user.
+
+    The next searches with a backend that does not declare its limits use what was found.
+    """
+    description = backend.describe()
+    calls = learn_limits(backend, usual_traits(), folder, Limits(), kept=True, anew=True)
+    refused = refused_traits(backend)
+    found = ", ".join(clean(str(trait)) for trait in refused) if refused else "nothing"
+    yield f"At a model's boundary it refuses {found} ({plural(calls, 'compile')})."
+    limits = as_measured(ProbeFormat(), dict.fromkeys(refused, False) | dict.fromkeys(_taken(backend), True))
+    lines = list(_lines(limits))
+    if description.boundary_known:
+        if missing := [name for name, _ in lines if not _covers(description.probe_format, limits, name)]:
+            yield f"Its backend does not declare this: {', '.join(missing)}."
+        return
+    yield "Searches use this from now on. To declare it in a TOML file:"
+    yield "  boundary_known = true"
+    if lines:
+        yield "  [probe_format]"
+        yield from (f"  {name} = {value}" for name, value in lines)
+
+
+def _taken(backend: Backend) -> set[Trait]:
+    return set(usual_traits()) - set(refused_traits(backend))
+
+
+def _covers(declared: ProbeFormat, measured: ProbeFormat, name: str) -> bool:
+    """Whether what is declared is at least as strict as what was measured."""
+    wanted, has = getattr(measured, name), getattr(declared, name)
+    if isinstance(wanted, frozenset):
+        return has is not None and has <= wanted
+    if name == "longest_name":
+        return has is not None
+    if name.startswith("max_"):
+        return has is not None and has <= wanted
+    return bool(has >= wanted)
+
+
+def _lines(limits: ProbeFormat) -> Iterator[tuple[str, str]]:
+    """The fields that differ from the default, as TOML."""
+    for name in _DECLARED:
+        value = getattr(limits, name)
+        if value == getattr(ProbeFormat(), name):
+            continue
+        if isinstance(value, frozenset):
+            yield name, "[" + ", ".join(f'"{it}"' for it in sorted(value)) + "]"
+        else:
+            yield name, str(value).lower()

@@ -4,15 +4,17 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from rich.console import Console
+from rich.text import Text
+
+from onnxbisect.report.next_steps import Typed, bound_inputs
 from onnxbisect.report.text import clean, plural
 from onnxbisect.verdict import Status
 from onnxbisect_cli.arguments import Format, demand_folder
 from onnxbisect_cli.bisection import Request, bisected
-from onnxbisect_cli.colours import print_report
 from onnxbisect_cli.exit_status import ExitStatus
 from onnxbisect_cli.reports import render
 from onnxbisect_cli.results import CULPRITS, exit_code, fresh_folder, write_files
-from onnxbisect_cli.typed import typed
 
 
 def run(request: Request, out: Path | None, form: Format, exit_status: ExitStatus = ExitStatus.USUAL) -> int:
@@ -49,3 +51,40 @@ def run(request: Request, out: Path | None, form: Format, exit_status: ExitStatu
     if exit_status is ExitStatus.GIT_BISECT and result.verdict is Status.FAIL:
         return CULPRITS  # also where a budget ended the search before it found one
     return exit_code(result)
+
+
+def typed(request: Request, files: str) -> Typed:
+    """The words of a `run` command that other commands repeat; `files` is the report's folder, or empty."""
+    words = [] if request.backend is None else ["--backend", request.backend]
+    for key, value in request.options.items():
+        words += ["--option", f"{key}={value}"]
+    if request.calibration is not None:  # answers are kept by samples: without them the diagnosis would begin anew
+        words += ["--calibration", str(request.calibration)]
+    inputs = bound_inputs(request.input_shapes, request.input_values)
+    return Typed(model=str(request.model), target=words, inputs=inputs, command=request.command or (), files=files)
+
+
+#: How a line begins, below the headline, and its style.
+_STYLES = (
+    ("  proven:", "green"),
+    ("  bounded:", "yellow"),
+    ("  unknown:", "yellow"),
+    ("  next:", "bold"),
+    ("        onnx-bisect ", "cyan"),
+    ("  refused ", "red"),
+    ("  unknown ", "yellow"),
+    ("  compiles ", "green"),
+)
+
+
+def print_report(text: str, *, compiles: bool | None) -> None:
+    """Write a report's lines to standard output; `compiles` is the verdict of its headline, None if there is none."""
+    if not sys.stdout.isatty():
+        sys.stdout.write(text)
+        return
+    console = Console(highlight=False)
+    headline = {True: "bold green", False: "bold red", None: "bold yellow"}[compiles]
+    for number, line in enumerate(text.splitlines()):
+        found = (style for prefix, style in _STYLES if line.startswith(prefix))
+        style = headline if number == 0 else next(found, "")
+        console.print(Text(line, style=style), soft_wrap=True)

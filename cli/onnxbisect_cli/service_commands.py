@@ -272,9 +272,9 @@ def _webhook(url: str | None, form: WebhookFormat, secret: str | None) -> Webhoo
 )
 def settings_command() -> None:
     """Show the settings of the service (ONNXBISECT_* in the environment), without secrets."""
-    from onnxbisect_cli import service_settings
+    from onnxbisect_cli import service_tables
 
-    service_settings.show()
+    service_tables.show_settings()
 
 
 @app.command(
@@ -303,7 +303,7 @@ def backup_command(
     data: Data = None,
 ) -> None:
     """Copy the service's SQLite database and its files while it runs."""
-    from onnxbisect_cli.backing_up import back_up
+    from onnxbisect_cli.own_database import back_up
 
     back_up(data, to)
 
@@ -326,12 +326,12 @@ def create_token_command(
     data: Data = None,
 ) -> None:
     """Create a token and print it. It cannot be shown again."""
-    from onnxbisect_cli import service_tokens
+    from onnxbisect_cli import service_tables
     from onnxbisect_cli.arguments import choices
     from onnxbisect_db.states import Scope
 
     scopes = choices(Scope, scope or ["submit"], "--scope")
-    service_tokens.create(data, name, tenant=tenant, scopes=scopes, days=days)
+    service_tables.create_token(data, name, tenant=tenant, scopes=scopes, days=days)
 
 
 @token_app.command(
@@ -341,9 +341,9 @@ def create_token_command(
 )
 def list_tokens_command(tenant: Tenant = "", data: Data = None) -> None:
     """List all tokens, including revoked ones."""
-    from onnxbisect_cli import service_tokens
+    from onnxbisect_cli import service_tables
 
-    service_tokens.show(data, tenant)
+    service_tables.show_tokens(data, tenant)
 
 
 @token_app.command(
@@ -357,9 +357,9 @@ def revoke_token_command(
     data: Data = None,
 ) -> None:
     """Revoke a token, from the next request on."""
-    from onnxbisect_cli import service_tokens
+    from onnxbisect_cli import service_tables
 
-    service_tokens.revoke(data, token_id, tenant=tenant)
+    service_tables.revoke_token(data, token_id, tenant=tenant)
 
 
 @webhook_app.command(
@@ -373,9 +373,9 @@ def webhook_log_command(
     data: Data = None,
 ) -> None:
     """List messages to webhooks, with the outcome of the last attempt."""
-    from onnxbisect_cli import service_webhooks
+    from onnxbisect_cli import service_tables
 
-    service_webhooks.show(data, tenant, limit)
+    service_tables.show_webhooks(data, tenant, limit)
 
 
 @webhook_app.command(
@@ -389,6 +389,6 @@ def redeliver_command(
     data: Data = None,
 ) -> None:
     """Send a message again, with the same id and the whole schedule of retries."""
-    from onnxbisect_cli import service_webhooks
+    from onnxbisect_cli import service_tables
 
-    service_webhooks.redeliver(data, message_id, tenant=tenant)
+    service_tables.redeliver_message(data, message_id, tenant=tenant)

@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from onnxbisect_cli.colours import print_report
+from onnxbisect_cli.run_job import print_report
 
 TEXT = "m.onnx does not compile for x\n  bounded: 1 of 2 units, [bold]not markup[/bold]\n  next: To replace:\n"
 

@@ -15,7 +15,7 @@ from onnxbisect_backends import registry
 from onnxbisect_backends.contract import Backend, Limits
 from onnxbisect_backends.measurement.node_tests import USUAL_OPSET, Form, NodeTest, node_tests
 from onnxbisect_backends.simulator.profiles import AttrConstraint, InputConstraint, Profile, Report, Unlisted, load
-from onnxbisect_cli.sweep import Sweep
+from onnxbisect_cli.op_table import Sweep
 from support.cli.command_line import Shell
 
 pytestmark = pytest.mark.long

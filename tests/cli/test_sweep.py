@@ -13,7 +13,7 @@ from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_backends.contract import Description, Limits, Outcome
 from onnxbisect_backends.sandbox.process import clean_env, run
-from onnxbisect_cli.sweep import Sweep
+from onnxbisect_cli.op_table import Sweep
 
 
 class Removed:

@@ -17,8 +17,8 @@ import pytest
 from onnxbisect_backends.sandbox import isolation
 from onnxbisect_backends.sandbox.isolation import Isolation
 from onnxbisect_db.database import Database
-from onnxbisect_worker.held_folders import hold
-from onnxbisect_worker.model_processes.client import hosts_folder
+from onnxbisect_worker.model_processes.pool import hosts_folder
+from onnxbisect_worker.model_requests.layout import hold
 from onnxbisect_worker.model_requests.protocol import Case, ModelProcess, ProcessLostError
 from support.worker.hosted import MODELS, NOTHING, Place
 

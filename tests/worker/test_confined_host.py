@@ -15,7 +15,7 @@ import pytest
 from onnxbisect.errors import BackendUnusableError
 from onnxbisect.verdict import Status
 from onnxbisect_service.search_spec import SearchSpec
-from onnxbisect_worker.model_processes.client import hosts_folder
+from onnxbisect_worker.model_processes.pool import hosts_folder
 from onnxbisect_worker.model_requests.protocol import ProcessKilledError, ProcessLostError, ReportOutcome
 from support import TESTS
 from support.backends.confined import demand_namespaces

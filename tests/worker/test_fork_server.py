@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from onnxbisect_db.states import JobState
-from onnxbisect_worker.model_processes.client import hosts_folder
-from onnxbisect_worker.model_processes.pool import ModelPool
+from onnxbisect_worker.model_processes.pool import ModelPool, hosts_folder
 from onnxbisect_worker.model_requests.protocol import Case, ProcessKilledError
 from support.worker import redis_server
 from support.worker.hosted import Place

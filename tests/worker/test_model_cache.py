@@ -11,8 +11,7 @@ import pytest
 from onnxbisect.errors import ModelError, OnnxBisectError
 from onnxbisect.model import load
 from onnxbisect_db.files import Files
-from onnxbisect_worker.held_folders import hold, remove
-from onnxbisect_worker.model_requests.layout import ModelCache
+from onnxbisect_worker.model_requests.layout import ModelCache, hold, remove
 from support.worker.hosted import MODELS, Place
 
 

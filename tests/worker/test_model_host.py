@@ -16,20 +16,19 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxbisect.errors import ModelError, OnnxBisectError
 from onnxbisect.report import network_file
 from onnxbisect_db.errors import DamagedFileError
-from onnxbisect_worker.held_folders import hold
-from onnxbisect_worker.model_processes.client import hosts_folder
+from onnxbisect_worker.context import outside
 from onnxbisect_worker.model_processes.confinement import environment
-from onnxbisect_worker.model_processes.pool import ModelPool
+from onnxbisect_worker.model_processes.pool import ModelPool, hosts_folder
+from onnxbisect_worker.model_requests.layout import hold
 from onnxbisect_worker.model_requests.protocol import (
     Case,
     ModelProcess,
+    OtherVersionError,
     ProcessKilledError,
     ProcessLostError,
     ReportOutcome,
     ToolBrokenError,
 )
-from onnxbisect_worker.outside import outside
-from onnxbisect_worker.prepared import OtherVersionError
 from support import TESTS
 from support.worker.hosted import MODELS, NOTHING, Place
 from support.worker.process_tree import children, gone, hosts_of, keepers_of, within

@@ -11,7 +11,7 @@ from onnxbisect_backends.contract import Description
 from onnxbisect_backends.probing.loaded_model import LoadedModel
 from onnxbisect_backends.probing.search_context import search_context
 from onnxbisect_worker.context import LatestPrepared
-from onnxbisect_worker.prepared import OtherVersionError, Prepared
+from onnxbisect_worker.model_requests.protocol import OtherVersionError, Prepared
 
 MODELS = Path(__file__).parent.parent / "models"
 

@@ -9,7 +9,7 @@ from onnxbisect_db.states import ProbeState
 from onnxbisect_db.tables import Probe
 from onnxbisect_service.service import Service
 from onnxbisect_service.settings import Settings
-from onnxbisect_worker.reconciling import Reconciler
+from onnxbisect_worker.running import Reconciler
 from support.db.scenes import Clock, asking, claimed
 
 

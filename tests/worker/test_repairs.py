@@ -25,7 +25,7 @@ from onnxbisect_db.database import Database
 from onnxbisect_db.states import JobState, Stage
 from onnxbisect_db.tables import Event, Job, Search
 from onnxbisect_service.search_spec import RepairSpec, SearchSpec
-from onnxbisect_worker import changed_models
+from onnxbisect_worker import repairing
 from onnxbisect_worker.model_requests.protocol import ProcessLostError
 from onnxbisect_worker.running import embedded
 from support.db.scenes import Clock
@@ -207,7 +207,7 @@ def test_the_budget_is_for_the_search_and_its_repair(crank: NewCrank) -> None:
 
 
 def test_a_repair_that_asks_for_ever_is_given_up(crank: NewCrank, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(changed_models, "MOST_QUESTIONS", 2)
+    monkeypatch.setattr(repairing, "MOST_QUESTIONS", 2)
     it = crank(fails_on(0b100, changed_models=[b"1", b"2", b"3"]))
     job = it.job(spec=ASKED)
     it.run(job)

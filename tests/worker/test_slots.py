@@ -7,8 +7,8 @@ from threading import Barrier, Event
 
 import pytest
 
-from onnxbisect_worker import slots
-from onnxbisect_worker.slots import Slots, Work
+from onnxbisect_worker import context
+from onnxbisect_worker.context import Slots, Work
 
 
 class Waiting:
@@ -35,7 +35,7 @@ def until(what: Callable[[], bool]) -> None:
 
 @pytest.fixture
 def never_polled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slots, "POLL_SECONDS", 600.0)
+    monkeypatch.setattr(context, "POLL_SECONDS", 600.0)
 
 
 @pytest.mark.usefixtures("never_polled")
@@ -53,7 +53,7 @@ def test_one_notification_has_all_work_done_by_as_many_slots_as_there_are() -> N
 
 
 def test_of_idle_slots_one_looks_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slots, "POLL_SECONDS", 0.2)
+    monkeypatch.setattr(context, "POLL_SECONDS", 0.2)
     waiting, done = Waiting(), Event()
     running = Slots("slot", 8, waiting.claim)
     began = time.monotonic()
@@ -79,7 +79,7 @@ def test_the_end_of_work_is_a_reason_to_look_again() -> None:
 
 
 def test_no_error_ends_a_slot(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slots, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(context, "POLL_SECONDS", 0.01)
     waiting, done, claims = Waiting(), Event(), iter(range(100))
 
     def fail() -> None:

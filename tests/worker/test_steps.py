@@ -36,14 +36,12 @@ from onnxbisect_db.trouble import MOST_CRASHES
 from onnxbisect_db.workers import Presence
 from onnxbisect_service.search_spec import SearchSpec
 from onnxbisect_service.settings import Settings
-from onnxbisect_worker import prepared
 from onnxbisect_worker.claiming import Claiming
 from onnxbisect_worker.context import WorkerContext
-from onnxbisect_worker.held_folders import temporary
-from onnxbisect_worker.model_processes.client import hosts_folder
-from onnxbisect_worker.model_processes.pool import clear_hosts
-from onnxbisect_worker.model_requests.protocol import Case, ProcessLostError, ToolBrokenError
-from onnxbisect_worker.prepared import OtherVersionError
+from onnxbisect_worker.model_processes.pool import clear_hosts, hosts_folder
+from onnxbisect_worker.model_requests import protocol
+from onnxbisect_worker.model_requests.layout import temporary
+from onnxbisect_worker.model_requests.protocol import Case, OtherVersionError, ProcessLostError, ToolBrokenError
 from support.db.scenes import LEASE, Clock
 from support.engine.worlds import chain, monotone, universe
 from support.worker.crank import NPU, Crank
@@ -550,7 +548,7 @@ def test_an_upgrade_begins_what_is_in_flight_again(
     first = it.read(job).searches[0]
     assert first.universe is not None
     was_over = first.stage == Stage.OVER
-    monkeypatch.setattr(prepared, "REVISION", "next")
+    monkeypatch.setattr(protocol, "REVISION", "next")
     it.run(job, places=[it.place("upgraded")])
     last = it.read(job).searches[0]
     assert it.read(job).state == JobState.DONE
@@ -569,7 +567,7 @@ def test_what_an_old_worker_has_in_hand_when_its_target_begins_again_counts_for_
     it, job, place = asking(crank)
     old = it.next(place)
     assert old is not None
-    monkeypatch.setattr(prepared, "REVISION", "next")
+    monkeypatch.setattr(protocol, "REVISION", "next")
     upgraded = it.place("upgraded")
     with it.database.transaction() as session:
         searches.mark_dirty(session, session.get_one(Search, job.searches[0].id))
@@ -675,7 +673,7 @@ def test_what_a_killed_process_left_of_a_report_goes_at_the_next_start(tmp_path:
     program = """
 import sys, time
 from pathlib import Path
-from onnxbisect_worker.held_folders import temporary
+from onnxbisect_worker.model_requests.layout import temporary
 with temporary(Path(sys.argv[1])) as folder:
     (folder / "report.json").write_text("half")
     print("there", flush=True)

@@ -10,25 +10,148 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from onnxbisect.answer import answer_about
 from onnxbisect.errors import ModelError, OnnxBisectError, OptionError
-from onnxbisect_db import claims, locking, probes, queues, search_queue, searches, workers
+from onnxbisect.session import AS_PART, OWN_FILE
+from onnxbisect.verdict import Kind, Status
+from onnxbisect_backends.probing.prober import ProbeResult
+from onnxbisect_db import claims, locking, plans, probes, queues, search_queue, searches, workers
 from onnxbisect_db.claims import Claim
 from onnxbisect_db.errors import LostClaimError
 from onnxbisect_db.queues import ClaimRequest
 from onnxbisect_db.search_queue import Taker
 from onnxbisect_db.searches import ClaimedSearch
 from onnxbisect_db.states import AT_BACKEND, Fault, Stage
-from onnxbisect_worker.asking import ask
-from onnxbisect_worker.context import WorkerContext
+from onnxbisect_worker.context import DATABASE_AWAY, Work, WorkerContext, outside, sentence
 from onnxbisect_worker.coordinating import coordinate
 from onnxbisect_worker.lease_keeper import LeaseKeeper, WorkT
-from onnxbisect_worker.model_requests.protocol import ProcessKilledError, ProcessLostError, ToolBrokenError
-from onnxbisect_worker.outside import DATABASE_AWAY, outside, sentence
-from onnxbisect_worker.prepared import OtherVersionError
-from onnxbisect_worker.preparing import prepare
+from onnxbisect_worker.model_requests.protocol import (
+    ModelProcess,
+    OtherVersionError,
+    Prepared,
+    ProcessKilledError,
+    ProcessLostError,
+    ToolBrokenError,
+)
 from onnxbisect_worker.repairing import change_file, repair
 from onnxbisect_worker.reporting import write_report
-from onnxbisect_worker.slots import Work
+
+log = logging.getLogger(__name__)
+
+
+def prepare(keeper: LeaseKeeper[ClaimedSearch]) -> None:
+    """Prepare a claimed search, so that probes can be planned."""
+    search = keeper.claimed.search
+    log.info("search %s: preparing for %s", search.id, search.backend)
+    with keeper.process() as process:
+        prepared = process.prepare()
+        graph = None if search.asked_for is not None else _drawn(keeper, process)
+    stored = keeper.service.files.put([prepared.to_bytes()])
+    keeper.write(lambda session: _prepared(session, keeper, prepared, stored.sha256, graph))
+
+
+def _drawn(keeper: LeaseKeeper[ClaimedSearch], process: ModelProcess) -> str | None:
+    """The stored data for pictures. If the machine fails, the search continues without."""
+    try:
+        return keeper.service.files.put([process.draw().encode()]).sha256
+    except OnnxBisectError as error:
+        if keeper.ended or outside(error) is not None:
+            raise
+        log.warning("search %s: there will be no picture of the model: %s", keeper.claimed.search.id, error)
+        return None
+
+
+def _prepared(
+    session: Session, keeper: LeaseKeeper[ClaimedSearch], prepared: Prepared, sha256: str, graph: str | None
+) -> None:
+    claimed, spec, identity = keeper.claimed, keeper.spec, prepared.identity
+    # the earlier search may be of another file with these units, so the whole and its culprits' own files do not count
+    whole = f"{prepared.universe.everything:x}"
+    recalled = plans.recall(session, claimed, universe=sha256, identity=identity, whole=whole, without=OWN_FILE)
+    if recalled:
+        log.info("search %s: %d answers of an earlier search", claimed.search.id, recalled)
+    searches.prepared(
+        session,
+        claimed,
+        identity=identity,
+        tool=prepared.target.tool,
+        version=prepared.target.version,
+        universe=sha256,
+        units=len(prepared.universe),
+        graph=graph,
+        changeable=prepared.changeable and claimed.search.asked_for is None and not (spec.as_is or spec.whole),
+    )
+
+
+#: Seconds between checks whether this worker compiles nothing else.
+_LOOK_EVERY = 0.5
+
+
+def ask(keeper: LeaseKeeper[Claim]) -> None:
+    """Compile a claimed probe, and store its answer."""
+    claim = keeper.claimed
+    log.info(
+        "probe %s of search %s: %d units, attempt %d",
+        *(claim.probe.id, claim.search.id, claim.units.bit_count(), claim.probe.attempt),
+    )
+    with keeper.process() as process:
+        if claim.alone:
+            _wait_for_others(keeper)
+        _answer(keeper, process)
+
+
+def _wait_for_others(keeper: LeaseKeeper[Claim]) -> None:
+    """Wait until this worker compiles nothing else; it claims no other probe meanwhile (`queues.best`)."""
+    while not keeper.ended:
+        with keeper.service.database.session() as session:
+            if not queues.others_run(session, keeper.context.worker, keeper.claimed.probe.id):
+                return
+        keeper.context.stopping.wait(_LOOK_EVERY)
+    raise ProcessKilledError("This process is to stop.")
+
+
+def _answer(keeper: LeaseKeeper[Claim], process: ModelProcess) -> None:
+    claim, left = keeper.claimed, None
+    if keeper.spec.budget_seconds is not None:
+        with keeper.service.database.session() as session:
+            left = keeper.seconds_left(session)
+    if left is not None and left <= 0:
+        keeper.write(lambda session: probes.give_back(session, claim, spent=True))
+        return
+    key = claim.probe.key or _key(process, claim)
+    named = keeper.write(lambda session: probes.dedupe_by_key(session, claim, key))
+    if not named.mine:
+        return
+    if named.known is not None:
+        own = answer_about(named.known, keeper.universe, claim.units)
+        keeper.write(lambda session: probes.answer(session, claim, own, cached=True))
+        return
+    asked = process.ask(claim.units, seconds_left=left, as_part=claim.probe.why == AS_PART)
+    if asked.interrupted and asked.answer is not None:
+        raise ProcessKilledError(asked.answer.verdict.message)
+    keeper.write(lambda session: _store(session, claim, asked))
+
+
+def _key(process: ModelProcess, claim: Claim) -> str:
+    """The key of the probe's structure; for a culprit's own file, of that file, so that no other answer is reused
+    (`culprit_files`).
+    """
+    own = process.digests([claim.units])[0] if claim.probe.why == OWN_FILE else ""
+    return own or process.key(claim.units, as_part=claim.probe.why == AS_PART)
+
+
+def _store(session: Session, claim: Claim, asked: ProbeResult) -> None:
+    if asked.answer is None:  # the search's budget ended, not the compiler's limit
+        probes.give_back(session, claim, spent=True)
+        return
+    verdict = asked.answer.verdict
+    if verdict.status is Status.UNRESOLVED and verdict.kind is Kind.RESOURCE:
+        # out of memory or disk: the same compile may succeed with nothing beside it
+        probes.crashed(session, claim, verdict.message, asked.answer.log)
+        return
+    seconds = asked.engine_seconds
+    probes.answer(session, claim, asked.answer, compiled=asked.compiled, engine_seconds=seconds)
+
 
 #: Seconds between models that are read while probes wait.
 _READ_EVERY = 3.0
@@ -43,7 +166,6 @@ _STEPS = {
     Stage.REPAIR: repair,
 }
 
-log = logging.getLogger(__name__)
 
 _Claimed = ClaimedSearch | Claim
 #: Claims one kind of work, given the backends whose compilers work here.

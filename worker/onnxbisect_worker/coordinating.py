@@ -26,8 +26,8 @@ from onnxbisect.verdict import Status
 from onnxbisect_db import plans, probe_queries, queues, searches, workers
 from onnxbisect_db.searches import ClaimedSearch
 from onnxbisect_db.tables import Search
+from onnxbisect_worker.context import outside
 from onnxbisect_worker.lease_keeper import LeaseKeeper
-from onnxbisect_worker.outside import outside
 
 #: Most units of a culprit shown while the search runs.
 _SHOWN = 8

@@ -25,8 +25,8 @@ from onnxbisect_service.chat_messages import chat_message, refusal
 from onnxbisect_service.outbound import Allowed, complaint
 from onnxbisect_service.service import Service
 from onnxbisect_service.settings import Settings
+from onnxbisect_worker.context import Work
 from onnxbisect_worker.posting import Answer, Resolver, TargetRefusedError, UnknownHostError, post, resolved
-from onnxbisect_worker.slots import Work
 
 #: Seconds beyond the receiver's time limit after which a sender counts as dead.
 _MARGIN = 30.0

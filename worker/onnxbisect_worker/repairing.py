@@ -2,18 +2,32 @@
 
 import json
 import logging
-from collections.abc import Mapping
-from dataclasses import asdict, replace
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import uuid4
 
+from sqlalchemy.orm import Session
+
+from onnxbisect.errors import OnnxBisectError
 from onnxbisect.exactness import Exactness
-from onnxbisect.job import CompilesAfter
+from onnxbisect.job import CompilesAfter, Stats
 from onnxbisect.report.contents import Report
 from onnxbisect.report.text import clip
-from onnxbisect_db import searches
+from onnxbisect_backends import registry, remote
+from onnxbisect_backends.other_options import OtherOptions
+from onnxbisect_db import probe_queries, repairs, searches
+from onnxbisect_db.files import FileStore
+from onnxbisect_db.repairs import ChangedModel
 from onnxbisect_db.searches import ClaimedSearch
-from onnxbisect_worker.changed_models import replayed
+from onnxbisect_db.tables import Search
 from onnxbisect_worker.lease_keeper import LeaseKeeper
+from onnxbisect_worker.model_processes.pool import hosts_folder
+from onnxbisect_worker.model_requests.layout import temporary
+from onnxbisect_worker.model_requests.protocol import ModelProcess, ModelQuestion, Outcome, StepProgress
+from onnxbisect_worker.model_requests.repair import question_name
 
 _LONGEST_REMEDY = 300
 
@@ -80,3 +94,132 @@ def remedies_of(report: Report, repair: Mapping[str, Any]) -> dict[str, str]:
         if used:
             found[culprit["id"]] = clip(", ".join(sorted(used)), _LONGEST_REMEDY)
     return found
+
+
+#: Most changed models per target, because a model that has taken over its process could ask for ever.
+MOST_QUESTIONS = 300
+_CHUNK = 1 << 20
+#: Files of a step that are stored at a time: each waits for the disk or the file store, together they wait once.
+_STORED_AT_A_TIME = 8
+
+OutcomeT = TypeVar("OutcomeT", bound=Outcome)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetLeft:
+    """The remaining budget; None is unlimited."""
+
+    calls: int | None
+    seconds: float | None
+
+    @property
+    def nothing(self) -> bool:
+        return (self.calls is not None and self.calls <= 0) or (self.seconds is not None and self.seconds <= 0)
+
+
+def replayed(
+    keeper: LeaseKeeper[ClaimedSearch],
+    step: Callable[[ModelProcess, StepProgress, BudgetLeft, Path], ModelQuestion | OutcomeT],
+) -> tuple[OutcomeT, Mapping[str, str]] | None:
+    """The outcome of a step with its stored files; None if it asks about a model, whose search is then queued."""
+    with temporary(hosts_folder(keeper.service.settings) / uuid4().hex) as folder:
+        begun, left = keeper.write(lambda session: _begun(session, keeper))
+        with keeper.process() as process:
+            came = step(process, begun, left, folder)
+        files = _stored(keeper.service.files, came.files)
+    if not isinstance(came, ModelQuestion):
+        return came, files
+    asked = _asked_model(keeper, begun, came, files, left)
+    keeper.write(lambda session: repairs.ask(session, keeper.claimed, asked))
+    return None
+
+
+def _stored(store: FileStore, files: Mapping[str, Path]) -> dict[str, str]:
+    """Store the files of a step; returns the SHA-256 of each."""
+    names = sorted(files)
+    with ThreadPoolExecutor(_STORED_AT_A_TIME) as threads:
+        stored = threads.map(lambda name: store.put(_chunks(files[name])).sha256, names)
+        return dict(zip(names, stored, strict=True))
+
+
+def _chunks(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            yield chunk
+
+
+def _begun(session: Session, keeper: LeaseKeeper[ClaimedSearch]) -> tuple[StepProgress, BudgetLeft]:
+    """The answers so far on a claimed search and its changed models, and the remaining budget."""
+    claimed, budget = keeper.claimed, keeper.spec.budget_calls
+    answers, replies = probe_queries.answered(session, claimed.search.id), repairs.replies(session, claimed)
+    search = session.get_one(Search, claimed.search.id)
+    elsewhere = sum(it.verdict.seconds for reply in replies for it in reply.answers if not it.cached)
+    stats = Stats.of(
+        answers,
+        calls=search.calls,
+        rounds=search.round,
+        engine_seconds=sum(answer.engine_seconds for answer in answers),
+        wall_seconds=keeper.seconds_passed(session),
+    )
+    stats = replace(stats, compile_seconds=stats.compile_seconds + elsewhere)
+    calls = stats.compiler_calls + sum(it.calls for it in replies)
+    left = BudgetLeft(calls=None if budget is None else budget - calls, seconds=keeper.seconds_left(session))
+    searched = "sentence" not in (claimed.search.compiles_after or {})
+    return StepProgress(answers=answers, stats=stats, replies=replies, ended=left.nothing, searched=searched), left
+
+
+def _asked_model(
+    keeper: LeaseKeeper[ClaimedSearch],
+    begun: StepProgress,
+    question: ModelQuestion,
+    files: Mapping[str, str],
+    left: BudgetLeft,
+) -> ChangedModel:
+    """The search for a question: a model with the job's data files beside it, or with its own."""
+    _demand_wanted(keeper, question)
+    onnx = files.get("model.onnx", keeper.claimed.onnx)
+    name = question_name(onnx, whole=question.whole, options=question.options)
+    if begun.reply(name) is not None:
+        raise OnnxBisectError("It is asked again what was answered: please report this.")
+    if len(begun.replies) >= MOST_QUESTIONS:
+        raise OnnxBisectError(f"It was given up after {MOST_QUESTIONS} changed models.")
+    own = {location: sha256 for location, sha256 in files.items() if location != "model.onnx"}
+    spec = replace(
+        keeper.spec,
+        budget_calls=left.calls,
+        budget_seconds=left.seconds,
+        repair=None,
+        confirm_causes=0,
+        whole=question.whole,
+        pieces=tuple(f"{units:x}" for units in question.pieces),
+    )
+    if "model.onnx" in files:  # bound inputs are constants of the changed model
+        left_out = spec.input_values.keys()
+        kept = {it: dims for it, dims in spec.input_shapes.items() if it not in left_out}
+        spec = replace(spec, input_shapes=kept, input_values={})
+    if question.piece:
+        spec = replace(spec, input_shapes={}, calibration={}, brief=True)
+    data = own if question.piece else keeper.claimed.data
+    return ChangedModel(question=name, onnx=onnx, data=data, request=spec.to_json(), options=question.options)
+
+
+def _demand_wanted(keeper: LeaseKeeper[ClaimedSearch], question: ModelQuestion) -> None:
+    """Check that the options of a question are those of the job, or may be named by messages, and local to no machine.
+
+    A model may have taken over the process that asks.
+    """
+    if question.options:
+        search, repair = keeper.claimed.search, keeper.spec.repair
+        wanted = None if repair is None else repair.alternatives
+        if wanted != "all" and not question.options.keys() <= {*(wanted or ()), *_in_messages(search)}:
+            raise OnnxBisectError("Options were asked for that the job does not speak of.")
+        remote.refuse_local(registry.find(keeper.claimed.search.backend), question.options)
+
+
+def _in_messages(search: Search) -> Collection[str]:
+    """The options that messages of a search's compiler may name; none of a backend that is not installed here."""
+    try:
+        named = OtherOptions.in_messages(search.backend, search.options)
+    except OnnxBisectError:
+        return ()
+    return () if named is None else named.wanted.keys()

@@ -22,10 +22,9 @@ from onnxbisect_db.culprits import FoundCulprit
 from onnxbisect_db.finished import Findings, Refused
 from onnxbisect_db.searches import ClaimedSearch
 from onnxbisect_service.search_spec import SearchSpec
-from onnxbisect_worker.changed_models import BudgetLeft, replayed
 from onnxbisect_worker.lease_keeper import LeaseKeeper
 from onnxbisect_worker.model_requests.protocol import ModelProcess, ModelQuestion, ReportOutcome, StepProgress
-from onnxbisect_worker.repairing import stored_change
+from onnxbisect_worker.repairing import BudgetLeft, replayed, stored_change
 
 #: Most stored characters of a culprit's identity, of an op's name, and of other text.
 _IDENTITY, _OP, _TEXT = 80, 120, 2000

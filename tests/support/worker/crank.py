@@ -18,8 +18,7 @@ from onnxbisect_service.search_spec import SearchSpec
 from onnxbisect_service.service import Service
 from onnxbisect_service.settings import Settings
 from onnxbisect_worker.claiming import Claiming
-from onnxbisect_worker.context import WorkerContext
-from onnxbisect_worker.slots import Work
+from onnxbisect_worker.context import Work, WorkerContext
 from support.db.scenes import Clock
 from support.worker.hidden_rule import Compiler, HiddenRulePool
 

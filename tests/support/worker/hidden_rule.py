@@ -25,6 +25,7 @@ from onnxbisect_worker.model_requests.protocol import (
     Case,
     ChangeOutcome,
     ModelQuestion,
+    Prepared,
     ProcessKilledError,
     ProcessLostError,
     RepairOutcome,
@@ -32,7 +33,6 @@ from onnxbisect_worker.model_requests.protocol import (
     StepProgress,
 )
 from onnxbisect_worker.model_requests.repair import question_name
-from onnxbisect_worker.prepared import Prepared
 
 
 @dataclass(kw_only=True)

@@ -21,8 +21,7 @@ from onnxbisect_db.files import Files
 from onnxbisect_service.search_spec import SearchSpec
 from onnxbisect_service.settings import Settings
 from onnxbisect_worker.model_processes.pool import ModelPool
-from onnxbisect_worker.model_requests.protocol import Case, ModelProcess, StepProgress
-from onnxbisect_worker.prepared import Prepared
+from onnxbisect_worker.model_requests.protocol import Case, ModelProcess, Prepared, StepProgress
 from support import TESTS
 
 MODELS = TESTS / "models"

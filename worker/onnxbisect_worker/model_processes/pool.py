@@ -1,17 +1,219 @@
 """The model processes of a worker: started on demand, kept for the next request, used by one thread each."""
 
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+import re
+import stat
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from threading import Condition
+from hashlib import sha256
+from pathlib import Path
+from threading import Condition, Lock
+from typing import Any, TypeVar, cast
+from uuid import uuid4
 
+from onnxbisect.errors import OnnxBisectError
+from onnxbisect.job import CompilesAfter
+from onnxbisect.unitset import UnitSet
+from onnxbisect_backends import registry
+from onnxbisect_backends.probing.prober import ProbeResult
 from onnxbisect_db.files import FileStore
 from onnxbisect_service.settings import Settings
-from onnxbisect_worker.held_folders import remove
-from onnxbisect_worker.model_processes.client import ModelClient, hosts_folder
-from onnxbisect_worker.model_processes.confinement import environment
-from onnxbisect_worker.model_processes.process import ForkServer
-from onnxbisect_worker.model_requests.protocol import Case
+from onnxbisect_worker.model_processes.confinement import confinement, environment
+from onnxbisect_worker.model_processes.process import ChildProcess, ForkServer
+from onnxbisect_worker.model_requests.layout import remove
+from onnxbisect_worker.model_requests.protocol import (
+    OWN,
+    Case,
+    ChangeOutcome,
+    Document,
+    ModelQuestion,
+    Outcome,
+    Prepared,
+    ProcessKilledError,
+    ProcessLostError,
+    RepairOutcome,
+    ReportOutcome,
+    Setup,
+    StepProgress,
+    converter,
+    raised,
+)
+
+#: Allowed names of the files of each outcome.
+_NAMES: Mapping[type[Outcome], re.Pattern[str]] = {
+    ReportOutcome: re.compile(r"culprits/[0-9]{2,}-[A-Za-z0-9-]+/[A-Za-z0-9][A-Za-z0-9._-]*"),
+    RepairOutcome: re.compile(r"repair/[a-z]+\.(onnx|json|md)"),
+    ModelQuestion: re.compile(r"model\.(onnx|data)"),
+    ChangeOutcome: re.compile(r"model\.onnx"),
+}
+
+T = TypeVar("T")
+OutcomeT = TypeVar("OutcomeT", bound=Outcome)
+
+
+class ModelClient:
+    """A `ModelProcess` that starts with its first request."""
+
+    def __init__(self, case: Case, settings: Settings, files: FileStore, server: ForkServer) -> None:
+        self.case = case
+        #: Bytes of the files that its process reads, about its memory; 0 before it starts.
+        self.size = 0
+        #: How many requests it was sent.
+        self.requests = 0
+        self._server = server
+        self._settings = settings
+        self._files = files
+        self._process: ChildProcess | None = None
+        self._killed = False
+        self._starting = Lock()
+
+    @property
+    def usable(self) -> bool:
+        """Whether its process can take requests."""
+        return self._process is not None and self._process.alive
+
+    def prepare(self) -> Prepared:
+        """See `ModelProcess.prepare`. Afterwards it also serves the prepared case that is returned."""
+        prepared = self._ask(Prepared, "prepare")
+        self.case = replace(self.case, prepared=sha256(prepared.to_bytes()).hexdigest())
+        return prepared
+
+    def draw(self) -> str:
+        return self._ask(str, "draw")
+
+    def inspect(self) -> Document:
+        """Known problems of the model for the target, as `onnx-bisect/inspection@1`; compiles nothing.
+
+        Without a backend, problems for compilers in general.
+        """
+        return self._ask(Document, "inspect")
+
+    def key(self, units: UnitSet, *, as_part: bool = False) -> str:
+        return self._ask(str, "key", units=units, as_part=as_part)
+
+    def ask(self, units: UnitSet, *, seconds_left: float | None, as_part: bool = False) -> ProbeResult:
+        return self._ask(ProbeResult, "ask", units=units, seconds_left=seconds_left, as_part=as_part)
+
+    def digests(self, pieces: Sequence[UnitSet]) -> list[str]:
+        return self._ask(list[str], "digests", pieces=pieces)
+
+    def report(
+        self,
+        begun: StepProgress,
+        folder: Path,
+        *,
+        logs: Mapping[str, str],
+        compiles_after: CompilesAfter | None = None,
+        file_after: str = "",
+        neighbours: int = 0,
+    ) -> ModelQuestion | ReportOutcome:
+        given = {"logs": logs, "compiles_after": compiles_after, "file_after": file_after, "neighbours": neighbours}
+        return self._step(ReportOutcome, folder, "report", begun=begun, **given)
+
+    def change(self, begun: StepProgress, folder: Path) -> ModelQuestion | ChangeOutcome:
+        return self._step(ChangeOutcome, folder, "change", begun=begun)
+
+    def repair(self, begun: StepProgress, folder: Path) -> ModelQuestion | RepairOutcome:
+        return self._step(RepairOutcome, folder, "repair", begun=begun)
+
+    def kill(self) -> None:
+        with self._starting:
+            self._killed = True
+            process = self._process
+        if process is not None:
+            process.end()
+
+    def close(self) -> None:
+        """End the process when no thread waits for it."""
+        self.kill()
+        if self._process is not None:
+            self._process.close()
+
+    def _step(self, kind: type[OutcomeT], folder: Path, what: str, **given: Any) -> ModelQuestion | OutcomeT:
+        """The result of a step, whose files are moved to the folder."""
+        came = self._ask(cast("type[ModelQuestion | OutcomeT]", ModelQuestion | kind), what, **given)
+        called = _NAMES[type(came)]
+        files = {name: self._taken(path, folder, name, called) for name, path in came.files.items()}
+        return replace(came, files=files)
+
+    def _taken(self, written: Path, folder: Path, name: str, called: re.Pattern[str]) -> Path:
+        """Move a file that the process wrote to its place in the folder.
+
+        A model may have taken over the process, put a link there instead, or named a file of another.
+        """
+        if not called.fullmatch(name) or Path(written.name) != written:
+            raise ProcessLostError("The process that had the model named a file that is none of its own.")
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            (self._started().folder / OWN / written).rename(path)
+        except OSError as error:
+            raise ProcessLostError(f"The process that had the model wrote no file: {error.strerror}.") from error
+        if not stat.S_ISREG(path.lstat().st_mode):
+            raise ProcessLostError("The process that had the model wrote something else than a file.")
+        return path
+
+    def _ask(self, kind: type[T], what: str, **given: Any) -> T:
+        self.requests += 1
+        answer = self._started().ask({"do": what, "given": converter.unstructure(given)})
+        if "error" not in answer:
+            try:
+                return converter.structure(answer["result"], kind)
+            except Exception as wrong:  # converters raise anything
+                self.kill()
+                raise ProcessLostError("The process that had the model gave an answer that is none.") from wrong
+        error = raised(answer)
+        if isinstance(error, ProcessLostError):
+            self.kill()  # it reports that it cannot continue
+        raise error
+
+    def _started(self) -> ChildProcess:
+        with self._starting:
+            if self._killed:
+                raise ProcessKilledError("The process that had the model was told to end.")
+            if self._process is None:
+                setup = self._setup()
+                self._process = ChildProcess(setup.folder, self._server, seconds=setup.seconds)
+                self._process.tell(converter.unstructure(setup))
+            return self._process
+
+    def _setup(self) -> Setup:
+        settings, folder = self._settings, hosts_folder(self._settings) / uuid4().hex
+        paths = {name: self._path(name) for name in self.case.all_files}
+        self.size = sum(path.stat().st_size for path in paths.values())
+        return Setup(
+            case=self.case,
+            paths=paths,
+            folder=folder,
+            environment=environment(folder / OWN, self._inherited()),
+            cache=settings.cache.absolute() / "models",
+            cache_bytes=settings.model_cache,
+            compile_seconds=settings.compile_seconds,
+            compile_memory=settings.compile_memory,
+            confinement=confinement(settings),
+            seconds=settings.model_seconds,
+            memory=settings.model_memory,
+            nodes=settings.nodes,
+        )
+
+    def _path(self, name: str) -> Path:
+        try:
+            return self._files.path(name).absolute()
+        except FileNotFoundError:
+            raise OnnxBisectError(
+                f"The file {name} of the job is not stored here any more: upload it again, and start the job again."
+            ) from None
+
+    def _inherited(self) -> tuple[str, ...]:
+        with suppress(OnnxBisectError):  # the process will report it
+            return (*registry.inherited_by(self.case.backend), *self._settings.compiler_env)
+        return self._settings.compiler_env
+
+
+def hosts_folder(settings: Settings) -> Path:
+    """The folder of all model processes' folders, and of those that steps put the processes' files into."""
+    return settings.cache.absolute() / "hosts"
+
 
 #: Seconds that a request waits for a process that has its model, before another process reads it.
 _PATIENCE = 0.2

@@ -17,7 +17,7 @@ from threading import Lock
 from typing import Any
 
 from onnxbisect_backends.sandbox.oom import oom_kills
-from onnxbisect_worker.held_folders import hold, remove, remove_held
+from onnxbisect_worker.model_requests.layout import hold, remove, remove_held
 from onnxbisect_worker.model_requests.protocol import ProcessKilledError, ProcessLostError
 
 #: Seconds for the fork server's imports on a busy machine.

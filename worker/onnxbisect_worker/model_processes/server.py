@@ -38,9 +38,8 @@ from onnxbisect_backends import registry
 from onnxbisect_backends.probing.loaded_model import LoadedModel
 from onnxbisect_backends.probing.search_context import search_context
 from onnxbisect_backends.sandbox.supervise import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, prctl
-from onnxbisect_worker.held_folders import remove_held
 from onnxbisect_worker.model_processes.confinement import confine
-from onnxbisect_worker.model_requests.layout import Layout
+from onnxbisect_worker.model_requests.layout import Layout, remove_held
 from onnxbisect_worker.model_requests.limits import Bounds
 from onnxbisect_worker.model_requests.protocol import (
     OWN,

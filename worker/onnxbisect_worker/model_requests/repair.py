@@ -32,8 +32,13 @@ from onnxbisect_backends.probing.repairing import Terms, repair_model, written
 from onnxbisect_backends.probing.search_context import SearchContext
 from onnxbisect_db.answers import AnsweredProbe, Reply
 from onnxbisect_service.search_spec import RepairSpec
-from onnxbisect_worker.model_requests.protocol import ChangeOutcome, ModelQuestion, RepairOutcome, StepProgress
-from onnxbisect_worker.prepared import OtherVersionError
+from onnxbisect_worker.model_requests.protocol import (
+    ChangeOutcome,
+    ModelQuestion,
+    OtherVersionError,
+    RepairOutcome,
+    StepProgress,
+)
 
 _OTHER_COMPILER = (
     "This worker has another compiler than the one that answered before, or other files or options of it: let all "

@@ -40,6 +40,8 @@ from onnxbisect_worker.model_requests.protocol import (
     ChangeOutcome,
     Document,
     ModelQuestion,
+    OtherVersionError,
+    Prepared,
     RepairOutcome,
     ReportOutcome,
     Setup,
@@ -53,7 +55,6 @@ from onnxbisect_worker.model_requests.repair import (
     answers_from,
     changed_files_came_to,
 )
-from onnxbisect_worker.prepared import OtherVersionError, Prepared
 
 #: Most bytes of known values stored with a prepared search; processes recompute larger ones.
 _MOST_KNOWN = 16 << 20
