@@ -192,6 +192,7 @@ SMALL = {
 FILES = ("local_functions", "sparse_initializer", "unsorted_nodes", "names_weird", "quantized", "float16")
 
 
+@pytest.mark.long
 def test_inspect_raises_no_error_on_what_compiles(shell: Shell) -> None:
     paths = [REAL.parent / f"{name}.onnx" for name in FILES]
     for name, body in SMALL.items():
@@ -205,6 +206,7 @@ def test_inspect_raises_no_error_on_what_compiles(shell: Shell) -> None:
         assert shell.call("inspect", str(path), "-b", "qnn", "--fail-on", "error").code == 0, path
 
 
+@pytest.mark.long
 def test_deformable_attention_of_six_dimensions_compiles_with_fewer(shell: Shell) -> None:
     """As in RT-DETR: sampling places for each query, head, level and point."""
     model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>

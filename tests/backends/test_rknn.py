@@ -103,6 +103,7 @@ def test_inputs_of_dtypes_that_it_dies_of_are_not_asked() -> None:
 
 
 @pytest.mark.compiler
+@pytest.mark.long
 def test_a_hang_is_no_failure(tmp_path: Path) -> None:
     """A Transpose of rank 6 by itself never ends; between two Reshapes it compiles."""
     model = net("""

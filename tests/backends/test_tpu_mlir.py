@@ -102,6 +102,7 @@ def test_other_numbers_are_a_failure_of_their_own_kind(tmp_path: Path) -> None:
 
 
 @pytest.mark.compiler
+@pytest.mark.long
 def test_of_wrong_numbers_it_says_which_tensors_are_wrong_and_which_are_right(tmp_path: Path) -> None:
     """What is computed from what MaxPool computes is wrong as well."""
     model = net("""
@@ -170,6 +171,7 @@ def test_constants_alone_are_no_question(tmp_path: Path) -> None:
 
 
 @pytest.mark.compiler
+@pytest.mark.long
 def test_a_constant_that_only_cutting_makes_an_output_is_no_question(tmp_path: Path) -> None:
     """It folds some ops itself in a file whose constants it leaves alone, and then has no output to return."""
     text = "g (float[2] x) => (float[2] y, float[2] c) <int64[2] w = {1, 2}> { y = Relu(x) c = Cast<to = 1>(w) }"
@@ -180,6 +182,7 @@ def test_a_constant_that_only_cutting_makes_an_output_is_no_question(tmp_path: P
 
 
 @pytest.mark.compiler
+@pytest.mark.long
 def test_probes_say_what_it_takes_for_granted(tmp_path: Path) -> None:
     """Attributes and constants in the forms that it fails at, and reads wrongly, when the file alone is asked."""
     model = net(
@@ -206,6 +209,7 @@ def test_probes_say_what_it_takes_for_granted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("processor", "quantize", "result"), [("bm1684x", "INT8", "probe.bmodel"), ("cv181x", "", "probe.cvimodel")]
 )
+@pytest.mark.long
 def test_models_for_processors_are_made(tmp_path: Path, processor: str, quantize: str, result: str) -> None:
     backend = usable(processor=processor, quantize=quantize, calibration="2")
     probe = tmp_path / "model.onnx"

@@ -82,6 +82,7 @@ def save(body: str, path: Path, ir_version: int = 8) -> Path:
 
 
 @pytest.mark.timeout(1200)
+@pytest.mark.long
 def test_a_file_too_new_to_be_folded_fails_at_what_folding_removes(shell: Shell) -> None:
     newer = save(WINDOWS, shell.folder / "newer.onnx", ir_version=10)
 
@@ -97,6 +98,7 @@ def test_a_file_too_new_to_be_folded_fails_at_what_folding_removes(shell: Shell)
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.long
 def test_the_same_file_in_an_older_format_compiles(shell: Shell) -> None:
     older = save(WINDOWS, shell.folder / "older.onnx", ir_version=8)
 
