@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from onnxbisect.errors import OptionError
+from onnxbisect.language import english
 
 Options = TypeVar("Options", bound=BaseModel)
 
@@ -128,10 +129,18 @@ def unknown(what: str, key: str, valid: Iterable[str]) -> str:
     """A sentence about an unknown name, with the nearest valid one and all others."""
     names = sorted(valid)
     if not names:
-        return f"'{key}' is no {what}; it has none."
+        return english("'{key}' is no {what}; it has none.", key=key, what=what)
     near = get_close_matches(key, names, n=1, cutoff=0.5)
-    guess = f"did you mean '{near[0]}'? Valid" if near else "valid"
-    return f"'{key}' is no {what}; {guess}: {', '.join(names)}."
+    every = ", ".join(names)
+    if near:
+        return english(
+            "'{key}' is no {what}; did you mean '{near}'? Valid: {every}.",
+            key=key,
+            what=what,
+            near=near[0],
+            every=every,
+        )
+    return english("'{key}' is no {what}; valid: {every}.", key=key, what=what, every=every)
 
 
 def reason(message: str) -> str:

@@ -4,10 +4,11 @@ The words that fill a message come from models, compilers and users, and stay as
 one of `OURS`, or holds a count such as `3 units`, they are a sentence of this program themselves.
 """
 
+import heapq
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 
 from onnxbisect.language import ENGLISH, KEPT, catalogue, current, translate
 
@@ -17,10 +18,14 @@ OURS = frozenset(
 )
 #: Placeholders that hold several of them, and what joins these.
 LISTS = {"phrases": " and ", "bound": " or "}
+#: Ends the names that values of an f-string get: they may be our text, and may be empty.
+_LETTER = "_"
 _NAME = re.compile(r"\{([a-z_]+)\}")
 _COUNT = re.compile(r"(\d[\d,]*) ([a-z][a-z -]*)")
 _SENTENCE_END = re.compile(r"(?<=\.) ")
 _DEPTH = 6
+#: Characters by which messages are found that begin with so many of their own.
+_HEAD = 3
 #: A message with fewer letters of its own, such as `{name} of {bound}`, fits too much to be looked for in any sentence.
 _TELLING = 8
 
@@ -33,7 +38,7 @@ class Template:
     names: tuple[str, ...]
     translation: str
 
-    @property
+    @cached_property
     def telling(self) -> bool:
         """Whether it has enough letters of its own, or begins with enough, to be looked for in any sentence."""
         letters = [sum(map(str.isalpha, text)) for text in self.texts]
@@ -54,7 +59,7 @@ class Template:
         values.append(sentence[at:end])
         by_name: dict[str, str] = {}
         for name, value in zip(self.names, values, strict=True):
-            if not value or by_name.setdefault(name, value) != value:
+            if (not value and not name.endswith(_LETTER)) or by_name.setdefault(name, value) != value:
                 return None
         return by_name
 
@@ -91,7 +96,8 @@ def _translated(sentence: str, language: str, depth: int, *, phrase: bool) -> st
         return whole[sentence]
     if found := _count(sentence, language):
         return found
-    for template in templates if depth else ():
+    likely = heapq.merge(templates.get(sentence[:_HEAD], ()), templates.get("", ())) if depth else ()
+    for _rank, template in likely:
         if not (phrase or template.telling):
             break
         values = template.match(sentence)
@@ -110,7 +116,8 @@ def _value(name: str, value: str, language: str, depth: int) -> str:
         return _translated(joint, language, 0, phrase=True).join(
             _translated(it, language, depth, phrase=True) for it in value.split(joint)
         )
-    return _translated(value, language, depth, phrase=True) if name in OURS else _count(value, language) or value
+    ours = name in OURS or name.endswith(_LETTER)
+    return _translated(value, language, depth, phrase=True) if ours else _count(value, language) or value
 
 
 def _count(text: str, language: str) -> str:
@@ -125,8 +132,11 @@ def _count(text: str, language: str) -> str:
 
 
 @cache
-def _templates(language: str) -> tuple[dict[str, str], list[Template]]:
-    """The messages without placeholders, and the others, those with the most text of their own first."""
+def _templates(language: str) -> tuple[dict[str, str], dict[str, list[tuple[int, Template]]]]:
+    """The messages without placeholders, and the others by how they begin, those with the most text of their own first.
+
+    Those that begin with less than `_HEAD` characters are at "".
+    """
     whole: dict[str, str] = {}
     templates = []
     for key, text in catalogue(language)._catalog.items():  # type: ignore[attr-defined] # gettext lists it nowhere else
@@ -138,4 +148,9 @@ def _templates(language: str) -> tuple[dict[str, str], list[Template]]:
             templates.append(Template(tuple(_NAME.split(message)[::2]), names, text))
         else:
             whole[message] = text
-    return whole, sorted(templates, key=lambda it: (not it.telling, -sum(map(len, it.texts))))
+    templates.sort(key=lambda it: (not it.telling, -sum(map(len, it.texts))))
+    by_head: dict[str, list[tuple[int, Template]]] = {}
+    for rank, template in enumerate(templates):
+        first = template.texts[0]
+        by_head.setdefault(first[:_HEAD] if len(first) >= _HEAD else "", []).append((rank, template))
+    return whole, by_head

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from onnxbisect.errors import OnnxBisectError
+from onnxbisect.language import english
 from onnxbisect.shortage import shortage
 from onnxbisect_cli import (
     backend_commands,
@@ -114,7 +115,7 @@ def _run() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except MemoryError:
-        _end("this machine has not enough memory for that.", 3)
+        _end(english("this machine has not enough memory for that."), 3)
     except OSError as error:
         if (short := shortage(error)) is not None:
             _end(str(short), short.exit_code)
@@ -124,7 +125,12 @@ def _run() -> None:
         missing = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
         if missing == "mcp" or missing in OF_THE_SERVICE:
             extra = "mcp" if missing == "mcp" else "service"
-            _end(f"this command needs {missing}, which comes with pip install 'onnx-bisect[{extra}]'.", 2)
+            needed = english(
+                "this command needs {missing}, which comes with pip install 'onnx-bisect[{extra}]'.",
+                missing=missing,
+                extra=extra,
+            )
+            _end(needed, 2)
         if os.environ.get("ONNXBISECT_DEBUG"):
             raise
         what = f"{type(error).__name__}: {error}"

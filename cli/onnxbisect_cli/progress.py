@@ -30,8 +30,11 @@ from onnx_bisect import (
     SearchEnded,
     SearchStarted,
 )
+from onnxbisect.finished import phrase, translated
+from onnxbisect.language import _
 from onnxbisect.report.text import clean, clip, duration, plural
 from onnxbisect_cli.signals import Interruption, stopping
+from onnxbisect_cli.speech import spoken
 
 #: Most culprits and probes shown; the rest is counted.
 _SHOWN = 6
@@ -81,7 +84,8 @@ class Shown:
         """The `progress` argument of `diagnose`."""
         match event:
             case Note():
-                print(clean(f"onnx-bisect: {event}"), file=sys.stderr)
+                with spoken():
+                    print(f"onnx-bisect: {clean(translated(str(event)))}", file=sys.stderr)
             case SearchStarted():
                 self._display = self._searching.enter_context(display())
                 self.interruption = self._searching.enter_context(stopping(self._cancellation.cancel))
@@ -117,11 +121,13 @@ class PlainDisplay:
         elif isinstance(event, ProbeAnswered):
             self._flush_known()
             self._calls += 1
-            self._say(f"[{self._calls}/{max(self._calls, round(self._expected))}] {event}")
+            with spoken():
+                self._say(f"[{self._calls}/{max(self._calls, round(self._expected))}] {event}")
 
     def _flush_known(self) -> None:
         if self._known:
-            self._say(f"{plural(self._known, 'answer')} already known")
+            with spoken():
+                self._say(_("{answers} already known", answers=plural(self._known, "answer")))
             self._known = 0
 
     def _say(self, line: str) -> None:
@@ -167,30 +173,38 @@ class LiveDisplay:
 
     def display(self) -> RenderableType:
         """The current contents."""
+        with spoken():
+            return self._contents()
+
+    def _contents(self) -> RenderableType:
         now = self._clock()
         expected = max(self._calls + len(self._asking), round(self._expected), 1)
         head = Table.grid(padding=(0, 1))
-        known = f"  {plural(self._known, 'answer')} already known" if self._known else ""
+        known = "  " + _("{answers} already known", answers=plural(self._known, "answer")) if self._known else ""
+        calls = _("{calls} of about {expected}", calls=plural(self._calls, "call"), expected=expected)
         head.add_row(
             self._spinner,
             ProgressBar(total=expected, completed=self._calls, width=24),
-            Text(f"{plural(self._calls, 'call')} of about {expected}  {duration(now - self._began)}{known}"),
+            Text(f"{calls}  {duration(now - self._began)}{known}"),
         )
         lines: list[RenderableType] = [head]
         asking = list(self._asking.values())
         lines += [
-            _line(f"  asking  {clip(ask.why, 60)}, {plural(ask.units, 'unit')}, {duration(now - since)}", "cyan")
+            _line(
+                f"  {_('asking')}  {clip(phrase(ask.why), 60)}, {plural(ask.units, 'unit')}, {duration(now - since)}",
+                "cyan",
+            )
             for ask, since in asking[:_SHOWN]
         ]
         if len(asking) > _SHOWN:
-            lines.append(_line(f"          and {len(asking) - _SHOWN} more", "cyan"))
+            lines.append(_line(f"          {_('and {more} more', more=len(asking) - _SHOWN)}", "cyan"))
         if self._last is not None:
-            lines.append(_line(f"  latest  {clip(str(self._last), 120)}", "dim"))
+            lines.append(_line(f"  {_('latest')}  {clip(str(self._last), 120)}", "dim"))
         for found in self._found[:_SHOWN]:
             style = "bold red" if found.certainty is Certainty.CONFIRMED else "red"
-            lines.append(_line(f"  found   {found}", style))
+            lines.append(_line(f"  {_('found')}   {found}", style))
         if len(self._found) > _SHOWN:
-            lines.append(_line(f"          and {len(self._found) - _SHOWN} more", "red"))
+            lines.append(_line(f"          {_('and {more} more', more=len(self._found) - _SHOWN)}", "red"))
         return Group(*lines)
 
 

@@ -211,7 +211,7 @@ def _to_do(manifest: Manifest, folder: Path, *, asked: bool) -> Iterator[str]:
         if piece.compiled is False:
             notes.setdefault(piece.note, []).append(piece.file)
     for note, files in notes.items():
-        yield f"{', '.join(files)}: {note}"
+        yield f"{', '.join(files)}: {translated(note)}"
     if notes and not asked:
         yield _("Name the compiler as for run (--backend, --option, or a command after '--') to compile each piece.")
     if (folder / COMPILED).is_dir():

@@ -19,6 +19,10 @@ def show(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     for row in rows:
         table.add_row(*(escape(clean(cell)) for cell in row))
     console = Console()
-    if not console.is_terminal:
-        console.width = _ENDLESS
-    console.print(table)
+    if console.is_terminal:
+        console.print(table)
+        return
+    console.width = _ENDLESS
+    with console.capture() as printed:
+        console.print(table)
+    print("\n".join(line.rstrip() for line in printed.get().splitlines()))

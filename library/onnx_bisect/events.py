@@ -8,7 +8,10 @@ from dataclasses import dataclass
 
 from onnxbisect.answer import Ask
 from onnxbisect.diagnosis import Certainty, Diagnosis
+from onnxbisect.finished import phrase
 from onnxbisect.job import ProbeRecord, Target
+from onnxbisect.language import _
+from onnxbisect.report import words
 from onnxbisect.report.records import probe_name
 from onnxbisect.report.text import clean, clip, duration, plural
 from onnxbisect.session import AS_PART, Ending
@@ -49,8 +52,10 @@ class Found:
     def __str__(self) -> str:
         ops = " → ".join(clip(op, 40) for op in self.ops[:4])
         more = f" … ({plural(len(self.ops), 'unit')})" if len(self.ops) > 4 else ""
-        times = f", {self.occurrences} times" if self.occurrences > 1 else ""
-        return ops + more + times + ("" if self.certainty is Certainty.CONFIRMED else f" ({self.certainty})")
+        times = f", {plural(self.occurrences, 'place')}" if self.occurrences > 1 else ""
+        return (
+            ops + more + times + ("" if self.certainty is Certainty.CONFIRMED else f" ({words.named(self.certainty)})")
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +80,7 @@ class ProbeStarted:
     units: int
 
     def __str__(self) -> str:
-        return f"asking {clean(self.why)} ({plural(self.units, 'unit')})"
+        return _("asking {what} ({units})", what=clean(phrase(self.why)), units=plural(self.units, "unit"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,10 +97,11 @@ class ProbeAnswered:
     def __str__(self) -> str:
         it = self.verdict
         kind = f" ({it.kind})" if it.kind is not None else ""
-        again = f", asked again ({self.attempt + 1})" if self.attempt and self.why != AS_PART else ""
-        took = "known before" if self.cached else duration(it.seconds)
+        again = _(", asked again ({number})", number=self.attempt + 1) if self.attempt and self.why != AS_PART else ""
+        took = _("known before") if self.cached else duration(it.seconds)
         message = f": {clip(it.message, 120)}" if it.message and not it.passed else ""
-        return f"{it.status}{kind}: {clean(self.why)} ({plural(self.units, 'unit')}{again}, {took}){message}"
+        asked = f"{clean(phrase(self.why))} ({plural(self.units, 'unit')}{again}, {took})"
+        return f"{words.named(it.status)}{kind}: {asked}{message}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -43,7 +43,7 @@ def test_the_live_display_tells_calls_questions_and_culprits() -> None:
     assert "1 call of about 8  1 min 05 s" in shown
     assert "asking  the whole model, 2 units, 1 min 05 s" in shown
     assert "alone, 1 unit" not in shown
-    assert "found   Relu → Ev\\x1b[2Jil[bold], 2 times (suspected)" in shown
+    assert "found   Relu → Ev\\x1b[2Jil[bold], 2 places (suspected)" in shown
     assert "\x1b" not in shown
 
 

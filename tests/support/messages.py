@@ -6,10 +6,13 @@ message stands there with an empty translation until somebody writes one.
 
 import ast
 import io
+import re
 import tomllib
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from itertools import groupby
 from pathlib import Path
+from string import ascii_lowercase
 
 from babel.messages.catalog import Catalog, Message
 from babel.messages.extract import extract
@@ -17,6 +20,7 @@ from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po, write_po
 
 from onnxbisect.language import CHINESE, KEPT
+from onnxbisect.rewrites.families import RULES
 from onnxbisect_backends import registry
 from onnxbisect_backends.registry import LoadedBackend
 
@@ -25,6 +29,12 @@ FOLDERS = ("bisect", "backends", "library", "service", "worker", "api", "cli")
 FILE = ROOT / "bisect" / "onnxbisect" / "locale" / CHINESE / "LC_MESSAGES" / "onnx-bisect.po"
 #: Functions with a message for the reader, with one that a document keeps, and with a noun that is counted.
 SAID, KEEPING, COUNTING = ("_", "marked"), ("english",), ("plural", "counted", "count")
+#: What the user reads without a mark, and which argument it is: errors, progress, and why a rule does not apply.
+FINISHED = dict.fromkeys(
+    ("OptionError", "ModelError", "CutError", "ShortageError", "BackendUnusableError", "NotApplicable"), 0
+) | {"tell": 0, "._tell": 0, "unproven": 0, ".demand": 1, ".known": 1}
+#: Letters that an error has of its own, if it is more than another sentence.
+_TELLING = 8
 _METHODS = {".j2": "jinja2.ext:babel_extract", ".js": "javascript"}
 _KEYWORDS = dict.fromkeys((*SAID, *KEEPING)) | dict.fromkeys(COUNTING, (2,))
 #: A message of the catalogue: its context, itself, and its plural.
@@ -33,7 +43,7 @@ Marked = tuple[str | None, str, str | None]
 
 def messages() -> list[Marked]:
     """Every message that is marked, in the order of files, each once."""
-    return list(dict.fromkeys([*(it for path in _sources() for it in _of_file(path)), *_of_backends()]))
+    return list(dict.fromkeys([*(it for path in _sources() for it in _of_file(path)), *_of_backends(), *_of_rules()]))
 
 
 def _of_backends() -> Iterator[Marked]:
@@ -45,11 +55,20 @@ def _of_backends() -> Iterator[Marked]:
                     yield KEPT, text, None
 
 
+def _of_rules() -> Iterator[Marked]:
+    """What the rewrite rules say of themselves."""
+    for rule in RULES:
+        domain = rule.domain.text if rule.domain else ""
+        for text in (rule.summary, rule.bound.note, rule.bound.of if rule.bound.epsilons else "", domain):
+            if re.search("[a-z]{3}", text):
+                yield KEPT, text, None
+
+
 def _sources() -> Iterator[Path]:
     for folder in FOLDERS:
         for path in sorted((ROOT / folder).rglob("*")):
             if (
-                (path.suffix in (".py", *_METHODS) or path.name == "checks.toml")
+                (path.suffix in (".py", *_METHODS) or path.name == "checks.toml" or path.parent.name == "compilers")
                 and "vendor" not in path.parts
                 and not path.name.endswith(".min.js")
             ):
@@ -67,8 +86,10 @@ def _of_file(path: Path) -> Iterator[Marked]:
 def _calls(path: Path) -> Iterator[tuple[str, str]]:
     """The function and the message of each call with a literal."""
     if path.suffix == ".toml":
-        for table in tomllib.loads(path.read_text()).values():
-            yield from ((KEEPING[0], str(table[key])) for key in ("why", "fix") if key in table)
+        read = tomllib.loads(path.read_text())
+        for table in (read, *read.values()):
+            if isinstance(table, dict):
+                yield from ((KEEPING[0], str(table[key])) for key in ("why", "fix", "install") if key in table)
     elif path.suffix == ".py":
         for call in ast.walk(ast.parse(path.read_text())):
             if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in _KEYWORDS:
@@ -76,6 +97,8 @@ def _calls(path: Path) -> Iterator[tuple[str, str]]:
                 literal = call.args[place] if len(call.args) > place else None
                 if isinstance(literal, ast.Constant) and isinstance(literal.value, str):
                     yield call.func.id, literal.value
+            if isinstance(call, ast.Call) and (message := _finished(call)):
+                yield KEEPING[0], message
     else:
         content = path.read_bytes()
         for function, places in _KEYWORDS.items():  # one extraction for each, to tell them apart
@@ -84,6 +107,46 @@ def _calls(path: Path) -> Iterator[tuple[str, str]]:
             for found in extract(method, io.BytesIO(content), keywords={function: places}, options=options):
                 if isinstance(found[1], str) and found[1]:
                     yield function, found[1]
+
+
+def _finished(call: ast.Call) -> str:
+    """The message of a call of `FINISHED`; empty for other calls."""
+    name = (
+        call.func.id
+        if isinstance(call.func, ast.Name)
+        else f".{call.func.attr}"
+        if isinstance(call.func, ast.Attribute)
+        else ""
+    )
+    given = {keyword.arg: keyword.value for keyword in call.keywords}
+    if "sentence" in given and name == "Note":
+        return _template(given["sentence"])
+    place = FINISHED.get(name, len(call.args))
+    return _template(call.args[place]) if place < len(call.args) else ""
+
+
+def _template(text: ast.expr) -> str:
+    """The message of a literal or an f-string, in which each value has a name; empty for another expression.
+
+    A value that is no plain name, or that another one follows at once, has a letter.
+    """
+    if isinstance(text, ast.Constant) and isinstance(text.value, str):
+        return text.value
+    if not isinstance(text, ast.JoinedStr):
+        return ""
+    parts: list[str] = []
+    for filled, group in groupby(text.values, lambda it: isinstance(it, ast.FormattedValue)):
+        values = list(group)
+        if filled:
+            only = values[0].value if len(values) == 1 and isinstance(values[0], ast.FormattedValue) else None
+            plain = isinstance(only, ast.Name) and only.id.islower() and not only.id.startswith("_")
+            parts.append(
+                f"{{{only.id if plain and isinstance(only, ast.Name) else f'{ascii_lowercase[len(parts)]}_'}}}"
+            )
+        else:
+            parts += [str(it.value) for it in values if isinstance(it, ast.Constant)]
+    said = "".join(part for part in parts if not part.startswith("{"))
+    return "".join(parts) if sum(map(str.isalpha, said)) >= _TELLING else ""
 
 
 def updated(po: Catalog) -> Catalog:

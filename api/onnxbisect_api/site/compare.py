@@ -166,4 +166,4 @@ def _numbers(report: Report) -> dict[str, int]:
 def _label(job: Job) -> str:
     """A label that identifies a job in a list, even if it is cut at the end."""
     backends = ", ".join(dict.fromkeys(search.backend for search in job.searches))
-    return f"{job.created_at:%Y-%m-%d %H:%M:%S} · {job.verdict or job.state} · {backends} · {job.model_name}"
+    return f"{job.model_name} · {words.named(job.verdict or job.state)} · {job.created_at:%m-%d %H:%M:%S} · {backends}"

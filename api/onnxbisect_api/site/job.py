@@ -68,6 +68,7 @@ def _links(job: Job, search: Search) -> Links:
         ),
         probes=f"/jobs/{job.id}/probes?target={target}",
         may_repair=job.request.get("repair") is None,
+        repaired="#repair" if "repair/repaired.onnx" in search.files else "",
         each_probe=f"/jobs/{job.id}/probes/{{}}?target={target}",
     )
 

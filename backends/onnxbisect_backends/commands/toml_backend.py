@@ -13,6 +13,7 @@ from typing import Any
 
 from onnxbisect.errors import BackendUnusableError, OptionError
 from onnxbisect.fingerprint import fingerprint, plain
+from onnxbisect.language import english
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_backends.commands.definition import (
@@ -302,10 +303,18 @@ class TomlBackend:
         if match is None:
             command = shorten(" ".join(how.command), _LONG_COMMAND, placeholder=" …")
             said = read_log(outcome.log).message or "nothing"
-            install = self._definition.install
+            if install := self._definition.install:
+                raise BackendUnusableError(
+                    english(
+                        "{name} does not tell its version, but {said}; install {what}.",
+                        name=self.name,
+                        said=repr(said),
+                        what=install,
+                    )
+                )
             raise BackendUnusableError(
                 f"The backend '{self.name}' does not tell its version: '{command}' printed {said!r}, "
-                f"in which nothing matches '{how.regex}'{f'; install {install}' if install else ''}."
+                f"in which nothing matches '{how.regex}'."
             )
         return (match[1] if match.re.groups else match[0]).strip()
 

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict
 
 from onnxbisect.errors import OptionError
 from onnxbisect.export.plan import Question
+from onnxbisect.language import english
 from onnxbisect.report.text import clip
 
 _SCRIPT = Path(__file__).with_name("torch_probe.py")
@@ -229,14 +230,35 @@ def sentence_of(answer: Mapping[str, object], function: str, file: str, python: 
     """What is wrong with the user's source, for people."""
     detail = clip(str(answer["detail"]), 400)
     build = f"{function}() of {file}"
-    sentences = {
-        "torch": f"{python} has no torch ({detail}); --python names the Python of your model.",
-        "file": f"{file} cannot be loaded: {detail}.",
-        "missing": f"{file} has no function {detail}; name the one that builds the model: {file}:FUNCTION.",
-        "raises": f"{build} raised {detail}.",
-        "gpu": f"{build} asks for a GPU: {detail}. Exports are made on the CPU; build the model there (device='cpu').",
-        "returns": f"{build} returned {detail}; it has to return (model, args), (model, args, kwargs) or "
-        "(model, [(args, kwargs), …]).",
-        "run": f"The model of {build} does not run on its inputs: {detail}.",
-    }
-    return sentences[str(answer["problem"])]
+    match str(answer["problem"]):
+        case "torch":
+            return english(
+                "{python} has no torch ({detail}); --python names the Python of your model.",
+                python=python,
+                detail=detail,
+            )
+        case "file":
+            return english("{file} cannot be loaded: {detail}.", file=file, detail=detail)
+        case "missing":
+            return english(
+                "{file} has no function {detail}; name the one that builds the model: {file}:FUNCTION.",
+                file=file,
+                detail=detail,
+            )
+        case "raises":
+            return english("{build} raised {detail}.", build=build, detail=detail)
+        case "gpu":
+            return english(
+                "{build} asks for a GPU: {detail}. Exports are made on the CPU; build the model there (device='cpu').",
+                build=build,
+                detail=detail,
+            )
+        case "returns":
+            return english(
+                "{build} returned {detail}; it has to return (model, args), (model, args, kwargs) or "
+                "(model, [(args, kwargs), …]).",
+                build=build,
+                detail=detail,
+            )
+        case _:
+            return english("The model of {build} does not run on its inputs: {detail}.", build=build, detail=detail)

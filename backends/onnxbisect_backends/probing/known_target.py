@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from onnxbisect.language import english
 from onnxbisect.model.model import Model
 from onnxbisect.preflight import Inspection, OpIssue, OpRecord, Reader, inspect
 from onnxbisect.verdict import Kind
@@ -31,10 +32,15 @@ class KnownTarget:
 def inspect_for(model: Model, target: KnownTarget) -> Inspection:
     """Inspect the model for what this target refuses or converts to narrower types, without calling a compiler."""
     if target.rules is None:
-        note = f"Nothing here records which ops {target.reader.tool} takes; onnx-bisect run asks it."
+        note = english("Nothing here records which ops {tool} takes; onnx-bisect run asks it.", tool=target.reader.tool)
         return inspect(model, target.reader, notes=(*target.notes, note))
     known = target.rules.profile
-    note = f"What {target.reader.tool} takes of each op is from the profile {known.profile}: {known.source}."
+    note = english(
+        "What {tool} takes of each op is from the profile {profile}: {source}.",
+        tool=target.reader.tool,
+        profile=known.profile,
+        source=known.source,
+    )
     return inspect(model, target.reader, op_record(model, target.rules), notes=(*target.notes, note))
 
 
@@ -89,7 +95,11 @@ def op_record(model: Model, rules: Rules) -> OpRecord:
         )
         for (op, refused, reason, folds), group in groups.items()
     )
-    return OpRecord(source=f"the profile {rules.profile.profile}", issues=issues, alone=rules.profile.is_of_single_ops)
+    return OpRecord(
+        source=english("the profile {profile}", profile=rules.profile.profile),
+        issues=issues,
+        alone=rules.profile.is_of_single_ops,
+    )
 
 
 def _rules(backend: Backend, described: Description, profile: Profile | None) -> Rules | None:

@@ -5,11 +5,12 @@ import re
 from pathlib import Path
 
 from onnxbisect.errors import ShortageError
+from onnxbisect.language import english
 from onnxbisect.shortage import shortage
 
 #: Free bytes below which a disk counts as full: the write that failed may have been larger.
 _FULL = 64 << 10
-_ELSEWHERE = "make room there, or let TMPDIR name another place (ONNXBISECT_WORK for a worker)."
+_ELSEWHERE = english("make room there, or let TMPDIR name another place (ONNXBISECT_WORK for a worker).")
 #: A compile with at least this fraction (1/10) of a full disk has filled it.
 _SHARE = 10
 #: Files that a cut or its checks may have open at a time.

@@ -20,6 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, cast
 
+from onnxbisect.language import english
 from onnxbisect_backends.contract import Limits, Outcome
 from onnxbisect_backends.sandbox.confined_view import confined_view
 from onnxbisect_backends.sandbox.disk import disk_trouble
@@ -187,11 +188,16 @@ def find_executable(command: str, *, cwd: Path, path: str | None) -> str | None:
 
 def not_found(command: str, install: str = "") -> str:
     """The sentence for a command that `find_executable` does not find; `install` says what to install."""
+    if install and "/" in command:
+        return english("The command '{command}' was not found; install {what}.", command=command, what=install)
     if install:
-        return f"The command '{command}' was not found{'' if '/' in command else ' on PATH'}; install {install}."
+        return english("The command '{command}' was not found on PATH; install {what}.", command=command, what=install)
     if "/" in command:
-        return f"'{command}' is not a file that can be executed; check the path and its permissions (chmod +x)."
-    return f"The command '{command}' was not found on PATH; install it or give its full path."
+        return english(
+            "'{command}' is not a file that can be executed; check the path and its permissions (chmod +x).",
+            command=command,
+        )
+    return english("The command '{command}' was not found on PATH; install it or give its full path.", command=command)
 
 
 def _ask_supervisor(order: bytes, deadline: float) -> bytes:

@@ -13,6 +13,7 @@ import onnx
 from onnx import AttributeProto, TensorProto, numpy_helper
 
 from onnxbisect.errors import ModelError
+from onnxbisect.language import english
 from onnxbisect.model.constants import HELD
 from onnxbisect.model.external import byte_size, is_external, tensors
 from onnxbisect.model.scopes import bodies, constant_names, domain_of, is_constant, qualified, reads
@@ -24,7 +25,7 @@ NEWEST_VERSION = (1 << 31) - 1
 _DECLARABLE = frozenset(TensorProto.DataType.values())
 #: Most characters of an Einsum equation. onnx takes minutes over one of 30,000, and no tensor has so many dimensions.
 _LONGEST_EQUATION = 1000
-_AGAIN = "Export it again."
+_AGAIN = english("Export it again.")
 
 
 def demand_wellformed(proto: onnx.ModelProto) -> None:

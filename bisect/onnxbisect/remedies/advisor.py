@@ -185,7 +185,7 @@ class Advisor:
 
     def _why(self, place: Place) -> tuple[str, ...]:
         if not all(node in self._nodes for node in place.nodes):
-            return ("no rule repairs this: too much of the model, or too many of one op, is refused",)
+            return (english("no rule repairs this: too much of the model, or too many of one op, is refused"),)
         reasons = dict.fromkeys(reason for node in place.nodes for reason in self._reasons(self._nodes[node]))
         return tuple(reasons) or (english("no rule takes this op"),)
 
@@ -196,9 +196,10 @@ class Advisor:
             if isinstance(it, Refusal):
                 yield english("{rule} does not apply: {reason}", rule=it.rule.id, reason=it.reason)
             elif it.key in self.struck:
-                yield f"{it.name}: {self.struck[it.key].reason}"
+                yield english("{rule}: {reason}", rule=it.name, reason=self.struck[it.key].reason)
             elif not self.asked.get(it.question, True):
                 yield english("{rule}: the compiler refuses the result", rule=it.name)
             elif not all(allowed(rule, self.most) for rule in it.rules):
-                seen = "" if it.unknown(self.known) else "; the compiler takes the result"
-                yield f"{it.name} may work with --allow {it.exactness}{seen}"
+                may = english("{rule} may work with --allow {exactness}", rule=it.name, exactness=it.exactness)
+                unknown = it.unknown(self.known)
+                yield may if unknown else english("{sentence}; the compiler takes the result", sentence=may)

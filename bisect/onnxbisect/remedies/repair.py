@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import onnx
 
 from onnxbisect.errors import ModelError
+from onnxbisect.language import english
 from onnxbisect.model.names import with_unique_names
 from onnxbisect.remedies.advise import Advice, Place
 from onnxbisect.remedies.advisor import Advisor
@@ -180,11 +181,11 @@ class _Repairer:
 
     def _strike_unproven(self, advice: Advice, proof: Proof) -> None:
         for place in proof.failed:
-            self._advisor.strike(place.candidate, f"not proven: {place.problem}")
+            self._advisor.strike(place.candidate, english("not proven: {reason}", reason=place.problem))
         if not proof.failed:
             reason = proof.problem or proof.disagreement
             for candidate in self._prover.to_blame(advice.chosen):
-                self._advisor.strike(candidate, f"not proven: {reason}")
+                self._advisor.strike(candidate, english("not proven: {reason}", reason=reason))
 
     def _ask(self, advice: Advice) -> bool:
         """Compile the new nodes that never passed, with their neighbours; False if the user ended the repair."""
@@ -206,8 +207,13 @@ class _Repairer:
             else:
                 self._advisor.learn_refused(candidate, _blamed(found))
                 self._advisor.learn_together(candidate, found)
-                refused = (f"refused by the compiler: {said}".removesuffix(": ") for said in refusals)
-                self._advisor.strike(candidate, next(refused, "the compiler gave no answer"))
+                refused = (
+                    english("refused by the compiler: {said}", said=said)
+                    if said
+                    else english("refused by the compiler")
+                    for said in refusals
+                )
+                self._advisor.strike(candidate, next(refused, english("the compiler gave no answer")))
         return True
 
     def _strike_refused(self, advice: Advice, after: Found, new_places: frozenset[Place]) -> bool:
@@ -225,8 +231,9 @@ class _Repairer:
                     guilty.update({it.key: (it, culprit.message) for it in part})
         for candidate, said in guilty.values():
             self._advisor.learn_together(candidate, after)
+            refused = english("refused by the compiler in the repaired model")
             self._advisor.strike(
-                candidate, f"refused by the compiler in the repaired model{': ' + said if said else ''}"
+                candidate, english("{sentence}: {said}", sentence=refused, said=said) if said else refused
             )
         return bool(guilty)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from rich.cells import cell_len, set_cell_size
 
-from onnxbisect.finished import translated
+from onnxbisect.finished import phrase, translated
 from onnxbisect.language import _
 from onnxbisect.proof import Difference
 from onnxbisect.remedies.advise import Advice
@@ -109,7 +109,7 @@ def sources(lines: Iterable[str]) -> list[str]:
     """Each line of source once, with the number of nodes that came from it where there are several."""
     counts = Counter(line for line in lines if line)
     shown = [source_lines.counted(line, count) for line, count in counts.items()]
-    return [*shown[:_LINES], *([f"and {len(shown) - _LINES} more lines"] if len(shown) > _LINES else [])]
+    return [*shown[:_LINES], *([_("and {count} more lines", count=len(shown) - _LINES)] if len(shown) > _LINES else [])]
 
 
 def markdown(document: RepairDocument) -> str:
@@ -143,7 +143,7 @@ def markdown(document: RepairDocument) -> str:
         title = _("The model as it was, with other options")
         parts += [f"## {title}", table((_("options"), _("the compiler")), cells_)]
     if document.struck:
-        rows_ = [(code(it.node, cell=True), ", ".join(it.rules), plain(it.reason)) for it in document.struck]
+        rows_ = [(code(it.node, cell=True), ", ".join(it.rules), plain(phrase(it.reason))) for it in document.struck]
         title = _("What was tried and given up")
         parts += [f"## {title}", table((_("node"), _("rule"), _("reason")), rows_)]
     if document.outputs:
@@ -206,7 +206,7 @@ def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
 
 def _staying(ops: Sequence[str], count: int, reasons: Sequence[str]) -> list[str]:
     head = f"{_times(clip(' → '.join(ops), 80), count)}  {_('no remedy')}"
-    return [head, *(f"    {clip(translated(reason), 200)}" for reason in reasons[:_MOST])]
+    return [head, *(f"    {clip(phrase(reason), 200)}" for reason in reasons[:_MOST])]
 
 
 def _about(group: Sequence[Change], computes_in: str) -> Iterator[str]:
@@ -214,7 +214,7 @@ def _about(group: Sequence[Change], computes_in: str) -> Iterator[str]:
     yield f"### {plain(first.op)} → {plain(_ops(first))}"
     for rule in first.rules:
         promise = "; ".join(
-            part for part in (rule.bound, rule.domain and _("for {domain}", domain=rule.domain)) if part
+            part for part in (phrase(rule.bound), rule.domain and _("for {domain}", domain=phrase(rule.domain))) if part
         )
         exactness = f"{words.named(rule.exactness)}{f' ({promise})' if promise else ''}"
         about = _("It is {exactness}.", exactness=plain(exactness))
@@ -248,7 +248,7 @@ def _stays(stay: Sequence[LeftRow]) -> Iterator[str]:
     yield f"{at} {_('The compiler says: {said}', said=said)}"
     if found := sources(line for it in stay for line in it.sources):
         yield _("From {lines}.", lines=", ".join(map(code, found)))
-    yield "\n".join(f"- {plain(translated(reason))}" for reason in first.reasons)
+    yield "\n".join(f"- {plain(phrase(reason))}" for reason in first.reasons)
 
 
 def _cells(group: Sequence[Change], *, count: bool = True) -> tuple[str, str, str, str, str]:

@@ -10,6 +10,7 @@ from typing import Final, Literal
 from typing_extensions import TypedDict
 
 from onnxbisect.diagnosis import Certainty, CertificateStatus, CulpritKind
+from onnxbisect.language import english
 from onnxbisect.report.contents import Report, TargetEntry
 from onnxbisect.report.culprit_contents import CulpritEntry
 from onnxbisect.report.ranges import LISTED, chosen
@@ -132,10 +133,16 @@ def passed_in(report: Report) -> Callable[[CulpritEntry], bool]:
 
 
 def _headline(fixed: int, new: int, unchanged: int, certain: Certain) -> str:
-    counted = (("fixed", fixed, certain["fixed"]), ("new", new, certain["new"]))
+    counted = ((english("fixed"), fixed, certain["fixed"]), (english("new"), new, certain["new"]))
     doubts = [what for what, count, sure in counted if count and not sure]
-    unsure = f"; what is {' and '.join(doubts)} is not certain, since not everything was answered" if doubts else ""
-    return f"{fixed} fixed, {new} new, {unchanged} unchanged{unsure}"
+    headline = english("{fixed} fixed, {new} new, {unchanged} unchanged", fixed=fixed, new=new, unchanged=unchanged)
+    if not doubts:
+        return headline
+    return english(
+        "{sentence}; what is {phrases} is not certain, since not everything was answered",
+        sentence=headline,
+        phrases=" and ".join(doubts),
+    )
 
 
 def _what(culprit: CulpritEntry) -> tuple[Hashable, ...]:

@@ -1,8 +1,10 @@
 """The report as one HTML file that opens offline, without scripts and without any other resource."""
 
 import re
+from collections.abc import Sequence
 from functools import cache
 from importlib import resources
+from itertools import pairwise
 
 import jinja2
 from markupsafe import Markup, escape
@@ -110,6 +112,8 @@ _FINENESS = ((640, 64), (2500, 128), (None, 200))
 _SINGLY = 2500
 
 _WIDTH, _HEIGHT, _GAP, _ROW = 168, 44, 118, 60
+#: Columns that are legible in the width of a page.
+_FITTING = 6
 
 _STATE_NAMES = {
     "pass": marked("compiles"),
@@ -180,28 +184,36 @@ def surroundings(around: Surroundings) -> Markup:
     nodes, edges = around["nodes"], around["edges"]
     layer = _layers(len(nodes), edges)
     rows: dict[int, int] = {}
-    place: list[tuple[int, int]] = []
-    for index in range(len(nodes)):
-        row = rows.get(layer[index], 0)
-        rows[layer[index]] = row + 1
-        place.append((layer[index], row))
+
+    def place(column: int) -> tuple[int, int]:
+        rows[column] = rows.get(column, 0) + 1
+        return column, rows[column] - 1
+
+    places = [place(column) for column in layer]
+    # An edge over several columns passes those between in rows of their own, and not behind their nodes.
+    passed = [[place(column) for column in range(layer[edge["from"]] + 1, layer[edge["to"]])] for edge in edges]
     tallest = max(rows.values())
-    spot = [
-        (column * (_WIDTH + _GAP) + 2, row * _ROW + (tallest - rows[column]) * _ROW // 2 + 10) for column, row in place
-    ]
+
+    def corner(at: tuple[int, int]) -> tuple[int, int]:
+        column, row = at
+        return column * (_WIDTH + _GAP) + 2, row * _ROW + (tallest - rows[column]) * _ROW // 2 + 10
+
     width = (max(layer) + 1) * (_WIDTH + _GAP) - _GAP + 4
     first = {edge["tensor"]: index for index, edge in reversed(list(enumerate(edges)))}
-    parts = [
-        _edge(spot[edge["from"]], spot[edge["to"]], edge, labelled=first[edge["tensor"]] == index)
-        for index, edge in enumerate(edges)
-    ]
-    parts += [_node(spot[index], node) for index, node in enumerate(nodes)]
+    lines: list[Markup] = []
+    types: list[Markup] = []
+    for index, edge in enumerate(edges):
+        way = [corner(at) for at in (places[edge["from"]], *passed[index], places[edge["to"]])]
+        lines.append(_edge(way, edge))
+        if first[edge["tensor"]] == index:
+            types.append(_type(way, edge))
+    parts = [*lines, *types, *(_node(corner(places[index]), node) for index, node in enumerate(nodes))]
     label = _(
         "The culprit and its neighbours: {ops}", ops=", ".join(clip(node["op"] or node["name"], 40) for node in nodes)
     )
     return Markup(
-        '<svg class="around" viewBox="0 0 {0} {1}" width="{0}" height="{1}" role="img" aria-label="{2}">{3}</svg>'
-    ).format(width, tallest * _ROW + 6, label, Markup().join(parts))
+        '<svg class="around{4}" viewBox="0 0 {0} {1}" width="{0}" height="{1}" role="img" aria-label="{2}">{3}</svg>'
+    ).format(width, tallest * _ROW + 6, label, Markup().join(parts), " fits" if max(layer) < _FITTING else "")
 
 
 def _layers(count: int, edges: list[DrawnEdge]) -> list[int]:
@@ -239,15 +251,24 @@ def _node(spot: tuple[int, int], node: DrawnNode) -> Markup:
     )
 
 
-def _edge(start: tuple[int, int], end: tuple[int, int], edge: DrawnEdge, *, labelled: bool) -> Markup:
-    x1, y1 = start[0] + _WIDTH, start[1] + _HEIGHT // 2
-    x2, y2 = end[0], end[1] + _HEIGHT // 2
-    bend = (x1 + x2) // 2
-    path = Markup('<path class="edge" d="M{} {}C{} {} {} {} {} {}"/><path class="tip" d="M{} {}l-7 -4v8z"/>').format(
-        x1, y1, bend, y1, bend, y2, x2 - 4, y2, x2, y2
+def _edge(way: Sequence[tuple[int, int]], edge: DrawnEdge) -> Markup:
+    """The line between the corners of two boxes, and across the columns that it passes."""
+    steps: list[str] = []
+    for (x, y), (next_x, next_y) in pairwise(way):
+        x1, y1, x2, y2 = x + _WIDTH, y + _HEIGHT // 2, next_x, next_y + _HEIGHT // 2
+        steps.append(f"{'L' if steps else 'M'}{x1} {y1}C{x1 + _GAP // 2} {y1} {x1 + _GAP // 2} {y2} {x2 - 4} {y2}")
+    return Markup('<g><title>{}</title><path class="edge" d="{}"/><path class="tip" d="M{} {}l-7 -4v8z"/></g>').format(
+        clip(edge["tensor"], 200), "".join(steps), x2, y2
     )
-    label = Markup()
-    if labelled:
-        text = clip(edge["type"], 20)
-        label = Markup('<text class="type" x="{}" y="{}">{}</text>').format(bend, (y1 + y2) // 2 - 6, text)
-    return Markup("<g><title>{}</title>{}{}</g>").format(escape(clip(edge["tensor"], 200)), path, label)
+
+
+def _type(way: Sequence[tuple[int, int]], edge: DrawnEdge) -> Markup:
+    """The type of a tensor: above a straight line, and in place of the middle of a bent one."""
+    (x, y), (_x, next_y) = way[:2]
+    middle, between = x + _WIDTH + _GAP // 2, (y + next_y) // 2 + _HEIGHT // 2
+    base = between - 6 if y == next_y else between + 4
+    text = clip(edge["type"], 18)
+    width = 6 * len(text) + 6
+    return Markup(
+        '<rect class="ground" x="{}" y="{}" width="{}" height="13"/><text class="type" x="{}" y="{}">{}</text>'
+    ).format(middle - width // 2, base - 10, width, middle, base, text)

@@ -41,7 +41,8 @@ class Links:
     """Links of one report: `forms` are its other formats, `probes` a page with every probe.
 
     `each_probe` is the page of one probe with its log; `{}` in it stands for the probe's name. `may_repair` tells that
-    the page has a button for a repair: a file has none, nor has the page of a job with a repair.
+    the page has a button for a repair: a file has none, nor has the page of a job with a repair. `repaired` is where
+    such a page has the repaired model.
     """
 
     culprits: Mapping[int, CulpritLinks] = field(default_factory=dict)
@@ -49,6 +50,7 @@ class Links:
     probes: str = ""
     each_probe: str = ""
     may_repair: bool = False
+    repaired: str = ""
 
     def culprit(self, number: int) -> CulpritLinks:
         """The links of the culprit with this number, starting at 1."""

@@ -65,13 +65,13 @@ def rows(overview: Overview) -> list[Line]:
     return sorted(found.values(), key=lambda line: -sum(state in ("refused", "in_part") for state in line.states))
 
 
-def summary(target: OverviewTarget) -> str:
-    """`does not compile: 3 culprits, proven; 24 compiler calls, 12 s (9.8 s compiling)`, or why there is no answer."""
+def summary(overview: Overview, target: OverviewTarget) -> str:
+    """`does not compile: 3 ops at 7 places, proven; 24 compiler calls, 12 s (9.8 s compiling)`, or why not."""
     state, report = state_name(target), target["report"]
     if report is None:
         return _("{state}: {sentence}", state=state, sentence=translated(target["sentence"]))
     stats = report["stats"]
-    found = _(": {culprits}", culprits=plural(report["culprits"], "culprit")) if report["culprits"] else ""
+    found = _(": {culprits}", culprits=_found(overview, target["label"])) if report["culprits"] else ""
     cost = _(
         "{calls}, {seconds} ({compiling} compiling)",
         calls=plural(stats["compiler_calls"], "compiler call"),
@@ -80,6 +80,16 @@ def summary(target: OverviewTarget) -> str:
     )
     certificate = words.named(report["certificate"])
     return _("{state}{found}, {certificate}; {cost}", state=state, found=found, certificate=certificate, cost=cost)
+
+
+def _found(overview: Overview, label: str) -> str:
+    """What the table's column of a target shows."""
+    shown = [row for row in overview["culprits"] if row["cells"][label]["culprits"]]
+    single = all(row["kind"] == "single" for row in shown)
+    ops = {tuple(row["ops"]) for row in shown}
+    places = plural(sum(row["cells"][label]["refused"] for row in shown), "place")
+    culprits = plural(len(ops), "op") if single else plural(len(shown), "culprit")
+    return _("{culprits} at {places}", culprits=culprits, places=places)
 
 
 def asked(target: OverviewTarget) -> str:
@@ -159,7 +169,7 @@ def overview_page(overview: Overview, href: Callable[[str], str]) -> OverviewPag
                 label=target["label"],
                 state=target["state"],
                 name=state_name(target),
-                answer=summary(target),
+                answer=summary(overview, target),
                 asked=asked(target),
                 href=href(target["label"]) if target["report"] else "",
             )
@@ -200,7 +210,7 @@ def lines(overview: Overview, *, width: int = 100, files: str = "") -> list[str]
     shown = [clean(headline(overview))]
     label = max(len(target["label"]) for target in targets)
     for target in targets:
-        shown.append(f"  {clean(target['label']):<{label}}  {clean(summary(target))}")
+        shown.append(f"  {clean(target['label']):<{label}}  {clean(summary(overview, target))}")
         if about := asked(target):
             shown.append(f"  {'':<{label}}  {clip(about, width - label - 4)}")
     if table := rows(overview):
@@ -232,7 +242,9 @@ def markdown(overview: Overview, link: Callable[[str, str], str] = _beside) -> s
         (
             code(target["label"], cell=True),
             code(asked(target), cell=True),
-            summary(target) if target["report"] else f"{state_name(target)}: {code(target['sentence'], cell=True)}",
+            summary(overview, target)
+            if target["report"]
+            else f"{state_name(target)}: {code(target['sentence'], cell=True)}",
             f"[{target['label']}]({link(target['label'], 'report.md')})" if target["report"] else "",
         )
         for target in targets

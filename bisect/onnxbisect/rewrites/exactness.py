@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from onnxbisect.language import english
+
 #: The values of a node's inputs in one sample, by slot; None where an input is omitted or its value is not known.
 Values = Sequence[np.ndarray | None]
 
@@ -25,13 +27,20 @@ class Bound:
     @property
     def text(self) -> str:
         """The bound in words; empty if the replacement is exact without restriction."""
-        parts = []
-        if self.epsilons:
-            parts.append(f"{self.epsilons:g} ε of {self.of}")
+        if not (self.epsilons or self.absolute):
+            return self.note
+        factor, absolute, rest = f"{self.epsilons:g}", f"{self.absolute:g}", self.note
+        if not self.epsilons:
+            if rest:
+                return english("within {absolute}; {rest}", absolute=absolute, rest=rest)
+            return english("within {absolute}", absolute=absolute)
         if self.absolute:
-            parts.append(f"{self.absolute:g}")
-        sentence = "within " + " + ".join(parts) if parts else ""
-        return "; ".join(part for part in (sentence, self.note) if part)
+            return english(
+                "within {factor} ε of {subject} + {absolute}", factor=factor, subject=self.of, absolute=absolute
+            ) + (f"; {rest}" if rest else "")
+        if rest:
+            return english("within {factor} ε of {subject}; {rest}", factor=factor, subject=self.of, rest=rest)
+        return english("within {factor} ε of {subject}", factor=factor, subject=self.of)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ from typing import Any
 import onnx
 
 from onnxbisect.cut.write import write
+from onnxbisect.language import english
 from onnxbisect.model.declared_types import has_narrow_types
 from onnxbisect.model.loadable import loadable
 from onnxbisect.model.model import Model
@@ -37,7 +38,7 @@ def prove(model: Model, folder: Path) -> Proof:
     from onnxbisect.split import runner
 
     narrow = has_narrow_types(model.proto)
-    runtime = f"onnxruntime {onnxruntime.__version__}, graph optimisation off"
+    runtime = english("onnxruntime {version}, graph optimisation off", version=onnxruntime.__version__)
     runtime += ", each node rounded to its own type" if narrow else ""
     run_file = _in_declared_types() if narrow else runner.run_on_host
 

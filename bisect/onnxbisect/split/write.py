@@ -14,6 +14,7 @@ from onnx import TensorProto, helper
 from onnxbisect.cut.required_producers import runtime_dtype
 from onnxbisect.cut.write import write
 from onnxbisect.errors import OptionError
+from onnxbisect.language import english
 from onnxbisect.model.loadable import loadable
 from onnxbisect.model.model import Model
 from onnxbisect.probe_format import ProbeFormat
@@ -116,8 +117,8 @@ def _note(part: CutPart) -> str:
     if part.kind is Kind.HOST:
         return ""
     if part.seen:
-        return "Exactly these nodes were seen to compile, in the file of a probe and not in this one."
-    return "These nodes were seen to compile as part of a larger piece, not by themselves."
+        return english("Exactly these nodes were seen to compile, in the file of a probe and not in this one.")
+    return english("These nodes were seen to compile as part of a larger piece, not by themselves.")
 
 
 def _asked(entry: Entry, folder: Path, compile_piece: Compile) -> Entry:
@@ -129,8 +130,15 @@ def _asked(entry: Entry, folder: Path, compile_piece: Compile) -> Entry:
     if verdict.passed:
         return replace(entry, compiled=True, note="This file was compiled.")
     if verdict.failed:
-        return replace(entry, compiled=False, refused=True, note=f"This file was refused: {verdict.message}")
-    return replace(entry, note=f"{entry.note} Asked about this file, the compiler gave no answer: {verdict.message}")
+        return replace(
+            entry, compiled=False, refused=True, note=english("This file was refused: {said}", said=verdict.message)
+        )
+    said = english(
+        "{sentence} Asked about this file, the compiler gave no answer: {said}",
+        sentence=entry.note,
+        said=verdict.message,
+    )
+    return replace(entry, note=said)
 
 
 def _taken(value: onnx.ValueInfoProto, tensor: str, files: Sequence[str], crossing: Mapping[str, Crossing]) -> Taken:

@@ -13,7 +13,7 @@ const TYPE = 32; // characters
 
 export class Labels {
   #context;
-  #halo = "";
+  #ground = "";
 
   constructor(context) {
     this.#context = context;
@@ -24,20 +24,16 @@ export class Labels {
     this.ops = new Array(model.count);
     this.names = new Array(model.count);
     this.types = new Array(model.tensors.length);
+    this.widths = new Array(model.tensors.length);
   }
 
-  /** What follows is of this kind and colour, and, with a `halo`, legible above lines. */
-  begin(kind, colour, halo = "") {
+  /** What follows is of this kind and colour; with a `ground`, no line is seen behind it. */
+  begin(kind, colour, ground = "") {
     const context = this.#context;
     context.font = FONTS[kind];
     context.fillStyle = colour;
     context.textAlign = kind === "type" ? "center" : "left";
-    this.#halo = halo;
-    if (halo) {
-      context.strokeStyle = halo;
-      context.lineWidth = 3;
-      context.lineJoin = "round";
-    }
+    this.#ground = ground;
   }
 
   op(node, x, y) {
@@ -51,8 +47,13 @@ export class Labels {
 
   type(tensor, x, y) {
     const text = (this.types[tensor] ??= this.#short(this.model.tensors[tensor][1]));
-    if (this.#halo) this.#context.strokeText(text, x, y);
-    this.#context.fillText(text, x, y);
+    const context = this.#context;
+    const width = (this.widths[tensor] ??= context.measureText(text).width);
+    const ink = context.fillStyle;
+    context.fillStyle = this.#ground;
+    context.fillRect(x - width / 2 - 2, y - 9, width + 4, 12);
+    context.fillStyle = ink;
+    context.fillText(text, x, y);
   }
 
   /** A culprit's number, on the corner of its node. */
