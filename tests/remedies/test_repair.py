@@ -10,7 +10,7 @@ import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from onnxbisect.model.scopes import is_constant, qualified, walk
 from onnxbisect.proof import compare, random_feeds
@@ -436,6 +436,57 @@ def test_what_is_refused_in_bodies_is_replaced_there(tmp_path: Path) -> None:
     assert {"Abs", "Celu"}.isdisjoint(it.op_type for it in after)
     assert all(any(new == old for new in after) for old in before if old.op_type in ("Identity", "Neg", "Mul", "Add"))
     assert compare(model, found.model, [given]).agrees
+
+
+#: A layer of a language model as onnxruntime-genai writes it, with a cache of four steps.
+LANGUAGE_MODEL = """<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
+g (int64[1,1] ids, int64[1,5] mask, int64[1,1] places, float[1,2,4,16] pk, float[1,2,4,16] pv)
+=> (float[1,1,64] y, float[1,2,5,16] k2, float[1,2,5,16] v2)
+<int64[1] one = {1}, int64 first = {1}> {
+  sums = ReduceSum (mask, one)
+  less = Sub (sums, one)
+  lengths = Cast <to = 6> (less)
+  dims = Shape (mask)
+  count = Gather (dims, first)
+  total = Cast <to = 6> (count)
+  x = Gather (words, ids)
+  h = SimplifiedLayerNormalization <axis = -1, epsilon = 1e-05> (x, g1)
+  q = MatMul (h, wq)
+  k = MatMul (h, wk)
+  v = MatMul (h, wv)
+  qr = com.microsoft.RotaryEmbedding (q, places, cosines, sines)
+  kr = com.microsoft.RotaryEmbedding (k, places, cosines, sines)
+  a, k2, v2 = com.microsoft.GroupQueryAttention <kv_num_heads = 2, num_heads = 4> (qr, kr, v, pk, pv, lengths, total)
+  o = MatMul (a, wo)
+  n, "", "", res = com.microsoft.SkipSimplifiedLayerNormalization <epsilon = 1e-05> (o, x, g1)
+  f = com.microsoft.QuickGelu (n)
+  y = Add (f, res)
+}"""
+
+
+def language_model() -> onnx.ModelProto:
+    model, random = onnx.parser.parse_model(LANGUAGE_MODEL), np.random.default_rng(0)
+    sizes = {"words": (9, 64), "g1": (64,), "wq": (64, 64), "wk": (64, 32), "wv": (64, 32), "wo": (64, 64)}
+    for name, dims in {**sizes, "cosines": (16, 8), "sines": (16, 8)}.items():
+        weights = (random.normal(size=dims) / 4).astype(np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(weights, name))
+    return model
+
+
+def test_a_layer_of_a_language_model_is_known_and_its_fused_ops_are_taken_apart(tmp_path: Path) -> None:
+    model = language_model()
+    known = compiler(tmp_path).read(model)
+    assert not any(word in note for note in known.notes for word in ("assumed", "inference", "No type", "one run"))
+    made = {name for node in known.proto.graph.node for name in node.output if name}
+    assert made <= known.types.keys()
+    fused = {qualified(node) for node in model.graph.node if node.domain}
+    assert len(fused) == 4
+    ran = {"ids": np.array([[3]]), "mask": np.array([[0, 1, 1, 1, 1]]), "places": np.array([[3]])}
+    caches = {name: np.random.default_rng(1).normal(size=(1, 2, 4, 16)).astype(np.float32) for name in ("pk", "pv")}
+    shorter, full = {**ran, **caches}, {**ran, **caches, "mask": np.ones((1, 5), np.int64)}
+    found = repaired(model, compiler(tmp_path, *fused), samples=[shorter, full])
+    assert found.compiles
+    assert len(found.places) == 5
 
 
 def test_a_branch_without_nodes_does_not_hinder_the_other(tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ import onnx
 from onnxbisect.model.scopes import domain_of, walk
 
 _Call = tuple[str, str, str]
+#: What onnxruntime's optimiser writes into ONNX's domain, where ONNX has no such operator.
+_IN_ONNX_DOMAIN = frozenset({"SimplifiedLayerNormalization"})
 
 
 def opaque_nodes(proto: onnx.ModelProto) -> dict[int, None]:
@@ -37,19 +39,28 @@ def _is_opaque(
             inside = _versions(function.opset_import)
             verdicts[call] = any(_is_opaque(inner, inside, functions, verdicts) for inner in walk(function))
         return verdicts[call]
-    if (domain, node.op_type) in _ort_operators():
+    if is_of_onnxruntime(node):
         return False
     version = versions.get(domain)
     return version is None or not onnx.defs.has(node.op_type, version, domain)
 
 
+def is_of_onnxruntime(node: onnx.NodeProto) -> bool:
+    """Whether onnxruntime defines the op and ONNX does not, so that only a run tells its shapes."""
+    return (domain_of(node), node.op_type) in _ort_operators()
+
+
 @cache
 def _ort_operators() -> frozenset[tuple[str, str]]:
-    """Operators of onnxruntime that are not in the ONNX standard."""
+    """Operators of onnxruntime that are not in the ONNX standard; a few of them are in its domain."""
     # Imported here to keep onnxruntime out of the memory of processes that run no model, such as the API.
     from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
 
-    return frozenset((op.domain, op.name) for op in get_all_operator_schema() if op.domain.startswith("com.microsoft"))
+    return frozenset(
+        (op.domain, op.name)
+        for op in get_all_operator_schema()
+        if op.domain.startswith("com.microsoft") or (not op.domain and op.name in _IN_ONNX_DOMAIN)
+    )
 
 
 def _versions(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:

@@ -16,7 +16,7 @@ from onnxbisect.model.constness import constness
 from onnxbisect.model.feeds import Sample
 from onnxbisect.model.footprint import dims_of, peak, size_of
 from onnxbisect.model.infer import infer
-from onnxbisect.model.opaque import opaque_nodes
+from onnxbisect.model.opaque import is_of_onnxruntime, opaque_nodes
 from onnxbisect.model.run import Run, run, types_of_runtime
 from onnxbisect.model.runnable import select, unmarked
 from onnxbisect.model.scopes import domain_of, is_constant, qualified, reads
@@ -381,7 +381,7 @@ class _Establish:
 
     def _unexplained(self) -> set[str]:
         """Tensors whose shape is unknown for another reason than values of inputs."""
-        foreign = (node for node in self._nodes if domain_of(node).startswith("com.microsoft"))
+        foreign = filter(is_of_onnxruntime, self._nodes)
         opaque = (self._nodes[index] for index in self._opaque)
         return {name for node in (*opaque, *foreign) for name in node.output} | self._missing()
 

@@ -160,25 +160,7 @@ def _(draw: DrawFn) -> Instance:
     return _matmulnbits(draw, bits=draw(st.sampled_from([4, 8])))
 
 
-def _rotary(draw: DrawFn, *, packed: int = 0) -> Instance:
-    batch, steps, heads, half = (draw(st.integers(1, 3)) for _ in range(4))
-    width = 2 * half
-    table = floats(draw, (8, half), edges=TAME, spread=1)
-    sines = floats(draw, (8, half), edges=TAME, spread=1)
-    dims = (batch, heads, steps, width) if draw(st.booleans()) else (batch, steps, heads * width)
-    x = floats(draw, dims, edges=TAME)
-    positions = integers(draw, (batch, steps), 0, 7) if draw(st.booleans()) else integers(draw, (1,), 0, 8 - steps)
-    scale = 2 * float(np.abs(x).max()) * float(max(np.abs(table).max(), np.abs(sines).max()))
-    chosen = {"interleaved": draw(st.integers(0, 1)), "is_packed_batching": packed}
-    return node("RotaryEmbedding", x, positions, Constant(table), Constant(sines), scale=scale, **chosen, **MS)
-
-
-@case("rotaryembedding-parts", lambda draw: _rotary(draw, packed=1))
-def _(draw: DrawFn) -> Instance:
-    return _rotary(draw)
-
-
-def _scores_scale(queries: np.ndarray, keys: np.ndarray, values: np.ndarray, terms: int) -> float:
+def scores_scale(queries: np.ndarray, keys: np.ndarray, values: np.ndarray, terms: int) -> float:
     """The largest value's magnitude, times 1 + the magnitudes that make up the largest score, times their number."""
     score = float(np.abs(queries).max() * np.abs(keys).max()) * queries.shape[-1]
     return float(np.abs(values).max()) * (1 + score) * (terms + 2)
@@ -195,7 +177,7 @@ def _multihead(draw: DrawFn, *, past: bool = False) -> Instance:
     mask = integers(draw, (batch, keys), 0, 1, np.int32) if draw(st.booleans()) else None
     added = floats(draw, (batch, heads, steps, keys), edges=TAME) if draw(st.booleans()) else None
     most = 0 if bias is None else np.abs(bias).max()
-    scale = _scores_scale(np.abs(q) + most, np.abs(k) + most + 3, np.abs(v) + most, hidden + 10)
+    scale = scores_scale(np.abs(q) + most, np.abs(k) + most + 3, np.abs(v) + most, hidden + 10)
     chosen = {"num_heads": heads}
     if past:
         cache = [floats(draw, (batch, heads, 2, width), edges=TAME) for _ in range(2)]
@@ -222,7 +204,7 @@ def _attention(draw: DrawFn, *, past: bool = False) -> Instance:
     if draw(st.booleans()):
         mask = integers(draw, (batch,), 1, steps, np.int32)
     largest = np.full((1, width), float(np.abs(x).max() * np.abs(weight).max()) * depth + float(np.abs(bias).max()))
-    scale = _scores_scale(largest, largest, largest, (hidden + 2) * (depth + 2))
+    scale = scores_scale(largest, largest, largest, (hidden + 2) * (depth + 2))
     chosen = {"num_heads": heads, "unidirectional": 0 if mask is not None else draw(st.integers(0, 1))}
     given = (x, Constant(weight), Constant(bias))
     if past:

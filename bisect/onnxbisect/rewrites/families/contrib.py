@@ -1,7 +1,7 @@
 """Ops of `com.microsoft` that onnxruntime's optimiser and exporters of language models fuse, as ops of ONNX.
 
 Their definitions are those of onnxruntime's ContribOperators.md; onnxruntime itself is the reference of the tests.
-Attention and rotary embeddings are written out without a cache of past keys and values.
+Attention that has a cache of past keys and values is not taken here; `language` has that of language models.
 """
 
 from collections.abc import Sequence
@@ -16,12 +16,12 @@ from onnxbisect.exactness import Exactness
 from onnxbisect.rewrites.exactness import OF_PRODUCTS, Bound
 from onnxbisect.rewrites.families.activations import erf_form, tanh_form
 from onnxbisect.rewrites.families.normalisation import OF_ROW, scaled, standardised
-from onnxbisect.rewrites.forms import cast, clip, concat, reduce, reshape, slice_axis, transpose
+from onnxbisect.rewrites.forms import cast, clip, reduce, reshape, slice_axis, transpose
 from onnxbisect.rewrites.rule import pytorch, rule
 from onnxbisect.rewrites.site import Site
 from onnxbisect.rewrites.sources import ORT_CONTRIB
 
-_OF_SCORES = Bound(
+OF_SCORES = Bound(
     epsilons=8,
     of="the largest value's magnitude, times 1 + the magnitudes that make up the largest score, times their number",
 )
@@ -29,62 +29,11 @@ _OF_SCORES = Bound(
 _MASKED = -10000.0
 
 
-@pytorch("x * cos + rotate_half(x) * sin, exported without onnxruntime's optimiser")
-@rule(
-    "com.microsoft::RotaryEmbedding -> Reshape Transpose Add Gather Slice Mul Sub Concat",
-    Exactness.ROUNDING,
-    Bound(epsilons=2, of="the magnitudes of the two numbers that make a pair, together"),
-    rank=27,
-    source=ORT_CONTRIB,
-)
-def rotaryembedding_parts(at: Site) -> str:
-    """Each pair of numbers turned by the angle of its position, which Gather looks up."""
-    at.demand_dtype(TensorProto.FLOAT)
-    at.demand(not at.attribute("is_packed_batching", 0), "the batch is packed")
-    at.demand(at.attribute("scale", 1.0) == 1, "the angles are scaled")
-    shape, half = at.shape(0), at.shape(2)[-1]
-    by_head = len(shape) == 4
-    if by_head:
-        batch, heads, steps, width = shape
-        x = transpose(at, at.input(0), [0, 2, 1, 3])
-    else:
-        batch, steps, hidden = shape
-        heads = at.attribute("num_heads", 0) or hidden // (2 * half)
-        width = hidden // heads
-        x = reshape(at, at.input(0), [batch, steps, heads, width])
-    cosines, sines = (_of_positions(at, slot, batch, steps) for slot in (2, 3))
-    turned = 2 * half
-    interleaved = bool(at.attribute("interleaved", 0))
-    if interleaved:
-        first, second = (slice_axis(at, x, 3, start, turned, 2) for start in (0, 1))
-    else:
-        first, second = slice_axis(at, x, 3, 0, half), slice_axis(at, x, 3, half, turned)
-    one = at.op("Sub", at.op("Mul", first, cosines), at.op("Mul", second, sines))
-    other = at.op("Add", at.op("Mul", first, sines), at.op("Mul", second, cosines))
-    if interleaved:
-        pairs = [reshape(at, each, [batch, steps, heads, half, 1]) for each in (one, other)]
-        parts = [reshape(at, concat(at, pairs, 4), [batch, steps, heads, turned])]
-    else:
-        parts = [one, other]
-    if turned < width:
-        parts.append(slice_axis(at, x, 3, turned, width))
-    result = concat(at, parts, 3)
-    return transpose(at, result, [0, 2, 1, 3]) if by_head else reshape(at, result, shape)
-
-
-def _of_positions(at: Site, slot: int, batch: int, steps: int) -> str:
-    """The rows of a table of cosines or sines for the positions, [batch or 1, steps, 1, half]."""
-    positions, half = at.input(1), at.shape(2)[-1]
-    if at.shape(1) == (1,):  # the position of the first step
-        positions, batch = at.op("Add", positions, at.integers(range(steps))), 1
-    return reshape(at, at.op("Gather", at.input(slot), positions, axis=0), [batch, steps, 1, half])
-
-
 @pytorch("an export that onnxruntime's optimiser did not change")
 @rule(
     "com.microsoft::MultiHeadAttention -> Add Slice Reshape Transpose MatMul Mul Greater Cast Sub Softmax",
     Exactness.ROUNDING,
-    _OF_SCORES,
+    OF_SCORES,
     rank=27,
     source=ORT_CONTRIB,
 )
@@ -121,7 +70,7 @@ def multiheadattention_parts(at: Site) -> tuple[str, ...]:
 @rule(
     "com.microsoft::Attention -> MatMul Add Slice Reshape Transpose Mul Greater Cast Sub Softmax",
     Exactness.ROUNDING,
-    _OF_SCORES,
+    OF_SCORES,
     rank=27,
     source=ORT_CONTRIB,
 )
@@ -165,12 +114,13 @@ def _padding(at: Site, slot: int, keys: int) -> str:
     else:
         at.demand(len(dims) == 2 and dims[1] == keys, "the mask is not one of 0 and 1 for each key")
         kept = at.op("Greater", mask, at.constant(np.zeros((), dtype)))
-    hidden = at.op("Sub", _float(at, 1), cast(at, kept, TensorProto.FLOAT))
-    lowered = at.op("Mul", hidden, _float(at, at.attribute("mask_filter_value", _MASKED)))
+    hidden = at.op("Sub", float32(at, 1), cast(at, kept, TensorProto.FLOAT))
+    lowered = at.op("Mul", hidden, float32(at, at.attribute("mask_filter_value", _MASKED)))
     return reshape(at, lowered, [dims[0], 1, 1, keys])
 
 
-def _float(at: Site, value: float) -> str:
+def float32(at: Site, value: float) -> str:
+    """Add a float32 constant of rank 0, whatever the node's inputs are; returns its name."""
     return at.constant(np.array(value, np.float32))
 
 
@@ -180,7 +130,7 @@ def _attention(
     """Attention of [batch, heads, steps, width]; `steps` are those of queries and keys."""
     factor = at.attribute("scale", 0.0) or 1 / sqrt(width)
     scores = at.op("MatMul", queries, transpose(at, keys, [0, 1, 3, 2]))
-    scores = at.op("Mul", scores, _float(at, factor))
+    scores = at.op("Mul", scores, float32(at, factor))
     for mask in masks:
         scores = at.op("Add", scores, mask)
     if at.attribute("unidirectional", 0):
