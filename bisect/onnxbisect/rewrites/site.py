@@ -195,9 +195,9 @@ class Site:
         """A name for a new tensor or node that keeps `name` readable."""
         return self._prefix + name
 
-    def like(self, *inputs: str, **changed: object) -> str:
-        """Add a node of the same op and attributes on other inputs; returns its first output."""
-        (name, *_) = self.ops(self.node.op_type, inputs, 1, domain=self.node.domain)
+    def like(self, *inputs: str, kind: str = "", **changed: object) -> str:
+        """Add a node of the same op, or another `kind`, and attributes on other inputs; returns its first output."""
+        (name, *_) = self.ops(kind or self.node.op_type, inputs, 1, domain=self.node.domain)
         node = self._nodes[-1]
         node.attribute.extend(attribute for attribute in self.node.attribute if attribute.name not in changed)
         node.attribute.extend(helper.make_attribute(key, value) for key, value in changed.items() if value is not None)

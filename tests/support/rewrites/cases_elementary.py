@@ -265,6 +265,18 @@ def _(draw: DrawFn) -> Instance:
     return node("Mod", x, Constant(divisor), opset=draw(st.sampled_from([10, 13, 17])))
 
 
+def _fmod(draw: DrawFn) -> Instance:
+    return node("Mod", integers(draw, (3,), -9, 9), integers(draw, (3,), 1, 9), fmod=1)
+
+
+@case("mod-div-any", _fmod)
+def _(draw: DrawFn) -> Instance:
+    dims = shape(draw)
+    dtype = draw(st.sampled_from([np.int64, np.int32]))
+    divisor = integers(draw, dims, 1, 9, dtype) * draw(st.sampled_from([1, -1]))
+    return node("Mod", integers(draw, dims, -(2**30) + 1, 2**30 - 1, dtype), divisor.astype(dtype))
+
+
 def _dropout_with_mask(draw: DrawFn) -> Instance:
     return node("Dropout", floats(draw, (3,)), outputs=2, opset=draw(st.sampled_from([7, 10, 11])))
 

@@ -100,6 +100,20 @@ def _(draw: DrawFn) -> Instance:
     return node("GatherElements", x, Constant(integers(draw, dims, -size, size - 1)), axis=axis)
 
 
+def _gatherelements_of_constant(draw: DrawFn) -> Instance:
+    return node("GatherElements", anything(draw, (3, 4)), Constant(np.zeros((3, 4), np.int64)), axis=1)
+
+
+@case("gatherelements-computed", _gatherelements_of_constant)
+def _(draw: DrawFn) -> Instance:
+    x = anything(draw, shape(draw))
+    axis = draw(st.integers(-x.ndim, x.ndim - 1))
+    dims = [draw(st.integers(1, size)) for size in x.shape]
+    dims[axis] = draw(st.integers(1, 6))
+    size = x.shape[axis]
+    return node("GatherElements", x, integers(draw, dims, -size, size - 1), axis=axis)
+
+
 def _slice(draw: DrawFn, *, axes: int, steps: bool) -> Instance:
     x = anything(draw, shape(draw, max(axes, 1), 4, 7))
     chosen = draw(st.permutations(range(x.ndim)))[:axes]

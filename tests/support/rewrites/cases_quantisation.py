@@ -91,3 +91,51 @@ def _(draw: DrawFn) -> Instance:
     if op == "Div":
         b[b == 0] = 1
     return node(op, a, Constant(b) if draw(st.booleans()) else b, opset=opset(draw, 13, 17))
+
+
+@case("dynamicquantize-parts", lambda draw: node("DynamicQuantizeLinear", floats(draw, (0,), edges=()), outputs=3))
+def _(draw: DrawFn) -> Instance:
+    x = floats(
+        draw, shape(draw), edges=(0.0, -0.0, 0.5, 127.5, -127.5, 1e9), spread=draw(st.sampled_from([0.0, 1.0, 60.0]))
+    )
+    return node("DynamicQuantizeLinear", x, outputs=3, opset=opset(draw, 11, 13, 17, 21))
+
+
+def _bytes(draw: DrawFn, dims: tuple[int, ...], kind: type) -> np.ndarray:
+    info = np.iinfo(kind)
+    return integers(draw, dims, int(info.min), int(info.max), kind)
+
+
+@case(
+    "matmulinteger-matmul",
+    lambda draw: node("MatMulInteger", _bytes(draw, (3,), np.uint8), _bytes(draw, (3, 2), np.uint8)),
+)
+def _(draw: DrawFn) -> Instance:
+    rows, columns = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    depth = draw(st.sampled_from([1, 4, 300, 1000]))
+    # onnxruntime's product saturates on some processors where both operands are large and one is signed
+    left, right = np.uint8, draw(st.sampled_from([np.uint8, np.int8]))
+    batch = draw(st.sampled_from([(), (2,)]))
+    a, b = _bytes(draw, (*batch, rows, depth), left), _bytes(draw, (depth, columns), right)
+    zeros = []
+    if draw(st.booleans()):
+        zeros = [Constant(_bytes(draw, (), left))]
+        if draw(st.booleans()):
+            zeros.append(Constant(_bytes(draw, draw(st.sampled_from([(), (columns,)])), right)))
+    return node("MatMulInteger", a, Constant(b) if draw(st.booleans()) else b, *zeros)
+
+
+def _computed_kernel(draw: DrawFn) -> Instance:
+    return node("ConvInteger", _bytes(draw, (1, 1, 3, 3), np.uint8), _bytes(draw, (1, 1, 2, 2), np.uint8))
+
+
+@case("convinteger-conv", _computed_kernel)
+def _(draw: DrawFn) -> Instance:
+    groups, inner = draw(st.integers(1, 2)), draw(st.sampled_from([1, 3]))
+    if groups == 1:
+        inner = draw(st.sampled_from([1, 40]))
+    x = _bytes(draw, (1, inner * groups, 5, 5), np.uint8)
+    kernel = _bytes(draw, (2 * groups, inner, 3, 3), np.uint8)
+    zeros = [_bytes(draw, (), np.uint8), Constant(_bytes(draw, (), np.uint8))] if draw(st.booleans()) else []
+    more = draw(st.sampled_from([{}, {"pads": [1, 1, 1, 1]}, {"strides": [2, 2]}]))
+    return node("ConvInteger", x, Constant(kernel), *zeros, group=groups, **more)

@@ -3,7 +3,7 @@
 import numpy as np
 from hypothesis import strategies as st
 
-from support.rewrites.instances import Constant, Instance, anything, case, node, opset, shape
+from support.rewrites.instances import Constant, Instance, anything, case, floats, integers, node, opset, shape
 
 DrawFn = st.DrawFn
 
@@ -66,3 +66,19 @@ def _scatterelements(draw: DrawFn, *, twice: bool) -> Instance:
 @case("scatterelements-gather", lambda draw: _scatterelements(draw, twice=True))
 def _(draw: DrawFn) -> Instance:
     return _scatterelements(draw, twice=False)
+
+
+def _scatterelements_of_constant(draw: DrawFn) -> Instance:
+    x = floats(draw, (3, 2))
+    return node("ScatterElements", x, Constant(np.zeros((3, 1), np.int64)), x[:, :1], axis=1)
+
+
+@case("scatterelements-where", _scatterelements_of_constant)
+def _(draw: DrawFn) -> Instance:
+    x = floats(draw, shape(draw))
+    axis = draw(st.integers(-x.ndim, x.ndim - 1))
+    dims = list(x.shape)
+    dims[axis] = draw(st.integers(1, 6))  # a place may be written twice: the last one stays
+    size = x.shape[axis]
+    index = integers(draw, dims, -size, size - 1, draw(st.sampled_from([np.int32, np.int64])))
+    return node("ScatterElements", x, index, floats(draw, dims), axis=axis, opset=opset(draw, 11, 13, 17))

@@ -21,8 +21,10 @@ def _empty(draw: DrawFn) -> Instance:
 @case("squeeze-reshape", _empty)
 def _(draw: DrawFn) -> Instance:
     x = anything(draw, (*shape(draw, 1, 2), 1, *shape(draw, 0, 2)))
-    op = draw(st.sampled_from(["Squeeze", "Unsqueeze", "Flatten"]))
+    op = draw(st.sampled_from(["Squeeze", "Unsqueeze", "Flatten", "Identity"]))
     version = opset(draw, 9, 11, 13, 17, 21)
+    if op == "Identity":
+        return node(op, x, opset=version)
     if op == "Flatten":
         return node(op, x, axis=draw(st.integers(0, x.ndim)), opset=version)
     if op == "Squeeze":

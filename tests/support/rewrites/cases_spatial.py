@@ -10,7 +10,9 @@ DrawFn = st.DrawFn
 TAME = (0.0, -0.0, 1.0, -1.0, 1e6, -1e6, 1e-6)
 
 
-def _conv(draw: DrawFn, spatial: int, *, groups: int = 1, op: str = "Conv", **attributes: object) -> Instance:
+def _conv(
+    draw: DrawFn, spatial: int, *, groups: int = 1, op: str = "Conv", oldest: int = 7, **attributes: object
+) -> Instance:
     """The scale is what the same operator makes of the magnitudes."""
     inner, outer = draw(st.integers(1, 3)), draw(st.integers(1, 3))
     x = floats(draw, (draw(st.integers(1, 2)), inner * groups, *[draw(st.integers(5, 7))] * spatial), edges=TAME)
@@ -20,7 +22,7 @@ def _conv(draw: DrawFn, spatial: int, *, groups: int = 1, op: str = "Conv", **at
         kernel = np.ascontiguousarray(np.swapaxes(kernel, 0, 1))
     channels = kernel.shape[0 if op == "Conv" else 1]
     bias = [floats(draw, (channels,), edges=())] if draw(st.booleans()) else []
-    version = opset(draw, 7, 11, 13, 17, 22)
+    version = opset(draw, oldest, 11, 13, 17, 22)
     if groups > 1:
         attributes["group"] = groups
     sizes = [np.abs(it) for it in (x, kernel, *bias)]
@@ -129,8 +131,31 @@ def _(draw: DrawFn) -> Instance:
     return _resize(draw, out, sizes=True, mode=draw(st.sampled_from(["nearest", "linear"])), dims=dims)
 
 
+def _cropped(draw: DrawFn) -> Instance:
+    dims = (1, 2, draw(st.integers(2, 6)), draw(st.integers(2, 6)))
+    x = floats(draw, dims, edges=TAME)
+    # places fall on no border of the image, where a last digit decides
+    starts = [draw(st.sampled_from([-0.23, 0.0, 0.13])) for _ in range(2)]
+    ends = [draw(st.sampled_from([0.71, 1.0, 1.37])) for _ in range(2)]
+    region = Constant(np.array([0, 0, *starts, 1, 1, *ends], np.float32))
+    lengths = [draw(st.sampled_from([it for it in range(1, 8) if it != size])) for size in dims[2:]]
+    sizes = Constant(np.array([*dims[:2], *lengths]))
+    beyond = draw(st.sampled_from([0.0, 2.5]))
+    chosen = {"mode": "linear", "coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": beyond}
+    scale = float(np.abs(x).max()) + beyond
+    return node("Resize", x, region, None, sizes, opset=draw(st.sampled_from([13, 18])), scale=scale, **chosen)
+
+
+@case("conv3d-conv2d", lambda draw: _conv(draw, 2))
+def _(draw: DrawFn) -> Instance:
+    more = [{}, {"strides": [2, 1, 2]}, {"dilations": [2, 1, 1]}, {"pads": [1, 0, 1, 2, 1, 0]}]
+    return _conv(draw, 3, groups=draw(st.integers(1, 2)), oldest=11, **draw(st.sampled_from(more)))
+
+
 @case("resize-linear-matmul", _cubic)
 def _(draw: DrawFn) -> Instance:
+    if draw(st.booleans()):
+        return _cropped(draw)
     dims = shape(draw, 4, 4)
     out = [*dims[:2], draw(st.integers(1, 12)), draw(st.integers(1, 12))]
     return _resize(draw, out, sizes=True, mode="linear", dims=dims)

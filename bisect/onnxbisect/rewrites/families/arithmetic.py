@@ -236,6 +236,28 @@ def _rest(at: Site, dividend: str) -> str:
     return at.op("Sub", dividend, at.op("Mul", at.op("Div", dividend, at.input(1)), at.input(1)))
 
 
+def _are_far_from_the_ends(values: Values) -> bool:
+    dividend, divisor = values[:2]
+    if dividend is None or divisor is None or dividend.dtype.kind not in "iu" or not divisor.all():
+        return False
+    return all(bool((np.abs(it.astype(np.float64)) < 1 << 30).all()) for it in (dividend, divisor))
+
+
+@pytorch("a - a // b * b, the rest lifted by b where its sign is another than b's, instead of a % b")
+@rule(
+    "Mod -> Div Mul Sub Add",
+    Exactness.DOMAIN,
+    rank=42,
+    source=executorch("qualcomm/_passes/decompose_remainder.py"),
+    domain=Domain(text="a divisor that is not 0; magnitudes below 2**30", holds=_are_far_from_the_ends),
+)
+def mod_div_any(at: Site) -> str:
+    """The remainder by any divisor, in integers; twice, so that it has the divisor's sign."""
+    at.demand_dtype(*INTEGERS)
+    at.demand(at.attribute("fmod", 0) == 0, "the sign is that of the dividend")
+    return _rest(at, at.op("Add", _rest(at, at.input(0)), at.input(1)))
+
+
 #: Values up to this do not overflow in a sum or difference of two.
 _FAR_FROM_OVERFLOW = 1e37
 

@@ -2,13 +2,14 @@
 
 from dataclasses import replace
 from math import ceil
+from typing import Any
 
 import numpy as np
 from onnx import TensorProto
 
 from onnxbisect.exactness import Exactness
 from onnxbisect.rewrites.exactness import FINITE, NO_NAN, OF_PRODUCTS, SIGN_OF_ZERO
-from onnxbisect.rewrites.forms import reshape, transpose
+from onnxbisect.rewrites.forms import concat, reshape, slice_axis, transpose
 from onnxbisect.rewrites.rule import pytorch, rule
 from onnxbisect.rewrites.site import Site
 from onnxbisect.rewrites.sources import executorch, operator, tidl
@@ -44,7 +45,7 @@ def conv1d_conv2d(at: Site) -> str:
     at.demand(len(shape) == 3, "there is not one spatial axis")
     at.demand(not any(at.node.output[1:]), "a second output is in use")
     start, end = written_pads(at, 1)
-    changed: dict[str, object] = {"pads": [0, start, 0, end]}
+    changed: dict[str, Any] = {"pads": [0, start, 0, end]}
     for name in ("kernel_shape", "strides", "dilations"):
         if at.has_attribute(name):
             changed[name] = [1, *written(at, name, 1, 1)]
@@ -145,6 +146,59 @@ def conv_dense(at: Site) -> str:
             group * each : (group + 1) * each
         ]
     return at.like(at.input(0), at.constant(dense), *at.node.input[2:], group=1)
+
+
+#: Frames of a kernel that are written out.
+_MOST_FRAMES = 16
+
+
+@pytorch("the sum of F.conv2d over the frames of the kernel, frames as a batch, instead of F.conv3d")
+@rule(
+    "Conv -> Slice Transpose Reshape Conv Add Concat",
+    Exactness.ROUNDING,
+    OF_PRODUCTS,
+    rank=18,
+    source=operator("Conv"),
+)
+def conv3d_conv2d(at: Site) -> str:
+    """Three spatial axes: for each frame of the kernel a convolution of the frames that it meets, added up."""
+    at.demand_dtype(TensorProto.FLOAT)
+    shape, kernel = at.shape(0), at.value(1)
+    at.demand(len(shape) == 5, "there are not three spatial axes")
+    at.demand(
+        kernel.shape[2] <= _MOST_FRAMES and 0 not in shape, "the kernel has too many frames, or a tensor is empty"
+    )
+    strides, dilations, pads = (
+        written(at, "strides", 3, 1),
+        written(at, "dilations", 3, 1),
+        written_pads(at, 3),
+    )
+    batch, channels, frames, height, width = shape
+    _, outer, count, tall, wide = at.output_shape()
+    image = at.input(0)
+    before, after = (
+        at.constant(np.zeros((batch, channels, more, height, width), np.float32)) if more else ""
+        for more in (pads[0], pads[3])
+    )
+    image = concat(at, [it for it in (before, image, after) if it], 2)
+    total = ""
+    for number in range(kernel.shape[2]):
+        start, step = number * dilations[0], strides[0]
+        end = min(start + (count - 1) * step + 1, pads[0] + frames + pads[3])
+        met = transpose(at, slice_axis(at, image, 2, start, end, step), [0, 2, 1, 3, 4])
+        flat = reshape(at, met, [batch * count, channels, height, width])
+        bias = list(at.node.input[2:]) if not number else []
+        (part,) = at.ops(
+            "Conv",
+            [flat, at.constant(np.ascontiguousarray(kernel[:, :, number])), *bias],
+            1,
+            group=at.attribute("group", 1),
+            strides=strides[1:],
+            dilations=dilations[1:],
+            pads=[*pads[1:3], *pads[4:]],
+        )
+        total = at.op("Add", total, part) if total else part
+    return transpose(at, reshape(at, total, [batch, count, outer, tall, wide]), [0, 2, 1, 3, 4])
 
 
 @pytorch("F.max_pool2d(F.max_pool2d(x, 3, 1, 1), 3, 1, 1) instead of F.max_pool2d(x, 5, 1, 2)")

@@ -305,3 +305,56 @@ def scatterelements_gather(at: Site) -> str:
     rows = reshape(at, at.input(0), [prod(shape)])
     updates = reshape(at, at.input(2), [places.size])
     return reshape(at, _picked(at, rows, updates, places, prod(shape)), shape)
+
+
+def _from_front(at: Site, size: int) -> str:
+    """Computed places along an axis, counted from the front, as int64."""
+    place = at.input(1) if at.dtype(1) == TensorProto.INT64 else cast(at, at.input(1), TensorProto.INT64)
+    end = at.op("Add", place, at.constant(np.array(size, np.int64)))
+    return at.op("Where", at.op("Less", place, at.constant(np.array(0, np.int64))), end, place)
+
+
+@pytorch("x.flatten()[places + offsets] instead of x.gather(1, places)")
+@rule("GatherElements -> Cast Reshape Less Where Add Mul Gather", Exactness.EXACT, rank=9, source=tidl("gather.py"))
+def gatherelements_computed(at: Site) -> str:
+    """Computed places counted in the flattened data, then a Gather."""
+    at.demand(not at.is_constant(1), "the indices are constant")
+    shape, dims = at.shape(0), at.shape(1)
+    at.demand(0 < prod(dims) <= _MOST_PLACES and prod(shape) > 0, "there are too many places, or none")
+    axis = at.axis(len(shape))
+    own = prod(shape[axis + 1 :])
+    strides = [prod(shape[number + 1 :]) for number in range(len(shape))]
+    grids = np.indices(dims)
+    offsets = sum(grids[number] * strides[number] for number in range(len(shape)) if number != axis)
+    place = _from_front(at, shape[axis])
+    place = at.op("Mul", place, at.constant(np.array(own, np.int64))) if own > 1 else place
+    flat = at.op("Add", place, at.constant(np.broadcast_to(np.asarray(offsets, np.int64), dims)))
+    return at.op("Gather", reshape(at, at.input(0), [prod(shape)]), flat, axis=0)
+
+
+@pytorch("x = torch.where(arange == places[:, j:j+1], v[:, j:j+1], x) for each j, not x.scatter(1, places, v)")
+@rule(
+    "ScatterElements -> Cast Slice Equal Less Where Add",
+    Exactness.ROUNDING,
+    SIGN_OF_ZERO,
+    rank=7,
+    source=AI_HUB + "maskrcnn/model_patches.py",
+)
+def scatterelements_where(at: Site) -> str:
+    """Computed places, up to 32 along the axis: Where the axis is at the place, one after the other."""
+    at.demand(not at.is_constant(1), "the indices are constant")
+    at.demand(at.attribute("reduction", "none") == "none", "values are combined with what is there")
+    at.demand_dtype(*FLOATS)
+    shape, dims = at.shape(0), at.shape(1)
+    axis = at.axis(len(shape))
+    same = [number for number in range(len(shape)) if number != axis]
+    at.demand(all(shape[number] == dims[number] for number in same), "it writes to a part of another axis than its own")
+    at.demand(0 < dims[axis] <= _MOST_SLICES, f"more than {_MOST_SLICES} places")
+    place = _from_front(at, shape[axis])
+    counted = [shape[axis] if number == axis else 1 for number in range(len(shape))]
+    along = at.constant(np.arange(shape[axis], dtype=np.int64).reshape(counted))
+    result = at.input(0)
+    for number in range(dims[axis]):
+        one, value = (slice_axis(at, it, axis, number, number + 1) for it in (place, at.input(2)))
+        result = at.op("Where", at.op("Equal", along, one), value, result)
+    return result

@@ -1,11 +1,13 @@
-"""QuantizeLinear and DequantizeLinear as arithmetic, and integers in a narrower type."""
+"""Quantisation as arithmetic, products of integers as products of floats, and integers in a narrower type."""
+
+from itertools import pairwise
 
 import numpy as np
 from onnx import TensorProto, helper
 
 from onnxbisect.exactness import Exactness
 from onnxbisect.rewrites.exactness import NO_NAN, Domain, Values
-from onnxbisect.rewrites.forms import cast, clip, reshape
+from onnxbisect.rewrites.forms import cast, clip, reduce, reshape, slice_axis
 from onnxbisect.rewrites.rule import pytorch, rule
 from onnxbisect.rewrites.site import Site
 from onnxbisect.rewrites.sources import executorch, operator
@@ -104,3 +106,145 @@ def arithmetic_int32(at: Site) -> str:
             narrow.append(cast(at, at.input(slot), TensorProto.INT32))
     result = at.like(*narrow)
     return result if at.facts.dtype(at.node.output[0]) == TensorProto.BOOL else cast(at, result, TensorProto.INT64)
+
+
+#: A wider range of float32 has no 255 steps that are numbers.
+_NARROWEST, _WIDEST = 1e-30, 1e37
+
+
+def _has_steps(values: Values) -> bool:
+    """Whether a range has 255 steps that float32 tells apart; zeros alone have, too."""
+    x = values[0]
+    if x is None or not x.size or not bool(np.isfinite(x).all()):
+        return False
+    width = float(max(x.max(), 0)) - float(min(x.min(), 0))
+    return width == 0 or _NARROWEST < width < _WIDEST
+
+
+@pytorch("the model before its activations were quantised")
+@rule(
+    "DynamicQuantizeLinear -> ReduceMax ReduceMin Max Min Sub Div Equal Cast Add Clip Round Reshape",
+    Exactness.DOMAIN,
+    domain=Domain(text="no NaN or infinity; a range between 1e-30 and 1e37, or zeros", holds=_has_steps),
+    rank=10,
+    source=operator("DynamicQuantizeLinear"),
+)
+def dynamicquantize_parts(at: Site) -> tuple[str, ...]:
+    """Scale and zero point of the range from the smallest number to the largest, 0 included; then the steps."""
+    x, axes, zero = at.float32(), range(at.rank(0)), at.scalar(0)
+    at.demand(0 not in at.shape(0), "a tensor is empty")
+    highest = at.op("Max", reduce(at, "ReduceMax", x, axes, keepdims=False), zero)
+    lowest = at.op("Min", reduce(at, "ReduceMin", x, axes, keepdims=False), zero)
+    width = at.op("Sub", highest, lowest)
+    some = at.op("Div", width, at.scalar(255))
+    scale = at.op("Add", some, cast(at, at.op("Equal", width, zero), TensorProto.FLOAT))  # 1 where all is zero
+    moved = clip(at, at.op("Div", at.op("Sub", zero, lowest), scale), 0, 255)
+    offset = at.op("Round", moved)
+    steps = at.op("Add", at.op("Round", at.op("Div", x, scale)), offset)
+    return cast(at, clip(at, steps, 0, 255), TensorProto.UINT8), scale, cast(at, offset, TensorProto.UINT8)
+
+
+#: Sums of integers up to this are exact in float32, in any order.
+_EXACT_SUM = 1 << 24
+#: Parts of a product of integers, of which each is exact.
+_MOST_PARTS = 32
+
+
+def _whole_numbers(at: Site, slot: int, column: bool = False) -> str:
+    """An operand of integers less its zero point, as float32; one for each row, or of the second matrix each column."""
+    at.demand_dtype(*_BYTES, slot=slot)
+    number = cast(at, at.input(slot), TensorProto.FLOAT)
+    if not at.has(slot + 2):
+        return number
+    dims, zero = at.shape(slot + 2), cast(at, at.input(slot + 2), TensorProto.FLOAT)
+    at.demand(len(dims) < 2, "zero points for blocks")
+    if dims not in ((), (1,)) and not column:
+        zero = reshape(at, zero, [dims[0], 1])
+    return at.op("Sub", number, zero)
+
+
+def _largest(at: Site, slot: int) -> np.ndarray | int:
+    """The magnitudes of an operand less its zero point, as far as they are known; one number where they are not."""
+    if at.is_constant(slot) and (not at.has(slot + 2) or at.is_constant(slot + 2)):
+        zero = at.value(slot + 2).astype(np.int64) if at.has(slot + 2) else np.int64(0)
+        if zero.size == 1:
+            magnitudes: np.ndarray = np.abs(at.value(slot).astype(np.int64) - zero.reshape(()))
+            return magnitudes
+    return 255
+
+
+def _parts(weights: np.ndarray) -> list[int]:
+    """Where to cut an axis so that each part's sum with numbers of 8 bits is exact; [terms, results] of magnitudes."""
+    ends, sums = [0], np.zeros(weights.shape[1], np.int64)
+    for number, row in enumerate(weights):
+        if int((sums + row).max()) * 255 > _EXACT_SUM:
+            ends.append(number)
+            sums = np.zeros_like(sums)
+        sums = sums + row
+    return [*ends, len(weights)]
+
+
+@pytorch("the model before it was quantised")
+@rule(
+    "MatMulInteger -> Cast Sub MatMul Slice Add Reshape",
+    Exactness.EXACT,
+    rank=10,
+    source=operator("MatMulInteger"),
+)
+def matmulinteger_matmul(at: Site) -> str:
+    """The integers less their zero points multiplied as floats, in parts whose sums float32 holds exactly."""
+    left, right = at.shape(0), at.shape(1)
+    at.demand(len(left) > 1 and len(right) > 1, "an operand is a vector")
+    known = _largest(at, 1)
+    depth = left[-1]
+    at.demand(depth > 0, "a tensor is empty")
+    magnitudes = np.full((depth, 1), 255) if isinstance(known, int) else np.moveaxis(known, -2, 0).reshape(depth, -1)
+    ends = _parts(magnitudes)
+    at.demand(len(ends) - 1 <= _MOST_PARTS, f"the product would be of more than {_MOST_PARTS} parts")
+    a, b = _whole_numbers(at, 0), _whole_numbers(at, 1, column=True)
+    whole = len(ends) == 2
+    parts = [
+        cast(
+            at,
+            at.op(
+                "MatMul",
+                a if whole else slice_axis(at, a, len(left) - 1, start, end),
+                b if whole else slice_axis(at, b, len(right) - 2, start, end),
+            ),
+            TensorProto.INT32,
+        )
+        for start, end in pairwise(ends)
+    ]
+    return _added(at, parts)
+
+
+@pytorch("the model before it was quantised")
+@rule("ConvInteger -> Cast Sub Conv Slice Add", Exactness.EXACT, rank=10, source=operator("ConvInteger"))
+def convinteger_conv(at: Site) -> str:
+    """The integers less their zero points convolved as floats, in parts whose sums float32 holds exactly."""
+    kernel = _largest(at, 1)
+    at.demand(not isinstance(kernel, int), "the weights or their zero point are computed")
+    weights = np.asarray(kernel)
+    if at.attribute("group", 1) == 1:
+        ends = _parts(weights.sum(axis=tuple(range(2, weights.ndim))).T)
+    else:
+        at.demand(int(weights.sum(axis=tuple(range(1, weights.ndim))).max()) * 255 <= _EXACT_SUM, "the sums are large")
+        ends = [0, weights.shape[1]]
+    at.demand(len(ends) - 1 <= _MOST_PARTS, f"the convolution would be of more than {_MOST_PARTS} parts")
+    x = _whole_numbers(at, 0)
+    at.demand(at.shape(2) in ((), (1,)) if at.has(2) else True, "a zero point for each row")
+    zero = at.value(3).astype(np.float32).reshape(()) if at.has(3) else np.float32(0)
+    signed = at.value(1).astype(np.float32) - zero
+    parts = []
+    for start, end in pairwise(ends):
+        image = x if len(ends) == 2 else slice_axis(at, x, 1, start, end)
+        part = at.like(image, at.constant(signed[:, start:end]), kind="Conv")
+        parts.append(cast(at, part, TensorProto.INT32))
+    return _added(at, parts)
+
+
+def _added(at: Site, parts: list[str]) -> str:
+    first, *rest = parts
+    for part in rest:
+        first = at.op("Add", first, part)
+    return first

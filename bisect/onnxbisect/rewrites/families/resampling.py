@@ -68,7 +68,7 @@ def resize_scales(at: Site) -> str:
 
 @pytorch("rows @ x @ columns with constant matrices instead of F.interpolate(x, mode='bilinear')")
 @rule(
-    "Resize -> MatMul",
+    "Resize -> MatMul Add",
     Exactness.DOMAIN,
     Bound(epsilons=64, of="the largest magnitude of the input"),
     domain=FINITE,
@@ -76,13 +76,49 @@ def resize_scales(at: Site) -> str:
     source=operator("Resize"),
 )
 def resize_linear_matmul(at: Site) -> str:
-    """Bilinear interpolation of an image: a constant matrix for its rows and one for its columns."""
+    """Bilinear interpolation of an image, or of a constant part: a constant matrix for rows and one for columns."""
     at.demand_dtype(TensorProto.FLOAT)
     at.demand(at.attribute("mode", "nearest") == "linear", "it is not linear")
     shape, out, scales = _sizes(at)
     at.demand(len(shape) == 4 and shape[:2] == out[:2], "other axes than height and width change")
-    rows, columns = (_interpolation(_places(at, scales[axis], shape[axis], out[axis]), shape[axis]) for axis in (2, 3))
-    return at.op("MatMul", at.constant(rows), at.op("MatMul", at.input(0), at.constant(columns.T)))
+    places = [_places_of(at, axis, scales[axis], shape[axis], out[axis]) for axis in (2, 3)]
+    rows, columns = (_interpolation(it, size) for it, size in zip(places, shape[2:], strict=True))
+    if _crops(at):  # what lies outside of the image is no neighbour's
+        rows, columns = (
+            matrix * _are_inside(it, size)[:, None]
+            for matrix, it, size in zip((rows, columns), places, shape[2:], strict=True)
+        )
+    result = at.op("MatMul", at.constant(rows), at.op("MatMul", at.input(0), at.constant(columns.T)))
+    inside = np.outer(*(_are_inside(it, size) for it, size in zip(places, shape[2:], strict=True)))
+    beyond = at.attribute("extrapolation_value", 0.0)
+    if _crops(at) and beyond and not inside.all():
+        return at.op("Add", result, at.constant(np.where(inside, 0, beyond).astype(np.float32)))
+    return result
+
+
+def _crops(at: Site) -> bool:
+    return at.attribute("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize"
+
+
+def _places_of(at: Site, axis: int, scale: float, before: int, after: int) -> np.ndarray:
+    """Where each place of the result lies along an axis, which may be cropped to a part of it."""
+    if not _crops(at):
+        return _places(at, scale, before, after)
+    region = at.value(1).astype(np.float64)
+    at.demand(region.size == 2 * at.rank(0), "the region does not fit the rank")
+    at.demand(all(region[each] == 0 and region[each + at.rank(0)] == 1 for each in (0, 1)), "other axes are cropped")
+    whole = region[axis] == 0 and region[axis + at.rank(0)] == 1
+    at.demand(before != after or whole, "an axis is cropped and keeps its length, which onnxruntime does not crop")
+    start, end = region[axis] * (before - 1), region[axis + at.rank(0)] * (before - 1)
+    if after == 1:
+        return np.array([(start + end) / 2])
+    places: np.ndarray = start + np.arange(after) * (end - start) / (after - 1)
+    return places
+
+
+def _are_inside(places: np.ndarray, size: int) -> np.ndarray:
+    inside: np.ndarray = (places >= 0) & (places <= size - 1)
+    return inside
 
 
 def _interpolation(places: np.ndarray, size: int) -> np.ndarray:

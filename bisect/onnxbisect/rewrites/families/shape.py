@@ -14,9 +14,9 @@ MOST_CONSTANT = 1 << 24
 
 
 @pytorch("x.reshape(n, c) instead of x.squeeze(-1)")
-@rule("Squeeze Unsqueeze Flatten -> Reshape", Exactness.EXACT, rank=50, source=tidl("unsqueeze.py"))
+@rule("Squeeze Unsqueeze Flatten Identity -> Reshape", Exactness.EXACT, rank=50, source=tidl("unsqueeze.py"))
 def squeeze_reshape(at: Site) -> str:
-    """A Reshape to the fixed shape of the output."""
+    """A Reshape to the fixed shape of the output; of a copy to its own shape."""
     return reshape(at, at.input(0), at.output_shape())
 
 
