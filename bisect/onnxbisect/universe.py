@@ -20,7 +20,7 @@ class Universe:
     output of unit `i`. `names[i]` are the names that a compiler's log may use for the unit: its node and the Constant
     nodes that belong to it. `tensors[i]` are the tensors that it makes. `required_producers[i]` are the units that a
     cut must include: the target accepts no graph input of their result's dtype, or does not fold the constants that
-    they make.
+    they make. `doubted` are units that are to be left out first, without which the rest is expected to compile.
     """
 
     variant: tuple[int, ...]
@@ -34,6 +34,7 @@ class Universe:
     weightless: tuple[int, ...] = ()
     #: Names of the ops that the target advertises; None where it advertises nothing.
     advertised: frozenset[str] | None = None
+    doubted: UnitSet = 0
 
     def __len__(self) -> int:
         return len(self.variant)

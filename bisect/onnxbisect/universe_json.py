@@ -20,6 +20,7 @@ def to_json(universe: Universe) -> dict[str, Any]:
         "successors": [list(members(units)) for units in universe.successors],
         "needs": [[unit, list(members(units))] for unit, units in sorted(universe.required_producers.items())],
         "advertised": None if universe.advertised is None else sorted(universe.advertised),
+        "doubted": list(members(universe.doubted)),
     }
 
 
@@ -36,6 +37,7 @@ def from_json(fields: dict[str, Any]) -> Universe:
         successors=tuple(_units(units) for units in fields["successors"]),
         required_producers={unit: _units(units) for unit, units in fields["needs"]},
         advertised=None if advertised is None else frozenset(advertised),
+        doubted=_units(fields.get("doubted", [])),
     )
 
 

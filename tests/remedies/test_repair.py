@@ -525,3 +525,16 @@ def test_a_model_without_samples_cannot_be_proven() -> None:
     prover = Prover(model, Facts.inferred(model), lambda: random_samples(model), folder=Path())
     for _ in range(2):
         assert "Input 'x' is no tensor" in prover.compared(model).problem
+
+
+def test_a_repaired_model_with_culprits_left_costs_fewer_calls_than_the_diagnosis(tmp_path: Path) -> None:
+    ops = [*UNARY, "Add", "Mul", "Sub", "Max"] * 4
+    model = chain(*ops)
+    asked = compiler(tmp_path, "Abs", "Elu", "Celu")
+    before = asked.search(asked.read(model))
+    diagnosis = asked.calls
+    (rule,) = [it for it in RULES if it.id == "abs-relu"]
+    found = repaired(model, asked, rules=[rule])
+    assert {name for it in found.left for name in it.ops} == {"Elu", "Celu"}
+    assert len(before.culprits) == 3
+    assert asked.calls - diagnosis <= 8 < diagnosis

@@ -6,7 +6,7 @@ ignored.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -93,9 +93,13 @@ class LoadedModel:
         established: Established | None = None,
         sample: ReadSample | None = None,
         bounded: Bounded = forked,
+        doubted: Collection[str] = (),
     ) -> None:
-        """The arguments are those of `load`. Raises ModelError, also for a model of more nodes than `most_nodes`."""
-        self.input_shapes, self.sample = input_shapes, sample
+        """The arguments are those of `load`, and names of nodes that a search leaves out first (`Universe.doubted`).
+
+        Raises ModelError, also for a model of more nodes than `most_nodes`.
+        """
+        self.input_shapes, self.sample, self.doubted = input_shapes, sample, doubted
         self.model = load(
             path,
             input_shapes=input_shapes,

@@ -62,8 +62,10 @@ class RepairCompiler:
         """Whether that model passes: one call."""
         return self._search(self.loaded, whole=True)
 
-    def diagnose(self, model: onnx.ModelProto) -> Found:
-        return self._search(self.read(model))
+    def diagnose(self, model: onnx.ModelProto, refused: Collection[str] = ()) -> Found:
+        loaded = self.read(model)
+        loaded.doubted = refused
+        return self._search(loaded)
 
     def whole(self, model: onnx.ModelProto) -> Found:
         return self._search(self.read(model), whole=True)

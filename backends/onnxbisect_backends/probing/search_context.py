@@ -31,7 +31,7 @@ from onnxbisect.model.external import external_tensors
 from onnxbisect.model.footprint import dims_of
 from onnxbisect.model.model import Model
 from onnxbisect.preflight import DISPUTED, Finding, Reader, after_pass, preflight
-from onnxbisect.unitset import UnitSet
+from onnxbisect.unitset import UnitSet, of
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Status
 from onnxbisect_backends.contract import Backend, Description, Limits, for_model, input_shapes, vendor_files
@@ -250,7 +250,8 @@ def search_context(
     )
     known = split_variants(model.universe, _apart(model, description))
     required = producers_required_by_dtype(model, description.probe_format)
-    universe = replace(known, required_producers=required, advertised=description.ops)
+    doubted = of(model.unit_of_node[name] for name in loaded.doubted if name in model.unit_of_node)
+    universe = replace(known, required_producers=required, advertised=description.ops, doubted=doubted)
     if not description.probe_format.folds:
         required = _joined(required, producers_of_constants(model))
         universe = split_variants_by_producers(replace(universe, required_producers=required))

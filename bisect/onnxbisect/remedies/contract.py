@@ -16,8 +16,8 @@ from onnxbisect.rewrites import Exactness, Facts
 class Compiler(Protocol):
     """Diagnoses models, and keeps the verdicts."""
 
-    def diagnose(self, model: onnx.ModelProto) -> Found:
-        """Find which parts of the model fail."""
+    def diagnose(self, model: onnx.ModelProto, refused: Collection[str] = ()) -> Found:
+        """Find which parts of the model fail; these nodes are known to be in some of them."""
 
     def whole(self, model: onnx.ModelProto) -> Found:
         """Compile the model as a whole, and nothing else: one call."""

@@ -116,7 +116,8 @@ class _Repairer:
                 break
             model = replaced(self._original, {it.node: it.replacement for it in new.chosen})
             self._tell(f"{_count(new.chosen)} replaced and proven; asking the compiler about the repaired model")
-            advice, proof, after = new, new_proof, self._compiler.diagnose(model)
+            staying = [place.nodes[0] for place in new.left]
+            advice, proof, after = new, new_proof, self._compiler.diagnose(model, staying)
             if after.compiles:
                 break
             if after.stopped:

@@ -44,9 +44,11 @@ class SimulatedCompiler:
     asked: list[list[str]] = field(default_factory=list)
     base: dict[str, Verdict] = field(default_factory=dict)
 
-    def diagnose(self, model: onnx.ModelProto) -> Found:
+    def diagnose(self, model: onnx.ModelProto, refused: Collection[str] = ()) -> Found:
         self.diagnosed += 1
-        return self.search(self.read(model))
+        read = self.read(model)
+        doubted = replace(read.universe, doubted=units_of_nodes(read, list(refused)) if refused else 0)
+        return self.search(replace(read, universe=doubted))
 
     def whole(self, model: onnx.ModelProto) -> Found:
         return self.search(self.read(model), most=1)
