@@ -21,10 +21,10 @@ import numpy as np
 
 import tables
 from onnx_bisect.models import load_model
-from onnx_bisect.precision_search import Budget, Record, Searching, Subject
+from onnx_bisect.precision_search import MeasurementBudget, PrecisionSearch, PrecisionSubject, Record
 from onnxbisect.precision.low import Low
 from onnxbisect.precision.metric import Wanted
-from onnxbisect.precision.plan import Ending
+from onnxbisect.precision.plan import PrecisionEnding
 from onnxbisect.proof.inputs import random_feeds
 from onnxbisect.unitset import UnitSet, of, size
 from onnxbisect_backends.precision.arithmetic import OrtArithmetic
@@ -54,7 +54,7 @@ class Measured:
 
     def __enter__(self) -> "Measured":
         self.arithmetic.__enter__()
-        self.subject = Subject(self._model, self.arithmetic.measure(), Low.INT8, self.want)
+        self.subject = PrecisionSubject(self._model, self.arithmetic.measure(), Low.INT8, self.want)
         self.known: dict[UnitSet, float] = {}
         return self
 
@@ -71,9 +71,11 @@ class Measured:
 
 def searched(net: Measured) -> tuple[UnitSet, int]:
     """This program's set, and its asks."""
-    search = Searching(net.subject, "onnxruntime", net.arithmetic, BuiltIn("sqnr"), Record(None, None), lambda _: None)
-    found = search.search(net.subject.space, Budget(None, None, time.monotonic()))
-    assert found.ending in (Ending.MINIMAL, Ending.NOTHING)
+    search = PrecisionSearch(
+        net.subject, "onnxruntime", net.arithmetic, BuiltIn("sqnr"), Record(None, None), lambda _: None
+    )
+    found = search.search(net.subject.space, MeasurementBudget(None, None, time.monotonic()))
+    assert found.ending in (PrecisionEnding.MINIMAL, PrecisionEnding.NOTHING)
     net.known[found.keep] = search.value(found.keep)
     return found.keep, len(search.asked)
 

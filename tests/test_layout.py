@@ -5,6 +5,7 @@ every tool that puts the repository root there.
 """
 
 import os
+import re
 import subprocess
 import sys
 from graphlib import TopologicalSorter
@@ -71,3 +72,13 @@ def test_what_reads_models_loads_no_database_code_and_no_settings(imports: grimp
     """They take as long to import as all that it needs."""
     server = "onnxbisect_worker.model_processes.server"
     assert imports.find_shortest_chain(importer=server, imported=module) is None
+
+
+def test_no_two_public_classes_have_the_same_name() -> None:
+    """A name means one thing from the planner to the page (docs/adr/0018-one-vocabulary.md)."""
+    defined: dict[str, list[str]] = {}
+    for component in COMPONENTS:
+        for path in (ROOT / component).rglob("*.py"):
+            for name in re.findall(r"^class ([A-Z]\w*)", path.read_text("utf-8"), re.MULTILINE):
+                defined.setdefault(name, []).append(path.relative_to(ROOT).as_posix())
+    assert {name: paths for name, paths in defined.items() if len(paths) > 1} == {}

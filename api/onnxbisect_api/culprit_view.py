@@ -14,7 +14,7 @@ from onnxbisect_db import culprits
 from onnxbisect_db.culprit_overview import Cost, costs
 from onnxbisect_db.culprit_versions import TargetVersion, versions_of
 from onnxbisect_db.states import CulpritState
-from onnxbisect_db.tables import Culprit
+from onnxbisect_db.tables import KnownCulprit
 
 #: The number of newest jobs whose models and labels are shown for a culprit.
 _LATELY = 200
@@ -77,13 +77,13 @@ class CulpritDetails(CulpritView):
     issue: str = Field(description="where the text of an issue for the compiler's vendor is")
 
 
-def culprit_views(session: Session, found: Sequence[Culprit], addresses: Addresses) -> list[CulpritView]:
+def culprit_views(session: Session, found: Sequence[KnownCulprit], addresses: Addresses) -> list[CulpritView]:
     """Several culprits, without the places where they occur."""
     paid = costs(session, [culprit.id for culprit in found])
     return [_view(culprit, paid.get(culprit.id, Cost()), addresses) for culprit in found]
 
 
-def culprit_details(session: Session, culprit: Culprit, addresses: Addresses) -> CulpritDetails:
+def culprit_details(session: Session, culprit: KnownCulprit, addresses: Addresses) -> CulpritDetails:
     """One culprit, with the places where it occurs."""
     (brief,) = culprit_views(session, [culprit], addresses)
     lately = culprits.lately(session, culprit.id, limit=_LATELY)
@@ -115,7 +115,7 @@ def _targets(versions: Sequence[TargetVersion]) -> list[CulpritTarget]:
     return list(found.values())
 
 
-def _view(culprit: Culprit, cost: Cost, addresses: Addresses) -> CulpritView:
+def _view(culprit: KnownCulprit, cost: Cost, addresses: Addresses) -> CulpritView:
     return CulpritView(
         id=culprit.id,
         url=addresses.culprit(culprit.id),

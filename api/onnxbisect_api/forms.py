@@ -6,7 +6,7 @@ from enum import StrEnum
 from onnxbisect_api.problems import Problem
 
 
-class Form(StrEnum):
+class ReportForm(StrEnum):
     """The forms of a report. Each is a file that `onnx-bisect run --out` writes."""
 
     JSON = "json"
@@ -29,49 +29,49 @@ class Form(StrEnum):
     @property
     def headers(self) -> Mapping[str, str]:
         """Headers that make a report safe to show or download, because reports contain untrusted names."""
-        shown = self in (Form.JSON, Form.MD, Form.HTML)
+        shown = self in (ReportForm.JSON, ReportForm.MD, ReportForm.HTML)
         placed = "inline" if shown else "attachment"
         return {"Content-Disposition": f'{placed}; filename="{self.file_name}"', "Content-Security-Policy": _POLICY}
 
 
 _FILES = {
-    Form.JSON: "report.json",
-    Form.MD: "report.md",
-    Form.HTML: "report.html",
-    Form.JUNIT: "junit.xml",
-    Form.SARIF: "report.sarif",
-    Form.GITLAB: "gitlab-codequality.json",
+    ReportForm.JSON: "report.json",
+    ReportForm.MD: "report.md",
+    ReportForm.HTML: "report.html",
+    ReportForm.JUNIT: "junit.xml",
+    ReportForm.SARIF: "report.sarif",
+    ReportForm.GITLAB: "gitlab-codequality.json",
 }
 _MEDIA_TYPES = {
-    Form.JSON: "application/json",
-    Form.MD: "text/markdown",
-    Form.HTML: "text/html",
-    Form.JUNIT: "application/xml",
-    Form.SARIF: "application/sarif+json",
-    Form.GITLAB: "application/json",
+    ReportForm.JSON: "application/json",
+    ReportForm.MD: "text/markdown",
+    ReportForm.HTML: "text/html",
+    ReportForm.JUNIT: "application/xml",
+    ReportForm.SARIF: "application/sarif+json",
+    ReportForm.GITLAB: "application/json",
 }
 #: Reports have styles and no scripts, which this policy would block.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'; sandbox"
 _ACCEPTED = {
-    "*/*": Form.JSON,
-    "application/*": Form.JSON,
-    "application/json": Form.JSON,
-    "text/*": Form.MD,
-    "text/markdown": Form.MD,
-    "text/html": Form.HTML,
-    "application/xml": Form.JUNIT,
-    "text/xml": Form.JUNIT,
-    "application/sarif+json": Form.SARIF,
+    "*/*": ReportForm.JSON,
+    "application/*": ReportForm.JSON,
+    "application/json": ReportForm.JSON,
+    "text/*": ReportForm.MD,
+    "text/markdown": ReportForm.MD,
+    "text/html": ReportForm.HTML,
+    "application/xml": ReportForm.JUNIT,
+    "text/xml": ReportForm.JUNIT,
+    "application/sarif+json": ReportForm.SARIF,
 }
 
 
-def accepted(header: str) -> Form:
+def accepted(header: str) -> ReportForm:
     """The form that an `Accept` header prefers, JSON by default."""
     wanted = [_weighed(part) for part in header.split(",") if part.strip()] or [("*/*", 1.0)]
     for media_type, weight in sorted(wanted, key=lambda it: -it[1]):
         if weight > 0 and media_type in _ACCEPTED:
             return _ACCEPTED[media_type]
-    raise Problem(406, f"A report is there as {', '.join(Form)}: ask for one of them with ?format=.")
+    raise Problem(406, f"A report is there as {', '.join(ReportForm)}: ask for one of them with ?format=.")
 
 
 def _weighed(part: str) -> tuple[str, float]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from onnxbisect.input_value import InputValues
-from onnxbisect_db.tables import Model
+from onnxbisect_db.tables import StoredModel
 from onnxbisect_service.service import Service
 
 
@@ -14,7 +14,7 @@ class InspectModel(Protocol):
     def __call__(
         self,
         service: Service,
-        model: Model,
+        model: StoredModel,
         *,
         backend: str,
         options: Mapping[str, str],

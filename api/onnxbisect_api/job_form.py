@@ -11,7 +11,7 @@ from starlette.routing import Match
 from starlette.types import Scope
 
 from onnxbisect_api.job_making import Accepted
-from onnxbisect_api.job_request import JobTerms
+from onnxbisect_api.job_request import RequestedTerms
 from onnxbisect_api.problems import Problem
 from onnxbisect_api.receiving import DOCUMENT_BYTES, is_form
 
@@ -58,7 +58,7 @@ class JobDocument:
 
     description = f"a document in '{_FIELD}'"
 
-    def __init__(self, accept: Callable[[JobTerms], Accepted]) -> None:
+    def __init__(self, accept: Callable[[RequestedTerms], Accepted]) -> None:
         self._accept = accept
         self._text = bytearray()
         self._came = False
@@ -85,7 +85,7 @@ class JobDocument:
     def seal(self) -> None:
         """Parse and validate the complete document."""
         try:
-            terms = JobTerms.model_validate_json(bytes(self._text))
+            terms = RequestedTerms.model_validate_json(bytes(self._text))
         except ValidationError as error:
             found = error.errors(include_url=False, include_input=False)
             raise RequestValidationError([{**each, "loc": ("body", _FIELD, *each["loc"])} for each in found]) from None

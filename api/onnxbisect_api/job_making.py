@@ -11,7 +11,7 @@ from onnxbisect.language import english
 from onnxbisect_api import health
 from onnxbisect_api.access import Caller
 from onnxbisect_api.addresses import Addresses
-from onnxbisect_api.job_request import JobTerms, PartRequest, TargetRequest
+from onnxbisect_api.job_request import PartRequest, RequestedTerms, TargetRequest
 from onnxbisect_api.job_view import Circumstances, PartsSubmitted, SubmittedView, job_view
 from onnxbisect_api.overviews import PART, PARTS
 from onnxbisect_api.problems import Problem
@@ -81,7 +81,7 @@ _LATER = {"Retry-After": "60"}
 class Accepted:
     """A validated request that has no model yet."""
 
-    terms: JobTerms
+    terms: RequestedTerms
     targets: tuple[NewTarget, ...]
 
     def part(self, number: int, part: PartRequest, label: str) -> "Accepted":
@@ -98,7 +98,7 @@ class Accepted:
     def of(self, model_sha256: str) -> NewJob:
         """The job for this model."""
         terms = self.terms
-        same = {field.name for field in fields(SearchSpec)} & JobTerms.model_fields.keys()
+        same = {field.name for field in fields(SearchSpec)} & RequestedTerms.model_fields.keys()
         asked = terms.model_dump(mode="json", include=same)
         spec = SearchSpec.from_json(
             {**asked, "budget_calls": terms.budget.calls, "budget_seconds": terms.budget.seconds}
@@ -117,11 +117,11 @@ class Accepted:
         )
 
 
-def asked_before(job: Job) -> JobTerms:
+def asked_before(job: Job) -> RequestedTerms:
     """The terms of an earlier job for one more: targets, settings and labels, but no webhook and no table of parts."""
     spec = SearchSpec.from_json(job.request).to_json()
-    asked = {name: spec[name] for name in JobTerms.model_fields.keys() & spec.keys()}
-    return JobTerms.model_validate(
+    asked = {name: spec[name] for name in RequestedTerms.model_fields.keys() & spec.keys()}
+    return RequestedTerms.model_validate(
         {
             **asked,
             "budget": {"calls": spec["budget_calls"], "seconds": spec["budget_seconds"]},
@@ -132,7 +132,7 @@ def asked_before(job: Job) -> JobTerms:
     )
 
 
-def accepted(terms: JobTerms, service: Service, caller: Caller) -> Accepted:
+def accepted(terms: RequestedTerms, service: Service, caller: Caller) -> Accepted:
     """Validate the terms; raises Problem or OptionError."""
     settings = service.settings
     if terms.priority > 0 and Scope.ADMIN not in caller.scopes:

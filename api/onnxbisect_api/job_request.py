@@ -130,7 +130,7 @@ class WebhookRequest(_Request):
         return tuple(sorted({EventType(event) for event in self.events}))
 
 
-class JobTerms(_Request):
+class RequestedTerms(_Request):
     """A request for a job without its model: targets and settings."""
 
     targets: tuple[TargetRequest, ...] = Field(min_length=1, max_length=32)
@@ -191,7 +191,7 @@ class PartRequest(_Request):
     calibration: Calibration = Field(default={}, max_length=4096, description="instead of that of the request")
 
 
-class JobRequest(JobTerms):
+class JobRequest(RequestedTerms):
     """A request for an uploaded model, or for several, with a job for each."""
 
     model: _Sha256 | None = Field(

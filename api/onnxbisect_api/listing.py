@@ -32,7 +32,7 @@ def _id(text: str | None) -> str | None:
     return text
 
 
-class Page:
+class PageRequest:
     """The requested page of a list, and the link to the next one. Each route interprets the cursor `after` itself."""
 
     def __init__(
@@ -60,7 +60,7 @@ class Page:
             self._response.headers["Link"] = f'<{self.next}>; rel="next"'
 
 
-class PageOfRows(Page):
+class PageOfRows(PageRequest):
     """A page of a list whose items have ids."""
 
     def __init__(
@@ -95,7 +95,7 @@ def _demand_known(request: Request) -> None:
 
 
 #: A parameter of one of these types makes an operation paginated.
-Paged = Annotated[Page, Depends()]
+Paged = Annotated[PageRequest, Depends()]
 PagedRows = Annotated[PageOfRows, Depends()]
 
 

@@ -18,7 +18,7 @@ from onnxbisect.language import english
 from onnxbisect.report.text import clip
 from onnxbisect_api.problems import Problem
 from onnxbisect_api.receiving import UploadQuota
-from onnxbisect_db.files import Stored, Unfinished
+from onnxbisect_db.files import StoredFile, Unfinished
 
 #: Protobuf tags of ModelProto's fields: those with numbers, and those with a length.
 _NUMBERS = frozenset({0x08, 0x28})
@@ -112,7 +112,7 @@ _MOST_FILES = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Form:
+class ReceivedForm:
     """The received files: the ONNX file, and data files by location.
 
     `sha256` is the digest of all their bytes, as in a report: the ONNX file, then the data sorted by location.
@@ -120,8 +120,8 @@ class Form:
 
     name: str
     sha256: str
-    model: Stored
-    data: dict[str, Stored]
+    model: StoredFile
+    data: dict[str, StoredFile]
 
     @property
     def size(self) -> int:
@@ -129,7 +129,7 @@ class Form:
         return self.model.size + sum(stored.size for stored in self.data.values())
 
 
-class Part(Protocol):
+class PartWriter(Protocol):
     """A writer for the bytes of a part."""
 
     def write(self, chunk: bytes) -> None:
@@ -145,7 +145,7 @@ class Texts(Protocol):
     #: A description of the fields for the error about an unknown field.
     description: str
 
-    def begin(self, field: str, file_name: str) -> Part | None:
+    def begin(self, field: str, file_name: str) -> PartWriter | None:
         """A writer for the field's bytes; None if it is no text field."""
 
     def demand_all(self) -> None:
@@ -175,7 +175,7 @@ class ModelForm:
         self._header = self._value = b""
         self._disposition = ""
         self._texts = texts
-        self._current: Part | None = None
+        self._current: PartWriter | None = None
         self._ended = False
         self._model: tuple[str, Unfinished] | None = None
         self._head = OnnxHead()
@@ -189,7 +189,7 @@ class ModelForm:
         except FormParserError as error:
             raise _broken() from error
 
-    def sealed(self) -> Form:
+    def sealed(self) -> ReceivedForm:
         """End all files; they are on disk and not yet visible. Raises Problem for an incomplete or invalid form."""
         if not self._ended:
             raise _broken()
@@ -200,7 +200,7 @@ class ModelForm:
         demand_tree(self._data)
         name, model = self._model
         stored, data = model.seal(), {at: file.seal() for at, file in self._data.items()}
-        return Form(name=name, sha256=self._sha256() if data else stored.sha256, model=stored, data=data)
+        return ReceivedForm(name=name, sha256=self._sha256() if data else stored.sha256, model=stored, data=data)
 
     def finish(self) -> None:
         """Make all files visible under their names."""

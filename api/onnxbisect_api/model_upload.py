@@ -8,11 +8,11 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
 from onnxbisect.report.text import clip
-from onnxbisect_api.model_form import Form, ModelForm, OnnxHead, Texts
+from onnxbisect_api.model_form import ModelForm, OnnxHead, ReceivedForm, Texts
 from onnxbisect_api.receiving import DIGESTS, receive, upload_quota
 from onnxbisect_db import models
-from onnxbisect_db.files import Stored, Unfinished
-from onnxbisect_db.tables import Model
+from onnxbisect_db.files import StoredFile, Unfinished
+from onnxbisect_db.tables import StoredModel
 from onnxbisect_service.service import Service
 
 _NAME_CHARACTERS = 200
@@ -31,11 +31,11 @@ class ModelFile:
         self._head.see(chunk)
         self._file.write(chunk)
 
-    def seal(self) -> Stored:
+    def seal(self) -> StoredFile:
         """End the file, which is then on disk and not yet visible."""
         return self._file.seal()
 
-    def finish(self) -> Stored:
+    def finish(self) -> StoredFile:
         """Make the file visible under its SHA-256."""
         return self._file.finish()
 
@@ -44,7 +44,7 @@ class ModelFile:
 
 
 async def receive_form(
-    request: Request, service: Service, tenant: str, keep: Callable[[Form], T], *, texts: Texts | None = None
+    request: Request, service: Service, tenant: str, keep: Callable[[ReceivedForm], T], *, texts: Texts | None = None
 ) -> T:
     """Receive the form, store its files, and return the result of `keep`.
 
@@ -67,7 +67,7 @@ async def receive_form(
     return await receive(request, form, finish)
 
 
-def note_form(session: Session, tenant: str, came: Form) -> Model:
+def note_form(session: Session, tenant: str, came: ReceivedForm) -> StoredModel:
     """Record the form's model for the tenant."""
     data = {location: stored.sha256 for location, stored in came.data.items()}
     onnx = came.model.sha256 if data else None
@@ -75,7 +75,7 @@ def note_form(session: Session, tenant: str, came: Form) -> Model:
     return models.keep(session, tenant=tenant, sha256=came.sha256, name=name, size=came.size, onnx=onnx, files=data)
 
 
-def note(session: Session, tenant: str, stored: Stored, name: str) -> Model:
+def note(session: Session, tenant: str, stored: StoredFile, name: str) -> StoredModel:
     """Record a stored model in a single file for the tenant. The name is only for display."""
     return models.keep(session, tenant=tenant, sha256=stored.sha256, name=_shown(name), size=stored.size)
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 
 from onnxbisect.report import words
-from onnxbisect.report.overview import Overview, Subject, TargetReport, overview
-from onnxbisect.report.parts import Part, PartsTable, parts_table
+from onnxbisect.report.overview import AskedModel, Overview, TargetReport, overview
+from onnxbisect.report.parts import ModelPart, PartsTable, parts_table
 from onnxbisect.report.text import clip
 from onnxbisect_api.found import document_of
 from onnxbisect_db.states import JobState
@@ -44,7 +44,7 @@ def overview_of(job: Job, service: Service) -> Overview | None:
     """The overview; None if no target has a report."""
     asked = [asked_of(label, search, service) for label, search in labelled([job])[0].items()]
     reports = [each.report for each in asked if each.report is not None]
-    return overview(Subject.of_report(reports[0]), asked) if reports else None
+    return overview(AskedModel.of_report(reports[0]), asked) if reports else None
 
 
 def asked_of(label: str, search: Search, service: Service) -> TargetReport:
@@ -89,7 +89,9 @@ def table_of(jobs: Sequence[Job], service: Service) -> PartsTable:
     return parts_table(parts, targets)
 
 
-def _part(label: str, job: Job, searches: Mapping[str, Search], targets: Mapping[str, str], service: Service) -> Part:
+def _part(
+    label: str, job: Job, searches: Mapping[str, Search], targets: Mapping[str, str], service: Service
+) -> ModelPart:
     asked = [
         asked_of(target, searches[target], service)
         if target in searches
@@ -97,8 +99,8 @@ def _part(label: str, job: Job, searches: Mapping[str, Search], targets: Mapping
         for target, backend in targets.items()
     ]
     reports = [each.report for each in asked if each.report is not None]
-    subject = Subject.of_report(reports[0]) if reports else None
-    return Part(label=label, name=job.model_name, subject=subject, asked=asked)
+    subject = AskedModel.of_report(reports[0]) if reports else None
+    return ModelPart(label=label, name=job.model_name, subject=subject, asked=asked)
 
 
 def _number(job: Job) -> int:

@@ -17,7 +17,7 @@ from starlette.concurrency import run_in_threadpool
 
 from onnxbisect_db import events, tokens
 from onnxbisect_db.database import Database
-from onnxbisect_db.events import Progress
+from onnxbisect_db.events import JobProgress
 
 _LOG = logging.getLogger(__name__)
 _EVERY_SECONDS = 0.05
@@ -87,7 +87,7 @@ class Watch:
                 self._tell(known, good)
             await asyncio.sleep(_EVERY_SECONDS)
 
-    def _tell(self, known: Mapping[str, Progress], good: AbstractSet[str]) -> None:
+    def _tell(self, known: Mapping[str, JobProgress], good: AbstractSet[str]) -> None:
         for waiter in self._waiting:
             job = known.get(waiter.job_id)
             if waiter.happened.done():
@@ -99,8 +99,8 @@ class Watch:
             ):
                 waiter.happened.set_result(True)
 
-    def _progress(self, job_ids: list[str], token_ids: list[str]) -> tuple[dict[str, Progress], set[str]]:
-        found: dict[str, Progress] = {}
+    def _progress(self, job_ids: list[str], token_ids: list[str]) -> tuple[dict[str, JobProgress], set[str]]:
+        found: dict[str, JobProgress] = {}
         good: set[str] = set()
         with self._database.session() as session:
             for first in range(0, len(job_ids), _AT_A_TIME):

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from onnxbisect.answer import Ask
-from onnxbisect.diagnosis import Certificate, CertificateStatus, Diagnosis
+from onnxbisect.diagnosis import CertificateStatus, Diagnosis, DiagnosisProof
 from onnxbisect.search.plan import Plan, Verdicts
 from onnxbisect.unitset import UnitSet, members, size
 from onnxbisect.universe import Universe
@@ -75,6 +75,6 @@ def _undiagnosed(verdicts: Verdicts, whole: UnitSet) -> Diagnosis:
         verdict=asked[-1].status if asked else Status.UNRESOLVED,
         culprits=(),
         needs_context=(),
-        certificate=Certificate(status=CertificateStatus.BOUNDED),
+        certificate=DiagnosisProof(status=CertificateStatus.BOUNDED),
         remainder=whole,
     )

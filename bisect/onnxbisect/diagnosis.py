@@ -14,7 +14,7 @@ class Certainty(StrEnum):
     CONFIRMED = "confirmed"
     #: A confirming probe has no verdict, or the verdicts leave another explanation.
     SUSPECTED = "suspected"
-    #: The compiler contradicted itself; `Culprit.confidence` is the probability that the majority is right.
+    #: The compiler contradicted itself; `DiagnosedCulprit.confidence` is the probability that the majority is right.
     FLAKY = "flaky"
 
 
@@ -58,7 +58,7 @@ class Evidence:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Culprit:
+class DiagnosedCulprit:
     """A minimal failing subgraph with all its occurrences; `units` is the occurrence that was compiled.
 
     For kind `count`, the target accepts fewer than `size(units)` of the units `among`, whichever they are.
@@ -97,7 +97,7 @@ class Culprit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NeedsContext:
+class ContextUnits:
     """Units that fail when cut out and pass in their context: a failure caused by the cut, never "unsupported".
 
     `passes_with` is the smallest surrounding set known to pass; None if within the budget only the remainder passed.
@@ -109,7 +109,7 @@ class NeedsContext:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Certificate:
+class DiagnosisProof:
     """The passing probes that prove completeness, or sentences that say what is unknown.
 
     `assumes` are the properties of the compiler that the proof relies on.
@@ -130,9 +130,9 @@ class Diagnosis:
     """
 
     verdict: Status
-    culprits: tuple[Culprit, ...]
-    needs_context: tuple[NeedsContext, ...]
-    certificate: Certificate
+    culprits: tuple[DiagnosedCulprit, ...]
+    needs_context: tuple[ContextUnits, ...]
+    certificate: DiagnosisProof
     remainder: UnitSet
     unresolved: UnitSet = 0
     flaky: tuple[UnitSet, ...] = ()

@@ -108,7 +108,7 @@ class CompilesAfter:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class CompletedDiagnosis:
     """The diagnosis of one model on one target.
 
     With `compiles_after`, only the whole model was compiled, not its parts. `alternatives` are other options of the

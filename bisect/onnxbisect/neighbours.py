@@ -13,7 +13,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxbisect.causes.condition import ABSENT, phrase
-from onnxbisect.causes.features import CONSTANT, Features, Row, Subject
+from onnxbisect.causes.features import CONSTANT, Features, FeatureSubject, Row
 from onnxbisect.causes.spelling import attribute_text
 from onnxbisect.causes.terms import Aspect, Relation
 from onnxbisect.file_remedies import File
@@ -25,7 +25,7 @@ from onnxbisect.model.scopes import domain_of, is_constant, qualified
 from onnxbisect.model.session import Clock, Session
 from onnxbisect.preflight import Reader
 from onnxbisect.proof import random_feeds
-from onnxbisect.rewrites import Facts, NotApplicable
+from onnxbisect.rewrites import NotApplicable, TensorFacts
 
 #: Element types to try in place of each one, where the op has them.
 _DTYPES: Mapping[int, tuple[int, ...]] = {
@@ -81,7 +81,7 @@ class _Neighbours:
         self._start, self._schema, self._culprit, self._file = start, schema, culprit, file
         self._node = start.graph.node[0]
         self._op = qualified(self._node)
-        self._facts = Facts.inferred(start)
+        self._facts = TensorFacts.inferred(start)
         self._before = Features(self._facts).of(self._node)
         self._constants = {tensor.name for tensor in start.graph.initializer}
         self._runs = _runs(start)
@@ -113,7 +113,7 @@ class _Neighbours:
             del node.attribute[:]
             node.attribute.extend([*kept, *usual])
             value = attribute_text(usual[0]) if usual else ABSENT
-            yield from self._with(Subject(Aspect.ATTRIBUTE, attribute.name, self._op), value, node=node)
+            yield from self._with(FeatureSubject(Aspect.ATTRIBUTE, attribute.name, self._op), value, node=node)
 
     def _other_dtypes(self) -> Iterator[Neighbour]:
         """Change the dtype of all inputs that must have the same type."""
@@ -163,7 +163,7 @@ class _Neighbours:
 
     def _with(
         self,
-        subject: Subject,
+        subject: FeatureSubject,
         value: int | str,
         *,
         tensors: Mapping[str, _Form] | None = None,
@@ -198,7 +198,7 @@ class _Neighbours:
         (node, *more) = [it for it in proto.graph.node if not is_constant(it)]
         if more or (self._runs and not _runs(proto)):
             return
-        after = Features(Facts.inferred(proto)).of(node)
+        after = Features(TensorFacts.inferred(proto)).of(node)
         if after != self._before:
             kept = {it: values for it, values in self._culprit.items() if it in after or it not in self._before}
             changed = {it: values for it, values in after.items() if values != self._before.get(it)}
@@ -215,8 +215,8 @@ class _Neighbours:
     def _formal(self, slot: int) -> onnx.defs.OpSchema.FormalParameter:
         return self._schema.inputs[min(slot, len(self._schema.inputs) - 1)]
 
-    def _named(self, aspect: Aspect, slot: int) -> Subject:
-        return Subject(aspect, self._formal(slot).name, self._op)
+    def _named(self, aspect: Aspect, slot: int) -> FeatureSubject:
+        return FeatureSubject(aspect, self._formal(slot).name, self._op)
 
     def _forms(self, slots: Sequence[int]) -> dict[str, _Form]:
         """The forms of those inputs whose dtype and dimensions are all known."""

@@ -14,7 +14,7 @@ Answers = Mapping[int, bool | None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Change:
+class VersionChange:
     """Two versions with different answers and no answer between them; `takes` is the newer version's."""
 
     before: int
@@ -23,7 +23,7 @@ class Change:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class VersionedPart:
     """A part of the model with the answers of versions; without `nodes` it is the whole model.
 
     `message` is the compiler's text where it refuses the part, `places` the number of occurrences.
@@ -36,7 +36,7 @@ class Part:
     message: str = ""
 
     @cached_property
-    def changes(self) -> tuple[Change, ...]:
+    def changes(self) -> tuple[VersionChange, ...]:
         """The changes of this part, oldest first."""
         return changes(self.answers)
 
@@ -52,7 +52,7 @@ class VersionHistory:
     model: str
     compiler: str
     versions: tuple[str, ...]
-    parts: tuple[Part, ...]
+    parts: tuple[VersionedPart, ...]
     unusable: Mapping[int, str]
     finished: bool
     installs: int
@@ -64,11 +64,11 @@ class VersionHistory:
         return tuple(sorted({number for part in self.parts for number in part.answers}))
 
 
-def changes(answers: Answers) -> tuple[Change, ...]:
+def changes(answers: Answers) -> tuple[VersionChange, ...]:
     """The pairs of neighbouring answers that differ, oldest first."""
     known = sorted(number for number, answer in answers.items() if answer is not None)
     return tuple(
-        Change(before=one, after=other, takes=bool(answers[other]))
+        VersionChange(before=one, after=other, takes=bool(answers[other]))
         for one, other in pairwise(known)
         if answers[one] != answers[other]
     )

@@ -20,7 +20,7 @@ _MOST, _TEXT = 20, 300
 State = Literal["running", "finished", "cancelled"]
 
 
-class Backend(BaseModel):
+class BackendEntry(BaseModel):
     """A compiler, and why it cannot be used here, if so."""
 
     name: str
@@ -50,7 +50,7 @@ class ModelSeen(BaseModel):
     problems: list[KnownProblem]
 
 
-class CulpritRow(BaseModel):
+class CulpritSummary(BaseModel):
     """Culprits of one op that are refused in the same words; `numbers` are what `explain_culprit` takes."""
 
     numbers: list[int]
@@ -60,14 +60,14 @@ class CulpritRow(BaseModel):
     replace_by: str
 
 
-class Diagnosis(BaseModel):
+class DiagnosisSummary(BaseModel):
     """A report in short. `report` is the path of report.json, beside report.html and the folder culprits/."""
 
     verdict: str
     headline: str
     certificate: str
     causes: list[str]
-    culprits: list[CulpritRow]
+    culprits: list[CulpritSummary]
     next: list[str]
     report: str
 
@@ -115,7 +115,7 @@ class Repaired(BaseModel):
     files: list[str]
 
 
-class Progress(BaseModel):
+class WorkProgress(BaseModel):
     """Work that was started. `diagnosis` or `repair` is there once it has ended."""
 
     id: str
@@ -124,14 +124,14 @@ class Progress(BaseModel):
     expected_calls: int
     found: list[str]
     note: str
-    diagnosis: Diagnosis | None = None
+    diagnosis: DiagnosisSummary | None = None
     repair: Repaired | None = None
 
 
-def backend(found: BackendInfo) -> Backend:
+def backend(found: BackendInfo) -> BackendEntry:
     """A backend with the names of its options."""
     reason, options = clip(found.reason, _TEXT), [option.name for option in found.options]
-    return Backend(
+    return BackendEntry(
         name=found.name, state=found.state, summary=clip(found.summary, _TEXT), reason=reason, options=options
     )
 
@@ -156,18 +156,18 @@ def model_seen(seen: Inspection) -> ModelSeen:
     )
 
 
-def diagnosis(result: Result, folder: Path) -> Diagnosis:
+def diagnosis(result: Result, folder: Path) -> DiagnosisSummary:
     """The result, whose files are in the folder."""
     document = result.report
     rows = [row for _, found in culprit_words.rows(document) for row in found]
     steps = next_steps(document)
-    return Diagnosis(
+    return DiagnosisSummary(
         verdict=result.verdict,
         headline=clean(result.headline),
         certificate=clip(result.certificate.sentence, 2 * _TEXT),
         causes=[clip(culprit_words.sentence(it), _TEXT) for it in culprit_words.telling(document)[:_MOST]],
         culprits=[
-            CulpritRow(
+            CulpritSummary(
                 numbers=row.numbers[:_MOST],
                 ops=_clipped(row.culprit["ops"]),
                 places=row.places,

@@ -64,7 +64,7 @@ def server(works: Works) -> MCPServer:
 
     @made.tool()
     @_in_a_thread
-    def list_backends() -> list[answers.Backend]:
+    def list_backends() -> list[answers.BackendEntry]:
         """List the compilers, usable ones first, with their options."""
         return [answers.backend(it) for it in onnx_bisect.backends()]
 
@@ -93,11 +93,11 @@ def server(works: Works) -> MCPServer:
         budget_seconds: Seconds = None,
         out: Folder = None,
         wait: Wait = 5,
-    ) -> answers.Progress:
+    ) -> answers.WorkProgress:
         """Start to find every part of a model that the compiler refuses. Ask `progress` for the result."""
         given, folder = _safe(backend, options), _folder(out)
 
-        def doing(hear: Callable[[Event], None], cancellation: Cancellation) -> answers.Diagnosis:
+        def doing(hear: Callable[[Event], None], cancellation: Cancellation) -> answers.DiagnosisSummary:
             result = onnx_bisect.diagnose(
                 model,
                 backend=backend,
@@ -127,7 +127,7 @@ def server(works: Works) -> MCPServer:
         budget_seconds: Seconds = None,
         out: Folder = None,
         wait: Wait = 5,
-    ) -> answers.Progress:
+    ) -> answers.WorkProgress:
         """Start to replace what the compiler refuses, with a proof of the numbers. The model's own file stays."""
         given, folder = _safe(backend, options), _folder(out)
 
@@ -150,13 +150,13 @@ def server(works: Works) -> MCPServer:
 
     @made.tool()
     @_in_a_thread
-    def progress(id: str, wait: Wait = 30) -> answers.Progress:  # noqa: A002 - the tool's argument
+    def progress(id: str, wait: Wait = 30) -> answers.WorkProgress:  # noqa: A002 - the tool's argument
         """Say how far a diagnosis or a repair is; with its result once it has ended."""
         return works.asked(id, wait)
 
     @made.tool()
     @_in_a_thread
-    def cancel(id: str) -> answers.Progress:  # noqa: A002 - the tool's argument
+    def cancel(id: str) -> answers.WorkProgress:  # noqa: A002 - the tool's argument
         """End a diagnosis or a repair. What it knows by then is its result."""
         works.cancel(id)
         return works.asked(id, 10)

@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 
 from onnx_bisect import Cancellation, Event, Note, OptionError, PlanMade
 from onnxbisect.report.text import clip
-from onnxbisect_cli.agent_answers import Diagnosis, Progress, Repaired
+from onnxbisect_cli.agent_answers import DiagnosisSummary, Repaired, WorkProgress
 
 #: Works at a time; more wait. A compiler takes a core or more.
 _AT_A_TIME = 2
 _FOUND = 20
 
 #: Does the work, told of its progress by events.
-Doing = Callable[[Callable[[Event], None], Cancellation], Diagnosis | Repaired]
+Doing = Callable[[Callable[[Event], None], Cancellation], DiagnosisSummary | Repaired]
 
 
 @dataclass
@@ -23,7 +23,7 @@ class Work:
     cancellation: Cancellation = field(default_factory=Cancellation)
     plan: PlanMade | None = None
     note: str = ""
-    future: "Future[Diagnosis | Repaired] | None" = None
+    future: "Future[DiagnosisSummary | Repaired] | None" = None
 
     def hear(self, event: Event) -> None:
         """Keep what a caller may ask about."""
@@ -48,7 +48,7 @@ class Works:
         work.future = self._pool.submit(doing, work.hear, work.cancellation)
         return name
 
-    def asked(self, name: str, seconds: float) -> Progress:
+    def asked(self, name: str, seconds: float) -> WorkProgress:
         """What is known of it when it ends, or after so many seconds. Raises the error that ended it."""
         work = self._found(name)
         assert work.future is not None  # noqa: S101 - it was started
@@ -58,14 +58,14 @@ class Works:
             outcome = work.future.result() if ended else None
         except CancelledError:  # before it had begun
             outcome = None
-        return Progress(
+        return WorkProgress(
             id=name,
             state="running" if not ended else "cancelled" if work.cancellation.cancelled else "finished",
             calls=0 if plan is None else plan.calls,
             expected_calls=0 if plan is None else max(plan.calls, round(plan.expected_calls)),
             found=[] if plan is None else [str(it) for it in plan.found[:_FOUND]],
             note=work.note,
-            diagnosis=outcome if isinstance(outcome, Diagnosis) else None,
+            diagnosis=outcome if isinstance(outcome, DiagnosisSummary) else None,
             repair=outcome if isinstance(outcome, Repaired) else None,
         )
 

@@ -17,7 +17,7 @@ from onnxbisect_cli.signals import Interruption
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class SearchRequest:
     """The user's request. Exactly one of `backend` (a name or a TOML file) and `command` names the compiler.
 
     The other fields are those of `onnx_bisect.diagnose`.
@@ -43,7 +43,7 @@ class Request:
     confirm_causes: int = 0
 
 
-def bisected(request: Request, model: Source | None = None) -> tuple[onnx_bisect.Result, Interruption]:
+def bisected(request: SearchRequest, model: Source | None = None) -> tuple[onnx_bisect.Result, Interruption]:
     """The result, and the signal that ended the search, if any. Raises OnnxBisectError before any compile.
 
     `model` is the request's model if it was loaded before.
@@ -75,7 +75,7 @@ def bisected(request: Request, model: Source | None = None) -> tuple[onnx_bisect
     return result, shown.interruption
 
 
-def backend_of(request: Request) -> Backend:
+def backend_of(request: SearchRequest) -> Backend:
     """The backend that the request names; OptionError if it is missing or wrong."""
     if request.command:
         if request.backend is not None or request.options:

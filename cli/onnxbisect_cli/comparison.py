@@ -85,7 +85,7 @@ def _places(culprit: ComparedCulprit) -> str:
     return now if before == culprit["places"] else f"{now}, was {before}"
 
 
-def run(request: model_comparison.Request, form: ListFormat) -> int:
+def run(request: model_comparison.CompareRequest, form: ListFormat) -> int:
     """Compare two reports or two models; OptionError for one of each."""
     reports = [_is_report(path) for path in (request.before, request.after)]
     if all(reports):

@@ -58,7 +58,7 @@ def inspect_command(
     """
     from onnxbisect_cli import inspection
 
-    request = inspection.Request(
+    request = inspection.InspectionRequest(
         model=model,
         backend=backend,
         options=arguments.key_values(option or (), "--option"),
@@ -172,7 +172,7 @@ def compare_command(
     from onnxbisect.proof import Tolerance
     from onnxbisect_cli import comparison, model_comparison
 
-    request = model_comparison.Request(
+    request = model_comparison.CompareRequest(
         before=before,
         after=after,
         input_shapes=arguments.shapes(input_shape or ()),

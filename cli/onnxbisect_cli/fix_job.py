@@ -11,7 +11,7 @@ import onnx_bisect
 from onnxbisect.input_value import written
 from onnxbisect.language import _
 from onnxbisect.proof import Tolerance
-from onnxbisect.remedies import Advisor, Found
+from onnxbisect.remedies import Advisor, SearchedModel
 from onnxbisect.remedies.summary import lines, plan_lines
 from onnxbisect.report.text import clean
 from onnxbisect.rewrites import Exactness, installed
@@ -32,14 +32,14 @@ COMPILES, PARTIAL, UNKNOWN = 0, 1, 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class FixRequest:
     """The user's request. `search` names model and compiler as for `onnx-bisect run`.
 
     `allow`, `samples`, `count` and `tolerance` are those of `onnx_bisect.fix`. `plan` shows what would be tried, and
     changes nothing.
     """
 
-    search: bisection.Request
+    search: bisection.SearchRequest
     allow: Exactness = Exactness.ROUNDING
     samples: Path | None = None
     count: int = 4
@@ -48,7 +48,7 @@ class Request:
     plan: bool = False
 
 
-def run(request: Request) -> int:
+def run(request: FixRequest) -> int:
     """Repair the model; returns the exit status. The outcome goes to standard output, progress to standard error."""
     if request.plan:
         return _plan(request)
@@ -97,7 +97,7 @@ def run(request: Request) -> int:
     return _exit_code(result.repair.after)
 
 
-def _split(model: Path, report: Path, request: Request) -> list[str]:
+def _split(model: Path, report: Path, request: FixRequest) -> list[str]:
     """The command that splits the repaired model into pieces for the NPU and for the host."""
     repaired, search = model != request.search.model, request.search
     shapes = [
@@ -109,13 +109,13 @@ def _split(model: Path, report: Path, request: Request) -> list[str]:
     return ["onnx-bisect", "split", str(model), "--report", str(report), *shapes, *values]
 
 
-def _exit_code(now: Found) -> int:
+def _exit_code(now: SearchedModel) -> int:
     if now.compiles:
         return COMPILES
     return PARTIAL if now.culprits else UNKNOWN
 
 
-def _plan(request: Request) -> int:
+def _plan(request: FixRequest) -> int:
     """Diagnose, and print the remedies that would be tried."""
     search = request.search
     backend = backend_of(search)
@@ -124,7 +124,7 @@ def _plan(request: Request) -> int:
     loaded = LoadedModel(search.model, shapes, input_values=search.input_values, sample=sample)
     result, interruption = bisected(replace(search, as_is=True, alternatives=None), loaded)
     assert result.job is not None  # noqa: S101 - `bisected` searches in this process
-    before = Found(job=result.job)
+    before = SearchedModel(job=result.job)
     context = search_context(loaded, backend, search.calibration)
     files = [it.sentence for it in changed_files(context, request.allow, before)]
     with spoken():
@@ -132,7 +132,7 @@ def _plan(request: Request) -> int:
     return _exit_code(before) if interruption.number is None else interruption.exit_code
 
 
-def _plan_of(request: Request, before: Found, files: Sequence[str]) -> list[str]:
+def _plan_of(request: FixRequest, before: SearchedModel, files: Sequence[str]) -> list[str]:
     if before.compiles:
         return [clean(_("{model} compiles as it is.", model=before.model.path.name))]
     advisor = Advisor(before, installed().rules, request.allow)

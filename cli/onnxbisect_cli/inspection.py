@@ -14,7 +14,7 @@ from onnxbisect.errors import OptionError
 from onnxbisect.finished import phrase, translated
 from onnxbisect.input_value import InputValue
 from onnxbisect.language import _
-from onnxbisect.preflight import Component, Finding, Inspection, Severity, Tensor, inspection_document
+from onnxbisect.preflight import Finding, Inspection, ModelModule, Severity, Tensor, inspection_document
 from onnxbisect.report.text import clean, clip, clip_left, plural
 from onnxbisect.report.words import named
 from onnxbisect_cli.arguments import FailOn, InspectionFormat
@@ -29,7 +29,7 @@ _TENSORS = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class InspectionRequest:
     """The user's request."""
 
     model: Path
@@ -41,7 +41,7 @@ class Request:
     fail_on: FailOn = FailOn.NEVER
 
 
-def show(request: Request) -> int:
+def show(request: InspectionRequest) -> int:
     """Print the inspection; returns the exit status. Raises ModelError, OptionError and BackendUnusableError."""
     if request.options and request.backend is None:
         raise OptionError("--option is for a backend; name it with --backend.")
@@ -138,7 +138,7 @@ def _right(text: str, width: int) -> str:
     return f"{' ' * (width - cell_len(text))}{text}"
 
 
-def _components(components: Sequence[Component], width: int) -> Iterator[str]:
+def _components(components: Sequence[ModelModule], width: int) -> Iterator[str]:
     """Each module, and its ops that depend on input data."""
     names = [clip(component.name, width // 3) for component in components]
     column = max(map(cell_len, [*names, _("component")]))

@@ -15,7 +15,7 @@ from onnxbisect.model.feeds import Sample
 from onnxbisect.model.loadable import lowered
 from onnxbisect.model.read import original, read
 from onnxbisect.model.wording import some
-from onnxbisect.proof import Comparison, Difference, Tolerance, compare, edge_feeds, finite, random_feeds
+from onnxbisect.proof import OutputComparison, OutputDifference, Tolerance, compare, edge_feeds, finite, random_feeds
 from onnxbisect.report.text import clean, clip_left, plural
 from onnxbisect_backends.calibration import read_calibration
 from onnxbisect_backends.probing.forked import forked
@@ -31,7 +31,7 @@ _ALLOWING = " --relative 0.01 allows for the rounding of some float16 nodes."
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class CompareRequest:
     """The user's request."""
 
     before: Path
@@ -44,7 +44,7 @@ class Request:
     tensors: bool = False
 
 
-def run(request: Request, form: ListFormat) -> int:
+def run(request: CompareRequest, form: ListFormat) -> int:
     """Show the largest differences of each output; returns the exit status, 1 if one exceeds the tolerance."""
     model, other = _loaded(request, request.before), _loaded(request, request.after)
     if model.unbound:
@@ -70,7 +70,7 @@ def run(request: Request, form: ListFormat) -> int:
     return 0 if found.agrees else 1
 
 
-def _loaded(request: Request, path: Path) -> Model:
+def _loaded(request: CompareRequest, path: Path) -> Model:
     """The model with what is bound; of two, one may have an input as a constant already, as a repaired model does."""
     left = {value.name for value in read(path)[0].graph.input} if request.input_values else set()
     gone = request.input_values.keys() - left
@@ -82,7 +82,7 @@ def _loaded(request: Request, path: Path) -> Model:
     )
 
 
-def _feeds(request: Request, model: Model) -> Iterator[Sample]:
+def _feeds(request: CompareRequest, model: Model) -> Iterator[Sample]:
     inputs = model.proto.graph.input
     made_up = chain(random_feeds(inputs, request.count), edge_feeds(inputs, request.count))
     if request.samples is None:
@@ -91,7 +91,7 @@ def _feeds(request: Request, model: Model) -> Iterator[Sample]:
     return chain(given.samples, made_up)
 
 
-def _show(found: Comparison, tolerance: Tolerance) -> None:
+def _show(found: OutputComparison, tolerance: Tolerance) -> None:
     apart = [it for it in found.within if not it.agrees]
     cells = [
         (clip_left(it.output, 60), f"{it.absolute:.3g}", f"{it.relative:.3g}", str(it.unlike), _verdict(it))
@@ -106,7 +106,7 @@ def _show(found: Comparison, tolerance: Tolerance) -> None:
     print(f"The models {agree} within {allowed}, on {plural(found.samples, 'sample')}.")
 
 
-def _verdict(found: Difference) -> str:
+def _verdict(found: OutputDifference) -> str:
     if found.form:
         return found.form
     return "equal" if found.agrees else f"{found.beyond} of {found.elements} elements differ"

@@ -31,8 +31,8 @@ from onnxbisect.report.text import clean, clip, plural
 from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_backends import registry
 from onnxbisect_backends.contract import Backend, Description, Limits
-from onnxbisect_backends.measurement.measured import Measured, RefusalBehaviour, measured_profile
-from onnxbisect_backends.measurement.node_tests import USUAL_OPSET, Form, NodeTest, node_tests
+from onnxbisect_backends.measurement.measured import MeasuredTest, RefusalBehaviour, measured_profile
+from onnxbisect_backends.measurement.node_tests import USUAL_OPSET, NodeTest, NodeTestForm, node_tests
 from onnxbisect_backends.measurement.refusal_behaviour import folding_model, report_of, reporting_model
 from onnxbisect_backends.options import unknown
 from onnxbisect_backends.probing.identity import target_identity
@@ -168,7 +168,7 @@ _LINE = 100
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class OpTableRequest:
     """The user's request. `only` are the ops to test, all if empty; `seconds` limits one compile.
 
     `keep` stores the verdicts on disk, so that an interrupted run can continue.
@@ -184,7 +184,7 @@ class Request:
     keep: bool = True
 
 
-def measure(request: Request) -> int:
+def measure(request: OpTableRequest) -> int:
     """Compile the tests and write the profile; returns the exit status."""
     if request.output.suffix != ".toml" or not request.output.parent.is_dir():
         raise OptionError(f"{request.output} cannot be a profile: name a file that ends in .toml in a folder that is.")
@@ -242,7 +242,7 @@ def _chosen(only: Sequence[str]) -> tuple[NodeTest, ...]:
     return tuple(test for test in tests if not only or test.op in only)
 
 
-def _base(request: Request, backend: Backend, description: Description) -> VerdictBase:
+def _base(request: OpTableRequest, backend: Backend, description: Description) -> VerdictBase:
     if not request.keep:
         return InMemoryVerdictBase()
     target = Target(
@@ -260,7 +260,7 @@ def _base(request: Request, backend: Backend, description: Description) -> Verdi
 class _Measurement:
     """The answers, the ops that were tried, and the names of tests with a form that got no answer."""
 
-    answers: list[Measured] = field(default_factory=list)
+    answers: list[MeasuredTest] = field(default_factory=list)
     ops: set[str] = field(default_factory=set)
     unanswered: set[str] = field(default_factory=set)
 
@@ -276,7 +276,7 @@ def _answers(sweep: Sweep, tests: Sequence[NodeTest], description: Description, 
     asked = _Measurement()
     for _, band in groupby(tests, key=lambda test: test.place.bit_length()):
         left = list(band)
-        for form in Form:
+        for form in NodeTestForm:
             models = [(test, test.question(form, opset=opset, newest_opset=newest)) for test in left]
             posed = [(test, model) for test, model in models if model is not None]
             asked.ops |= {test.op for test, _ in posed}
@@ -287,7 +287,7 @@ def _answers(sweep: Sweep, tests: Sequence[NodeTest], description: Description, 
             passed = set()
             for (test, model), verdict in zip(posed, verdicts, strict=True):
                 if verdict is not None and (verdict.passed or verdict.failed):
-                    answer = Measured(test=test.name, op=test.op, form=form, model=model, verdict=verdict)
+                    answer = MeasuredTest(test=test.name, op=test.op, form=form, model=model, verdict=verdict)
                     asked.answers.append(answer)
                     passed |= {test.name} if verdict.passed else set()
                 elif verdict is None or verdict.kind is not Kind.INVALID:
@@ -298,7 +298,7 @@ def _answers(sweep: Sweep, tests: Sequence[NodeTest], description: Description, 
     return asked
 
 
-def _refusal_behaviour(sweep: Sweep, answers: Sequence[Measured], shown: "_Shown") -> RefusalBehaviour:
+def _refusal_behaviour(sweep: Sweep, answers: Sequence[MeasuredTest], shown: "_Shown") -> RefusalBehaviour:
     folding, reporting = folding_model(answers), reporting_model(answers)
     folds = report = None
     shown.begin("how it treats what it refuses", 2)

@@ -83,7 +83,7 @@ def precision_command(
     be used, or a threshold that full precision misses, 3 the budget ended before the set was known to be minimal.
     """
     import onnx_bisect
-    from onnxbisect.precision.plan import Ending
+    from onnxbisect.precision.plan import PrecisionEnding
     from onnxbisect.precision.report import markdown, terminal
 
     if out is not None:
@@ -112,7 +112,7 @@ def precision_command(
     else:
         with spoken():
             print("\n".join(terminal(result.report)))
-    raise typer.Exit({Ending.NOTHING: 0, Ending.MINIMAL: 1}.get(result.report.ending, 3))
+    raise typer.Exit({PrecisionEnding.NOTHING: 0, PrecisionEnding.MINIMAL: 1}.get(result.report.ending, 3))
 
 
 def _say(line: str) -> None:

@@ -38,7 +38,7 @@ def op_table_command(
     """
     from onnxbisect_cli import op_table
 
-    request = op_table.Request(
+    request = op_table.OpTableRequest(
         backend=backend,
         output=output,
         options=arguments.key_values(option or (), "--option"),

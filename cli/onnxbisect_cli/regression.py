@@ -8,7 +8,7 @@ import onnx_bisect
 from onnxbisect.errors import OptionError
 from onnxbisect.report.history import history_document, history_lines, history_markdown
 from onnxbisect_cli.arguments import ListFormat
-from onnxbisect_cli.bisection import Request
+from onnxbisect_cli.bisection import SearchRequest
 from onnxbisect_cli.progress import Shown
 from onnxbisect_cli.reports import terminal_width
 
@@ -32,7 +32,7 @@ class Range:
         return cls(first=first.strip(), last=last.strip())
 
 
-def run(search: Request, versions: Range, form: ListFormat) -> int:
+def run(search: SearchRequest, versions: Range, form: ListFormat) -> int:
     """Search the versions; returns the exit status. The history goes to standard output, progress to standard error."""
     if search.backend is None:
         raise OptionError("No compiler is named: give --backend NAME ('onnx-bisect backends' lists them).")

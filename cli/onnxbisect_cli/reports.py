@@ -10,7 +10,7 @@ from onnxbisect.errors import OptionError
 from onnxbisect.report import parts_forms
 from onnxbisect.report.contents import FORMAT, Report
 from onnxbisect.report.files import FORMS, put
-from onnxbisect.report.next_steps import Typed
+from onnxbisect.report.next_steps import TypedCommand
 from onnxbisect.report.overview import Overview
 from onnxbisect.report.overview_forms import html, markdown
 from onnxbisect.report.overview_forms import lines as overview_lines
@@ -36,7 +36,7 @@ _OVERVIEWS: Mapping[Format, Callable[[Overview], str]] = {
 }
 
 
-def render(document: Report, form: Format, *, files: str = "", typed: Typed | None = None) -> str:
+def render(document: Report, form: Format, *, files: str = "", typed: TypedCommand | None = None) -> str:
     """The report as text with a final newline; `files` is the folder of its files, empty if there is none.
 
     `typed` is how the user named model and target.
@@ -45,7 +45,7 @@ def render(document: Report, form: Format, *, files: str = "", typed: Typed | No
         return _rendered(document, form, files, typed)
 
 
-def _rendered(document: Report, form: Format, files: str, typed: Typed | None) -> str:
+def _rendered(document: Report, form: Format, files: str, typed: TypedCommand | None) -> str:
     if form is Format.TEXT:
         return "\n".join(lines(document, width=terminal_width(), files=files, typed=typed)) + "\n"
     text = FORMS[_FILES[form]](document)

@@ -10,7 +10,7 @@ from onnxbisect.input_value import InputValue
 from onnxbisect.model import load
 from onnxbisect.model.scopes import is_constant, qualified
 from onnxbisect.report.text import clean, clip_left, plural
-from onnxbisect.rewrites import BrokenRules, Facts, Refusal, Rewrite, Rule, installed, judged
+from onnxbisect.rewrites import BrokenRules, Rewrite, Rule, RuleRefusal, TensorFacts, installed, judged
 from onnxbisect_backends.probing.forked import forked
 from onnxbisect_cli import table
 from onnxbisect_cli.arguments import ListFormat
@@ -21,7 +21,7 @@ _ANY = "*"
 _MOST_OPS = 6
 
 
-class RuleRow(TypedDict):
+class RuleEntry(TypedDict):
     """A rule as JSON."""
 
     id: str
@@ -77,13 +77,13 @@ def match(
     """Print each rule that would apply at a node of the model. Changes nothing; raises ModelError."""
     found = installed()
     model = load(path, input_shapes=input_shapes, input_values=input_values, bounded=forked)
-    facts = Facts.of(model)
+    facts = TensorFacts.of(model)
     rows = []
     for node in model.proto.graph.node:
         if is_constant(node):
             continue
         for it in judged(facts, node, found.rules):
-            if isinstance(it, Refusal) and _ANY in it.rule.takes:
+            if isinstance(it, RuleRefusal) and _ANY in it.rule.takes:
                 continue
             rows.append(_match_row(node.name, qualified(node), it))
     if form is ListFormat.JSON:
@@ -101,9 +101,9 @@ def match(
     _warn(found.broken)
 
 
-def row(rule: Rule) -> RuleRow:
+def row(rule: Rule) -> RuleEntry:
     """A rule as JSON."""
-    return RuleRow(
+    return RuleEntry(
         id=rule.id,
         takes=list(rule.takes),
         gives=list(rule.gives),
@@ -135,15 +135,15 @@ def _markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator
         yield f"| {' | '.join(clean(cell).replace('|', chr(92) + '|') for cell in cells)} |"
 
 
-def _match_row(node: str, op: str, found: Rewrite | Refusal) -> MatchRow:
-    made = [] if isinstance(found, Refusal) else list(dict.fromkeys(map(qualified, found.replacement.nodes)))
+def _match_row(node: str, op: str, found: Rewrite | RuleRefusal) -> MatchRow:
+    made = [] if isinstance(found, RuleRefusal) else list(dict.fromkeys(map(qualified, found.replacement.nodes)))
     return MatchRow(
         node=node,
         op=op,
         rule=found.rule.id,
         exactness=found.rule.exactness,
         gives=made,
-        refused=found.reason if isinstance(found, Refusal) else "",
+        refused=found.reason if isinstance(found, RuleRefusal) else "",
     )
 
 

@@ -7,17 +7,17 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from onnxbisect.report.next_steps import Typed, bound_inputs
+from onnxbisect.report.next_steps import TypedCommand, bound_inputs
 from onnxbisect.report.text import clean, plural
 from onnxbisect.verdict import Status
 from onnxbisect_cli.arguments import Format, demand_folder
-from onnxbisect_cli.bisection import Request, bisected
+from onnxbisect_cli.bisection import SearchRequest, bisected
 from onnxbisect_cli.exit_status import ExitStatus
 from onnxbisect_cli.reports import render
 from onnxbisect_cli.results import CULPRITS, exit_code, fresh_folder, write_files
 
 
-def run(request: Request, out: Path | None, form: Format, exit_status: ExitStatus = ExitStatus.USUAL) -> int:
+def run(request: SearchRequest, out: Path | None, form: Format, exit_status: ExitStatus = ExitStatus.USUAL) -> int:
     """Diagnose the model and write the report to standard output; returns the exit status.
 
     Everything else goes to standard error. With `out`, the reports and culprits are also written to that folder.
@@ -53,7 +53,7 @@ def run(request: Request, out: Path | None, form: Format, exit_status: ExitStatu
     return exit_code(result)
 
 
-def typed(request: Request, files: str) -> Typed:
+def typed(request: SearchRequest, files: str) -> TypedCommand:
     """The words of a `run` command that other commands repeat; `files` is the report's folder, or empty."""
     words = [] if request.backend is None else ["--backend", request.backend]
     for key, value in request.options.items():
@@ -61,7 +61,9 @@ def typed(request: Request, files: str) -> Typed:
     if request.calibration is not None:  # answers are kept by samples: without them the diagnosis would begin anew
         words += ["--calibration", str(request.calibration)]
     inputs = bound_inputs(request.input_shapes, request.input_values)
-    return Typed(model=str(request.model), target=words, inputs=inputs, command=request.command or (), files=files)
+    return TypedCommand(
+        model=str(request.model), target=words, inputs=inputs, command=request.command or (), files=files
+    )
 
 
 #: How a line begins, below the headline, and its style.

@@ -97,7 +97,7 @@ def run_command(
 ) -> None:
     """Diagnose MODEL. Exit status: 0 it compiles, 1 culprits, 2 usage or bad input, 3 no answer."""
     from onnxbisect_cli import parts, run_job, several, targets
-    from onnxbisect_cli.bisection import Request
+    from onnxbisect_cli.bisection import SearchRequest
 
     command = command_of(context)
     single = command or not backend
@@ -105,7 +105,7 @@ def run_command(
     found = parts.parts_of(
         models, arguments.shapes(input_shape or ()), arguments.values(input_value or ()), calibration
     )
-    request = Request(
+    request = SearchRequest(
         model=found[0].model,
         backend=backend[0] if backend else None,
         command=command,
@@ -184,7 +184,7 @@ def fix_command(
 
     if try_ and command_of(context):
         raise OptionError("--try is for a --backend: a command has no options.")
-    search = bisection.Request(
+    search = bisection.SearchRequest(
         model=model,
         backend=backend,
         command=command_of(context),
@@ -200,7 +200,7 @@ def fix_command(
         calibration=calibration,
         alternatives=arguments.alternatives(try_ or ()),
     )
-    request = fix_job.Request(
+    request = fix_job.FixRequest(
         search=search,
         allow=arguments.choices(Exactness, [allow], "--allow")[0],
         samples=samples,
@@ -245,9 +245,9 @@ def regress_command(
     Exit status: 0 every change is found, 2 usage or bad input, 3 some are not.
     """
     from onnxbisect_cli import regression
-    from onnxbisect_cli.bisection import Request
+    from onnxbisect_cli.bisection import SearchRequest
 
-    search = Request(
+    search = SearchRequest(
         model=model,
         backend=backend,
         options=arguments.key_values(option or (), "--option"),
@@ -284,7 +284,7 @@ def share_command(
     """
     from onnxbisect_cli import sharing
 
-    request = sharing.Request(
+    request = sharing.ShareRequest(
         culprit=culprit,
         output=output,
         backend=backend,
@@ -347,7 +347,7 @@ def split_command(
     """
     from onnxbisect_cli import split_model
 
-    request = split_model.Request(
+    request = split_model.SplitRequest(
         model=model,
         report=report,
         out=out,

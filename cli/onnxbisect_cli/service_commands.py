@@ -224,7 +224,7 @@ def submit_command(
             tolerance=Tolerance(absolute=absolute, relative=relative),
             alternatives=arguments.alternatives(try_ or ()),
         )
-    request = submit_job.Request(
+    request = submit_job.SubmitRequest(
         model=found[0].model,
         server=server,
         token=token,

@@ -9,15 +9,15 @@ from pathlib import Path
 from onnx_bisect.job_documents import Part
 from onnxbisect.errors import BackendUnusableError, ModelError, ShortageError
 from onnxbisect.report import words
-from onnxbisect.report.overview import Subject, TargetReport, overview
-from onnxbisect.report.parts import Part as Row
+from onnxbisect.report.overview import AskedModel, TargetReport, overview
+from onnxbisect.report.parts import ModelPart as Row
 from onnxbisect.report.parts import parts_table
 from onnxbisect.report.text import clean
 from onnxbisect_backends.calibration import first_sample
 from onnxbisect_backends.contract import Backend, Description, for_model, input_shapes
 from onnxbisect_backends.probing.loaded_model import LoadedModel, demand_static
 from onnxbisect_cli.arguments import Format, demand_folder, demand_overview
-from onnxbisect_cli.bisection import Request, backend_of, bisected
+from onnxbisect_cli.bisection import SearchRequest, backend_of, bisected
 from onnxbisect_cli.reports import render_overview, render_parts, write_overview, write_parts
 from onnxbisect_cli.results import exit_code, fresh_folder, write_files
 from onnxbisect_cli.signals import Interruption, stopping
@@ -26,7 +26,7 @@ _BEFORE = "the run was interrupted before its turn"
 _Known = tuple[Backend, Description] | str
 
 
-def run(models: Sequence[Part], requests: Mapping[str, Request], out: Path | None, form: Format) -> int:
+def run(models: Sequence[Part], requests: Mapping[str, SearchRequest], out: Path | None, form: Format) -> int:
     """Run each request, by the label of its target, on each model. Returns the highest exit status.
 
     An unusable compiler or unreadable model does not stop the rest; a user's mistake stops all before any compile.
@@ -70,7 +70,7 @@ class _Asking:
     interrupted: int = 0
     unwritten: OSError | ShortageError | None = None
 
-    def part(self, model: Part, requests: Mapping[str, Request], backends: Mapping[str, _Known]) -> Row:
+    def part(self, model: Part, requests: Mapping[str, SearchRequest], backends: Mapping[str, _Known]) -> Row:
         """Search one model on all targets. If the model is the only one, ModelError is raised when it is unreadable."""
         heads = [TargetReport(label=label, backend=request.backend or "") for label, request in requests.items()]
         if self.interrupted:
@@ -90,13 +90,13 @@ class _Asking:
             self.number += self.targets
             return _part(model, None, [replace(head, reason=str(error)) for head in heads])
         asked = [self._ask(head, model, loaded, requests[head.label], backends[head.label]) for head in heads]
-        subject = Subject.of(loaded.model)
+        subject = AskedModel.of(loaded.model)
         if self.out is not None and self.targets > 1 and not self.unwritten:
             write_overview(overview(subject, asked), self._folder(self.out, model))
         return _part(model, subject, asked)
 
     def _ask(
-        self, head: TargetReport, model: Part, loaded: LoadedModel, request: Request, known: _Known
+        self, head: TargetReport, model: Part, loaded: LoadedModel, request: SearchRequest, known: _Known
     ) -> TargetReport:
         asked = replace(head, reason=_BEFORE, ended=True)
         if self.interrupted:
@@ -153,11 +153,11 @@ def _loaded(part: Part, own: Mapping[str, Sequence[int]]) -> LoadedModel:
     return LoadedModel(part.model, shapes, input_values=part.input_values, sample=sample)
 
 
-def _part(model: Part, subject: Subject | None, asked: Sequence[TargetReport]) -> Row:
+def _part(model: Part, subject: AskedModel | None, asked: Sequence[TargetReport]) -> Row:
     return Row(label=model.label, name=model.model.name, subject=subject, asked=tuple(asked))
 
 
-def _described(request: Request) -> _Known:
+def _described(request: SearchRequest) -> _Known:
     """The backend, or a sentence why it is unusable; OptionError for a user's mistake."""
     try:
         backend = backend_of(request)
@@ -166,7 +166,7 @@ def _described(request: Request) -> _Known:
         return str(error)
 
 
-def _target(label: str, request: Request, found: Sequence[Row]) -> str:
+def _target(label: str, request: SearchRequest, found: Sequence[Row]) -> str:
     """The description of a column's target, as its reports have it."""
     reports = [asked.report for part in found for asked in part.asked if asked.label == label and asked.report]
     return words.target(reports[0]["target"]) if reports else request.backend or label

@@ -18,7 +18,7 @@ from onnxbisect_backends.sandbox.working_folder import working_folder
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class ShareRequest:
     """The user's request."""
 
     culprit: Path
@@ -28,7 +28,7 @@ class Request:
     seconds: float | None = None
 
 
-def run(request: Request) -> int:
+def run(request: ShareRequest) -> int:
     """Write the file; returns the exit status, 1 if no reduced file fails in the same way."""
     backend = chosen_backend(request.backend, request.options)
     if complaint := backend.check():

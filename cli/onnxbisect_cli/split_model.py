@@ -18,7 +18,7 @@ from onnxbisect.report import words
 from onnxbisect.report.contents import Report
 from onnxbisect.report.ranges import chosen
 from onnxbisect.report.text import clean, plural
-from onnxbisect.split import RUNNER, SHARE, Entry, Kind, Manifest, split
+from onnxbisect.split import RUNNER, SHARE, Manifest, PieceKind, WrittenPiece, split
 from onnxbisect.unitset import UnitSet, of
 from onnxbisect.verdict import Status
 from onnxbisect_backends import registry
@@ -39,7 +39,7 @@ FOLDER = "split"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class SplitRequest:
     """The user's request. `backend` or `command` compile the NPU's pieces; without them none is compiled."""
 
     model: Path
@@ -55,7 +55,7 @@ class Request:
     calibration: Path | None = None
 
 
-def run(request: Request) -> int:
+def run(request: SplitRequest) -> int:
     """Write and show the split; returns the exit status, 1 if it is not proven or a piece was refused."""
     report = reports.read(request.report)
     backend = _backend(request, report)
@@ -86,7 +86,7 @@ def _stop() -> NoReturn:
 
 
 def _split(
-    request: Request,
+    request: SplitRequest,
     loaded: LoadedModel,
     passed: Sequence[UnitSet],
     folder: Path,
@@ -116,7 +116,7 @@ def _split(
         )
 
 
-def _backend(request: Request, report: Report) -> Backend | None:
+def _backend(request: SplitRequest, report: Report) -> Backend | None:
     """The compiler for the pieces, which must be the report's target."""
     if request.command:
         if request.backend is not None or request.options:
@@ -165,8 +165,8 @@ def _passed(report: Report, model: Model, path: Path) -> list[UnitSet]:
 
 
 def _show(manifest: Manifest, folder: Path, report: Report, *, asked: bool) -> None:
-    counts = [sum(piece.kind is kind for piece in manifest.pieces) for kind in (Kind.NPU, Kind.HOST)]
-    on_npu = sum(piece.share for piece in manifest.pieces if piece.kind is Kind.NPU)
+    counts = [sum(piece.kind is kind for piece in manifest.pieces) for kind in (PieceKind.NPU, PieceKind.HOST)]
+    on_npu = sum(piece.share for piece in manifest.pieces if piece.kind is PieceKind.NPU)
     target = words.target(report["target"])
     print(clean(_("{model}, split for {target}", model=manifest.model.name, target=target)))
     shared = _(
@@ -198,7 +198,7 @@ def _proof(manifest: Manifest) -> str:
     )
 
 
-def _row(piece: Entry) -> tuple[str, ...]:
+def _row(piece: WrittenPiece) -> tuple[str, ...]:
     said = _("no") if piece.refused else _("yes") if piece.compiled else _("not known")
     compiles = "" if piece.compiled is None else said
     size = (str(len(piece.nodes)), f"{piece.share:.1%}", str(len(piece.inputs)), str(len(piece.outputs)))

@@ -17,7 +17,7 @@ from onnxbisect_cli.targets import Chosen
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class SubmitRequest:
     """The user's request. `calibration` is a sample or a folder of samples; `terms` apply to `targets`."""
 
     model: Path
@@ -30,7 +30,7 @@ class Request:
     terms: JobTerms
 
 
-def submit(request: Request, *, wait: bool, out: Path | None, form: Format) -> int:
+def submit(request: SubmitRequest, *, wait: bool, out: Path | None, form: Format) -> int:
     """Submit the job, wait and show its results; returns the exit status.
 
     Without `wait` it only prints the job's URL, and the status is 0.

@@ -9,16 +9,16 @@ from onnx_bisect.client import failure
 from onnxbisect.errors import OnnxBisectError
 from onnxbisect.report import parts as table
 from onnxbisect.report import words
-from onnxbisect.report.overview import Subject, TargetReport, overview
+from onnxbisect.report.overview import AskedModel, TargetReport, overview
 from onnxbisect.report.text import clean
 from onnxbisect_cli.arguments import Format, demand_folder, demand_overview
 from onnxbisect_cli.reports import render_parts, write_overview, write_parts
 from onnxbisect_cli.results import exit_code, write_files
 from onnxbisect_cli.signals import stopping
-from onnxbisect_cli.submit_job import ProgressLines, Request, interrupt, say
+from onnxbisect_cli.submit_job import ProgressLines, SubmitRequest, interrupt, say
 
 
-def submit(request: Request, parts: Sequence[Part], *, wait: bool, out: Path | None, form: Format) -> int:
+def submit(request: SubmitRequest, parts: Sequence[Part], *, wait: bool, out: Path | None, form: Format) -> int:
     """Submit a job for each model, wait and show their table; returns the highest exit status.
 
     Without `wait` it only prints the jobs' URLs, and the status is 0.
@@ -48,7 +48,7 @@ class _Shown:
     """The results so far: rows of the table, and files."""
 
     def __init__(self, labels: Sequence[str], out: Path | None) -> None:
-        self.rows: list[table.Part] = []
+        self.rows: list[table.ModelPart] = []
         self._labels = labels
         self._out = out
         self._worst = 0
@@ -77,8 +77,8 @@ class _Shown:
                 except (OnnxBisectError, OSError) as error:  # without the files, the table is still printed
                     self._unwritten = self._unwritten or error
         reports = [each.report for each in asked if each.report]
-        subject = Subject.of_report(reports[0]) if reports else None
-        self.rows.append(table.Part(label=part.label, name=part.model.name, subject=subject, asked=asked))
+        subject = AskedModel.of_report(reports[0]) if reports else None
+        self.rows.append(table.ModelPart(label=part.label, name=part.model.name, subject=subject, asked=asked))
         if self._out is not None and subject and len(self._labels) > 1:
             write_overview(overview(subject, asked), self._out / part.label)
 

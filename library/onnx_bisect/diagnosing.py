@@ -22,7 +22,7 @@ from onnxbisect.alternatives import Alternative
 from onnxbisect.errors import BackendUnusableError, ModelError, OptionError
 from onnxbisect.job import CompilesAfter
 from onnxbisect.preflight import NEWER_THAN_TOOL
-from onnxbisect.remedies import Found
+from onnxbisect.remedies import SearchedModel
 from onnxbisect.remedies.replacing import replacements
 from onnxbisect.report import model_explorer
 from onnxbisect.report.contents import Report
@@ -202,7 +202,7 @@ def _compiles_after(
 
     Its compiler calls are added to those of `driver`; with `as_is` none is made.
     """
-    whole = Found(job=context.job(ended.diagnosis, ended.records, ended.stats))
+    whole = SearchedModel(job=context.job(ended.diagnosis, ended.records, ended.stats))
     if ended.ending is Ending.CANCELLED or whole.diagnosis.verdict is not Status.FAIL:
         return None
     with working_folder() as folder:
@@ -216,7 +216,7 @@ def _compiles_after(
         )
         tell = lambda sentence: searching.progress(Note(sentence=sentence))  # noqa: E731
 
-        def with_options(_: Mapping[str, str], backend: Backend) -> Found:
+        def with_options(_: Mapping[str, str], backend: Backend) -> SearchedModel:
             other = replace(searching.quiet, backend=backend)
             return Searches(other, calibration, driver.budget_left)(context.loaded, piece=False, whole=True)
 

@@ -11,15 +11,15 @@ from pathlib import Path
 from onnx_bisect.backend_choice import BackendChoice
 from onnx_bisect.diagnosing import diagnose
 from onnxbisect.errors import OptionError
-from onnxbisect.export.failure import Failure, Place, cause_of, first_sentence, remedy
+from onnxbisect.export.failure import CodeLine, Failure, cause_of, first_sentence, remedy
 from onnxbisect.export.forms import html, sarif
 from onnxbisect.export.modules import ROOT, Module, Tree, inside, outermost
-from onnxbisect.export.plan import Answer, Culprit, Outcome, Part, Question, plan
-from onnxbisect.export.report import Blamed, Component, Exported, ExportReport, Tried, markdown, some
+from onnxbisect.export.plan import ExportAnswer, ExportingModule, ExportOutcome, FailingModule, Question, plan
+from onnxbisect.export.report import Blamed, Component, ExportedPart, ExportReport, Tried, markdown, some
 from onnxbisect.report.files import put
 from onnxbisect.report.text import clip, slug
-from onnxbisect_backends.exporting.checking import Check, check, write_samples
-from onnxbisect_backends.exporting.probe import Described, How, Probe, active_python
+from onnxbisect_backends.exporting.checking import ExportCheck, check, write_samples
+from onnxbisect_backends.exporting.probe import Described, ExportProcess, How, active_python
 from onnxbisect_backends.exporting.probe import Exported as Answered
 from onnxbisect_backends.exporting.settings import changed, settings_of
 from onnxbisect_backends.sandbox.working_folder import working_folder
@@ -36,19 +36,19 @@ class _Evidence:
 
     answered: Answered
     file: Path
-    check: Check
+    check: ExportCheck
 
     @property
-    def answer(self) -> Answer:
+    def answer(self) -> ExportAnswer:
         """The evidence as the search sees it."""
         problem, failure = self.answered.problem, self.answered.failure
         if problem in ("stand-in", "never", "probe"):
-            return Answer(exports=False, undecided=True)
+            return ExportAnswer(exports=False, undecided=True)
         if problem or self.check.differs:
-            return Answer(exports=False)
+            return ExportAnswer(exports=False)
         if failure:
-            return Answer(exports=False, suspect=failure.suspect, undecided=failure.stand_in)
-        return Answer(exports=True)
+            return ExportAnswer(exports=False, suspect=failure.suspect, undecided=failure.stand_in)
+        return ExportAnswer(exports=True)
 
     @property
     def failure(self) -> Failure:
@@ -58,10 +58,10 @@ class _Evidence:
         if self.answered.problem:
             return Failure(message=self.answered.detail or self.answered.problem, types=("Crash",))
         warned = tuple(
-            (Place(file=it.file, line=it.line, source=it.source), it.message) for it in self.answered.warnings
+            (CodeLine(file=it.file, line=it.line, source=it.source), it.message) for it in self.answered.warnings
         )
         if refusal := self.answered.failure:
-            place = Place(file=refusal.file, line=refusal.line, source=refusal.source) if refusal.file else None
+            place = CodeLine(file=refusal.file, line=refusal.line, source=refusal.source) if refusal.file else None
             return Failure(message=refusal.message, types=refusal.types, op=refusal.op, place=place, warned=warned)
         said = f"the export succeeds and is wrong: {self.check.differs}"
         return Failure(message=said, differs=self.check.differs, warned=warned, lost=self.check.lost)
@@ -122,7 +122,7 @@ def export(
     if not file.is_file():
         raise OptionError(f"There is no file {clip(str(file), 200)}.")
     chosen = Path(python) if python else active_python()
-    with working_folder() as work, Probe(chosen, source, seconds=timeout, memory=memory) as probe:
+    with working_folder() as work, ExportProcess(chosen, source, seconds=timeout, memory=memory) as probe:
         asking = _Asking(probe, work, progress or (lambda line: None))
         outcome = asking.search(how)
         if components:
@@ -145,7 +145,7 @@ def export(
 class _Asking:
     """Asks the probe, and keeps the evidence."""
 
-    def __init__(self, probe: Probe, work: Path, tell: Tell) -> None:
+    def __init__(self, probe: ExportProcess, work: Path, tell: Tell) -> None:
         self._probe, self._work, self._tell = probe, work, tell
         self._evidence: dict[tuple[Question, How], _Evidence] = {}
         self.described: Described = probe.described
@@ -153,9 +153,9 @@ class _Asking:
             [Module(path=it.path, cls=it.cls, key=it.key, signatures=it.signatures) for it in self.described.modules]
         )
 
-    def search(self, how: How) -> Outcome:
+    def search(self, how: How) -> ExportOutcome:
         """Ask until nothing is open."""
-        answers: dict[Question, Answer] = {}
+        answers: dict[Question, ExportAnswer] = {}
         while isinstance(step := plan(self.tree, answers), Question):
             answers[step] = self.ask(step, how).answer
         return step
@@ -166,14 +166,14 @@ class _Asking:
             file = self._work / f"{len(self._evidence)}.onnx"
             answered = self._probe.export(question, how, file)
             fine = not answered.problem and not answered.failure
-            found = _Evidence(answered=answered, file=file, check=check(file, answered) if fine else Check())
+            found = _Evidence(answered=answered, file=file, check=check(file, answered) if fine else ExportCheck())
             self._evidence[question, how] = found
             without = f" without {', '.join(sorted(question.stand_ins))}" if question.stand_ins else ""
             verdict = "exports" if found.answer.exports else "does not export"
             self._tell(f"{question.module or 'the model'}{without}: {verdict}, {answered.seconds:.1f} s")
         return self._evidence[question, how]
 
-    def with_components(self, outcome: Outcome, how: How) -> Outcome:
+    def with_components(self, outcome: ExportOutcome, how: How) -> ExportOutcome:
         """The outcome, with each module directly in the model that exports as a part of its own."""
         blamed = {place for it in outcome.culprits for place in it.places}
         known = {it.path for it in outcome.parts}
@@ -185,10 +185,10 @@ class _Asking:
                 and not any(inside(it, path) for it in blamed)
                 and self.ask(question, how).answer.exports
             ):
-                more.append(Part(path=path, without=frozenset(), asked=(question,)))
-        return Outcome(culprits=outcome.culprits, undecided=outcome.undecided, parts=(*outcome.parts, *more))
+                more.append(ExportingModule(path=path, without=frozenset(), asked=(question,)))
+        return ExportOutcome(culprits=outcome.culprits, undecided=outcome.undecided, parts=(*outcome.parts, *more))
 
-    def tried(self, culprit: Culprit, others: Mapping[str, How]) -> tuple[Tried, ...]:
+    def tried(self, culprit: FailingModule, others: Mapping[str, How]) -> tuple[Tried, ...]:
         """The answers for other settings."""
         found = []
         for setting, how in others.items():
@@ -197,7 +197,7 @@ class _Asking:
             found.append(Tried(setting=setting, exports=exports, message="" if exports else evidence.check.differs))
         return tuple(found)
 
-    def files(self, outcome: Outcome, folder: Path) -> dict[Part, Path]:
+    def files(self, outcome: ExportOutcome, folder: Path) -> dict[ExportingModule, Path]:
         """Write the parts, their samples, and the manifest of those without stand-ins."""
         (folder / "parts").mkdir(parents=True, exist_ok=True)
         manifest, found = [], {}
@@ -220,11 +220,11 @@ class _Asking:
     def report(
         self,
         source: str,
-        outcome: Outcome,
+        outcome: ExportOutcome,
         how: How,
-        tried: Mapping[Culprit, tuple[Tried, ...]],
-        files: Mapping[Part, str],
-        compiled: Mapping[Part, str],
+        tried: Mapping[FailingModule, tuple[Tried, ...]],
+        files: Mapping[ExportingModule, str],
+        compiled: Mapping[ExportingModule, str],
     ) -> ExportReport:
         """The document."""
         failing = [place for it in outcome.culprits for place in it.places]
@@ -260,7 +260,7 @@ class _Asking:
         alone = f"Not asked alone, since they take or return objects of other classes: {some(foreign)}."
         return (*([TRAINING] if self.described.training else []), *([alone] if foreign else []))
 
-    def _blamed(self, culprit: Culprit, how: How, tried: tuple[Tried, ...]) -> Blamed:
+    def _blamed(self, culprit: FailingModule, how: How, tried: tuple[Tried, ...]) -> Blamed:
         failure = self.ask(culprit.asked, how).failure
         cause = cause_of(failure)
         module = self.tree.modules[culprit.path]
@@ -276,9 +276,9 @@ class _Asking:
             tried=tried,
         )
 
-    def _part(self, part: Part, how: How, file: str, compiled: str) -> Exported:
+    def _part(self, part: ExportingModule, how: How, file: str, compiled: str) -> ExportedPart:
         checks = [self.ask(it, how).check for it in part.asked]
-        return Exported(
+        return ExportedPart(
             path=part.path,
             cls=self.tree.modules[part.path].cls,
             without=tuple(sorted(part.without)),
@@ -290,8 +290,8 @@ class _Asking:
 
 
 def _compiled(
-    files: Mapping[Part, Path], folder: Path, backend: BackendChoice, options: Mapping[str, object] | None
-) -> dict[Part, str]:
+    files: Mapping[ExportingModule, Path], folder: Path, backend: BackendChoice, options: Mapping[str, object] | None
+) -> dict[ExportingModule, str]:
     """What the compiler says of each part without stand-ins."""
     found = {}
     for part, file in files.items():

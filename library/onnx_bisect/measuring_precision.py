@@ -11,7 +11,7 @@ import onnx
 
 from onnx_bisect.backend_choice import BackendChoice, chosen_backend
 from onnx_bisect.models import InputValues, Shapes, Source, load_model
-from onnx_bisect.precision_search import Budget, Record, Searching, Subject, Tell, finite
+from onnx_bisect.precision_search import MeasurementBudget, PrecisionSearch, PrecisionSubject, Record, Tell, finite
 from onnxbisect.errors import BackendUnusableError, OptionError
 from onnxbisect.language import english
 from onnxbisect.model.model import Model
@@ -120,11 +120,11 @@ def precision(
     limits = Limits(seconds=timeout)
     with working_folder() as work, OrtArithmetic(loaded, given.samples, Low(low), work, timeout) as quantiser:
         scorer = _scorer(want, loaded, quantiser, limits)
-        subject = Subject(loaded, quantiser.measure(), Low(low), want)
+        subject = PrecisionSubject(loaded, quantiser.measure(), Low(low), want)
         described = chosen.describe()
         identity = [loaded.identity, given.digest, str(low), scorer.identity, described.version, chosen.options]
         record = Record(None if out is None else Path(out), identity)
-        budget, tell, space = Budget(budget_calls, budget_seconds, began), progress or _silent, subject.space
+        budget, tell, space = MeasurementBudget(budget_calls, budget_seconds, began), progress or _silent, subject.space
         if not space.order:
             raise OptionError(
                 english(
@@ -133,7 +133,7 @@ def precision(
                     low=low,
                 )
             )
-        search = Searching(subject, SCREEN, quantiser, scorer, record, tell)
+        search = PrecisionSearch(subject, SCREEN, quantiser, scorer, record, tell)
         found = search.search(space, budget)
         screened: tuple[Asked, ...] = ()
         if not own:
@@ -141,7 +141,7 @@ def precision(
             screen, resumed = found.keep, search.resumed
             first = sorted(space.order, key=lambda unit: not screen >> unit & 1)
             target = TargetArithmetic(quantiser, chosen, limits)
-            search = Searching(subject, chosen.name, target, scorer, record, tell)
+            search = PrecisionSearch(subject, chosen.name, target, scorer, record, tell)
             search.resumed = resumed
             space = replace(space, order=tuple(first), groups=(), guess=screen)
             found = search.search(space, budget, len(screened) + 1)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from onnx_bisect.result import Result
 from onnxbisect.errors import OptionError
 from onnxbisect.report import parts, words
-from onnxbisect.report.overview import Subject, TargetReport
+from onnxbisect.report.overview import AskedModel, TargetReport
 from onnxbisect.report.parts import PartsTable
 
 
@@ -27,10 +27,10 @@ def parts_table(results: Mapping[str, Result | Sequence[Result]]) -> PartsTable:
     ]
     return parts.parts_table(
         [
-            parts.Part(
+            parts.ModelPart(
                 label=label,
                 name=row[0].report["model"]["name"],
-                subject=Subject.of_report(row[0].report),
+                subject=AskedModel.of_report(row[0].report),
                 asked=[
                     TargetReport(label=target, backend=result.target.backend, report=result.report)
                     for target, result in zip(labels, row, strict=True)

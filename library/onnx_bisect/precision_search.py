@@ -13,14 +13,14 @@ from onnxbisect.model.model import Model
 from onnxbisect.model.modules import path_of_node
 from onnxbisect.precision.low import Low, can_be_low, suspicion
 from onnxbisect.precision.metric import Wanted, broken
-from onnxbisect.precision.plan import Ask, Ending, Found, Space, Why, plan, so_far
+from onnxbisect.precision.plan import KeptSet, MinimalSet, PrecisionEnding, Space, Why, plan, so_far
 from onnxbisect.precision.reasons import reason
 from onnxbisect.precision.report import Asked, Member
 from onnxbisect.report.files import put
 from onnxbisect.report.text import clip, plural
 from onnxbisect.split.work import total, work_of
 from onnxbisect.unitset import UnitSet, members, of, size
-from onnxbisect_backends.precision.arithmetic import Measured, Ran
+from onnxbisect_backends.precision.arithmetic import Ran, ReferenceRun
 from onnxbisect_backends.precision.scoring import Scorer
 
 #: The file of a folder's measurements.
@@ -37,10 +37,10 @@ class Arithmetic(Protocol):
         """The outputs, and the path without ending of the model and of the folder of its outputs."""
 
 
-class Subject:
+class PrecisionSubject:
     """The model of a search, in full precision, and what is wanted of it."""
 
-    def __init__(self, model: Model, measured: Measured, low: Low, want: Wanted) -> None:
+    def __init__(self, model: Model, measured: ReferenceRun, low: Low, want: Wanted) -> None:
         self.model, self.measured, self.low, self.want = model, measured, low, want
         self.nodes = [model.proto.graph.node[unit.node] for unit in model.units]
         self.work = work_of(model)
@@ -68,7 +68,7 @@ class Subject:
         return total(self.work, units) / total(self.work, self.model.universe.everything) if units else 0.0
 
 
-class Budget:
+class MeasurementBudget:
     """Measurements and seconds that several searches share."""
 
     def __init__(self, calls: int | None, seconds: float | None, began: float) -> None:
@@ -119,11 +119,11 @@ def _line(on: str, keep: frozenset[str], value: float) -> str:
     return json.dumps({"on": on, "keep": sorted(keep), "value": value})
 
 
-class Searching:
+class PrecisionSearch:
     """Asks one arithmetic until the search has its result, and keeps what was measured."""
 
     def __init__(
-        self, subject: Subject, on: str, arithmetic: Arithmetic, scorer: Scorer, record: Record, tell: Tell
+        self, subject: PrecisionSubject, on: str, arithmetic: Arithmetic, scorer: Scorer, record: Record, tell: Tell
     ) -> None:
         self.on, self.asked, self.resumed = on, list[Asked](), 0
         self._subject, self._arithmetic, self._scorer = subject, arithmetic, scorer
@@ -134,13 +134,13 @@ class Searching:
         self._mute: set[UnitSet] = set()
         self._files: dict[UnitSet, Path] = {}
 
-    def search(self, space: Space, budget: Budget, first: int = 1) -> Found:
+    def search(self, space: Space, budget: MeasurementBudget, first: int = 1) -> MinimalSet:
         """Measure until nothing is open, or the budget is spent; asks are numbered from `first`.
 
         Raises OptionError if full precision misses.
         """
         want, everything = self._subject.want, space.everything
-        while isinstance(step := plan(space, self._scores, want.at_least), Ask):
+        while isinstance(step := plan(space, self._scores, want.at_least), KeptSet):
             names = self._subject.names(step.keep)
             if (self.on, names) in self._record.values:
                 self.resumed += 1
@@ -155,7 +155,7 @@ class Searching:
                 if step.keep not in self._mute:  # what did not run is asked again another time
                     self._record.add(self.on, names, value)
             self._note(step, value, first)
-        if step.ending is Ending.MISSED:
+        if step.ending is PrecisionEnding.MISSED:
             raise OptionError(
                 english(
                     "Full precision itself has {metric} {seen}, and {what} is wanted; give another threshold.",
@@ -183,7 +183,7 @@ class Searching:
         """The metric with these nodes kept, for people; what did not run is told from what gave NaN."""
         return english("no numbers") if keep in self._mute else self._subject.want.shown(self.value(keep))
 
-    def members(self, found: Found) -> tuple[Member, ...]:
+    def members(self, found: MinimalSet) -> tuple[Member, ...]:
         """What is known of each node that has to stay."""
         return tuple(self._member(unit, found) for unit in members(found.keep))
 
@@ -194,7 +194,7 @@ class Searching:
         file = self._files[keep].with_suffix(".onnx")
         return file if file.is_file() else None
 
-    def _measure(self, ask: Ask) -> float:
+    def _measure(self, ask: KeptSet) -> float:
         """The value of the metric, infinitely bad where there is none."""
         want = self._subject.want
         ran, place = self._arithmetic.run(self._subject.names(ask.keep))
@@ -217,7 +217,7 @@ class Searching:
             place.with_suffix(".onnx").unlink(missing_ok=True)
         return value
 
-    def _note(self, ask: Ask, value: float, first: int) -> None:
+    def _note(self, ask: KeptSet, value: float, first: int) -> None:
         want = self._subject.want
         self._scores[ask.keep] = want.score(value)
         number = self._number[ask.keep] = len(self.asked) + first
@@ -235,7 +235,7 @@ class Searching:
         )
         self._tell(f"{number}  {plural(kept, 'node')} kept: {shown} ({ask.why}, {self.on})")
 
-    def _member(self, unit: int, found: Found) -> Member:
+    def _member(self, unit: int, found: MinimalSet) -> Member:
         subject, want = self._subject, self._subject.want
         node = subject.nodes[unit]
         without = want.score(found.without[unit]) if unit in found.without else None

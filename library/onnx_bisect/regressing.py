@@ -15,11 +15,11 @@ from onnx_bisect.driver import Budget
 from onnx_bisect.events import Note, Progress
 from onnx_bisect.models import InputValues, Shapes, Source, load_model
 from onnx_bisect.searching import Searching
-from onnxbisect.diagnosis import Culprit
+from onnxbisect.diagnosis import DiagnosedCulprit
 from onnxbisect.errors import BackendUnusableError, OptionError
 from onnxbisect.unitset import UnitSet, members
 from onnxbisect.verdict import Status, Verdict
-from onnxbisect.version_history import Part, VersionHistory, next_version
+from onnxbisect.version_history import VersionedPart, VersionHistory, next_version
 from onnxbisect_backends import registry
 from onnxbisect_backends.calibration import first_sample
 from onnxbisect_backends.options import unknown
@@ -133,7 +133,7 @@ class _Regression:
     cache: bool
     progress: Progress
     cancellation: Cancellation
-    culprits: dict[UnitSet, Culprit] = field(default_factory=dict)
+    culprits: dict[UnitSet, DiagnosedCulprit] = field(default_factory=dict)
     answers: dict[int, Mapping[UnitSet, Verdict | None]] = field(default_factory=dict)
     unusable: dict[int, str] = field(default_factory=dict)
     calls: int = 0
@@ -231,13 +231,13 @@ class _Regression:
         else:
             self.answers[number] = dict(zip(self._pieces, found.culprits, strict=True))
 
-    def _part(self, units: UnitSet) -> Part:
+    def _part(self, units: UnitSet) -> VersionedPart:
         culprit, names = self.culprits.get(units), self.loaded.model.universe
         verdicts = [it for _, answers in sorted(self.answers.items()) if (it := answers.get(units)) is not None]
         message = next((it.message for it in reversed(verdicts) if it.failed), "")
         if culprit is None:
-            return Part(answers=self._taken(units), message=message)
-        return Part(
+            return VersionedPart(answers=self._taken(units), message=message)
+        return VersionedPart(
             answers=self._taken(units),
             ops=tuple(names.op[unit] for unit in members(culprit.units)),
             nodes=tuple(names.names[unit][0] for unit in members(culprit.units)),

@@ -13,7 +13,7 @@ from onnxbisect.causes.terms import CauseState
 from onnxbisect.diagnosis import Certainty, CertificateStatus, CulpritKind
 from onnxbisect.errors import OnnxBisectError, OptionError
 from onnxbisect.exactness import Exactness
-from onnxbisect.job import CompilesAfter, Job, Stats, Target
+from onnxbisect.job import CompilesAfter, CompletedDiagnosis, Stats, Target
 from onnxbisect.model.external import external_tensors
 from onnxbisect.report import files, model_explorer
 from onnxbisect.report.contents import Report
@@ -160,7 +160,7 @@ class Result(ShownReport):
     compiles_after: CompilesAfter | None = None
     alternatives: tuple[TriedOptions, ...] = ()
     ending: Ending | None = None
-    job: Job | None = field(default=None, repr=False, compare=False)
+    job: CompletedDiagnosis | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def of(
@@ -169,7 +169,7 @@ class Result(ShownReport):
         attachments: Attachments,
         *,
         ending: Ending | None = None,
-        job: Job | None = None,
+        job: CompletedDiagnosis | None = None,
     ) -> Self:
         """Create a result from a report."""
         certificate = report["certificate"]

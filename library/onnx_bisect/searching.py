@@ -15,7 +15,7 @@ from onnx_bisect.sqlite_base import default_path, open_base
 from onnx_bisect.verdict_base import InMemoryVerdictBase, VerdictBase
 from onnxbisect.alternatives import CulpritsThenWhole
 from onnxbisect.errors import ShortageError
-from onnxbisect.remedies import Found
+from onnxbisect.remedies import SearchedModel
 from onnxbisect.search import plan
 from onnxbisect.session import Digests, Ending, Planner
 from onnxbisect.shortage import shortage
@@ -138,7 +138,7 @@ class Searches:
         self._began, self._calls = time.monotonic(), 0
         self._latest: SearchContext | None = None
 
-    def __call__(self, model: LoadedModel, *, piece: bool, whole: bool) -> Found:
+    def __call__(self, model: LoadedModel, *, piece: bool, whole: bool) -> SearchedModel:
         context = self._latest
         if context is None or context.loaded is not model:  # consecutive searches are often of the same model
             context = self._latest = search_context(
@@ -156,7 +156,7 @@ class Searches:
         self._searching.progress(SearchEnded(ending=ended.ending))
         self._calls += ended.stats.compiler_calls
         left = self.left
-        return Found(
+        return SearchedModel(
             job=context.job(ended.diagnosis, ended.records, ended.stats),
             stopped=ended.ending is Ending.CANCELLED or left.calls == 0 or left.seconds == 0,
         )

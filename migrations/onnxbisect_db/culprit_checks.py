@@ -14,7 +14,7 @@ from onnxbisect_db.errors import DamagedFileError
 from onnxbisect_db.files import FileStore
 from onnxbisect_db.jobs import NewJob, NewTarget
 from onnxbisect_db.states import JobState
-from onnxbisect_db.tables import Culprit, CulpritVerdict, Job, Search, Worker
+from onnxbisect_db.tables import CulpritVerdict, Job, KnownCulprit, Search, Worker
 
 #: Below any priority of a client.
 _PRIORITY = -1000
@@ -30,7 +30,7 @@ _PINNED = "version"
 class _Check:
     """A culprit without a verdict of a version, and the idempotency key of the job for it."""
 
-    culprit: Culprit
+    culprit: KnownCulprit
     known: CulpritVerdict
     key: str
 
@@ -68,7 +68,11 @@ def _unasked(session: Session, backend: str, tool: str, version: str) -> Iterato
     answered = select(*place).where(*of_tool, CulpritVerdict.version == version)
     due = and_(CulpritVerdict.id.in_(newest), tuple_(*place).not_in(answered))
     tries = _tries(session, select(CulpritVerdict.culprit_id).where(due))
-    found = select(Culprit, CulpritVerdict).join(CulpritVerdict, CulpritVerdict.culprit_id == Culprit.id).where(due)
+    found = (
+        select(KnownCulprit, CulpritVerdict)
+        .join(CulpritVerdict, CulpritVerdict.culprit_id == KnownCulprit.id)
+        .where(due)
+    )
     for culprit, known in session.execute(found.order_by(CulpritVerdict.id)):
         if known.given.get(_PINNED):
             continue
@@ -101,7 +105,7 @@ def _tries(session: Session, culprit_ids: Select[str]) -> dict[str, list[_Try]]:
     return found
 
 
-def _key(culprit: Culprit, known: CulpritVerdict, version: str) -> str:
+def _key(culprit: KnownCulprit, known: CulpritVerdict, version: str) -> str:
     """The idempotency key for a culprit and a version. It has a space, so no client's key is equal."""
     target = hashlib.sha256(f"{known.backend} {known.options} {known.tool} {version}".encode()).hexdigest()
     return f"culprit {culprit.id} {target}"
@@ -131,7 +135,7 @@ def _ask(database: Database, files: FileStore, check: _Check) -> bool:
         # a deletion of the job that the file comes from also deletes all questions about it: it must wait, or be over
         if known.job_id is not None and locking.locked(session, known.job_id) is None:
             return False
-        if session.get(Culprit, culprit.id, with_for_update=True) is None:
+        if session.get(KnownCulprit, culprit.id, with_for_update=True) is None:
             return False
         if models.get(session, wanted.model_sha256, culprit.tenant) is None:  # otherwise it has a client's name
             models.keep(

@@ -11,9 +11,9 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 from onnxbisect.verdict import Status
 from onnxbisect_db import culprits
 from onnxbisect_db.culprit_versions import TargetVersion, versions_of
-from onnxbisect_db.culprits import Filter
+from onnxbisect_db.culprits import CulpritFilter
 from onnxbisect_db.database import now
-from onnxbisect_db.tables import Culprit, CulpritVerdict
+from onnxbisect_db.tables import CulpritVerdict, KnownCulprit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,8 +32,8 @@ class VersionChanges:
     tool: str
     version: str
     first: datetime
-    fixed: list[Culprit] = field(default_factory=list)
-    broke: list[Culprit] = field(default_factory=list)
+    fixed: list[KnownCulprit] = field(default_factory=list)
+    broke: list[KnownCulprit] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,21 +52,25 @@ def costs(session: Session, culprit_ids: Collection[str]) -> Mapping[str, Cost]:
     return {culprit_id: Cost(found=found, seconds=seconds) for culprit_id, found, seconds in session.execute(mine)}
 
 
-def costliest(session: Session, tenant: str, wanted: Filter, *, limit: int) -> list[Culprit]:
+def costliest(session: Session, tenant: str, wanted: CulpritFilter, *, limit: int) -> list[KnownCulprit]:
     """The culprits with the most compiler seconds; ties by how often they were found."""
-    mine = CulpritVerdict.culprit_id.in_(select(Culprit.id).where(Culprit.tenant == tenant))
+    mine = CulpritVerdict.culprit_id.in_(select(KnownCulprit.id).where(KnownCulprit.tenant == tenant))
     cost = _COST.where(mine).subquery()
-    found = culprits.selected(tenant, wanted).join(cost, cost.c.culprit_id == Culprit.id)
-    return list(session.scalars(found.order_by(cost.c.seconds.desc(), cost.c.found.desc(), Culprit.id).limit(limit)))
+    found = culprits.selected(tenant, wanted).join(cost, cost.c.culprit_id == KnownCulprit.id)
+    return list(
+        session.scalars(found.order_by(cost.c.seconds.desc(), cost.c.found.desc(), KnownCulprit.id).limit(limit))
+    )
 
 
 def changes(session: Session, tenant: str) -> list[VersionChanges]:
     """The changes of each version that fixed or broke a culprit, newest first."""
     several = func.count(CulpritVerdict.version.distinct()) > 1
-    asked = select(CulpritVerdict.culprit_id).join(Culprit, Culprit.id == CulpritVerdict.culprit_id)
-    changing = asked.where(Culprit.tenant == tenant).group_by(CulpritVerdict.culprit_id).having(several)
-    by_id = {culprit.id: culprit for culprit in session.scalars(select(Culprit).where(Culprit.id.in_(changing)))}
-    changed: list[tuple[Culprit, TargetVersion]] = []
+    asked = select(CulpritVerdict.culprit_id).join(KnownCulprit, KnownCulprit.id == CulpritVerdict.culprit_id)
+    changing = asked.where(KnownCulprit.tenant == tenant).group_by(CulpritVerdict.culprit_id).having(several)
+    by_id = {
+        culprit.id: culprit for culprit in session.scalars(select(KnownCulprit).where(KnownCulprit.id.in_(changing)))
+    }
+    changed: list[tuple[KnownCulprit, TargetVersion]] = []
     for culprit_id, versions in versions_of(session, changing).items():
         before: dict[tuple[str, str], Status] = {}
         for it in versions:
@@ -94,10 +98,10 @@ def weeks(session: Session, tenant: str, *, count: int) -> list[Week]:
     ) -> list[ColumnElement[Any]]:
         return [func.sum(case((and_(moment > begins, moment <= end), value), else_=0)) for begins, end in spans]
 
-    mine = Culprit.tenant == tenant
-    new = session.execute(select(*in_each(Culprit.first_seen, 1)).where(mine)).one()
-    fixed = session.execute(select(*in_each(Culprit.fixed_at, 1)).where(mine)).one()
-    spent = select(*in_each(CulpritVerdict.at, CulpritVerdict.seconds)).join(Culprit).where(mine)
+    mine = KnownCulprit.tenant == tenant
+    new = session.execute(select(*in_each(KnownCulprit.first_seen, 1)).where(mine)).one()
+    fixed = session.execute(select(*in_each(KnownCulprit.fixed_at, 1)).where(mine)).one()
+    spent = select(*in_each(CulpritVerdict.at, CulpritVerdict.seconds)).join(KnownCulprit).where(mine)
     seconds = session.execute(spent).one()
     return [
         Week(begins=begins, new=a or 0, fixed=b or 0, seconds=c or 0.0)
@@ -107,7 +111,7 @@ def weeks(session: Session, tenant: str, *, count: int) -> list[Week]:
 
 def backends(session: Session, tenant: str) -> list[str]:
     """The backends on which culprits were found."""
-    found = select(CulpritVerdict.backend).join(Culprit).where(Culprit.tenant == tenant).distinct()
+    found = select(CulpritVerdict.backend).join(KnownCulprit).where(KnownCulprit.tenant == tenant).distinct()
     return list(session.scalars(found.order_by(CulpritVerdict.backend)))
 
 

@@ -19,7 +19,7 @@ from onnxbisect_db.culprit_versions import TargetVersion, passes_now, versions_o
 from onnxbisect_db.errors import CulpritStateError
 from onnxbisect_db.statements import Page, insert_if_new, page
 from onnxbisect_db.states import CulpritState, EventType
-from onnxbisect_db.tables import Culprit, CulpritVerdict, Job, Label, Search
+from onnxbisect_db.tables import CulpritVerdict, Job, KnownCulprit, Label, Search
 
 #: Most searches of a model that are checked for equal options and shapes.
 _LOOKED_THROUGH = 50
@@ -46,7 +46,7 @@ class FoundCulprit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Filter:
+class CulpritFilter:
     """Which culprits to list; None matches all. `text` is a part of the identity, message or cause, in any case.
 
     The model and the labels are those of an existing job that found it.
@@ -78,7 +78,7 @@ def record(session: Session, job: Job, search: Search, found: Sequence[FoundCulp
     _settle(session, job, search, list(entries.values()), at)
 
 
-def _forget_before(session: Session, job: Job, search: Search, entries: Iterable[Culprit]) -> None:
+def _forget_before(session: Session, job: Job, search: Search, entries: Iterable[KnownCulprit]) -> None:
     """Remove what a retried target recorded with the same version before, so that it counts once."""
     mine = (CulpritVerdict.job_id == job.id, CulpritVerdict.culprit_id.in_([entry.id for entry in entries]))
     options = json.dumps(search.options, sort_keys=True)
@@ -87,7 +87,7 @@ def _forget_before(session: Session, job: Job, search: Search, entries: Iterable
     session.execute(delete(CulpritVerdict).where(*mine, *target, *same))
 
 
-def _add_pass(session: Session, entry: Culprit, job: Job, search_id: str, known: Sequence[TargetVersion]) -> None:
+def _add_pass(session: Session, entry: KnownCulprit, job: Job, search_id: str, known: Sequence[TargetVersion]) -> None:
     earlier = session.get(Search, search_id)
     if earlier is None or earlier.ended_at is None:  # it was deleted meanwhile
         return
@@ -115,14 +115,14 @@ def _question(search: Search) -> tuple[object, ...]:
 
 def answered(session: Session, job: Job, search: Search, at: datetime) -> None:
     """Record the verdict of a job that compiled a known culprit; an unresolved one has no effect."""
-    entry = session.get(Culprit, job.culprit_id, with_for_update=True, populate_existing=True)
+    entry = session.get(KnownCulprit, job.culprit_id, with_for_update=True, populate_existing=True)
     status = Status(search.verdict or Status.UNRESOLVED)
     if entry is not None and status is not Status.UNRESOLVED:
         session.add(_verdict(entry, job, search, status, at))
         _settle(session, job, search, [entry], at)
 
 
-def _entries(session: Session, tenant: str, found: Sequence[FoundCulprit], at: datetime) -> dict[str, Culprit]:
+def _entries(session: Session, tenant: str, found: Sequence[FoundCulprit], at: datetime) -> dict[str, KnownCulprit]:
     """The entries by identity, locked in sorted order to avoid deadlocks."""
     rows = [
         {
@@ -140,13 +140,13 @@ def _entries(session: Session, tenant: str, found: Sequence[FoundCulprit], at: d
     ]
     if not rows:
         return {}
-    session.execute(insert_if_new(session, Culprit), rows)
-    mine = (Culprit.tenant == tenant, Culprit.identity.in_([row["identity"] for row in rows]))
-    locked = select(Culprit).where(*mine).order_by(Culprit.identity).with_for_update()
+    session.execute(insert_if_new(session, KnownCulprit), rows)
+    mine = (KnownCulprit.tenant == tenant, KnownCulprit.identity.in_([row["identity"] for row in rows]))
+    locked = select(KnownCulprit).where(*mine).order_by(KnownCulprit.identity).with_for_update()
     return {entry.identity: entry for entry in session.scalars(locked, execution_options={"populate_existing": True})}
 
 
-def _verdict(entry: Culprit, job: Job, search: Search, status: Status, at: datetime) -> CulpritVerdict:
+def _verdict(entry: KnownCulprit, job: Job, search: Search, status: Status, at: datetime) -> CulpritVerdict:
     return CulpritVerdict(
         culprit_id=entry.id,
         job_id=job.id,
@@ -162,7 +162,7 @@ def _verdict(entry: Culprit, job: Job, search: Search, status: Status, at: datet
     )
 
 
-def _settle(session: Session, job: Job, search: Search, entries: Sequence[Culprit], at: datetime) -> None:
+def _settle(session: Session, job: Job, search: Search, entries: Sequence[KnownCulprit], at: datetime) -> None:
     """Open or close the entries, and announce the changes."""
     target = {"search": search.id, "backend": search.backend, "tool": search.tool, "version": search.version}
     for entry in settled(session, entries, at):
@@ -171,7 +171,7 @@ def _settle(session: Session, job: Job, search: Search, entries: Sequence[Culpri
         events.tell(session, job, kind, at, **target, culprit=words)
 
 
-def settled(session: Session, entries: Sequence[Culprit], at: datetime) -> list[Culprit]:
+def settled(session: Session, entries: Sequence[KnownCulprit], at: datetime) -> list[KnownCulprit]:
     """Open or close the locked entries according to the newest version of each target. Returns the changed ones."""
     session.flush()
     known = versions_of(session, [entry.id for entry in entries])
@@ -185,34 +185,36 @@ def settled(session: Session, entries: Sequence[Culprit], at: datetime) -> list[
 def note_remedies(session: Session, tenant: str, remedies: Mapping[str, str]) -> None:
     """Record the rules with which a repair replaced the culprits of these identities."""
     for identity, remedy in sorted(remedies.items()):  # sorted, as in `_entries`
-        mine = (Culprit.tenant == tenant, Culprit.identity == identity)
-        session.execute(update(Culprit).where(*mine).values(remedy=remedy))
+        mine = (KnownCulprit.tenant == tenant, KnownCulprit.identity == identity)
+        session.execute(update(KnownCulprit).where(*mine).values(remedy=remedy))
 
 
-def get(session: Session, culprit_id: str, tenant: str) -> Culprit | None:
+def get(session: Session, culprit_id: str, tenant: str) -> KnownCulprit | None:
     """One of the tenant's culprits; None if there is none."""
-    return session.scalars(select(Culprit).where(Culprit.id == culprit_id, Culprit.tenant == tenant)).one_or_none()
+    return session.scalars(
+        select(KnownCulprit).where(KnownCulprit.id == culprit_id, KnownCulprit.tenant == tenant)
+    ).one_or_none()
 
 
 def listed(
-    session: Session, tenant: str, wanted: Filter | None = None, *, after: str | None = None, limit: int = 50
-) -> Page[Culprit, str]:
+    session: Session, tenant: str, wanted: CulpritFilter | None = None, *, after: str | None = None, limit: int = 50
+) -> Page[KnownCulprit, str]:
     """The tenant's culprits, newest first, after the one with id `after`."""
-    found = selected(tenant, wanted or Filter())
+    found = selected(tenant, wanted or CulpritFilter())
     if after is not None:
-        found = found.where(Culprit.id < after)
-    return page(session, found.order_by(Culprit.id.desc()), lambda culprit: culprit.id, limit=limit)
+        found = found.where(KnownCulprit.id < after)
+    return page(session, found.order_by(KnownCulprit.id.desc()), lambda culprit: culprit.id, limit=limit)
 
 
-def selected(tenant: str, wanted: Filter) -> Select[Culprit]:
+def selected(tenant: str, wanted: CulpritFilter) -> Select[KnownCulprit]:
     """A query for the tenant's culprits that match."""
-    found = select(Culprit).where(Culprit.tenant == tenant)
+    found = select(KnownCulprit).where(KnownCulprit.tenant == tenant)
     if wanted.state is not None:
-        found = found.where(Culprit.state == wanted.state)
+        found = found.where(KnownCulprit.state == wanted.state)
     if wanted.text is not None:
-        columns = (Culprit.identity, Culprit.message, Culprit.cause)
+        columns = (KnownCulprit.identity, KnownCulprit.message, KnownCulprit.cause)
         found = found.where(or_(*(column.icontains(wanted.text, autoescape=True) for column in columns)))
-    occurs = select(CulpritVerdict.id).where(CulpritVerdict.culprit_id == Culprit.id, CulpritVerdict.found)
+    occurs = select(CulpritVerdict.id).where(CulpritVerdict.culprit_id == KnownCulprit.id, CulpritVerdict.found)
     if wanted.backend is not None:
         occurs = occurs.where(CulpritVerdict.backend == wanted.backend)
     if wanted.model_sha256 is not None:
@@ -223,12 +225,12 @@ def selected(tenant: str, wanted: Filter) -> Select[Culprit]:
     return found.where(occurs.exists())
 
 
-def set_known(session: Session, culprit_id: str, tenant: str, *, known: bool) -> Culprit | None:
+def set_known(session: Session, culprit_id: str, tenant: str, *, known: bool) -> KnownCulprit | None:
     """Mark the culprit as known, or not; None if the tenant has no such culprit.
 
     CulpritStateError for a fixed one.
     """
-    mine = select(Culprit).where(Culprit.id == culprit_id, Culprit.tenant == tenant).with_for_update()
+    mine = select(KnownCulprit).where(KnownCulprit.id == culprit_id, KnownCulprit.tenant == tenant).with_for_update()
     entry = session.scalars(mine).one_or_none()
     if entry is not None:
         if entry.state == CulpritState.FIXED:

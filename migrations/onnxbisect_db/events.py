@@ -36,18 +36,19 @@ def tell(session: Session, job: Job, kind: EventType, at: datetime, **data: Any)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Progress:
+class JobProgress:
     """The number of a job's events, and whether it has ended."""
 
     events: int
     ended: bool
 
 
-def progress(session: Session, job_ids: Collection[str]) -> dict[str, Progress]:
+def progress(session: Session, job_ids: Collection[str]) -> dict[str, JobProgress]:
     """The progress of these jobs; deleted ones are left out."""
     known = select(Job.id, Job.events, Job.state).where(Job.id.in_(job_ids))
     return {
-        job_id: Progress(events=count, ended=JobState(state).ended) for job_id, count, state in session.execute(known)
+        job_id: JobProgress(events=count, ended=JobState(state).ended)
+        for job_id, count, state in session.execute(known)
     }
 
 

@@ -32,7 +32,7 @@ _WORTH_A_THREAD = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stored:
+class StoredFile:
     """A stored file's name and size."""
 
     sha256: str
@@ -48,7 +48,7 @@ class Unfinished:
     def __init__(
         self,
         folder: Path,
-        keep: Callable[[Path, Stored], None],
+        keep: Callable[[Path, StoredFile], None],
         *,
         floor: int,
         limit: int | None,
@@ -90,7 +90,7 @@ class Unfinished:
         if self._size - self._hurried >= _HURRY_EVERY:
             self._hurry()
 
-    def seal(self) -> Stored:
+    def seal(self) -> StoredFile:
         """End the writing: all bytes are on disk, and the file is not yet visible."""
         self._digested()
         if not self._file.closed:
@@ -98,7 +98,7 @@ class Unfinished:
                 self._file.flush()
                 os.fsync(self._file.fileno())
                 self._file.close()
-        return Stored(sha256=self._digest.hexdigest(), size=self._size)
+        return StoredFile(sha256=self._digest.hexdigest(), size=self._size)
 
     def digest(self) -> "hashlib._Hash":
         """A digest of the bytes so far, to continue with."""
@@ -111,7 +111,7 @@ class Unfinished:
             while block := file.read(_AT_A_TIME):
                 digest.update(block)
 
-    def finish(self) -> Stored:
+    def finish(self) -> StoredFile:
         """Seal it, and make it visible under its name."""
         stored = self.seal()
         self._keep(self._path, stored)
@@ -192,7 +192,7 @@ class FileStore(Protocol):
         The caller calls `abandon` at the end, which has no effect on a finished file.
         """
 
-    def put(self, chunks: Iterable[bytes], *, limit: int | None = None) -> Stored:
+    def put(self, chunks: Iterable[bytes], *, limit: int | None = None) -> StoredFile:
         """Store the chunks as one file. TooLargeError beyond `limit` bytes, DiskFullError if the disk is or would
         become too full.
 
@@ -240,7 +240,7 @@ class Files:
     def begin(self, *, limit: int | None = None, beside: Executor | None = None) -> Unfinished:
         return Unfinished(self._unfinished, self._keep, floor=self._floor, limit=limit, beside=beside)
 
-    def put(self, chunks: Iterable[bytes], *, limit: int | None = None) -> Stored:
+    def put(self, chunks: Iterable[bytes], *, limit: int | None = None) -> StoredFile:
         return written(self.begin(limit=limit), chunks)
 
     def path(self, sha256: str) -> Path:
@@ -294,7 +294,7 @@ class Files:
     def _place(self, sha256: str) -> Path:
         return self._folder / place_of(sha256)
 
-    def _keep(self, path: Path, stored: Stored) -> None:
+    def _keep(self, path: Path, stored: StoredFile) -> None:
         keep_in(self._place(stored.sha256), path)
 
 
@@ -311,7 +311,7 @@ def name_at(place: str) -> str | None:
     return None if found is None else found[1] + found[2]
 
 
-def written(unfinished: Unfinished, chunks: Iterable[bytes]) -> Stored:
+def written(unfinished: Unfinished, chunks: Iterable[bytes]) -> StoredFile:
     """Write all chunks and finish; nothing is left after an error."""
     try:
         for chunk in chunks:

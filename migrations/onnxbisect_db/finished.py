@@ -13,7 +13,7 @@ class _Said(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
-class Refused(_Said):
+class RefusedRow(_Said):
     """Culprits of the same ops that are refused in the same words, as one row of the report has them."""
 
     ops: tuple[str, ...]
@@ -28,7 +28,7 @@ class Findings(_Said):
     """The report of a target in short, stored with its search."""
 
     headline: str = ""
-    refused: tuple[Refused, ...] = ()
+    refused: tuple[RefusedRow, ...] = ()
     #: How many rows are left out of `refused`.
     more: int = 0
 

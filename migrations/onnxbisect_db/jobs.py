@@ -17,7 +17,7 @@ from onnxbisect_db.database import now
 from onnxbisect_db.errors import IdempotencyError, UnknownModelError
 from onnxbisect_db.statements import Page, insert, page
 from onnxbisect_db.states import EventType, JobState, WebhookFormat
-from onnxbisect_db.tables import Job, Label, Model, Search
+from onnxbisect_db.tables import Job, Label, Search, StoredModel
 
 #: How long an idempotency key is valid.
 _KEY_LASTS = timedelta(days=1)
@@ -55,7 +55,7 @@ class NewJob:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Filter:
+class JobFilter:
     """Which jobs to list; None matches all.
 
     `text` is a part of the model's name, in any case, or a prefix of its SHA-256 or of the job's id.
@@ -87,7 +87,7 @@ def create(session: Session, wanted: NewJob, *, tenant: str, idempotency_key: st
     if idempotency_key is not None:
         expired = (Job.idempotency_key == idempotency_key, Job.created_at < at - _KEY_LASTS)
         session.execute(update(Job).where(Job.tenant == tenant, *expired).values(idempotency_key=None))
-    model = session.get(Model, (tenant, wanted.model_sha256), with_for_update=True, populate_existing=True)
+    model = session.get(StoredModel, (tenant, wanted.model_sha256), with_for_update=True, populate_existing=True)
     if model is None:
         raise UnknownModelError(f"There is no model {wanted.model_sha256}: upload it first.")
     model.used_at = at
@@ -152,10 +152,10 @@ def get(session: Session, job_id: str, tenant: str) -> Job | None:
 
 
 def listed(
-    session: Session, tenant: str, wanted: Filter | None = None, *, after: str | None = None, limit: int = 50
+    session: Session, tenant: str, wanted: JobFilter | None = None, *, after: str | None = None, limit: int = 50
 ) -> Page[Job, str]:
     """The tenant's jobs with their searches, newest first, after the one with id `after`."""
-    wanted = wanted or Filter()
+    wanted = wanted or JobFilter()
     found = _with_searches().where(Job.tenant == tenant, Job.culprit_id.is_(None))
     if after is not None:
         found = found.where(Job.id < after)

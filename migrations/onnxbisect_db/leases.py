@@ -18,7 +18,7 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from onnxbisect_db.columns import Moment
 from onnxbisect_db.database import now
-from onnxbisect_db.tables import Delivery, Job, Model, Probe, Search
+from onnxbisect_db.tables import Delivery, Job, Probe, Search, StoredModel
 
 #: The longest lease, and the longest delay before a retry (`Settings.lease_seconds`).
 LONGEST = timedelta(minutes=10)
@@ -48,7 +48,7 @@ class Claimed:
 
     lease: RowLease
     job: Job
-    model: Model
+    model: StoredModel
     search: Search
     #: Whether it is retried alone in a new process after a crash.
     alone: bool

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import Row, Select, and_, bindparam, select
 from sqlalchemy.orm import Session
 
-from onnxbisect_db.tables import Job, Model, Search
+from onnxbisect_db.tables import Job, Search, StoredModel
 
 _HELD = "onnxbisect_held"
 #: Most attempts if the chosen work is gone once its job is locked.
@@ -56,7 +56,7 @@ def holds_any(session: Session) -> bool:
     return bool(_held(session).jobs)
 
 
-class Choice:
+class LockedPick:
     """A query for the id of the work to be claimed next, which locks its job, and one that then reads this work.
 
     Jobs locked by other transactions are skipped. If nothing else is left, this transaction waits for them, unless it
@@ -103,8 +103,8 @@ _JOB_OF = (
 )
 #: A job, a search of it, and its model, in one statement, which leaves nothing to read to the claim.
 WITH_MODEL = (
-    select(Job, Search, Model)
+    select(Job, Search, StoredModel)
     .join(Search, Search.job_id == Job.id)
-    .join(Model, and_(Model.tenant == Job.tenant, Model.sha256 == Job.model_sha256))
+    .join(StoredModel, and_(StoredModel.tenant == Job.tenant, StoredModel.sha256 == Job.model_sha256))
     .execution_options(populate_existing=True)
 )

@@ -10,7 +10,7 @@ from onnxbisect_db.database import now
 from onnxbisect_db.errors import InUseError
 from onnxbisect_db.statements import Page, insert, page
 from onnxbisect_db.states import JobState
-from onnxbisect_db.tables import Job, Model
+from onnxbisect_db.tables import Job, StoredModel
 
 
 def keep(
@@ -22,46 +22,48 @@ def keep(
     size: int,
     onnx: str | None = None,
     files: Mapping[str, str] | None = None,
-) -> Model:
+) -> StoredModel:
     """Record an upload whose files are stored, of `size` bytes together.
 
     `onnx` is the SHA-256 of the ONNX file if there are other files. A repeated upload is the same model, with the new
     name. InUseError if a running job reads other files: the same bytes may be divided into files differently.
     """
     at = now(session)
-    known = session.get(Model, (tenant, sha256), with_for_update=True, populate_existing=True)
+    known = session.get(StoredModel, (tenant, sha256), with_for_update=True, populate_existing=True)
     fresh = {"name": name, "size": size, "onnx": onnx, "files": dict(files or {}), "used_at": at}
     if known is not None and (known.onnx, known.files) != (fresh["onnx"], fresh["files"]):
         _demand_idle(session, known)
     kept = (
-        insert(session, Model)
+        insert(session, StoredModel)
         .values(tenant=tenant, sha256=sha256, created_at=at, **fresh)
-        .on_conflict_do_update(index_elements=[Model.tenant, Model.sha256], set_=fresh)
-        .returning(Model)
+        .on_conflict_do_update(index_elements=[StoredModel.tenant, StoredModel.sha256], set_=fresh)
+        .returning(StoredModel)
     )
     return session.scalars(kept, execution_options={"populate_existing": True}).one()
 
 
-def get(session: Session, sha256: str, tenant: str) -> Model | None:
+def get(session: Session, sha256: str, tenant: str) -> StoredModel | None:
     """One of the tenant's models."""
-    return session.get(Model, (tenant, sha256))
+    return session.get(StoredModel, (tenant, sha256))
 
 
 def listed(
     session: Session, tenant: str, *, after: tuple[datetime, str] | None = None, limit: int = 50
-) -> Page[Model, tuple[datetime, str]]:
+) -> Page[StoredModel, tuple[datetime, str]]:
     """The tenant's uploaded models, newest first, after `after`."""
-    found = select(Model).where(Model.tenant == tenant, of_clients())
+    found = select(StoredModel).where(StoredModel.tenant == tenant, of_clients())
     if after is not None:
         at, sha256 = after
-        found = found.where(or_(Model.created_at < at, and_(Model.created_at == at, Model.sha256 < sha256)))
-    found = found.order_by(Model.created_at.desc(), Model.sha256.desc())
+        found = found.where(
+            or_(StoredModel.created_at < at, and_(StoredModel.created_at == at, StoredModel.sha256 < sha256))
+        )
+    found = found.order_by(StoredModel.created_at.desc(), StoredModel.sha256.desc())
     return page(session, found, lambda model: (model.created_at, model.sha256), limit=limit)
 
 
 def of_clients() -> ColumnElement[bool]:
     """A condition for models that were not only stored to compile a culprit with a new version."""
-    jobs = exists().where(Job.tenant == Model.tenant, Job.model_sha256 == Model.sha256)
+    jobs = exists().where(Job.tenant == StoredModel.tenant, Job.model_sha256 == StoredModel.sha256)
     return or_(~jobs.where(Job.culprit_id.is_not(None)), jobs.where(Job.culprit_id.is_(None)))
 
 
@@ -70,7 +72,7 @@ def remove(session: Session, sha256: str, tenant: str) -> set[str] | None:
 
     InUseError if a job has it.
     """
-    model = session.get(Model, (tenant, sha256), with_for_update=True, populate_existing=True)
+    model = session.get(StoredModel, (tenant, sha256), with_for_update=True, populate_existing=True)
     if model is None:
         return None
     users = select(Job.id).where(Job.tenant == tenant, Job.model_sha256 == sha256)
@@ -78,11 +80,11 @@ def remove(session: Session, sha256: str, tenant: str) -> set[str] | None:
     if user is not None:
         raise InUseError(f"Job {user} needs this model: delete the job first.")
     files = model.all_files
-    session.execute(delete(Model).where(Model.tenant == tenant, Model.sha256 == sha256))
+    session.execute(delete(StoredModel).where(StoredModel.tenant == tenant, StoredModel.sha256 == sha256))
     return files
 
 
-def _demand_idle(session: Session, model: Model) -> None:
+def _demand_idle(session: Session, model: StoredModel) -> None:
     going = Job.state.in_([state for state in JobState if not state.ended])
     users = select(Job.id).where(Job.tenant == model.tenant, Job.model_sha256 == model.sha256, going)
     user = session.scalars(users.limit(1)).one_or_none()

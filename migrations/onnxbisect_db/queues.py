@@ -31,7 +31,7 @@ from sqlalchemy.orm import Session, aliased
 from onnxbisect_db import leases
 from onnxbisect_db.columns import Moment, constant
 from onnxbisect_db.database import now
-from onnxbisect_db.locking import WITH_MODEL, Choice
+from onnxbisect_db.locking import WITH_MODEL, LockedPick
 from onnxbisect_db.statements import insert_if_new
 from onnxbisect_db.states import ProbeState, Stage
 from onnxbisect_db.tables import Job, Probe, Queue, Search
@@ -136,8 +136,8 @@ class ClaimRequest:
 
 
 def best(session: Session, queue: Queue, request: ClaimRequest, at: datetime) -> Iterator[Row[*tuple[Any, ...]]]:
-    """The next probes for that worker, each with job, search and model, until one is claimed (`Choice`); none once the
-    limit is reached.
+    """The next probes for that worker, each with job, search and model, until one is claimed (`LockedPick`); none once
+    the limit is reached.
     """
     given = {
         **leases.moments(at),
@@ -269,7 +269,7 @@ def _elsewhere() -> Select[int]:
 _BOUNDLESS = 1 << 30
 # Built once: composing the statement takes longer than running it.
 _DUE = _due()
-_CHOICE = Choice(
+_CHOICE = LockedPick(
     _choice(),
     WITH_MODEL.add_columns(Probe).join(Probe, Probe.search_id == Search.id).where(Probe.id == bindparam("chosen")),
 )

@@ -15,14 +15,14 @@ from onnxbisect_db.files import FileStore
 from onnxbisect_db.statements import insert_if_new
 from onnxbisect_db.states import JobState
 from onnxbisect_db.tables import (
-    Culprit,
     CulpritVerdict,
     Delivery,
     Job,
     KeptVerdict,
-    Model,
+    KnownCulprit,
     Probe,
     Search,
+    StoredModel,
     UnneededFile,
     Upload,
 )
@@ -111,7 +111,7 @@ def clear(database: Database, files: FileStore) -> int:
 def needed(session: Session) -> set[str]:
     """Every file that a row references."""
     found: set[str] = set()
-    for sha256, onnx, others in session.execute(select(Model.sha256, Model.onnx, Model.files)):
+    for sha256, onnx, others in session.execute(select(StoredModel.sha256, StoredModel.onnx, StoredModel.files)):
         found |= {onnx or sha256, *others.values()}
     found |= set(session.scalars(select(Upload.sha256)))
     for files in session.scalars(select(CulpritVerdict.files).where(CulpritVerdict.files.is_not(None))):
@@ -123,7 +123,7 @@ def needed(session: Session) -> set[str]:
 
 def _files_of(session: Session, job: Job) -> set[str]:
     found = set(job.files)
-    model = session.get(Model, (job.tenant, job.model_sha256))
+    model = session.get(StoredModel, (job.tenant, job.model_sha256))
     found |= model.all_files if model is not None else set()
     return found | _files_of_searches(session, Search.job_id == job.id)
 
@@ -163,19 +163,19 @@ def _checks_of(session: Session, job: Job) -> list[Job]:
 def _forget_culprits(session: Session, job: Job) -> None:
     """Delete this job's findings, and culprits that no other job has; what is left decides the state of the others."""
     it = CulpritVerdict
-    mine = Culprit.id.in_(select(it.culprit_id).where(it.job_id == job.id))
-    locked = select(Culprit).where(mine).order_by(Culprit.identity).with_for_update()
+    mine = KnownCulprit.id.in_(select(it.culprit_id).where(it.job_id == job.id))
+    locked = select(KnownCulprit).where(mine).order_by(KnownCulprit.identity).with_for_update()
     entries = session.scalars(locked, execution_options={"populate_existing": True}).all()
     # locked before the other jobs that have them are read
     session.execute(delete(it).where(it.job_id == job.id))
     culprit_ids = [entry.id for entry in entries]
     elsewhere = set(session.scalars(select(it.culprit_id).where(it.culprit_id.in_(culprit_ids), it.found)))
-    session.execute(delete(Culprit).where(Culprit.id.in_({*culprit_ids} - elsewhere)))
+    session.execute(delete(KnownCulprit).where(KnownCulprit.id.in_({*culprit_ids} - elsewhere)))
     culprits.settled(session, [entry for entry in entries if entry.id in elsewhere], now(session))
 
 
 def _drop_model(session: Session, tenant: str, sha256: str) -> None:
-    model = session.get(Model, (tenant, sha256), with_for_update=True)
+    model = session.get(StoredModel, (tenant, sha256), with_for_update=True)
     used = exists().where(Job.tenant == tenant, Job.model_sha256 == sha256)
     if model is not None and not session.scalars(select(used)).one():
         session.delete(model)
@@ -229,6 +229,6 @@ def _delete(session: Session, job_ids: list[str]) -> None:
 def _drop_old_uploads(session: Session, retention: Retention) -> None:
     if retention.models is not None:
         since = now(session) - retention.models
-        used = exists().where(Job.tenant == Model.tenant, Job.model_sha256 == Model.sha256)
-        session.execute(delete(Model).where(Model.used_at < since, ~used))
+        used = exists().where(Job.tenant == StoredModel.tenant, Job.model_sha256 == StoredModel.sha256)
+        session.execute(delete(StoredModel).where(StoredModel.used_at < since, ~used))
         session.execute(delete(Upload).where(Upload.used_at < since))

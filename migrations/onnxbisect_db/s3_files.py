@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from onnxbisect.errors import OptionError
 from onnxbisect_db.errors import DamagedFileError, FilesUnreachableError
-from onnxbisect_db.files import Stored, Unfinished, age, clear, keep_in, name_at, place_of, written
+from onnxbisect_db.files import StoredFile, Unfinished, age, clear, keep_in, name_at, place_of, written
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -64,7 +64,7 @@ class S3Files:
     def begin(self, *, limit: int | None = None, beside: Executor | None = None) -> Unfinished:
         return Unfinished(self._unfinished, self._upload, floor=self._floor, limit=limit, beside=beside)
 
-    def put(self, chunks: Iterable[bytes], *, limit: int | None = None) -> Stored:
+    def put(self, chunks: Iterable[bytes], *, limit: int | None = None) -> StoredFile:
         return written(self.begin(limit=limit), chunks)
 
     def path(self, sha256: str) -> Path:
@@ -137,7 +137,7 @@ class S3Files:
         except FileNotFoundError:
             raise FilesUnreachableError(f"There is no bucket {self._bucket} on the file store.") from None
 
-    def _upload(self, path: Path, stored: Stored) -> None:
+    def _upload(self, path: Path, stored: StoredFile) -> None:
         if not self.touch(stored.sha256):
             with self._reached():
                 self._client.upload_file(str(path), self._bucket, self._key(stored.sha256))
@@ -149,7 +149,7 @@ class S3Files:
             f"or its disk is broken. Delete {self._key(sha256)} there, and upload the file or start the job again."
         )
 
-        def keep(path: Path, stored: Stored) -> None:
+        def keep(path: Path, stored: StoredFile) -> None:
             if stored.sha256 != sha256:
                 self._damaged_until[sha256] = time.monotonic() + _DAMAGED_SECONDS
                 raise damaged

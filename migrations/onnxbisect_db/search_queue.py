@@ -33,7 +33,7 @@ from sqlalchemy.orm import Session
 from onnxbisect_db import leases, queues, searches, workers
 from onnxbisect_db.columns import Moment, constant
 from onnxbisect_db.database import now
-from onnxbisect_db.locking import WITH_MODEL, Choice
+from onnxbisect_db.locking import WITH_MODEL, LockedPick
 from onnxbisect_db.searches import ClaimedSearch
 from onnxbisect_db.states import JobState, Stage
 from onnxbisect_db.tables import Job, Search, Token
@@ -226,5 +226,5 @@ def _last_in_progress() -> Subquery:
 
 
 # Built once: composing the statement takes longer than running it.
-_CHOICE = Choice(_choice(), WITH_MODEL.where(Search.id == bindparam("chosen")))
+_CHOICE = LockedPick(_choice(), WITH_MODEL.where(Search.id == bindparam("chosen")))
 _ANY = select(select(Search.id).where(*_waiting()).exists())

@@ -21,7 +21,7 @@ from onnxbisect_db.errors import LostClaimError
 from onnxbisect_db.finished import Findings
 from onnxbisect_db.leases import Claimed
 from onnxbisect_db.states import EventType, Fault, JobState, Stage
-from onnxbisect_db.tables import Event, Job, Model, Probe, Search
+from onnxbisect_db.tables import Event, Job, Probe, Search, StoredModel
 
 #: How often the targets of a job begin, in the mean, while its workers differ.
 _MOST_BEGINNINGS = 3
@@ -64,7 +64,7 @@ def claim(session: Session, search_id: str, stage: Stage, *, seconds: float, wor
     return ClaimedSearch(
         lease=leases.claim(search, at, seconds=seconds),
         job=job,
-        model=session.get_one(Model, (job.tenant, job.model_sha256)),
+        model=session.get_one(StoredModel, (job.tenant, job.model_sha256)),
         search=search,
         alone=search.crashes > 0,
     )

@@ -10,7 +10,7 @@ from onnxbisect_db import models
 from onnxbisect_db.database import now
 from onnxbisect_db.errors import UnknownFileError
 from onnxbisect_db.statements import insert
-from onnxbisect_db.tables import Model, Upload
+from onnxbisect_db.tables import StoredModel, Upload
 
 
 def keep(session: Session, *, tenant: str, sha256: str, size: int) -> Upload:
@@ -51,7 +51,7 @@ def remove(session: Session, sha256: str, tenant: str) -> bool:
 def kept_bytes(session: Session, tenant: str) -> int:
     """The bytes of all models and files of the tenant."""
     sizes = (
-        select(func.sum(Model.size)).where(Model.tenant == tenant, models.of_clients()),
+        select(func.sum(StoredModel.size)).where(StoredModel.tenant == tenant, models.of_clients()),
         select(func.sum(Upload.size)).where(Upload.tenant == tenant),
     )
     return sum(int(session.scalars(size).one() or 0) for size in sizes)

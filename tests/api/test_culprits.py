@@ -7,7 +7,7 @@ from sqlalchemy import update
 from starlette.testclient import TestClient
 
 from onnxbisect_db.states import CulpritState
-from onnxbisect_db.tables import Culprit, CulpritVerdict
+from onnxbisect_db.tables import CulpritVerdict, KnownCulprit
 from onnxbisect_service.service import Service
 from support.api.callers import Callers
 from support.api.given import LOG, NET, ONNX, done, refusing_exp, repair_document, repaired, report_on
@@ -97,7 +97,7 @@ def test_somebody_sees_to_a_culprit(callers: Callers, service: Service) -> None:
     assert (wrong.status_code, wrong.json()["detail"]) == (422, "body.state: This must be 'open' or 'known'.")
     assert client.patch(url, json={"state": "open"}).json()["state"] == "open"
     with service.database.transaction() as session:
-        session.get_one(Culprit, one(client)["id"]).state = CulpritState.FIXED
+        session.get_one(KnownCulprit, one(client)["id"]).state = CulpritState.FIXED
     refused = client.patch(url, json={"state": "open"})
     assert (refused.status_code, "by itself" in refused.json()["detail"]) == (409, True)
 

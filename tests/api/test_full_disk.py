@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 from sqlalchemy import select
 
 from onnxbisect_api import health
-from onnxbisect_db.tables import Model
+from onnxbisect_db.tables import StoredModel
 from onnxbisect_service.service import Service, open_service
 from onnxbisect_service.settings import Settings
 from support.api import given
@@ -32,7 +32,7 @@ def full(service: Service, settings: Settings, fill: Callable[[Path], Path]) -> 
     with ExitStack() as stack:
 
         def filled() -> Path:
-            stack.enter_context(service.database.session()).scalars(select(Model)).all()
+            stack.enter_context(service.database.session()).scalars(select(StoredModel)).all()
             return fill(settings.data)
 
         yield filled
@@ -114,7 +114,7 @@ def test_what_makes_room_works(
     else:
         assert client.delete(f"/v1/models/{model}").status_code == 204
         with service.database.session() as session:
-            assert session.get(Model, ("", model)) is None
+            assert session.get(StoredModel, ("", model)) is None
 
 
 def test_what_was_given_up_is_held_again_when_there_is_room(

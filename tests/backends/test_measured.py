@@ -10,8 +10,8 @@ from onnx import TensorProto, helper
 
 from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from onnxbisect_backends.contract import Description
-from onnxbisect_backends.measurement.measured import Measured, RefusalBehaviour, disagreements, measured_profile
-from onnxbisect_backends.measurement.node_tests import Form, node_tests
+from onnxbisect_backends.measurement.measured import MeasuredTest, RefusalBehaviour, disagreements, measured_profile
+from onnxbisect_backends.measurement.node_tests import NodeTestForm, node_tests
 from onnxbisect_backends.simulator.profile_text import profile_text
 from onnxbisect_backends.simulator.profiles import Profile
 from onnxbisect_backends.simulator.refusals import Rules, refusals
@@ -44,9 +44,11 @@ def profile_of(*answers: tuple[onnx.ModelProto, Verdict]) -> Profile:
     )
 
 
-def measured(*answers: tuple[onnx.ModelProto, Verdict]) -> list[Measured]:
+def measured(*answers: tuple[onnx.ModelProto, Verdict]) -> list[MeasuredTest]:
     return [
-        Measured(test=f"test_{number}", op=model.graph.node[0].op_type, form=Form.USUAL, model=model, verdict=verdict)
+        MeasuredTest(
+            test=f"test_{number}", op=model.graph.node[0].op_type, form=NodeTestForm.USUAL, model=model, verdict=verdict
+        )
         for number, (model, verdict) in enumerate(answers)
     ]
 
@@ -186,11 +188,11 @@ def test_every_op_comes_once_before_any_comes_twice() -> None:
 def test_shapes_are_constant_as_in_real_models_and_each_form_comes_once() -> None:
     tests = {test.name: test for test in node_tests()}
     reshape = tests["test_reshape_negative_dim"]
-    usual = reshape.question(Form.USUAL, opset=20)
+    usual = reshape.question(NodeTestForm.USUAL, opset=20)
     assert usual is not None
     assert [tensor.name for tensor in usual.graph.initializer] == ["shape"]
-    assert reshape.question(Form.WEIGHTS, opset=20) is None
-    computed = reshape.question(Form.COMPUTED, opset=20)
+    assert reshape.question(NodeTestForm.WEIGHTS, opset=20) is None
+    computed = reshape.question(NodeTestForm.COMPUTED, opset=20)
     assert computed is not None
     assert not computed.graph.initializer
 
@@ -199,20 +201,20 @@ def test_optional_outputs_can_be_left_out() -> None:
     tests = {test.name: test for test in node_tests()}
     layer_norm = tests["test_layer_normalization_2d_axis0"]
     counts = []
-    for form in (Form.WEIGHTS, Form.ONE_OUTPUT):
+    for form in (NodeTestForm.WEIGHTS, NodeTestForm.ONE_OUTPUT):
         model = layer_norm.question(form, opset=20)
         assert model is not None
         assert len(model.graph.initializer) == 2
         counts.append((len(model.graph.output), len(model.graph.node[0].output)))
     assert counts == [(3, 3), (1, 1)]
-    assert tests["test_relu"].question(Form.ONE_OUTPUT, opset=20) is None
-    assert tests["test_top_k"].question(Form.ONE_OUTPUT, opset=20) is None
+    assert tests["test_relu"].question(NodeTestForm.ONE_OUTPUT, opset=20) is None
+    assert tests["test_top_k"].question(NodeTestForm.ONE_OUTPUT, opset=20) is None
 
 
 def test_the_first_output_can_be_asked_for_where_a_test_leaves_it_out() -> None:
     test = next(test for test in node_tests() if test.name == "test_gru_defaults")
     assert list(test.model.graph.node[0].output) == ["", "Y_h"]
-    model = test.question(Form.ONE_OUTPUT, opset=20)
+    model = test.question(NodeTestForm.ONE_OUTPUT, opset=20)
     assert model is not None
     (output,) = model.graph.output
     assert list(model.graph.node[0].output) == [output.name]
@@ -222,7 +224,7 @@ def test_the_first_output_can_be_asked_for_where_a_test_leaves_it_out() -> None:
 @pytest.mark.parametrize(("opset", "mode"), [(20, b"linear"), (19, b"bilinear")])
 def test_a_value_has_the_name_that_it_has_in_the_opset(opset: int, mode: bytes) -> None:
     test = next(test for test in node_tests() if test.name == "test_gridsample")
-    model = test.question(Form.USUAL, opset=opset)
+    model = test.question(NodeTestForm.USUAL, opset=opset)
     assert model is not None
     assert {it.name: it.s for it in model.graph.node[0].attribute}["mode"] == mode
 
@@ -230,10 +232,10 @@ def test_a_value_has_the_name_that_it_has_in_the_opset(opset: int, mode: bytes) 
 def test_a_test_is_asked_in_the_oldest_opset_that_takes_it_and_never_in_a_newer_one_than_the_tool_reads() -> None:
     tests = {test.name: test for test in node_tests()}
     for name, opset in (("test_relu", 14), ("test_gelu_default_1", 20), ("test_cast_FLOAT_to_UINT4", 21)):
-        model = tests[name].question(Form.USUAL, opset=19)
+        model = tests[name].question(NodeTestForm.USUAL, opset=19)
         assert model is not None
         assert max(entry.version for entry in model.opset_import) == opset
-    assert tests["test_gelu_default_1"].question(Form.USUAL, opset=19, newest_opset=19) is None
+    assert tests["test_gelu_default_1"].question(NodeTestForm.USUAL, opset=19, newest_opset=19) is None
 
 
 @pytest.mark.parametrize(
@@ -246,7 +248,7 @@ def test_a_test_is_asked_in_the_oldest_opset_that_takes_it_and_never_in_a_newer_
 )
 def test_what_was_an_attribute_is_one_in_the_older_form(name: str, opset: int, attributes: dict[str, object]) -> None:
     test = next(test for test in node_tests() if test.name == name)
-    model = test.question(Form.OLDER, opset=20)
+    model = test.question(NodeTestForm.OLDER, opset=20)
     assert model is not None
     assert [entry.version for entry in model.opset_import] == [opset]
     (found,) = model.graph.node
@@ -258,13 +260,13 @@ def test_what_was_an_attribute_is_one_in_the_older_form(name: str, opset: int, a
 
 def test_an_op_whose_inputs_and_attributes_never_changed_has_no_older_form() -> None:
     tests = {test.name: test for test in node_tests()}
-    assert tests["test_relu"].question(Form.OLDER, opset=20) is None
-    assert tests["test_gelu_default_1"].question(Form.OLDER, opset=20) is None
+    assert tests["test_relu"].question(NodeTestForm.OLDER, opset=20) is None
+    assert tests["test_gelu_default_1"].question(NodeTestForm.OLDER, opset=20) is None
 
 
 def test_an_op_that_compiles_as_it_was_is_supported_up_to_what_changed() -> None:
     test = next(test for test in node_tests() if test.name == "test_reduce_mean_keepdims_example")
-    newer, older = (test.question(form, opset=20) for form in (Form.USUAL, Form.OLDER))
+    newer, older = (test.question(form, opset=20) for form in (NodeTestForm.USUAL, NodeTestForm.OLDER))
     assert newer is not None
     assert older is not None
     profile = profile_of((newer, fail("Unsupport opset")), (older, PASS))
@@ -293,9 +295,9 @@ def test_what_only_the_use_that_compiles_has_spoils_the_experiment() -> None:
 @pytest.mark.parametrize(("named", "says"), [(("Softmax",), "weights"), ((), "usual")])
 def test_a_refused_op_is_quoted_by_words_that_name_it(named: tuple[str, ...], says: str) -> None:
     """The same test twice: with its weights constant, what the compiler says may be about a weight."""
-    model, ops = node("Softmax", (F, (2, 3))), {Form.USUAL: ("Softmax",), Form.WEIGHTS: named}
+    model, ops = node("Softmax", (F, (2, 3))), {NodeTestForm.USUAL: ("Softmax",), NodeTestForm.WEIGHTS: named}
     answers = [
-        Measured(
+        MeasuredTest(
             test="test",
             op="Softmax",
             form=form,
@@ -310,6 +312,6 @@ def test_a_refused_op_is_quoted_by_words_that_name_it(named: tuple[str, ...], sa
 
 def test_ops_of_other_domains_are_asked_about_in_models_that_have_an_opset_as_all_do() -> None:
     test = next(test for test in node_tests() if test.op == "ai.onnx.ml::Binarizer")
-    model = test.question(Form.USUAL, opset=19)
+    model = test.question(NodeTestForm.USUAL, opset=19)
     assert model is not None
     assert {entry.domain: entry.version for entry in model.opset_import}[""] == 19

@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from onnxbisect_backends.vendors.qnn.trace import TRACE, Refused, Support, read_support, support_line
+from onnxbisect_backends.vendors.qnn.trace import TRACE, RefusedNode, Support, read_support, support_line
 
 FAILED = "Failed to add node."
 
@@ -32,20 +32,20 @@ def support(folder: Path, model: Path, entries: list[tuple[str, str, str]]) -> S
 @pytest.mark.parametrize(
     ("listed", "op", "own"),
     [
-        ("/m/Einsum", "Einsum", Refused(node="/m/Einsum", op="Einsum", reason=FAILED)),
-        ("/m/MatMul/MatMulAddFusion", "Gemm", Refused(node="/m/MatMul", op="MatMul", reason=FAILED)),
-        ("/m/MatMul/MatMulAddFusion_token_7", "Gemm", Refused(node="/m/MatMul", op="MatMul", reason=FAILED)),
-        ("/m/Mul_1/LayerNormFusion/", "LayerNormalization", Refused(node="/m/Mul_1", op="Mul", reason=FAILED)),
-        ("/m/Reshape_1_new_reshape", "Reshape", Refused(node="/m/Reshape_1", op="Reshape", reason=FAILED)),
-        ("/m/Conv_token_12", "Conv", Refused(node="/m/Conv", op="Conv", reason=FAILED)),
-        ("x_token_3", "Relu", Refused(node="x_token_3", op="Relu", reason=FAILED)),
-        ("Transpose_token_12", "Transpose", Refused(node="", op="Transpose", reason=FAILED)),
-        ("gemm_output_reshape_token_287_new_reshape", "Reshape", Refused(node="", op="Reshape", reason=FAILED)),
-        ("/m/Conv_1", "Conv", Refused(node="", op="Conv", reason=FAILED)),
+        ("/m/Einsum", "Einsum", RefusedNode(node="/m/Einsum", op="Einsum", reason=FAILED)),
+        ("/m/MatMul/MatMulAddFusion", "Gemm", RefusedNode(node="/m/MatMul", op="MatMul", reason=FAILED)),
+        ("/m/MatMul/MatMulAddFusion_token_7", "Gemm", RefusedNode(node="/m/MatMul", op="MatMul", reason=FAILED)),
+        ("/m/Mul_1/LayerNormFusion/", "LayerNormalization", RefusedNode(node="/m/Mul_1", op="Mul", reason=FAILED)),
+        ("/m/Reshape_1_new_reshape", "Reshape", RefusedNode(node="/m/Reshape_1", op="Reshape", reason=FAILED)),
+        ("/m/Conv_token_12", "Conv", RefusedNode(node="/m/Conv", op="Conv", reason=FAILED)),
+        ("x_token_3", "Relu", RefusedNode(node="x_token_3", op="Relu", reason=FAILED)),
+        ("Transpose_token_12", "Transpose", RefusedNode(node="", op="Transpose", reason=FAILED)),
+        ("gemm_output_reshape_token_287_new_reshape", "Reshape", RefusedNode(node="", op="Reshape", reason=FAILED)),
+        ("/m/Conv_1", "Conv", RefusedNode(node="", op="Conv", reason=FAILED)),
     ],
 )
 def test_names_of_the_optimisers_making_lead_back_to_the_node(
-    tmp_path: Path, listed: str, op: str, own: Refused
+    tmp_path: Path, listed: str, op: str, own: RefusedNode
 ) -> None:
     ops = {"Einsum": "Einsum", "MatMul": "MatMul", "Mul_1": "Mul", "Reshape_1": "Reshape", "Conv": "Conv"}
     model = probe(tmp_path, {**{f"/m/{name}": op for name, op in ops.items()}, "x_token_3": "Relu"})

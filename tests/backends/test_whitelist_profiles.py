@@ -7,7 +7,7 @@ import pytest
 
 from onnxbisect.errors import OptionError
 from onnxbisect_backends.simulator import profiles
-from onnxbisect_backends.simulator.profiles import AttrConstraint, InputConstraint, Report, Unlisted
+from onnxbisect_backends.simulator.profiles import AttrConstraint, InputConstraint, LogDetail, Unlisted
 
 #: Ops per profile as the sources count them; edgesam's 24 and three that parts hold which passed.
 COUNTS = {
@@ -59,7 +59,7 @@ def test_constraints_name_attributes_and_inputs_that_the_op_has(name):
 
 def test_what_the_sources_say_of_each_tool_is_kept():
     ax650, tpu, seed = (profiles.load(name)[0] for name in ("pulsar2-ax650", "tpu-mlir-1.8.1", "edgesam"))
-    assert (ax650.report, tpu.report, seed.report) == (Report.FIRST, Report.ALL, Report.FIRST)
+    assert (ax650.report, tpu.report, seed.report) == (LogDetail.FIRST, LogDetail.ALL, LogDetail.FIRST)
     assert (ax650.folds, tpu.folds, seed.folds) == (True, True, False)
     assert "indices: 暂时只支持1维" in ax650.ops["Gather"].limits
     assert seed.refused.keys() == {"Gather", "Abs", "Sin", "Cos", "Floor"}

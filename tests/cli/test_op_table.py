@@ -13,8 +13,8 @@ import pytest
 from onnx_bisect.verdict_base import InMemoryVerdictBase
 from onnxbisect_backends import registry
 from onnxbisect_backends.contract import Backend, Limits
-from onnxbisect_backends.measurement.node_tests import USUAL_OPSET, Form, NodeTest, node_tests
-from onnxbisect_backends.simulator.profiles import AttrConstraint, InputConstraint, Profile, Report, Unlisted, load
+from onnxbisect_backends.measurement.node_tests import USUAL_OPSET, NodeTest, NodeTestForm, node_tests
+from onnxbisect_backends.simulator.profiles import AttrConstraint, InputConstraint, LogDetail, Profile, Unlisted, load
 from onnxbisect_cli.op_table import Sweep
 from support.cli.command_line import Shell
 
@@ -66,7 +66,7 @@ def verdict(backend: Backend, model: onnx.ModelProto, folder: Path) -> str:
 
 def usual(ops: set[str], newest: int) -> list[tuple[NodeTest, onnx.ModelProto]]:
     posed = [
-        (test, test.question(Form.USUAL, opset=min(newest, USUAL_OPSET), newest_opset=newest))
+        (test, test.question(NodeTestForm.USUAL, opset=min(newest, USUAL_OPSET), newest_opset=newest))
         for test in node_tests()
         if test.op in ops
     ]
@@ -134,7 +134,7 @@ def test_limits_are_those_that_the_compiler_has_and_the_profile_answers_as_it_do
     profile = measured(shell, *chip(shell), "--only", ASKED)
     assert profile.refused == {"Acos": "E7: op Acos is not there", "Acosh": "E7: op Acosh is not there"}
     assert profile.refusal == "E7: op {op} is not there"
-    assert (profile.folds, profile.report) == (True, Report.ALL)
+    assert (profile.folds, profile.report) == (True, LogDetail.ALL)
     found = {
         (op, limit.name, limit.rule, limit.value)
         for op, support in profile.ops.items()
@@ -163,7 +163,7 @@ def test_limits_are_those_that_the_compiler_has_and_the_profile_answers_as_it_do
 def test_how_the_compiler_speaks_and_folds_is_measured(shell: Shell, report: str, folds: str) -> None:
     manners = ["--option", f"report={report}", "--option", f"folds={folds}"]
     profile = measured(shell, *chip(shell), *manners, "--only", "Abs,Acos,Acosh")
-    assert (profile.report, profile.folds) == (Report(report), folds == "true")
+    assert (profile.report, profile.folds) == (LogDetail(report), folds == "true")
 
 
 def test_a_second_run_asks_nothing_and_writes_the_same_bytes(shell: Shell) -> None:

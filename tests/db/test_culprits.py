@@ -18,13 +18,13 @@ from onnxbisect_db import culprits, endpoints, jobs, lifecycle, models, retentio
 from onnxbisect_db.culprit_checks import ask_again
 from onnxbisect_db.culprit_overview import Cost, changes, costliest, costs, weeks
 from onnxbisect_db.culprit_versions import versions_of
-from onnxbisect_db.culprits import Filter, FoundCulprit
+from onnxbisect_db.culprits import CulpritFilter, FoundCulprit
 from onnxbisect_db.database import Database
 from onnxbisect_db.errors import CulpritStateError, DamagedFileError
 from onnxbisect_db.files import Files
 from onnxbisect_db.retention import Retention
 from onnxbisect_db.states import CulpritState, Stage
-from onnxbisect_db.tables import Culprit, Delivery, Job, KeptVerdict, Model, Search
+from onnxbisect_db.tables import Delivery, Job, KeptVerdict, KnownCulprit, Search, StoredModel
 from onnxbisect_db.workers import Presence
 from support.db.scenes import (
     FAIL,
@@ -87,9 +87,9 @@ def report(
         searches.finish(session, claimed, verdict=verdict, report=REPORT, files={}, found=found)
 
 
-def listed(database: Database, tenant: str = "", **wanted: Any) -> list[Culprit]:
+def listed(database: Database, tenant: str = "", **wanted: Any) -> list[KnownCulprit]:
     with database.session() as session:
-        return list(culprits.listed(session, tenant, Filter(**wanted)).rows)
+        return list(culprits.listed(session, tenant, CulpritFilter(**wanted)).rows)
 
 
 def identities(database: Database, tenant: str = "", **wanted: Any) -> list[str]:
@@ -100,7 +100,7 @@ def passes(database: Database, version: str) -> None:
     """This version takes the file of the only culprit."""
     job = new_job(database)
     with database.transaction() as session:
-        session.get_one(Job, job.id).culprit_id = session.scalars(select(Culprit.id)).one()
+        session.get_one(Job, job.id).culprit_id = session.scalars(select(KnownCulprit.id)).one()
     finish(database, job.searches[0].id, [], version, Status.PASS)
 
 
@@ -162,7 +162,7 @@ def test_somebody_who_has_seen_to_a_culprit_says_so(database: Database) -> None:
     finished(database, found())
     entry = listed(database)[0]
 
-    def known(known: bool, tenant: str = "") -> Culprit | None:
+    def known(known: bool, tenant: str = "") -> KnownCulprit | None:
         return database.run(lambda session: culprits.set_known(session, entry.id, tenant, known=known))
 
     known(True)
@@ -176,7 +176,7 @@ def test_somebody_who_has_seen_to_a_culprit_says_so(database: Database) -> None:
 def test_a_fixed_culprit_is_not_opened_by_hand(database: Database) -> None:
     finished(database, found())
     with database.transaction() as session:
-        entry = session.get_one(Culprit, listed(database)[0].id)
+        entry = session.get_one(KnownCulprit, listed(database)[0].id)
         entry.state = CulpritState.FIXED
     with pytest.raises(CulpritStateError, match="by itself"):
         database.run(lambda session: culprits.set_known(session, entry.id, "", known=True))
@@ -586,7 +586,7 @@ def test_the_model_of_a_question_goes_with_it_by_its_age(database: Database, clo
     clock.forward(1)
     retention.sweep(database, files, Retention(jobs=timedelta(0)))
     with database.session() as session:
-        assert list(session.scalars(select(Model.name))) == ["net.onnx"]
+        assert list(session.scalars(select(StoredModel.name))) == ["net.onnx"]
 
 
 def test_a_culprit_with_external_data_is_a_model_of_all_its_bytes(database: Database, files: Files) -> None:
@@ -638,6 +638,6 @@ def test_weeks_tell_what_was_new_and_what_it_cost(database: Database, clock: Clo
     finished(database, found(seconds=2.0), found("Exp-1", seconds=3.0))
     with database.session() as session:
         told_of = [(week.new, week.fixed, week.seconds) for week in weeks(session, "", count=3)]
-        first = costliest(session, "", Filter(), limit=2)
+        first = costliest(session, "", CulpritFilter(), limit=2)
     assert told_of == [(1, 0, 5.0), (2, 0, 6.0), (0, 0, 0.0)]
     assert [each.identity for each in first] == ["Cos-1", "Sin-1"]

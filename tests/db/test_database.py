@@ -14,7 +14,7 @@ from onnxbisect.answer import Answer
 from onnxbisect.errors import OptionError
 from onnxbisect_db import models, probe_queries
 from onnxbisect_db.database import Database, now
-from onnxbisect_db.tables import Job, Model, Probe
+from onnxbisect_db.tables import Job, Probe, StoredModel
 from support.db.scenes import MODEL, PASS, Clock, answer, asking, claimed, new_job, read
 
 
@@ -125,7 +125,7 @@ def test_a_model_may_be_larger_than_four_gigabytes(database: Database) -> None:
     with database.transaction() as session:
         models.keep(session, tenant="", sha256=MODEL, name="llm.onnx", size=1 << 40, files={"w.bin": "e" * 64})
     with database.session() as session:
-        assert session.get_one(Model, ("", MODEL)).size == 1 << 40
+        assert session.get_one(StoredModel, ("", MODEL)).size == 1 << 40
 
 
 def test_writers_that_meet_both_write(database: Database) -> None:

@@ -10,8 +10,8 @@ from onnxbisect.verdict import Status
 from onnxbisect_db import deliveries, endpoints, events, jobs, leases, lifecycle, searches
 from onnxbisect_db.database import Database
 from onnxbisect_db.errors import IdempotencyError, JobStateError, LostClaimError, UnknownModelError
-from onnxbisect_db.events import Progress
-from onnxbisect_db.jobs import Filter, NewJob, NewTarget
+from onnxbisect_db.events import JobProgress
+from onnxbisect_db.jobs import JobFilter, NewJob, NewTarget
 from onnxbisect_db.states import Fault, JobState, Stage
 from onnxbisect_db.tables import Job, Label
 from support.db.scenes import (
@@ -101,17 +101,17 @@ def test_pages_go_on_where_the_last_one_ended(database: Database) -> None:
 @pytest.mark.parametrize(
     ("wanted", "found"),
     [
-        (Filter(labels={"branch": "main"}), "ab"),
-        (Filter(labels={"branch": "main", "commit": "1"}), "a"),
-        (Filter(labels={"commit": "main"}), ""),
-        (Filter(model_sha256="9" * 64), "b"),
-        (Filter(backend="other"), "c"),
-        (Filter(state=JobState.CANCELLED), "c"),
-        (Filter(backend=NPU, labels={"branch": "main"}), "ab"),
+        (JobFilter(labels={"branch": "main"}), "ab"),
+        (JobFilter(labels={"branch": "main", "commit": "1"}), "a"),
+        (JobFilter(labels={"commit": "main"}), ""),
+        (JobFilter(model_sha256="9" * 64), "b"),
+        (JobFilter(backend="other"), "c"),
+        (JobFilter(state=JobState.CANCELLED), "c"),
+        (JobFilter(backend=NPU, labels={"branch": "main"}), "ab"),
     ],
     ids=str,
 )
-def test_jobs_are_found_by_what_they_are_about(database: Database, wanted: Filter, found: str) -> None:
+def test_jobs_are_found_by_what_they_are_about(database: Database, wanted: JobFilter, found: str) -> None:
     made = {
         new_job(database, labels={"branch": "main", "commit": "1"}).id: "a",
         new_job(database, labels={"branch": "main"}, model_sha256="9" * 64).id: "b",
@@ -318,4 +318,4 @@ def test_a_watcher_sees_that_something_happened(database: Database) -> None:
     assert before == {job.id: len(told(database, job)), other.id: 1}
     claimed(database)
     with database.session() as session:
-        assert events.progress(session, [job.id]) == {job.id: Progress(events=before[job.id] + 1, ended=False)}
+        assert events.progress(session, [job.id]) == {job.id: JobProgress(events=before[job.id] + 1, ended=False)}

@@ -5,14 +5,14 @@ import pytest
 from onnxbisect_db import lifecycle, models, uploads
 from onnxbisect_db.database import Database
 from onnxbisect_db.errors import InUseError, UnknownFileError
-from onnxbisect_db.tables import Model
+from onnxbisect_db.tables import StoredModel
 from support.db.scenes import MODEL, Clock, asking, new_job
 
 SAMPLE = "5" * 64
 GRAPH = "6" * 64
 
 
-def keep(database: Database, number: int = 0, tenant: str = "", **wanted: object) -> Model:
+def keep(database: Database, number: int = 0, tenant: str = "", **wanted: object) -> StoredModel:
     fields = {"name": "net.onnx", "size": 10, **wanted}
     with database.transaction() as session:
         return models.keep(session, tenant=tenant, sha256=f"{number:064x}", **fields)  # type: ignore[arg-type]

@@ -8,11 +8,11 @@ import pytest
 from onnx import TensorProto, helper
 
 from onnx_bisect import report_schema
-from onnxbisect.causes.cause import Cause
+from onnxbisect.causes.cause import RefusalConditions
 from onnxbisect.causes.explain import causes
 from onnxbisect.causes.terms import CauseState
 from onnxbisect.diagnosis import Certainty, CulpritKind
-from onnxbisect.job import Job
+from onnxbisect.job import CompletedDiagnosis
 from onnxbisect.report.document import document
 from onnxbisect.report.records import Records
 from onnxbisect.unitset import members, of, size
@@ -20,7 +20,7 @@ from support.engine.refusals import GATHERS, WINDOWS, and_also, model_of, node, 
 from support.engine.report_factory import culprit
 
 
-def found(job: Job) -> tuple[Cause, ...]:
+def found(job: CompletedDiagnosis) -> tuple[RefusalConditions, ...]:
     records = Records(job.probes)
     return causes(job.model, job.diagnosis, records.passed, alone=records.passed_alone)
 

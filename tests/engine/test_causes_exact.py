@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from onnxbisect.causes.condition import Condition
 from onnxbisect.causes.explain import cheapest_cover
-from onnxbisect.causes.features import TENSOR, Row, Subject
+from onnxbisect.causes.features import TENSOR, FeatureSubject, Row
 from onnxbisect.causes.separate import Explanation, explanations
 from onnxbisect.causes.table import completed, entries
 from onnxbisect.causes.terms import Aspect, Relation
@@ -21,14 +21,16 @@ def rows(draw: st.DrawFn) -> Row:
     """A unit's features: an op, the ranks of its tensors of which some are unknown, dtypes, and an attribute."""
     op = draw(st.sampled_from(OPS))
     ranks: st.SearchStrategy[int | str | None] = st.sampled_from([1, 4, 4, 6, 7, None])
-    found: dict[Subject, frozenset[int | str | None]] = {
-        Subject(Aspect.OP, op=op): frozenset({op}),
-        Subject(Aspect.RANK, TENSOR): draw(st.frozensets(ranks, min_size=1, max_size=2)),
-        Subject(Aspect.DTYPE, TENSOR): draw(st.frozensets(st.sampled_from(["float", "int64"]), min_size=1, max_size=2)),
-        Subject(Aspect.VALUE, "indices", op): draw(st.frozensets(st.sampled_from(["0", "1", "2"]), max_size=1)),
+    found: dict[FeatureSubject, frozenset[int | str | None]] = {
+        FeatureSubject(Aspect.OP, op=op): frozenset({op}),
+        FeatureSubject(Aspect.RANK, TENSOR): draw(st.frozensets(ranks, min_size=1, max_size=2)),
+        FeatureSubject(Aspect.DTYPE, TENSOR): draw(
+            st.frozensets(st.sampled_from(["float", "int64"]), min_size=1, max_size=2)
+        ),
+        FeatureSubject(Aspect.VALUE, "indices", op): draw(st.frozensets(st.sampled_from(["0", "1", "2"]), max_size=1)),
     }
     if draw(st.booleans()):
-        found[Subject(Aspect.ATTRIBUTE, "axis", op)] = frozenset({draw(st.sampled_from(["0", "1"]))})
+        found[FeatureSubject(Aspect.ATTRIBUTE, "axis", op)] = frozenset({draw(st.sampled_from(["0", "1"]))})
     return {subject: values for subject, values in found.items() if values}
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from onnxbisect.export.failure import REMEDIES, Failure, Kind, Place, cause_of, first_sentence, remedy
+from onnxbisect.export.failure import REMEDIES, CodeLine, Failure, FailureKind, cause_of, first_sentence, remedy
 
 GUARD = "Could not guard on data-dependent expression Eq(u0, 1) (unhinted: Eq(u0, 1)). (Size-like symbols: none)"
 COUNT = "Could not extract specialized integer from data-dependent expression u0 (unhinted: u0)."
@@ -10,51 +10,60 @@ BOOLEAN = "Converting a tensor to a Python boolean might cause the trace to be i
 
 
 def failure(message: str, source: str = "", types: tuple[str, ...] = (), op: str = "") -> Failure:
-    return Failure(message=message, types=types, op=op, place=Place(file="model.py", line=7, source=source))
+    return Failure(message=message, types=types, op=op, place=CodeLine(file="model.py", line=7, source=source))
 
 
 @pytest.mark.parametrize(
     ("told", "kind"),
     [
-        (failure(GUARD, "if x.mean() > 0:"), Kind.BRANCH),
-        (failure(GUARD, "y = a if x.any() else b"), Kind.BRANCH),
-        (failure(COUNT, "for _ in range(int(steps)):"), Kind.LOOP),
-        (failure(GUARD, "while x.sum() > 1:"), Kind.LOOP),
-        (failure(COUNT, "return x[int(image)]"), Kind.INDEX),
-        (failure(GUARD, "keep = torch.nonzero(scores)"), Kind.SHAPE),
-        (failure(GUARD, "return x.view(n, -1)"), Kind.SHAPE),
-        (failure(".numpy() is not supported for tensor subclasses."), Kind.NUMPY),
-        (failure("No ONNX function found", types=("DispatchError",), op="aten._linalg_svd.default"), Kind.NO_FORM),
-        (failure("No ONNX function found", types=("DispatchError",), op="torchvision.nms.default"), Kind.CUSTOM_OP),
-        (failure("Exporting the operator 'aten::x' to ONNX opset version 17 is not supported"), Kind.NO_FORM),
-        (failure("Unsupported input type <class 'Cache'>. Export only supports pytree containers"), Kind.CONTAINER),
-        (failure("Only tuples, lists and Variables are supported as JIT inputs/outputs."), Kind.CONTAINER),
-        (failure("ComplexFloat is no complex64 of ONNX"), Kind.DTYPE),
-        (failure("it did not end within 5 s", types=("TimeLimit",)), Kind.TIME),
-        (failure("DefaultCPUAllocator: can't allocate memory"), Kind.CRASH),
+        (failure(GUARD, "if x.mean() > 0:"), FailureKind.BRANCH),
+        (failure(GUARD, "y = a if x.any() else b"), FailureKind.BRANCH),
+        (failure(COUNT, "for _ in range(int(steps)):"), FailureKind.LOOP),
+        (failure(GUARD, "while x.sum() > 1:"), FailureKind.LOOP),
+        (failure(COUNT, "return x[int(image)]"), FailureKind.INDEX),
+        (failure(GUARD, "keep = torch.nonzero(scores)"), FailureKind.SHAPE),
+        (failure(GUARD, "return x.view(n, -1)"), FailureKind.SHAPE),
+        (failure(".numpy() is not supported for tensor subclasses."), FailureKind.NUMPY),
+        (
+            failure("No ONNX function found", types=("DispatchError",), op="aten._linalg_svd.default"),
+            FailureKind.NO_FORM,
+        ),
+        (
+            failure("No ONNX function found", types=("DispatchError",), op="torchvision.nms.default"),
+            FailureKind.CUSTOM_OP,
+        ),
+        (failure("Exporting the operator 'aten::x' to ONNX opset version 17 is not supported"), FailureKind.NO_FORM),
+        (
+            failure("Unsupported input type <class 'Cache'>. Export only supports pytree containers"),
+            FailureKind.CONTAINER,
+        ),
+        (failure("Only tuples, lists and Variables are supported as JIT inputs/outputs."), FailureKind.CONTAINER),
+        (failure("ComplexFloat is no complex64 of ONNX"), FailureKind.DTYPE),
+        (failure("it did not end within 5 s", types=("TimeLimit",)), FailureKind.TIME),
+        (failure("DefaultCPUAllocator: can't allocate memory"), FailureKind.CRASH),
         (
             failure("Cannot view a tensor with shape torch.Size([1, 6, 2, 16]) and strides (192, 16, 96, 1)"),
-            Kind.IN_PLACE,
+            FailureKind.IN_PLACE,
         ),
-        (failure("something new"), Kind.OTHER),
+        (failure("something new"), FailureKind.OTHER),
     ],
 )
-def test_the_message_and_the_line_tell_the_kind(told: Failure, kind: Kind) -> None:
+def test_the_message_and_the_line_tell_the_kind(told: Failure, kind: FailureKind) -> None:
     assert cause_of(told).kind is kind
     assert cause_of(told).place == told.place
 
 
 def test_a_warning_about_shapes_is_no_cause_of_wrong_numbers() -> None:
-    shapes = Place(file="model.py", line=3, source="if x.shape[0] > 1:")
-    values = Place(file="model.py", line=9, source="if x.mean() > 0:")
+    shapes = CodeLine(file="model.py", line=3, source="if x.shape[0] > 1:")
+    values = CodeLine(file="model.py", line=9, source="if x.mean() > 0:")
     told = Failure(message="", differs="by 1", warned=((shapes, BOOLEAN), (values, BOOLEAN)))
-    assert (cause_of(told).kind, cause_of(told).place) == (Kind.BRANCH, values)
+    assert (cause_of(told).kind, cause_of(told).place) == (FailureKind.BRANCH, values)
     told = Failure(message="", differs="by 1", warned=((shapes, BOOLEAN),), lost=("i1",))
-    assert cause_of(told).kind is Kind.LOST_INPUT
+    assert cause_of(told).kind is FailureKind.LOST_INPUT
 
 
 def test_every_kind_has_a_remedy_and_an_op_is_named() -> None:
-    assert set(REMEDIES) == set(Kind)
+    assert set(REMEDIES) == set(FailureKind)
     told = failure("No ONNX function found", types=("DispatchError",), op="aten._linalg_svd.default")
     assert remedy(cause_of(told), told).startswith("aten._linalg_svd.default has none: ")
 

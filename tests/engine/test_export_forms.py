@@ -8,9 +8,9 @@ from typing import Any
 import jsonschema
 import pytest
 
-from onnxbisect.export.failure import Kind, Place
+from onnxbisect.export.failure import CodeLine, FailureKind
 from onnxbisect.export.forms import html, sarif
-from onnxbisect.export.report import Blamed, Component, Exported, ExportReport, Tried
+from onnxbisect.export.report import Blamed, Component, ExportedPart, ExportReport, Tried
 from support.engine.report_factory import HOSTILE
 
 GATE = Blamed(
@@ -18,8 +18,8 @@ GATE = Blamed(
     cls="Gate",
     places=("layers.0.gate", "layers.1.gate"),
     signature="float32[2, 4]",
-    kind=Kind.BRANCH,
-    place=Place(file="/home/me/work/net/model.py", line=112, source="if x[:, 0].mean() > 0:"),
+    kind=FailureKind.BRANCH,
+    place=CodeLine(file="/home/me/work/net/model.py", line=112, source="if x[:, 0].mean() > 0:"),
     message="Could not guard on data-dependent expression",
     remedy="torch.where",
     tried=(Tried(setting="exporter=legacy", exports=False),),
@@ -35,7 +35,7 @@ REPORT = ExportReport(
     proven=True,
     culprits=(GATE,),
     undecided=(),
-    parts=(Exported(path="", cls="Net", without=("layers.0.gate",), samples=4, compiles="it compiles for qnn"),),
+    parts=(ExportedPart(path="", cls="Net", without=("layers.0.gate",), samples=4, compiles="it compiles for qnn"),),
     components=(Component(path="layers", cls="ModuleList", exports=True, failing=("layers.0.gate",)),),
     never=("aux",),
 )
@@ -85,7 +85,7 @@ def test_the_page_has_line_code_and_remedy() -> None:
 
 
 def test_hostile_text_stays_text() -> None:
-    place = Place(file=HOSTILE, line=1, source=HOSTILE)
+    place = CodeLine(file=HOSTILE, line=1, source=HOSTILE)
     bad = replace(GATE, path=HOSTILE, cls=HOSTILE, place=place, message=HOSTILE, remedy=HOSTILE, places=(HOSTILE,))
     report = replace(REPORT, culprits=(bad,), model=HOSTILE, never=(HOSTILE,))
     result(report)

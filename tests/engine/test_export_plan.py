@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onnxbisect.export.modules import ROOT, Module, Tree, inside, joined, relative
-from onnxbisect.export.plan import Answer, Outcome, Question, plan
+from onnxbisect.export.plan import ExportAnswer, ExportOutcome, Question, plan
 from support.examples import examples
 
 
@@ -20,7 +20,7 @@ class World:
     seed: int
     helpful: bool
 
-    def answer(self, question: Question) -> Answer:
+    def answer(self, question: Question) -> ExportAnswer:
         """What an exporter says; its complaint names a failing module, or any, or none."""
         path = question.module
         hidden = [joined(path, it) for it in question.stand_ins]
@@ -30,12 +30,12 @@ class World:
             if it in self.bad and inside(it, path) and not any(inside(it, one) for one in hidden)
         ]
         if not failing:
-            return Answer(exports=True)
+            return ExportAnswer(exports=True)
         chance = Random(f"{self.seed} {question.module} {sorted(question.stand_ins)}")
         below = [it for it in self.tree.modules if inside(it, path)]
         named = failing[0] if self.helpful else chance.choice([*failing, *below])
         known = self.helpful or chance.random() < 0.8
-        return Answer(exports=False, suspect=relative(named, path) if known else None)
+        return ExportAnswer(exports=False, suspect=relative(named, path) if known else None)
 
 
 def world(seed: int, *, helpful: bool = False) -> World:
@@ -58,9 +58,9 @@ def world(seed: int, *, helpful: bool = False) -> World:
     return World(tree=tree, bad=bad, seed=seed, helpful=helpful)
 
 
-def searched(one: World) -> tuple[Outcome, dict[Question, Answer]]:
+def searched(one: World) -> tuple[ExportOutcome, dict[Question, ExportAnswer]]:
     """The outcome, and everything that was asked for it."""
-    answers: dict[Question, Answer] = {}
+    answers: dict[Question, ExportAnswer] = {}
     while isinstance(step := plan(one.tree, answers), Question):
         assert step not in answers
         answers[step] = one.answer(step)
@@ -110,11 +110,11 @@ def test_a_complaint_that_names_the_module_saves_exports(seed: int) -> None:
 def test_a_module_that_fails_only_where_it_stands_is_no_culprit_but_what_holds_it() -> None:
     modules = [Module(path=it, cls=it or "M", key=it or "M", signatures=("x",)) for it in ("", "a", "a.b", "c")]
     tree = Tree(modules)
-    answers: dict[Question, Answer] = {}
+    answers: dict[Question, ExportAnswer] = {}
     while isinstance(step := plan(tree, answers), Question):
         fails = step.module in ("", "a") and "b" not in step.stand_ins and not step.stand_ins & {"a", "a.b"}
         suspect = {"": "a.b", "a": "b"}.get(step.module)
-        answers[step] = Answer(exports=not fails, suspect=suspect if fails else None)
+        answers[step] = ExportAnswer(exports=not fails, suspect=suspect if fails else None)
     assert [it.path for it in step.culprits] == ["a"]
     assert step.whole is not None
     assert step.whole.without == {"a"}
@@ -127,22 +127,22 @@ def test_every_signature_of_a_module_is_asked_where_the_first_one_passes() -> No
             Module(path="a", cls="A", key="A", signatures=("2x3", "4x3")),
         ]
     )
-    answers: dict[Question, Answer] = {}
+    answers: dict[Question, ExportAnswer] = {}
     while isinstance(step := plan(tree, answers), Question):
         fails = (step.module == "" and not step.stand_ins) or step.signature == 1
-        answers[step] = Answer(exports=not fails, suspect="a" if step.module == "" and fails else None)
+        answers[step] = ExportAnswer(exports=not fails, suspect="a" if step.module == "" and fails else None)
     assert [(it.path, it.asked.signature) for it in step.culprits] == [("a", 1)]
 
 
 def test_an_export_that_a_stand_in_broke_blames_nothing() -> None:
     tree = Tree([Module(path=it, cls=it or "M", key=it or "M", signatures=("x",)) for it in ("", "a")])
     answers = {
-        Question(module=""): Answer(exports=False, suspect="a"),
-        Question(module="a"): Answer(exports=False),
-        Question(module="", stand_ins=frozenset({"a"})): Answer(exports=False, undecided=True),
+        Question(module=""): ExportAnswer(exports=False, suspect="a"),
+        Question(module="a"): ExportAnswer(exports=False),
+        Question(module="", stand_ins=frozenset({"a"})): ExportAnswer(exports=False, undecided=True),
     }
     outcome = plan(tree, answers)
-    assert isinstance(outcome, Outcome)
+    assert isinstance(outcome, ExportOutcome)
     assert [it.path for it in outcome.culprits] == ["a"]
     assert [it.module for it in outcome.undecided] == [""]
     assert outcome.whole is None

@@ -15,7 +15,7 @@ from onnxbisect.neighbours import Neighbour, neighbours
 from onnxbisect.proof import random_feeds
 from onnxbisect.report import culprit_words
 from onnxbisect.report.document import document
-from onnxbisect.rewrites import Facts
+from onnxbisect.rewrites import TensorFacts
 from support.engine.refusals import model_of, node, refusing
 from support.rewrites.measured import outputs_of
 
@@ -29,7 +29,7 @@ ALONE = "(float[4,4,8] x) => (float[4,8] a) { i = Constant<value_int = 0>() a = 
 
 
 def found(model: Model) -> dict[str, Neighbour]:
-    row = Features(Facts.of(model), model.known).of(node(model, 0))
+    row = Features(TensorFacts.of(model), model.known).of(node(model, 0))
     return {it.text: it for it in neighbours(model, row)}
 
 
@@ -71,7 +71,7 @@ def test_one_thing_is_changed_at_a_time_and_the_result_runs(tmp_path: Path, body
     model = model_of(tmp_path, body)
     made = found(model)
     assert texts <= made.keys()
-    before = Features(Facts.of(model), model.known).of(node(model, 0))
+    before = Features(TensorFacts.of(model), model.known).of(node(model, 0))
     for it in made.values():
         onnx.checker.check_model(it.proto, full_check=True)
         assert outputs_of(it.proto, next(random_feeds(it.proto.graph.input, 1)))

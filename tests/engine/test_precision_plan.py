@@ -7,7 +7,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onnxbisect.precision.plan import Ask, Ending, Found, Space, Why, plan, so_far
+from onnxbisect.precision.plan import KeptSet, MinimalSet, PrecisionEnding, Space, Why, plan, so_far
 from onnxbisect.unitset import UnitSet, is_subset, members, of, size, union
 from support.examples import examples
 
@@ -62,10 +62,10 @@ def world(seed: int, *, alternatives: int = 1, spoil: bool = False) -> World:
     return World(space=space, clauses=clauses, decoys=decoys, spoilt=tuple((a, b) for a, b in spoilt if b))
 
 
-def searched(it: World, scores: dict[UnitSet, float] | None = None) -> tuple[Found, list[Ask]]:
+def searched(it: World, scores: dict[UnitSet, float] | None = None) -> tuple[MinimalSet, list[KeptSet]]:
     scores = {} if scores is None else scores
     asked = []
-    while isinstance(step := plan(it.space, scores, it.at_least), Ask):
+    while isinstance(step := plan(it.space, scores, it.at_least), KeptSet):
         assert step.keep not in scores
         asked.append(step)
         scores[step.keep] = it.score(step.keep)
@@ -84,7 +84,7 @@ def test_what_is_planted_is_found_whole_and_nothing_else(seed: int) -> None:
     it = world(seed)
     found, asked = searched(it)
     truth = union(one for (one,) in it.clauses)
-    assert (found.ending, found.keep) == (Ending.MINIMAL, truth)
+    assert (found.ending, found.keep) == (PrecisionEnding.MINIMAL, truth)
     assert set(found.without) == set(members(truth))
     assert max(found.without.values()) < it.at_least
     # the two ends, the groups, and each member with its place and its necessity; of a large set all that twice
@@ -97,7 +97,7 @@ def test_what_is_planted_is_found_whole_and_nothing_else(seed: int) -> None:
 def test_of_several_sets_that_suffice_a_minimal_one_is_found(seed: int, alternatives: int) -> None:
     it = world(seed, alternatives=alternatives)
     found, _ = searched(it)
-    assert found.ending is Ending.MINIMAL
+    assert found.ending is PrecisionEnding.MINIMAL
     assert is_minimal(it, found.keep)
 
 
@@ -106,7 +106,7 @@ def test_of_several_sets_that_suffice_a_minimal_one_is_found(seed: int, alternat
 def test_where_keeping_more_may_be_worse_the_set_was_still_measured_to_be_minimal(seed: int) -> None:
     it = world(seed, spoil=True)
     found, asked = searched(it)
-    if found.ending is Ending.MINIMAL:
+    if found.ending is PrecisionEnding.MINIMAL:
         assert is_minimal(it, found.keep)
         measured = {ask.keep for ask in asked}
         assert {found.keep, *(found.keep & ~(1 << unit) for unit in members(found.keep))} <= measured
@@ -129,10 +129,10 @@ def test_a_search_goes_on_from_any_record(seed: int, data: st.DataObject) -> Non
 def test_a_search_that_ends_early_has_the_smallest_set_that_was_measured_to_suffice(seed: int, most: int) -> None:
     it = world(seed)
     scores: dict[UnitSet, float] = {}
-    while len(scores) < most and isinstance(step := plan(it.space, scores, it.at_least), Ask):
+    while len(scores) < most and isinstance(step := plan(it.space, scores, it.at_least), KeptSet):
         scores[step.keep] = it.score(step.keep)
     best = so_far(it.space, scores, it.at_least)
-    assert best.ending is Ending.BUDGET
+    assert best.ending is PrecisionEnding.BUDGET
     assert scores[best.keep] >= it.at_least
     assert size(best.keep) == min(size(keep) for keep, score in scores.items() if score >= it.at_least)
 
@@ -147,21 +147,21 @@ def test_a_set_that_suffices_elsewhere_is_proven_or_the_search_goes_on(seed: int
         guess &= ~(1 << data.draw(st.sampled_from(sorted(members(truth)))))
     guessed = replace(it, space=replace(it.space, guess=guess))
     found, asked = searched(guessed)
-    assert (found.ending, found.keep) == (Ending.MINIMAL, truth)
+    assert (found.ending, found.keep) == (PrecisionEnding.MINIMAL, truth)
     if guess == truth:
         assert len({ask.keep for ask in asked} - {0, it.space.everything}) <= size(truth) + 1
 
 
 def test_the_two_ends_are_asked_first_and_may_be_all() -> None:
     space = Space(order=(1, 0))
-    assert plan(space, {}, 1.0) == Ask(keep=0b11, why=Why.FULL)
-    assert plan(space, {0b11: 0.5}, 1.0) == Found(ending=Ending.MISSED, keep=0b11, without={})
-    assert plan(space, {0b11: 2.0}, 1.0) == Ask(keep=0, why=Why.LOW)
-    assert plan(space, {0b11: 2.0, 0: 1.0}, 1.0) == Found(ending=Ending.NOTHING, keep=0, without={})
+    assert plan(space, {}, 1.0) == KeptSet(keep=0b11, why=Why.FULL)
+    assert plan(space, {0b11: 0.5}, 1.0) == MinimalSet(ending=PrecisionEnding.MISSED, keep=0b11, without={})
+    assert plan(space, {0b11: 2.0}, 1.0) == KeptSet(keep=0, why=Why.LOW)
+    assert plan(space, {0b11: 2.0, 0: 1.0}, 1.0) == MinimalSet(ending=PrecisionEnding.NOTHING, keep=0, without={})
 
 
 def test_a_model_without_anything_to_be_low_needs_nothing() -> None:
-    assert plan(Space(order=()), {0: 5.0}, 1.0).ending is Ending.NOTHING  # type: ignore[union-attr]
+    assert plan(Space(order=()), {0: 5.0}, 1.0).ending is PrecisionEnding.NOTHING  # type: ignore[union-attr]
 
 
 def test_a_set_that_is_not_small_is_looked_for_again_in_the_order_of_measured_errors() -> None:
@@ -174,9 +174,9 @@ def test_a_set_that_is_not_small_is_looked_for_again_in_the_order_of_measured_er
         return 20.0 - 5 * size(low & strong) - size(low & of(range(8))) - size(low & of(range(8, 28))) / 100
 
     scores: dict[UnitSet, float] = {}
-    while isinstance(step := plan(Space(order=order), scores, 10.0), Ask):
+    while isinstance(step := plan(Space(order=order), scores, 10.0), KeptSet):
         scores[step.keep] = score(step.keep)
-    assert step.ending is Ending.MINIMAL
+    assert step.ending is PrecisionEnding.MINIMAL
     assert is_subset(strong, step.keep)
     assert size(step.keep) <= 3
     assert score(step.keep) >= 10.0 > max(step.without.values())

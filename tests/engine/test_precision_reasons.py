@@ -9,7 +9,7 @@ from onnx import helper
 from onnxbisect.precision.low import Low, can_be_low, suspicion
 from onnxbisect.precision.metric import broken, worst
 from onnxbisect.precision.reasons import reason
-from onnxbisect.precision.tensors import Seen, seen_of
+from onnxbisect.precision.tensors import SampledTensor, seen_of
 
 RANDOM = np.random.default_rng(0)
 PLAIN = RANDOM.standard_normal((1, 8, 16, 16)).astype(np.float32)
@@ -21,7 +21,7 @@ def scaled(factor: float) -> np.ndarray:
     return array
 
 
-def seen(**arrays: np.ndarray) -> dict[str, Seen]:
+def seen(**arrays: np.ndarray) -> dict[str, SampledTensor]:
     return {name: it for name, array in arrays.items() if (it := seen_of(array)) is not None}
 
 

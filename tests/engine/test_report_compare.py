@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from onnx import helper
 
-from onnxbisect.diagnosis import Certificate, CertificateStatus, Culprit, CulpritKind
+from onnxbisect.diagnosis import CertificateStatus, CulpritKind, DiagnosedCulprit, DiagnosisProof
 from onnxbisect.model.model import Model
 from onnxbisect.report.compare import ComparedCulprit, compare, passed_in
 from onnxbisect.report.contents import Report
@@ -13,10 +13,10 @@ from onnxbisect.unitset import of
 from support.engine.report_factory import chain, culprit, job_of, single
 
 MODEL = chain(["Relu", "Exp", "Tanh", "Erf"])
-BOUNDED = Certificate(status=CertificateStatus.BOUNDED, probes=(), assumes=())
+BOUNDED = DiagnosisProof(status=CertificateStatus.BOUNDED, probes=(), assumes=())
 
 
-def report(*culprits: Culprit, model: Model = MODEL, certificate: Certificate | None = None) -> Report:
+def report(*culprits: DiagnosedCulprit, model: Model = MODEL, certificate: DiagnosisProof | None = None) -> Report:
     return document(job_of(model, culprits, certificate=certificate))
 
 

@@ -12,11 +12,11 @@ from onnx import helper
 from onnx_bisect import report_schema
 from onnxbisect.diagnosis import (
     Certainty,
-    Certificate,
     CertificateStatus,
+    ContextUnits,
     CulpritKind,
+    DiagnosisProof,
     Evidence,
-    NeedsContext,
 )
 from onnxbisect.report.contents import OpEntry, ProbeEntry, Report
 from onnxbisect.report.document import document
@@ -129,7 +129,7 @@ def test_a_passing_op_is_proven_by_the_smallest_probe_that_has_all_its_nodes():
 def test_nothing_is_said_of_units_that_no_probe_answered():
     model = chain(["Relu", "Exp", "Abs"])
     job = job_of(model, [single(model, [2])])
-    unknown = Certificate(status=CertificateStatus.BOUNDED, unknown=("2 units were not asked about",))
+    unknown = DiagnosisProof(status=CertificateStatus.BOUNDED, unknown=("2 units were not asked about",))
     answered = tuple(record for record in job.probes if not record.verdict.passed)
     job = replace(job, probes=answered, diagnosis=replace(job.diagnosis, certificate=unknown))
     report = document(job)
@@ -153,7 +153,7 @@ def test_what_is_not_confirmed_is_never_reported_as_refused(certainty):
 
 def test_what_needs_context_is_not_refused_and_warns_where_a_piece_tears_it():
     model = chain(["Relu", "Erf", "Mul", "Exp", "Erf"])
-    torn = NeedsContext(units=1 << 1, occurrences=(1 << 1, 1 << 4), passes_with=of([1, 2]))
+    torn = ContextUnits(units=1 << 1, occurrences=(1 << 1, 1 << 4), passes_with=of([1, 2]))
     fails = (1 << 1, refused("Erf alone?"), "Erf alone")
     within = (of([1, 2]), PASS, "Erf with Mul")
     report = document(job_of(model, [single(model, [3])], needs_context=[torn], more=[fails, within]))
@@ -261,7 +261,7 @@ def test_the_certificate_of_a_pair_counts_what_was_taken_out_and_not_what_is_bla
         (rest[:1], "proven: with 1 unit taken out, which breaks up this culprit, the other 3 units compile"),
         (rest, "proven: in each of the 2 ways to break up this culprit the rest compiles"),
     ):
-        proven = Certificate(status=CertificateStatus.PROVEN, probes=probes)
+        proven = DiagnosisProof(status=CertificateStatus.PROVEN, probes=probes)
         diagnosis = replace(job.diagnosis, certificate=proven, remainder=rest[0])
         report = document(replace(job, diagnosis=diagnosis))
         assert report["certificate"]["sentence"].startswith(sentence)

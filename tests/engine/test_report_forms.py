@@ -14,7 +14,7 @@ import pytest
 from onnx import helper
 
 from onnx_bisect import report_schema
-from onnxbisect.diagnosis import Certainty, Certificate, CertificateStatus, CulpritKind
+from onnxbisect.diagnosis import Certainty, CertificateStatus, CulpritKind, DiagnosisProof
 from onnxbisect.exactness import Exactness
 from onnxbisect.finding import Finding, Severity
 from onnxbisect.report import culprit_words, words
@@ -23,7 +23,7 @@ from onnxbisect.report.contents import Report
 from onnxbisect.report.document import document
 from onnxbisect.report.html import html
 from onnxbisect.report.markdown import culprit_readme, markdown
-from onnxbisect.report.next_steps import Typed, next_steps
+from onnxbisect.report.next_steps import TypedCommand, next_steps
 from onnxbisect.report.terminal import lines
 from onnxbisect.report.text import clean, code, fence
 from onnxbisect.unitset import of
@@ -186,7 +186,7 @@ def bounded_report() -> Report:
     """Two units pass, one is refused, and nothing is known of two."""
     model = chain(["Relu", "Exp", "Abs", "Clip", "Gemm"])
     job = job_of(model, [single(model, [2])], more=[(of([0, 1]), PASS, "the rest")])
-    certificate = Certificate(
+    certificate = DiagnosisProof(
         status=CertificateStatus.BOUNDED, probes=(of([0, 1]),), unknown=("2 units are not known to this profile.",)
     )
     probes = tuple(it for it in job.probes if not it.verdict.passed or it.units == of([0, 1]))
@@ -632,7 +632,7 @@ def test_reports_of_earlier_versions_lead_to_a_repair_that_looks_for_rules():
 
 
 def test_the_next_command_has_the_words_that_the_user_typed():
-    typed = Typed(model="a b/c.onnx", inputs=["--input-shape", "x=1,3"], command=["cc", "{model}"], files="out")
+    typed = TypedCommand(model="a b/c.onnx", inputs=["--input-shape", "x=1,3"], command=["cc", "{model}"], files="out")
     shown = "\n".join(lines(replaced_report(), typed=typed))
     assert "onnx-bisect fix 'a b/c.onnx' --input-shape x=1,3 -- cc '{model}'" in shown
     assert "onnx-bisect split 'a b/c.onnx' --input-shape x=1,3 --report out" in shown

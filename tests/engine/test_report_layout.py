@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onnxbisect.report.layout import NODE_HEIGHT, NODE_WIDTH, Layout, layout
+from onnxbisect.report.layout import NODE_HEIGHT, NODE_WIDTH, GraphLayout, layout
 from support.examples import examples
 
 Graph = tuple[int, list[tuple[int, int]]]
@@ -30,7 +30,7 @@ def chain(count: int, *more: tuple[int, int]) -> Graph:
     return count, [*pairwise(range(count)), *more]
 
 
-def points(edge: tuple[int, int], number: int, of: Layout) -> list[tuple[int, int]]:
+def points(edge: tuple[int, int], number: int, of: GraphLayout) -> list[tuple[int, int]]:
     """From the lower side of a node to the upper side of another."""
     source, target = edge
     bends = of.bends[number]

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 
 from onnxbisect.model import load
 from onnxbisect.report import network_file
-from onnxbisect.report.culprit_facts import Facts
+from onnxbisect.report.culprit_facts import UnitProperties
 from onnxbisect.report.graph import network_of
 from onnxbisect.report.network import Network, drawing
 from onnxbisect.report.ranges import chosen, indices, spell
@@ -69,7 +69,7 @@ def test_every_model_is_drawn_with_all_that_it_has(name: str) -> None:
     weights = {tensor.name for tensor in model.proto.graph.initializer}
     assert len(whole["inputs"]) == len([value for value in model.proto.graph.input if value.name not in weights])
     assert len(whole["outputs"]) == len(model.proto.graph.output)
-    facts = Facts(model)
+    facts = UnitProperties(model)
     for unit in range(len(network)):
         told = network.unit(unit)
         assert len(told["facts"]) == len(facts.of(unit, shapes=True))

@@ -9,10 +9,10 @@ import jsonschema
 import pytest
 
 from onnx_bisect import overview_schema
-from onnxbisect.diagnosis import Certainty, Culprit, CulpritKind
+from onnxbisect.diagnosis import Certainty, CulpritKind, DiagnosedCulprit
 from onnxbisect.model.model import Model
 from onnxbisect.report.document import document
-from onnxbisect.report.overview import Overview, Subject, TargetReport, overview
+from onnxbisect.report.overview import AskedModel, Overview, TargetReport, overview
 from onnxbisect.report.overview_forms import html, lines, markdown
 from onnxbisect.unitset import of
 from support.engine.report_factory import HOSTILE, PASS, chain, culprit, job_of, single
@@ -20,14 +20,14 @@ from support.engine.report_factory import HOSTILE, PASS, chain, culprit, job_of,
 MODEL = chain(["Relu", "Exp", "Tanh", "Exp", "Tanh"])
 
 
-def target(label: str, *culprits: Culprit, model: Model = MODEL) -> TargetReport:
+def target(label: str, *culprits: DiagnosedCulprit, model: Model = MODEL) -> TargetReport:
     return TargetReport(label=label, backend=label, report=document(job_of(model, culprits)))
 
 
 def table(*asked: TargetReport, model: Model = MODEL) -> Overview:
-    found = overview(Subject.of(model), asked)
+    found = overview(AskedModel.of(model), asked)
     reports = [it.report for it in asked if it.report is not None]
-    assert found == overview(Subject.of_report(reports[0]), asked)
+    assert found == overview(AskedModel.of_report(reports[0]), asked)
     jsonschema.validate(found, overview_schema())
     return found
 
@@ -93,7 +93,7 @@ def test_seconds_within_the_compiler_stand_beside_its_calls(form: Any) -> None:
 
 
 def test_variants_of_one_op_are_one_line_for_people() -> None:
-    culprits: Sequence[Culprit] = [single(MODEL, [1]), single(MODEL, [3])]
+    culprits: Sequence[DiagnosedCulprit] = [single(MODEL, [1]), single(MODEL, [3])]
     found = table(target("a", *culprits), target("b"))
     assert len(found["culprits"]) == 2
     assert sum("Exp" in line for line in lines(found)) == 1

@@ -3,8 +3,8 @@
 from onnxbisect.exactness import Exactness
 from onnxbisect.report.contents import Report
 from onnxbisect.report.document import document
-from onnxbisect.report.overview import Subject, TargetReport
-from onnxbisect.report.parts import Part, parts_table
+from onnxbisect.report.overview import AskedModel, TargetReport
+from onnxbisect.report.parts import ModelPart, parts_table
 from onnxbisect.report.parts_forms import answer, headline, html, lines, markdown
 from onnxbisect.verdict import Status
 from support.engine.report_factory import chain, job_of, single
@@ -12,10 +12,10 @@ from support.engine.report_factory import chain, job_of, single
 NET = chain(["Relu", "Exp", "Tanh"])
 
 
-def part(label: str, report: Report | None, reason: str = "") -> Part:
+def part(label: str, report: Report | None, reason: str = "") -> ModelPart:
     asked = TargetReport(label="npu", backend="npu", report=report, reason=reason)
-    subject = None if report is None else Subject.of_report(report)
-    return Part(label=label, name=f"{label}.onnx", subject=subject, asked=[asked])
+    subject = None if report is None else AskedModel.of_report(report)
+    return ModelPart(label=label, name=f"{label}.onnx", subject=subject, asked=[asked])
 
 
 def test_a_change_of_the_file_that_is_enough_is_the_answer() -> None:

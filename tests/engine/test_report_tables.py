@@ -7,7 +7,7 @@ import jsonschema
 import pytest
 
 from onnx_bisect import report_schema
-from onnxbisect.diagnosis import Certificate, CertificateStatus, CulpritKind
+from onnxbisect.diagnosis import CertificateStatus, CulpritKind, DiagnosisProof
 from onnxbisect.report.contents import Report
 from onnxbisect.report.document import document
 from onnxbisect.report.html import html
@@ -32,7 +32,7 @@ def passing(*tables: Table) -> Verdict:
 
 def told(asked: list[tuple[UnitSet, Verdict]], proof: tuple[UnitSet, ...], culprits: bool = True) -> Report:
     """A report where the compiler tabulated something in these probes, of which `proof` are the certificate."""
-    certificate = Certificate(status=CertificateStatus.PROVEN, probes=proof)
+    certificate = DiagnosisProof(status=CertificateStatus.PROVEN, probes=proof)
     found = [single(CHAIN, [1], "no Sin")] if culprits else []
     more = [(units, verdict, "asked") for units, verdict in asked]
     return document(job_of(CHAIN, found, more=more, certificate=certificate))
@@ -66,7 +66,7 @@ def test_a_model_without_a_table_shows_those_of_the_proof_and_no_others() -> Non
 def test_a_proof_that_tells_nothing_new_is_left_out() -> None:
     pair = culprit(CHAIN, [of([0, 1])], CulpritKind.INTERACTION, "")
     ways = (of([0, 2]), of([1, 2]))
-    certificate = Certificate(status=CertificateStatus.PROVEN, probes=(*ways, of([2])))
+    certificate = DiagnosisProof(status=CertificateStatus.PROVEN, probes=(*ways, of([2])))
     more = [(units, passing(placed((str(units), "NPU"))), "way") for units in certificate.probes]
 
     report = document(job_of(CHAIN, [pair], more=more, certificate=certificate))

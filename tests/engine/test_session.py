@@ -7,11 +7,11 @@ import pytest
 from onnxbisect.answer import Ask
 from onnxbisect.diagnosis import (
     Certainty,
-    Certificate,
     CertificateStatus,
-    Culprit,
     CulpritKind,
+    DiagnosedCulprit,
     Diagnosis,
+    DiagnosisProof,
     Evidence,
 )
 from onnxbisect.job import ProbeRecord
@@ -33,7 +33,7 @@ SURE, ALSO, MAYBE = (
 def planner(*asks: Ask, blamed: Sequence[UnitSet] = ()) -> Callable[..., Plan]:
     def found(universe: Universe, verdicts: Verdicts, width: int = 1) -> Plan:
         culprits = tuple(
-            Culprit(
+            DiagnosedCulprit(
                 units=units,
                 occurrences=(units,),
                 kind=CulpritKind.SINGLE,
@@ -49,7 +49,7 @@ def planner(*asks: Ask, blamed: Sequence[UnitSet] = ()) -> Callable[..., Plan]:
             verdict=Status.FAIL,
             culprits=culprits,
             needs_context=(),
-            certificate=Certificate(status=CertificateStatus.PROVEN),
+            certificate=DiagnosisProof(status=CertificateStatus.PROVEN),
             remainder=0,
         )
         return Plan(asks=asks, diagnosis=diagnosis, expected=0.0)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onnxbisect.errors import CutError
-from onnxbisect.split import Kind, Part
+from onnxbisect.split import PieceKind, PieceUnits
 from onnxbisect.split.choose import choose
 from onnxbisect.split.flow import ancestors, descendants
 from onnxbisect.split.schedule import schedule
@@ -28,7 +28,7 @@ def without(universe: Universe, *units: int) -> list[UnitSet]:
     return [universe.everything & ~of(units)]
 
 
-def told(parts: tuple[Part, ...]) -> list[tuple[str, list[int]]]:
+def told(parts: tuple[PieceUnits, ...]) -> list[tuple[str, list[int]]]:
     return [(part.kind.value, list(members(part.units))) for part in parts]
 
 
@@ -57,7 +57,7 @@ def test_a_short_suffix_moves_to_the_host_as_a_whole():
 def test_both_ends_may_move():
     universe = line(60)
     parts = choose(universe, universe.everything, without(universe, 1, 58), even(universe))
-    assert [part.kind for part in parts] == [Kind.HOST, Kind.NPU, Kind.HOST]
+    assert [part.kind for part in parts] == [PieceKind.HOST, PieceKind.NPU, PieceKind.HOST]
 
 
 def test_it_is_work_that_makes_a_prefix_short_and_not_nodes():
@@ -74,7 +74,7 @@ def test_it_is_work_that_makes_a_prefix_short_and_not_nodes():
 def test_nothing_moves_with_a_share_of_none():
     universe = line(40)
     parts = choose(universe, universe.everything, without(universe, 2), even(universe), share=0)
-    assert [part.kind for part in parts] == [Kind.NPU, Kind.HOST, Kind.NPU]
+    assert [part.kind for part in parts] == [PieceKind.NPU, PieceKind.HOST, PieceKind.NPU]
 
 
 def test_a_side_branch_that_a_culprit_does_not_touch_stays_with_the_rest():
@@ -140,7 +140,7 @@ def test_parts_have_what_they_need_or_were_seen_without(situation, data):
         return
     demand_runnable(universe, parts)
     for part in parts:
-        if part.kind is Kind.NPU and part.units not in passed:
+        if part.kind is PieceKind.NPU and part.units not in passed:
             assert is_subset(union(needs[unit] for unit in members(part.units)), part.units)
 
 
@@ -149,7 +149,7 @@ def test_choices_run_and_keep_their_promises(situation):
     universe, passed, work, share = situation
     parts = choose(universe, universe.everything, passed, work, share)
     demand_runnable(universe, parts)
-    npu = union(part.units for part in parts if part.kind is Kind.NPU)
+    npu = union(part.units for part in parts if part.kind is PieceKind.NPU)
     assert npu
     assert union(part.units for part in parts) == universe.everything
     assert any(is_subset(npu, units) for units in passed)

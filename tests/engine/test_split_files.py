@@ -23,7 +23,7 @@ from onnxbisect.proof import random_feeds
 from onnxbisect.split import Manifest, split
 from onnxbisect.split import write as writing
 from onnxbisect.split.flow import flow, needed
-from onnxbisect.split.manifest import Proof
+from onnxbisect.split.manifest import SplitProof
 from onnxbisect.unitset import of
 from onnxbisect.verdict import Kind, Status, Verdict
 from support import TESTS
@@ -407,7 +407,7 @@ def test_what_is_there_already_is_not_overwritten(tmp_path: Path) -> None:
 
 
 def test_nothing_is_left_of_a_split_that_did_not_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(model: Model, folder: Path) -> Proof:
+    def fails(model: Model, folder: Path) -> SplitProof:
         raise OSError("disk full")
 
     model = read(tmp_path, MIDDLE)

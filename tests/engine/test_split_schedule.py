@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxbisect.split import Kind, Part, schedule
+from onnxbisect.split import PieceKind, PieceUnits, schedule
 from onnxbisect.unitset import UnitSet, members, of
 from onnxbisect.universe import Universe
 from support.engine.small_graphs import cost, demand_runnable, graphs, universe_of
@@ -31,7 +31,7 @@ def test_parts_can_run_in_order_alternate_and_are_complete(graph):
     universe, npu = graph
     parts = schedule(universe, npu, universe.everything & ~npu)
     demand_runnable(universe, parts)
-    assert of(unit for part in parts if part.kind is Kind.NPU for unit in members(part.units)) == npu
+    assert of(unit for part in parts if part.kind is PieceKind.NPU for unit in members(part.units)) == npu
     assert of(unit for part in parts for unit in members(part.units)) == universe.everything
     assert all(before.kind is not after.kind for before, after in pairwise(parts))
 
@@ -52,8 +52,8 @@ def test_no_order_has_fewer_npu_parts_nor_fewer_parts(graph):
 def test_units_in_neither_set_are_left_out():
     universe = universe_of([of([1]), of([2]), 0])
     assert schedule(universe, of([2]), of([0])) == (
-        Part(kind=Kind.HOST, units=of([0])),
-        Part(kind=Kind.NPU, units=of([2])),
+        PieceUnits(kind=PieceKind.HOST, units=of([0])),
+        PieceUnits(kind=PieceKind.NPU, units=of([2])),
     )
 
 
@@ -61,11 +61,11 @@ def test_the_host_waits_where_that_saves_a_part():
     # 0 → 1(host) → 2 and 3(host) → 2: the host need not run before the NPU has begun.
     universe = universe_of([of([1]), of([2]), 0, of([2])])
     kinds = [part.kind for part in schedule(universe, of([0, 2]), of([1, 3]))]
-    assert kinds == [Kind.NPU, Kind.HOST, Kind.NPU]
+    assert kinds == [PieceKind.NPU, PieceKind.HOST, PieceKind.NPU]
 
 
-@pytest.mark.parametrize("kind", list(Kind))
-def test_all_in_one_place_is_one_part(kind: Kind):
+@pytest.mark.parametrize("kind", list(PieceKind))
+def test_all_in_one_place_is_one_part(kind: PieceKind):
     universe = universe_of([of([1]), 0])
-    sets = {Kind.NPU: (universe.everything, 0), Kind.HOST: (0, universe.everything)}[kind]
-    assert schedule(universe, *sets) == (Part(kind=kind, units=universe.everything),)
+    sets = {PieceKind.NPU: (universe.everything, 0), PieceKind.HOST: (0, universe.everything)}[kind]
+    assert schedule(universe, *sets) == (PieceUnits(kind=kind, units=universe.everything),)

@@ -6,7 +6,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from onnxbisect.file_remedies import Candidate, File, repaired
+from onnxbisect.file_remedies import ChangedCopy, File, repaired
 from onnxbisect.model import load
 from onnxbisect.preflight import Reader
 from onnxbisect.proof import Tolerance, compare, edge_feeds, random_feeds
@@ -35,7 +35,7 @@ def save(tmp_path: Path) -> Save:
 def repair() -> Repair:
     """Applies remedies to a file; `shapes` are the user's."""
 
-    def applied(path: Path, *remedies: str, reader: Reader = READER, **shapes: Sequence[int]) -> Candidate:
+    def applied(path: Path, *remedies: str, reader: Reader = READER, **shapes: Sequence[int]) -> ChangedCopy:
         return repaired(File.of(load(path, input_shapes=shapes)), remedies, reader)
 
     return applied

@@ -9,8 +9,8 @@ from onnxbisect.file_remedies import REMEDIES, File, candidates, promising
 from onnxbisect.preflight import Reader, Severity, preflight
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.proof import random_feeds
-from onnxbisect.remedies import Prover, Samples
-from onnxbisect.rewrites import Facts, NotApplicable
+from onnxbisect.remedies import OrtProver, Samples
+from onnxbisect.rewrites import NotApplicable, TensorFacts
 from support.engine.cut_models import input_names, output_names, read
 
 LONG = "convolution;relu;" * 10
@@ -71,7 +71,7 @@ def test_a_file_is_made_that_the_tool_takes_and_it_is_proven(tmp_path: Path) -> 
     onnx.checker.check_model(first.proto, full_check=True)
     original = onnx.load(model.path)
     samples = Samples(usual=[*random_feeds(original.graph.input, 3)])
-    proof = Prover(original, Facts.of(model), lambda: samples, folder=tmp_path).compared(first.proto)
+    proof = OrtProver(original, TensorFacts.of(model), lambda: samples, folder=tmp_path).compared(first.proto)
     assert proof.outputs
     assert all(output.agrees for output in proof.outputs), proof
 
@@ -86,7 +86,12 @@ def test_a_file_with_fewer_dimensions_is_made_and_proven(tmp_path: Path) -> None
     assert first.sentence.startswith("input 'x' made float32[2,3,2,2] instead of float32[2,1,3,2,2]")
     original = onnx.load(model.path)
     samples = Samples(usual=[*random_feeds(original.graph.input, 2)])
-    assert Prover(original, Facts.of(model), lambda: samples, folder=tmp_path).compared(first.proto).outputs[0].agrees
+    assert (
+        OrtProver(original, TensorFacts.of(model), lambda: samples, folder=tmp_path)
+        .compared(first.proto)
+        .outputs[0]
+        .agrees
+    )
 
 
 def test_names_are_shortened_in_the_file(tmp_path: Path) -> None:
@@ -103,7 +108,12 @@ def test_names_are_shortened_in_the_file(tmp_path: Path) -> None:
     assert first.sentence.startswith("input names shortened to 127 bytes: 'convolution;relu;")
     original = onnx.load(model.path)
     samples = Samples(usual=[*random_feeds(original.graph.input, 2)])
-    assert Prover(original, Facts.of(model), lambda: samples, folder=tmp_path).compared(first.proto).outputs[0].agrees
+    assert (
+        OrtProver(original, TensorFacts.of(model), lambda: samples, folder=tmp_path)
+        .compared(first.proto)
+        .outputs[0]
+        .agrees
+    )
 
 
 @pytest.mark.parametrize("remedy", ["neutral-boundary", "shorten-names"])
@@ -126,5 +136,5 @@ def test_an_output_of_another_rank_by_a_wrong_repair_still_differs(tmp_path: Pat
     del wrong.graph.output[0].type.tensor_type.shape.dim[:]
     wrong.graph.output[0].type.tensor_type.ClearField("shape")
     samples = Samples(usual=[*random_feeds(original.graph.input, 2)])
-    proof = Prover(original, Facts.of(model), lambda: samples, folder=tmp_path).compared(wrong)
+    proof = OrtProver(original, TensorFacts.of(model), lambda: samples, folder=tmp_path).compared(wrong)
     assert not all(output.agrees for output in proof.outputs)

@@ -7,7 +7,7 @@ import pytest
 from onnx import helper
 
 from onnxbisect.errors import ModelError
-from onnxbisect.file_remedies import MOST_CANDIDATES, REMEDIES, Candidate, File, candidates, repaired
+from onnxbisect.file_remedies import MOST_CANDIDATES, REMEDIES, ChangedCopy, File, candidates, repaired
 from onnxbisect.file_remedies.candidates import Applied
 from onnxbisect.model import load
 from onnxbisect.model.structure import complaint
@@ -25,12 +25,12 @@ SHAPES = {
 }
 
 
-def of(path: Path, reader: Reader, **shapes: list[int]) -> list[Candidate]:
+def of(path: Path, reader: Reader, **shapes: list[int]) -> list[ChangedCopy]:
     model = load(path, input_shapes=shapes)
     return list(candidates(model, preflight(model, reader), reader))
 
 
-def applied(found: list[Candidate]) -> list[list[str]]:
+def applied(found: list[ChangedCopy]) -> list[list[str]]:
     return [[it.remedy for it in candidate.applied] for candidate in found]
 
 
@@ -182,7 +182,7 @@ def test_what_was_done_in_several_rounds_is_one_clause() -> None:
             "3 If replaced by the branch that it takes",
         )
     ]
-    candidate = Candidate(proto=onnx.ModelProto(), applied=tuple(rounds))
+    candidate = ChangedCopy(proto=onnx.ModelProto(), applied=tuple(rounds))
     assert candidate.sentence == "4 If replaced by the branches that they take; opset 20 → 19"
-    alone = Candidate(proto=onnx.ModelProto(), applied=(rounds[0], rounds[1]))
+    alone = ChangedCopy(proto=onnx.ModelProto(), applied=(rounds[0], rounds[1]))
     assert alone.sentence == "1 If replaced by the branch that it takes; opset 20 → 19"

@@ -5,13 +5,13 @@ from pathlib import Path
 import onnx
 from onnx import TensorProto, helper
 
-from onnxbisect.file_remedies import Candidate
+from onnxbisect.file_remedies import ChangedCopy
 from support.file_remedies import Repair, Same, Save
 
 MODELS = Path(__file__).parents[1] / "models"
 
 
-def done(candidate: Candidate) -> str:
+def done(candidate: ChangedCopy) -> str:
     assert candidate.applied, candidate.declined
     return candidate.sentence
 

@@ -16,7 +16,7 @@ from onnx import helper, numpy_helper
 from onnx.backend.test.case.node import collect_testcases
 from onnx.backend.test.case.test_case import TestCase
 
-from onnxbisect.file_remedies import Candidate, File, repaired
+from onnxbisect.file_remedies import ChangedCopy, File, repaired
 from onnxbisect.model.session import Clock, Session
 from onnxbisect.preflight import Reader
 from onnxbisect.rewrites import Exactness
@@ -29,7 +29,7 @@ VERSIONS = (11, 12, 13, 15, 17, 19, 21, 26)
 RUNNABLE = 26
 
 
-def lowered(proto: onnx.ModelProto, to: int) -> Candidate:
+def lowered(proto: onnx.ModelProto, to: int) -> ChangedCopy:
     """A model that did not go through intake, with the types that onnx infers."""
     graph = onnx.shape_inference.infer_shapes(proto, data_prop=True).graph
     types = {value.name: value.type for value in (*graph.input, *graph.value_info, *graph.output)}

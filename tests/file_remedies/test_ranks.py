@@ -13,7 +13,7 @@ import onnx_bisect
 from onnxbisect.exactness import Exactness
 from onnxbisect.file_remedies.file import File
 from onnxbisect.file_remedies.ranks import lowered_ranks
-from onnxbisect.file_remedies.remedy import Change
+from onnxbisect.file_remedies.remedy import RemediedFile
 from onnxbisect.rewrites import NotApplicable
 from support.high_ranks import MOVING, high_rank_model
 
@@ -31,7 +31,7 @@ def high(model: onnx.ModelProto) -> int:
     return sum(len(shape or ()) > USUAL for shape in shapes)
 
 
-def lowered(model: onnx.ModelProto) -> Change | None:
+def lowered(model: onnx.ModelProto) -> RemediedFile | None:
     try:
         return lowered_ranks(file_of(model), USUAL)
     except NotApplicable:

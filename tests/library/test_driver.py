@@ -14,11 +14,11 @@ from onnx_bisect.verdict_base import InMemoryVerdictBase, VerdictBase
 from onnxbisect.answer import Answer, Ask
 from onnxbisect.diagnosis import (
     Certainty,
-    Certificate,
     CertificateStatus,
-    Culprit,
     CulpritKind,
+    DiagnosedCulprit,
     Diagnosis,
+    DiagnosisProof,
     Evidence,
 )
 from onnxbisect.errors import BackendUnusableError
@@ -53,7 +53,7 @@ def diagnosis(universe: Universe, verdicts: Verdicts) -> Diagnosis:
         verdict=whole[-1].status if whole else Status.UNRESOLVED,
         culprits=(),
         needs_context=(),
-        certificate=Certificate(status=CertificateStatus.BOUNDED, unknown=(f"{len(verdicts)} verdicts",)),
+        certificate=DiagnosisProof(status=CertificateStatus.BOUNDED, unknown=(f"{len(verdicts)} verdicts",)),
         remainder=universe.everything,
     )
 
@@ -330,7 +330,7 @@ def blaming(*own: UnitSet) -> Callable[..., Plan]:
     def planner(universe: Universe, verdicts: Verdicts, width: int = 1) -> Plan:
         found = each_unit(universe, verdicts, width)
         culprits = tuple(
-            Culprit(
+            DiagnosedCulprit(
                 units=units,
                 occurrences=(units,),
                 kind=CulpritKind.SINGLE,

@@ -11,7 +11,7 @@ import pytest
 
 import onnx_bisect
 from onnx_bisect import ExportResult, OptionError
-from onnxbisect.export.failure import Kind
+from onnxbisect.export.failure import FailureKind
 from onnxbisect.export.report import markdown, terminal
 from onnxbisect_backends.exporting.probe import sentence_of
 from onnxbisect_backends.toolchains.catalogue import toolchain
@@ -20,11 +20,11 @@ from onnxbisect_cli.parts import parts_of
 EXAMPLE = Path(__file__).parents[2] / "examples" / "tracker.py"
 #: Component, kind, and what the line says.
 NEWER = [
-    ("pick", Kind.INDEX, "return features[int(image)]"),
-    ("gate", Kind.BRANCH, "if x.mean() > 0:"),
-    ("frames", Kind.LOOP, "for _ in range(int(frames)):"),
-    ("positions", Kind.NUMPY, "return x + torch.from_numpy(np.sin(x.detach().numpy()))"),
-    ("whitening", Kind.NO_FORM, "u, _, v = torch.linalg.svd(x, full_matrices=False)"),
+    ("pick", FailureKind.INDEX, "return features[int(image)]"),
+    ("gate", FailureKind.BRANCH, "if x.mean() > 0:"),
+    ("frames", FailureKind.LOOP, "for _ in range(int(frames)):"),
+    ("positions", FailureKind.NUMPY, "return x + torch.from_numpy(np.sin(x.detach().numpy()))"),
+    ("whitening", FailureKind.NO_FORM, "u, _, v = torch.linalg.svd(x, full_matrices=False)"),
 ]
 RIGHT = ("backbone", "fusion.0", "fusion.1", "head")
 
@@ -114,12 +114,12 @@ def test_silent_errors_of_the_older_exporter_are_found(python: Path) -> None:
     result = onnx_bisect.export(f"{EXAMPLE}:build", python=python, settings={"exporter": "legacy"})
     found = {it.path: (it.kind, "is wrong" in it.message) for it in result.report.culprits}
     assert found == {
-        "pick": (Kind.INDEX, True),
-        "gate": (Kind.BRANCH, True),
-        "frames": (Kind.LOOP, True),
-        "memory": (Kind.LOST_INPUT, True),
-        "positions": (Kind.NUMPY, True),
-        "whitening": (Kind.NO_FORM, False),
+        "pick": (FailureKind.INDEX, True),
+        "gate": (FailureKind.BRANCH, True),
+        "frames": (FailureKind.LOOP, True),
+        "memory": (FailureKind.LOST_INPUT, True),
+        "positions": (FailureKind.NUMPY, True),
+        "whitening": (FailureKind.NO_FORM, False),
     }
     assert {it.path for it in result.report.components if it.exports} == set(RIGHT)
     assert result.report.proven

@@ -15,7 +15,7 @@ import onnx_bisect
 from onnx_bisect import ModelError, OptionError, PrecisionResult
 from onnxbisect.language import CHINESE, within
 from onnxbisect.precision.picture import svg
-from onnxbisect.precision.plan import Ending
+from onnxbisect.precision.plan import PrecisionEnding
 from onnxbisect.precision.report import markdown, terminal
 from onnxbisect_backends.contract import Limits
 from onnxbisect_backends.precision.scoring import UserMetric
@@ -56,7 +56,7 @@ def found(folder: Path) -> PrecisionResult:
 
 def test_a_planted_pair_is_found_and_each_is_shown_to_be_needed(found: PrecisionResult) -> None:
     report = found.report
-    assert (found.keep, report.ending) == (PAIR, Ending.MINIMAL)
+    assert (found.keep, report.ending) == (PAIR, PrecisionEnding.MINIMAL)
     assert (report.full, report.candidates, report.samples) == (200.0, 9, 2)
     assert report.all_low is not None
     assert report.value is not None
@@ -143,20 +143,20 @@ def test_a_search_that_was_ended_goes_on_and_another_question_does_not_use_its_r
     with pytest.raises(OptionError, match="The budget ended before anything could be measured"):
         ask(budget_calls=1)
     early = ask(budget_calls=2)
-    assert early.report.ending is Ending.BUDGET
+    assert early.report.ending is PrecisionEnding.BUDGET
     assert early.keep == PAIR
     assert "the budget ended before it was known" in early.headline
     record = tmp_path / "asks.jsonl"
     record.write_text(record.read_text() + '{"keep": ["Con')  # as a killed process leaves it
     whole = ask()
-    assert (whole.keep, whole.report.ending, whole.report.resumed) == (PAIR, Ending.MINIMAL, 3)
+    assert (whole.keep, whole.report.ending, whole.report.resumed) == (PAIR, PrecisionEnding.MINIMAL, 3)
     other = ask(metric="cosine", at_least=0.99, budget_calls=3)
     assert other.report.resumed == 0
 
 
 def test_low_precision_that_is_good_enough_needs_nothing(folder: Path) -> None:
     found = onnx_bisect.precision(folder / "net.onnx", samples=folder / "samples", metric="maxabs", at_most=1e6)
-    assert (found.keep, found.report.ending, len(found.report.asks)) == ((), Ending.NOTHING, 2)
+    assert (found.keep, found.report.ending, len(found.report.asks)) == ((), PrecisionEnding.NOTHING, 2)
     assert found.headline.startswith("All of net.onnx can be int8: ")
 
 
@@ -282,7 +282,7 @@ def test_a_model_older_than_quantizelinear_is_measured_all_the_same(tmp_path: Pa
     proto.opset_import[0].version, proto.ir_version = 9, 4
     onnx.save(proto, file)
     found = onnx_bisect.precision(file, samples=tmp_path / "samples", at_least=20)
-    assert (found.report.ending, found.report.notes, found.report.candidates) == (Ending.NOTHING, (), 2)
+    assert (found.report.ending, found.report.notes, found.report.candidates) == (PrecisionEnding.NOTHING, (), 2)
 
 
 def test_a_model_without_anything_to_quantise_is_one_sentence(tmp_path: Path) -> None:
@@ -320,7 +320,7 @@ def test_the_set_is_proven_on_the_emulator_of_the_target(folder: Path, tmp_path:
         folder / "net.onnx", backend="qnn", samples=folder / "samples", at_least=25, out=tmp_path
     )
     report = found.report
-    assert (found.keep, report.ending, report.backend) == (PAIR, Ending.MINIMAL, "qnn")
+    assert (found.keep, report.ending, report.backend) == (PAIR, PrecisionEnding.MINIMAL, "qnn")
     there = [it for it in report.asks if it.on == "qnn"]
     assert [it.kept for it in there] == [9, 0, 2, 1, 1]  # the ends, the set, and each member left out
     assert [it.number for it in there] == [6, 7, 8, 9, 10]

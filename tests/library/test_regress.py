@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 import onnx_bisect
 from onnx_bisect import OptionError, VersionHistory
 from onnxbisect.report.history import history_document, history_lines, history_markdown
-from onnxbisect.version_history import Part, changes, next_version
+from onnxbisect.version_history import VersionedPart, changes, next_version
 from onnxbisect_backends.toolchains import series
 from onnxbisect_backends.toolchains.catalogue import made_folder, named
 from support.backends.tiny_index import TinyIndex
@@ -227,7 +227,7 @@ def test_every_change_that_shows_is_narrowed_to_neighbours(
 
 
 def test_a_version_without_an_answer_leaves_a_change_open() -> None:
-    part = Part(answers={0: True, 1: None, 2: False})
+    part = VersionedPart(answers={0: True, 1: None, 2: False})
     history = VersionHistory(
         model="m.onnx",
         compiler="tiny",

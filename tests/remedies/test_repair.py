@@ -14,8 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnxbisect.model.scopes import is_constant, qualified, walk
 from onnxbisect.proof import compare, random_feeds
-from onnxbisect.remedies import Prover, Samples, TriedFiles, try_files
-from onnxbisect.rewrites import Exactness, Facts, Rule, candidates, installed, pytorch, rule
+from onnxbisect.remedies import OrtProver, Samples, TriedFiles, try_files
+from onnxbisect.rewrites import Exactness, Rule, TensorFacts, candidates, installed, pytorch, rule
 from onnxbisect.rewrites.exactness import Bound
 from onnxbisect.rewrites.site import Site
 from support.examples import examples
@@ -35,7 +35,7 @@ def worlds() -> st.SearchStrategy[tuple[list[tuple[str, int, int]], frozenset[tu
 
 
 def can_be_repaired(
-    node: onnx.NodeProto, facts: Facts, refuses: Refuses, rules: Sequence[Rule], around: tuple[str, ...] = ()
+    node: onnx.NodeProto, facts: TensorFacts, refuses: Refuses, rules: Sequence[Rule], around: tuple[str, ...] = ()
 ) -> bool:
     """Truth: whether some rule, or rules inside of each other, give nothing that is refused; by trying them all."""
     within = (*around, qualified(node))
@@ -62,7 +62,7 @@ def test_what_can_be_repaired_is_and_what_is_called_repaired_compiles(
     with TemporaryDirectory() as folder:
         compiler = SimulatedCompiler(folder=Path(folder), refuses=refuses)
         found = repaired(model, compiler, most=most)
-        facts = Facts.of(found.before.model)
+        facts = TensorFacts.of(found.before.model)
         allowed = [it for it in RULES if ORDER.index(it.exactness) <= ORDER.index(most)]
         bad = {it.name: it for it in model.graph.node if is_refused(refuses, it, facts)}
         hopeless = {name for name, it in bad.items() if not can_be_repaired(it, facts, refuses, allowed)}
@@ -73,7 +73,7 @@ def test_what_can_be_repaired_is_and_what_is_called_repaired_compiles(
         if found.model is None:
             assert left == bad.keys()
             return
-        after = Facts.inferred(found.model)
+        after = TensorFacts.inferred(found.model)
         still = {it.name for it in found.model.graph.node if is_refused(refuses, it, after)}
         assert still == left
         agree = compare(model, found.model, random_feeds(model.graph.input, 2))
@@ -361,7 +361,7 @@ def test_a_change_of_the_file_is_proven_and_compiled_in_one_call(tmp_path: Path)
     better, worse = chain("Relu", "Relu"), chain("Relu", "Neg")
     asked = compiler(tmp_path, "Abs")
     before = asked.whole(model)
-    prover = Prover(model, Facts.of(before.model), lambda: random_samples(model), folder=tmp_path)
+    prover = OrtProver(model, TensorFacts.of(before.model), lambda: random_samples(model), folder=tmp_path)
     for it in (better, worse):
         it.graph.output[0].name = it.graph.node[1].output[0] = model.graph.output[0].name
     files = [Changed(worse, "worse"), Changed(better, "better")]
@@ -511,7 +511,7 @@ def test_a_model_that_onnxruntime_does_not_run_cannot_be_proven() -> None:
     model = chain("Relu")
     model.graph.node[0].domain = "com.example"
     model.opset_import.append(helper.make_opsetid("com.example", 1))
-    prover = Prover(model, Facts.inferred(model), lambda: random_samples(model), folder=Path())
+    prover = OrtProver(model, TensorFacts.inferred(model), lambda: random_samples(model), folder=Path())
     for proof in (prover.compared(model), prover.prove([])):
         assert not proof.holds
         assert "nothing can be proven" in proof.problem
@@ -522,7 +522,7 @@ def test_a_model_without_samples_cannot_be_proven() -> None:
         '<ir_version: 8, opset_import: ["": 17]> g (seq(float[2]) x) => (float[N] y) '
         "{ y = ConcatFromSequence<axis=0>(x) }"
     )
-    prover = Prover(model, Facts.inferred(model), lambda: random_samples(model), folder=Path())
+    prover = OrtProver(model, TensorFacts.inferred(model), lambda: random_samples(model), folder=Path())
     for _ in range(2):
         assert "Input 'x' is no tensor" in prover.compared(model).problem
 

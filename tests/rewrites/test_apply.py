@@ -11,7 +11,7 @@ from onnxbisect.errors import ModelError
 from onnxbisect.model import load
 from onnxbisect.model.scopes import is_constant
 from onnxbisect.proof import compare, edge_feeds, random_feeds
-from onnxbisect.rewrites import Exactness, Facts, Rewrite, Rule, apply, installed, judged
+from onnxbisect.rewrites import Exactness, Rewrite, Rule, TensorFacts, apply, installed, judged
 
 MODELS = Path(__file__).parents[1] / "models"
 RULES = {rule.id: rule for rule in installed().rules}
@@ -23,7 +23,7 @@ PATHS = sorted(path for path in [*MODELS.glob("*.onnx"), *MODELS.glob("external/
 def exact_changes(path: Path) -> dict[str, Rule]:
     """For every node of a model an exact rule that applies, where there is one."""
     model = load(path)
-    facts = Facts.of(model)
+    facts = TensorFacts.of(model)
     changes = {}
     for it in model.proto.graph.node:
         if is_constant(it):
@@ -146,7 +146,7 @@ def test_a_shape_that_depends_on_values_is_not_taken_for_a_fixed_one(tmp_path: P
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), tmp_path / "m.onnx")
     model = load(tmp_path / "m.onnx")
     squeeze = next(it for it in model.proto.graph.node if it.name == "squeeze")
-    assert not any(isinstance(it, Rewrite) for it in judged(Facts.of(model), squeeze, [RULES["squeeze-reshape"]]))
+    assert not any(isinstance(it, Rewrite) for it in judged(TensorFacts.of(model), squeeze, [RULES["squeeze-reshape"]]))
 
 
 def test_the_branch_of_an_if_may_share_names_with_the_graph_around_it() -> None:

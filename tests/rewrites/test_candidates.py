@@ -8,7 +8,7 @@ import onnx
 from onnxbisect.exactness import Exactness
 from onnxbisect.model import load
 from onnxbisect.model.variants import Variants
-from onnxbisect.rewrites import Facts, Refusal, Rewrite, apply, candidates, installed, judged, rule
+from onnxbisect.rewrites import Rewrite, RuleRefusal, TensorFacts, apply, candidates, installed, judged, rule
 from onnxbisect.rewrites.site import Site
 from support.rewrites.instances import Constant, node
 
@@ -18,15 +18,15 @@ RULES = {rule.id: rule for rule in installed().rules}
 
 def test_candidates_come_in_order_of_rank_with_their_exactness() -> None:
     instance = node("Gather", np.zeros((2, 3), np.float32), Constant(np.array(1)), axis=1)
-    found = candidates(Facts.inferred(instance.model), instance.model.graph.node[0], RULES.values())
+    found = candidates(TensorFacts.inferred(instance.model), instance.model.graph.node[0], RULES.values())
     assert [it.rule.id for it in found] == ["gather-slice", "gather-vector", "gather-matmul", "index-int32"]
     assert [it.rule.exactness for it in found] == ["exact", "exact", "domain", "exact"]
 
 
 def test_what_does_not_apply_is_said_with_a_reason() -> None:
     instance = node("Gather", np.zeros((2, 3), np.float32), np.array(1), axis=1)
-    found = judged(Facts.inferred(instance.model), instance.model.graph.node[0], [RULES["gather-slice"]])
-    assert [it.reason for it in found if isinstance(it, Refusal)] == ["input 1 is not a constant"]
+    found = judged(TensorFacts.inferred(instance.model), instance.model.graph.node[0], [RULES["gather-slice"]])
+    assert [it.reason for it in found if isinstance(it, RuleRefusal)] == ["input 1 is not a constant"]
 
 
 def test_a_rule_with_a_bug_does_not_hide_the_others() -> None:
@@ -36,8 +36,10 @@ def test_a_rule_with_a_bug_does_not_hide_the_others() -> None:
         return at.node.input[7]
 
     instance = node("Abs", np.zeros(3, np.float32))
-    first, second = judged(Facts.inferred(instance.model), instance.model.graph.node[0], [broken, RULES["abs-relu"]])
-    assert isinstance(first, Refusal)
+    first, second = judged(
+        TensorFacts.inferred(instance.model), instance.model.graph.node[0], [broken, RULES["abs-relu"]]
+    )
+    assert isinstance(first, RuleRefusal)
     assert first.reason.startswith("the rule failed: IndexError")
     assert isinstance(second, Rewrite)
 
@@ -51,14 +53,16 @@ def test_what_a_pattern_removes_is_in_the_order_of_the_graph() -> None:
             [spread] v = ReduceMean <axes = [-1]> (s) [more] w = Add(v, eps) [root] r = Sqrt(w) [end] y = Div(d, r)
         }"""
     )
-    (found,) = candidates(Facts.inferred(model), model.graph.node[-1], [RULES["layernorm-fuse"]])
+    (found,) = candidates(TensorFacts.inferred(model), model.graph.node[-1], [RULES["layernorm-fuse"]])
     assert [it.name for it in found.replacement.removes] == ["mean", "centre", "square", "spread", "more", "root"]
 
 
 def test_variants_are_those_that_intake_counts_in_the_rewritten_model(tmp_path: Path) -> None:
     """What passed in a model is known to pass in a replacement, at no call."""
     instance = node("LayerNormalization", np.zeros((2, 3), np.float32), Constant(np.ones(3, np.float32)), opset=17)
-    (found,) = candidates(Facts.inferred(instance.model), instance.model.graph.node[0], [RULES["layernorm-parts"]])
+    (found,) = candidates(
+        TensorFacts.inferred(instance.model), instance.model.graph.node[0], [RULES["layernorm-parts"]]
+    )
     after = apply(instance.model, {"n": RULES["layernorm-parts"]})
     onnx.save(after, tmp_path / "after.onnx")
     model = load(tmp_path / "after.onnx")
@@ -69,7 +73,7 @@ def test_variants_are_those_that_intake_counts_in_the_rewritten_model(tmp_path: 
 
 def test_real_models_have_candidates_for_what_compilers_refused() -> None:
     model = load(MODELS / "sam_part1_prompt__ts11.onnx")
-    facts = Facts.of(model)
+    facts = TensorFacts.of(model)
     without = {
         it.op_type
         for it in model.proto.graph.node
@@ -93,8 +97,8 @@ def test_a_function_of_another_operator_set_is_not_inlined() -> None:
     )
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=9, functions=[old])
-    (found,) = judged(Facts.inferred(model), model.graph.node[0], [RULES["inline-function"]])
-    assert isinstance(found, Refusal)
+    (found,) = judged(TensorFacts.inferred(model), model.graph.node[0], [RULES["inline-function"]])
+    assert isinstance(found, RuleRefusal)
     assert not found.reason.startswith("the rule failed")
 
 
@@ -113,7 +117,7 @@ def test_constants_of_a_function_become_initializers_in_whichever_form_they_are_
     )
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=9, functions=[half])
-    (found,) = candidates(Facts.inferred(model), model.graph.node[0], [RULES["inline-function"]])
+    (found,) = candidates(TensorFacts.inferred(model), model.graph.node[0], [RULES["inline-function"]])
     assert [it.op_type for it in found.replacement.nodes] == ["Mul"]
     (stored,) = found.replacement.initializers
     assert numpy_helper.to_array(stored) == 0.5

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from onnxbisect.rewrites import ANY_OP, Exactness, Facts, NotApplicable, Rule, apply, installed, rewrite
+from onnxbisect.rewrites import ANY_OP, Exactness, NotApplicable, Rule, TensorFacts, apply, installed, rewrite
 from onnxbisect.rewrites.site import Site
 from support import TESTS
 from support.examples import examples
@@ -73,7 +73,7 @@ def test_the_promise_holds_in_float16(name: str) -> None:
 
 @np.errstate(all="ignore")  # edge values are there to overflow
 def demand_promise_in_halves(rule: Rule, instance: Instance) -> None:
-    facts = Facts.inferred(instance.model, known=instance.known)
+    facts = TensorFacts.inferred(instance.model, known=instance.known)
     try:
         rewrite(rule, instance.model.graph.node[0], facts)
     except NotApplicable:
@@ -96,7 +96,7 @@ def demand_promise_in_halves(rule: Rule, instance: Instance) -> None:
 
 def apply_as_it_is(rule: Rule, instance: Instance) -> None:
     """Apply the rule, but to a node in float16 not between Casts, where it may hold."""
-    node, facts = instance.model.graph.node[0], Facts.inferred(instance.model)
+    node, facts = instance.model.graph.node[0], TensorFacts.inferred(instance.model)
     if has_halves(instance) and rule.pattern is None:
         site = Site(node, facts, "n/")
         site.replacement(rule.build(site))
@@ -161,7 +161,7 @@ def test_the_error_function_by_exponentials_is_within_its_bound_where_it_is_furt
 
 def demand_promise(rule: Rule, instance: Instance) -> None:
     """The rewritten model is valid, has the ops that the rule names, and numbers within its bound."""
-    result = apply(instance.model, {"n": rule}, Facts.inferred(instance.model, known=instance.known))
+    result = apply(instance.model, {"n": rule}, TensorFacts.inferred(instance.model, known=instance.known))
     onnx.checker.check_model(result, full_check=True)
     assert ANY_OP in rule.gives or {node.op_type for node in result.graph.node} <= {*rule.gives, "Identity"}
     assert within_domain(rule, instance)

@@ -2,7 +2,7 @@
 
 import re
 
-from onnxbisect.diagnosis import Certificate, CertificateStatus
+from onnxbisect.diagnosis import CertificateStatus, DiagnosisProof
 from onnxbisect_db import searches
 from onnxbisect_db.columns import new_id
 from onnxbisect_db.states import Stage
@@ -37,7 +37,7 @@ def test_fixed_new_and_unchanged_culprits_are_told_apart(callers: Callers, servi
 
 
 def test_what_is_not_proven_is_not_called_certain(callers: Callers, service: Service) -> None:
-    bounded = Certificate(status=CertificateStatus.BOUNDED, probes=(), assumes=(), unknown=("the calls ran out",))
+    bounded = DiagnosisProof(status=CertificateStatus.BOUNDED, probes=(), assumes=(), unknown=("the calls ran out",))
     before, after = done(service, refusing_exp()), done(service, report_on(certificate=bounded))
     seen = text(callers.reader().get(f"/compare?a={before.id}&b={after.id}").text)
     assert "search was incomplete, so these may still fail in B" in seen

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from playwright.sync_api import FilePayload, Locator, Page
 from starlette.testclient import TestClient
 
-from onnxbisect_api.site.new_fields import FieldsError, Typed, terms
+from onnxbisect_api.site.new_fields import FieldsError, FormValues, terms
 from onnxbisect_db import workers
 from onnxbisect_db.workers import Presence
 from onnxbisect_service.service import Service
@@ -221,7 +221,7 @@ def test_what_is_wrong_is_said_beside_its_field(
 
 
 def test_all_that_is_wrong_is_said_at_once_and_all_that_is_typed_stays() -> None:
-    typed = Typed([("backend", "a"), ("labels", "net"), ("seconds", "x"), ("input_shapes", "x")])
+    typed = FormValues([("backend", "a"), ("labels", "net"), ("seconds", "x"), ("input_shapes", "x")])
     with pytest.raises(FieldsError) as refused:
         terms(typed, {}, lambda target: target)
     assert set(refused.value.complaints) == {"labels", "seconds", "input_shapes"}

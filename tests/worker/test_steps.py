@@ -29,7 +29,7 @@ from onnxbisect.verdict import Status
 from onnxbisect_backends.probing.prober import ProbeResult
 from onnxbisect_db import lifecycle, probe_queries, probes, reconcile, searches, workers
 from onnxbisect_db.database import Database
-from onnxbisect_db.files import Stored
+from onnxbisect_db.files import StoredFile
 from onnxbisect_db.states import EventType, Fault, JobState, ProbeState, Stage
 from onnxbisect_db.tables import Event, Job, Probe, Search
 from onnxbisect_db.trouble import MOST_CRASHES
@@ -302,7 +302,7 @@ def test_what_a_machine_is_short_of_is_no_answer(crank: NewCrank, monkeypatch: p
     job, store, left = it.job(), it.service.files, Counter({"put": MOST_CRASHES + 2})
     put = store.put
 
-    def full(*given: Any) -> Stored:
+    def full(*given: Any) -> StoredFile:
         left["put"] -= 1
         if left["put"] >= 0:
             raise OSError(number, os.strerror(number))

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from onnxbisect_service.outbound import SETTING, Allowed, complaint
 from onnxbisect_service.settings import Settings
-from onnxbisect_worker.posting import Answer, Resolver, TargetRefusedError, UnknownHostError, post, resolved
+from onnxbisect_worker.posting import HttpAnswer, Resolver, TargetRefusedError, UnknownHostError, post, resolved
 from support.worker.webhook_receiver import Receiver
 
 #: What leads to this very machine.
@@ -100,7 +100,7 @@ def receiver() -> Iterator[Receiver]:
     made.down()
 
 
-def send(url: str, allowed: Allowed = NOTHING, resolve: Resolver = resolved, seconds: float = 20) -> Answer:
+def send(url: str, allowed: Allowed = NOTHING, resolve: Resolver = resolved, seconds: float = 20) -> HttpAnswer:
     return post(httpx2.URL(url), {}, b"{}", seconds=seconds, allowed=allowed, resolve=resolve)
 
 

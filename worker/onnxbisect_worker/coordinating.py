@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from onnxbisect.alternatives import CulpritsThenWhole
-from onnxbisect.diagnosis import Certainty, Culprit, CulpritKind, Diagnosis
+from onnxbisect.diagnosis import Certainty, CulpritKind, DiagnosedCulprit, Diagnosis
 from onnxbisect.errors import OnnxBisectError
 from onnxbisect.report.ranges import spell
 from onnxbisect.report.text import clip
@@ -123,11 +123,11 @@ def _found(universe: Universe, diagnosis: Diagnosis, *, over: bool) -> Mapping[s
     }
 
 
-def _name(culprit: Culprit) -> str:
+def _name(culprit: DiagnosedCulprit) -> str:
     return hashlib.sha256(f"{culprit.units:x}".encode()).hexdigest()[:16]
 
 
-def _words(universe: Universe, culprit: Culprit) -> dict[str, Any]:
+def _words(universe: Universe, culprit: DiagnosedCulprit) -> dict[str, Any]:
     units = list(members(culprit.units))[:_SHOWN]
     places = 0
     if culprit.kind is not CulpritKind.CAPACITY:  # no single unit is to blame

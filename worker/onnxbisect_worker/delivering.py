@@ -26,7 +26,7 @@ from onnxbisect_service.outbound import Allowed, complaint
 from onnxbisect_service.service import Service
 from onnxbisect_service.settings import Settings
 from onnxbisect_worker.context import Work
-from onnxbisect_worker.posting import Answer, Resolver, TargetRefusedError, UnknownHostError, post, resolved
+from onnxbisect_worker.posting import HttpAnswer, Resolver, TargetRefusedError, UnknownHostError, post, resolved
 
 #: Seconds beyond the receiver's time limit after which a sender counts as dead.
 _MARGIN = 30.0
@@ -139,7 +139,7 @@ def _problem(error: Exception, seconds: float) -> str:
     return clip(f"It does not speak HTTP as it should: {error}", 300)
 
 
-def _complaint_of(answer: Answer) -> str:
+def _complaint_of(answer: HttpAnswer) -> str:
     if not 300 <= answer.status < 400:
         return ""
     to = clip(answer.headers.get("location", ""), 300)

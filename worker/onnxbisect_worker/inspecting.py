@@ -5,7 +5,7 @@ from contextlib import closing
 from typing import Any
 
 from onnxbisect.input_value import InputValues
-from onnxbisect_db.tables import Model
+from onnxbisect_db.tables import StoredModel
 from onnxbisect_service.search_spec import SearchSpec
 from onnxbisect_service.service import Service
 from onnxbisect_worker.model_processes.pool import ModelPool
@@ -14,7 +14,7 @@ from onnxbisect_worker.model_requests.protocol import Case
 
 def inspection(
     service: Service,
-    model: Model,
+    model: StoredModel,
     *,
     backend: str,
     options: Mapping[str, str],

@@ -34,7 +34,7 @@ class UnknownHostError(OnnxBisectError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class HttpAnswer:
     """Status, headers by lower-case name, and the beginning of the body."""
 
     status: int
@@ -55,7 +55,7 @@ def post(
     seconds: float,
     allowed: Allowed,
     resolve: Resolver = resolved,
-) -> Answer:
+) -> HttpAnswer:
     """POST it, and read the beginning of the answer, within `seconds` altogether.
 
     Raises TargetRefusedError, UnknownHostError, TimeoutError, other OSError (TLS included), or httpcore2.ProtocolError
@@ -69,7 +69,7 @@ def post(
         pool.stream("POST", target, headers=list(sent.items()), content=body) as response,
     ):
         received = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in response.headers}
-        return Answer(status=response.status, headers=received, body=_beginning(response))
+        return HttpAnswer(status=response.status, headers=received, body=_beginning(response))
 
 
 def _beginning(response: httpcore2.Response) -> bytes:

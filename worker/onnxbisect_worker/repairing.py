@@ -26,7 +26,7 @@ from onnxbisect_db.tables import Search
 from onnxbisect_worker.lease_keeper import LeaseKeeper
 from onnxbisect_worker.model_processes.pool import hosts_folder
 from onnxbisect_worker.model_requests.layout import temporary
-from onnxbisect_worker.model_requests.protocol import ModelProcess, ModelQuestion, Outcome, StepProgress
+from onnxbisect_worker.model_requests.protocol import ModelProcess, ModelQuestion, StepOutcome, StepProgress
 from onnxbisect_worker.model_requests.repair import question_name
 
 _LONGEST_REMEDY = 300
@@ -102,7 +102,7 @@ _CHUNK = 1 << 20
 #: Files of a step that are stored at a time: each waits for the disk or the file store, together they wait once.
 _STORED_AT_A_TIME = 8
 
-OutcomeT = TypeVar("OutcomeT", bound=Outcome)
+OutcomeT = TypeVar("OutcomeT", bound=StepOutcome)
 
 
 @dataclass(frozen=True, kw_only=True)

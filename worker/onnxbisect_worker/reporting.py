@@ -13,13 +13,13 @@ from onnxbisect.job import CompilesAfter
 from onnxbisect.report import culprit_words, words
 from onnxbisect.report.compare import passed_in
 from onnxbisect.report.contents import Report
-from onnxbisect.report.culprit_words import Row
+from onnxbisect.report.culprit_words import CulpritGroup
 from onnxbisect.report.files import FORMS, culprit_dirs
 from onnxbisect.report.text import clip, slug
 from onnxbisect.verdict import Kind, Status
 from onnxbisect_db import culprits, probe_queries, searches
 from onnxbisect_db.culprits import FoundCulprit
-from onnxbisect_db.finished import Findings, Refused
+from onnxbisect_db.finished import Findings, RefusedRow
 from onnxbisect_db.searches import ClaimedSearch
 from onnxbisect_service.search_spec import SearchSpec
 from onnxbisect_worker.lease_keeper import LeaseKeeper
@@ -119,10 +119,10 @@ def findings_of(report: Report) -> Findings:
     )
 
 
-def _refused(report: Report, row: Row) -> Refused:
+def _refused(report: Report, row: CulpritGroup) -> RefusedRow:
     cause = culprit_words.of_culprit(report, row.culprit)
     said = words.failure(row.culprit).splitlines()
-    return Refused(
+    return RefusedRow(
         ops=tuple(clip(op, _OP) for op in row.culprit["ops"][:_ROWS]),
         places=row.places,
         message=clip(said[0] if said else "", _LINE),

@@ -23,7 +23,7 @@ from onnxbisect_api.listing import TheLabels
 from onnxbisect_api.parameters import UUID_PATTERN, TheService
 from onnxbisect_api.problems import Problem, missing
 from onnxbisect_db import jobs, tokens
-from onnxbisect_db.jobs import Filter
+from onnxbisect_db.jobs import JobFilter
 from onnxbisect_db.states import JobState, Scope
 from onnxbisect_db.tables import Job, Token
 
@@ -127,7 +127,7 @@ def badge(
         owner = tokens.sealed(session, token, _sealed(labels), seal)
         if owner is None or not tokens.allows(owner, Scope.READ):
             raise missing(english("badge"))
-        found = jobs.listed(session, owner.tenant, Filter(labels=labels), limit=1).rows
+        found = jobs.listed(session, owner.tenant, JobFilter(labels=labels), limit=1).rows
     svg = _badge(found[0] if found else None).svg()
     headers = {
         "Cache-Control": f"public, max-age={_SECONDS}",

@@ -26,7 +26,7 @@ class TargetComparison(BaseModel):
     problem: str = Field(description="why there is no comparison: a report is missing")
 
 
-class Comparison(BaseModel):
+class JobComparison(BaseModel):
     """Targets are paired by backend and options; two jobs with one target each are always compared."""
 
     targets: list[TargetComparison]
@@ -35,14 +35,14 @@ class Comparison(BaseModel):
 
 
 @router.get("/compare", summary="Compare the culprits of two jobs", dependencies=[IN_TURN])
-def compared(a: JobId, b: JobId, service: TheService, caller: Reader) -> Comparison:
+def compared(a: JobId, b: JobId, service: TheService, caller: Reader) -> JobComparison:
     """Which culprits are fixed, new and unchanged, and whether that is certain. 409 if no target can be compared."""
     with service.database.session() as session:
         before, after = job_of(session, a, caller), job_of(session, b, caller)
     found = comparing.compared(before, after, service)
     if found.pairs and all(pair.comparison is None for pair in found.pairs):
         raise Problem(409, found.pairs[0].problem)
-    return Comparison(
+    return JobComparison(
         targets=[
             TargetComparison(
                 a=pair.old.ordinal + 1, b=pair.new.ordinal + 1, comparison=pair.comparison, problem=pair.problem

@@ -20,9 +20,9 @@ from onnxbisect_api.routes.reports import FILE
 from onnxbisect_api.stored_files import CulpritFileName, answered
 from onnxbisect_db import culprits
 from onnxbisect_db.culprit_versions import TargetVersion, versions_of
-from onnxbisect_db.culprits import Filter
+from onnxbisect_db.culprits import CulpritFilter
 from onnxbisect_db.states import CulpritState
-from onnxbisect_db.tables import Culprit, CulpritVerdict
+from onnxbisect_db.tables import CulpritVerdict, KnownCulprit
 from onnxbisect_service.service import Service
 
 #: The quoted end of a log, where the error is: most lines, and most characters of each line.
@@ -31,7 +31,7 @@ _LINES, _WIDTH = 100, 400
 _LARGEST = 1 << 20
 
 
-def issue(service: Service, culprit: Culprit, refused: CulpritVerdict, versions: Sequence[TargetVersion]) -> str:
+def issue(service: Service, culprit: KnownCulprit, refused: CulpritVerdict, versions: Sequence[TargetVersion]) -> str:
     """The issue in Markdown. `refused` is the verdict that it reports, `versions` are all versions with a verdict."""
     ops = " + ".join(code(op) for op in culprit.ops[:8])
     tool = code(f"{refused.tool} {refused.version}")
@@ -109,7 +109,7 @@ def listed(
     target: Annotated[BackendName | None, Query(description="a backend that it was found on")] = None,
 ) -> list[CulpritView]:
     """The list is paginated: the `Link` header has the URL of the next page. Only labels of existing jobs match."""
-    wanted = Filter(state=state, text=text or None, model_sha256=model, backend=target, labels=labels)
+    wanted = CulpritFilter(state=state, text=text or None, model_sha256=model, backend=target, labels=labels)
     with service.database.session() as session:
         page = culprits.listed(session, caller.tenant, wanted, after=paged.after, limit=paged.limit)
         views = culprit_views(session, page.rows, addresses)
@@ -171,7 +171,7 @@ def file(culprit_id: RowId, name: CulpritFileName, request: Request, service: Th
     return answered(request, service, sha256, name)
 
 
-def found(session: Session, culprit_id: str, caller: Caller) -> Culprit:
+def found(session: Session, culprit_id: str, caller: Caller) -> KnownCulprit:
     """The culprit; a 404 if the caller's tenant has no such culprit."""
     culprit = culprits.get(session, culprit_id, caller.tenant)
     if culprit is None:

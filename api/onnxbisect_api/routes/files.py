@@ -11,7 +11,7 @@ from onnxbisect_api.parameters import Sha256, TheService
 from onnxbisect_api.problems import missing
 from onnxbisect_api.receiving import DIGESTS, demand_length, quota_named, receive, upload_quota
 from onnxbisect_db import retention, uploads
-from onnxbisect_db.files import Stored
+from onnxbisect_db.files import StoredFile
 
 router = APIRouter(tags=["files"])
 
@@ -35,7 +35,7 @@ async def put(request: Request, service: TheService, caller: Uploader, addresses
     demand_length(request, left)
     file = service.files.begin(limit=left.limit, beside=DIGESTS)
 
-    def finish() -> Stored:
+    def finish() -> StoredFile:
         upload_quota(service, caller.tenant).demand(file.seal().size)
         stored = file.finish()
         with service.database.transaction() as session:

@@ -7,7 +7,7 @@ from onnxbisect_api.addresses import TheAddresses
 from onnxbisect_api.job_form import FormRoute, JobDocument
 from onnxbisect_api.job_making import accepted, made
 from onnxbisect_api.job_view import SubmittedView
-from onnxbisect_api.model_form import Form
+from onnxbisect_api.model_form import ReceivedForm
 from onnxbisect_api.model_upload import note_form, receive_form
 from onnxbisect_api.parameters import IdempotencyKey, TheService
 
@@ -26,7 +26,7 @@ async def submit(
     """Creates a job for the model in the form. The model is stored only if the job is created."""
     document = JobDocument(lambda terms: accepted(terms, service, caller))
 
-    def keep(came: Form) -> SubmittedView:
+    def keep(came: ReceivedForm) -> SubmittedView:
         return made(
             document.accepted,
             came.sha256,

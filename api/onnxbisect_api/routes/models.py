@@ -15,13 +15,13 @@ from onnxbisect_api import listing
 from onnxbisect_api.access import IN_TURN, Reader, Submitter, Uploader
 from onnxbisect_api.addresses import Addresses, TheAddresses
 from onnxbisect_api.listing import Paged
-from onnxbisect_api.model_form import Form
+from onnxbisect_api.model_form import ReceivedForm
 from onnxbisect_api.model_upload import ModelFile, note, note_form, receive_form
 from onnxbisect_api.parameters import Sha256, TheService
 from onnxbisect_api.problems import Problem, missing
 from onnxbisect_api.receiving import DIGESTS, demand_length, quota_named, receive, upload_quota
 from onnxbisect_db import models, retention
-from onnxbisect_db.tables import Model
+from onnxbisect_db.tables import StoredModel
 from onnxbisect_service.service import Service
 
 router = APIRouter(tags=["models"])
@@ -119,8 +119,8 @@ async def post(
     SHA-256 is that of all bytes: the ONNX file, then the data files, sorted by location.
     """
 
-    def keep(came: Form) -> UploadedView:
-        def noted(session: Session) -> Model:
+    def keep(came: ReceivedForm) -> UploadedView:
+        def noted(session: Session) -> StoredModel:
             return note_form(session, caller.tenant, came)
 
         return _keep(service, caller.tenant, addresses, came.sha256, noted)
@@ -170,7 +170,7 @@ def delete(sha256: Sha256, service: TheService, caller: Submitter) -> None:
 
 
 def _keep(
-    service: Service, tenant: str, addresses: Addresses, sha256: str, noted: Callable[[Session], Model]
+    service: Service, tenant: str, addresses: Addresses, sha256: str, noted: Callable[[Session], StoredModel]
 ) -> UploadedView:
     with service.database.transaction() as session:
         new = models.get(session, sha256, tenant) is None
@@ -178,7 +178,7 @@ def _keep(
     return UploadedView(**dict(_view(model, addresses)), new=new)
 
 
-def _view(model: Model, addresses: Addresses) -> ModelView:
+def _view(model: StoredModel, addresses: Addresses) -> ModelView:
     return ModelView(
         sha256=model.sha256,
         size=model.size,

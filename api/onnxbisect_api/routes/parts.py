@@ -8,14 +8,14 @@ from fastapi import APIRouter, Query, Request, Response
 from onnxbisect.language import english
 from onnxbisect.report import parts_forms
 from onnxbisect_api.access import IN_TURN, Reader
-from onnxbisect_api.forms import Form, accepted
+from onnxbisect_api.forms import ReportForm, accepted
 from onnxbisect_api.headers import tag_of, unchanged
 from onnxbisect_api.listing import TheLabels
 from onnxbisect_api.overviews import labelled, named, newest, table_of
 from onnxbisect_api.parameters import TheService
 from onnxbisect_api.problems import Problem, missing
 from onnxbisect_db import jobs
-from onnxbisect_db.jobs import Filter
+from onnxbisect_db.jobs import JobFilter
 from onnxbisect_db.states import JobState
 
 router = APIRouter(tags=["reports"])
@@ -47,7 +47,7 @@ def table(
     caller: Reader,
     labels: TheLabels,
     form: Annotated[
-        Form | None, Query(alias="format", description="json, md or html; by default negotiated by `Accept`")
+        ReportForm | None, Query(alias="format", description="json, md or html; by default negotiated by `Accept`")
     ] = None,
 ) -> Response:
     """The table shows the newest job with these labels on each model: the result on each target, and the causes that
@@ -58,10 +58,10 @@ def table(
     if not labels:
         raise Problem(422, "Say which jobs with ?label=name:value.")
     form = form or accepted(request.headers.get("accept", ""))
-    if form not in (Form.JSON, Form.MD, Form.HTML):
+    if form not in (ReportForm.JSON, ReportForm.MD, ReportForm.HTML):
         raise Problem(422, f"{form} is for one target of one job: the table is there as json, md and html.")
     with service.database.session() as session:
-        rows = newest(jobs.listed(session, caller.tenant, Filter(labels=labels), limit=_MOST_JOBS).rows)
+        rows = newest(jobs.listed(session, caller.tenant, JobFilter(labels=labels), limit=_MOST_JOBS).rows)
     if not rows:
         raise missing(english("job with these labels"))
     going = sum(not JobState(job.state).ended for job in rows)
@@ -82,8 +82,8 @@ def table(
         return f"jobs/{job_id}/report?target={searches[target].ordinal + 1}&format={form}"
 
     text = {
-        Form.JSON: lambda: json.dumps(made.to_json(), indent=1) + "\n",
-        Form.MD: lambda: parts_forms.markdown(made, link),
-        Form.HTML: lambda: parts_forms.html(made, link),
+        ReportForm.JSON: lambda: json.dumps(made.to_json(), indent=1) + "\n",
+        ReportForm.MD: lambda: parts_forms.markdown(made, link),
+        ReportForm.HTML: lambda: parts_forms.html(made, link),
     }[form]()
     return Response(text.encode("utf-8", "backslashreplace"), media_type=form.media_type, headers=headers)

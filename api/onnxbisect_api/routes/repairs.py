@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request, Response
 
 from onnxbisect_api.access import IN_TURN, Reader
-from onnxbisect_api.forms import Form
+from onnxbisect_api.forms import ReportForm
 from onnxbisect_api.found import job_of, search_of
 from onnxbisect_api.headers import unchanged
 from onnxbisect_api.parameters import RowId, TheService
@@ -50,10 +50,10 @@ def repair(
     with service.database.session() as session:
         job = job_of(session, job_id, caller)
         sha256 = repair_form(job, search_of(job, target), form)
-    policy = Form(form).headers["Content-Security-Policy"]
+    policy = ReportForm(form).headers["Content-Security-Policy"]
     placed = f'inline; filename="repair.{form}"'
     headers = {"ETag": f'"{sha256}"', "Content-Disposition": placed, "Content-Security-Policy": policy}
-    return unchanged(request, headers) or stored(service, sha256, Form(form).media_type, headers)
+    return unchanged(request, headers) or stored(service, sha256, ReportForm(form).media_type, headers)
 
 
 @router.get(

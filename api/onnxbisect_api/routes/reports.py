@@ -11,7 +11,7 @@ from onnxbisect.report.files import FORMS
 from onnxbisect.report.overview import Overview
 from onnxbisect.report.overview_forms import html, markdown
 from onnxbisect_api.access import IN_TURN, Reader
-from onnxbisect_api.forms import Form, accepted
+from onnxbisect_api.forms import ReportForm, accepted
 from onnxbisect_api.found import document_of, job_of, report_of, search_of
 from onnxbisect_api.headers import tag_of, unchanged
 from onnxbisect_api.overviews import labelled, overview_of
@@ -34,7 +34,7 @@ _JSON: dict[str, Any] = {"schema": {"type": ["object", "array"]}}
 _REPORT: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "The report",
-        "content": {form.media_type: _JSON if form.media_type.endswith("json") else _TEXT for form in Form},
+        "content": {form.media_type: _JSON if form.media_type.endswith("json") else _TEXT for form in ReportForm},
     },
     304: {"description": "The client has it"},
 }
@@ -57,7 +57,7 @@ def report(
     service: TheService,
     caller: Reader,
     target: TargetNumber = None,
-    form: Annotated[Form | None, Query(alias="format", description="by default negotiated by `Accept`")] = None,
+    form: Annotated[ReportForm | None, Query(alias="format", description="by default negotiated by `Accept`")] = None,
 ) -> Response:
     """The report of one target. For a job with several targets, without `target`: the overview of all of them as json,
     md or html, once the job has ended. md and html are in the language of `Accept-Language`: English or Chinese.
@@ -71,7 +71,7 @@ def report(
     headers = {"ETag": tag_of(sha256, form, language_of(request)), "Vary": _VARY, **form.headers}
     if (same := unchanged(request, headers)) is not None:
         return same
-    if form is Form.JSON:
+    if form is ReportForm.JSON:
         return stored(service, sha256, form.media_type, headers)
     with within(language_of(request)):
         return _written(FORMS[form.file_name](document_of(service, sha256)), form, headers)
@@ -99,14 +99,14 @@ def culprit_file(
     return answered(request, service, culprit_sha256(search, number, name), name)
 
 
-_OVERVIEWS: Mapping[Form, Callable[[Overview, Callable[[str, str], str]], str]] = {
-    Form.JSON: lambda found, link: json.dumps(found, indent=1) + "\n",
-    Form.MD: markdown,
-    Form.HTML: html,
+_OVERVIEWS: Mapping[ReportForm, Callable[[Overview, Callable[[str, str], str]], str]] = {
+    ReportForm.JSON: lambda found, link: json.dumps(found, indent=1) + "\n",
+    ReportForm.MD: markdown,
+    ReportForm.HTML: html,
 }
 
 
-def _overview(job: Job, form: Form, request: Request, service: Service) -> Response:
+def _overview(job: Job, form: ReportForm, request: Request, service: Service) -> Response:
     if form not in _OVERVIEWS:
         raise Problem(422, f"{form} is for one target: say which with ?target=NUMBER, from 1.")
     if not JobState(job.state).ended:
@@ -124,6 +124,6 @@ def _overview(job: Job, form: Form, request: Request, service: Service) -> Respo
     return _written(written, form, headers)
 
 
-def _written(text: str, form: Form, headers: Mapping[str, str]) -> Response:
+def _written(text: str, form: ReportForm, headers: Mapping[str, str]) -> Response:
     content = text.encode("utf-8", "backslashreplace")
     return Response(content, media_type=form.media_type, headers=dict(headers))

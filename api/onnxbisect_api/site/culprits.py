@@ -18,7 +18,7 @@ from onnxbisect_api.routes import culprits as rest
 from onnxbisect_api.routes.culprits import CulpritChange, OpenOrKnown
 from onnxbisect_api.site.rendering import page
 from onnxbisect_db import culprit_overview
-from onnxbisect_db.culprits import Filter
+from onnxbisect_db.culprits import CulpritFilter
 from onnxbisect_db.states import CulpritState
 
 router = APIRouter()
@@ -62,7 +62,7 @@ def overview(
     target: Annotated[BackendName | None, _Said] = None,
 ) -> Response:
     """The page of all culprits, which the filters select. Its tables of versions and weeks are never filtered."""
-    wanted = Filter(state=state, text=text, backend=target)
+    wanted = CulpritFilter(state=state, text=text, backend=target)
     with service.database.session() as session:
         costliest = culprit_overview.costliest(session, caller.tenant, wanted, limit=_COSTLIEST + 1)
         views = culprit_views(session, costliest[:_COSTLIEST], addresses)

@@ -19,7 +19,7 @@ from onnxbisect_api.parameters import SHA256_PATTERN, TheService
 from onnxbisect_api.problems import Problem, status_and_sentence
 from onnxbisect_api.routes.inspect import InspectRequest, inspected
 from onnxbisect_api.site import new_fields
-from onnxbisect_api.site.new_fields import Complaints, Typed
+from onnxbisect_api.site.new_fields import Complaints, FormValues
 from onnxbisect_api.site.rendering import page
 from onnxbisect_service.service import Service
 
@@ -29,7 +29,7 @@ _forms = APIRouter(route_class=FormRoute)
 @_forms.post("/inspect")
 async def bring(request: Request, service: TheService, caller: Uploader, _: Inspector) -> Response:
     """Handle the form with a file, which is stored while it is received; the response is that of `inspect`."""
-    typed = Typed()
+    typed = FormValues()
     try:
         await new_fields.bring(request, service, caller, typed)
     except (OnnxBisectError, Problem) as error:
@@ -51,18 +51,18 @@ def empty(
     backend: Annotated[str, Query(max_length=128)] = "",
 ) -> Response:
     """The page with an empty form; a link's query may choose the model and the backend."""
-    return _page(request, service, caller, Typed([("model", model), ("backend", backend)]))
+    return _page(request, service, caller, FormValues([("model", model), ("backend", backend)]))
 
 
 @router.post("/inspect")
 async def inspect(request: Request, service: TheService, caller: Inspector) -> Response:
     """Handle the form for a stored model: the page again, with the findings below the form."""
     async with request.form() as form:
-        typed = Typed((name, value) for name, value in form.multi_items() if isinstance(value, str))
+        typed = FormValues((name, value) for name, value in form.multi_items() if isinstance(value, str))
     return await _inspected(request, service, caller, typed)
 
 
-async def _inspected(request: Request, service: Service, caller: Caller, typed: Typed) -> Response:
+async def _inspected(request: Request, service: Service, caller: Caller, typed: FormValues) -> Response:
     answered = partial(_page, request, service, caller, typed)
     if not typed.one("model"):
         return await run_in_threadpool(answered, {"model": english("Choose a model.")}, status=422)
@@ -89,7 +89,7 @@ def _page(
     request: Request,
     service: Service,
     caller: Caller,
-    typed: Typed,
+    typed: FormValues,
     complaints: Complaints = {},  # noqa: B006 - never changed
     *,
     found: Mapping[str, Any] | None = None,

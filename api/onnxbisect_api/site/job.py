@@ -15,7 +15,7 @@ from onnxbisect.report.overview_forms import overview_page
 from onnxbisect.report.readers import readers
 from onnxbisect_api.access import IN_TURN, Contributor, Reader, Submitter
 from onnxbisect_api.addresses import TheAddresses
-from onnxbisect_api.forms import Form
+from onnxbisect_api.forms import ReportForm
 from onnxbisect_api.found import document_of, job_of
 from onnxbisect_api.job_making import accepted, asked_before, made
 from onnxbisect_api.job_request import RepairRequest
@@ -30,12 +30,12 @@ from onnxbisect_db.tables import Job, Search
 from onnxbisect_service.service import Service
 
 _FORMS = {
-    Form.JSON: "JSON",
-    Form.MD: "Markdown",
-    Form.HTML: marked("HTML file"),
-    Form.JUNIT: "JUnit",
-    Form.SARIF: "SARIF",
-    Form.GITLAB: "GitLab Code Quality",
+    ReportForm.JSON: "JSON",
+    ReportForm.MD: "Markdown",
+    ReportForm.HTML: marked("HTML file"),
+    ReportForm.JUNIT: "JUnit",
+    ReportForm.SARIF: "SARIF",
+    ReportForm.GITLAB: "GitLab Code Quality",
 }
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from onnxbisect_api.parameters import UUID_PATTERN, TheService
 from onnxbisect_api.problems import Problem
 from onnxbisect_api.site.rendering import page
 from onnxbisect_db import jobs, workers
-from onnxbisect_db.jobs import Filter
+from onnxbisect_db.jobs import JobFilter
 from onnxbisect_db.states import JobState
 
 router = APIRouter()
@@ -58,7 +58,7 @@ def listed(
         wanted, complaint = listing.read_labels(each for each in label if each), ""
     except Problem as problem:
         wanted, complaint = {}, problem.detail
-    sought = Filter(
+    sought = JobFilter(
         state=state if isinstance(state, JobState) else None,
         verdict=state if isinstance(state, Status) else None,
         text=text,

@@ -17,11 +17,11 @@ from onnxbisect_api.backend_view import BackendView, OptionView, backend_views
 from onnxbisect_api.found import job_of
 from onnxbisect_api.job_form import FormRoute
 from onnxbisect_api.job_making import accepted, asked_before, made
-from onnxbisect_api.job_request import JobTerms
+from onnxbisect_api.job_request import RequestedTerms
 from onnxbisect_api.parameters import SHA256_PATTERN, UUID_PATTERN, TheService
 from onnxbisect_api.problems import Problem, status_and_sentence
 from onnxbisect_api.site import new_fields
-from onnxbisect_api.site.new_fields import Complaints, FieldsError, Typed, filled, option_field, second, terms
+from onnxbisect_api.site.new_fields import Complaints, FieldsError, FormValues, filled, option_field, second, terms
 from onnxbisect_api.site.rendering import page
 from onnxbisect_db import jobs, workers
 from onnxbisect_db.errors import UnknownModelError
@@ -37,7 +37,7 @@ _MORE = ("budget_calls", "budget_seconds", "seconds", "recheck", "as_is")
 @_forms.post("/new")
 async def bring(request: Request, service: TheService, caller: Uploader, addresses: TheAddresses) -> Response:
     """Handle the form with a file, which is stored while it is received; the response is that of `submit`."""
-    typed = Typed()
+    typed = FormValues()
     try:
         await new_fields.bring(request, service, caller, typed)
     except (OnnxBisectError, Problem) as error:
@@ -64,7 +64,7 @@ def empty(
         with service.database.session() as session:
             before = job_of(session, job, caller)
             return _page(request, service, caller, filled(asked_before(before), before.model_sha256, job))
-    chosen = Typed([("model", model), *(("backend", name) for name in backend)])
+    chosen = FormValues([("model", model), *(("backend", name) for name in backend)])
     return _page(request, service, caller, chosen)
 
 
@@ -72,11 +72,11 @@ def empty(
 async def submit(request: Request, service: TheService, caller: Contributor, addresses: TheAddresses) -> Response:
     """Handle the form for an uploaded model."""
     async with request.form() as form:
-        typed = Typed((name, value) for name, value in form.multi_items() if isinstance(value, str))
+        typed = FormValues((name, value) for name, value in form.multi_items() if isinstance(value, str))
     return await run_in_threadpool(_submitted, request, service, caller, addresses, typed)
 
 
-def _submitted(request: Request, service: Service, caller: Caller, addresses: Addresses, typed: Typed) -> Response:
+def _submitted(request: Request, service: Service, caller: Caller, addresses: Addresses, typed: FormValues) -> Response:
     """Create the job and redirect to its page, or show the form again with errors beside its fields."""
     with service.database.session() as session:
         offered = workers.slots(session)
@@ -98,7 +98,7 @@ def _submitted(request: Request, service: Service, caller: Caller, addresses: Ad
     return RedirectResponse(f"/jobs/{view.id}", 303)
 
 
-def _repeated(typed: Typed, service: Service, caller: Caller) -> JobTerms | None:
+def _repeated(typed: FormValues, service: Service, caller: Caller) -> RequestedTerms | None:
     """The terms of the job that the form repeats; for another model, without its samples. None if it repeats none."""
     if not re.fullmatch(UUID_PATTERN, typed.one("again")):
         return None
@@ -113,7 +113,7 @@ def _repeated(typed: Typed, service: Service, caller: Caller) -> JobTerms | None
     return terms.model_copy(update={"calibration": {}, "repair": repair})
 
 
-def _repeating(terms: JobTerms, before: JobTerms | None) -> JobTerms:
+def _repeating(terms: RequestedTerms, before: RequestedTerms | None) -> RequestedTerms:
     """The terms, with those of the job before that the form has no fields for."""
     if before is None:
         return terms
@@ -129,7 +129,7 @@ def _page(
     request: Request,
     service: Service,
     caller: Caller,
-    typed: Typed,
+    typed: FormValues,
     complaints: Complaints = {},  # noqa: B006 - never changed
     status: int = 200,
 ) -> Response:

@@ -15,13 +15,13 @@ from onnxbisect.language import english
 from onnxbisect.report.text import clip
 from onnxbisect_api import listing, mistakes
 from onnxbisect_api.access import Caller
-from onnxbisect_api.job_request import JobTerms, TargetRequest
-from onnxbisect_api.model_form import Form, NoModel, Part
+from onnxbisect_api.job_request import RequestedTerms, TargetRequest
+from onnxbisect_api.model_form import NoModel, PartWriter, ReceivedForm
 from onnxbisect_api.model_upload import note_form, receive_form
 from onnxbisect_api.problems import Problem
 from onnxbisect_api.receiving import DOCUMENT_BYTES
 from onnxbisect_db import models
-from onnxbisect_db.tables import Model
+from onnxbisect_db.tables import StoredModel
 from onnxbisect_service.service import Service
 
 #: Errors as sentences, by field; the key "" has errors that concern no single field.
@@ -46,7 +46,7 @@ def _backend(ticked: str) -> str:
     return ticked.partition("#")[0]
 
 
-class Typed:
+class FormValues:
     """The values of a form's text fields; as a `model_form.Texts`, it also receives those of a form with files."""
 
     description = "the texts of the page"
@@ -77,7 +77,7 @@ class Typed:
                 413, english("All that is typed may have {document_bytes} bytes.", document_bytes=f"{DOCUMENT_BYTES:,}")
             )
 
-    def begin(self, field: str, file_name: str) -> Part | None:
+    def begin(self, field: str, file_name: str) -> PartWriter | None:
         """A writer for any field without a file. An unused file field counts as such: its file name is empty."""
         return None if field in _FILES and file_name else _Text(self, field)
 
@@ -88,7 +88,7 @@ class Typed:
 class _Text:
     """A text field that is being received, as a `model_form.Part`."""
 
-    def __init__(self, typed: Typed, field: str) -> None:
+    def __init__(self, typed: FormValues, field: str) -> None:
         self._typed = typed
         self._field = field
         self._text = bytearray()
@@ -103,12 +103,12 @@ class _Text:
             self._typed.add(self._field, self._text.decode("utf-8", "replace"))
 
 
-def filled(terms: JobTerms, model: str, job: str) -> Typed:
+def filled(terms: RequestedTerms, model: str, job: str) -> FormValues:
     """The fields with the terms of an earlier job; of several targets with one backend, the first two."""
     shapes = (f"{name}={','.join(map(str, shape))}" for name, shape in terms.input_shapes.items())
     values = (f"{name}={written(value)}" for name, value in terms.input_values.items())
     repair = terms.repair
-    typed = Typed(
+    typed = FormValues(
         [
             ("again", job),
             ("model", model),
@@ -146,7 +146,9 @@ class FieldsError(Exception):
         self.complaints = complaints
 
 
-def terms(typed: Typed, options: Mapping[str, Mapping[str, str]], check: Callable[[TargetRequest], object]) -> JobTerms:
+def terms(
+    typed: FormValues, options: Mapping[str, Mapping[str, str]], check: Callable[[TargetRequest], object]
+) -> RequestedTerms:
     """Make a request from the fields; FieldsError has the errors of all fields.
 
     `options` maps backends to the defaults of their options; `check` raises OptionError for an invalid target.
@@ -169,7 +171,7 @@ def terms(typed: Typed, options: Mapping[str, Mapping[str, str]], check: Callabl
     if not document["targets"]:
         complaints["backend"] = english("Choose at least one compiler.")
     try:
-        read = JobTerms.model_validate(document)
+        read = RequestedTerms.model_validate(document)
     except ValidationError as error:
         for each in error.errors(include_url=False, include_input=False):
             complaints.setdefault(_field(each["loc"], ticked), f"{mistakes.sentence(each)}.")
@@ -185,7 +187,7 @@ def terms(typed: Typed, options: Mapping[str, Mapping[str, str]], check: Callabl
     return read
 
 
-def _repair(typed: Typed, complaints: dict[str, str]) -> dict[str, dict[str, str]]:
+def _repair(typed: FormValues, complaints: dict[str, str]) -> dict[str, dict[str, str]]:
     others = _given({"alternatives": typed.one("alternatives")})
     if typed.one("repair"):
         return {"repair": {"allow": typed.one("repair"), **others}}
@@ -194,7 +196,7 @@ def _repair(typed: Typed, complaints: dict[str, str]) -> dict[str, dict[str, str
     return {}
 
 
-def _target(typed: Typed, ticked: str, defaults: Mapping[str, str]) -> dict[str, Any]:
+def _target(typed: FormValues, ticked: str, defaults: Mapping[str, str]) -> dict[str, Any]:
     """What is ticked as a target of the request, without options that have their default."""
     given = {name: typed.one(option_field(ticked, name)) for name in defaults}
     options = {name: value for name, value in given.items() if value not in ("", defaults[name])}
@@ -202,7 +204,7 @@ def _target(typed: Typed, ticked: str, defaults: Mapping[str, str]) -> dict[str,
 
 
 def _read(
-    typed: Typed, field: str, reader: Callable[[Iterable[str]], Mapping[str, Any]], complaints: dict[str, str]
+    typed: FormValues, field: str, reader: Callable[[Iterable[str]], Mapping[str, Any]], complaints: dict[str, str]
 ) -> Mapping[str, Any]:
     """Parse a field with one item per line by `reader`; an error is added to `complaints`."""
     try:
@@ -284,17 +286,17 @@ _RECENT = 30
 class Offered(TypedDict):
     """The values of `_model_field.html.j2`: models to choose from, and the SHA-256 of the chosen one."""
 
-    recent: list[Model]
+    recent: list[StoredModel]
     chosen: str
 
 
-async def bring(request: Request, service: Service, caller: Caller, typed: Typed) -> None:
+async def bring(request: Request, service: Service, caller: Caller, typed: FormValues) -> None:
     """Receive a form that may contain a file; then the file is stored, and `typed` gets its SHA-256 as `model`.
 
     Raises OnnxBisectError or Problem if the file is refused.
     """
 
-    def keep(came: Form) -> str:
+    def keep(came: ReceivedForm) -> str:
         with service.database.transaction() as session:
             return note_form(session, caller.tenant, came).sha256
 
@@ -303,7 +305,7 @@ async def bring(request: Request, service: Service, caller: Caller, typed: Typed
         typed.add("model", await receive_form(request, service, caller.tenant, keep, texts=typed))
 
 
-def offered(session: Session, caller: Caller, typed: Typed) -> Offered:
+def offered(session: Session, caller: Caller, typed: FormValues) -> Offered:
     """The tenant's latest models, and the model that the form names."""
     recent = list(models.listed(session, caller.tenant, limit=_RECENT).rows)
     chosen = models.get(session, typed.one("model"), caller.tenant)

@@ -21,7 +21,7 @@ from onnxbisect_service.service import Service
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class TreeProbe:
     """A probe in the tree: `index` is its number in the order of the probes, `depth` the number of shown ancestors."""
 
     index: int
@@ -47,7 +47,7 @@ def parents(asked: Sequence[UnitSet]) -> list[int | None]:
     return found
 
 
-def nested(parent: Sequence[int | None], shown: Collection[int]) -> list[Place]:
+def nested(parent: Sequence[int | None], shown: Collection[int]) -> list[TreeProbe]:
     """The `shown` probes, each after its nearest shown ancestor; siblings are in the order of the probes."""
     nearest: list[int | None] = []
     depth = [0] * len(parent)
@@ -58,11 +58,11 @@ def nested(parent: Sequence[int | None], shown: Collection[int]) -> list[Place]:
         if index in shown:
             depth[index] = 0 if within is None else depth[within] + 1
             below.setdefault(within, []).append(index)
-    places: list[Place] = []
+    places: list[TreeProbe] = []
     left = below.get(None, [])[::-1]
     while left:
         index = left.pop()
-        places.append(Place(index=index, parent=nearest[index], depth=depth[index]))
+        places.append(TreeProbe(index=index, parent=nearest[index], depth=depth[index]))
         left += below.get(index, [])[::-1]
     return places
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from onnxbisect.errors import OnnxBisectError
-from onnxbisect.proof import Difference
+from onnxbisect.proof import OutputDifference
 from onnxbisect.remedies.document import Change, LeftRow, RepairDocument
 from onnxbisect.remedies.place_graph import before_and_after
 from onnxbisect.remedies.summary import called, groups, headline, left_groups, numbers, outcome
@@ -21,7 +21,7 @@ class Remedied:
     """
 
     changes: list[Change]
-    worst: Difference | None
+    worst: OutputDifference | None
     pictures: tuple[Mapping[str, Any], Mapping[str, Any]] | None
 
 

@@ -62,7 +62,7 @@ class RecentAnswer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Progress:
+class SearchProgress:
     """The progress of a search. `calls` compiles are done, and about `expected` further ones take the time `left`.
 
     `left` is empty until it can be estimated.
@@ -79,7 +79,7 @@ class Progress:
     culprits: tuple[Mapping[str, Any], ...]
 
 
-def progress(session: Session, search: Search, *, repairs: bool) -> Progress:
+def progress(session: Session, search: Search, *, repairs: bool) -> SearchProgress:
     """Read the progress of a running search; `repairs` tells that its job requests a repair.
 
     While the search compiles changed models, this is the progress of the current changed model.
@@ -88,7 +88,7 @@ def progress(session: Session, search: Search, *, repairs: bool) -> Progress:
     recent = probe_queries.recent(session, asked.id, answers=_ANSWERS)
     shown = {Stage.REPAIR: repairs, Stage.FILES: search.stage == Stage.FILES}
     steps = [(stage, name) for stage, name in _STEPS.items() if shown.get(stage, True)]
-    return Progress(
+    return SearchProgress(
         steps=tuple((name, search.started_at is not None and stage == search.stage) for stage, name in steps),
         # calls for changed files count as the search's own
         calls=asked.calls + (search.calls if search.stage == Stage.FILES else 0),
@@ -149,7 +149,7 @@ class Situation:
     job: JobView
     search: Search | None
     target: TargetView | None
-    progress: Progress | None
+    progress: SearchProgress | None
     states: StatesView | None
     ahead: int = 0
 

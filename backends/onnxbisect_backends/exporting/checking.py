@@ -25,7 +25,7 @@ Arrays = Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Check:
+class ExportCheck:
     """The result for one exported file.
 
     `samples` counts those that were compared, `differs` is empty or says how the numbers differ, `lost` names the keys
@@ -38,13 +38,13 @@ class Check:
     problem: str = ""
 
 
-def check(file: Path, exported: Exported) -> Check:
+def check(file: Path, exported: Exported) -> ExportCheck:
     """Compare the file with the module, on the captured inputs and on perturbed ones."""
     proto = onnx.load(file, load_external_data=False)
     stand_ins = _cut_stand_ins(proto)
     keys = _keys(proto, exported.inputs, stand_ins)
     if keys is None:
-        return Check(problem="the inputs of the file could not be told apart")
+        return ExportCheck(problem="the inputs of the file could not be told apart")
     compared, differs = 0, ""
     lost: tuple[str, ...] = ()
     session: Session | None = None
@@ -63,7 +63,7 @@ def check(file: Path, exported: Exported) -> Check:
         compared += 1
         differs = differs or _difference(arrays, outputs, origin)
     chance = "its outputs depend on chance or on rounding" if exported.samples else "that Python has no numpy"
-    return Check(samples=compared, differs=differs, lost=lost, problem="" if compared or differs else chance)
+    return ExportCheck(samples=compared, differs=differs, lost=lost, problem="" if compared or differs else chance)
 
 
 def write_samples(file: Path, exported: Exported, folder: Path) -> int:

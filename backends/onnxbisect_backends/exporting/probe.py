@@ -68,7 +68,7 @@ class Line(_Message):
     message: str = ""
 
 
-class Refusal(Line):
+class ExportRefusal(Line):
     """The exporter's complaint; `suspect` is a module relative to the exported one."""
 
     types: tuple[str, ...]
@@ -87,7 +87,7 @@ class Exported(_Message):
     problem: str = ""
     detail: str = ""
     seconds: float = 0.0
-    failure: Refusal | None = None
+    failure: ExportRefusal | None = None
     warnings: tuple[Line, ...] = ()
     inputs: tuple[tuple[str, str], ...] = ()
     samples: tuple[str, ...] = ()
@@ -110,7 +110,7 @@ class How(_Message):
         return ", ".join([f"exporter={self.exporter}", *(["strict=true"] if self.strict else []), *said])
 
 
-class Probe:
+class ExportProcess:
     """A process that has loaded the model; a context manager, which ends it."""
 
     def __init__(self, python: Path, source: str, *, seconds: float, memory: int) -> None:

@@ -16,20 +16,20 @@ from onnx import TensorProto
 from onnxbisect.report.text import clip, plural, uncoloured
 from onnxbisect.verdict import Kind, Verdict
 from onnxbisect_backends.contract import Description
-from onnxbisect_backends.measurement.node_tests import NODE, Form
+from onnxbisect_backends.measurement.node_tests import NODE, NodeTestForm
 from onnxbisect_backends.simulator.constraints import default_of, value_of
 from onnxbisect_backends.simulator.profiles import (
     AttrConstraint,
     InputConstraint,
+    LogDetail,
     OpSupport,
     Profile,
     RefusedVariant,
-    Report,
     Scalar,
     Unlisted,
 )
 from onnxbisect_backends.simulator.refusals import Rules, refusals
-from onnxbisect_backends.simulator.scope import Scope, enter
+from onnxbisect_backends.simulator.scope import GraphScope, enter
 from onnxbisect_backends.simulator.variant import spelled
 
 #: The sorts of limit, most likely explanation first; `other` is no limit, but uses that differ in it are no
@@ -58,7 +58,7 @@ class Use:
     message: str
 
 
-def features_of(node: onnx.NodeProto, scope: Scope) -> dict[Feature, Scalar]:
+def features_of(node: onnx.NodeProto, scope: GraphScope) -> dict[Feature, Scalar]:
     """The observed properties of a use.
 
     These are attributes that are not at their default, dtypes by type parameter, which inputs are given and computed,
@@ -111,7 +111,7 @@ def _in_its_place(feature: Feature, passing: Feature) -> bool:
     return passing.name == feature.name and (passing.sort == feature.sort or _SORTS[feature.sort] == "given")
 
 
-def _seen(node: onnx.NodeProto, scope: Scope, schema: onnx.defs.OpSchema) -> Iterator[tuple[str, str, Scalar]]:
+def _seen(node: onnx.NodeProto, scope: GraphScope, schema: onnx.defs.OpSchema) -> Iterator[tuple[str, str, Scalar]]:
     for name in schema.attributes:
         written = scope.attribute(node, name)
         value = None if written is None else value_of(written)
@@ -165,12 +165,12 @@ _CONSTANT = {"Constant": OpSupport(note="Not asked: it cannot be a model on its 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured:
+class MeasuredTest:
     """One node test in one form, with the compiler's answer."""
 
     test: str
     op: str
-    form: Form
+    form: NodeTestForm
     model: onnx.ModelProto
     verdict: Verdict
 
@@ -180,12 +180,12 @@ class RefusalBehaviour:
     """How a compiler treats refused ops; None where no answer shows it."""
 
     folds: bool | None = None
-    report: Report | None = None
+    report: LogDetail | None = None
 
 
 def measured_profile(
     name: str,
-    answers: Sequence[Measured],
+    answers: Sequence[MeasuredTest],
     description: Description,
     behaviour: RefusalBehaviour,
     *,
@@ -201,8 +201,8 @@ def measured_profile(
     got no answer. An op is refused if one of its tests failed in every form; if that is not known of any, the op is
     unknown.
     """
-    by_op: dict[str, list[Measured]] = {}
-    for answer in sorted(answers, key=lambda it: (it.op, it.test, list(Form).index(it.form))):
+    by_op: dict[str, list[MeasuredTest]] = {}
+    for answer in sorted(answers, key=lambda it: (it.op, it.test, list(NodeTestForm).index(it.form))):
         if answer.verdict.passed or answer.verdict.failed:
             by_op.setdefault(answer.op, []).append(answer)
     supported = {
@@ -220,7 +220,7 @@ def measured_profile(
         semantics="An op is listed where one of its tests compiled, in some form; node_tests says how many did. "
         "Constraints are what tests that differ in one thing show; refuses lists what no constraint explains.",
         folds=bool(behaviour.folds),
-        report=behaviour.report or Report.FIRST,
+        report=behaviour.report or LogDetail.FIRST,
         refusal=_refusal(by_op, refused),
         notes=(
             f"{plural(answered, 'test')} of {plural(len(by_op), 'op')} answered, as {len(answers)} models"
@@ -238,7 +238,7 @@ def measured_profile(
     return profile.model_copy(update={"notes": (*profile.notes, note)}) if wrong else profile
 
 
-def disagreements(profile: Profile, answers: Sequence[Measured]) -> list[Measured]:
+def disagreements(profile: Profile, answers: Sequence[MeasuredTest]) -> list[MeasuredTest]:
     """The answers that the profile would not have given."""
     rules = Rules(profile=profile)
     return [
@@ -249,7 +249,7 @@ def disagreements(profile: Profile, answers: Sequence[Measured]) -> list[Measure
     ]
 
 
-def _support(answers: Sequence[Measured], unanswered: frozenset[str]) -> OpSupport:
+def _support(answers: Sequence[MeasuredTest], unanswered: frozenset[str]) -> OpSupport:
     scopes = [_scope(answer.model) for answer in answers]
     uses = [
         Use(features=features_of(node, scope), passed=answer.verdict.passed, message=_words(answer))
@@ -274,28 +274,28 @@ def _support(answers: Sequence[Measured], unanswered: frozenset[str]) -> OpSuppo
     )
 
 
-def _scope(model: onnx.ModelProto) -> tuple[onnx.NodeProto, Scope]:
+def _scope(model: onnx.ModelProto) -> tuple[onnx.NodeProto, GraphScope]:
     opsets = {"" if entry.domain == "ai.onnx" else entry.domain: entry.version for entry in model.opset_import}
     return model.graph.node[0], enter(model.graph, opsets=opsets, outer=None)
 
 
-def _words(answer: Measured) -> str:
+def _words(answer: MeasuredTest) -> str:
     verdict = answer.verdict
     said = _TIME.sub("", uncoloured(verdict.message or verdict.fingerprint or str(verdict.kind)))
     return clip(said, _WORDS)
 
 
-def _likeliest(answers: Sequence[Measured]) -> Measured:
+def _likeliest(answers: Sequence[MeasuredTest]) -> MeasuredTest:
     """The answer, about the first test, whose message says most about the op.
 
     Preferably its hints name the op, and its weights are constant, because computed weights may be the reason.
     """
     first = [answer for answer in answers if answer.test == answers[0].test]
     named = [answer for answer in first if answer.model.graph.node[0].op_type in answer.verdict.hints.ops] or first
-    return next((answer for answer in named if answer.form is Form.WEIGHTS), named[0])
+    return next((answer for answer in named if answer.form is NodeTestForm.WEIGHTS), named[0])
 
 
-def _refusal(by_op: Mapping[str, Sequence[Measured]], refused: Mapping[str, str]) -> str:
+def _refusal(by_op: Mapping[str, Sequence[MeasuredTest]], refused: Mapping[str, str]) -> str:
     """The compiler's usual message for a refused op, with `{op}` and `{node}` in place of the names."""
     said = Counter(words.replace(op, "{op}").replace(NODE, "{node}") for op, words in refused.items() if op in words)
     usual = [words for words, count in said.most_common(1) if count > 1]

@@ -116,7 +116,7 @@ _FORMER_NAMES = {("GridSample", "mode"): (20, {b"linear": b"bilinear", b"cubic":
 _OLDEST_IR = 4
 
 
-class Form(StrEnum):
+class NodeTestForm(StrEnum):
     """Which inputs of a test are constant, how many of its outputs are used, and in which opset."""
 
     #: The inputs that control the computation: shapes, axes, pads, bounds, indices.
@@ -145,16 +145,16 @@ class NodeTest:
     values: Sequence[Any]
     place: int = 0
 
-    def question(self, form: Form, *, opset: int, newest_opset: int | None = None) -> onnx.ModelProto | None:
+    def question(self, form: NodeTestForm, *, opset: int, newest_opset: int | None = None) -> onnx.ModelProto | None:
         """The test as a model at `opset` or below, or at the next one up to `newest_opset` that has the node.
 
-        None if there is no such opset, if a value cannot be a constant, or if an earlier member of `Form` gives the
-        same.
+        None if there is no such opset, if a value cannot be a constant, or if an earlier member of `NodeTestForm` gives
+        the same.
         """
-        if form is Form.OLDER:
-            usual = self.question(Form.USUAL, opset=opset, newest_opset=newest_opset)
+        if form is NodeTestForm.OLDER:
+            usual = self.question(NodeTestForm.USUAL, opset=opset, newest_opset=newest_opset)
             return None if usual is None else downgraded(usual)
-        earlier = list(Form)[: list(Form).index(form)]
+        earlier = list(NodeTestForm)[: list(NodeTestForm).index(form)]
         if self._shape(form) in map(self._shape, earlier):
             return None
         own = _opset(self.model)
@@ -164,25 +164,25 @@ class NodeTest:
         written = (self._written(form, version) for version in (min(own, opset), *later))
         return next((model for model in written if model is not None), None)
 
-    def _shape(self, form: Form) -> tuple[frozenset[int], bool]:
+    def _shape(self, form: NodeTestForm) -> tuple[frozenset[int], bool]:
         """The form's effect on this test; forms with equal results are the same model."""
         first, *others = self.model.graph.node[0].output
-        return self._constant(form), form is Form.ONE_OUTPUT and (not first or any(others))
+        return self._constant(form), form is NodeTestForm.ONE_OUTPUT and (not first or any(others))
 
-    def _constant(self, form: Form) -> frozenset[int]:
+    def _constant(self, form: NodeTestForm) -> frozenset[int]:
         """Positions of the constant inputs."""
         given = [slot for slot, name in enumerate(self.model.graph.node[0].input) if name]
         match form:
-            case Form.USUAL | Form.OLDER:
+            case NodeTestForm.USUAL | NodeTestForm.OLDER:
                 op = self.model.graph.node[0].op_type
                 slots = {*SHAPE_SLOTS.get(op, ()), *SEMANTIC_SLOTS.get(op, ())}
                 return frozenset(place for place, slot in enumerate(given) if slot in slots)
-            case Form.WEIGHTS | Form.ONE_OUTPUT:
+            case NodeTestForm.WEIGHTS | NodeTestForm.ONE_OUTPUT:
                 return frozenset(range(1, len(given)))
-            case Form.COMPUTED:
+            case NodeTestForm.COMPUTED:
                 return frozenset()
 
-    def _written(self, form: Form, opset: int) -> onnx.ModelProto | None:
+    def _written(self, form: NodeTestForm, opset: int) -> onnx.ModelProto | None:
         """The model in a form; None if onnx.checker refuses it."""
         model = onnx.ModelProto()
         model.CopyFrom(self.model)

@@ -20,10 +20,10 @@ from onnxbisect_backends.simulator.profiles import (
     Constraint,
     Effect,
     InputConstraint,
+    LogDetail,
     OpSupport,
     Profile,
     RefusedVariant,
-    Report,
     Scalar,
     Unlisted,
 )
@@ -134,7 +134,7 @@ def recorded_profile(name: str, reports: Mapping[str, object]) -> Profile:
         version=one.target.version,
         source=f"recorded: {plural(len(read), 'report')} of {one.target.backend}, of {', '.join(models)}",
         semantics="An op is listed where a use of it stood in a probe that passed; limits are what was seen of it.",
-        report=Report.FIRST,
+        report=LogDetail.FIRST,
         refusal="{op} is refused",
         notes=(
             f"Seen at opset {', '.join(map(str, opsets))}." if opsets else "No op of ONNX was seen.",

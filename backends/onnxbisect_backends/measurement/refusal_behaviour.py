@@ -10,11 +10,11 @@ import onnx
 from onnx import TensorProto, helper
 
 from onnxbisect.verdict import Verdict
-from onnxbisect_backends.measurement.measured import Measured
-from onnxbisect_backends.simulator.profiles import Report
+from onnxbisect_backends.measurement.measured import MeasuredTest
+from onnxbisect_backends.simulator.profiles import LogDetail
 
 
-def folding_model(answers: Sequence[Measured]) -> onnx.ModelProto | None:
+def folding_model(answers: Sequence[MeasuredTest]) -> onnx.ModelProto | None:
     """`y = x + Op(constant)` with a refused op; it compiles if constants are folded first."""
     for refused in _refused(answers):
         graph, taken = onnx.GraphProto(name="folding"), refused.model.graph
@@ -31,7 +31,7 @@ def folding_model(answers: Sequence[Measured]) -> onnx.ModelProto | None:
     return None
 
 
-def reporting_model(answers: Sequence[Measured]) -> onnx.ModelProto | None:
+def reporting_model(answers: Sequence[MeasuredTest]) -> onnx.ModelProto | None:
     """Two refused ops side by side in one model."""
     refused = list(_refused(answers))
     for other in refused[1:]:
@@ -52,16 +52,16 @@ def reporting_model(answers: Sequence[Measured]) -> onnx.ModelProto | None:
     return None
 
 
-def report_of(model: onnx.ModelProto, verdict: Verdict) -> Report | None:
+def report_of(model: onnx.ModelProto, verdict: Verdict) -> LogDetail | None:
     """How many of the model's nodes the log named; None if the model did not fail."""
     if not verdict.failed:
         return None
     hints = verdict.hints
     named = [node for node in model.graph.node if node.op_type in hints.ops or node.name in hints.nodes]
-    return {0: Report.NONE, 1: Report.FIRST}.get(len(named), Report.ALL)
+    return {0: LogDetail.NONE, 1: LogDetail.FIRST}.get(len(named), LogDetail.ALL)
 
 
-def _refused(answers: Sequence[Measured]) -> Iterator[Measured]:
+def _refused(answers: Sequence[MeasuredTest]) -> Iterator[MeasuredTest]:
     """Of each op that never compiled, a use with one float input and one float output of known shapes."""
     passed = {answer.op for answer in answers if answer.verdict.passed}
     seen: set[str] = set()

@@ -24,7 +24,7 @@ from onnxbisect.model.feeds import Sample
 from onnxbisect.model.model import Model
 from onnxbisect.precision.low import Low
 from onnxbisect.precision.metric import Outputs
-from onnxbisect.precision.tensors import Seen, read_seen
+from onnxbisect.precision.tensors import SampledTensor, read_seen
 from onnxbisect.report.text import clip
 from onnxbisect_backends.contract import Backend, Limits, compute
 from onnxbisect_backends.contract import Outcome as Ended
@@ -43,12 +43,12 @@ class Ran:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured:
+class ReferenceRun:
     """The model in full precision: its outputs, and what was seen of its tensors and weights."""
 
     reference: tuple[Outputs, ...]
-    seen: Mapping[str, Seen]
-    weights: Mapping[str, Seen]
+    seen: Mapping[str, SampledTensor]
+    weights: Mapping[str, SampledTensor]
 
 
 class OrtArithmetic:
@@ -81,14 +81,14 @@ class OrtArithmetic:
         """The folder with the outputs in full precision."""
         return self._folder / "reference"
 
-    def measure(self) -> Measured:
+    def measure(self) -> ReferenceRun:
         """Run the model in full precision. Raises ModelError if it does not run."""
         if problem := self._start():
             raise ModelError(
                 english("The model does not run on the samples in full precision: {reason}.", reason=clip(problem, 300))
             )
         seen, weights = read_seen(self._folder / "tensors.json")
-        return Measured(reference=self.outputs(self.reference), seen=seen, weights=weights)
+        return ReferenceRun(reference=self.outputs(self.reference), seen=seen, weights=weights)
 
     @property
     def folder(self) -> Path:

@@ -26,7 +26,7 @@ from onnx import TensorProto, helper, numpy_helper, version_converter
 
 from onnxbisect.model.loadable import loadable
 from onnxbisect.precision.low import Low, can_be_low, quantisable
-from onnxbisect.precision.tensors import Seen, read_seen, seen_of
+from onnxbisect.precision.tensors import SampledTensor, read_seen, seen_of
 
 #: Bytes of tensors that one run returns.
 _AT_ONCE = 256 << 20
@@ -160,7 +160,7 @@ def _measure(proto: onnx.ModelProto, feeds: list[dict[str, np.ndarray]]) -> None
     kinds = {it.name: it.type.tensor_type for it in (*proto.graph.value_info, *proto.graph.output)}
     made = [name for node in proto.graph.node for name in node.output]
     names = [name for name in made if name in kinds and kinds[name].elem_type == TensorProto.FLOAT]
-    seen: dict[str, Seen] = {}
+    seen: dict[str, SampledTensor] = {}
 
     def note(values: Iterable[tuple[str, np.ndarray]]) -> None:
         for name, array in values:
@@ -188,7 +188,7 @@ def _measure(proto: onnx.ModelProto, feeds: list[dict[str, np.ndarray]]) -> None
     )
 
 
-def _weights(proto: onnx.ModelProto) -> Iterator[tuple[str, Seen]]:
+def _weights(proto: onnx.ModelProto) -> Iterator[tuple[str, SampledTensor]]:
     """What there is to see of each float weight, by the channels that have scales of their own."""
     stored = {it.name: it for it in proto.graph.initializer if it.data_type == TensorProto.FLOAT}
     for node in proto.graph.node:
@@ -226,7 +226,7 @@ def _portions(names: list[str], kinds: Mapping[str, onnx.TypeProto.Tensor]) -> I
         yield some
 
 
-def _seen() -> Mapping[str, Seen]:
+def _seen() -> Mapping[str, SampledTensor]:
     return read_seen(Path("tensors.json"))[0]
 
 

@@ -15,7 +15,7 @@ import onnx
 from onnxbisect.errors import ModelError
 from onnxbisect.file_remedies import (
     REORDERING,
-    Candidate,
+    ChangedCopy,
     candidates,
     form_candidates,
     in_another_order,
@@ -26,7 +26,7 @@ from onnxbisect.file_remedies import (
 from onnxbisect.job import CompilesAfter
 from onnxbisect.model import Model
 from onnxbisect.preflight import Reader
-from onnxbisect.remedies import ChangedFile, Found
+from onnxbisect.remedies import ChangedFile, SearchedModel
 from onnxbisect.rewrites import Exactness
 from onnxbisect_backends.contract import Backend
 from onnxbisect_backends.probing.forked import forked
@@ -75,7 +75,7 @@ class GoesOn:
     The search goes on in it.
     """
 
-    changed: Candidate
+    changed: ChangedCopy
 
     @property
     def change(self) -> CompilesAfter:
@@ -93,7 +93,7 @@ class NamedOptions:
     """The options, and how to `ask` about the whole model with changed ones."""
 
     options: InMessages
-    ask: Callable[[Mapping[str, str], Backend], Found]
+    ask: Callable[[Mapping[str, str], Backend], SearchedModel]
 
 
 def may_be_changed(context: SearchContext) -> bool:
@@ -101,7 +101,7 @@ def may_be_changed(context: SearchContext) -> bool:
     return promising(context.loaded.model, context.findings, context.reader)
 
 
-def changed_files(context: SearchContext, allow: Exactness, whole: Found) -> Iterator[Candidate]:
+def changed_files(context: SearchContext, allow: Exactness, whole: SearchedModel) -> Iterator[ChangedCopy]:
     """A few changed files, smallest change first, each created when the iterator reaches it.
 
     Each costs a compile of the whole model; `whole` has the verdicts on the original. If it compiles in another form,
@@ -124,7 +124,7 @@ def changed_files(context: SearchContext, allow: Exactness, whole: Found) -> Ite
 
 
 def with_fewer_dimensions(
-    model: Model, reader: Reader, allow: Exactness, found: Found, after: ChangedFile | None
+    model: Model, reader: Reader, allow: Exactness, found: SearchedModel, after: ChangedFile | None
 ) -> ChangedFile | None:
     """The file for a compiler that takes some ops only up to a rank; None where no culprit has more than four
     dimensions, or none can be lowered. `model` was changed before by `after`, if that is given.
@@ -162,7 +162,7 @@ class _ChangedTwice:
 
 
 def compiles_after(
-    whole: Found,
+    whole: SearchedModel,
     context: SearchContext,
     compiler: RepairCompiler,
     tell: Callable[[str], None] = lambda sentence: None,
@@ -178,8 +178,8 @@ def compiles_after(
     """
     if named is not None and changes and (found := _with_named_options(whole, compiler, tell, named)) is not None:
         return found
-    numeric: Candidate | None = None
-    onward: Candidate | None = None
+    numeric: ChangedCopy | None = None
+    onward: ChangedCopy | None = None
     reasons = {"", whole.failure}
     for line in whole.hints.unfolded:
         tell(f"{context.target.tool} says: {line}")
@@ -208,7 +208,7 @@ def compiles_after(
     return None
 
 
-def _may_hide(whole: Found, changed: Candidate) -> bool:
+def _may_hide(whole: SearchedModel, changed: ChangedCopy) -> bool:
     """Whether what the compiler says of the file as it is may be about the file: it names nothing of the graph, or the
     change answers what it may have named.
 
@@ -221,7 +221,7 @@ def _may_hide(whole: Found, changed: Candidate) -> bool:
     return not named or not _JUDGED_ANEW.isdisjoint(applied)
 
 
-def _after(changed: Candidate, sentence: str, calls: int) -> CompilesAfter:
+def _after(changed: ChangedCopy, sentence: str, calls: int) -> CompilesAfter:
     return CompilesAfter(
         sentence=sentence,
         remedies=tuple(dict.fromkeys(it.remedy for it in changed.applied)),
@@ -232,7 +232,7 @@ def _after(changed: Candidate, sentence: str, calls: int) -> CompilesAfter:
 
 
 def _with_named_options(
-    whole: Found, compiler: RepairCompiler, tell: Callable[[str], None], named: NamedOptions
+    whole: SearchedModel, compiler: RepairCompiler, tell: Callable[[str], None], named: NamedOptions
 ) -> CompilesAfter | None:
     found, others, changed = whole, named.options, dict[str, str]()
     for _ in range(_MOST_WITH_OPTIONS):

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import onnx
 
-from onnxbisect.causes.cause import AskedNeighbour, Cause
+from onnxbisect.causes.cause import AskedNeighbour, RefusalConditions
 from onnxbisect.causes.explain import causes
 from onnxbisect.causes.features import Features
-from onnxbisect.causes.table import Table
+from onnxbisect.causes.table import RowIndex
 from onnxbisect.cut import write
 from onnxbisect.diagnosis import Certainty, CulpritKind
-from onnxbisect.job import Job
+from onnxbisect.job import CompletedDiagnosis
 from onnxbisect.neighbours import Neighbour, neighbours
-from onnxbisect.rewrites import Facts
+from onnxbisect.rewrites import TensorFacts
 from onnxbisect.unitset import UnitSet, lowest, size, union
 from onnxbisect.verdict import Status
 from onnxbisect_backends.probing.loaded_model import LoadedModel
@@ -34,14 +34,14 @@ class Answered:
 
 
 def confirmed(
-    job: Job,
+    job: CompletedDiagnosis,
     loaded: LoadedModel,
     ask: Callable[[Path], Answered],
     folder: Path,
     *,
     most: int,
     tell: Callable[[str], None] = lambda sentence: None,
-) -> Job:
+) -> CompletedDiagnosis:
     """Compile neighbours of one culprit of each cause until one of these passes; the job with the answers.
 
     Causes take turns, so each gets its first neighbour before any gets a second one. The search ends after `most`
@@ -79,7 +79,7 @@ def _in_turn(
 
 
 def _neighbours(
-    cause: Cause, job: Job, loaded: LoadedModel, folder: Path, tell: Callable[[str], None]
+    cause: RefusalConditions, job: CompletedDiagnosis, loaded: LoadedModel, folder: Path, tell: Callable[[str], None]
 ) -> list[tuple[int, Neighbour]]:
     """The neighbours of one culprit; those that lack a condition of the cause come first.
 
@@ -91,21 +91,21 @@ def _neighbours(
     sure = [it for it in cause.culprits if job.diagnosis.culprits[it].certainty is Certainty.CONFIRMED]
     for number in [it for it in sure if job.diagnosis.culprits[it].kind is CulpritKind.SINGLE][:_MOST_EXAMPLES]:
         found = [(number, it) for it in _of_culprit(job.diagnosis.culprits[number].units, loaded, folder, tell)]
-        missing = [it for it in found if not all(Table([it[1].row]).meeting(one) for one in cause.conditions)]
+        missing = [it for it in found if not all(RowIndex([it[1].row]).meeting(one) for one in cause.conditions)]
         if missing:
             return [*made, *missing, *(it for it in found if it not in missing)]
         made = made or found
     return made
 
 
-def _without_company(cause: Cause, loaded: LoadedModel, folder: Path) -> Iterator[Neighbour]:
+def _without_company(cause: RefusalConditions, loaded: LoadedModel, folder: Path) -> Iterator[Neighbour]:
     """What passed beside other ops than the culprits have, by itself."""
     model = loaded.model
     for contrast in cause.contrast[:1]:
         unit = lowest(contrast.units)
         piece = folder / "alone.onnx"
         write(loaded.cutter.cut(1 << unit), model, piece, self_contained=True)
-        row = Features(Facts.of(model), model.known).of(model.proto.graph.node[model.units[unit].node])
+        row = Features(TensorFacts.of(model), model.known).of(model.proto.graph.node[model.units[unit].node])
         yield Neighbour(text=f"{contrast.passes}, alone", proto=onnx.load(piece), row=row)
 
 
@@ -116,7 +116,7 @@ def _of_culprit(units: UnitSet, loaded: LoadedModel, folder: Path, tell: Callabl
         write(loaded.cutter.cut(units), model, piece, self_contained=True)
         alone = LoadedModel(piece, {}).model
         node = model.proto.graph.node[model.units[lowest(units)].node]
-        return list(neighbours(alone, Features(Facts.of(model), model.known).of(node)))
+        return list(neighbours(alone, Features(TensorFacts.of(model), model.known).of(node)))
     except Exception as error:  # an invalid node, or no valid model when cut out
         op = model.universe.op[lowest(units)]
         tell(f"nothing like {op} can be asked about: {type(error).__name__}: {error}")

@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 
 from onnxbisect.answer import Answer
-from onnxbisect.diagnosis import Culprit
+from onnxbisect.diagnosis import DiagnosedCulprit
 from onnxbisect.errors import OnnxBisectError
 from onnxbisect.shortage import shortage
 from onnxbisect.unitset import UnitSet
@@ -31,14 +31,14 @@ class CulpritFiles:
         self._folder = folder
         self._digests: dict[UnitSet, str] = {}
 
-    def is_seen(self, culprit: Culprit, answers: Mapping[UnitSet, Answer]) -> bool:
+    def is_seen(self, culprit: DiagnosedCulprit, answers: Mapping[UnitSet, Answer]) -> bool:
         """Whether a compiler failed on exactly the bytes that `write` would write."""
         answer = answers.get(culprit.evidence.own)
         if answer is None or not answer.verdict.failed:
             return False
         return answer.file_sha256 == self.digest(culprit.evidence.own)
 
-    def files(self, culprit: Culprit, answers: Mapping[UnitSet, Answer]) -> dict[str, Path | bytes]:
+    def files(self, culprit: DiagnosedCulprit, answers: Mapping[UnitSet, Answer]) -> dict[str, Path | bytes]:
         """The culprit's files by path, in a folder of their own; none if its failure was not seen."""
         if not self.is_seen(culprit, answers):
             return {}

@@ -11,7 +11,7 @@ from onnxbisect_backends import contract
 from onnxbisect_backends.contract import Backend, Description
 from onnxbisect_backends.simulator.backend import WhitelistBackend
 from onnxbisect_backends.simulator.profiles import OpSupport, Profile, load, shipped
-from onnxbisect_backends.simulator.refusals import Refusal, Rules, refusals
+from onnxbisect_backends.simulator.refusals import Rules, SimulatedRefusal, refusals
 
 #: Most listed places of one op.
 _PLACES = 20
@@ -79,7 +79,7 @@ def op_record(model: Model, rules: Rules) -> OpRecord:
     as_read = rules.with_every_file_folded()
     unfolded = found if as_read is None else refusals(model.proto, as_read)
     left = {_key(refusal) for refusal in unfolded}
-    groups: dict[tuple[str, bool, str, bool], list[Refusal]] = {}
+    groups: dict[tuple[str, bool, str, bool], list[SimulatedRefusal]] = {}
     for refusal in found:
         if refusal.kind in (Kind.UNSUPPORTED, Kind.UNKNOWN) and refusal.ops:
             refused = refusal.kind is Kind.UNSUPPORTED
@@ -122,10 +122,10 @@ def _rules(backend: Backend, described: Description, profile: Profile | None) ->
     return Rules(profile=own)
 
 
-def _key(refusal: Refusal) -> tuple[Sequence[str], Sequence[str], Sequence[str]]:
+def _key(refusal: SimulatedRefusal) -> tuple[Sequence[str], Sequence[str], Sequence[str]]:
     return refusal.ops, refusal.nodes, refusal.inside
 
 
-def _places(group: Iterable[Refusal]) -> Iterable[str]:
+def _places(group: Iterable[SimulatedRefusal]) -> Iterable[str]:
     """The path of a node in subgraphs: `/loop > body > /gather`."""
     return (" > ".join((*refusal.nodes, *refusal.inside)) for refusal in group if refusal.inside)

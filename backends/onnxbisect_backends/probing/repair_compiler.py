@@ -9,13 +9,13 @@ from typing import Protocol
 import onnx
 
 from onnxbisect.cut import units_of_nodes
-from onnxbisect.diagnosis import Certificate, CertificateStatus, Diagnosis
+from onnxbisect.diagnosis import CertificateStatus, Diagnosis, DiagnosisProof
 from onnxbisect.errors import CutError, ModelError
 from onnxbisect.job import Stats
 from onnxbisect.model import Model
 from onnxbisect.model.external import locations
 from onnxbisect.model.scopes import is_constant, reads
-from onnxbisect.remedies import Found
+from onnxbisect.remedies import SearchedModel
 from onnxbisect.verdict import Status
 from onnxbisect_backends.probing.loaded_model import LoadedModel
 from onnxbisect_backends.probing.search_context import SearchContext
@@ -25,10 +25,10 @@ _NO_CALLS = Stats(compiler_calls=0, cached=0, rounds=0, compile_seconds=0, engin
 REPAIRED = "repaired.onnx"
 
 
-class Search(Protocol):
+class SearchModel(Protocol):
     """A search of a model; the library runs it in threads, the service in workers."""
 
-    def __call__(self, model: LoadedModel, *, piece: bool, whole: bool) -> Found:
+    def __call__(self, model: LoadedModel, *, piece: bool, whole: bool) -> SearchedModel:
         """Find the refused parts of the model, or with `whole` compile it once as a whole.
 
         A `piece` has inputs of its own, without samples, and is searched in brief (`onnxbisect.search.plan`).
@@ -44,7 +44,7 @@ class RepairCompiler:
     """
 
     loaded: LoadedModel
-    search: Search
+    search: SearchModel
     context_of: Callable[[LoadedModel, bool], SearchContext]
     folder: Path
     calls: int = 0
@@ -54,23 +54,23 @@ class RepairCompiler:
         self._latest: tuple[bytes, LoadedModel] | None = None
         self._inside = 0
 
-    def original(self) -> Found:
+    def original(self) -> SearchedModel:
         """The diagnosis of the model as the user gave it."""
         return self._search(self.loaded)
 
-    def original_whole(self) -> Found:
+    def original_whole(self) -> SearchedModel:
         """Whether that model passes: one call."""
         return self._search(self.loaded, whole=True)
 
-    def diagnose(self, model: onnx.ModelProto, refused: Collection[str] = ()) -> Found:
+    def diagnose(self, model: onnx.ModelProto, refused: Collection[str] = ()) -> SearchedModel:
         loaded = self.read(model)
         loaded.doubted = refused
         return self._search(loaded)
 
-    def whole(self, model: onnx.ModelProto) -> Found:
+    def whole(self, model: onnx.ModelProto) -> SearchedModel:
         return self._search(self.read(model), whole=True)
 
-    def ask(self, model: onnx.ModelProto, nodes: Collection[str]) -> Found:
+    def ask(self, model: onnx.ModelProto, nodes: Collection[str]) -> SearchedModel:
         """Search the piece of these nodes and required producers; unresolved if the piece cannot be cut or loaded."""
         loaded = self.read(model)
         context = self.context_of(loaded, False)
@@ -100,12 +100,12 @@ class RepairCompiler:
             folder=folder,
         )
 
-    def _search(self, loaded: LoadedModel, *, piece: bool = False, whole: bool = False) -> Found:
+    def _search(self, loaded: LoadedModel, *, piece: bool = False, whole: bool = False) -> SearchedModel:
         found = self.search(loaded, piece=piece, whole=whole)
         self.add_cost(found)
         return found
 
-    def add_cost(self, found: Found) -> None:
+    def add_cost(self, found: SearchedModel) -> None:
         """Count the compiler calls of a search that was made outside of this compiler, too."""
         self.calls += found.job.stats.compiler_calls
         self.seconds += found.job.stats.compile_seconds
@@ -151,16 +151,16 @@ def _with_makers_of_scalars(model: Model, nodes: Collection[str]) -> list[str]:
     return list(asked)
 
 
-def unanswered(context: SearchContext, why: str, *, stopped: bool = False) -> Found:
+def unanswered(context: SearchContext, why: str, *, stopped: bool = False) -> SearchedModel:
     """The result for a model that was not compiled."""
     nothing = Diagnosis(
         verdict=Status.UNRESOLVED,
         culprits=(),
         needs_context=(),
-        certificate=Certificate(status=CertificateStatus.BOUNDED, unknown=(why,)),
+        certificate=DiagnosisProof(status=CertificateStatus.BOUNDED, unknown=(why,)),
         remainder=0,
     )
-    return Found(job=context.job(nothing, (), _NO_CALLS), stopped=stopped)
+    return SearchedModel(job=context.job(nothing, (), _NO_CALLS), stopped=stopped)
 
 
 def copy_data(model: onnx.ModelProto, source: Path, target: Path) -> None:

@@ -20,12 +20,12 @@ from onnxbisect.model.loadable import lowered
 from onnxbisect.model.read import original as original_of
 from onnxbisect.model.wording import some
 from onnxbisect.proof import Tolerance, edge_feeds, random_feeds, those_that_run
-from onnxbisect.remedies import Found, LowPrecision, Prover, Repair, Samples, TriedFiles, repair, try_files
+from onnxbisect.remedies import LowPrecision, OrtProver, Repair, Samples, SearchedModel, TriedFiles, repair, try_files
 from onnxbisect.remedies.document import RepairDocument, document
 from onnxbisect.remedies.summary import markdown
 from onnxbisect.report.document import document as report_document
 from onnxbisect.report.files import FORMS
-from onnxbisect.rewrites import Exactness, Facts, installed
+from onnxbisect.rewrites import Exactness, TensorFacts, installed
 from onnxbisect_backends.calibration import read_calibration
 from onnxbisect_backends.probing.boundary_traits import traits_of
 from onnxbisect_backends.probing.changed_files import changed_files, may_be_changed, with_fewer_dimensions
@@ -82,7 +82,7 @@ def repair_model(
     prover = _prover(context, original, terms)
     alternatives: list[Alternative] = []
 
-    def diagnosed(loaded: LoadedModel, before: Found) -> None:
+    def diagnosed(loaded: LoadedModel, before: SearchedModel) -> None:
         if not before.compiles and not before.stopped:
             alternatives.extend(others(loaded, before.diagnosis))
 
@@ -124,10 +124,10 @@ def _repaired(
     compiler: RepairCompiler,
     context: SearchContext,
     original: onnx.ModelProto,
-    prover: Prover,
+    prover: OrtProver,
     allow: Exactness,
     say: Callable[[str], None],
-    diagnosed: Callable[[LoadedModel, Found], None],
+    diagnosed: Callable[[LoadedModel, SearchedModel], None],
 ) -> tuple[Repair, int]:
     """The repair, and the compiler calls of the diagnosis. `diagnosed` is called between the two."""
     base, of_the_file = TriedFiles(), prover
@@ -150,7 +150,7 @@ def _repaired(
         say(f"going on from the changed file: {base.base.sentence}")
         original = base.base.proto
         loaded, before = compiler.read(original), compiler.diagnose(original)
-        prover = prover.on(original, Facts.of(before.model))
+        prover = prover.on(original, TensorFacts.of(before.model))
     calls = compiler.calls
     if before.compiles_in_another_form:
         tried = try_files(before, changed_files(context, allow, before), compiler, prover, say)
@@ -166,7 +166,7 @@ def _repaired(
         if len(changed.culprits) < len(before.culprits) and not changed.stopped:
             say(f"going on from the changed file: {fewer.sentence}")
             base, original, before = tried, fewer.proto, changed
-            prover = of_the_file.on(original, Facts.of(before.model))
+            prover = of_the_file.on(original, TensorFacts.of(before.model))
     found = repair(before, original, compiler, prover, installed().rules, most=allow, tell=say)
     found = _in_its_form(found, compiler, allow, say)
     if base.base is not None and not found.stopped:
@@ -212,7 +212,7 @@ def _in_its_form(found: Repair, compiler: RepairCompiler, allow: Exactness, say:
     return found
 
 
-def _prover(context: SearchContext, original: onnx.ModelProto, terms: Terms) -> Prover:
+def _prover(context: SearchContext, original: onnx.ModelProto, terms: Terms) -> OrtProver:
     model, computes_in = context.loaded.model, context.description.computes_in
     if model.unbound:
         raise OptionError(
@@ -230,4 +230,6 @@ def _prover(context: SearchContext, original: onnx.ModelProto, terms: Terms) -> 
         usual = [*given, *_runnable(context, original, random_feeds(inputs, terms.count), given)]
         return Samples(usual=usual, edge=_runnable(context, original, edge_feeds(inputs, terms.count), given))
 
-    return Prover(original, Facts.of(model), samples, folder=model.path.parent, tolerance=terms.tolerance, low=low)
+    return OrtProver(
+        original, TensorFacts.of(model), samples, folder=model.path.parent, tolerance=terms.tolerance, low=low
+    )

@@ -21,10 +21,10 @@ from onnxbisect.cut import (
     write,
     write_as_written,
 )
-from onnxbisect.diagnosis import Certificate, CertificateStatus, Diagnosis
+from onnxbisect.diagnosis import CertificateStatus, Diagnosis, DiagnosisProof
 from onnxbisect.errors import CutError, OptionError
 from onnxbisect.file_remedies import File, repaired
-from onnxbisect.job import Job, ProbeRecord, Stats, Target
+from onnxbisect.job import CompletedDiagnosis, ProbeRecord, Stats, Target
 from onnxbisect.key import Keyer
 from onnxbisect.model.binding import is_unbound
 from onnxbisect.model.external import external_tensors
@@ -180,13 +180,13 @@ class SearchContext:
 
         return CulpritFiles(self.write, folder, accompany)
 
-    def job(self, diagnosis: Diagnosis, probes: Sequence[ProbeRecord], stats: Stats) -> Job:
+    def job(self, diagnosis: Diagnosis, probes: Sequence[ProbeRecord], stats: Stats) -> CompletedDiagnosis:
         """The input of a report: the model with the searched universe, and the results."""
         model, samples = self.loaded.model, self.samples
         passed = diagnosis.verdict is Status.PASS
         doubts = [f"Real runs contradicted the profile. {detail}." for detail in self._disputed]
         notes = (*model.notes, *(() if passed else self._lowered), *(() if samples is None else samples.notes), *doubts)
-        return Job(
+        return CompletedDiagnosis(
             model=replace(model, universe=self.universe, notes=notes),
             target=self.target,
             diagnosis=replace(diagnosis, certificate=_in_doubt(diagnosis.certificate, self._disputed)),
@@ -306,7 +306,7 @@ def _as_it_takes(model: Model, description: Description) -> Description:
     return replace(description, probe_format=replace(description.probe_format, folds=False))
 
 
-def _in_doubt(certificate: Certificate, disputed: Sequence[str]) -> Certificate:
+def _in_doubt(certificate: DiagnosisProof, disputed: Sequence[str]) -> DiagnosisProof:
     """The certificate, bounded where real runs contradicted what answered."""
     if not disputed:
         return certificate

@@ -25,8 +25,8 @@ from onnxbisect_backends.contract import Description, Limits, Outcome
 from onnxbisect_backends.judging import signal_name, unfinished
 from onnxbisect_backends.options import LOCAL, WorthTrying, read_options
 from onnxbisect_backends.simulator.op_chains import parse_chain
-from onnxbisect_backends.simulator.profiles import OpSupport, Profile, Report, load, shipped
-from onnxbisect_backends.simulator.refusals import Refusal, Rules, refusals
+from onnxbisect_backends.simulator.profiles import LogDetail, OpSupport, Profile, load, shipped
+from onnxbisect_backends.simulator.refusals import Rules, SimulatedRefusal, refusals
 
 #: Starts the line that `read_back` looks for; everything before it is for people.
 _MARK = "[whitelist] "
@@ -44,7 +44,7 @@ class LogContents:
     hints: Hints
 
 
-def words(profile: Profile, found: tuple[Refusal, ...]) -> list[str]:
+def words(profile: Profile, found: tuple[SimulatedRefusal, ...]) -> list[str]:
     """The last lines of the log, in the profile's report mode; none for a silent crash.
 
     `first` names the first offender with its node. `all` lists every unlisted op at once, or, without any, the first
@@ -52,9 +52,9 @@ def words(profile: Profile, found: tuple[Refusal, ...]) -> list[str]:
     """
     if found[0].kind is Kind.INVALID:
         return [_shown(found[0].reason), _record(found[:1], found[0].reason)]
-    if profile.report is Report.NONE:
+    if profile.report is LogDetail.NONE:
         return []
-    if profile.report is Report.FIRST:
+    if profile.report is LogDetail.FIRST:
         first = found[0]
         place = [f"    op: {_shown(node)}" for node in first.nodes]
         message = first.reason and _sentence(first)
@@ -73,7 +73,7 @@ def words(profile: Profile, found: tuple[Refusal, ...]) -> list[str]:
     return [*lines, _record(off_list, lines[0], nodes=False)]
 
 
-def unknown_words(found: tuple[Refusal, ...]) -> list[str]:
+def unknown_words(found: tuple[SimulatedRefusal, ...]) -> list[str]:
     """The last lines of the log if the profile refuses nothing and does not know all ops."""
     unlisted = dict.fromkeys(op for refusal in found if not refusal.reason for op in refusal.ops)
     beyond = dict.fromkeys(f"{refusal.ops[0]} ({refusal.reason})" for refusal in found if refusal.reason)
@@ -95,7 +95,7 @@ def read_back(log: str) -> LogContents | None:
     )
 
 
-def _record(found: tuple[Refusal, ...], message: str, blanked: str = "", *, nodes: bool = True) -> str:
+def _record(found: tuple[SimulatedRefusal, ...], message: str, blanked: str = "", *, nodes: bool = True) -> str:
     said = {
         "kind": found[0].kind.value,
         "message": message,
@@ -120,7 +120,7 @@ def _refusal(profile: Profile, ops: tuple[str, ...], node: str = "") -> str:
     return text
 
 
-def _sentence(refusal: Refusal) -> str:
+def _sentence(refusal: SimulatedRefusal) -> str:
     unsupported = refusal.ops and refusal.kind is Kind.UNSUPPORTED
     return _shown(f"{refusal.ops[0]} not supported: {refusal.reason}" if unsupported else refusal.reason)
 
@@ -138,7 +138,7 @@ def _split(text: Any) -> Any:
 _Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
 
 
-class Options(BaseModel):
+class SimulatorOptions(BaseModel):
     """The options; docs/profiles.md explains each."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -150,7 +150,7 @@ class Options(BaseModel):
     deny: _Names = Field(
         default=(), description="these are refused, whatever the list says; alone: all others are taken"
     )
-    report: Report | None = Field(default=None, description="what the log names: all offenders, the first, or none")
+    report: LogDetail | None = Field(default=None, description="what the log names: all offenders, the first, or none")
     folds: bool | None = Field(default=None, description="whether constants fold away before the check")
     fail_patterns: _Names = Field(
         default=(), description="A>B: fails where A feeds B; A&B: where both occur; several with ';'"
@@ -167,11 +167,11 @@ class WhitelistBackend:
 
     name = "whitelist"
     isolated = True
-    Options = Options
+    Options = SimulatorOptions
 
     def __init__(self, options: dict[str, str]) -> None:
         """Raises OptionError for unknown options, values and profiles, and if no supported ops are given."""
-        self._options = read_options(Options, options, self.name)
+        self._options = read_options(SimulatorOptions, options, self.name)
         profile, digest = _profile(self._options)
         self._version = f"{profile.version} [{digest}]" if digest else profile.version
         self._profile = profile.model_copy(
@@ -229,7 +229,7 @@ class WhitelistBackend:
         log = [f"{self._profile.tool} {self._version}, simulated by onnx-bisect"]
         if found:
             log += words(self._profile, refused) if refused else unknown_words(found)
-        crashed = bool(refused) and refused[0].kind is not Kind.INVALID and self._profile.report is Report.NONE
+        crashed = bool(refused) and refused[0].kind is not Kind.INVALID and self._profile.report is LogDetail.NONE
         text = "\n".join(log) + "\n"
         return Outcome(
             exit_code=None if crashed else int(bool(found)),
@@ -263,7 +263,7 @@ class WhitelistBackend:
         )
 
 
-def _profile(options: Options) -> tuple[Profile, str]:
+def _profile(options: SimulatorOptions) -> tuple[Profile, str]:
     if options.profile is not None and options.ops:
         raise OptionError(
             "the whitelist backend takes either profile or ops, not both; deny removes ops from a profile"
@@ -279,7 +279,7 @@ def _profile(options: Options) -> tuple[Profile, str]:
     return Profile(profile="options", tool="whitelist", version="1", source="the options", ops=ops), ""
 
 
-def _rules(options: Options, profile: Profile) -> Rules:
+def _rules(options: SimulatorOptions, profile: Profile) -> Rules:
     try:
         contexts: dict[str, tuple[tuple[str, ...], ...]] = {}
         for entry in options.needs_context:

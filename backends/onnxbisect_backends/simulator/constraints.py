@@ -17,12 +17,12 @@ from onnxbisect_backends.simulator.profiles import (
     InputsConstraint,
     Scalar,
 )
-from onnxbisect_backends.simulator.scope import Scope, small_values
+from onnxbisect_backends.simulator.scope import GraphScope, small_values
 
 _DTYPE_ATTRIBUTES = frozenset({"to", "dtype"})
 
 
-def violation(constraint: Constraint, node: onnx.NodeProto, scope: Scope) -> str | None:
+def violation(constraint: Constraint, node: onnx.NodeProto, scope: GraphScope) -> str | None:
     """How the node violates this limit, as a phrase that quotes the limit; None if it does not.
 
     Limits with the effect silent_wrong are never violated here.
@@ -42,7 +42,7 @@ def violation(constraint: Constraint, node: onnx.NodeProto, scope: Scope) -> str
             return f"{given} inputs, takes {limit} {most}" if broken else None
 
 
-def _attribute(constraint: AttrConstraint, node: onnx.NodeProto, scope: Scope) -> str | None:
+def _attribute(constraint: AttrConstraint, node: onnx.NodeProto, scope: GraphScope) -> str | None:
     name, rule, allowed = constraint.name, constraint.rule, _tuple(constraint.value)
     written = scope.attribute(node, name)
     value = value_of(written) if written is not None else default_of(node, name, scope)
@@ -78,7 +78,7 @@ def _attribute(constraint: AttrConstraint, node: onnx.NodeProto, scope: Scope) -
     return None
 
 
-def _input(constraint: InputConstraint, node: onnx.NodeProto, scope: Scope) -> str | None:
+def _input(constraint: InputConstraint, node: onnx.NodeProto, scope: GraphScope) -> str | None:
     tensor = _named_input(constraint.name, node, scope)
     allowed = _tuple(constraint.value)
     if tensor is None:
@@ -123,7 +123,7 @@ def _input(constraint: InputConstraint, node: onnx.NodeProto, scope: Scope) -> s
             return None
 
 
-def _named_input(name: str, node: onnx.NodeProto, scope: Scope) -> str | None:
+def _named_input(name: str, node: onnx.NodeProto, scope: GraphScope) -> str | None:
     """The tensor at the schema's input of this name; None if it is omitted or this opset lacks it."""
     schema = scope.schema(node)
     if schema is None:
@@ -134,7 +134,7 @@ def _named_input(name: str, node: onnx.NodeProto, scope: Scope) -> str | None:
     return node.input[position] or None
 
 
-def default_of(node: onnx.NodeProto, name: str, scope: Scope) -> Scalar | list[Scalar] | None:
+def default_of(node: onnx.NodeProto, name: str, scope: GraphScope) -> Scalar | list[Scalar] | None:
     """The default of an attribute; None if the schema has none."""
     schema = scope.schema(node)
     known = schema.attributes.get(name) if schema is not None else None

@@ -21,7 +21,7 @@ from onnxbisect_backends.options import reason
 Scalar = bool | int | float | str
 
 
-class Report(StrEnum):
+class LogDetail(StrEnum):
     """How much of the refused ops a compiler's log reveals."""
 
     #: Every unsupported op type at once.
@@ -168,7 +168,7 @@ class Profile(_Strict):
     folds_max_ir_version: int | None = None
     #: Op types are matched whatever their domain.
     ignores_domain: bool = False
-    report: Report = Report.ALL
+    report: LogDetail = LogDetail.ALL
     refusal: str = "unsupported ops: {ops}"
     opset_min: int | None = None
     opset_max: int | None = None

@@ -16,7 +16,7 @@ from onnxbisect.verdict import Kind
 from onnxbisect_backends.simulator.constraints import violation
 from onnxbisect_backends.simulator.op_chains import Chain, Flow, is_named
 from onnxbisect_backends.simulator.profiles import Effect, OpSupport, Profile, Unlisted
-from onnxbisect_backends.simulator.scope import Scope, TensorType, enter, small_values, types_in
+from onnxbisect_backends.simulator.scope import GraphScope, TensorType, enter, small_values, types_in
 from onnxbisect_backends.simulator.variant import spelled
 
 #: Domain, name and overload of a function.
@@ -79,7 +79,7 @@ class Rules:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Refusal:
+class SimulatedRefusal:
     """One reason why the model does not compile.
 
     `nodes` are nodes of the main graph; for a node in a subgraph or function, the node that contains or calls it.
@@ -106,21 +106,23 @@ class _Place:
         return replace(self, inside=(*self.inside, step))
 
 
-def refusals(model: onnx.ModelProto, rules: Rules) -> tuple[Refusal, ...]:
+def refusals(model: onnx.ModelProto, rules: Rules) -> tuple[SimulatedRefusal, ...]:
     """All refusals and unknown ops of this model, in node order."""
     imports = _opsets(model.opset_import)
     opset = imports.get("", 1)
     if "" in imports and (reason := _opset_refusal(opset, rules.profile)) is not None:
-        return (Refusal(kind=Kind.INVALID, reason=reason),)
+        return (SimulatedRefusal(kind=Kind.INVALID, reason=reason),)
     walk = _Walk(model=model, rules=rules, folds=_folds(model, opset, rules.profile))
     found = [*_input_refusals(model.graph, rules), *walk.graph(model.graph, outer=None, place=None)]
     found += [
-        Refusal(kind=Kind.ERROR, ops=ops, reason=f"{' and '.join(ops)} cannot both be in one model")
+        SimulatedRefusal(kind=Kind.ERROR, ops=ops, reason=f"{' and '.join(ops)} cannot both be in one model")
         for ops in rules.together
         if all(walk.seen[op] >= count for op, count in Counter(ops).items())
     ]
     if rules.max_nodes is not None and walk.count > rules.max_nodes and all(it.kind is Kind.UNKNOWN for it in found):
-        found.append(Refusal(kind=Kind.RESOURCE, reason=f"{walk.count} nodes do not fit, {rules.max_nodes} do"))
+        found.append(
+            SimulatedRefusal(kind=Kind.RESOURCE, reason=f"{walk.count} nodes do not fit, {rules.max_nodes} do")
+        )
     return tuple(found)
 
 
@@ -137,16 +139,20 @@ class _Walk:
     def __post_init__(self) -> None:
         self._functions = {(f.domain, f.name, f.overload): f for f in self.model.functions}
         self._calling: set[_Key] = set()
-        self._answers: dict[Hashable, tuple[tuple[Refusal, ...], Counter[str], int]] = {}
+        self._answers: dict[Hashable, tuple[tuple[SimulatedRefusal, ...], Counter[str], int]] = {}
 
-    def graph(self, graph: onnx.GraphProto, *, outer: Scope | None, place: _Place | None) -> Iterator[Refusal]:
+    def graph(
+        self, graph: onnx.GraphProto, *, outer: GraphScope | None, place: _Place | None
+    ) -> Iterator[SimulatedRefusal]:
         opsets = outer.opsets if outer else _opsets(self.model.opset_import)
         scope = enter(graph, opsets=opsets, outer=outer)
         if outer is None:
             scope.infer = lambda: _inferred(self.model)
         return self._nodes(graph.node, scope, place)
 
-    def _nodes(self, nodes: Iterable[onnx.NodeProto], scope: Scope, place: _Place | None) -> Iterator[Refusal]:
+    def _nodes(
+        self, nodes: Iterable[onnx.NodeProto], scope: GraphScope, place: _Place | None
+    ) -> Iterator[SimulatedRefusal]:
         judged = []
         for node in nodes:
             constant = scope.fold(node)
@@ -169,19 +175,23 @@ class _Walk:
                     yield from self.graph(body, outer=scope, place=owner.then(name))
             for name, chains in self.rules.contexts.items():
                 if is_named(node, name) and not any(flow.is_part_of(index, chain) for chain in chains):
-                    yield Refusal(kind=Kind.UNSUPPORTED, ops=(qualified(node),), nodes=(owner.holder,))
+                    yield SimulatedRefusal(kind=Kind.UNSUPPORTED, ops=(qualified(node),), nodes=(owner.holder,))
         for chain in self.rules.chains:
             if (match := flow.first_match(chain)) is not None:
-                yield Refusal(
+                yield SimulatedRefusal(
                     kind=Kind.ERROR,
                     ops=chain,
                     nodes=tuple(dict.fromkeys(place.holder if place else judged[index].name for index in match)),
                     reason=f"cannot lower {' > '.join(chain)}",
                 )
 
-    def _judge(self, node: onnx.NodeProto, scope: Scope, owner: _Place, *, folded: bool) -> Iterator[Refusal]:
+    def _judge(
+        self, node: onnx.NodeProto, scope: GraphScope, owner: _Place, *, folded: bool
+    ) -> Iterator[SimulatedRefusal]:
         support = self.rules.support(node)
-        refusal = Refusal(kind=Kind.UNSUPPORTED, ops=(qualified(node),), nodes=(owner.holder,), inside=owner.inside)
+        refusal = SimulatedRefusal(
+            kind=Kind.UNSUPPORTED, ops=(qualified(node),), nodes=(owner.holder,), inside=owner.inside
+        )
         if support is None:
             if not folded or self.rules.denies(node):
                 kind = Kind.UNKNOWN if self.rules.unknown(node) else Kind.UNSUPPORTED
@@ -197,13 +207,13 @@ class _Walk:
         elif broken:
             yield replace(refusal, kind=Kind.UNKNOWN, reason=broken[0][1])
 
-    def _call(self, key: _Key, node: onnx.NodeProto, scope: Scope, owner: _Place) -> Iterator[Refusal]:
+    def _call(self, key: _Key, node: onnx.NodeProto, scope: GraphScope, owner: _Place) -> Iterator[SimulatedRefusal]:
         if key in self._calling or len(self._calling) >= _MAX_CALLS:
-            yield Refusal(kind=Kind.ERROR, nodes=(owner.holder,), reason="functions call each other too deep")
+            yield SimulatedRefusal(kind=Kind.ERROR, nodes=(owner.holder,), reason="functions call each other too deep")
             return
         function = self._functions[key]
         formal = list(zip(function.input, node.input, strict=False))
-        inner = Scope(
+        inner = GraphScope(
             opsets=_opsets(function.opset_import),
             types={name: known for name, given in formal if (known := scope.type_of(given)) is not None},
             constant={name for name, given in formal if given and scope.is_constant(given)},
@@ -223,13 +233,13 @@ class _Walk:
         for refusal in found:
             yield replace(refusal, nodes=(owner.holder,), inside=(*owner.inside, *refusal.inside))
 
-    def _answer(self, key: _Key, inner: Scope) -> tuple[tuple[Refusal, ...], Counter[str], int]:
+    def _answer(self, key: _Key, inner: GraphScope) -> tuple[tuple[SimulatedRefusal, ...], Counter[str], int]:
         """The refusals of a function's body, each once, and the ops and the number of nodes that it adds to a call."""
         before = self.seen, self.count
         self.seen, self.count = Counter(), 0
         self._calling.add(key)
         place = _Place(holder="", inside=(f"function {key[1]}",))
-        once: dict[Refusal, Refusal] = {}
+        once: dict[SimulatedRefusal, SimulatedRefusal] = {}
         for refusal in self._nodes(self._functions[key].node, inner, place):
             once.setdefault(replace(refusal, inside=()), refusal)
         found = tuple(once.values())
@@ -239,7 +249,7 @@ class _Walk:
         return found, seen, count
 
 
-def _call_context(scope: Scope) -> Hashable:
+def _call_context(scope: GraphScope) -> Hashable:
     """All that affects a function's body in a call: equal calls are judged once, because nested calls multiply."""
     return (
         tuple(sorted(scope.types.items())),
@@ -249,14 +259,14 @@ def _call_context(scope: Scope) -> Hashable:
     )
 
 
-def _input_refusals(graph: onnx.GraphProto, rules: Rules) -> Iterator[Refusal]:
+def _input_refusals(graph: onnx.GraphProto, rules: Rules) -> Iterator[SimulatedRefusal]:
     if rules.input_dtypes is None:
         return
     weights = {tensor.name for tensor in graph.initializer}
     for name, known in types_in(graph.input).items():
         dtype = _ort_dtype(known.dtype)
         if name not in weights and dtype not in rules.input_dtypes:
-            yield Refusal(kind=Kind.ERROR, tensors=(name,), reason=f"graph input of dtype {dtype}")
+            yield SimulatedRefusal(kind=Kind.ERROR, tensors=(name,), reason=f"graph input of dtype {dtype}")
 
 
 def _folds(model: onnx.ModelProto, opset: int, profile: Profile) -> bool:

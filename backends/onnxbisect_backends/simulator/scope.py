@@ -25,7 +25,7 @@ class TensorType:
 
 
 @dataclass(kw_only=True)
-class Scope:
+class GraphScope:
     """One graph or function body during the walk. `constant` grows as nodes are folded.
 
     `opsets` are the versions by domain. `attributes` are those of the current function call, for `ref_attr_name`.
@@ -37,7 +37,7 @@ class Scope:
     constant: set[str] = field(default_factory=set)
     tensors: dict[str, TensorProto] = field(default_factory=dict)
     attributes: Mapping[str, AttributeProto] = field(default_factory=dict)
-    outer: "Scope | None" = None
+    outer: "GraphScope | None" = None
     infer: Callable[[], Mapping[str, TensorType]] | None = None
 
     def type_of(self, name: str) -> TensorType | None:
@@ -109,13 +109,13 @@ def types_in(infos: Iterable[onnx.ValueInfoProto]) -> dict[str, TensorType]:
     }
 
 
-def enter(graph: onnx.GraphProto, *, opsets: Mapping[str, int], outer: Scope | None) -> Scope:
+def enter(graph: onnx.GraphProto, *, opsets: Mapping[str, int], outer: GraphScope | None) -> GraphScope:
     """The scope of a graph before its first node.
 
     Initializers that are also graph inputs count as constant: old exporters list every weight there, and compilers
     treat them as weights.
     """
-    scope = Scope(opsets=opsets, outer=outer, attributes=outer.attributes if outer else {})
+    scope = GraphScope(opsets=opsets, outer=outer, attributes=outer.attributes if outer else {})
     scope.types = types_in([*graph.input, *graph.output, *graph.value_info])
     for tensor in graph.initializer:
         scope.tensors[tensor.name] = tensor

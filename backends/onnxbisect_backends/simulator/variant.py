@@ -11,13 +11,13 @@ from onnx import TensorProto
 
 from onnxbisect_backends.simulator.constraints import default_of, value_of
 from onnxbisect_backends.simulator.profiles import Scalar
-from onnxbisect_backends.simulator.scope import Scope, small_values
+from onnxbisect_backends.simulator.scope import GraphScope, small_values
 
 #: An optional input that is left out.
 OMITTED = "-"
 
 
-def spelled(node: onnx.NodeProto, scope: Scope, *, exact: bool) -> str | None:
+def spelled(node: onnx.NodeProto, scope: GraphScope, *, exact: bool) -> str | None:
     """Attributes, then the inputs with dtype, rank and whether constant; None if the type of an input is unknown.
 
     `exact` gives dimensions in place of ranks, and the values of small constants.
@@ -53,7 +53,7 @@ def _value(value: Scalar | list[Scalar] | None) -> str:
     return ",".join(map(_number, value)) if isinstance(value, list) else _number(value)
 
 
-def _input(name: str, scope: Scope, *, exact: bool) -> str | None:
+def _input(name: str, scope: GraphScope, *, exact: bool) -> str | None:
     if not name:
         return OMITTED
     known = scope.type_of(name)

@@ -35,7 +35,7 @@ class Contrast:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cause:
+class RefusalConditions:
     """Conditions that some culprits meet and no passing unit meets.
 
     `culprits` are indices into `Diagnosis.culprits`; each culprit has one cause. `refused` are the units of confirmed

@@ -9,7 +9,7 @@ from onnxbisect.causes.features import (
     DYNAMIC,
     FOLDED,
     OMITTED,
-    Subject,
+    FeatureSubject,
 )
 from onnxbisect.causes.terms import Aspect, Relation
 from onnxbisect.language import english
@@ -38,7 +38,7 @@ _HIGH_RANK = 5
 class Condition:
     """Holds for a unit if one of its values for `subject` has this relation to `value`."""
 
-    subject: Subject
+    subject: FeatureSubject
     relation: Relation
     value: int | str
 
@@ -90,7 +90,7 @@ class Condition:
         return self.relation is Relation.IS and self.subject.aspect in (Aspect.ATTRIBUTE, Aspect.VALUE)
 
 
-def phrase(subject: Subject, relation: Relation, values: Sequence[int | str]) -> str:
+def phrase(subject: FeatureSubject, relation: Relation, values: Sequence[int | str]) -> str:
     """`an int64 input`, `scalar indices`, `axis = 0 or 1`."""
     name = subject.name
     value = " or ".join(map(str, values))

@@ -3,16 +3,16 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from onnxbisect.causes.cause import AskedNeighbour, Cause, Contrast
+from onnxbisect.causes.cause import AskedNeighbour, Contrast, RefusalConditions
 from onnxbisect.causes.condition import Condition
 from onnxbisect.causes.features import Features, Row
 from onnxbisect.causes.separate import Explanation, explanations
-from onnxbisect.causes.table import Table, completed, entries
+from onnxbisect.causes.table import RowIndex, completed, entries
 from onnxbisect.causes.terms import Aspect, CauseState
 from onnxbisect.causes.wording import other_ops_text, passing_text, text_of, unexplained
-from onnxbisect.diagnosis import Certainty, Culprit, CulpritKind, Diagnosis
+from onnxbisect.diagnosis import Certainty, CulpritKind, DiagnosedCulprit, Diagnosis
 from onnxbisect.model.model import Model
-from onnxbisect.rewrites.facts import Facts
+from onnxbisect.rewrites.facts import TensorFacts
 from onnxbisect.unitset import UnitSet, full, is_subset, lowest, members, of, size, union
 from onnxbisect.universe import Universe
 
@@ -111,7 +111,7 @@ _STATES = (CauseState.CONFIRMED, CauseState.OBSERVED, CauseState.NO_CONTRAST, Ca
 
 def causes(
     model: Model, diagnosis: Diagnosis, passed: UnitSet, asked: Sequence[AskedNeighbour] = (), *, alone: UnitSet = 0
-) -> tuple[Cause, ...]:
+) -> tuple[RefusalConditions, ...]:
     """The causes of the culprits, most informative first; `passed` are the units of all passing probes.
 
     `alone` are those of them that passed with nothing beside them.
@@ -138,7 +138,7 @@ class _Explaining:
     def __init__(
         self,
         model: Model,
-        culprits: Sequence[Culprit],
+        culprits: Sequence[DiagnosedCulprit],
         explained: Sequence[int],
         passed: UnitSet,
         asked: Sequence[AskedNeighbour],
@@ -157,19 +157,19 @@ class _Explaining:
         for unit, solo in enumerate(self._universe.solo):
             solos.setdefault(solo, []).append(unit)
         self._units = {solo: of(units) for solo, units in solos.items()}
-        features, graph = Features(Facts.of(model), model.known), model.proto.graph
+        features, graph = Features(TensorFacts.of(model), model.known), model.proto.graph
         found = {solo: features.of(graph.node[model.units[units[0]].node]) for solo, units in solos.items()}
         rows = completed([*found.values(), *(it.row for it in asked)])
         self._rows: Mapping[int, Row] = dict(zip(found, rows, strict=False))
         self._asked = [replace(it, row=row) for it, row in zip(asked, rows[len(found) :], strict=True)]
-        self._table = Table(rows[: len(found)])
+        self._table = RowIndex(rows[: len(found)])
         self._row_units = list(self._units.values())
         by_op: dict[str, list[int]] = {}
         for unit, op in enumerate(self._universe.op):
             by_op.setdefault(op, []).append(unit)
         self._by_op = {op: of(units) for op, units in by_op.items()}
 
-    def causes(self) -> list[Cause]:
+    def causes(self) -> list[RefusalConditions]:
         ops = [self._universe.op[lowest(places)] for places in self._places]
         passing = [row for solo, row in self._rows.items() if self._units[solo] & self._passed]
         passing += [it.row for it in self._asked if it.passed]
@@ -191,7 +191,7 @@ class _Explaining:
                 mine.setdefault(first, []).append(number)
         return [self._cause(chosen[place], numbers, possible) for place, numbers in sorted(mine.items())]
 
-    def _cause(self, chosen: Explanation, numbers: Sequence[int], possible: Sequence[Explanation]) -> Cause:
+    def _cause(self, chosen: Explanation, numbers: Sequence[int], possible: Sequence[Explanation]) -> RefusalConditions:
         units = self._meeting(chosen.conditions)
         explained = tuple(self._explained[number] for number in numbers)
         confirmed = self._confirming(chosen.conditions, explained)
@@ -204,7 +204,7 @@ class _Explaining:
         same_ops = {*self._ops(refused)} & {*self._ops(passing)}
         tested = bool(confirmed or same_ops) or not contrast
         seen = CauseState.OBSERVED if contrast else CauseState.NO_CONTRAST
-        return Cause(
+        return RefusalConditions(
             state=CauseState.CONFIRMED if confirmed else seen,
             text=text_of(chosen.conditions),
             culprits=explained,
@@ -237,7 +237,7 @@ class _Explaining:
         found = []
         for it in self._asked:
             if it.passed and it.culprit in culprits:
-                row = Table([it.row])
+                row = RowIndex([it.row])
                 missed = next(condition for condition in conditions if not row.meeting(condition))
                 found.append(Contrast(condition=missed, passes=it.text, units=0))
         return found
@@ -320,7 +320,7 @@ def _matters(explanation: Explanation) -> frozenset[tuple[Aspect, str]]:
     )
 
 
-def _alike(model: Model, culprits: Sequence[Culprit], numbers: Sequence[int]) -> list[Cause]:
+def _alike(model: Model, culprits: Sequence[DiagnosedCulprit], numbers: Sequence[int]) -> list[RefusalConditions]:
     """Causes without conditions, for culprits that have no explanation: one for each kind and set of ops."""
     groups: dict[tuple[CulpritKind, Certainty, tuple[str, ...]], list[int]] = {}
     for number in numbers:
@@ -328,7 +328,7 @@ def _alike(model: Model, culprits: Sequence[Culprit], numbers: Sequence[int]) ->
         ops = tuple(model.universe.op[unit] for unit in members(culprit.units))
         groups.setdefault((culprit.kind, culprit.certainty, ops), []).append(number)
     return [
-        Cause(
+        RefusalConditions(
             state=CauseState.UNEXPLAINED,
             text=unexplained(kind, certainty, ops),
             culprits=tuple(those),

@@ -12,7 +12,7 @@ from onnxbisect.causes.spelling import array_text, attribute_numbers, attribute_
 from onnxbisect.causes.terms import Aspect
 from onnxbisect.model.quantized import ZERO_POINT_SLOTS
 from onnxbisect.model.scopes import domain_of, qualified
-from onnxbisect.rewrites.facts import Facts
+from onnxbisect.rewrites.facts import TensorFacts
 
 #: Most elements of a constant whose value is a feature; larger constants are weights.
 _SMALL = 8
@@ -20,7 +20,7 @@ _SMALL = 8
 _LATEST = (1 << 31) - 1
 
 
-class Subject(NamedTuple):
+class FeatureSubject(NamedTuple):
     """A property of a unit: the rank of any input or, only for units of one `op`, the rank of its `indices`.
 
     A tuple because it is used as a key in hundreds of thousands of look-ups for one model.
@@ -32,7 +32,7 @@ class Subject(NamedTuple):
 
 
 #: The values that a unit has for each subject; None stands for an unknown value.
-Row = Mapping[Subject, frozenset[int | str | None]]
+Row = Mapping[FeatureSubject, frozenset[int | str | None]]
 
 TENSOR, INPUT, OUTPUT = "tensor", "input", "output"
 CONSTANT, FOLDED, COMPUTED, OMITTED = "constant", "computed from constants", "computed", "omitted"
@@ -42,38 +42,38 @@ DYNAMIC, EMPTY, NEGATIVE = "dynamic", "empty", "negative"
 class Features:
     """Reads the features of one model's nodes. `folded` are the tensors that are computed from constants."""
 
-    def __init__(self, facts: Facts, folded: Collection[str] = ()) -> None:
+    def __init__(self, facts: TensorFacts, folded: Collection[str] = ()) -> None:
         self._facts, self._folded = facts, folded
 
     def of(self, node: onnx.NodeProto) -> Row:
         """The node's values for every subject that applies to its op and tensors."""
-        found: dict[Subject, set[int | str | None]] = {}
+        found: dict[FeatureSubject, set[int | str | None]] = {}
         for subject, value in self._found(node):
             found.setdefault(subject, set()).add(value)
         return {subject: frozenset(values) for subject, values in found.items()}
 
-    def _found(self, node: onnx.NodeProto) -> Iterator[tuple[Subject, int | str | None]]:
+    def _found(self, node: onnx.NodeProto) -> Iterator[tuple[FeatureSubject, int | str | None]]:
         op, domain = qualified(node), domain_of(node)
-        yield Subject(Aspect.OP, op=op), op
+        yield FeatureSubject(Aspect.OP, op=op), op
         if domain:
-            yield Subject(Aspect.DOMAIN), domain
-        yield Subject(Aspect.INPUTS, op=op), len(node.input)
-        yield Subject(Aspect.OUTPUTS, op=op), sum(map(bool, node.output))
+            yield FeatureSubject(Aspect.DOMAIN), domain
+        yield FeatureSubject(Aspect.INPUTS, op=op), len(node.input)
+        yield FeatureSubject(Aspect.OUTPUTS, op=op), sum(map(bool, node.output))
         for attribute in node.attribute:
-            yield Subject(Aspect.ATTRIBUTE, attribute.name, op), attribute_text(attribute)
+            yield FeatureSubject(Aspect.ATTRIBUTE, attribute.name, op), attribute_text(attribute)
             if numbers := attribute_numbers(attribute):
-                yield Subject(Aspect.LARGEST, attribute.name, op), max(numbers)
+                yield FeatureSubject(Aspect.LARGEST, attribute.name, op), max(numbers)
         formal = _formal(node.op_type, self._facts.opsets.get(domain, 0), domain)
         for slot, tensor in enumerate(node.input):
             name, floats = _slot(formal[0], slot, INPUT)
             yield from self._anywhere(tensor, INPUT, floats=floats)
             yield from self._input(tensor, name, op, telling=(domain, node.op_type) not in ZERO_POINT_SLOTS)
         for name in {_slot(formal[0], slot, INPUT)[0] for slot in range(len(node.input), len(formal[0]))}:
-            yield Subject(Aspect.SOURCE, name, op), OMITTED
+            yield FeatureSubject(Aspect.SOURCE, name, op), OMITTED
         for slot, tensor in enumerate(node.output):
             yield from self._anywhere(tensor, OUTPUT, floats=_slot(formal[1], slot, OUTPUT)[1])
 
-    def _anywhere(self, tensor: str, side: str, *, floats: bool) -> Iterator[tuple[Subject, int | str | None]]:
+    def _anywhere(self, tensor: str, side: str, *, floats: bool) -> Iterator[tuple[FeatureSubject, int | str | None]]:
         """Features that units of different ops can share.
 
         The dtype of a slot that accepts no floats, such as indices, adds nothing to the op and is left out.
@@ -82,33 +82,35 @@ class Features:
             return
         shape = self._facts.shape(tensor)
         for place in (TENSOR, side):
-            yield Subject(Aspect.RANK, place), None if shape is None else len(shape)
+            yield FeatureSubject(Aspect.RANK, place), None if shape is None else len(shape)
             if floats:
-                yield Subject(Aspect.DTYPE, place), self._dtype(tensor)
+                yield FeatureSubject(Aspect.DTYPE, place), self._dtype(tensor)
         if shape is None or None in shape:
-            yield Subject(Aspect.SHAPE, TENSOR), DYNAMIC
+            yield FeatureSubject(Aspect.SHAPE, TENSOR), DYNAMIC
         elif 0 in shape:
-            yield Subject(Aspect.SHAPE, TENSOR), EMPTY
+            yield FeatureSubject(Aspect.SHAPE, TENSOR), EMPTY
 
-    def _input(self, tensor: str, name: str, op: str, *, telling: bool) -> Iterator[tuple[Subject, int | str | None]]:
+    def _input(
+        self, tensor: str, name: str, op: str, *, telling: bool
+    ) -> Iterator[tuple[FeatureSubject, int | str | None]]:
         """Features that only units of the same op can share."""
-        yield Subject(Aspect.SOURCE, name, op), self._source(tensor)
+        yield FeatureSubject(Aspect.SOURCE, name, op), self._source(tensor)
         if not tensor:
             return
         shape = self._facts.shape(tensor)
-        yield Subject(Aspect.RANK, name, op), None if shape is None else len(shape)
-        yield Subject(Aspect.DTYPE, name, op), self._dtype(tensor)
+        yield FeatureSubject(Aspect.RANK, name, op), None if shape is None else len(shape)
+        yield FeatureSubject(Aspect.DTYPE, name, op), self._dtype(tensor)
         sizes = None if shape is None or None in shape else [size or 0 for size in shape]
-        yield Subject(Aspect.ELEMENTS, name, op), None if sizes is None else prod(sizes)
+        yield FeatureSubject(Aspect.ELEMENTS, name, op), None if sizes is None else prod(sizes)
         if sizes != []:
-            yield Subject(Aspect.DIMENSION, name, op), None if sizes is None else max(sizes)
+            yield FeatureSubject(Aspect.DIMENSION, name, op), None if sizes is None else max(sizes)
         if telling and self._is_at_hand(tensor) and sizes is not None and prod(sizes) <= _SMALL:
             array = self._facts.value(tensor)
             # As in `model.variants`: values of small weights and biases do not distinguish units.
             if array is not None and (array.dtype.kind in "iub" or array.size == 1):
-                yield Subject(Aspect.VALUE, name, op), array_text(array)
+                yield FeatureSubject(Aspect.VALUE, name, op), array_text(array)
                 if array.dtype.kind == "i" and np.any(array < 0):
-                    yield Subject(Aspect.SIGN, name, op), NEGATIVE
+                    yield FeatureSubject(Aspect.SIGN, name, op), NEGATIVE
 
     def _is_at_hand(self, tensor: str) -> bool:
         """Whether the tensor is constant and not in an external file, which may be missing."""

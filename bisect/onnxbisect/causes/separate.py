@@ -6,7 +6,7 @@ from functools import cached_property
 from itertools import chain, combinations, product
 
 from onnxbisect.causes.condition import Condition
-from onnxbisect.causes.table import Entry
+from onnxbisect.causes.table import ConditionRow
 from onnxbisect.causes.terms import Aspect
 
 #: Fixed cost of each cause, and cost of naming its op.
@@ -40,18 +40,18 @@ class Explanation:
         return self.cost, len(self.conditions), [_order(condition) for condition in self.conditions]
 
 
-def explanations(entries: Iterable[Entry], ops: Sequence[str], passed_ops: frozenset[str]) -> list[Explanation]:
+def explanations(entries: Iterable[ConditionRow], ops: Sequence[str], passed_ops: frozenset[str]) -> list[Explanation]:
     """All minimal explanations of one or two conditions, cheapest first; the op is not counted as a condition.
 
     `ops` has the op of each culprit, `passed_ops` are the ops of passing units. Conditions on units of any op count
     only if they cover culprits of several ops, of which one passed elsewhere without meeting them. Otherwise the
     refused ops may share a rare property by chance. A rank of 5 or more that three ops share is no such chance.
     """
-    alike: dict[tuple[int, int, str], list[Entry]] = {}
+    alike: dict[tuple[int, int, str], list[ConditionRow]] = {}
     for entry in entries:
         alike.setdefault((entry.refused, entry.passing, entry.condition.subject.op), []).append(entry)
     found: list[Explanation] = []
-    left: dict[str, list[Entry]] = {}
+    left: dict[str, list[ConditionRow]] = {}
     for same in alike.values():
         single = [] if same[0].passing else [Explanation((entry.condition,), entry.refused) for entry in same]
         sound = [one for one in single if _sound(one, ops, passed_ops)]
@@ -66,7 +66,9 @@ def explanations(entries: Iterable[Entry], ops: Sequence[str], passed_ops: froze
     return sorted(found, key=lambda one: one.order)
 
 
-def _pairs(pairs: Iterable[tuple[Entry, Entry]], ops: Sequence[str], passed_ops: frozenset[str]) -> list[Explanation]:
+def _pairs(
+    pairs: Iterable[tuple[ConditionRow, ConditionRow]], ops: Sequence[str], passed_ops: frozenset[str]
+) -> list[Explanation]:
     found = []
     for first, second in pairs:
         both = first.refused & second.refused

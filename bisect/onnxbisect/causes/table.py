@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from onnxbisect.causes.condition import ABSENT, Condition
-from onnxbisect.causes.features import CONSTANT, OMITTED, Row, Subject
+from onnxbisect.causes.features import CONSTANT, OMITTED, FeatureSubject, Row
 from onnxbisect.causes.terms import Aspect, Relation
 from onnxbisect.unitset import is_subset, members, of, union
 
@@ -24,7 +24,7 @@ _RELATIONS: Mapping[Aspect, tuple[Relation, ...]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class ConditionRow:
     """A condition, the culprits that meet it at all their occurrences, and the rows of passing units that meet it.
 
     A row for which this is unknown counts as meeting it.
@@ -35,11 +35,11 @@ class Entry:
     passing: int
 
 
-class Table:
+class RowIndex:
     """An index of rows by their values; sets of rows are bit sets of row numbers."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
-        self._masks: dict[Subject, dict[_Value | None, int]] = defaultdict(lambda: defaultdict(int))
+        self._masks: dict[FeatureSubject, dict[_Value | None, int]] = defaultdict(lambda: defaultdict(int))
         for number, row in enumerate(rows):
             for subject, values in row.items():
                 masks = self._masks[subject]
@@ -47,11 +47,11 @@ class Table:
                     masks[value] |= 1 << number
 
     @property
-    def subjects(self) -> Iterable[Subject]:
+    def subjects(self) -> Iterable[FeatureSubject]:
         """Every subject that occurs in a row."""
         return self._masks
 
-    def values(self, subject: Subject) -> list[_Value]:
+    def values(self, subject: FeatureSubject) -> list[_Value]:
         """The known values of all rows for this subject."""
         known = [value for value in self._masks.get(subject, ()) if value is not None]
         return sorted(known, key=lambda value: (isinstance(value, str), value))
@@ -65,18 +65,18 @@ class Table:
             mask for other, mask in masks.items() if other is not None and _related(condition.relation, other, value)
         )
 
-    def unknown(self, subject: Subject) -> int:
+    def unknown(self, subject: FeatureSubject) -> int:
         """The rows with an unknown value for this subject."""
         return self._masks.get(subject, {}).get(None, 0)
 
 
-def entries(culprits: Sequence[Sequence[Row]], passing: Sequence[Row]) -> list[Entry]:
+def entries(culprits: Sequence[Sequence[Row]], passing: Sequence[Row]) -> list[ConditionRow]:
     """Every condition that some culprit meets; `culprits` has the rows of each culprit's occurrences."""
     owner = [number for number, places in enumerate(culprits) for _ in places]
     own = [0] * len(culprits)
     for row, number in enumerate(owner):
         own[number] |= 1 << row
-    refused, passed = Table([row for places in culprits for row in places]), Table(passing)
+    refused, passed = RowIndex([row for places in culprits for row in places]), RowIndex(passing)
     found = []
     for subject in refused.subjects:
         for condition in _conditions(subject, refused, passed):
@@ -84,13 +84,13 @@ def entries(culprits: Sequence[Sequence[Row]], passing: Sequence[Row]) -> list[E
             meets = of(number for number in {owner[row] for row in members(holds)} if is_subset(own[number], holds))
             if meets:
                 fits = passed.meeting(condition) | passed.unknown(subject)
-                found.append(Entry(condition=condition, refused=meets, passing=fits))
+                found.append(ConditionRow(condition=condition, refused=meets, passing=fits))
     return found
 
 
 def completed(rows: Sequence[Row]) -> list[Row]:
     """The rows of a whole model, with the value `absent` for attributes that only other nodes of the op have."""
-    attributes: dict[str, set[Subject]] = defaultdict(set)
+    attributes: dict[str, set[FeatureSubject]] = defaultdict(set)
     for row in rows:
         for subject in row:
             if subject.aspect is Aspect.ATTRIBUTE:
@@ -103,7 +103,7 @@ def _op(row: Row) -> str:
     return next(subject.op for subject in row if subject.aspect is Aspect.OP)
 
 
-def _conditions(subject: Subject, refused: Table, passed: Table) -> Iterator[Condition]:
+def _conditions(subject: FeatureSubject, refused: RowIndex, passed: RowIndex) -> Iterator[Condition]:
     for relation in _relations(subject):
         if relation is Relation.OTHER:
             for value in _others(subject, passed.values(subject)):
@@ -114,13 +114,13 @@ def _conditions(subject: Subject, refused: Table, passed: Table) -> Iterator[Con
                     yield Condition(subject, relation, value)
 
 
-def _relations(subject: Subject) -> tuple[Relation, ...]:
+def _relations(subject: FeatureSubject) -> tuple[Relation, ...]:
     if subject.aspect is Aspect.RANK:
         return (Relation.AT_LEAST, Relation.AT_MOST, Relation.IS) if subject.op else (Relation.AT_LEAST,)
     return _RELATIONS.get(subject.aspect, (Relation.IS,))
 
 
-def _others(subject: Subject, passed: Sequence[_Value]) -> Sequence[_Value]:
+def _others(subject: FeatureSubject, passed: Sequence[_Value]) -> Sequence[_Value]:
     """Passing values that a condition `other than` may name: mostly only a value that all passing units share."""
     if subject.aspect is Aspect.SOURCE:
         return [value for value in (CONSTANT, OMITTED) if value in passed]

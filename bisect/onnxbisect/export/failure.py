@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Kind(StrEnum):
+class FailureKind(StrEnum):
     """The kinds of problems, by their names in reports."""
 
     BRANCH = "branch on values"
@@ -28,7 +28,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class CodeLine:
     """A line of the user's code."""
 
     file: str
@@ -47,42 +47,44 @@ class Failure:
     message: str
     types: tuple[str, ...] = ()
     op: str = ""
-    place: Place | None = None
-    warned: tuple[tuple[Place, str], ...] = ()
+    place: CodeLine | None = None
+    warned: tuple[tuple[CodeLine, str], ...] = ()
     differs: str = ""
     lost: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cause:
+class FailureCause:
     """The kind of a failure and its place."""
 
-    kind: Kind
-    place: Place | None
+    kind: FailureKind
+    place: CodeLine | None
 
 
 #: What to write instead, by kind.
 REMEDIES = {
-    Kind.BRANCH: "compute both and choose with torch.where, or use torch.cond; if it never changes, fix it as a Python "
-    "flag",
-    Kind.LOOP: "give the count as a Python int, or run to the largest count and mask what is too much",
-    Kind.SHAPE: "keep the shape fixed: torch.where or a mask with padding to a fixed count, in place of selecting",
-    Kind.INDEX: "pass the index as a Python int, or select with one_hot and a product, torch.gather or index_select",
-    Kind.NO_FORM: "write it with ops that have an ONNX form, or run this module on the host",
-    Kind.CUSTOM_OP: "give it an ONNX form (custom_translation_table), write it with ops of torch, or run this module "
-    "on the host",
-    Kind.CONTAINER: "pass and return tensors, or lists, tuples and dicts of them; flatten other containers in the "
-    "caller; for a cache of transformers --set use_cache=false",
-    Kind.IN_PLACE: "write the result to a new tensor (torch.cat, torch.where), and use reshape in place of view; in an "
-    "attention of transformers try --try attention=eager",
-    Kind.NUMPY: "use torch in place of numpy",
-    Kind.AUTOGRAD: "call plain torch ops in forward; a custom autograd function is needed for training only",
-    Kind.DTYPE: "use float32; split complex numbers into a real and an imaginary part",
-    Kind.LOST_INPUT: "pass the tensors as arguments of their own, not inside of a dict or an object",
-    Kind.NUMBERS: "compare the outputs op by op: onnx-bisect extract cuts the file",
-    Kind.TIME: "give more time (--timeout), or a smaller example",
-    Kind.CRASH: "give more memory (--memory), or a smaller example",
-    Kind.OTHER: "the message says what the exporter missed",
+    FailureKind.BRANCH: "compute both and choose with torch.where, or use torch.cond; if it never changes, fix it as "
+    "a Python flag",
+    FailureKind.LOOP: "give the count as a Python int, or run to the largest count and mask what is too much",
+    FailureKind.SHAPE: "keep the shape fixed: torch.where or a mask with padding to a fixed count, in place of "
+    "selecting",
+    FailureKind.INDEX: "pass the index as a Python int, or select with one_hot and a product, torch.gather or "
+    "index_select",
+    FailureKind.NO_FORM: "write it with ops that have an ONNX form, or run this module on the host",
+    FailureKind.CUSTOM_OP: "give it an ONNX form (custom_translation_table), write it with ops of torch, or run this "
+    "module on the host",
+    FailureKind.CONTAINER: "pass and return tensors, or lists, tuples and dicts of them; flatten other containers in "
+    "the caller; for a cache of transformers --set use_cache=false",
+    FailureKind.IN_PLACE: "write the result to a new tensor (torch.cat, torch.where), and use reshape in place of "
+    "view; in an attention of transformers try --try attention=eager",
+    FailureKind.NUMPY: "use torch in place of numpy",
+    FailureKind.AUTOGRAD: "call plain torch ops in forward; a custom autograd function is needed for training only",
+    FailureKind.DTYPE: "use float32; split complex numbers into a real and an imaginary part",
+    FailureKind.LOST_INPUT: "pass the tensors as arguments of their own, not inside of a dict or an object",
+    FailureKind.NUMBERS: "compare the outputs op by op: onnx-bisect extract cuts the file",
+    FailureKind.TIME: "give more time (--timeout), or a smaller example",
+    FailureKind.CRASH: "give more memory (--memory), or a smaller example",
+    FailureKind.OTHER: "the message says what the exporter missed",
 }
 
 _LOOPS = re.compile(r"^\s*(for|while)\b|\brange\(")
@@ -90,16 +92,16 @@ _BRANCHES = re.compile(r"^\s*(if|elif|assert)\b|\bif\b.*\belse\b|\b(and|or|not)\
 _SELECTS = re.compile(r"\b(nonzero|unique|masked_select|argwhere|bincount|repeat_interleave|nms)\b")
 
 
-def cause_of(failure: Failure) -> Cause:
+def cause_of(failure: Failure) -> FailureCause:
     """The kind of a failure, and the line to look at."""
     if failure.differs:
         return _of_wrong_numbers(failure)
-    return Cause(kind=_of_refusal(failure), place=failure.place)
+    return FailureCause(kind=_of_refusal(failure), place=failure.place)
 
 
-def remedy(cause: Cause, failure: Failure) -> str:
+def remedy(cause: FailureCause, failure: Failure) -> str:
     """What to write instead."""
-    if cause.kind is Kind.NO_FORM and failure.op:
+    if cause.kind is FailureKind.NO_FORM and failure.op:
         return f"{failure.op} has none: {REMEDIES[cause.kind]}"
     return REMEDIES[cause.kind]
 
@@ -109,7 +111,7 @@ def first_sentence(message: str) -> str:
     return re.split(r" \(Size-like| Caused by:| For more information| \(unhinted:", message, maxsplit=1)[0].strip()
 
 
-def _of_refusal(failure: Failure) -> Kind:
+def _of_refusal(failure: Failure) -> FailureKind:
     """The first kind whose words fit."""
     source = failure.place.source if failure.place else ""
     return next(kind for kind, fits in _REFUSALS if fits(failure, source))
@@ -135,27 +137,30 @@ def _without_form(failure: Failure, source: str) -> bool:
     return named or _says("no onnx function found", "onnx_ops not found", "to onnx opset version")(failure, source)
 
 
-_REFUSALS: Sequence[tuple[Kind, Callable[[Failure, str], bool]]] = (
-    (Kind.NUMPY, _says(".numpy()", "numpy array", "can't call numpy", "numpy is not")),
-    (Kind.LOOP, lambda failure, source: _by_value(failure, source) and bool(_LOOPS.search(source))),
-    (Kind.BRANCH, lambda failure, source: _by_value(failure, source) and bool(_BRANCHES.search(source))),
-    (Kind.SHAPE, lambda failure, source: _by_value(failure, source) and bool(_SELECTS.search(source))),
-    (Kind.INDEX, lambda failure, source: _by_value(failure, source) and "integer" in failure.message),
-    (Kind.SHAPE, _by_value),
-    (Kind.BRANCH, _says("dynamic control flow", "torch.cond", "bool(tensor)", "boolean value of tensor")),
-    (Kind.AUTOGRAD, _says("autograd.function", "autograd function", "pythonop", "prim::pythonop")),
-    (Kind.DTYPE, _says("complex", "unsupported dtype", "dtype is not supported", "float8", "not supported for dtype")),
-    (Kind.CUSTOM_OP, lambda failure, source: _without_form(failure, source) and _foreign(failure.op)),
-    (Kind.NO_FORM, _without_form),
-    (Kind.CONTAINER, _says("input type", "pytree", "jit inputs/outputs", "only tuples, lists", "input_spec")),
+_REFUSALS: Sequence[tuple[FailureKind, Callable[[Failure, str], bool]]] = (
+    (FailureKind.NUMPY, _says(".numpy()", "numpy array", "can't call numpy", "numpy is not")),
+    (FailureKind.LOOP, lambda failure, source: _by_value(failure, source) and bool(_LOOPS.search(source))),
+    (FailureKind.BRANCH, lambda failure, source: _by_value(failure, source) and bool(_BRANCHES.search(source))),
+    (FailureKind.SHAPE, lambda failure, source: _by_value(failure, source) and bool(_SELECTS.search(source))),
+    (FailureKind.INDEX, lambda failure, source: _by_value(failure, source) and "integer" in failure.message),
+    (FailureKind.SHAPE, _by_value),
+    (FailureKind.BRANCH, _says("dynamic control flow", "torch.cond", "bool(tensor)", "boolean value of tensor")),
+    (FailureKind.AUTOGRAD, _says("autograd.function", "autograd function", "pythonop", "prim::pythonop")),
     (
-        Kind.IN_PLACE,
+        FailureKind.DTYPE,
+        _says("complex", "unsupported dtype", "dtype is not supported", "float8", "not supported for dtype"),
+    ),
+    (FailureKind.CUSTOM_OP, lambda failure, source: _without_form(failure, source) and _foreign(failure.op)),
+    (FailureKind.NO_FORM, _without_form),
+    (FailureKind.CONTAINER, _says("input type", "pytree", "jit inputs/outputs", "only tuples, lists", "input_spec")),
+    (
+        FailureKind.IN_PLACE,
         _says("in-place", "inplace", "mutat", "a view of", "cannot view a tensor", "functionaliz", "non-functional"),
     ),
-    (Kind.TIME, _is("TimeLimit")),
-    (Kind.CRASH, _is("Crash", "MemoryError")),
-    (Kind.CRASH, _says("can't allocate memory", "out of memory", "not enough memory")),
-    (Kind.OTHER, lambda failure, source: True),
+    (FailureKind.TIME, _is("TimeLimit")),
+    (FailureKind.CRASH, _is("Crash", "MemoryError")),
+    (FailureKind.CRASH, _says("can't allocate memory", "out of memory", "not enough memory")),
+    (FailureKind.OTHER, lambda failure, source: True),
 )
 
 
@@ -170,20 +175,20 @@ def _foreign(op: str) -> bool:
     )
 
 
-def _of_wrong_numbers(failure: Failure) -> Cause:
+def _of_wrong_numbers(failure: Failure) -> FailureCause:
     """An export that succeeded: what the tracer made a constant, and warned of with many false alarms."""
     for words, kind in (
-        ("NumPy array", Kind.NUMPY),
-        ("Python integer", Kind.INDEX),
-        ("Python index", Kind.INDEX),
-        ("Python boolean", Kind.BRANCH),
-        ("Python float", Kind.BRANCH),
-        ("Iterating over a tensor", Kind.LOOP),
+        ("NumPy array", FailureKind.NUMPY),
+        ("Python integer", FailureKind.INDEX),
+        ("Python index", FailureKind.INDEX),
+        ("Python boolean", FailureKind.BRANCH),
+        ("Python float", FailureKind.BRANCH),
+        ("Iterating over a tensor", FailureKind.LOOP),
     ):
         if found := [place for place, text in failure.warned if words in text and not _about_shapes(place.source)]:
-            loops = kind is Kind.INDEX and _LOOPS.search(found[0].source)
-            return Cause(kind=Kind.LOOP if loops else kind, place=found[0])
-    return Cause(kind=Kind.LOST_INPUT if failure.lost else Kind.NUMBERS, place=failure.place)
+            loops = kind is FailureKind.INDEX and _LOOPS.search(found[0].source)
+            return FailureCause(kind=FailureKind.LOOP if loops else kind, place=found[0])
+    return FailureCause(kind=FailureKind.LOST_INPUT if failure.lost else FailureKind.NUMBERS, place=failure.place)
 
 
 def _about_shapes(source: str) -> bool:

@@ -26,7 +26,7 @@ class Question:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class ExportAnswer:
     """Whether the export succeeded and computes what the module computes.
 
     `suspect` is the module that the complaint is about, relative to the exported one; None if none is known.
@@ -39,7 +39,7 @@ class Answer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Culprit:
+class FailingModule:
     """A module that does not export for its own code: it fails although all failing modules in it have stand-ins.
 
     `places` are all modules of its class, configuration and calls. `asked` is the export that shows it.
@@ -51,7 +51,7 @@ class Culprit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class ExportingModule:
     """A module that exports, with stand-ins for the paths `without`. `asked` has an export for each signature."""
 
     path: str
@@ -60,23 +60,23 @@ class Part:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class ExportOutcome:
     """The end of the search. `undecided` are modules whose own code could not be judged with stand-ins in it.
 
     `parts` export and are in no other part.
     """
 
-    culprits: tuple[Culprit, ...]
+    culprits: tuple[FailingModule, ...]
     undecided: tuple[Question, ...]
-    parts: tuple[Part, ...]
+    parts: tuple[ExportingModule, ...]
 
     @property
-    def whole(self) -> Part | None:
+    def whole(self) -> ExportingModule | None:
         """The model with stand-ins for all culprits, the proof of the rest; None if its own code does not export."""
         return next((it for it in self.parts if it.path == ROOT), None)
 
 
-def plan(tree: Tree, answers: Mapping[Question, Answer]) -> Question | Outcome:
+def plan(tree: Tree, answers: Mapping[Question, ExportAnswer]) -> Question | ExportOutcome:
     """The next export to ask for, or the outcome."""
     search = _Search(tree, answers)
     try:
@@ -93,12 +93,12 @@ class _UnansweredError(Exception):
 
 
 class _Search:
-    def __init__(self, tree: Tree, answers: Mapping[Question, Answer]) -> None:
+    def __init__(self, tree: Tree, answers: Mapping[Question, ExportAnswer]) -> None:
         self._tree, self._answers = tree, answers
         self._found: dict[str, frozenset[str]] = {}  # by the first module of its kind, relative to it
-        self._culprits: dict[str, Culprit] = {}
+        self._culprits: dict[str, FailingModule] = {}
         self._undecided: dict[str, Question] = {}
-        self._parts: dict[str, Part] = {}
+        self._parts: dict[str, ExportingModule] = {}
 
     def failing(self, path: str) -> frozenset[str]:
         """The culprits in this module, itself included, and what stays undecided."""
@@ -107,12 +107,12 @@ class _Search:
             self._found[first] = frozenset(relative(it, first) for it in self._search(first))
         return frozenset(joined(path, it) for it in self._found[first])
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> ExportOutcome:
         """What the search found; only the outermost parts count."""
         paths = [it for it in self._tree.modules if it in self._parts]
         parts = [self._parts[it] for it in paths]
         culprits = [self._culprits[it] for it in self._tree.modules if it in self._culprits]
-        return Outcome(
+        return ExportOutcome(
             culprits=tuple(culprits),
             undecided=tuple(self._undecided.values()),
             parts=tuple(it for it in parts if not any(_covers(other, it.path) for other in parts)),
@@ -125,19 +125,19 @@ class _Search:
             stand_ins = outermost(failing)
             answer, asked = self._export(path, stand_ins)
             if answer.exports:
-                self._parts[path] = Part(path=path, without=stand_ins, asked=asked)
+                self._parts[path] = ExportingModule(path=path, without=stand_ins, asked=asked)
                 return failing
             suspect = self._suspect(path, answer, stand_ins, explored)
             if suspect is None:
                 if answer.undecided:
                     self._undecided[path] = asked[-1]
                 else:
-                    self._culprits[path] = Culprit(path=path, places=self._tree.alike(path), asked=asked[-1])
+                    self._culprits[path] = FailingModule(path=path, places=self._tree.alike(path), asked=asked[-1])
                 return failing | {path}
             explored.update(self._tree.alike(suspect))
             failing |= self._everywhere(path, self.failing(suspect))
 
-    def _export(self, path: str, stand_ins: frozenset[str]) -> tuple[Answer, tuple[Question, ...]]:
+    def _export(self, path: str, stand_ins: frozenset[str]) -> tuple[ExportAnswer, tuple[Question, ...]]:
         """The answers for all signatures, to the first that fails."""
         asked: list[Question] = []
         for number in range(len(self._tree.modules[path].signatures)):
@@ -150,7 +150,7 @@ class _Search:
                 break
         return answer, tuple(asked)
 
-    def _suspect(self, path: str, answer: Answer, stand_ins: frozenset[str], explored: set[str]) -> str | None:
+    def _suspect(self, path: str, answer: ExportAnswer, stand_ins: frozenset[str], explored: set[str]) -> str | None:
         """The module inside to look at next: the one of the complaint, else the next child; None if all were."""
 
         def left(one: str) -> bool:
@@ -174,5 +174,5 @@ class _Search:
         return frozenset(it for one in known for it in self._tree.alike(one) if it != path and inside(it, path))
 
 
-def _covers(part: Part, path: str) -> bool:
+def _covers(part: ExportingModule, path: str) -> bool:
     return part.path != path and inside(path, part.path) and not any(inside(path, it) for it in part.without)

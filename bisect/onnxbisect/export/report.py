@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from onnxbisect.export.failure import Kind, Place
+from onnxbisect.export.failure import CodeLine, FailureKind
 from onnxbisect.report.text import clean, plural
 
 
@@ -25,15 +25,15 @@ class Blamed:
     cls: str
     places: tuple[str, ...]
     signature: str
-    kind: Kind
-    place: Place | None
+    kind: FailureKind
+    place: CodeLine | None
     message: str
     remedy: str
     tried: tuple[Tried, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Exported:
+class ExportedPart:
     """A part that exports. `without` have stand-ins; `compiles` is what a compiler said, where it was asked.
 
     `samples` counts the inputs on which its numbers were compared with the module's; `unchecked` says why none were.
@@ -76,7 +76,7 @@ class ExportReport:
     proven: bool
     culprits: tuple[Blamed, ...]
     undecided: tuple[tuple[str, str], ...]
-    parts: tuple[Exported, ...]
+    parts: tuple[ExportedPart, ...]
     components: tuple[Component, ...]
     never: tuple[str, ...]
     notes: tuple[str, ...] = ()
@@ -162,7 +162,7 @@ def exports(it: Component) -> str:
     return f"without {some(it.failing)}" if it.exports else "no"
 
 
-def part(it: Exported) -> str:
+def part(it: ExportedPart) -> str:
     """What is known of a part, in one line."""
     without = f", with stand-ins for {some(it.without)}" if it.without else ""
     checked = (
@@ -179,7 +179,7 @@ def footer(report: ExportReport) -> list[str]:
     return ["", *report.notes, *never, f"{counted}, torch {report.torch}, {report.settings}"]
 
 
-def line(place: Place | None) -> str:
+def line(place: CodeLine | None) -> str:
     """`model.py:112`."""
     return f"{PurePath(place.file).name}:{place.line}" if place else "?"
 

@@ -8,7 +8,7 @@ from onnxbisect.file_remedies.candidates import (
     MOST_CANDIDATES,
     REORDERING,
     Applied,
-    Candidate,
+    ChangedCopy,
     Declined,
     candidates,
     form_candidates,
@@ -21,7 +21,7 @@ from onnxbisect.file_remedies.candidates import (
 from onnxbisect.file_remedies.file import File
 from onnxbisect.file_remedies.ranks import LOWER_RANKS, form_of_lower_rank
 from onnxbisect.file_remedies.registry import REMEDIES
-from onnxbisect.file_remedies.remedy import Change, FileRemedy
+from onnxbisect.file_remedies.remedy import FileRemedy, RemediedFile
 
 __all__ = [
     "LOWER_RANKS",
@@ -29,11 +29,11 @@ __all__ = [
     "REMEDIES",
     "REORDERING",
     "Applied",
-    "Candidate",
-    "Change",
+    "ChangedCopy",
     "Declined",
     "File",
     "FileRemedy",
+    "RemediedFile",
     "candidates",
     "form_candidates",
     "form_of_lower_rank",

@@ -13,7 +13,7 @@ from onnxbisect.file_remedies.file import File
 from onnxbisect.file_remedies.masks import bound_masks, low_masks
 from onnxbisect.file_remedies.ranks import lower_ranks
 from onnxbisect.file_remedies.registry import REMEDIES
-from onnxbisect.file_remedies.remedy import Change, FileRemedy
+from onnxbisect.file_remedies.remedy import FileRemedy, RemediedFile
 from onnxbisect.model import Model
 from onnxbisect.model.allowance import Bounded, directly
 from onnxbisect.model.order import another_order
@@ -60,7 +60,7 @@ class Declined:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Candidate:
+class ChangedCopy:
     """A changed copy of the file. It refers to external data as the file does, so it must be written beside it.
 
     `needed`: it answers a finding that is an error, for which most tools refuse the file, or it changes nodes that the
@@ -108,7 +108,7 @@ def candidates(
     reader: Reader,
     bounded: Bounded = directly,
     hints: Hints = _NO_HINTS,
-) -> Iterator[Candidate]:
+) -> Iterator[ChangedCopy]:
     """Up to four files to try: after the remedy of the first error, of all errors, all exact ones, and all.
 
     `findings` are those that concern the tool, `hints` what it named when it compiled the model as it is. If it named
@@ -145,19 +145,19 @@ def candidates(
             yield replace(candidate, needed=needed)
 
 
-def masks_bounded(model: Model, reader: Reader) -> Candidate | None:
+def masks_bounded(model: Model, reader: Reader) -> ChangedCopy | None:
     """The file with its masks of scores bounded, for a tool that computes other numbers; None without such masks."""
     candidate = repaired(File.of(model), {*_BASE, bound_masks.id}, reader)
     return replace(candidate, needed=True) if bound_masks.id in _ids_applied(candidate) else None
 
 
-def in_another_order(model: Model, reader: Reader) -> Candidate | None:
+def in_another_order(model: Model, reader: Reader) -> ChangedCopy | None:
     """The file with its nodes in another order, for a tool that dies of the file; None where there is no other."""
     candidate = repaired(File.of(model), {*_BASE, REORDERING}, reader)
     return candidate if REORDERING in _ids_applied(candidate) else None
 
 
-def with_lower_ranks(model: Model, reader: Reader, most: int) -> Candidate | None:
+def with_lower_ranks(model: Model, reader: Reader, most: int) -> ChangedCopy | None:
     """The file with at most `most` dimensions of each tensor where that is possible; None where nothing changes."""
     file = File.of(model)
     candidate = repaired(file, _BASE, reader)
@@ -167,10 +167,10 @@ def with_lower_ranks(model: Model, reader: Reader, most: int) -> Candidate | Non
     except (NotApplicable, ModelError):
         return None
     applied = Applied(remedy=remedy.id, sentence=change.sentence, exactness=change.exactness or remedy.exactness)
-    return Candidate(proto=change.proto, applied=(*candidate.applied, applied), needed=True)
+    return ChangedCopy(proto=change.proto, applied=(*candidate.applied, applied), needed=True)
 
 
-def form_candidates(model: Model, reader: Reader, bounded: Bounded = directly) -> Iterator[Candidate]:
+def form_candidates(model: Model, reader: Reader, bounded: Bounded = directly) -> Iterator[ChangedCopy]:
     """The file with each difference in form from how probes of this target are written, smallest first; then with all.
 
     They are for a file that a tool refuses, and takes once it is written as its parts are.
@@ -208,11 +208,11 @@ def _form(reader: Reader) -> list[str]:
     return [*always, *(remedy for remedy, demanded in own if demanded), "sort-nodes"]
 
 
-def _ids_applied(candidate: Candidate) -> set[str]:
+def _ids_applied(candidate: ChangedCopy) -> set[str]:
     return {applied.remedy for applied in candidate.applied}
 
 
-def repaired(file: File, remedies: Collection[str], reader: Reader, bounded: Bounded = directly) -> Candidate:
+def repaired(file: File, remedies: Collection[str], reader: Reader, bounded: Bounded = directly) -> ChangedCopy:
     """The file after the remedies with these ids, as far as they can be applied."""
     applied: list[Applied] = []
     declined: list[Declined] = []
@@ -234,10 +234,10 @@ def repaired(file: File, remedies: Collection[str], reader: Reader, bounded: Bou
             if not change.structure:
                 break
             file = file.examined(bounded)
-    return Candidate(proto=file.proto, applied=tuple(applied), declined=tuple(declined))
+    return ChangedCopy(proto=file.proto, applied=tuple(applied), declined=tuple(declined))
 
 
-def _applied(remedy: FileRemedy, file: File, reader: Reader) -> Change:
+def _applied(remedy: FileRemedy, file: File, reader: Reader) -> RemediedFile:
     """The change, if onnx.checker finds no more problems in it than in the file."""
     try:
         change = remedy.apply(file, reader)

@@ -10,7 +10,7 @@ import onnx
 from onnxbisect.cut.rename import rename_tensors
 from onnxbisect.file_remedies.editing import copied, drop_unread, every_name, set_nodes, trace, unused_prefix
 from onnxbisect.file_remedies.file import File
-from onnxbisect.file_remedies.remedy import Change, file_remedy
+from onnxbisect.file_remedies.remedy import RemediedFile, file_remedy
 from onnxbisect.model.constants import constant_tensor
 from onnxbisect.model.names import make_unique
 from onnxbisect.model.scopes import domain_of, is_constant, reads, walk
@@ -170,7 +170,7 @@ def of_several(done: str) -> str:
 
 
 @file_remedy("resolve-control-flow", answers="control-flow control-flow-constant-condition outer-scope-capture")
-def resolve_control_flow(file: File, reader: Reader) -> Change:
+def resolve_control_flow(file: File, reader: Reader) -> RemediedFile:
     """If with a constant condition becomes its branch; Loop and Scan with a constant number of rounds, the rounds."""
     named = [onnx.NodeProto.FromString(node.SerializeToString()) for node in file.proto.graph.node]
     make_unique(named)
@@ -200,7 +200,7 @@ def resolve_control_flow(file: File, reader: Reader) -> Change:
     result = apply(file.proto, changes, file.facts)
     drop_unread(result.graph, read)
     sentence = ", ".join(f"{number} {_DONE[op]}" for op, number in sorted(done.items()))
-    return Change(proto=result, sentence=sentence, structure=True)
+    return RemediedFile(proto=result, sentence=sentence, structure=True)
 
 
 #: Most tensors of one sequence.
@@ -211,7 +211,7 @@ Held = dict[str, list[str]]
 
 
 @file_remedy("sequences-to-tensors", answers="sequence-type")
-def sequences_to_tensors(file: File, reader: Reader) -> Change:
+def sequences_to_tensors(file: File, reader: Reader) -> RemediedFile:
     """Sequences of known length become the tensors that they hold, what is done with them Slices and Concats."""
     result = copied(file.proto)
     graph, facts = result.graph, file.facts
@@ -252,7 +252,7 @@ def sequences_to_tensors(file: File, reader: Reader) -> Change:
         if graph.value_info[index].name in held:
             del graph.value_info[index]
     drop_unread(graph, suspects | {name for tensors in held.values() for name in tensors})
-    return Change(proto=result, sentence=f"{count(len(held), 'sequence')} replaced by tensors", structure=True)
+    return RemediedFile(proto=result, sentence=f"{count(len(held), 'sequence')} replaced by tensors", structure=True)
 
 
 def _of(site: Site, held: Held, slot: int = 0) -> list[str]:

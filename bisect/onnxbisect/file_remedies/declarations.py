@@ -4,7 +4,7 @@ import onnx
 
 from onnxbisect.file_remedies.editing import copied, set_nodes
 from onnxbisect.file_remedies.file import File
-from onnxbisect.file_remedies.remedy import Change, file_remedy
+from onnxbisect.file_remedies.remedy import RemediedFile, file_remedy
 from onnxbisect.model.binding import is_unbound
 from onnxbisect.model.names import make_unique
 from onnxbisect.model.order import another_order, depth_first, is_topological
@@ -18,18 +18,18 @@ _INITIALIZERS_ARE_INPUTS = 3
 
 
 @file_remedy("sort-nodes", answers="not-topologically-sorted")
-def sort_nodes(file: File, reader: Reader) -> Change:
+def sort_nodes(file: File, reader: Reader) -> RemediedFile:
     """Nodes behind those whose results they read."""
     graph = file.proto.graph
     if is_topological(graph):
         raise NotApplicable("the nodes are sorted")
     result = copied(file.proto)
     set_nodes(result.graph, [graph.node[index] for index in depth_first(graph)])
-    return Change(proto=result, sentence="nodes sorted")
+    return RemediedFile(proto=result, sentence="nodes sorted")
 
 
 @file_remedy("reorder-nodes", answers="")
-def reorder_nodes(file: File, reader: Reader) -> Change:
+def reorder_nodes(file: File, reader: Reader) -> RemediedFile:
     """Nodes in another order: one branch before the next, or by depth where they have that order already."""
     graph = file.proto.graph
     order = another_order(graph)
@@ -37,22 +37,22 @@ def reorder_nodes(file: File, reader: Reader) -> Change:
         raise NotApplicable("the nodes have one order only")
     result = copied(file.proto)
     set_nodes(result.graph, [graph.node[index] for index in order])
-    return Change(proto=result, sentence="nodes in another order")
+    return RemediedFile(proto=result, sentence="nodes in another order")
 
 
 @file_remedy("name-nodes", answers="duplicate-node-name")
-def name_nodes(file: File, reader: Reader) -> Change:
+def name_nodes(file: File, reader: Reader) -> RemediedFile:
     """A name of its own for every node of the main graph, where nodes share one."""
     names = [node.name for node in file.proto.graph.node if node.name]
     if len(set(names)) == len(names):
         raise NotApplicable("no two nodes share a name")
     result = copied(file.proto)
     given = make_unique(result.graph.node)
-    return Change(proto=result, sentence=f"{count(len(given), 'node')} named")
+    return RemediedFile(proto=result, sentence=f"{count(len(given), 'node')} named")
 
 
 @file_remedy("weights-no-inputs", answers="initializer-as-input")
-def weights_no_inputs(file: File, reader: Reader) -> Change:
+def weights_no_inputs(file: File, reader: Reader) -> RemediedFile:
     """Initializers taken off the list of inputs, so that their values are fixed."""
     weights = constant_names(file.proto.graph)
     listed = [index for index, value in enumerate(file.proto.graph.input) if value.name in weights]
@@ -62,11 +62,11 @@ def weights_no_inputs(file: File, reader: Reader) -> Change:
     for index in reversed(listed):
         del result.graph.input[index]
     result.ir_version = max(result.ir_version, _INITIALIZERS_ARE_INPUTS + 1)
-    return Change(proto=result, sentence=f"{count(len(listed), 'initializer')} taken off the list of inputs")
+    return RemediedFile(proto=result, sentence=f"{count(len(listed), 'initializer')} taken off the list of inputs")
 
 
 @file_remedy("bind-dimensions", answers="dynamic-input-dim")
-def bind_dimensions(file: File, reader: Reader) -> Change:
+def bind_dimensions(file: File, reader: Reader) -> RemediedFile:
     """Dimensions of the inputs as they were given with --input-shape."""
     unbound = {
         value.name: index
@@ -85,7 +85,7 @@ def bind_dimensions(file: File, reader: Reader) -> Change:
         if is_unbound(value.type) and not _bind(value, file):
             del result.graph.value_info[index]
     texts = tuple(f"{name} {type_text(file.inputs[name])}" for name in unbound)
-    return Change(proto=result, sentence=f"dimensions bound: {some(texts)}")
+    return RemediedFile(proto=result, sentence=f"dimensions bound: {some(texts)}")
 
 
 def _bind(value: onnx.ValueInfoProto, file: File) -> bool:
@@ -98,7 +98,7 @@ def _bind(value: onnx.ValueInfoProto, file: File) -> bool:
 
 
 @file_remedy("correct-declared-types", answers="shape-contradiction")
-def correct_declared_types(file: File, reader: Reader) -> Change:
+def correct_declared_types(file: File, reader: Reader) -> RemediedFile:
     """Declared types that are wrong, replaced by those that running the model gave."""
     graph = file.proto.graph
     wrong = {
@@ -112,4 +112,4 @@ def correct_declared_types(file: File, reader: Reader) -> Change:
     for value in (*result.graph.value_info, *result.graph.output):
         if value.name in wrong:
             value.type.CopyFrom(file.types[value.name])
-    return Change(proto=result, sentence=f"{count(len(wrong), 'declared type')} corrected")
+    return RemediedFile(proto=result, sentence=f"{count(len(wrong), 'declared type')} corrected")

@@ -14,7 +14,7 @@ from onnxbisect.model.load import MEMORY_LIMIT
 from onnxbisect.model.read import original
 from onnxbisect.model.scopes import constant_names
 from onnxbisect.model.shapes import establish
-from onnxbisect.rewrites import Facts
+from onnxbisect.rewrites import TensorFacts
 from onnxbisect.rewrites.facts import unfixed
 
 
@@ -44,9 +44,9 @@ class File:
         )
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> TensorFacts:
         """The same facts for rules of single nodes."""
-        return Facts(self.proto, self.types, self.known, self.folder)
+        return TensorFacts(self.proto, self.types, self.known, self.folder)
 
     def after(self, proto: onnx.ModelProto, types: Mapping[str, onnx.TypeProto] | None = None) -> "File":
         """The file after a change that added no tensors but those of `types`."""

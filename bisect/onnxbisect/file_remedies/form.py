@@ -16,7 +16,7 @@ from onnxbisect.cut.write import store_inside
 from onnxbisect.errors import CutError
 from onnxbisect.file_remedies.editing import copied
 from onnxbisect.file_remedies.file import File
-from onnxbisect.file_remedies.remedy import Change, file_remedy
+from onnxbisect.file_remedies.remedy import RemediedFile, file_remedy
 from onnxbisect.model.binding import is_unbound
 from onnxbisect.model.external import external_tensors
 from onnxbisect.model.scopes import constant_names, is_constant, walk
@@ -28,7 +28,7 @@ from onnxbisect.rewrites import NotApplicable
 
 
 @file_remedy("declare-shapes", answers="")
-def declare_shapes(file: File, reader: Reader) -> Change:
+def declare_shapes(file: File, reader: Reader) -> RemediedFile:
     """The type and shape of each tensor of the main graph, as far as they are known, written into the file."""
     result = copied(file.proto)
     graph = result.graph
@@ -54,11 +54,11 @@ def declare_shapes(file: File, reader: Reader) -> Change:
             written += 1
     if not written:
         raise NotApplicable("every shape that is known is declared")
-    return Change(proto=result, sentence=f"shapes declared of {count(written, 'tensor')}")
+    return RemediedFile(proto=result, sentence=f"shapes declared of {count(written, 'tensor')}")
 
 
 @file_remedy("safe-names", answers="")
-def safe_names(file: File, reader: Reader) -> Change:
+def safe_names(file: File, reader: Reader) -> RemediedFile:
     """Names of inputs and outputs that consist of letters, digits and underscores."""
     result = copied(file.proto)
     renamed = apply_format(result, ProbeFormat(safe_names=True))
@@ -66,11 +66,11 @@ def safe_names(file: File, reader: Reader) -> Change:
         raise NotApplicable("the names of all inputs and outputs are plain")
     names = some(tuple(f"{old} → {new}" for new, old in renamed.items()))
     what = "inputs and outputs" if len(renamed) > 1 else "input or output"
-    return Change(proto=result, sentence=f"{len(renamed)} {what} renamed: {names}")
+    return RemediedFile(proto=result, sentence=f"{len(renamed)} {what} renamed: {names}")
 
 
 @file_remedy("weights-inside", answers="")
-def weights_inside(file: File, reader: Reader) -> Change:
+def weights_inside(file: File, reader: Reader) -> RemediedFile:
     """Weights that lie in other files, stored in the model file."""
     external = external_tensors(file.proto)
     if not external:
@@ -80,11 +80,11 @@ def weights_inside(file: File, reader: Reader) -> Change:
         store_inside(result, file.folder)
     except CutError as error:
         raise NotApplicable(str(error)) from error
-    return Change(proto=result, sentence=f"{count(len(external), 'weight')} stored in the file")
+    return RemediedFile(proto=result, sentence=f"{count(len(external), 'weight')} stored in the file")
 
 
 @file_remedy("drop-empty-outputs", answers="empty-output-name")
-def drop_empty_outputs(file: File, reader: Reader) -> Change:
+def drop_empty_outputs(file: File, reader: Reader) -> RemediedFile:
     """Empty names at the end of a node's outputs removed: an output that is left out there need not be written."""
     result = copied(file.proto)
     done = 0
@@ -97,7 +97,7 @@ def drop_empty_outputs(file: File, reader: Reader) -> Change:
             done += 1
     if not done:
         raise NotApplicable("no node ends in an output without a name")
-    return Change(proto=result, sentence=f"empty outputs left out of {count(done, 'node')}")
+    return RemediedFile(proto=result, sentence=f"empty outputs left out of {count(done, 'node')}")
 
 
 _REDUCTIONS = ("ScatterElements.reduction", "ScatterND.reduction")
@@ -106,7 +106,7 @@ _LARGEST_DENSE = 64 << 20
 
 
 @file_remedy("write-defaults", answers="missing-default-attr")
-def write_defaults(file: File, reader: Reader) -> Change:
+def write_defaults(file: File, reader: Reader) -> RemediedFile:
     """Attributes that are left to their default, and kernel shapes, written out."""
     result = copied(file.proto)
     left_out = reader.probe_format.unwritten_defaults or _REDUCTIONS
@@ -114,33 +114,33 @@ def write_defaults(file: File, reader: Reader) -> Change:
     changed = _changed_nodes(file.proto, result)
     if not changed:
         raise NotApplicable("every attribute is written out")
-    return Change(proto=result, sentence=f"default attributes written out at {count(changed, 'node')}")
+    return RemediedFile(proto=result, sentence=f"default attributes written out at {count(changed, 'node')}")
 
 
 @file_remedy("omit-reduction", answers="explicit-reduction-none")
-def omit_reduction(file: File, reader: Reader) -> Change:
+def omit_reduction(file: File, reader: Reader) -> RemediedFile:
     """The attribute `reduction` of ScatterND and ScatterElements left out where it is 'none'."""
     result = copied(file.proto)
     apply_format(result, ProbeFormat(unwritten_defaults=_REDUCTIONS))
     changed = _changed_nodes(file.proto, result)
     if not changed:
         raise NotApplicable("no node has the attribute reduction='none'")
-    return Change(proto=result, sentence=f"reduction='none' left out at {count(changed, 'node')}")
+    return RemediedFile(proto=result, sentence=f"reduction='none' left out at {count(changed, 'node')}")
 
 
 @file_remedy("constants-to-initializers", answers="constant-node-not-tensor-value")
-def constants_to_initializers(file: File, reader: Reader) -> Change:
+def constants_to_initializers(file: File, reader: Reader) -> RemediedFile:
     """Constant nodes turned into initializers, in bodies too."""
     constants = sum(1 for node in walk(file.proto.graph) if is_constant(node))
     if not constants:
         raise NotApplicable("the graph has no Constant nodes")
     result = copied(file.proto)
     apply_format(result, ProbeFormat(constants_as_initializers=True))
-    return Change(proto=result, sentence=f"{count(constants, 'Constant node')} turned into initializers")
+    return RemediedFile(proto=result, sentence=f"{count(constants, 'Constant node')} turned into initializers")
 
 
 @file_remedy("densify", answers="sparse-initializer")
-def densify(file: File, reader: Reader) -> Change:
+def densify(file: File, reader: Reader) -> RemediedFile:
     """Sparse initializers in dense form."""
     graph = file.proto.graph
     if not graph.sparse_initializer:
@@ -153,7 +153,9 @@ def densify(file: File, reader: Reader) -> Change:
         if value is None:
             raise NotApplicable(f"{name} has {elements} elements, or indices that are out of range")
         result.graph.initializer.append(numpy_helper.from_array(value, name))
-    return Change(proto=result, sentence=f"{count(len(graph.sparse_initializer), 'sparse initializer')} made dense")
+    return RemediedFile(
+        proto=result, sentence=f"{count(len(graph.sparse_initializer), 'sparse initializer')} made dense"
+    )
 
 
 def _changed_nodes(before: onnx.ModelProto, after: onnx.ModelProto) -> int:
@@ -163,7 +165,7 @@ def _changed_nodes(before: onnx.ModelProto, after: onnx.ModelProto) -> int:
 
 
 @file_remedy("neutral-boundary", answers="boundary-rank boundary-dtype")
-def neutral_boundary(file: File, reader: Reader) -> Change:
+def neutral_boundary(file: File, reader: Reader) -> RemediedFile:
     """Inputs and outputs of a rank and dtype that the tool takes, under their names, with what restores them inside."""
     wanted = reader.probe_format
     limits = ProbeFormat(
@@ -190,11 +192,11 @@ def neutral_boundary(file: File, reader: Reader) -> Change:
         f"{type_text(before[name])}"
         for name, kind in after.items()
     ]
-    return Change(proto=result, sentence=some(tuple(said)), types={**types, **after})
+    return RemediedFile(proto=result, sentence=some(tuple(said)), types={**types, **after})
 
 
 @file_remedy("shorten-names", answers="boundary-name-too-long")
-def shorten_names(file: File, reader: Reader) -> Change:
+def shorten_names(file: File, reader: Reader) -> RemediedFile:
     """Names of inputs and outputs that are no longer than what the tool reads of them."""
     longest = reader.probe_format.longest_name
     result = copied(file.proto)
@@ -205,7 +207,7 @@ def shorten_names(file: File, reader: Reader) -> Change:
     kinds = [word for word, there in (("input", inputs & renamed.keys()), ("output", renamed.keys() - inputs)) if there]
     names = some(tuple(map(quoted, renamed)))
     types = {new: file.types[old] for new, old in renamed.items() if old in file.types}
-    return Change(
+    return RemediedFile(
         proto=result, sentence=f"{' and '.join(kinds)} names shortened to {longest} bytes: {names}", types=types
     )
 

@@ -11,7 +11,7 @@ from onnxbisect.cut.functions import Call, call_of
 from onnxbisect.cut.rename import rename_tensors, tensor_names
 from onnxbisect.file_remedies.editing import beginnings, copied, every_name, node_copy, set_nodes, trace, unused_prefix
 from onnxbisect.file_remedies.file import File
-from onnxbisect.file_remedies.remedy import Change, file_remedy
+from onnxbisect.file_remedies.remedy import RemediedFile, file_remedy
 from onnxbisect.model.counting import demand_inlinable, written_out
 from onnxbisect.model.scopes import bodies, domain_of, walk
 from onnxbisect.preflight import Reader
@@ -20,7 +20,7 @@ from onnxbisect.rewrites import NotApplicable
 
 
 @file_remedy("inline-functions", answers="local-functions")
-def inline_functions(file: File, reader: Reader) -> Change:
+def inline_functions(file: File, reader: Reader) -> RemediedFile:
     """Calls of local functions replaced by their nodes, whose names begin with that of the call."""
     proto = file.proto
     if not proto.functions:
@@ -32,7 +32,7 @@ def inline_functions(file: File, reader: Reader) -> Change:
     del result.functions[:]
     _import(result, inliner)
     sentence = f"{count(inliner.calls, 'call')} of {count(len(proto.functions), 'local function')} inlined"
-    return Change(proto=result, sentence=sentence, structure=True)
+    return RemediedFile(proto=result, sentence=sentence, structure=True)
 
 
 def _import(result: onnx.ModelProto, inliner: "_Inliner") -> None:

@@ -7,7 +7,7 @@ from onnx import AttributeProto, TensorProto
 
 from onnxbisect.file_remedies.editing import copied
 from onnxbisect.file_remedies.file import File
-from onnxbisect.file_remedies.remedy import Change, file_remedy
+from onnxbisect.file_remedies.remedy import RemediedFile, file_remedy
 from onnxbisect.model.external import tensors
 from onnxbisect.model.scopes import bodies, walk
 from onnxbisect.preflight import NEWEST_IR_IN_GENERAL, Reader
@@ -31,7 +31,7 @@ _NAMING = ("to", "dtype", "output_dtype")
 
 
 @file_remedy("lower-ir-version", answers="ir-newer-than-tool ir-version-too-new")
-def lower_ir_version(file: File, reader: Reader) -> Change:
+def lower_ir_version(file: File, reader: Reader) -> RemediedFile:
     """The newest version of the format that the tool reads, where nothing in the file needs a newer one."""
     newest = reader.newest_ir or NEWEST_IR_IN_GENERAL
     proto = file.proto
@@ -42,7 +42,7 @@ def lower_ir_version(file: File, reader: Reader) -> Change:
             raise NotApplicable(f"the file has {what}, which IR version {version} brought in")
     result = copied(proto)
     result.ir_version = newest
-    return Change(proto=result, sentence=f"ir_version {proto.ir_version} → {newest}")
+    return RemediedFile(proto=result, sentence=f"ir_version {proto.ir_version} → {newest}")
 
 
 def _needs(proto: onnx.ModelProto) -> Iterator[tuple[int, str]]:

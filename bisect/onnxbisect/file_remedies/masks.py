@@ -10,7 +10,7 @@ from onnx import numpy_helper
 
 from onnxbisect.file_remedies.editing import copied
 from onnxbisect.file_remedies.file import File
-from onnxbisect.file_remedies.remedy import Change, file_remedy
+from onnxbisect.file_remedies.remedy import RemediedFile, file_remedy
 from onnxbisect.model.external import is_external
 from onnxbisect.model.scopes import domain_of, reads
 from onnxbisect.preflight import Reader
@@ -37,7 +37,7 @@ _STORED = frozenset({"Constant", "ConstantOfShape"})
     exactness=Exactness.DOMAIN,
     domain="scores stay above -5000, no row of them is masked entirely, and what multiplies a mask is 0 or 1",
 )
-def bound_masks(file: File, reader: Reader) -> Change:
+def bound_masks(file: File, reader: Reader) -> RemediedFile:
     """Constants below -10000 that mask scores before Softmax become -10000, which exp turns into 0 as well."""
     result = copied(file.proto)
     wanted = set(low_masks(result.graph))
@@ -47,7 +47,7 @@ def bound_masks(file: File, reader: Reader) -> Change:
         if name in wanted:
             values = numpy_helper.to_array(tensor)
             tensor.CopyFrom(numpy_helper.from_array(np.maximum(values, values.dtype.type(_LOWEST)), tensor.name))
-    return Change(proto=result, sentence=f"{count(len(wanted), 'mask')} raised to {_LOWEST:.0f}")
+    return RemediedFile(proto=result, sentence=f"{count(len(wanted), 'mask')} raised to {_LOWEST:.0f}")
 
 
 def low_masks(graph: onnx.GraphProto) -> list[str]:

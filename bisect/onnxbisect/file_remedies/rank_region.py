@@ -21,7 +21,7 @@ from onnxbisect.file_remedies.editing import (
     unused_prefix,
 )
 from onnxbisect.model.scopes import bodies, captures, domain_of
-from onnxbisect.rewrites import Facts, NotApplicable
+from onnxbisect.rewrites import NotApplicable, TensorFacts
 
 Shape = tuple[int, ...]
 
@@ -29,7 +29,7 @@ Shape = tuple[int, ...]
 class Region:
     """The new nodes, and for each tensor of high rank the tensor that holds its elements meanwhile."""
 
-    def __init__(self, proto: onnx.ModelProto, facts: Facts, most: int, forms: "Mapping[str, Form]") -> None:
+    def __init__(self, proto: onnx.ModelProto, facts: TensorFacts, most: int, forms: "Mapping[str, Form]") -> None:
         self.facts, self.most, self.opset, self._forms = facts, most, facts.opsets.get("", 0), forms
         self._proto = copied(proto)
         self._prefix = unused_prefix("rank", beginnings(every_name(proto.graph)))

@@ -14,10 +14,10 @@ import onnx
 
 from onnxbisect.file_remedies.file import File
 from onnxbisect.file_remedies.rank_region import Form, Region, Shape, attributes
-from onnxbisect.file_remedies.remedy import Change, FileRemedy
+from onnxbisect.file_remedies.remedy import FileRemedy, RemediedFile
 from onnxbisect.model.order import is_topological
 from onnxbisect.preflight.subject import count
-from onnxbisect.rewrites import Exactness, Facts, NotApplicable
+from onnxbisect.rewrites import Exactness, NotApplicable, TensorFacts
 
 #: The id of the remedy.
 LOWER_RANKS = "lower-ranks"
@@ -59,7 +59,7 @@ def lower_ranks(most: int) -> FileRemedy:
     )
 
 
-def lowered_ranks(file: File, most: int) -> Change:
+def lowered_ranks(file: File, most: int) -> RemediedFile:
     """The file with at most `most` dimensions of every tensor for which that is possible.
 
     `most` is at least 4, in which every permutation can be written: an axis moves within (before, between, axis,
@@ -75,7 +75,7 @@ def lowered_ranks(file: File, most: int) -> Change:
     before, after = (_high(nodes, facts, most) for nodes in (graph.node, result.graph.node))
     if len(after) >= len(before):
         raise NotApplicable(f"no tensor of more than {most} dimensions can have fewer")
-    return Change(
+    return RemediedFile(
         proto=result,
         sentence=f"{count(len(before) - len(after), 'tensor')} of more than {most} dimensions written with fewer",
         exactness=Exactness.EXACT if region.ops <= _SAME_BITS else Exactness.ROUNDING,
@@ -89,7 +89,7 @@ def form_of_lower_rank(op: str) -> Exactness | None:
     return Exactness.EXACT if op in _SAME_BITS else Exactness.ROUNDING
 
 
-def _high(nodes: Sequence[onnx.NodeProto], facts: Facts, most: int) -> set[str]:
+def _high(nodes: Sequence[onnx.NodeProto], facts: TensorFacts, most: int) -> set[str]:
     """The tensors of more than `most` dimensions that nodes compute or read."""
     names = {name for node in nodes for name in (*node.input, *node.output)}
     return {name for name in names if len(facts.shape(name) or ()) > most}

@@ -11,7 +11,7 @@ from onnxbisect.rewrites import Exactness
 
 
 @dataclass(frozen=True, kw_only=True)
-class Change:
+class RemediedFile:
     """A changed copy of a file. `sentence` says what was changed, without a full stop.
 
     `exactness` is None if it is that of the remedy. `types` are those of new tensors. `structure` says that nodes were
@@ -26,7 +26,7 @@ class Change:
 
 
 #: Changes a file for a tool. Raises NotApplicable, with the reason, if there is nothing to change or it is impossible.
-Apply = Callable[[File, Reader], Change]
+Apply = Callable[[File, Reader], RemediedFile]
 
 
 @dataclass(frozen=True, kw_only=True)

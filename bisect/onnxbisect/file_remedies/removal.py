@@ -8,7 +8,7 @@ from onnx import numpy_helper
 
 from onnxbisect.file_remedies.editing import annotated, copied, drop_unread, forget, read_instead, set_nodes, trace
 from onnxbisect.file_remedies.file import File
-from onnxbisect.file_remedies.remedy import Change, file_remedy
+from onnxbisect.file_remedies.remedy import RemediedFile, file_remedy
 from onnxbisect.model.copying import is_copy
 from onnxbisect.model.scopes import domain_of, is_constant, reads
 from onnxbisect.preflight import Reader
@@ -27,7 +27,7 @@ _QUANTISERS = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
     "fold-constants",
     answers="shape-subgraph-not-folded non-constant-weights dynamic-internal-dim data-dependent-shape-op",
 )
-def fold_constants(file: File, reader: Reader) -> Change:
+def fold_constants(file: File, reader: Reader) -> RemediedFile:
     """Whatever no input changes, stored instead of computed, up to 16 MB each."""
     graph = file.proto.graph
     if file.proto.ir_version < 4:
@@ -49,7 +49,9 @@ def fold_constants(file: File, reader: Reader) -> Change:
     forget(result.graph, {name for node in gone for name in node.output})
     result.graph.initializer.extend(numpy_helper.from_array(value, name) for name, value in values.items())
     drop_unread(result.graph, {name for node in gone for name in reads(node)})
-    return Change(proto=result, sentence=f"{count(len(folded), 'node')} folded into {count(len(values), 'constant')}")
+    return RemediedFile(
+        proto=result, sentence=f"{count(len(folded), 'node')} folded into {count(len(values), 'constant')}"
+    )
 
 
 def _foldable(file: File) -> set[int]:
@@ -78,7 +80,7 @@ def _dequantised(file: File) -> set[str]:
 
 
 @file_remedy("remove-copies", answers="no-op-node")
-def remove_copies(file: File, reader: Reader) -> Change:
+def remove_copies(file: File, reader: Reader) -> RemediedFile:
     """Identity, and Dropout outside of training, removed: what read their result reads the tensor itself."""
     graph, facts = file.proto.graph, file.facts
     outputs = {value.name for value in graph.output}
@@ -101,7 +103,7 @@ def remove_copies(file: File, reader: Reader) -> Change:
     read_instead(readers, original)
     drop_unread(result.graph, {name for node in gone for name in reads(node)})
     ops = " and ".join(sorted({node.op_type for node in gone}))
-    return Change(proto=result, sentence=f"{count(len(removed), f'{ops} node')} removed")
+    return RemediedFile(proto=result, sentence=f"{count(len(removed), f'{ops} node')} removed")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +120,7 @@ class _Guard:
     exactness=Exactness.DOMAIN,
     domain="none of the guarded tensors has a NaN, as a row of attention that is masked entirely would",
 )
-def remove_nan_guards(file: File, reader: Reader) -> Change:
+def remove_nan_guards(file: File, reader: Reader) -> RemediedFile:
     """Where(IsNaN(x), constant, x) becomes x."""
     graph = file.proto.graph
     guards = _guards(file)
@@ -144,7 +146,7 @@ def remove_nan_guards(file: File, reader: Reader) -> Change:
     read_instead([node for node in result.graph.node if not original.keys().isdisjoint(reads(node))], original)
     suspects = {name for index in guards for name in reads(graph.node[index])} | original.keys()
     drop_unread(result.graph, suspects)
-    return Change(proto=result, sentence=f"{count(len(guards), 'guard')} against NaN removed")
+    return RemediedFile(proto=result, sentence=f"{count(len(guards), 'guard')} against NaN removed")
 
 
 def _guards(file: File) -> dict[int, _Guard]:

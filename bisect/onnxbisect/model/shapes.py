@@ -70,7 +70,7 @@ _GUESSES = 50
 
 
 @dataclass(frozen=True, kw_only=True)
-class Facts:
+class EstablishedTypes:
     """What `Model` keeps of this module's work, under the same names."""
 
     types: Mapping[str, onnx.TypeProto]
@@ -88,7 +88,7 @@ def establish(
     memory_limit: int,
     seconds: float,
     sample: Sample = MappingProxyType({}),
-) -> Facts:
+) -> EstablishedTypes:
     """Types and values for a model whose nodes are sorted and whose inputs are bound as far as they will be.
 
     `declared` are the types that the file claims; they are believed behind ops without a schema, where a run on made-up
@@ -130,7 +130,7 @@ class _Establish:
         self._exact: dict[str, onnx.TypeProto] = {}
         self._known: dict[str, np.ndarray] = {}
 
-    def facts(self) -> Facts:
+    def facts(self) -> EstablishedTypes:
         everything = frozenset(range(len(self._nodes)))
         # The settled part is small, and with its values inference can tell how large the rest is.
         ran = self._settle(frozenset()) if self._has_gaps() else frozenset()
@@ -148,7 +148,7 @@ class _Establish:
             ran |= self._run_all(everything)
         if ran != everything or self._fetchable() - self._known.keys():
             self._guess(self._settle(ran))
-        return Facts(
+        return EstablishedTypes(
             types=self._types,
             known=self._within_limits(),
             data_dependent=self._data_dependent(),

@@ -7,7 +7,7 @@ from functools import cache
 import onnx
 
 from onnxbisect.model.scopes import domain_of
-from onnxbisect.precision.tensors import FLOAT16_LARGEST, Seen
+from onnxbisect.precision.tensors import FLOAT16_LARGEST, SampledTensor
 
 
 class Low(StrEnum):
@@ -30,14 +30,16 @@ def quantisable() -> frozenset[str]:
     return frozenset(QDQRegistry) | frozenset(QLinearOpsRegistry)
 
 
-def can_be_low(node: onnx.NodeProto, low: Low, seen: Mapping[str, Seen]) -> bool:
+def can_be_low(node: onnx.NodeProto, low: Low, seen: Mapping[str, SampledTensor]) -> bool:
     """Whether the precision changes anything at this node."""
     if low is Low.INT8 and (domain_of(node) or node.op_type not in quantisable()):
         return False
     return any(name in seen for name in (*node.input, *node.output))
 
 
-def suspicion(node: onnx.NodeProto, low: Low, seen: Mapping[str, Seen], weights: Mapping[str, Seen]) -> float:
+def suspicion(
+    node: onnx.NodeProto, low: Low, seen: Mapping[str, SampledTensor], weights: Mapping[str, SampledTensor]
+) -> float:
     """How much of what this node reads and makes is lost; larger is more suspect."""
     tensors = [seen[name] for name in dict.fromkeys((*node.input, *node.output)) if name in seen]
     if low is Low.INT8:

@@ -41,14 +41,14 @@ class Why(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ask:
+class KeptSet:
     """The set to keep in high precision in the next measurement."""
 
     keep: UnitSet
     why: Why
 
 
-class Ending(StrEnum):
+class PrecisionEnding(StrEnum):
     """How a search ended."""
 
     #: A set that suffices, and none of its members can be left out.
@@ -62,10 +62,10 @@ class Ending(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class MinimalSet:
     """The result of a search. `without` has the score without each member that was left out of the final set."""
 
-    ending: Ending
+    ending: PrecisionEnding
     keep: UnitSet
     without: Mapping[int, float]
 
@@ -87,7 +87,7 @@ class Space:
         return union(1 << unit for unit in self.order)
 
 
-def plan(space: Space, scores: Scores, at_least: float) -> Ask | Found:
+def plan(space: Space, scores: Scores, at_least: float) -> KeptSet | MinimalSet:
     """The next measurement, or what was found."""
     search = _Search(space, scores, at_least)
     try:
@@ -96,15 +96,15 @@ def plan(space: Space, scores: Scores, at_least: float) -> Ask | Found:
         return missing.ask
 
 
-def so_far(space: Space, scores: Scores, at_least: float) -> Found:
+def so_far(space: Space, scores: Scores, at_least: float) -> MinimalSet:
     """The smallest set that was measured to suffice, for a search that ends before its time."""
     enough = [keep for keep, score in scores.items() if score >= at_least]
     best = min(enough, key=lambda keep: (size(keep), -scores[keep], keep), default=space.everything)
-    return Found(ending=Ending.BUDGET, keep=best, without=_without(best, scores))
+    return MinimalSet(ending=PrecisionEnding.BUDGET, keep=best, without=_without(best, scores))
 
 
 class _UnansweredError(Exception):
-    def __init__(self, ask: Ask) -> None:
+    def __init__(self, ask: KeptSet) -> None:
         super().__init__(ask)
         self.ask = ask
 
@@ -114,13 +114,13 @@ class _Search:
         self._space, self._scores, self._at_least = space, scores, at_least
         self._place = {unit: place for place, unit in enumerate(space.order)}
 
-    def run(self) -> Found:
+    def run(self) -> MinimalSet:
         """The whole search; raises _UnansweredError at the first score that is missing."""
         kept = self._space.everything
         if not self._suffices(kept, Why.FULL):
-            return Found(ending=Ending.MISSED, keep=kept, without={})
+            return MinimalSet(ending=PrecisionEnding.MISSED, keep=kept, without={})
         if self._suffices(0, Why.LOW):
-            return Found(ending=Ending.NOTHING, keep=0, without={})
+            return MinimalSet(ending=PrecisionEnding.NOTHING, keep=0, without={})
         if self._space.guess and self._suffices(self._space.guess, Why.GUESS):
             return self._minimal(self._space.guess)
         for partition in self._space.groups:
@@ -135,10 +135,10 @@ class _Search:
 
     def _score(self, keep: UnitSet, why: Why) -> float:
         if keep not in self._scores:
-            raise _UnansweredError(Ask(keep=keep, why=why))
+            raise _UnansweredError(KeptSet(keep=keep, why=why))
         return self._scores[keep]
 
-    def _second_look(self, found: Found) -> Found:
+    def _second_look(self, found: MinimalSet) -> MinimalSet:
         """A smaller set by measured errors, of each unit low alone, where the set is not small and these cost little.
 
         It lies within what reverting the worst units first gives.
@@ -180,13 +180,13 @@ class _Search:
                 low = middle
         return high
 
-    def _minimal(self, kept: UnitSet) -> Found:
+    def _minimal(self, kept: UnitSet) -> MinimalSet:
         """The set without members that are not needed, the least suspect first, until each one is."""
         while True:
             order = sorted(members(kept), key=self._place.__getitem__, reverse=True)
             needless = next((unit for unit in order if self._suffices(kept & ~(1 << unit), Why.NECESSARY)), None)
             if needless is None:
-                return Found(ending=Ending.MINIMAL, keep=kept, without=_without(kept, self._scores))
+                return MinimalSet(ending=PrecisionEnding.MINIMAL, keep=kept, without=_without(kept, self._scores))
             kept &= ~(1 << needless)
 
 

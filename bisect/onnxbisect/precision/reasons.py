@@ -7,7 +7,7 @@ import onnx
 
 from onnxbisect.language import english
 from onnxbisect.precision.low import Low
-from onnxbisect.precision.tensors import FLOAT16_LARGEST, STEPS, Seen
+from onnxbisect.precision.tensors import FLOAT16_LARGEST, STEPS, SampledTensor
 
 #: Ratio from which a channel, an outlier or a cancellation costs four of eight bits.
 _FOUR_BITS = 16
@@ -20,7 +20,9 @@ _EXPONENTIAL = frozenset({"Softmax", "LogSoftmax", "Exp"})
 _STEP = 0.2
 
 
-def reason(node: onnx.NodeProto, low: Low, seen: Mapping[str, Seen], weights: Mapping[str, Seen]) -> str:
+def reason(
+    node: onnx.NodeProto, low: Low, seen: Mapping[str, SampledTensor], weights: Mapping[str, SampledTensor]
+) -> str:
     """The most telling fact about the node's tensors."""
     read = {name: seen[name] for name in dict.fromkeys(node.input) if name in seen}
     made = {name: seen[name] for name in node.output if name in seen}
@@ -28,7 +30,9 @@ def reason(node: onnx.NodeProto, low: Low, seen: Mapping[str, Seen], weights: Ma
     return next(facts, None) or _nothing(low, {**read, **made})
 
 
-def _float16(node: onnx.NodeProto, read: Mapping[str, Seen], made: Mapping[str, Seen]) -> Iterator[str]:
+def _float16(
+    node: onnx.NodeProto, read: Mapping[str, SampledTensor], made: Mapping[str, SampledTensor]
+) -> Iterator[str]:
     name, most = _most({**made, **read}, lambda it: it.largest)
     if most > FLOAT16_LARGEST:
         yield english(
@@ -47,7 +51,10 @@ def _float16(node: onnx.NodeProto, read: Mapping[str, Seen], made: Mapping[str, 
 
 
 def _int8(
-    node: onnx.NodeProto, read: Mapping[str, Seen], made: Mapping[str, Seen], weights: Mapping[str, Seen]
+    node: onnx.NodeProto,
+    read: Mapping[str, SampledTensor],
+    made: Mapping[str, SampledTensor],
+    weights: Mapping[str, SampledTensor],
 ) -> Iterator[str]:
     both = {**made, **read}
     name, most = _most(both, lambda it: it.ratio)
@@ -98,7 +105,9 @@ def _int8(
         )
 
 
-def _cancellation(node: onnx.NodeProto, read: Mapping[str, Seen], made: Mapping[str, Seen]) -> Iterator[str]:
+def _cancellation(
+    node: onnx.NodeProto, read: Mapping[str, SampledTensor], made: Mapping[str, SampledTensor]
+) -> Iterator[str]:
     if node.op_type not in ("Add", "Sub", "Sum") or not read or not made:
         return
     before, after = max(it.rms for it in read.values()), max(it.rms for it in made.values())
@@ -110,7 +119,7 @@ def _cancellation(node: onnx.NodeProto, read: Mapping[str, Seen], made: Mapping[
         )
 
 
-def _nothing(low: Low, both: Mapping[str, Seen]) -> str:
+def _nothing(low: Low, both: Mapping[str, SampledTensor]) -> str:
     name, least = _most(both, lambda it: -it.eight_bit)
     if not name:
         return english("Nothing is known of the values of its tensors.")
@@ -124,7 +133,7 @@ def _nothing(low: Low, both: Mapping[str, Seen]) -> str:
     )
 
 
-def _most(tensors: Mapping[str, Seen], fact: Callable[[Seen], float]) -> tuple[str, float]:
+def _most(tensors: Mapping[str, SampledTensor], fact: Callable[[SampledTensor], float]) -> tuple[str, float]:
     """The tensor with the largest fact; an empty name if there is none."""
     name = max(tensors, key=lambda it: fact(tensors[it]), default="")
     return name, fact(tensors[name]) if name else 0.0

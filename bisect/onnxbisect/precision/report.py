@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from onnxbisect.finished import translated
 from onnxbisect.language import _, english
-from onnxbisect.precision.plan import Ending
+from onnxbisect.precision.plan import PrecisionEnding
 from onnxbisect.report.text import clean, duration, plural
 
 
@@ -64,7 +64,7 @@ class PrecisionReport:
     all_low_shown: str
     value: float | None
     shown: str
-    ending: Ending
+    ending: PrecisionEnding
     members: tuple[Member, ...]
     work: float
     asks: tuple[Asked, ...]
@@ -75,7 +75,7 @@ class PrecisionReport:
     @property
     def headline(self) -> str:
         """The outcome in one sentence."""
-        if self.ending is Ending.NOTHING:
+        if self.ending is PrecisionEnding.NOTHING:
             return english(
                 "All of {model} can be {low}: {seen}, and {what} is wanted.",
                 model=self.model,
@@ -83,7 +83,7 @@ class PrecisionReport:
                 seen=self.shown,
                 what=self.wanted,
             )
-        if self.ending is Ending.BUDGET:
+        if self.ending is PrecisionEnding.BUDGET:
             return english(
                 "{units} of {count} kept in high precision suffice: {seen}; the budget ended before it was known "
                 "whether fewer do.",

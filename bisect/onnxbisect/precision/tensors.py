@@ -15,7 +15,7 @@ STEPS = 255
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
+class SampledTensor:
     """The values of one tensor, all samples together.
 
     `channels` are the largest magnitudes by channel: the second axis of images, the last one of other tensors; empty
@@ -70,7 +70,7 @@ class Seen:
         """The same for a weight, which has a scale for each of its channels."""
         return float(20 * np.log10(STEPS * 12**0.5 / 2 / self.peak)) if self.peak else 200.0
 
-    def and_then(self, other: "Seen") -> "Seen":
+    def and_then(self, other: "SampledTensor") -> "SampledTensor":
         """Both samples together."""
         count = self.count + other.count
         share = self.count / count if count else 0.0
@@ -92,17 +92,17 @@ class Seen:
         )
 
 
-def read_seen(file: Path) -> tuple[dict[str, Seen], dict[str, Seen]]:
+def read_seen(file: Path) -> tuple[dict[str, SampledTensor], dict[str, SampledTensor]]:
     """The facts of tensors and those of weights, of a file that `low_precision.py` wrote."""
     content = json.loads(file.read_text())
 
-    def read(kind: str) -> dict[str, Seen]:
-        return {name: Seen(**{**it, "channels": tuple(it["channels"])}) for name, it in content[kind].items()}
+    def read(kind: str) -> dict[str, SampledTensor]:
+        return {name: SampledTensor(**{**it, "channels": tuple(it["channels"])}) for name, it in content[kind].items()}
 
     return read("tensors"), read("weights")
 
 
-def seen_of(array: np.ndarray, *, by_channel: int | None = None) -> Seen | None:
+def seen_of(array: np.ndarray, *, by_channel: int | None = None) -> SampledTensor | None:
     """The facts of one array, of a weight with the axis of its channels; None if it has no finite number."""
     values = np.asarray(array, np.float64)
     finite = np.isfinite(values)
@@ -114,7 +114,7 @@ def seen_of(array: np.ndarray, *, by_channel: int | None = None) -> Seen | None:
     nonzero = magnitudes[magnitudes > 0]
     step = (max(high, 0.0) - min(low, 0.0)) / STEPS
     rms = float(np.sqrt(np.mean(values**2)))
-    return Seen(
+    return SampledTensor(
         low=low,
         high=high,
         rms=rms,

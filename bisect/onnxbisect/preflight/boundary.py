@@ -9,7 +9,7 @@ from onnxbisect.cut.required_producers import runtime_dtype
 from onnxbisect.finding import Finding, Severity
 from onnxbisect.language import english
 from onnxbisect.model.wording import quoted
-from onnxbisect.preflight.subject import Subject, some
+from onnxbisect.preflight.subject import InspectedModel, some
 from onnxbisect.probe_format import ProbeFormat
 
 #: Ids of findings about inputs and outputs that a tool does not take.
@@ -20,7 +20,7 @@ _WHY = english(
 )
 
 
-def refused_boundary(tool: str, probe_format: ProbeFormat, subject: Subject) -> Iterator[Finding]:
+def refused_boundary(tool: str, probe_format: ProbeFormat, subject: InspectedModel) -> Iterator[Finding]:
     """What the tool's limits of inputs and outputs say of the file: ranks, dtypes, and lengths of names."""
     ranks = ProbeFormat(min_input_rank=probe_format.min_input_rank, min_output_rank=probe_format.min_output_rank)
     most = ProbeFormat(max_input_rank=probe_format.max_input_rank, max_output_rank=probe_format.max_output_rank)

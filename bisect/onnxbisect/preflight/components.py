@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from onnxbisect.model.modules import parts, path_of_node
-from onnxbisect.preflight.subject import Subject
+from onnxbisect.preflight.subject import InspectedModel
 from onnxbisect.unitset import UnitSet, members, size
 
 #: Ops that exporters use for what may change between runs: sizes, branches, iterations, reads at an index.
@@ -30,7 +30,7 @@ OTHERS = "(others)"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Component:
+class ModelModule:
     """One module of the model.
 
     `dynamic` counts dynamic ops whose results depend on input values or unbound sizes; `settled` counts those whose
@@ -43,7 +43,7 @@ class Component:
     settled: tuple[tuple[str, int], ...]
 
 
-def components(subject: Subject) -> tuple[Component, ...]:
+def components(subject: InspectedModel) -> tuple[ModelModule, ...]:
     """The components in model order; empty where node names and exporter metadata distinguish no modules."""
     found = parts({index: path_of_node(node) for index, node in enumerate(subject.nodes)})
     kept = sorted(found, key=lambda path: size(found[path]), reverse=True)[:_MOST]
@@ -54,7 +54,7 @@ def components(subject: Subject) -> tuple[Component, ...]:
     return tuple(_component(subject, name, nodes) for name, nodes in groups.items())
 
 
-def _component(subject: Subject, name: str, nodes: UnitSet) -> Component:
+def _component(subject: InspectedModel, name: str, nodes: UnitSet) -> ModelModule:
     dynamic: Counter[str] = Counter()
     settled: Counter[str] = Counter()
     for index in members(nodes):
@@ -63,6 +63,6 @@ def _component(subject: Subject, name: str, nodes: UnitSet) -> Component:
             # An If is settled if its condition is constant, although what the branch computes may not be.
             decides = node.input[:1] if node.op_type == "If" else [name for name in node.output if name]
             (settled if all(name in subject.constants for name in decides) else dynamic)[node.op_type] += 1
-    return Component(
+    return ModelModule(
         name=name, nodes=size(nodes), dynamic=tuple(dynamic.most_common()), settled=tuple(settled.most_common())
     )

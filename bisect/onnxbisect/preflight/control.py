@@ -9,7 +9,7 @@ import onnx
 from onnxbisect.language import english
 from onnxbisect.model.deciding import deciding_inputs, described
 from onnxbisect.model.scopes import is_constant, label, named_bodies, qualified, walk
-from onnxbisect.preflight.subject import Seen, Site, Subject, count, some
+from onnxbisect.preflight.subject import CheckResult, InspectedModel, NodeSite, count, some
 
 _CONTROL = ("If", "Loop", "Scan", "SequenceMap")
 #: Ops that read at an index, with the number of the index input.
@@ -20,39 +20,41 @@ _SITES = 4
 _LISTED = 6
 
 
-def control_flow(subject: Subject) -> Seen | None:
+def control_flow(subject: InspectedModel) -> CheckResult | None:
     """If, Loop, Scan and SequenceMap, also inside functions, except an If whose branch is known."""
     sites = [site for site in subject.sites_of(*_CONTROL) if not _is_decided(subject, site)]
     texts = tuple(_described(subject, site) for site in sites)
     more = english(". And {more} more", more=len(texts) - _SITES) if len(texts) > _SITES else ""
-    return Seen(nodes=subject.holders(sites), detail=". ".join(texts[:_SITES]) + more) if sites else None
+    return CheckResult(nodes=subject.holders(sites), detail=". ".join(texts[:_SITES]) + more) if sites else None
 
 
-def control_flow_constant_condition(subject: Subject) -> Seen | None:
+def control_flow_constant_condition(subject: InspectedModel) -> CheckResult | None:
     """If whose branch is known before the model runs."""
     nodes = tuple(n.name for n in subject.nodes if n.op_type == "If" and n.input[0] in subject.constants)
     return (
-        Seen(nodes=nodes, detail=english("{ifs} with one possible branch", ifs=count(len(nodes), "If")))
+        CheckResult(nodes=nodes, detail=english("{ifs} with one possible branch", ifs=count(len(nodes), "If")))
         if nodes
         else None
     )
 
 
-def input_decides(subject: Subject) -> Seen | None:
+def input_decides(subject: InspectedModel) -> CheckResult | None:
     """Small inputs whose value alone decides a branch, the rounds of a loop or a size, with what they are compared."""
     found = deciding_inputs(subject.graph, subject.model.known)
     if not found:
         return None
     deciding = {id(it.node) for it in found}
     holders = tuple(n.name for n in subject.graph.node if any(id(inner) in deciding for inner in walk([n])))
-    return Seen(nodes=holders, tensors=tuple(it.input.name for it in found), detail=". ".join(map(described, found)))
+    return CheckResult(
+        nodes=holders, tensors=tuple(it.input.name for it in found), detail=". ".join(map(described, found))
+    )
 
 
-def _is_decided(subject: Subject, site: Site) -> bool:
+def _is_decided(subject: InspectedModel, site: NodeSite) -> bool:
     return site.node.op_type == "If" and not site.in_function and site.node.input[0] in subject.constants
 
 
-def _described(subject: Subject, site: Site) -> str:
+def _described(subject: InspectedModel, site: NodeSite) -> str:
     """A line such as `Loop /loop: 3 rounds, whatever the inputs; the body has 4 nodes (Add 2, Gather 2)`."""
     node = site.node
     settled = frozenset[str]() if site.in_function else subject.constants
@@ -60,7 +62,7 @@ def _described(subject: Subject, site: Site) -> str:
     return f"{node.op_type} {label(node)}: {'; '.join(facts)}"
 
 
-def _course(subject: Subject, node: onnx.NodeProto, settled: frozenset[str]) -> Iterator[str]:
+def _course(subject: InspectedModel, node: onnx.NodeProto, settled: frozenset[str]) -> Iterator[str]:
     """Phrases that say what decides the branch or the number of iterations."""
     if node.op_type == "If":
         yield english("the condition is computed")
@@ -80,7 +82,7 @@ def _course(subject: Subject, node: onnx.NodeProto, settled: frozenset[str]) -> 
         )
 
 
-def _runs_on(subject: Subject, node: onnx.NodeProto, settled: frozenset[str]) -> bool:
+def _runs_on(subject: InspectedModel, node: onnx.NodeProto, settled: frozenset[str]) -> bool:
     """Whether the condition of a Loop is known to be true before and after every iteration."""
     first = node.input[1] if len(node.input) > 1 else ""
     value = subject.value(first) if first in settled else None

@@ -9,7 +9,7 @@ from onnxbisect.language import english
 from onnxbisect.model.copying import is_copy
 from onnxbisect.model.scopes import domain_of, is_constant, qualified, walk
 from onnxbisect.model.shapeops import RANDOM
-from onnxbisect.preflight.subject import Seen, Subject, count, some, unique
+from onnxbisect.preflight.subject import CheckResult, InspectedModel, count, some, unique
 
 _ML = ("ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.training")
 #: Slots of weights and biases that are quantised offline.
@@ -45,7 +45,7 @@ _POSTPROCESS = frozenset({"NonMaxSuppression", "TopK", "NonZero"})
 _HEAVY = frozenset({"Conv", "ConvTranspose", "MatMul", "Gemm", "LSTM", "GRU", "Einsum"})
 
 
-def custom_domain(subject: Subject) -> Seen | None:
+def custom_domain(subject: InspectedModel) -> CheckResult | None:
     """Ops outside of ONNX's own domains that the model does not define itself."""
     defined = {(domain_of(f), f.name) for f in subject.model.proto.functions}
     sites = [
@@ -54,38 +54,38 @@ def custom_domain(subject: Subject) -> Seen | None:
         if domain_of(s.node) and domain_of(s.node) not in _ML and (domain_of(s.node), s.node.op_type) not in defined
     ]
     ops = unique(qualified(s.node) for s in sites)
-    return Seen(nodes=subject.holders(sites), detail=some(ops)) if sites else None
+    return CheckResult(nodes=subject.holders(sites), detail=some(ops)) if sites else None
 
 
-def ml_domain(subject: Subject) -> Seen | None:
+def ml_domain(subject: InspectedModel) -> CheckResult | None:
     """Ops of the classical machine learning and training domains."""
     sites = [s for s in subject.sites if domain_of(s.node) in _ML]
     ops = unique(qualified(s.node) for s in sites)
-    return Seen(nodes=subject.holders(sites), detail=some(ops)) if sites else None
+    return CheckResult(nodes=subject.holders(sites), detail=some(ops)) if sites else None
 
 
-def schema_function_op(subject: Subject) -> Seen | None:
+def schema_function_op(subject: InspectedModel) -> CheckResult | None:
     """Standard ops that ONNX itself defines as a function of others, and has since they exist."""
     sites = [s for s in subject.sites if not domain_of(s.node) and _always_function(s.node.op_type)]
     ops = unique(s.node.op_type for s in sites)
-    return Seen(nodes=subject.holders(sites), detail=some(ops, 8)) if sites else None
+    return CheckResult(nodes=subject.holders(sites), detail=some(ops, 8)) if sites else None
 
 
-def random_op(subject: Subject) -> Seen | None:
+def random_op(subject: InspectedModel) -> CheckResult | None:
     """Ops that draw numbers, Dropout in training mode among them."""
     training = set(_training(subject, "Dropout"))
     sites = [s for s in subject.sites if s.node.op_type in RANDOM or s.node.name in training]
     ops = unique(s.node.op_type for s in sites)
-    return Seen(nodes=subject.holders(sites), detail=some(ops)) if sites else None
+    return CheckResult(nodes=subject.holders(sites), detail=some(ops)) if sites else None
 
 
-def training_mode(subject: Subject) -> Seen | None:
+def training_mode(subject: InspectedModel) -> CheckResult | None:
     """BatchNormalization and Dropout as exported from a model in training."""
     nodes = _training(subject, "BatchNormalization", "Dropout")
-    return Seen(nodes=nodes, detail=count(len(nodes), "node")) if nodes else None
+    return CheckResult(nodes=nodes, detail=count(len(nodes), "node")) if nodes else None
 
 
-def missing_default_attr(subject: Subject) -> Seen | None:
+def missing_default_attr(subject: InspectedModel) -> CheckResult | None:
     """Attributes left at their default where a front end is known to need them written out."""
     found = [
         (site, name)
@@ -95,29 +95,29 @@ def missing_default_attr(subject: Subject) -> Seen | None:
         if name not in {a.name for a in site.node.attribute} and _has_attribute(site.node.op_type, name, subject.opset)
     ]
     what = unique(f"{name} of {site.node.op_type}" for site, name in found)
-    return Seen(nodes=subject.holders(site for site, _ in found), detail=some(what)) if found else None
+    return CheckResult(nodes=subject.holders(site for site, _ in found), detail=some(what)) if found else None
 
 
-def constant_node_not_tensor_value(subject: Subject) -> Seen | None:
+def constant_node_not_tensor_value(subject: InspectedModel) -> CheckResult | None:
     """Constant nodes that say their value in another attribute than `value`; `nodes` are those of the main graph."""
     outer = tuple(node.name for node in subject.graph.node if _is_other_constant(node))
     nodes = [*walk(subject.graph), *(node for function in subject.model.proto.functions for node in walk(function))]
     total = sum(map(_is_other_constant, nodes))
     inner = english(", {more} of them in bodies and functions", more=total - len(outer)) if total > len(outer) else ""
-    return Seen(nodes=outer, detail=f"{count(total, 'Constant node')}{inner}") if total else None
+    return CheckResult(nodes=outer, detail=f"{count(total, 'Constant node')}{inner}") if total else None
 
 
-def explicit_reduction_none(subject: Subject) -> Seen | None:
+def explicit_reduction_none(subject: InspectedModel) -> CheckResult | None:
     """ScatterND and ScatterElements that write `reduction` out."""
     sites = [
         s
         for s in subject.sites
         if s.node.op_type in ("ScatterND", "ScatterElements") and "reduction" in {a.name for a in s.node.attribute}
     ]
-    return Seen(nodes=subject.holders(sites), detail=count(len(sites), "node")) if sites else None
+    return CheckResult(nodes=subject.holders(sites), detail=count(len(sites), "node")) if sites else None
 
 
-def reduction_axes_input(subject: Subject) -> Seen | None:
+def reduction_axes_input(subject: InspectedModel) -> CheckResult | None:
     """Reductions that take their axes as an input, as all but ReduceSum do from opset 18 on."""
     if (subject.opset or 0) <= LAST_WITH_AXES_ATTRIBUTES:
         return None
@@ -127,24 +127,24 @@ def reduction_axes_input(subject: Subject) -> Seen | None:
         if s.node.op_type in _REDUCTIONS and not domain_of(s.node) and len(s.node.input) > 1 and s.node.input[1]
     ]
     ops = unique(s.node.op_type for s in sites)
-    return Seen(nodes=subject.holders(sites), detail=some(ops)) if sites else None
+    return CheckResult(nodes=subject.holders(sites), detail=some(ops)) if sites else None
 
 
-def empty_input_name(subject: Subject) -> Seen | None:
+def empty_input_name(subject: InspectedModel) -> CheckResult | None:
     """Nodes with an omitted input before a given one."""
     sites = [s for s in subject.sites if any(s.node.input) and "" in _without_tail(s.node)]
     ops = unique(qualified(s.node) for s in sites)
-    return Seen(nodes=subject.holders(sites), detail=some(ops)) if sites else None
+    return CheckResult(nodes=subject.holders(sites), detail=some(ops)) if sites else None
 
 
-def empty_output_name(subject: Subject) -> Seen | None:
+def empty_output_name(subject: InspectedModel) -> CheckResult | None:
     """Nodes whose last output has an empty name, which need not be written."""
     sites = [s for s in subject.sites if len(s.node.output) > 1 and not s.node.output[-1]]
     ops = unique(qualified(s.node) for s in sites)
-    return Seen(nodes=subject.holders(sites), detail=some(ops)) if sites else None
+    return CheckResult(nodes=subject.holders(sites), detail=some(ops)) if sites else None
 
 
-def non_constant_weights(subject: Subject) -> Seen | None:
+def non_constant_weights(subject: InspectedModel) -> CheckResult | None:
     """Weights and biases that the model computes."""
     found = {
         node.name: [
@@ -156,14 +156,14 @@ def non_constant_weights(subject: Subject) -> Seen | None:
         if node.op_type in _WEIGHTS and not domain_of(node)
     }
     nodes = tuple(name for name, weights in found.items() if weights)
-    return Seen(
+    return CheckResult(
         nodes=nodes,
         tensors=unique(name for weights in found.values() for name in weights),
         detail=english('{nodes} with computed weights', nodes=count(len(nodes), 'node')),
     ) if nodes else None  # fmt: skip
 
 
-def isnan_guard(subject: Subject) -> Seen | None:
+def isnan_guard(subject: InspectedModel) -> CheckResult | None:
     """IsNaN that only guards a Where: what exporters put after Softmax."""
     nodes = tuple(
         node.name
@@ -171,20 +171,22 @@ def isnan_guard(subject: Subject) -> Seen | None:
         if node.op_type == "IsNaN" and any(n.op_type == "Where" for n in subject.consumers.get(node.output[0], ()))
     )
     return (
-        Seen(nodes=nodes, detail=english("{guards} against NaN", guards=count(len(nodes), "guard"))) if nodes else None
+        CheckResult(nodes=nodes, detail=english("{guards} against NaN", guards=count(len(nodes), "guard")))
+        if nodes
+        else None
     )
 
 
-def no_op_node(subject: Subject) -> Seen | None:
+def no_op_node(subject: InspectedModel) -> CheckResult | None:
     """Identity and Dropout that copy a tensor which something in the graph reads."""
     read = set(subject.consumers) | {value.name for value in subject.graph.output}
     nodes = [node for node in subject.nodes if is_copy(node, subject.opset or 0, read, subject.value)]
     ops = unique(node.op_type for node in nodes)
     names = tuple(node.name for node in nodes)
-    return Seen(nodes=names, detail=f"{count(len(names), 'node')}: {some(ops)}") if nodes else None
+    return CheckResult(nodes=names, detail=f"{count(len(names), 'node')}: {some(ops)}") if nodes else None
 
 
-def postprocess_tail(subject: Subject) -> Seen | None:
+def postprocess_tail(subject: InspectedModel) -> CheckResult | None:
     """NonMaxSuppression, TopK and NonZero with no heavy computation behind them."""
     leads_on: set[str] = set()
     tail = []
@@ -197,14 +199,14 @@ def postprocess_tail(subject: Subject) -> Seen | None:
         elif node.op_type in _POSTPROCESS:
             tail.append(node)
     ops = unique(node.op_type for node in reversed(tail))
-    return Seen(nodes=tuple(node.name for node in reversed(tail)), detail=some(ops)) if tail else None
+    return CheckResult(nodes=tuple(node.name for node in reversed(tail)), detail=some(ops)) if tail else None
 
 
-def _training(subject: Subject, *ops: str) -> tuple[str, ...]:
+def _training(subject: InspectedModel, *ops: str) -> tuple[str, ...]:
     return tuple(node.name for node in subject.nodes if node.op_type in ops and _trains(subject, node))
 
 
-def _trains(subject: Subject, node: onnx.NodeProto) -> bool:
+def _trains(subject: InspectedModel, node: onnx.NodeProto) -> bool:
     if node.op_type == "BatchNormalization":
         return any(a.name == "training_mode" and a.i for a in node.attribute)
     value = subject.value(node.input[2]) if len(node.input) > 2 else None

@@ -13,12 +13,12 @@ from onnxbisect.model.model import Model
 from onnxbisect.model.read import original
 from onnxbisect.preflight import control, header, ops, shapes, structure, types
 from onnxbisect.preflight.op_limits import OpRecord, with_recorded_issues
-from onnxbisect.preflight.subject import Seen, Subject
+from onnxbisect.preflight.subject import CheckResult, InspectedModel
 from onnxbisect.preflight.target import Reader, told_of
 
 
 @dataclass(frozen=True, kw_only=True)
-class Check:
+class PreflightCheck:
     """One thing that compilers are known to mind. `seen` quotes them, empty where no words are on record.
 
     `remedy` is as in `Finding`. `taken_by` are tools that were seen to compile a model which has it: for them it is no
@@ -32,13 +32,13 @@ class Check:
     seen: str
     remedy: str
     taken_by: tuple[str, ...]
-    find: Callable[[Subject], Seen | None]
+    find: Callable[[InspectedModel], CheckResult | None]
 
 
 @lru_cache(maxsize=1)
-def checks() -> tuple[Check, ...]:
+def checks() -> tuple[PreflightCheck, ...]:
     """Every check: its texts from checks.toml, whose order is the order of findings, its code from the modules."""
-    find: Mapping[str, Callable[[Subject], Seen | None]] = {
+    find: Mapping[str, Callable[[InspectedModel], CheckResult | None]] = {
         **shapes.CHECKS,
         **types.CHECKS,
         **control.CHECKS,
@@ -48,7 +48,7 @@ def checks() -> tuple[Check, ...]:
     }
     data = tomllib.loads((resources.files("onnxbisect.preflight") / "checks.toml").read_text(encoding="utf-8"))
     return tuple(
-        Check(
+        PreflightCheck(
             id=id_,
             severity=Severity(texts["severity"]),
             why=texts["why"],
@@ -69,7 +69,7 @@ def preflight(model: Model, reader: Reader | None = None, record: OpRecord | Non
     `load` normalises some properties that are checked here. Models that `load` refuses never come this far. With
     `reader`, findings are adapted to that tool; `record` says which ops it accepts.
     """
-    subject = Subject(model, original(model))
+    subject = InspectedModel(model, original(model))
     found = [
         Finding(
             id=check.id,
@@ -92,16 +92,16 @@ def preflight(model: Model, reader: Reader | None = None, record: OpRecord | Non
     return tuple(sorted(found, key=lambda finding: order.index(finding.severity)))
 
 
-def _takes(check: Check, reader: Reader | None) -> bool:
+def _takes(check: PreflightCheck, reader: Reader | None) -> bool:
     return reader is not None and reader.tool in check.taken_by
 
 
-def _severity(check: Check, reader: Reader | None) -> Severity:
+def _severity(check: PreflightCheck, reader: Reader | None) -> Severity:
     mild = check.severity is Severity.ERROR and _takes(check, reader)
     return Severity.WARNING if mild else check.severity
 
 
-def _why(check: Check, reader: Reader | None) -> str:
+def _why(check: PreflightCheck, reader: Reader | None) -> str:
     sentences = [check.why]
     if check.seen:
         sentences.append(english("Seen: {said}", said=check.seen))

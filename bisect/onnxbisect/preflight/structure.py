@@ -6,104 +6,108 @@ from onnxbisect.language import english
 from onnxbisect.model.external import byte_size, is_external, tensors
 from onnxbisect.model.scopes import bodies, captures, domain_of, qualified, reads
 from onnxbisect.model.structure import complaint
-from onnxbisect.preflight.subject import Seen, Subject, count, some, type_text, unique
+from onnxbisect.preflight.subject import CheckResult, InspectedModel, count, some, type_text, unique
 
 _LIMIT = 2 << 30
 
 
-def outer_scope_capture(subject: Subject) -> Seen | None:
+def outer_scope_capture(subject: InspectedModel) -> CheckResult | None:
     """Subgraphs that read tensors of the surrounding graph."""
     found = {node.name: captures(node) for node in subject.nodes if bodies(node)}
     nodes = tuple(name for name, names in found.items() if names)
-    return Seen(
+    return CheckResult(
         nodes=nodes,
         tensors=unique(name for names in found.values() for name in names),
         detail=english('{nodes} with bodies that read outer tensors', nodes=count(len(nodes), 'node')),
     ) if nodes else None  # fmt: skip
 
 
-def local_functions(subject: Subject) -> Seen | None:
+def local_functions(subject: InspectedModel) -> CheckResult | None:
     """Functions that the model defines."""
     functions = {(domain_of(f), f.name, f.overload): f for f in subject.model.proto.functions}
     nodes = subject.holders(
         s for s in subject.sites if (domain_of(s.node), s.node.op_type, s.node.overload) in functions
     )
     names = unique(f"{f.domain}::{f.name}" for f in functions.values())
-    return Seen(nodes=nodes, detail=f"{count(len(functions), 'function')}: {some(names)}") if functions else None
+    return CheckResult(nodes=nodes, detail=f"{count(len(functions), 'function')}: {some(names)}") if functions else None
 
 
-def initializer_as_input(subject: Subject) -> Seen | None:
+def initializer_as_input(subject: InspectedModel) -> CheckResult | None:
     """Weights that the file lists among its inputs."""
     weights = {t.name for t in subject.original.graph.initializer}
     names = tuple(value.name for value in subject.original.graph.input if value.name in weights)
-    return Seen(tensors=names, detail=count(len(names), "initializer")) if names else None
+    return CheckResult(tensors=names, detail=count(len(names), "initializer")) if names else None
 
 
-def unused_input(subject: Subject) -> Seen | None:
+def unused_input(subject: InspectedModel) -> CheckResult | None:
     """Graph inputs that nothing reads."""
     outputs = {value.name for value in subject.graph.output}
     names = tuple(n for n in subject.inputs if n not in subject.consumers and n not in outputs)
-    return Seen(tensors=names, detail=some(names)) if names else None
+    return CheckResult(tensors=names, detail=some(names)) if names else None
 
 
-def input_is_output(subject: Subject) -> Seen | None:
+def input_is_output(subject: InspectedModel) -> CheckResult | None:
     """Graph outputs that are a graph input, itself or through Identity."""
     inputs = set(subject.inputs)
     names = tuple(v.name for v in subject.graph.output if _behind_identities(subject, v.name) in inputs)
-    return Seen(tensors=names, detail=some(names)) if names else None
+    return CheckResult(tensors=names, detail=some(names)) if names else None
 
 
-def constant_output(subject: Subject) -> Seen | None:
+def constant_output(subject: InspectedModel) -> CheckResult | None:
     """Graph outputs that do not depend on any input."""
     reached = set(subject.inputs)
     for node in subject.nodes:
         if any(name in reached for name in reads(node)):
             reached.update(node.output)
     names = tuple(v.name for v in subject.graph.output if v.name in subject.constants or v.name not in reached)
-    return Seen(tensors=names, detail=some(names)) if names else None
+    return CheckResult(tensors=names, detail=some(names)) if names else None
 
 
-def no_compute_node(subject: Subject) -> Seen | None:
+def no_compute_node(subject: InspectedModel) -> CheckResult | None:
     """Models without a node once constants are folded."""
     if any(name not in subject.constants for node in subject.nodes for name in node.output if name):
         return None
-    return Seen(detail=english("every node computes a constant"))
+    return CheckResult(detail=english("every node computes a constant"))
 
 
-def no_input(subject: Subject) -> Seen | None:
+def no_input(subject: InspectedModel) -> CheckResult | None:
     """A graph without inputs."""
-    return None if subject.inputs else Seen(detail=english("the graph has no input"))
+    return None if subject.inputs else CheckResult(detail=english("the graph has no input"))
 
 
-def sparse_initializer(subject: Subject) -> Seen | None:
+def sparse_initializer(subject: InspectedModel) -> CheckResult | None:
     """Sparse weights."""
     names = tuple(t.values.name for t in subject.graph.sparse_initializer)
-    return Seen(tensors=names, detail=count(len(names), "sparse initializer")) if names else None
+    return CheckResult(tensors=names, detail=count(len(names), "sparse initializer")) if names else None
 
 
-def model_over_2gb(subject: Subject) -> Seen | None:
+def model_over_2gb(subject: InspectedModel) -> CheckResult | None:
     """Models larger than one protobuf message."""
     size = sum(byte_size(t.data_type, t.dims) for t in tensors(subject.model.proto))
-    return Seen(detail=english("{total} MB of weights", total=f"{size / (1 << 20):.0f}")) if size >= _LIMIT else None
+    return (
+        CheckResult(detail=english("{total} MB of weights", total=f"{size / (1 << 20):.0f}"))
+        if size >= _LIMIT
+        else None
+    )
 
 
-def external_data(subject: Subject) -> Seen | None:
+def external_data(subject: InspectedModel) -> CheckResult | None:
     """Weights in other files."""
     names = tuple(t.name for t in tensors(subject.model.proto) if is_external(t) and t.name)
     return (
-        Seen(tensors=names, detail=english("{tensors} in other files", tensors=count(len(names), "tensor")))
+        CheckResult(tensors=names, detail=english("{tensors} in other files", tensors=count(len(names), "tensor")))
         if names
         else None
     )
 
 
-def invalid_model(subject: Subject) -> Seen | None:
+def invalid_model(subject: InspectedModel) -> CheckResult | None:
     """Complaints of onnx.checker about the file."""
     refused = complaint(subject.original)
-    return Seen(detail=refused) if refused else None
+    return CheckResult(detail=refused) if refused else None
 
 
-def shapecontradiction(subject: Subject) -> Seen | None:
+def shapecontradiction(subject: InspectedModel) -> CheckResult | None:
     """Types declared in the file that contradict those found by a run or by inference."""
     boundary = {value.name for value in subject.original.graph.input}
     wrong = {
@@ -118,23 +122,23 @@ def shapecontradiction(subject: Subject) -> Seen | None:
         and (real := subject.model.types.get(value.name)) is not None
         and contradict(value.type, real)
     }
-    return Seen(tensors=tuple(wrong), detail=some(tuple(wrong.values()), 3)) if wrong else None
+    return CheckResult(tensors=tuple(wrong), detail=some(tuple(wrong.values()), 3)) if wrong else None
 
 
-def not_topologically_sorted(subject: Subject) -> Seen | None:
+def not_topologically_sorted(subject: InspectedModel) -> CheckResult | None:
     """Nodes listed before the producer of their input."""
     graph = subject.original.graph
     position = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
     early = [node for index, node in enumerate(graph.node) if any(position.get(n, -1) > index for n in reads(node))]
     names = tuple(subject.producers[node.output[0]].name for node in early if node.output[0] in subject.producers)
     return (
-        Seen(nodes=names, detail=english("{nodes} before what they read", nodes=count(len(early), "node")))
+        CheckResult(nodes=names, detail=english("{nodes} before what they read", nodes=count(len(early), "node")))
         if early
         else None
     )
 
 
-def shape_subgraph_not_folded(subject: Subject) -> Seen | None:
+def shape_subgraph_not_folded(subject: InspectedModel) -> CheckResult | None:
     """Nodes with constant results, except for the dequantised weights of a quantised model."""
     nodes = [
         node
@@ -144,13 +148,13 @@ def shape_subgraph_not_folded(subject: Subject) -> Seen | None:
         and node.op_type not in ("QuantizeLinear", "DequantizeLinear")
     ]
     ops = unique(qualified(node) for node in nodes)
-    return Seen(
+    return CheckResult(
         nodes=tuple(node.name for node in nodes),
         detail=english('{nodes} that compute constants: {some}', nodes=count(len(nodes), 'node'), some=some(ops, 8)),
     ) if nodes else None  # fmt: skip
 
 
-def _behind_identities(subject: Subject, name: str) -> str:
+def _behind_identities(subject: InspectedModel, name: str) -> str:
     while (node := subject.producers.get(name)) is not None and node.op_type == "Identity":
         name = node.input[0]
     return name

@@ -17,7 +17,7 @@ _Key = tuple[str, str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
+class CheckResult:
     """The result of a check: names in model order, and a phrase with the details."""
 
     nodes: tuple[str, ...] = ()
@@ -26,7 +26,7 @@ class Seen:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Site:
+class NodeSite:
     """A node in the main graph, a subgraph or a function.
 
     `holders` names the main graph's nodes that are this node, contain it or call its function. Tensor names in a
@@ -38,7 +38,7 @@ class Site:
     in_function: bool = False
 
 
-class Subject:
+class InspectedModel:
     """The views of one model. `original` is the file as stored, before normalisation."""
 
     def __init__(self, model: Model, original: onnx.ModelProto) -> None:
@@ -46,30 +46,30 @@ class Subject:
         self.graph = model.proto.graph
 
     @cached_property
-    def sites(self) -> tuple[Site, ...]:
+    def sites(self) -> tuple[NodeSite, ...]:
         """Every node but Constants of the main graph, bodies and called functions included.
 
         A function's nodes are listed once, however often it is called: nested calls multiply.
         """
         own = [
-            Site(node=inner, holders=(node.name,))
+            NodeSite(node=inner, holders=(node.name,))
             for node in self.graph.node
             for inner in walk([node])
             if not is_constant(inner)
         ]
         called = [
-            Site(node=inner, holders=holders, in_function=True)
+            NodeSite(node=inner, holders=holders, in_function=True)
             for key, holders in self._callers(own).items()
             for inner in walk(self._functions[key])
             if not is_constant(inner)
         ]
         return (*own, *called)
 
-    def holders(self, sites: Iterable[Site]) -> tuple[str, ...]:
+    def holders(self, sites: Iterable[NodeSite]) -> tuple[str, ...]:
         """The main graph's nodes where these sites are found, in model order."""
         return tuple(sorted({name for site in sites for name in site.holders}, key=self._position.__getitem__))
 
-    def sites_of(self, *ops: str) -> list[Site]:
+    def sites_of(self, *ops: str) -> list[NodeSite]:
         """The sites of these ops of the default domain."""
         return [s for s in self.sites if s.node.op_type in ops and not domain_of(s.node)]
 
@@ -151,7 +151,7 @@ class Subject:
             known = next(value.type for value in self.graph.input if value.name == name)
         return type_text(known) if known is not None else "of unknown type"
 
-    def _callers(self, own: Iterable[Site]) -> Mapping[_Key, tuple[str, ...]]:
+    def _callers(self, own: Iterable[NodeSite]) -> Mapping[_Key, tuple[str, ...]]:
         """For each called function the main graph's nodes that call it directly or indirectly."""
         found: dict[_Key, dict[str, None]] = {}
         work = [(_key(site.node), site.holders[0]) for site in own if _key(site.node) in self._functions]

@@ -9,10 +9,10 @@ from onnxbisect.finding import Finding
 from onnxbisect.model.model import Model
 from onnxbisect.model.read import original
 from onnxbisect.model.scopes import domain_of, is_constant, qualified
-from onnxbisect.preflight.components import Component, components
+from onnxbisect.preflight.components import ModelModule, components
 from onnxbisect.preflight.op_limits import OpRecord
 from onnxbisect.preflight.run import preflight
-from onnxbisect.preflight.subject import Subject, type_text
+from onnxbisect.preflight.subject import InspectedModel, type_text
 from onnxbisect.preflight.target import Reader
 
 #: The value of `format`; an incompatible change increments the number.
@@ -20,7 +20,7 @@ FORMAT = "onnx-bisect/inspection@1"
 
 
 @dataclass(frozen=True, kw_only=True)
-class OpCount:
+class OpUse:
     """One op type. `op` is bare in the default domain, else `domain::Op`; `variants` are distinct support questions."""
 
     op: str
@@ -60,10 +60,10 @@ class Inspection:
     known: int
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
-    ops: tuple[OpCount, ...]
+    ops: tuple[OpUse, ...]
     notes: tuple[str, ...]
     target: str
-    components: tuple[Component, ...]
+    components: tuple[ModelModule, ...]
     findings: tuple[Finding, ...]
 
 
@@ -93,7 +93,7 @@ def inspect(
         ops=_ops(model),
         notes=(*notes, *model.notes),
         target="" if reader is None else reader.tool,
-        components=components(Subject(model, original(model))),
+        components=components(InspectedModel(model, original(model))),
         findings=preflight(model, reader, record),
     )
 
@@ -103,7 +103,7 @@ def inspection_document(seen: Inspection) -> dict[str, object]:
     return {"format": FORMAT, **asdict(seen)}
 
 
-def _ops(model: Model) -> tuple[OpCount, ...]:
+def _ops(model: Model) -> tuple[OpUse, ...]:
     units: dict[str, list[int]] = {}
     domains: dict[str, str] = {}
     for index, unit in enumerate(model.units):
@@ -114,7 +114,7 @@ def _ops(model: Model) -> tuple[OpCount, ...]:
         domains[qualified(node)] = domain_of(node) or "ai.onnx"
     variant = model.universe.variant
     rows = [
-        OpCount(op=op, domain=domains[op], units=len(own), variants=len({variant[index] for index in own}))
+        OpUse(op=op, domain=domains[op], units=len(own), variants=len({variant[index] for index in own}))
         for op, own in units.items()
     ]
     return tuple(sorted(rows, key=lambda row: (-row.units, row.op)))

@@ -9,7 +9,7 @@ from onnxbisect.finding import Finding, Severity
 from onnxbisect.language import english
 from onnxbisect.model.scopes import qualified
 from onnxbisect.preflight.boundary import refused_boundary
-from onnxbisect.preflight.subject import Site, Subject, count
+from onnxbisect.preflight.subject import InspectedModel, NodeSite, count
 from onnxbisect.probe_format import ProbeFormat
 
 #: Ids of findings about a file that is newer than the tool reads.
@@ -45,7 +45,7 @@ class Reader:
     disputed: Mapping[str, str] = field(default_factory=dict)
 
 
-def told_of(reader: Reader, found: Sequence[Finding], subject: Subject) -> list[Finding]:
+def told_of(reader: Reader, found: Sequence[Finding], subject: InspectedModel) -> list[Finding]:
     """The findings adapted to this tool; those about versions newer than it reads come first, then disputed ops."""
     settled = settled_by(reader.probe_format)
     others = [
@@ -86,7 +86,7 @@ def _knows(reader: Reader, id_: str) -> bool:
     return (reader.newest_ir if id_ == "ir-version-too-new" else reader.newest_opset) is not None
 
 
-def _newer(reader: Reader, subject: Subject) -> list[Finding]:
+def _newer(reader: Reader, subject: InspectedModel) -> list[Finding]:
     found = []
     ir, opset = subject.original.ir_version, subject.opset
     if reader.newest_opset is not None and opset is not None and opset > reader.newest_opset:
@@ -113,9 +113,9 @@ def _newer(reader: Reader, subject: Subject) -> list[Finding]:
     return found
 
 
-def _disputed(reader: Reader, subject: Subject) -> list[Finding]:
+def _disputed(reader: Reader, subject: InspectedModel) -> list[Finding]:
     """Findings about disputed ops; nodes that no input changes fold away in most tools and are left out."""
-    sites: dict[str, list[Site]] = {}
+    sites: dict[str, list[NodeSite]] = {}
     for site in subject.sites if reader.disputed else ():
         op = qualified(site.node)
         if op in reader.disputed and not subject.constants.issuperset(filter(None, site.node.output)):

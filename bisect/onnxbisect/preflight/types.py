@@ -9,7 +9,7 @@ from onnx import TensorProto, numpy_helper
 from onnxbisect.language import english
 from onnxbisect.model.external import is_external
 from onnxbisect.model.scopes import is_constant
-from onnxbisect.preflight.subject import Seen, Subject, count, some, unique
+from onnxbisect.preflight.subject import CheckResult, InspectedModel, count, some, unique
 
 _INT32 = np.iinfo(np.int32)
 _INT64 = np.iinfo(np.int64)
@@ -28,23 +28,23 @@ _QUANTIZED = frozenset(
 )
 
 
-def int64_tensors(subject: Subject) -> Seen | None:
+def int64_tensors(subject: InspectedModel) -> CheckResult | None:
     """Activations of int64, without constants that only hold shapes."""
     return _tensors(subject.of_dtype(TensorProto.INT64), "int64")
 
 
-def bool_tensors(subject: Subject) -> Seen | None:
+def bool_tensors(subject: InspectedModel) -> CheckResult | None:
     """Activations of bool."""
     return _tensors(subject.of_dtype(TensorProto.BOOL), "bool")
 
 
-def double_tensors(subject: Subject) -> Seen | None:
+def double_tensors(subject: InspectedModel) -> CheckResult | None:
     """Activations and weights of float64."""
     weights = tuple(t.name for t in subject.graph.initializer if t.data_type == TensorProto.DOUBLE)
     return _tensors((*subject.of_dtype(TensorProto.DOUBLE), *weights), "float64")
 
 
-def half_bfloat_weights(subject: Subject) -> Seen | None:
+def half_bfloat_weights(subject: InspectedModel) -> CheckResult | None:
     """Weights of float16 or bfloat16, and casts from bfloat16."""
     halves = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
     names = tuple(t.name for t in subject.graph.initializer if t.data_type in halves)
@@ -58,40 +58,42 @@ def half_bfloat_weights(subject: Subject) -> Seen | None:
     parts = [count(len(names), "weight")] * bool(names) + [
         english("{casts} from bfloat16", casts=count(len(casts), "Cast"))
     ] * bool(casts)
-    return Seen(nodes=casts, tensors=names, detail=", ".join(parts))
+    return CheckResult(nodes=casts, tensors=names, detail=", ".join(parts))
 
 
-def int64_out_of_int32(subject: Subject) -> Seen | None:
+def int64_out_of_int32(subject: InspectedModel) -> CheckResult | None:
     """Integer constants that exceed int32, except for the "to the end" value of Slice, which every tool knows."""
     names = tuple(name for name, values in _integers(subject) if _overflows(values, _is_slice_bound(subject, name)))
     return _tensors(names, "int64 with values beyond int32") if names else None
 
 
-def quantized_ops(subject: Subject) -> Seen | None:
+def quantized_ops(subject: InspectedModel) -> CheckResult | None:
     """Ops of a model that was quantised before export."""
     sites = subject.sites_of(*_QUANTIZED)
     ops = unique(s.node.op_type for s in sites)
-    return Seen(nodes=subject.holders(sites), detail=some(ops)) if sites else None
+    return CheckResult(nodes=subject.holders(sites), detail=some(ops)) if sites else None
 
 
-def sequence_type(subject: Subject) -> Seen | None:
+def sequence_type(subject: InspectedModel) -> CheckResult | None:
     """Sequences and maps, and the ops that make them."""
     prefixes = ("Sequence", "SplitToSequence", "ConcatFromSequence", "ZipMap")
     return _kind(subject, lambda t: t.HasField("sequence_type") or t.HasField("map_type"), prefixes)
 
 
-def optional_type(subject: Subject) -> Seen | None:
+def optional_type(subject: InspectedModel) -> CheckResult | None:
     """Optional values, and the ops on them."""
     return _kind(subject, lambda t: t.HasField("optional_type"), ("Optional",))
 
 
-def string_type(subject: Subject) -> Seen | None:
+def string_type(subject: InspectedModel) -> CheckResult | None:
     """String tensors, and the ops on them."""
     prefixes = ("String", "RegexFullMatch", "TfIdfVectorizer", "LabelEncoder")
     return _kind(subject, lambda t: t.tensor_type.elem_type == TensorProto.STRING, prefixes)
 
 
-def _kind(subject: Subject, holds: Callable[[onnx.TypeProto], bool], prefixes: tuple[str, ...]) -> Seen | None:
+def _kind(
+    subject: InspectedModel, holds: Callable[[onnx.TypeProto], bool], prefixes: tuple[str, ...]
+) -> CheckResult | None:
     declared = {value.name: value.type for value in (*subject.graph.input, *subject.graph.output)}
     types = {**declared, **subject.model.types}
     names = tuple(n for n in subject.activations if n in types and holds(types[n]))
@@ -99,14 +101,14 @@ def _kind(subject: Subject, holds: Callable[[onnx.TypeProto], bool], prefixes: t
     if not names and not nodes:
         return None
     ops = unique(s.node.op_type for s in subject.sites if s.node.op_type.startswith(prefixes))
-    return Seen(nodes=nodes, tensors=names, detail=some(ops) or some(names))
+    return CheckResult(nodes=nodes, tensors=names, detail=some(ops) or some(names))
 
 
-def _tensors(names: tuple[str, ...], what: str) -> Seen | None:
-    return Seen(tensors=names, detail=f"{count(len(names), 'tensor')} of {what}") if names else None
+def _tensors(names: tuple[str, ...], what: str) -> CheckResult | None:
+    return CheckResult(tensors=names, detail=f"{count(len(names), 'tensor')} of {what}") if names else None
 
 
-def _integers(subject: Subject) -> Iterator[tuple[str, np.ndarray]]:
+def _integers(subject: InspectedModel) -> Iterator[tuple[str, np.ndarray]]:
     stored = [(t.name, t) for t in subject.graph.initializer]
     stored += [
         (node.output[0], a.t)
@@ -124,7 +126,7 @@ def _integers(subject: Subject) -> Iterator[tuple[str, np.ndarray]]:
             yield name, array
 
 
-def _is_slice_bound(subject: Subject, name: str) -> bool:
+def _is_slice_bound(subject: InspectedModel, name: str) -> bool:
     readers = subject.consumers.get(name, [])
     return bool(readers) and all(n.op_type == "Slice" and name in n.input[1:3] for n in readers)
 

@@ -1,13 +1,13 @@
 """Compare two models: run both on the same inputs and compare their outputs number by number."""
 
-from onnxbisect.proof.difference import Difference, Tolerance, difference, finite
+from onnxbisect.proof.difference import OutputDifference, Tolerance, difference, finite
 from onnxbisect.proof.inputs import EDGES, edge_feeds, random_feeds
-from onnxbisect.proof.outputs import Comparison, compare, those_that_run
+from onnxbisect.proof.outputs import OutputComparison, compare, those_that_run
 
 __all__ = [
     "EDGES",
-    "Comparison",
-    "Difference",
+    "OutputComparison",
+    "OutputDifference",
     "Tolerance",
     "compare",
     "difference",

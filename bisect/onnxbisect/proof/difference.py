@@ -26,7 +26,7 @@ class Tolerance:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Difference:
+class OutputDifference:
     """The difference of an output between two models, for one sample or the worst of several.
 
     `absolute` is the largest difference between finite numbers, `relative` the same divided by the largest finite
@@ -48,7 +48,7 @@ class Difference:
         """Whether every element is within the tolerance."""
         return not self.beyond and not self.form
 
-    def worst(self, other: "Difference") -> "Difference":
+    def worst(self, other: "OutputDifference") -> "OutputDifference":
         """Combine the differences of one output in two samples: the worse of each number."""
         return replace(
             self,
@@ -66,22 +66,22 @@ def finite(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     return {key: None if isinstance(value, float) and not isfinite(value) else value for key, value in pairs}
 
 
-def difference(output: str, before: Value, after: Value, tolerance: Tolerance) -> Difference:
+def difference(output: str, before: Value, after: Value, tolerance: Tolerance) -> OutputDifference:
     """Compare an output before and after a change; sequences are compared tensor by tensor."""
     if isinstance(before, list) or isinstance(after, list):
         if not (isinstance(before, list) and isinstance(after, list) and len(before) == len(after)):
-            return Difference(output=output, form="it became a sequence of another length, or none")
+            return OutputDifference(output=output, form="it became a sequence of another length, or none")
         parts = (difference(output, *pair, tolerance) for pair in zip(before, after, strict=True))
-        return reduce(Difference.worst, parts, Difference(output=output))
+        return reduce(OutputDifference.worst, parts, OutputDifference(output=output))
     before, after = np.asarray(before), np.asarray(after)
     form = "" if before.dtype == after.dtype else f"{before.dtype} became {after.dtype}"
     if form and not before.dtype.kind == after.dtype.kind == "f":
-        return Difference(output=output, form=form)
+        return OutputDifference(output=output, form=form)
     if before.shape != after.shape:
-        return Difference(output=output, form=f"the shape {before.shape} became {after.shape}")
+        return OutputDifference(output=output, form=f"the shape {before.shape} became {after.shape}")
     if before.dtype.kind not in "fiuc" and not np.issubdtype(before.dtype, np.number):
         wrong = int((before != after).sum())
-        return Difference(output=output, elements=before.size, unlike=wrong, beyond=wrong)
+        return OutputDifference(output=output, elements=before.size, unlike=wrong, beyond=wrong)
     wide = np.complex128 if before.dtype.kind == "c" else np.float64
     old, new = before.astype(wide), after.astype(wide)
     with np.errstate(all="ignore"):
@@ -93,7 +93,7 @@ def difference(output: str, before: Value, after: Value, tolerance: Tolerance) -
         gap = np.where(before == after, 0.0, np.maximum(gap, 1.0))
     largest, apart = float(np.abs(old[both]).max(initial=0.0)), float(gap.max(initial=0.0))
     beyond = unlike | (gap > tolerance.absolute + (0.0 if whole else tolerance.relative * largest))
-    return Difference(
+    return OutputDifference(
         output=output,
         elements=before.size,
         absolute=apart,

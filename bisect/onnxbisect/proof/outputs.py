@@ -12,19 +12,19 @@ from onnxbisect.model.feeds import Sample
 from onnxbisect.model.scopes import constant_names
 from onnxbisect.model.session import Clock, Session
 from onnxbisect.model.wording import brief, some
-from onnxbisect.proof.difference import Difference, Tolerance, Value, difference
+from onnxbisect.proof.difference import OutputDifference, Tolerance, Value, difference
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class OutputComparison:
     """Differences of the outputs of two models over `samples` samples.
 
     Optionally also of tensors that both models compute under the same name, in the first model's order.
     """
 
-    differences: tuple[Difference, ...]
+    differences: tuple[OutputDifference, ...]
     samples: int
-    within: tuple[Difference, ...] = ()
+    within: tuple[OutputDifference, ...] = ()
 
     @property
     def agrees(self) -> bool:
@@ -41,7 +41,7 @@ def compare(
     folder: Path = Path(),
     other_folder: Path | None = None,
     tensors: bool = False,
-) -> Comparison:
+) -> OutputComparison:
     """Run both models in onnxruntime without optimisation on every sample and compare outputs of the same name.
 
     `tensors` compares also the results of nodes that have the same name in both models. `folder` and `other_folder`
@@ -55,7 +55,7 @@ def compare(
     if within:
         before, after = _telling(before, within), _telling(after, within)
     first, second = _session(before, folder), _session(after, folder if other_folder is None else other_folder)
-    worst: dict[str, Difference] = {}
+    worst: dict[str, OutputDifference] = {}
     count = 0
     for sample in feeds:
         count += 1
@@ -64,7 +64,7 @@ def compare(
             found = difference(name, old, new, tolerance or Tolerance())
             worst[name] = worst[name].worst(found) if name in worst else found
     inner = set(within)
-    return Comparison(
+    return OutputComparison(
         differences=tuple(each for name, each in worst.items() if name not in inner),
         samples=count,
         within=tuple(each for name, each in worst.items() if name in inner),

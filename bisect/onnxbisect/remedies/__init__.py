@@ -1,15 +1,15 @@
 """Remedies: from the culprits of a model to a repaired one that is proven to compute the same and to compile."""
 
-from onnxbisect.remedies.advise import Advice, Place, advise
+from onnxbisect.remedies.advise import Advice, CulpritPlace, advise
 from onnxbisect.remedies.advisor import Advisor, Left, Struck
 from onnxbisect.remedies.candidate import Candidate
 from onnxbisect.remedies.contract import ChangedFile, Compiler, Repair
 from onnxbisect.remedies.finder import Finder
-from onnxbisect.remedies.found import Found
-from onnxbisect.remedies.known import Known
+from onnxbisect.remedies.found import SearchedModel
+from onnxbisect.remedies.known import SeenVariants
 from onnxbisect.remedies.low_precision import LowPrecision
-from onnxbisect.remedies.proofs import PlaceProof, Proof
-from onnxbisect.remedies.proving import Prover, Samples
+from onnxbisect.remedies.proofs import PlaceProof, RepairProof
+from onnxbisect.remedies.proving import OrtProver, Samples
 from onnxbisect.remedies.repair import TriedFiles, repair, try_files
 
 __all__ = [
@@ -18,17 +18,17 @@ __all__ = [
     "Candidate",
     "ChangedFile",
     "Compiler",
+    "CulpritPlace",
     "Finder",
-    "Found",
-    "Known",
     "Left",
     "LowPrecision",
-    "Place",
+    "OrtProver",
     "PlaceProof",
-    "Proof",
-    "Prover",
     "Repair",
+    "RepairProof",
     "Samples",
+    "SearchedModel",
+    "SeenVariants",
     "Struck",
     "TriedFiles",
     "advise",

@@ -4,11 +4,11 @@ from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from onnxbisect.remedies.candidate import Candidate
-from onnxbisect.remedies.known import Known
+from onnxbisect.remedies.known import SeenVariants
 
 
 @dataclass(frozen=True)
-class Place:
+class CulpritPlace:
     """One occurrence of a culprit. Replacing any of these nodes repairs it.
 
     `beside` are the keys of candidates that must be in use for the place to exist: the nodes fail together with what
@@ -29,13 +29,13 @@ class Advice:
 
     chosen: tuple[Candidate, ...]
     questions: tuple[Candidate, ...]
-    left: tuple[Place, ...]
+    left: tuple[CulpritPlace, ...]
 
 
 def advise(
-    places: Sequence[Place],
+    places: Sequence[CulpritPlace],
     candidates: Callable[[str], Sequence[Candidate]],
-    known: Known,
+    known: SeenVariants,
     *,
     struck: Set[tuple[str, str]] = frozenset(),
     asked: Mapping[Hashable, bool] | None = None,

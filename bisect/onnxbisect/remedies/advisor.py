@@ -9,12 +9,12 @@ from onnxbisect.diagnosis import CulpritKind
 from onnxbisect.language import english
 from onnxbisect.model.model import Model
 from onnxbisect.model.scopes import bodies, reads
-from onnxbisect.remedies.advise import Advice, Place, advise
+from onnxbisect.remedies.advise import Advice, CulpritPlace, advise
 from onnxbisect.remedies.candidate import Candidate, allowed
 from onnxbisect.remedies.finder import Finder
-from onnxbisect.remedies.found import Found, Named
-from onnxbisect.remedies.known import Known
-from onnxbisect.rewrites import Exactness, Facts, Refusal, Rule, names_in
+from onnxbisect.remedies.found import Named, SearchedModel
+from onnxbisect.remedies.known import SeenVariants
+from onnxbisect.rewrites import Exactness, Rule, RuleRefusal, TensorFacts, names_in
 
 #: Where a node is next to a replacement: the producer of input i as (i, -1), or a consumer of an output.
 Beside = tuple[int, int]
@@ -32,7 +32,7 @@ class Struck:
 class Left:
     """A place that no candidate repairs. `reasons` are sentences about the rules that were considered."""
 
-    place: Place
+    place: CulpritPlace
     ops: tuple[str, ...]
     kind: CulpritKind
     message: str
@@ -42,31 +42,31 @@ class Left:
 class Advisor:
     """Collects what is known during the repair of one model, and gives advice."""
 
-    def __init__(self, before: Found, rules: Sequence[Rule], most: Exactness) -> None:
+    def __init__(self, before: SearchedModel, rules: Sequence[Rule], most: Exactness) -> None:
         self.model: Model = before.model
         usable = [rule for rule in rules if allowed(rule, most)]
-        self._facts, taken = Facts.of(self.model), names_in(self.model.proto)
+        self._facts, taken = TensorFacts.of(self.model), names_in(self.model.proto)
         self._finder, self._everything = Finder(self._facts, usable, taken), Finder(self._facts, rules, taken)
         self._variants = before.variant
         self.rules, self.most = rules, most
         self._offered: dict[str, Candidate] = {}
         self._nodes = {node.name: node for node in self.model.proto.graph.node}
-        self._culprit: dict[Place, Named] = {}
-        self.known = Known()
+        self._culprit: dict[CulpritPlace, Named] = {}
+        self.known = SeenVariants()
         self.struck: dict[tuple[str, str], Struck] = {}
         self.asked: dict[Hashable, bool] = {}
         self.learn(before)
 
-    def learn(self, found: Found) -> None:
+    def learn(self, found: SearchedModel) -> None:
         """Add what the verdicts on a model say about variants."""
         self.known = self.known.joined(found.known)
 
     def learn_passing(self, candidate: Candidate) -> None:
         """Record that all new nodes of a candidate passed."""
-        passing = Known(passing=frozenset(candidate.variants), passing_ops=frozenset(candidate.gives))
+        passing = SeenVariants(passing=frozenset(candidate.variants), passing_ops=frozenset(candidate.gives))
         self.known = self.known.joined(passing)
 
-    def learn_together(self, candidate: Candidate, found: Found) -> None:
+    def learn_together(self, candidate: Candidate, found: SearchedModel) -> None:
         """Record which of its new nodes fail together, so that one of them is replaced in turn."""
         new = set(candidate.new_nodes)
         for culprit in found.culprits:
@@ -78,9 +78,11 @@ class Advisor:
     def learn_refused(self, candidate: Candidate, nodes: Collection[str]) -> None:
         """Record that these of its new nodes are refused."""
         pairs = zip(candidate.new_nodes, candidate.variants, strict=True)
-        self.known = self.known.joined(Known(refused=frozenset(it for name, it in pairs if name in nodes)))
+        self.known = self.known.joined(SeenVariants(refused=frozenset(it for name, it in pairs if name in nodes)))
 
-    def add_places(self, found: Found, chosen: Sequence[Candidate] = (), *, examples: bool = False) -> frozenset[Place]:
+    def add_places(
+        self, found: SearchedModel, chosen: Sequence[Candidate] = (), *, examples: bool = False
+    ) -> frozenset[CulpritPlace]:
         """Add culprits among the nodes of the original as places; returns the new ones.
 
         A culprit of original nodes and new nodes of a chosen candidate is a place while that candidate is chosen, if a
@@ -96,14 +98,14 @@ class Advisor:
                         new.append(place)
         return frozenset(new)
 
-    def _own(self, place: Place, chosen: Sequence[Candidate]) -> Place | None:
+    def _own(self, place: CulpritPlace, chosen: Sequence[Candidate]) -> CulpritPlace | None:
         """The nodes of a place that are in the original."""
         nodes = tuple(node for node in place.nodes if node in self._nodes)
         if len(nodes) == len(place.nodes):
             return place
         if not any(self._candidates(node) for node in nodes):
             return None
-        return Place(nodes, frozenset(it.key for it in chosen if not set(it.new_nodes).isdisjoint(place.nodes)))
+        return CulpritPlace(nodes, frozenset(it.key for it in chosen if not set(it.new_nodes).isdisjoint(place.nodes)))
 
     def asked_beside(self, candidate: Candidate, chosen: Sequence[Candidate]) -> list[str]:
         """The neighbours of a replacement in the repaired model: original nodes and other replacements' nodes."""
@@ -127,7 +129,9 @@ class Advisor:
             found |= {(number, at): reader for at, reader in enumerate(self._facts.readers(name))}
         return {at: it.name for at, it in found.items() if it is not None and it.name in self._variants}
 
-    def learn_beside(self, candidate: Candidate, found: Found, chosen: Sequence[Candidate]) -> frozenset[Place]:
+    def learn_beside(
+        self, candidate: Candidate, found: SearchedModel, chosen: Sequence[Candidate]
+    ) -> frozenset[CulpritPlace]:
         """Add nodes that fail only next to a candidate's new nodes as places, at every replacement with the same
         question.
 
@@ -145,7 +149,7 @@ class Advisor:
                 for other in (it for it in chosen if it.question == candidate.question):
                     there = self._beside(other, chosen)
                     if all(self._variants.get(there.get(at, "")) == self._variants[own[at]] for at in own):
-                        like = Place(tuple(there[at] for at in own), frozenset([other.key]))
+                        like = CulpritPlace(tuple(there[at] for at in own), frozenset([other.key]))
                         self._culprit.setdefault(like, culprit)
         return frozenset(repaired)
 
@@ -171,7 +175,7 @@ class Advisor:
         """The best choice with what is known."""
         return advise(list(self._culprit), self._candidates, self.known, struck=self.struck.keys(), asked=self.asked)
 
-    def left(self, found: Found) -> tuple[Left, ...]:
+    def left(self, found: SearchedModel) -> tuple[Left, ...]:
         """The culprits of the current model, with the reasons why each place stays."""
         return tuple(
             Left(place=place, ops=culprit.ops, kind=culprit.kind, message=culprit.message, reasons=self._why(place))
@@ -183,7 +187,7 @@ class Advisor:
         offered = [self._offered[node]] if node in self._offered else []
         return [*self._finder.candidates(self._nodes[node], self.known), *offered]
 
-    def _why(self, place: Place) -> tuple[str, ...]:
+    def _why(self, place: CulpritPlace) -> tuple[str, ...]:
         if not all(node in self._nodes for node in place.nodes):
             return (english("no rule repairs this: too much of the model, or too many of one op, is refused"),)
         reasons = dict.fromkeys(reason for node in place.nodes for reason in self._reasons(self._nodes[node]))
@@ -192,8 +196,8 @@ class Advisor:
     def _reasons(self, node: onnx.NodeProto) -> Iterator[str]:
         """A sentence about each rule for the node's op, those that do not apply last."""
         considered = self._everything.considered(node, self.known)
-        for it in sorted(considered, key=lambda it: isinstance(it, Refusal)):
-            if isinstance(it, Refusal):
+        for it in sorted(considered, key=lambda it: isinstance(it, RuleRefusal)):
+            if isinstance(it, RuleRefusal):
                 yield english("{rule} does not apply: {reason}", rule=it.rule.id, reason=it.reason)
             elif it.key in self.struck:
                 yield english("{rule}: {reason}", rule=it.name, reason=self.struck[it.key].reason)

@@ -4,14 +4,14 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 from onnxbisect.model.scopes import is_constant, qualified
-from onnxbisect.remedies.known import Known
+from onnxbisect.remedies.known import SeenVariants
 from onnxbisect.rewrites import Domain, Exactness, Replacement, Rule
 
 _ORDER = list(Exactness)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Check:
+class DomainCheck:
     """A domain that a replacement requires, and the tensors whose values must be in it ("" for an omitted one)."""
 
     rule: Rule
@@ -38,7 +38,7 @@ class Candidate:
     replacement: Replacement
     variants: tuple[Hashable, ...]
     solos: tuple[Hashable, ...]
-    checks: tuple[Check, ...]
+    checks: tuple[DomainCheck, ...]
 
     @property
     def name(self) -> str:
@@ -75,11 +75,11 @@ class Candidate:
         """The ops of the new nodes, each once."""
         return tuple(dict.fromkeys(qualified(node) for node in self.replacement.nodes if not is_constant(node)))
 
-    def unknown(self, known: Known) -> int:
+    def unknown(self, known: SeenVariants) -> int:
         """How many new nodes are support questions that never passed."""
         return sum(not known.passes(variant) for variant in self.variants)
 
-    def order(self, known: Known) -> tuple[int, int, int, int, int, str]:
+    def order(self, known: SeenVariants) -> tuple[int, int, int, int, int, str]:
         """The sort key: exactness, ops refused in other variants, new nodes that never passed, size, rank."""
         doubtful = sum(known.doubts(op) for op in self.gives)
         rank = max(rule.rank for rule in self.rules)

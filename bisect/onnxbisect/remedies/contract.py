@@ -8,21 +8,21 @@ import onnx
 
 from onnxbisect.remedies.advisor import Left, Struck
 from onnxbisect.remedies.candidate import Candidate
-from onnxbisect.remedies.found import Found
-from onnxbisect.remedies.proofs import PlaceProof, Proof
-from onnxbisect.rewrites import Exactness, Facts
+from onnxbisect.remedies.found import SearchedModel
+from onnxbisect.remedies.proofs import PlaceProof, RepairProof
+from onnxbisect.rewrites import Exactness, TensorFacts
 
 
 class Compiler(Protocol):
     """Diagnoses models, and keeps the verdicts."""
 
-    def diagnose(self, model: onnx.ModelProto, refused: Collection[str] = ()) -> Found:
+    def diagnose(self, model: onnx.ModelProto, refused: Collection[str] = ()) -> SearchedModel:
         """Find which parts of the model fail; these nodes are known to be in some of them."""
 
-    def whole(self, model: onnx.ModelProto) -> Found:
+    def whole(self, model: onnx.ModelProto) -> SearchedModel:
         """Compile the model as a whole, and nothing else: one call."""
 
-    def ask(self, model: onnx.ModelProto, nodes: Collection[str]) -> Found:
+    def ask(self, model: onnx.ModelProto, nodes: Collection[str]) -> SearchedModel:
         """Diagnose these nodes of a model, cut out; names in the result are those of `model`."""
 
     def inside(self, model: onnx.ModelProto) -> "Compiler":
@@ -32,16 +32,16 @@ class Compiler(Protocol):
 class Prover(Protocol):
     """Checks that replacements leave the outputs as they are (`proving.Prover`)."""
 
-    def prove(self, chosen: Sequence[Candidate]) -> Proof:
+    def prove(self, chosen: Sequence[Candidate]) -> RepairProof:
         """Prove all replacements together."""
 
     def to_blame(self, chosen: Sequence[Candidate]) -> tuple[Candidate, ...]:
         """The candidates because of which the model's outputs do not agree."""
 
-    def inside(self, model: onnx.ModelProto, facts: Facts) -> "Prover":
+    def inside(self, model: onnx.ModelProto, facts: TensorFacts) -> "Prover":
         """A prover for a model with inputs of its own."""
 
-    def compared(self, repaired: onnx.ModelProto) -> Proof:
+    def compared(self, repaired: onnx.ModelProto) -> RepairProof:
         """Compare a model that was changed in another way than by replacing nodes."""
 
 
@@ -73,11 +73,11 @@ class Repair:
     empty, because nothing is known about the rest.
     """
 
-    before: Found
-    after: Found
+    before: SearchedModel
+    after: SearchedModel
     model: onnx.ModelProto | None = None
     changed_file: ChangedFile | None = None
-    proof: Proof | None = None
+    proof: RepairProof | None = None
     struck: tuple[Struck, ...] = ()
     left: tuple[Left, ...] = ()
     stopped: bool = False

@@ -12,14 +12,14 @@ from onnxbisect.job import Target
 from onnxbisect.model.input_values import plain
 from onnxbisect.model.model import Model
 from onnxbisect.model.scopes import is_constant, qualified, walk
-from onnxbisect.proof import Difference, Tolerance, finite
+from onnxbisect.proof import OutputDifference, Tolerance, finite
 from onnxbisect.remedies.advisor import Left
 from onnxbisect.remedies.contract import Repair
-from onnxbisect.remedies.found import Found
+from onnxbisect.remedies.found import SearchedModel
 from onnxbisect.remedies.proofs import PlaceProof
 from onnxbisect.report import source_lines
 from onnxbisect.report.origin import origin
-from onnxbisect.rewrites import Exactness, Facts, Rule
+from onnxbisect.rewrites import Exactness, Rule, TensorFacts
 from onnxbisect.verdict import Verdict
 
 #: The value of `format`; a change that breaks readers counts the number up.
@@ -64,11 +64,11 @@ class Change:
     exactness: Exactness
     before: NodeRow
     after: tuple[NodeRow, ...]
-    differences: tuple[Difference, ...]
+    differences: tuple[OutputDifference, ...]
     allowed: Tolerance
     compiles: bool
     removed: tuple[NodeRow, ...] = ()
-    low: tuple[Difference, ...] = ()
+    low: tuple[OutputDifference, ...] = ()
     source: str = ""
 
 
@@ -146,7 +146,7 @@ class RepairDocument:
     allow: Exactness
     file_change: FileChange | None
     changes: tuple[Change, ...]
-    outputs: tuple[Difference, ...]
+    outputs: tuple[OutputDifference, ...]
     outputs_allowed: Tolerance
     samples: int
     left: tuple[LeftRow, ...]
@@ -177,7 +177,7 @@ def document(
 ) -> RepairDocument:
     """The document of a repair."""
     proof = repair.proof
-    facts = Facts.of(repair.before.model)
+    facts = TensorFacts.of(repair.before.model)
     nodes = {node.name: node for node in repair.before.model.proto.graph.node}
     file = repair.changed_file
     return RepairDocument(
@@ -219,7 +219,7 @@ def left_row(left: Left, nodes: Mapping[str, onnx.NodeProto] | None = None) -> L
     )
 
 
-def _alternative(one: Alternative, before: Found) -> AlternativeRow:
+def _alternative(one: Alternative, before: SearchedModel) -> AlternativeRow:
     pairs = zip(before.culprits, one.culprits, strict=True) if one.culprits else ()
     return AlternativeRow(
         options=dict(one.options),
@@ -240,7 +240,7 @@ def _columns(verdict: Verdict | None) -> dict[str, str]:
     return {"verdict": verdict.status.value, "message": "" if verdict.passed else verdict.message}
 
 
-def _change(place: PlaceProof, node: onnx.NodeProto, facts: Facts, repair: Repair) -> Change:
+def _change(place: PlaceProof, node: onnx.NodeProto, facts: TensorFacts, repair: Repair) -> Change:
     candidate = place.candidate
     new = candidate.replacement
     types = {
@@ -277,7 +277,7 @@ def _rule(rule: Rule) -> RuleRow:
     )
 
 
-def _row(node: onnx.NodeProto, facts: Facts) -> NodeRow:
+def _row(node: onnx.NodeProto, facts: TensorFacts) -> NodeRow:
     return NodeRow(
         name=node.name,
         op=qualified(node),
@@ -286,7 +286,7 @@ def _row(node: onnx.NodeProto, facts: Facts) -> NodeRow:
     )
 
 
-def _tensor(name: str, facts: Facts) -> str:
+def _tensor(name: str, facts: TensorFacts) -> str:
     """`x: float32[1, 8]`."""
     kind = facts.type(name) if name else None
     if kind is None or not kind.HasField("tensor_type"):

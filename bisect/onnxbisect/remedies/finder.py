@@ -6,9 +6,18 @@ from itertools import combinations, islice
 import onnx
 
 from onnxbisect.model.scopes import bodies, is_constant, qualified
-from onnxbisect.remedies.candidate import Candidate, Check
-from onnxbisect.remedies.known import Known
-from onnxbisect.rewrites import Facts, NotApplicable, Refusal, Replacement, Rewrite, Rule, rewrite, unused_prefix
+from onnxbisect.remedies.candidate import Candidate, DomainCheck
+from onnxbisect.remedies.known import SeenVariants
+from onnxbisect.rewrites import (
+    NotApplicable,
+    Replacement,
+    Rewrite,
+    Rule,
+    RuleRefusal,
+    TensorFacts,
+    rewrite,
+    unused_prefix,
+)
 
 #: Most rules applied in turn at one place.
 _DEPTH = 3
@@ -21,20 +30,20 @@ _Outer = tuple[str, ...]
 class Finder:
     """Finds candidates for the nodes of one model. `rules` are the allowed ones, `taken` the model's names."""
 
-    def __init__(self, facts: Facts, rules: Iterable[Rule], taken: set[str]) -> None:
+    def __init__(self, facts: TensorFacts, rules: Iterable[Rule], taken: set[str]) -> None:
         self._facts, self._rules, self._taken = facts, tuple(rules), taken
-        self._rewrites: dict[tuple[str, str], Rewrite | Refusal] = {}
+        self._rewrites: dict[tuple[str, str], Rewrite | RuleRefusal] = {}
         self._together: dict[str, set[frozenset[str]]] = {}
 
-    def candidates(self, node: onnx.NodeProto, known: Known) -> list[Candidate]:
+    def candidates(self, node: onnx.NodeProto, known: SeenVariants) -> list[Candidate]:
         """The candidates without a new node known to be refused, best first."""
         made = (self._rewrite(rule, node, self._facts) for rule in self._rules if rule.takes_op(qualified(node)))
         found = [it for one in made if isinstance(one, Rewrite) for it in self._variations(one, known)]
         return sorted(found, key=lambda candidate: candidate.order(known))
 
-    def considered(self, node: onnx.NodeProto, known: Known) -> list[Candidate | Refusal]:
+    def considered(self, node: onnx.NodeProto, known: SeenVariants) -> list[Candidate | RuleRefusal]:
         """The result of each rule that takes the op of a node."""
-        found: list[Candidate | Refusal] = []
+        found: list[Candidate | RuleRefusal] = []
         for rule in self._rules:
             if not rule.takes_op(qualified(node)):
                 continue
@@ -42,7 +51,7 @@ class Finder:
             if isinstance(made, Rewrite):
                 gives = ", ".join(dict.fromkeys(self._refused(made, known)))
                 found += self._variations(made, known) or [
-                    Refusal(rule=rule, reason=f"it makes {gives} in a form that the compiler refuses")
+                    RuleRefusal(rule=rule, reason=f"it makes {gives} in a form that the compiler refuses")
                 ]
             elif qualified(node) in rule.takes and rule.pattern is None:  # other refusals are expected
                 found.append(made)
@@ -54,18 +63,20 @@ class Finder:
         if all(name.startswith(own) for name in nodes):
             self._together.setdefault(rule.id, set()).add(frozenset(name.removeprefix(own) for name in nodes))
 
-    def _refused(self, made: Rewrite, known: Known) -> list[str]:
+    def _refused(self, made: Rewrite, known: SeenVariants) -> list[str]:
         pairs = zip(made.replacement.nodes, made.variants(), strict=True)
         return [qualified(node) for node, variant in pairs if known.refuses(variant)]
 
-    def _variations(self, made: Rewrite, known: Known) -> list[Candidate]:
+    def _variations(self, made: Rewrite, known: SeenVariants) -> list[Candidate]:
         """The rewrite, and variations with new nodes replaced so that no group that fails together remains."""
         own, groups = f"{made.node.name}/", self._together.get(made.rule.id, set())
         wanted = [{own + name for name in choice} for choice in _hitting(groups)]
         found = [self._expanded(made, known, (), it) for it in (frozenset[str](), *wanted)]
         return list({it.key: it for it in found if it is not None}.values())
 
-    def _expanded(self, made: Rewrite, known: Known, outer: _Outer, wanted: Set[str] = frozenset()) -> Candidate | None:
+    def _expanded(
+        self, made: Rewrite, known: SeenVariants, outer: _Outer, wanted: Set[str] = frozenset()
+    ) -> Candidate | None:
         """The rewrite with each new node replaced that is known to be refused or `wanted`; None if one has no
         replacement.
 
@@ -90,7 +101,7 @@ class Finder:
         return _joined(made, parts, variants, solos)
 
     def _inner(
-        self, node: onnx.NodeProto, facts: Facts, known: Known, outer: _Outer, wanted: Set[str]
+        self, node: onnx.NodeProto, facts: TensorFacts, known: SeenVariants, outer: _Outer, wanted: Set[str]
     ) -> Candidate | None:
         """The best replacement of a new node. An If may be replaced by an If that comes out of a branch."""
         if len(outer) >= _DEPTH or (qualified(node) in outer and not bodies(node)):
@@ -100,21 +111,21 @@ class Finder:
         found = [self._expanded(it, known, outer, wanted) for it in made if isinstance(it, Rewrite)]
         return min(filter(None, found), key=lambda candidate: candidate.order(known), default=None)
 
-    def _rewrite(self, rule: Rule, node: onnx.NodeProto, facts: Facts) -> Rewrite | Refusal:
+    def _rewrite(self, rule: Rule, node: onnx.NodeProto, facts: TensorFacts) -> Rewrite | RuleRefusal:
         key = (node.name, rule.id)  # names of new nodes contain the rules that made them
         if key not in self._rewrites:
             self._rewrites[key] = self._tried(rule, node, facts)
         return self._rewrites[key]
 
-    def _tried(self, rule: Rule, node: onnx.NodeProto, facts: Facts) -> Rewrite | Refusal:
+    def _tried(self, rule: Rule, node: onnx.NodeProto, facts: TensorFacts) -> Rewrite | RuleRefusal:
         try:
             made = rewrite(rule, node, facts)
             if not self._taken.isdisjoint(_names(made.replacement).difference(made.node.output)):
                 made = rewrite(rule, node, facts, prefix=unused_prefix(made.node.name, rule, self._taken))
         except NotApplicable as reason:
-            return Refusal(rule=rule, reason=str(reason))
+            return RuleRefusal(rule=rule, reason=str(reason))
         except Exception as error:  # a bug of a third party's rule, or an invalid node
-            return Refusal(rule=rule, reason=f"the rule failed: {type(error).__name__}: {error}")
+            return RuleRefusal(rule=rule, reason=f"the rule failed: {type(error).__name__}: {error}")
         return made
 
 
@@ -146,7 +157,7 @@ def _joined(
         removes=made.replacement.removes,
     )
     own, own_name = made.rule.domain, f"{made.node.name}/"
-    checks = () if own is None else (Check(rule=made.rule, domain=own, inputs=tuple(made.node.input)),)
+    checks = () if own is None else (DomainCheck(rule=made.rule, domain=own, inputs=tuple(made.node.input)),)
     return Candidate(
         node=made.node.name,
         op=" + ".join(map(qualified, (*made.replacement.removes, made.node))),

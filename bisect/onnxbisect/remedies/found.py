@@ -4,14 +4,14 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from onnxbisect.diagnosis import Culprit, CulpritKind, Diagnosis
+from onnxbisect.diagnosis import CulpritKind, DiagnosedCulprit, Diagnosis
 from onnxbisect.fingerprint import fingerprint
-from onnxbisect.job import Job
+from onnxbisect.job import CompletedDiagnosis
 from onnxbisect.model.model import Model
 from onnxbisect.model.variants import Variants
-from onnxbisect.remedies.advise import Place
-from onnxbisect.remedies.known import Known
-from onnxbisect.rewrites import Facts
+from onnxbisect.remedies.advise import CulpritPlace
+from onnxbisect.remedies.known import SeenVariants
+from onnxbisect.rewrites import TensorFacts
 from onnxbisect.session import AS_PART
 from onnxbisect.unitset import UnitSet, members, union
 from onnxbisect.verdict import Hints, Kind, Status, Verdict
@@ -31,18 +31,18 @@ class Named:
 
     kind: CulpritKind
     ops: tuple[str, ...]
-    places: tuple[Place, ...]
+    places: tuple[CulpritPlace, ...]
     message: str
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Found:
+class SearchedModel:
     """A model with its verdicts. `stopped` says that the user or the budget ended the search.
 
     `names` maps a node's name to its name in the model that this one was cut from.
     """
 
-    job: Job
+    job: CompletedDiagnosis
     stopped: bool = False
     names: Mapping[str, str] = field(default_factory=dict)
 
@@ -112,11 +112,11 @@ class Found:
         return frozenset(self._name(unit) for unit in members(self._passing))
 
     @cached_property
-    def known(self) -> Known:
+    def known(self) -> SeenVariants:
         """What the verdicts say about variants. Only culprits of one node show that a variant is refused."""
         single = [it for it in self.diagnosis.culprits if it.kind is CulpritKind.SINGLE]
         refused = union(place for culprit in single for place in culprit.places)
-        return Known(
+        return SeenVariants(
             passing=self._variants(self._passing),
             refused=self._variants(refused),
             passing_ops=self._ops(self._passing),
@@ -149,8 +149,8 @@ class Found:
         return max((len(facts.shape(name) or ()) for name in (*node.input, *node.output)), default=0)
 
     @cached_property
-    def _facts(self) -> Facts:
-        return Facts.of(self.model)
+    def _facts(self) -> TensorFacts:
+        return TensorFacts.of(self.model)
 
     @cached_property
     def variant(self) -> dict[str, Hashable]:
@@ -175,10 +175,10 @@ class Found:
         name = str(self.model.proto.graph.node[self.model.units[unit].node].name)
         return self.names.get(name, name)
 
-    def _named(self, culprit: Culprit) -> Named:
+    def _named(self, culprit: DiagnosedCulprit) -> Named:
         return Named(
             kind=culprit.kind,
             ops=tuple(self.model.universe.op[unit] for unit in members(culprit.units)),
-            places=tuple(Place(tuple(map(self._name, members(place)))) for place in culprit.places),
+            places=tuple(CulpritPlace(tuple(map(self._name, members(place)))) for place in culprit.places),
             message=culprit.message,
         )

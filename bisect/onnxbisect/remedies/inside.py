@@ -11,7 +11,7 @@ from onnxbisect.model.names import make_unique
 from onnxbisect.model.scopes import bodies, captures, constant_names, qualified
 from onnxbisect.model.variants import Variants
 from onnxbisect.remedies.candidate import Candidate
-from onnxbisect.rewrites import Facts, Replacement
+from onnxbisect.rewrites import Replacement, TensorFacts
 
 #: Most elements of a constant from outside that is copied into a subgraph's model.
 _SMALL = 1024
@@ -28,7 +28,7 @@ def repaired_inside(holder: onnx.NodeProto, model: Model, repair: RepairBody) ->
     new.CopyFrom(holder)
     new.name = f"{holder.name}/inside"
     chosen: list[Candidate] = []
-    facts = Facts.of(model)
+    facts = TensorFacts.of(model)
     for number, body in enumerate(bodies(new)):
         if not body.node:  # it returns constants
             continue
@@ -58,7 +58,7 @@ def repaired_inside(holder: onnx.NodeProto, model: Model, repair: RepairBody) ->
     )
 
 
-def _alone(holder: onnx.NodeProto, number: int, facts: Facts) -> onnx.ModelProto | None:
+def _alone(holder: onnx.NodeProto, number: int, facts: TensorFacts) -> onnx.ModelProto | None:
     """A subgraph as a model: tensors from outside become inputs, or small constants. None if a type is unknown.
 
     Node names get the holder's name as prefix, so that new tensor names do not occur outside.

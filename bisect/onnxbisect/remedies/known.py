@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
-class Known:
+class SeenVariants:
     """Variants (`onnxbisect.model.variants`) that were in a passing probe, and those that were to blame.
 
     A variant can be both, if it passes in one shape and not in another; then nothing is known about a third shape.
@@ -29,9 +29,9 @@ class Known:
         """Whether every variant of this op with a verdict was refused."""
         return op in self.refused_ops and op not in self.passing_ops
 
-    def joined(self, other: "Known") -> "Known":
+    def joined(self, other: "SeenVariants") -> "SeenVariants":
         """What is known from both."""
-        return Known(
+        return SeenVariants(
             passing=self.passing | other.passing,
             refused=self.refused | other.refused,
             passing_ops=self.passing_ops | other.passing_ops,

@@ -17,9 +17,9 @@ from onnxbisect.model.declared_types import rounding
 from onnxbisect.model.external import array_of
 from onnxbisect.model.feeds import Sample
 from onnxbisect.model.scopes import bodies, reads
-from onnxbisect.proof import Difference, Tolerance, difference
+from onnxbisect.proof import OutputDifference, Tolerance, difference
 from onnxbisect.remedies.candidate import Candidate
-from onnxbisect.rewrites import Facts
+from onnxbisect.rewrites import TensorFacts
 
 #: The first IR version with overloads of functions; initializers need not be inputs.
 _MIN_IR = 10
@@ -65,7 +65,7 @@ class InLowPrecision:
     `inputs` must be fed, `outputs` are compared.
     """
 
-    def __init__(self, chosen: Sequence[Candidate], facts: Facts, low: LowPrecision) -> None:
+    def __init__(self, chosen: Sequence[Candidate], facts: TensorFacts, low: LowPrecision) -> None:
         self._chosen, self._facts, self._low = chosen, facts, low
         self.proto = onnx.ModelProto(ir_version=max(facts.ir_version, _MIN_IR), functions=facts.functions)
         opsets = {**facts.opsets, **{name: it for one in chosen for name, it in one.replacement.opsets.items()}}
@@ -84,7 +84,7 @@ class InLowPrecision:
         """The inputs in low precision; `sample` has the original's tensors."""
         return {name: self._low.rounded(sample[name]) for name in self.inputs}
 
-    def differences(self, values: Sample) -> Iterator[tuple[Candidate, Difference]]:
+    def differences(self, values: Sample) -> Iterator[tuple[Candidate, OutputDifference]]:
         """The differences at each replacement's outputs.
 
         Elements where the original is not finite in this type are not compared: the model fails there anyway.

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from onnxbisect.model.scopes import bodies
-from onnxbisect.proof import Difference, Tolerance
+from onnxbisect.proof import OutputDifference, Tolerance
 from onnxbisect.remedies.candidate import Candidate
 from onnxbisect.rewrites import Exactness
 
@@ -22,20 +22,20 @@ class PlaceProof:
     """
 
     candidate: Candidate
-    differences: tuple[Difference, ...]
+    differences: tuple[OutputDifference, ...]
     allowed: Tolerance
     problem: str = ""
-    low: tuple[Difference, ...] = ()
+    low: tuple[OutputDifference, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Proof:
+class RepairProof:
     """The differences over `samples` samples. `problem` is the reason if the model as a whole is not proven and no
     single place is to blame.
     """
 
     places: tuple[PlaceProof, ...] = ()
-    outputs: tuple[Difference, ...] = ()
+    outputs: tuple[OutputDifference, ...] = ()
     allowed: Tolerance = field(default_factory=Tolerance)
     samples: int = 0
     problem: str = ""
@@ -88,7 +88,7 @@ def at_least(tolerance: Tolerance, dtype: np.dtype) -> Tolerance:
     return Tolerance(absolute=tolerance.absolute, relative=max(tolerance.relative, 4 * float(np.finfo(dtype).eps)))
 
 
-def too_far(found: Difference) -> str:
+def too_far(found: OutputDifference) -> str:
     """A phrase for a difference that is larger than allowed."""
     if found.form:
         return f"{found.output}: {found.form}"

@@ -22,11 +22,11 @@ from onnxbisect.model.footprint import size_of
 from onnxbisect.model.scopes import bodies, constant_names
 from onnxbisect.model.session import Clock, Session
 from onnxbisect.model.wording import brief
-from onnxbisect.proof import Difference, Tolerance, difference, edge_feeds, random_feeds
+from onnxbisect.proof import OutputDifference, Tolerance, difference, edge_feeds, random_feeds
 from onnxbisect.remedies.candidate import Candidate
 from onnxbisect.remedies.low_precision import InLowPrecision, LowPrecision
-from onnxbisect.remedies.proofs import PlaceProof, Proof, at_least, promised, too_far
-from onnxbisect.rewrites import Exactness, Facts, replaced
+from onnxbisect.remedies.proofs import PlaceProof, RepairProof, at_least, promised, too_far
+from onnxbisect.rewrites import Exactness, TensorFacts, replaced
 
 _AFTER = "/onnxbisect-replaced"
 #: Most bytes of tensors that are fetched in one run.
@@ -53,7 +53,7 @@ class _Reference:
     outputs: Sequence[Mapping[str, np.ndarray]]
 
 
-class Prover:
+class OrtProver:
     """Runs the original and repaired models in onnxruntime, without optimisation, on the same samples.
 
     `original` is the model as stored in its file, with external data below `folder`. `tolerance` is for the model's
@@ -64,7 +64,7 @@ class Prover:
     def __init__(
         self,
         original: onnx.ModelProto,
-        facts: Facts,
+        facts: TensorFacts,
         samples: Callable[[], Samples],
         *,
         folder: Path,
@@ -77,7 +77,7 @@ class Prover:
         self._outputs = [value.name for value in self._ends]
         self._reference: _Reference | ModelError | None = None
 
-    def on(self, changed: onnx.ModelProto, facts: Facts) -> "Prover":
+    def on(self, changed: onnx.ModelProto, facts: TensorFacts) -> "OrtProver":
         """A prover for a changed copy of the file: places are compared there, outputs with the original."""
         result = copy(self)
         samples = [_in_form_of(changed, self._original, sample) for sample in self._referred.samples]
@@ -85,7 +85,7 @@ class Prover:
         result._reference = replace(self._referred, samples=samples)
         return result
 
-    def inside(self, model: onnx.ModelProto, facts: Facts) -> "Prover":
+    def inside(self, model: onnx.ModelProto, facts: TensorFacts) -> "OrtProver":
         """A prover for a model with inputs of its own, such as the body of a Loop, on random and edge values."""
         count = max(1, len(self._referred.samples) // 2)
         inputs = model.graph.input
@@ -93,9 +93,9 @@ class Prover:
         def samples() -> Samples:
             return Samples(usual=list(random_feeds(inputs, count)), edge=list(edge_feeds(inputs, count)))
 
-        return Prover(model, facts, samples, folder=self._folder, tolerance=self._tolerance, low=self._low)
+        return OrtProver(model, facts, samples, folder=self._folder, tolerance=self._tolerance, low=self._low)
 
-    def prove(self, chosen: Sequence[Candidate]) -> Proof:
+    def prove(self, chosen: Sequence[Candidate]) -> RepairProof:
         """Prove all replacements together."""
         try:
             samples = len(self._referred.samples)
@@ -104,8 +104,8 @@ class Prover:
                 places = self._also_in_low_precision(places)
             outputs = self._whole(chosen) if not any(place.problem for place in places) else ()
         except ModelError as error:
-            return Proof(allowed=self._tolerance, problem=str(error))
-        return Proof(places=places, outputs=outputs, allowed=self._tolerance, samples=samples)
+            return RepairProof(allowed=self._tolerance, problem=str(error))
+        return RepairProof(places=places, outputs=outputs, allowed=self._tolerance, samples=samples)
 
     def to_blame(self, chosen: Sequence[Candidate]) -> tuple[Candidate, ...]:
         """The replacements because of which the model's outputs do not agree, though each place is within its bound.
@@ -126,13 +126,13 @@ class Prover:
         except ModelError:
             return True
 
-    def compared(self, repaired: onnx.ModelProto) -> Proof:
+    def compared(self, repaired: onnx.ModelProto) -> RepairProof:
         """Compare a model that was changed in another way than by replacing nodes."""
         try:
             outputs = self._against(repaired)
         except ModelError as error:
-            return Proof(allowed=self._tolerance, problem=str(error))
-        return Proof(outputs=outputs, allowed=self._tolerance, samples=len(self._referred.samples))
+            return RepairProof(allowed=self._tolerance, problem=str(error))
+        return RepairProof(outputs=outputs, allowed=self._tolerance, samples=len(self._referred.samples))
 
     @property
     def _referred(self) -> "_Reference":
@@ -153,14 +153,14 @@ class Prover:
         before = [dict(zip(self._outputs, _run(session, self._outputs, it), strict=True)) for it in samples]
         return _Reference(samples=samples, usual=len(given.usual), outputs=before)
 
-    def _whole(self, chosen: Sequence[Candidate]) -> tuple[Difference, ...]:
+    def _whole(self, chosen: Sequence[Candidate]) -> tuple[OutputDifference, ...]:
         return self._against(replaced(self._original, {it.node: it.replacement for it in chosen}))
 
-    def _against(self, repaired: onnx.ModelProto) -> tuple[Difference, ...]:
+    def _against(self, repaired: onnx.ModelProto) -> tuple[OutputDifference, ...]:
         reference = self._referred
         session = _session(repaired, self._folder, "the repaired model")
         outputs = [value.name for value in repaired.graph.output]
-        worst: dict[str, Difference] = {}
+        worst: dict[str, OutputDifference] = {}
         for sample, before in zip(reference.samples, reference.outputs, strict=True):
             after = _run(session, outputs, _in_form_of(repaired, self._original, sample))
             for declared, old, new in zip(repaired.graph.output, self._ends, after, strict=True):
@@ -192,7 +192,7 @@ class Prover:
         wanted += sorted(self._computed(model, needed).difference(wanted))
         _add_outputs(model, wanted, self._facts)
         session = _session(model, self._folder, "the repaired model")
-        worst: dict[str, Difference] = {}
+        worst: dict[str, OutputDifference] = {}
         allowed: dict[str, Tolerance] = {}
         problems: dict[str, str] = {}
         for sample in self._referred.samples:
@@ -210,7 +210,7 @@ class Prover:
         low = self._low
         if low is None:
             return tuple(places)
-        worst: dict[str, dict[str, Difference]] = {place.candidate.node: {} for place in places}
+        worst: dict[str, dict[str, OutputDifference]] = {place.candidate.node: {} for place in places}
         for some in self._shares([place.candidate for place in places]):
             piece = InLowPrecision(some, self._facts, low)
             model = onnx.ModelProto()
@@ -227,7 +227,7 @@ class Prover:
                     _take(worst[candidate.node], found)
         return tuple(self._in(low, place, tuple(worst[place.candidate.node].values())) for place in places)
 
-    def _in(self, low: LowPrecision, place: PlaceProof, found: tuple[Difference, ...]) -> PlaceProof:
+    def _in(self, low: LowPrecision, place: PlaceProof, found: tuple[OutputDifference, ...]) -> PlaceProof:
         wrong = next((it for it in found if not it.agrees), None)
         problem = "" if wrong is None else f"in {low.name}, which the target computes in: {too_far(wrong)}"
         return replace(place, low=found, problem=problem)
@@ -236,7 +236,7 @@ class Prover:
         self,
         candidate: Candidate,
         pairs: Sequence[tuple[str, str]],
-        worst: Mapping[str, Difference],
+        worst: Mapping[str, OutputDifference],
         allowed: Tolerance,
         problems: Mapping[str, str],
     ) -> PlaceProof:
@@ -256,7 +256,7 @@ class Prover:
                 yield f"values outside of the domain of {check.rule.id} ({check.domain.text}) occur"
 
 
-def _take(worst: dict[str, Difference], found: Difference) -> None:
+def _take(worst: dict[str, OutputDifference], found: OutputDifference) -> None:
     name = found.output
     worst[name] = worst[name].worst(found) if name in worst else found
 
@@ -294,7 +294,7 @@ def _beside(
     return model, pairs
 
 
-def _add_outputs(model: onnx.ModelProto, names: Iterable[str], facts: Facts) -> None:
+def _add_outputs(model: onnx.ModelProto, names: Iterable[str], facts: TensorFacts) -> None:
     for name in dict.fromkeys(names):
         dtype = facts.dtype(name.removesuffix(_AFTER))
         if dtype is None:

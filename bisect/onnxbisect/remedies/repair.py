@@ -13,14 +13,14 @@ import onnx
 from onnxbisect.errors import ModelError
 from onnxbisect.language import english
 from onnxbisect.model.names import with_unique_names
-from onnxbisect.remedies.advise import Advice, Place
+from onnxbisect.remedies.advise import Advice, CulpritPlace
 from onnxbisect.remedies.advisor import Advisor
 from onnxbisect.remedies.candidate import Candidate
 from onnxbisect.remedies.contract import ChangedFile, Compiler, Prover, Repair
-from onnxbisect.remedies.found import Found
+from onnxbisect.remedies.found import SearchedModel
 from onnxbisect.remedies.inside import repaired_inside
-from onnxbisect.remedies.proofs import Proof
-from onnxbisect.rewrites import Exactness, Facts, Rule, replaced
+from onnxbisect.remedies.proofs import RepairProof
+from onnxbisect.rewrites import Exactness, Rule, TensorFacts, replaced
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,11 +32,11 @@ class TriedFiles:
 
     repair: Repair | None = None
     base: ChangedFile | None = None
-    proof: Proof | None = None
+    proof: RepairProof | None = None
 
 
 def try_files(
-    before: Found,
+    before: SearchedModel,
     files: Iterable[ChangedFile],
     compiler: Compiler,
     prover: Prover,
@@ -62,7 +62,7 @@ def try_files(
 
 
 def repair(
-    before: Found,
+    before: SearchedModel,
     original: onnx.ModelProto,
     compiler: Compiler,
     prover: Prover,
@@ -86,7 +86,7 @@ class _Repairer:
 
     def __init__(
         self,
-        before: Found,
+        before: SearchedModel,
         original: onnx.ModelProto,
         compiler: Compiler,
         prover: Prover,
@@ -98,7 +98,7 @@ class _Repairer:
 
     def run(self) -> Repair:
         advisor = self._advisor
-        after, proof = self._before, Proof()
+        after, proof = self._before, RepairProof()
         advice = Advice(chosen=(), questions=(), left=())
         model: onnx.ModelProto | None = None
         advisor.add_places(self._before)
@@ -112,7 +112,7 @@ class _Repairer:
                 advice = new
                 break
             if not new.chosen:
-                advice, after, proof, model = new, self._before, Proof(), None
+                advice, after, proof, model = new, self._before, RepairProof(), None
                 break
             model = replaced(self._original, {it.node: it.replacement for it in new.chosen})
             self._tell(f"{_count(new.chosen)} replaced and proven; asking the compiler about the repaired model")
@@ -147,7 +147,7 @@ class _Repairer:
         try:
             compiler = self._compiler.inside(model)
             before = compiler.diagnose(model)
-            prover = self._prover.inside(model, Facts.of(before.model))
+            prover = self._prover.inside(model, TensorFacts.of(before.model))
         except ModelError:  # a subgraph need not be a valid model by itself
             return None
         rules = [it for it in self._advisor.rules if it.domain is None]  # the values inside a subgraph are not observed
@@ -159,14 +159,14 @@ class _Repairer:
         struck = tuple(self._advisor.struck.values())
         return Repair(before=self._before, after=self._before, struck=struck, stopped=True)
 
-    def _settled(self) -> tuple[Advice, Proof] | None:
+    def _settled(self) -> tuple[Advice, RepairProof] | None:
         """Advice that is proven and whose new nodes are all known to pass; None if the user ended the repair.
 
         The proof comes first, because it needs no compiler.
         """
-        advice, proof = self._advisor.advise(), Proof()
+        advice, proof = self._advisor.advise(), RepairProof()
         while True:
-            proof = self._prover.prove(advice.chosen) if advice.chosen else Proof()
+            proof = self._prover.prove(advice.chosen) if advice.chosen else RepairProof()
             if not proof.holds:
                 self._strike_unproven(advice, proof)
                 advice = self._advisor.advise()
@@ -180,7 +180,7 @@ class _Repairer:
             else:
                 return advice, proof
 
-    def _strike_unproven(self, advice: Advice, proof: Proof) -> None:
+    def _strike_unproven(self, advice: Advice, proof: RepairProof) -> None:
         for place in proof.failed:
             self._advisor.strike(place.candidate, english("not proven: {reason}", reason=place.problem))
         if not proof.failed:
@@ -217,7 +217,7 @@ class _Repairer:
                 self._advisor.strike(candidate, next(refused, english("the compiler gave no answer")))
         return True
 
-    def _strike_refused(self, advice: Advice, after: Found, new_places: frozenset[Place]) -> bool:
+    def _strike_refused(self, advice: Advice, after: SearchedModel, new_places: frozenset[CulpritPlace]) -> bool:
         """Exclude each replacement that is part of a culprit; True if there is one.
 
         Places where another candidate is tried now are skipped. Of several replacements in one culprit, those that
@@ -239,12 +239,12 @@ class _Repairer:
         return bool(guilty)
 
 
-def _blamed(found: Found) -> set[str]:
+def _blamed(found: SearchedModel) -> set[str]:
     """The nodes that are refused alone."""
     return {place.nodes[0] for it in found.culprits for place in it.places if len(place.nodes) == 1}
 
 
-def _culprits_in(found: Found, candidate: Candidate, repaired: Collection[Place]) -> list[str]:
+def _culprits_in(found: SearchedModel, candidate: Candidate, repaired: Collection[CulpritPlace]) -> list[str]:
     """The compiler's messages for culprits with new nodes of a candidate, except at repaired places."""
     new = set(candidate.new_nodes)
     places = [(it, place) for it in found.culprits for place in it.places if place not in repaired]

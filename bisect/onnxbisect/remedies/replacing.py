@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from onnxbisect.diagnosis import Culprit
+from onnxbisect.diagnosis import DiagnosedCulprit
 from onnxbisect.file_remedies import LOWER_RANKS, form_of_lower_rank
-from onnxbisect.job import Job
+from onnxbisect.job import CompletedDiagnosis
 from onnxbisect.remedies.advisor import Advisor
 from onnxbisect.remedies.candidate import Candidate
-from onnxbisect.remedies.found import Found
+from onnxbisect.remedies.found import SearchedModel
 from onnxbisect.rewrites import Exactness, installed
 from onnxbisect.unitset import members, union
 
@@ -25,12 +25,12 @@ class Advised:
     exactness: Exactness
 
 
-def replacements(job: Job) -> tuple[Advised | None, ...]:
+def replacements(job: CompletedDiagnosis) -> tuple[Advised | None, ...]:
     """For each culprit what replaces a node of its first place, None where nothing does.
 
     Empty if there are too many culprits to look.
     """
-    found = Found(job=job)
+    found = SearchedModel(job=job)
     if not found.culprits or len(found.culprits) > _MOST_CULPRITS:
         return ()
     advisor = Advisor(found, installed().rules, Exactness.ROUNDING)
@@ -43,7 +43,7 @@ def replacements(job: Job) -> tuple[Advised | None, ...]:
     )
 
 
-def _with_fewer_dimensions(culprit: Culprit, found: Found) -> Advised | None:
+def _with_fewer_dimensions(culprit: DiagnosedCulprit, found: SearchedModel) -> Advised | None:
     """What a repair does before it replaces nodes, for a compiler that takes some ops only up to a rank."""
     limit, op = found.rank_limit, found.model.universe.op
     units = list(members(union(culprit.places)))

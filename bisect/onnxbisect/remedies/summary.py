@@ -9,7 +9,7 @@ from rich.cells import cell_len, set_cell_size
 
 from onnxbisect.finished import phrase, translated
 from onnxbisect.language import _
-from onnxbisect.proof import Difference
+from onnxbisect.proof import OutputDifference
 from onnxbisect.remedies.advise import Advice
 from onnxbisect.remedies.advisor import Left
 from onnxbisect.remedies.document import AlternativeRow, Change, LeftRow, NodeRow, RepairDocument, left_row
@@ -302,7 +302,7 @@ def numbers(document: RepairDocument) -> list[str]:
     return shown
 
 
-def _apart(found: Difference) -> str:
+def _apart(found: OutputDifference) -> str:
     return found.form or f"{found.absolute:.3g}"
 
 

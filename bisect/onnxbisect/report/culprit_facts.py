@@ -16,7 +16,7 @@ _DTYPES = {number: name.lower() for name, number in onnx.TensorProto.DataType.it
 _SMALL = 8
 
 
-class Facts:
+class UnitProperties:
     """Properties of the units of one model, as pairs of a label and a value that can both be shown to a user."""
 
     def __init__(self, model: Model) -> None:
@@ -122,7 +122,7 @@ _DRAWN = 12
 _NEIGHBOURS = 4
 
 
-def surroundings(model: Model, facts: Facts, units: UnitSet) -> Surroundings | None:
+def surroundings(model: Model, facts: UnitProperties, units: UnitSet) -> Surroundings | None:
     """`nodes` (name, op, role) and `edges` between them (indices into `nodes`, tensor, type); None if too large.
 
     Roles: `culprit`; `before` and `after` for neighbours; `input` and `output` for the graph's own, whose op is empty.
@@ -176,5 +176,5 @@ def _outside(neighbours: Iterable[UnitSet], units: UnitSet) -> list[int]:
     return list(members(union & ~units))
 
 
-def _edge(source: int, target: int, tensor: str, facts: Facts) -> DrawnEdge:
+def _edge(source: int, target: int, tensor: str, facts: UnitProperties) -> DrawnEdge:
     return {"from": source, "to": target, "tensor": tensor, "type": facts.type(tensor)}

@@ -128,7 +128,7 @@ def _taken(left: dict[str, _Numbered], causes: Sequence[CauseEntry]) -> list[_Nu
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class CulpritGroup:
     """Culprits that look alike, with their numbers; `culprit` is the first of them."""
 
     members: Sequence[_Numbered]
@@ -175,7 +175,7 @@ class Row:
         return source_lines.of(*(culprit for _, culprit in self.members))
 
 
-def rows(document: Report) -> list[tuple[str, list[Row]]]:
+def rows(document: Report) -> list[tuple[str, list[CulpritGroup]]]:
     """The rows below the heading of their cause, which is empty where each culprit has its own."""
     return [(heading, _alike(numbered)) for heading, numbered in grouped(document)]
 
@@ -198,10 +198,10 @@ def _listed(values: Sequence[str]) -> str:
     return ", ".join(values)
 
 
-def _alike(culprits: Sequence[_Numbered]) -> list[Row]:
+def _alike(culprits: Sequence[_Numbered]) -> list[CulpritGroup]:
     groups: dict[tuple[str, ...], list[_Numbered]] = {}
     for number, culprit in culprits:
         said = culprit["fingerprint"] or words.failure(culprit)
         seen = (culprit["kind"], *culprit["ops"], said, words.certainty(culprit))
         groups.setdefault(seen, []).append((number, culprit))
-    return [Row(members=found) for found in groups.values()]
+    return [CulpritGroup(members=found) for found in groups.values()]

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
-from onnxbisect.causes.cause import Cause, Contrast
+from onnxbisect.causes.cause import Contrast, RefusalConditions
 from onnxbisect.causes.condition import Condition
 from onnxbisect.causes.explain import causes
 from onnxbisect.causes.wording import nothing_passed
-from onnxbisect.diagnosis import Certainty, Culprit, CulpritKind, NeedsContext
-from onnxbisect.job import Job
+from onnxbisect.diagnosis import Certainty, ContextUnits, CulpritKind, DiagnosedCulprit
+from onnxbisect.job import CompletedDiagnosis
 from onnxbisect.report.culprit_contents import (
     AtMost,
     CauseEntry,
@@ -24,7 +24,7 @@ from onnxbisect.report.culprit_contents import (
     PassingVariant,
     VariantFact,
 )
-from onnxbisect.report.culprit_facts import Facts, surroundings
+from onnxbisect.report.culprit_facts import UnitProperties, surroundings
 from onnxbisect.report.links import culprit_dir_name, op_name
 from onnxbisect.report.origin import Origin, origin
 from onnxbisect.report.ranges import LISTED, spell
@@ -41,11 +41,11 @@ _EXAMPLES = 3
 class Entries:
     """Makes the entries of one job."""
 
-    def __init__(self, job: Job, records: Records) -> None:
+    def __init__(self, job: CompletedDiagnosis, records: Records) -> None:
         self._model = job.model
         self._universe = job.model.universe
         self._records = records
-        self._facts = Facts(job.model)
+        self._facts = UnitProperties(job.model)
         self._culprits = job.diagnosis.culprits
         self._blamed = 0
         for culprit in job.diagnosis.culprits:
@@ -67,7 +67,7 @@ class Entries:
         """The protobuf of the unit's node."""
         return self._model.proto.graph.node[self._model.units[unit].node]
 
-    def culprit(self, number: int, culprit: Culprit, identity: str, cause: int) -> CulpritEntry:
+    def culprit(self, number: int, culprit: DiagnosedCulprit, identity: str, cause: int) -> CulpritEntry:
         """The entry of the culprit with this number, counted from 1."""
         ops = self.ops(culprit.units)
         largest = culprit.largest_passing
@@ -124,12 +124,12 @@ class Entries:
                     break
         return found
 
-    def _at_most(self, culprit: Culprit) -> AtMost | None:
+    def _at_most(self, culprit: DiagnosedCulprit) -> AtMost | None:
         if culprit.kind is not CulpritKind.COUNT:
             return None
         return {"allowed": size(culprit.units) - 1, "among": size(culprit.among)}
 
-    def needs_context(self, group: NeedsContext) -> NeedsContextEntry:
+    def needs_context(self, group: ContextUnits) -> NeedsContextEntry:
         """The entry of units that fail only when they are cut out."""
         around = group.passes_with
         return {
@@ -193,7 +193,7 @@ class Entries:
                     of_line.setdefault(line, found[place])
         return list(found.values())
 
-    def _passes_instead(self, culprit: Culprit) -> list[PassingVariant]:
+    def _passes_instead(self, culprit: DiagnosedCulprit) -> list[PassingVariant]:
         """Variants of the same op that passed in this model, with their differences from the culprit."""
         if culprit.kind is not CulpritKind.SINGLE or culprit.certainty is not Certainty.CONFIRMED:
             return []
@@ -229,13 +229,15 @@ class Entries:
         return []
 
 
-def cause_entries(job: Job, records: Records, entries: Entries, identities: Sequence[str]) -> list[CauseEntry]:
+def cause_entries(
+    job: CompletedDiagnosis, records: Records, entries: Entries, identities: Sequence[str]
+) -> list[CauseEntry]:
     """One entry for each cause; those that say more than which ops are refused come first."""
     found = causes(job.model, job.diagnosis, records.passed, job.neighbours, alone=records.passed_alone)
     return [_entry(cause, records, entries, identities) for cause in found]
 
 
-def _entry(cause: Cause, records: Records, entries: Entries, identities: Sequence[str]) -> CauseEntry:
+def _entry(cause: RefusalConditions, records: Records, entries: Entries, identities: Sequence[str]) -> CauseEntry:
     return {
         "text": cause.text,
         "state": cause.state,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from onnxbisect.diagnosis import Certainty, CertificateStatus
-from onnxbisect.job import Job, ProbeRecord
+from onnxbisect.job import CompletedDiagnosis, ProbeRecord
 from onnxbisect.model.input_values import plain
 from onnxbisect.model.model import Model
 from onnxbisect.model.modules import parts, path_of_node, spelled
@@ -30,7 +30,7 @@ from onnxbisect.report.ranges import LISTED, spell
 from onnxbisect.report.records import Records
 from onnxbisect.report.tables import tables
 from onnxbisect.report.unit_entries import States, op_table, states, use_entries
-from onnxbisect.split.schedule import Kind, schedule
+from onnxbisect.split.schedule import PieceKind, schedule
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, size
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Status
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from onnxbisect.remedies.replacing import Advised
 
 
-def document(job: Job, replaced: "Sequence[Advised | None]" = ()) -> Report:
+def document(job: CompletedDiagnosis, replaced: "Sequence[Advised | None]" = ()) -> Report:
     """The report of a job as JSON data, with names and messages unescaped.
 
     `replaced` says for each culprit what would replace it; empty where nothing was looked for.
@@ -131,7 +131,7 @@ def _replace_by(found: "Advised") -> ReplaceBy:
     return {"rules": list(found.rules), "gives": list(found.gives), "exactness": found.exactness}
 
 
-def _model(job: Job) -> ModelEntry:
+def _model(job: CompletedDiagnosis) -> ModelEntry:
     model = job.model
     entry: ModelEntry = {
         "sha256": model.sha256,
@@ -152,7 +152,7 @@ def _model(job: Job) -> ModelEntry:
     return entry
 
 
-def _compiles_after(job: Job) -> CompilesAfterEntry | None:
+def _compiles_after(job: CompletedDiagnosis) -> CompilesAfterEntry | None:
     found = job.compiles_after
     if found is None:
         return None
@@ -166,7 +166,7 @@ def _compiles_after(job: Job) -> CompilesAfterEntry | None:
     return entry | {"options": dict(found.options)} if found.options else entry
 
 
-def _computes_others(job: Job) -> bool:
+def _computes_others(job: CompletedDiagnosis) -> bool:
     """Whether the model compiles and only its numbers are wrong: by its culprits, or if there are none, as a whole."""
     if job.diagnosis.culprits:
         return words.computes_others([culprit.failure for culprit in job.diagnosis.culprits])
@@ -175,14 +175,14 @@ def _computes_others(job: Job) -> bool:
     return words.computes_others([kind for kind in kinds if kind is not None])
 
 
-def _message_of_whole(job: Job) -> str:
+def _message_of_whole(job: CompletedDiagnosis) -> str:
     """The compiler's message where the whole model stayed unresolved; empty if there is none."""
     whole = job.model.universe.everything
     said = [it.verdict.message for it in job.probes if it.units == whole and it.verdict.status is Status.UNRESOLVED]
     return said[-1] if said else ""
 
 
-def _said_of_everything(job: Job) -> str:
+def _said_of_everything(job: CompletedDiagnosis) -> str:
     """The message if nothing passed and everything was refused in the same words; else empty.
 
     Words that name ops or nodes are about these. One op that is refused everywhere is an ordinary culprit.
@@ -200,7 +200,7 @@ def _first_line(message: str) -> str:
     return lines[0].strip() if lines else ""
 
 
-def _certificate(job: Job, records: Records, known: States) -> CertificateEntry:
+def _certificate(job: CompletedDiagnosis, records: Records, known: States) -> CertificateEntry:
     diagnosis = job.diagnosis
     certificate = diagnosis.certificate
     if job.compiles_after is not None:
@@ -242,7 +242,7 @@ def _certificate(job: Job, records: Records, known: States) -> CertificateEntry:
     }
 
 
-def _units(job: Job, entries: Entries, known: States) -> UnitsEntry:
+def _units(job: CompletedDiagnosis, entries: Entries, known: States) -> UnitsEntry:
     nodes = [entries.node(unit) for unit in range(len(job.model.units))]
     return {
         "names": [node.name for node in nodes],
@@ -281,7 +281,7 @@ def _asked(records: Records, units: UnitSet) -> list[str]:
     return [name for name, probe in records.named_probes if probe.units == units]
 
 
-def partition_entries(job: Job, records: Records, entries: Entries) -> list[PieceEntry]:
+def partition_entries(job: CompletedDiagnosis, records: Records, entries: Entries) -> list[PieceEntry]:
     """Pieces of the remainder, as far as it is known to pass."""
     remainder = job.diagnosis.remainder
     fits = [(name, units) for name, units in records.passing if is_subset(remainder, units)]
@@ -302,7 +302,7 @@ def partition_entries(job: Job, records: Records, entries: Entries) -> list[Piec
     ]
 
 
-def _torn(job: Job, piece: UnitSet) -> UnitSet:
+def _torn(job: CompletedDiagnosis, piece: UnitSet) -> UnitSet:
     """Units that pass only in context and lack part of it (the group that passed, or else their neighbours)."""
     universe = job.model.universe
     torn = 0
@@ -323,7 +323,7 @@ def _torn(job: Job, piece: UnitSet) -> UnitSet:
 def pieces(universe: Universe, inside: UnitSet) -> tuple[UnitSet, ...]:
     """Divide `inside` into few convex pieces, in an order in which they can run (`split.schedule`)."""
     parts = schedule(universe, inside, universe.everything & ~inside)
-    return tuple(part.units for part in parts if part.kind is Kind.NPU)
+    return tuple(part.units for part in parts if part.kind is PieceKind.NPU)
 
 
 def module_entries(model: Model, known: States) -> list[ModuleEntry]:

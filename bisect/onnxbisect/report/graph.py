@@ -2,7 +2,7 @@
 
 from onnxbisect.model.model import Model
 from onnxbisect.model.scopes import constant_names, reads
-from onnxbisect.report.culprit_facts import Facts
+from onnxbisect.report.culprit_facts import UnitProperties
 from onnxbisect.report.network import End, Link, Network
 from onnxbisect.report.text import clip, clip_left
 
@@ -14,7 +14,7 @@ _FACTS = 200
 
 def network_of(model: Model) -> Network:
     """The network of the whole model, which does not depend on a target."""
-    graph, facts = model.proto.graph, Facts(model)
+    graph, facts = model.proto.graph, UnitProperties(model)
     nodes = [graph.node[unit.node] for unit in model.units]
     weights = constant_names(graph)
     maker = {name: unit for unit, node in enumerate(nodes) for name in node.output if name}

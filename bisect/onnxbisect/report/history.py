@@ -3,7 +3,7 @@
 from typing import Any
 
 from onnxbisect.report.text import aligned, clean, clip, code, plain, plural, table
-from onnxbisect.version_history import Change, Part, VersionHistory
+from onnxbisect.version_history import VersionChange, VersionedPart, VersionHistory
 
 #: The value of `format`; a change that breaks readers counts the number up.
 FORMAT = "onnx-bisect/regress@1"
@@ -65,7 +65,7 @@ def history_document(history: VersionHistory) -> dict[str, Any]:
     }
 
 
-def _change(history: VersionHistory, change: Change) -> dict[str, Any]:
+def _change(history: VersionHistory, change: VersionChange) -> dict[str, Any]:
     return {
         "takes": change.takes,
         "before": history.versions[change.before],
@@ -83,14 +83,14 @@ def _head(history: VersionHistory) -> str:
     )
 
 
-def _called(part: Part) -> str:
+def _called(part: VersionedPart) -> str:
     if not part.nodes:
         return "the whole model"
     ops = " + ".join(part.ops[:4]) + (" …" if len(part.ops) > 4 else "")
     return f"{ops} ({part.nodes[0]}{f', {part.places} places' if part.places > 1 else ''})"
 
 
-def _since(history: VersionHistory, part: Part) -> str:
+def _since(history: VersionHistory, part: VersionedPart) -> str:
     changes = part.changes
     if not changes:
         known = {answer for answer in part.answers.values() if answer is not None}
@@ -100,7 +100,7 @@ def _since(history: VersionHistory, part: Part) -> str:
     return "; ".join(_sentence(history, change) for change in changes)
 
 
-def _sentence(history: VersionHistory, change: Change) -> str:
+def _sentence(history: VersionHistory, change: VersionChange) -> str:
     since, before = history.versions[change.after], history.versions[change.before]
     words = ("taken", "refuses") if change.takes else ("refused", "takes")
     sentence = f"{words[0]} since {since}, {before} {words[1]} it"
@@ -111,7 +111,7 @@ def _sentence(history: VersionHistory, change: Change) -> str:
     return sentence
 
 
-def _cells(history: VersionHistory, part: Part) -> tuple[str, ...]:
+def _cells(history: VersionHistory, part: VersionedPart) -> tuple[str, ...]:
     return tuple(_WORDS[part.answers[number]] if number in part.answers else "" for number in history.asked)
 
 

@@ -94,7 +94,7 @@ Bends = tuple[int, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layout:
+class GraphLayout:
     """The centres of the nodes, and each edge's bends between its source's lower and its target's upper side."""
 
     x: tuple[int, ...]
@@ -115,7 +115,7 @@ class _Part:
     height: int
 
 
-def layout(count: int, edges: Sequence[Edge]) -> Layout:
+def layout(count: int, edges: Sequence[Edge]) -> GraphLayout:
     """The layout of nodes `0 … count-1`, deterministic and fast for any edges.
 
     ValueError if the edges have a cycle.
@@ -274,7 +274,7 @@ def _lanes(rows: Sequence[int], far: Sequence[Edge]) -> dict[int, int]:
     return lanes
 
 
-def _together(count: int, edges: Sequence[Edge], parts: Sequence[_Part], groups: Sequence[int]) -> Layout:
+def _together(count: int, edges: Sequence[Edge], parts: Sequence[_Part], groups: Sequence[int]) -> GraphLayout:
     """Place parts below each other while they are no higher than the highest part, or the whole no higher than wide."""
     most = max(
         max((part.height for part in parts), default=0),
@@ -292,7 +292,7 @@ def _together(count: int, edges: Sequence[Edge], parts: Sequence[_Part], groups:
             moved[edge] = tuple(at + (top if number % 2 else left) for number, at in enumerate(bends))
         wide, height = max(wide, part.width), max(height, top + part.height)
         top += part.height + _GAP_Y
-    return Layout(
+    return GraphLayout(
         x=tuple(x),
         y=tuple(y),
         bends=tuple(moved[edge] for edge in edges),

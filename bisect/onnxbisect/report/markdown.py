@@ -5,7 +5,7 @@ from onnxbisect.report import alternatives, culprit_words, modules, source_lines
 from onnxbisect.report.contents import Report
 from onnxbisect.report.culprit_contents import CulpritEntry
 from onnxbisect.report.links import culprit_dir_name
-from onnxbisect.report.next_steps import Step, next_steps
+from onnxbisect.report.next_steps import NextStep, next_steps
 from onnxbisect.report.readers import readers
 from onnxbisect.report.tables import summary
 from onnxbisect.report.text import clip, code, duration, fence, plain, plural, table
@@ -197,7 +197,7 @@ def _culprit_table(document: Report) -> str:
     return table(tuple(shown), zip(*shown.values(), strict=True))
 
 
-def _step(step: Step) -> str:
+def _step(step: NextStep) -> str:
     return _("Next: {sentence}", sentence=plain(step.sentence)) + (f": {code(step.command)}" if step.command else "")
 
 

@@ -122,7 +122,7 @@ class Overview(TypedDict):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Subject:
+class AskedModel:
     """The model that all targets compiled. `names` has the node name of each unit."""
 
     name: str
@@ -131,14 +131,14 @@ class Subject:
     names: Sequence[str]
 
     @classmethod
-    def of(cls, model: "Model") -> "Subject":
+    def of(cls, model: "Model") -> "AskedModel":
         """From the model itself."""
         nodes = model.proto.graph.node
         names = tuple(nodes[unit.node].name for unit in model.units)
         return cls(name=model.path.name, sha256=model.sha256, nodes=len(nodes), names=names)
 
     @classmethod
-    def of_report(cls, report: Report) -> "Subject":
+    def of_report(cls, report: Report) -> "AskedModel":
         """From the report of any target, if the model is not at hand."""
         about = report["model"]
         return cls(name=about["name"], sha256=about["sha256"], nodes=about["nodes"], names=report["units"]["names"])
@@ -178,7 +178,7 @@ class _Row:
     places: set[UnitSet] = field(default_factory=set)
 
 
-def overview(model: Subject, asked: Sequence[TargetReport]) -> Overview:
+def overview(model: AskedModel, asked: Sequence[TargetReport]) -> Overview:
     """The overview as JSON values. Names and messages are unescaped."""
     rows = sorted(_rows(asked), key=lambda row: min(_first(place) for place in row.places))
     return {
@@ -235,7 +235,7 @@ def _rows(asked: Sequence[TargetReport]) -> list[_Row]:
     return rows
 
 
-def _entry(model: Subject, row: _Row, asked: Sequence[TargetReport]) -> OverviewCulprit:
+def _entry(model: AskedModel, row: _Row, asked: Sequence[TargetReport]) -> OverviewCulprit:
     places = sorted(row.places, key=lambda place: list(members(place)))
     return {
         "ops": list(row.ops),

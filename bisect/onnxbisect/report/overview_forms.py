@@ -24,7 +24,7 @@ STATES = {
 
 
 @dataclass(kw_only=True)
-class Line:
+class OverviewRow:
     """Rows of the overview that read the same: variants of one op with the same results on every target."""
 
     ops: str
@@ -43,9 +43,9 @@ class Line:
                 return words.named(state)
 
 
-def rows(overview: Overview) -> list[Line]:
+def rows(overview: Overview) -> list[OverviewRow]:
     """The table's lines, those that most targets refuse first, then in model order."""
-    found: dict[tuple[str, ...], Line] = {}
+    found: dict[tuple[str, ...], OverviewRow] = {}
     labels = [target["label"] for target in overview["targets"]]
     for row in overview["culprits"]:
         states = tuple(row["cells"][label]["state"] for label in labels)
@@ -55,7 +55,7 @@ def rows(overview: Overview) -> list[Line]:
         key = (row["kind"], ops, *states)
         if key not in found:
             first = row["places"][0][0] if row["places"] and row["places"][0] else ""
-            found[key] = Line(ops=ops, first=first, refused=[0] * len(labels), states=states)
+            found[key] = OverviewRow(ops=ops, first=first, refused=[0] * len(labels), states=states)
         line = found[key]
         line.places += len(row["places"])
         line.variants += 1
@@ -157,7 +157,7 @@ class OverviewPage:
     """The values of the page."""
 
     targets: Sequence[TargetLine]
-    culprits: Sequence[Line]
+    culprits: Sequence[OverviewRow]
     ops: Sequence[OpLine]
 
 
@@ -285,5 +285,5 @@ def html(overview: Overview, link: Callable[[str, str], str] = _beside) -> str:
     )
 
 
-def _cells(line: Line, targets: int) -> tuple[str, ...]:
+def _cells(line: OverviewRow, targets: int) -> tuple[str, ...]:
     return (line.ops, str(line.places), line.first, *(line.cell(target) for target in range(targets)))

@@ -8,24 +8,24 @@ from typing import Any
 from onnxbisect.report.contents import Report
 from onnxbisect.report.culprit_contents import CauseEntry, CulpritEntry
 from onnxbisect.report.links import op_name
-from onnxbisect.report.overview import Subject, TargetReport
+from onnxbisect.report.overview import AskedModel, TargetReport
 
 #: The value of `format`; a change that breaks readers counts the number up.
 FORMAT = "onnx-bisect/parts@1"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class ModelPart:
     """One model under its label, with its result on each target. `subject` is None if it could not be read."""
 
     label: str
     name: str
-    subject: Subject | None
+    subject: AskedModel | None
     asked: Sequence[TargetReport]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Refused:
+class RefusedOps:
     """Culprits of the same ops in one report. `established` is false where all of them are only suspected."""
 
     ops: tuple[str, ...]
@@ -47,13 +47,13 @@ class Cell:
     certificate: str | None = None
     compiles_after: str | None = None
     culprits: int = 0
-    refused: tuple[Refused, ...] = ()
+    refused: tuple[RefusedOps, ...] = ()
     compiler_calls: int = 0
     wall_seconds: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class PartRow:
     """One model. `cells` are by target label; `sha256` is empty if the model could not be read."""
 
     label: str
@@ -99,7 +99,7 @@ class PartsTable:
     """The whole table. `targets` describes each label, such as `whitelist (profile=edgesam)`."""
 
     targets: Mapping[str, str]
-    models: tuple[Row, ...]
+    models: tuple[PartRow, ...]
     causes: tuple[SharedCause, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -108,7 +108,7 @@ class PartsTable:
         return document
 
 
-def parts_table(parts: Sequence[Part], targets: Mapping[str, str]) -> PartsTable:
+def parts_table(parts: Sequence[ModelPart], targets: Mapping[str, str]) -> PartsTable:
     """The models in order. `targets` describes each label; every model was compiled for all of them."""
     return PartsTable(
         targets=dict(targets),
@@ -117,9 +117,9 @@ def parts_table(parts: Sequence[Part], targets: Mapping[str, str]) -> PartsTable
     )
 
 
-def _row(part: Part) -> Row:
+def _row(part: ModelPart) -> PartRow:
     subject = part.subject
-    return Row(
+    return PartRow(
         label=part.label,
         name=part.name,
         sha256=subject.sha256 if subject else "",
@@ -146,7 +146,7 @@ def _cell(asked: TargetReport) -> Cell:
     )
 
 
-def _refused(report: Report) -> Iterator[Refused]:
+def _refused(report: Report) -> Iterator[RefusedOps]:
     """The refused ops, in the order of the culprits."""
     alike: dict[tuple[str, ...], list[CulpritEntry]] = {}
     for culprit in report["culprits"]:
@@ -154,10 +154,10 @@ def _refused(report: Report) -> Iterator[Refused]:
     for ops, culprits in alike.items():
         places = sum(len(culprit["occurrence_units"]) for culprit in culprits)
         established = any(culprit["certainty"] != "suspected" for culprit in culprits)
-        yield Refused(ops=ops, places=places, established=established)
+        yield RefusedOps(ops=ops, places=places, established=established)
 
 
-def _causes(target: str, parts: Sequence[Part]) -> list[SharedCause]:
+def _causes(target: str, parts: Sequence[ModelPart]) -> list[SharedCause]:
     """The causes in all reports on a target: those in several models first, then by number of places."""
     reports = {part.label: asked.report for part in parts for asked in part.asked if asked.label == target}
     found: dict[str, list[tuple[str, CauseEntry]]] = {}

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from onnxbisect.language import _
 from onnxbisect.report.html import environment
 from onnxbisect.report.overview_forms import STATES
-from onnxbisect.report.parts import Cell, PartsTable, Refused, Row, SharedCause
+from onnxbisect.report.parts import Cell, PartRow, PartsTable, RefusedOps, SharedCause
 from onnxbisect.report.text import aligned, clean, clip, code, duration, plural, table
 
 _NARROW = 60
@@ -85,7 +85,7 @@ def lines(found: PartsTable, *, width: int = 100, files: str = "") -> list[str]:
 def markdown(found: PartsTable, link: Link) -> str:
     """For a pull request or an issue. Text from a model or a compiler is in code spans."""
 
-    def cell(row: Row, target: str) -> str:
+    def cell(row: PartRow, target: str) -> str:
         said = row.cells[target]
         text = answer(said) if answer(said) in map(_, STATES.values()) else code(answer(said), cell=True)
         return f"[{text}]({link(row.label, target, 'report.md')})" if said.certificate else text
@@ -121,7 +121,7 @@ def html(found: PartsTable, link: Link) -> str:
     )
 
 
-def _refused(refused: Refused) -> str:
+def _refused(refused: RefusedOps) -> str:
     ops = " + ".join(refused.ops[:4]) + (
         " " + _("+ {more} more", more=len(refused.ops) - 4) if len(refused.ops) > 4 else ""
     )

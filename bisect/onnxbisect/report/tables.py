@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from onnxbisect.job import Job
+from onnxbisect.job import CompletedDiagnosis
 from onnxbisect.language import _
 from onnxbisect.report.contents import TableEntry
 from onnxbisect.report.records import Records
@@ -13,7 +13,7 @@ from onnxbisect.unitset import is_subset
 _COUNTED = 6
 
 
-def tables(job: Job, records: Records) -> list[TableEntry]:
+def tables(job: CompletedDiagnosis, records: Records) -> list[TableEntry]:
     """The tables of the whole model, if it got that far; else those of the probes that prove the remainder.
 
     A probe whose units are all in earlier ones is left out.

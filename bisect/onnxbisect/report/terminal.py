@@ -6,8 +6,8 @@ from onnxbisect.language import _
 from onnxbisect.report import alternatives, culprit_words, modules, source_lines, words
 from onnxbisect.report.contents import OpEntry, Report
 from onnxbisect.report.culprit_contents import PassingVariant, Subgraph
-from onnxbisect.report.culprit_words import Row
-from onnxbisect.report.next_steps import Typed, next_steps
+from onnxbisect.report.culprit_words import CulpritGroup
+from onnxbisect.report.next_steps import TypedCommand, next_steps
 from onnxbisect.report.readers import readers
 from onnxbisect.report.tables import summary
 from onnxbisect.report.text import aligned, clean, clip, duration, padded, plural, wrapped
@@ -64,7 +64,7 @@ def culprit_lines(document: Report, width: int) -> list[str]:
     return shown
 
 
-def _source(row: Row, width: int) -> list[str]:
+def _source(row: CulpritGroup, width: int) -> list[str]:
     """The code of the line in the row, or all lines where there are several."""
     found = row.sources
     if len(found) == 1:
@@ -73,7 +73,7 @@ def _source(row: Row, width: int) -> list[str]:
     return [*shown, *([f"       {_('and {more} more', more=len(found) - _LINES)}"] if len(found) > _LINES else [])]
 
 
-def _about(row: Row, width: int) -> list[str]:
+def _about(row: CulpritGroup, width: int) -> list[str]:
     """The lines below a row."""
     culprit = row.culprit
     shown = [clip(f"       {words.failure(culprit)}", width)]
@@ -160,7 +160,7 @@ _PIECES = 12
 _ADVICE = "input-decides"
 
 
-def lines(document: Report, *, width: int = 100, files: str = "", typed: Typed | None = None) -> list[str]:
+def lines(document: Report, *, width: int = 100, files: str = "", typed: TypedCommand | None = None) -> list[str]:
     """The report in at most `width` columns, without line ends; `files` says where its files were written.
 
     `typed` is how the user named model and target.

@@ -9,12 +9,12 @@ import onnx
 from onnx import AttributeProto, TensorProto
 
 from onnxbisect.diagnosis import Certainty, CulpritKind, Diagnosis
-from onnxbisect.job import Job
+from onnxbisect.job import CompletedDiagnosis
 from onnxbisect.model.scopes import domain_of
 from onnxbisect.report.contents import OpEntry, OpVerdict, UseEntry, UseInput
 from onnxbisect.report.ranges import spell
 from onnxbisect.report.records import Records
-from onnxbisect.rewrites.facts import Facts
+from onnxbisect.rewrites.facts import TensorFacts
 from onnxbisect.unitset import UnitSet, members, of, size
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Status
@@ -59,7 +59,7 @@ def states(universe: Universe, diagnosis: Diagnosis, records: Records) -> States
 _DTYPE_ATTRIBUTES = frozenset({"to", "dtype"})
 
 
-def use_entries(job: Job, states: States) -> list[UseEntry]:
+def use_entries(job: CompletedDiagnosis, states: States) -> list[UseEntry]:
     """One entry for each variant, in model order.
 
     `passing` counts its units in passing probes, `refused` those that are culprits alone, and `message` is the
@@ -70,14 +70,16 @@ def use_entries(job: Job, states: States) -> list[UseEntry]:
         if culprit.kind is CulpritKind.SINGLE and culprit.certainty is Certainty.CONFIRMED:
             for occurrence in culprit.places:
                 refused.update((unit, culprit.message) for unit in members(occurrence))
-    facts = Facts.of(job.model)
+    facts = TensorFacts.of(job.model)
     return [
         _entry(job, facts, states, refused, units)
         for units in sorted(filter(None, job.model.universe.variant_members), key=lambda units: units & -units)
     ]
 
 
-def _entry(job: Job, facts: Facts, states: States, refused: Mapping[int, str], units: UnitSet) -> UseEntry:
+def _entry(
+    job: CompletedDiagnosis, facts: TensorFacts, states: States, refused: Mapping[int, str], units: UnitSet
+) -> UseEntry:
     first = next(iter(members(units)))
     node = job.model.proto.graph.node[job.model.units[first].node]
     messages = [refused[unit] for unit in members(units) if unit in refused]
@@ -95,7 +97,7 @@ def _entry(job: Job, facts: Facts, states: States, refused: Mapping[int, str], u
     }
 
 
-def _input(facts: Facts, name: str) -> UseInput | None:
+def _input(facts: TensorFacts, name: str) -> UseInput | None:
     if not name:
         return None
     dtype, shape = facts.dtype(name), facts.shape(name)
@@ -132,14 +134,14 @@ def _value(attribute: onnx.AttributeProto) -> Any:
     return None
 
 
-def op_table(job: Job, states: States, records: Records, identities: Sequence[str]) -> list[OpEntry]:
+def op_table(job: CompletedDiagnosis, states: States, records: Records, identities: Sequence[str]) -> list[OpEntry]:
     """One row for each op of the model: refused ones first, then by name."""
     rows = [_row(job, states, records, identities, op, of(units)) for op, units in _units_by_op(job).items()]
     order = {"fail": 0, "mixed": 1, "unknown": 2, "needs_context": 3, "pass": 4}
     return sorted(rows, key=lambda row: (order[row["verdict"]], row["domain"], row["op"]))
 
 
-def _units_by_op(job: Job) -> Mapping[tuple[str, str], list[int]]:
+def _units_by_op(job: CompletedDiagnosis) -> Mapping[tuple[str, str], list[int]]:
     groups: dict[tuple[str, str], list[int]] = {}
     for index, unit in enumerate(job.model.units):
         node = job.model.proto.graph.node[unit.node]
@@ -148,7 +150,12 @@ def _units_by_op(job: Job) -> Mapping[tuple[str, str], list[int]]:
 
 
 def _row(
-    job: Job, states: States, records: Records, identities: Sequence[str], op: tuple[str, str], units: UnitSet
+    job: CompletedDiagnosis,
+    states: States,
+    records: Records,
+    identities: Sequence[str],
+    op: tuple[str, str],
+    units: UnitSet,
 ) -> OpEntry:
     involved = [
         (identity, culprit)

@@ -14,12 +14,14 @@ from onnxbisect.model import load
 from onnxbisect.model.names import make_unique
 from onnxbisect.model.scopes import walk
 from onnxbisect.model.wording import quoted
-from onnxbisect.rewrites.facts import Facts
+from onnxbisect.rewrites.facts import TensorFacts
 from onnxbisect.rewrites.rewriting import rewrite
 from onnxbisect.rewrites.rule import NotApplicable, Replacement, Rule
 
 
-def apply(model: onnx.ModelProto | Path, changes: Mapping[str, Rule], facts: Facts | None = None) -> onnx.ModelProto:
+def apply(
+    model: onnx.ModelProto | Path, changes: Mapping[str, Rule], facts: TensorFacts | None = None
+) -> onnx.ModelProto:
     """A copy of the model in which each named node is replaced as its rule says.
 
     Names are those after loading: the file's own, and generated ones for nodes without a unique name. A replaced node's
@@ -28,9 +30,9 @@ def apply(model: onnx.ModelProto | Path, changes: Mapping[str, Rule], facts: Fac
     ModelError if a name is unknown or a rule does not apply.
     """
     if isinstance(model, Path):
-        facts = facts or Facts.of(load(model))
+        facts = facts or TensorFacts.of(load(model))
         model = onnx.load(model, load_external_data=False)
-    facts = facts or Facts.inferred(model)
+    facts = facts or TensorFacts.inferred(model)
     places = _indices(model)
     replacements = {}
     taken = names_in(model)

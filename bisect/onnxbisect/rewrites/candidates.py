@@ -6,31 +6,31 @@ from dataclasses import dataclass
 import onnx
 
 from onnxbisect.model.scopes import qualified
-from onnxbisect.rewrites.facts import Facts
+from onnxbisect.rewrites.facts import TensorFacts
 from onnxbisect.rewrites.rewriting import Rewrite, rewrite
 from onnxbisect.rewrites.rule import NotApplicable, Rule
 
 
 @dataclass(frozen=True, kw_only=True)
-class Refusal:
+class RuleRefusal:
     """A rule for the node's op that does not apply at the node, with the reason."""
 
     rule: Rule
     reason: str
 
 
-def candidates(facts: Facts, node: onnx.NodeProto, rules: Iterable[Rule]) -> list[Rewrite]:
+def candidates(facts: TensorFacts, node: onnx.NodeProto, rules: Iterable[Rule]) -> list[Rewrite]:
     """The rewrites of a node, in order of the rules' ranks."""
     return [it for it in judged(facts, node, rules) if isinstance(it, Rewrite)]
 
 
-def judged(facts: Facts, node: onnx.NodeProto, rules: Iterable[Rule]) -> list[Rewrite | Refusal]:
+def judged(facts: TensorFacts, node: onnx.NodeProto, rules: Iterable[Rule]) -> list[Rewrite | RuleRefusal]:
     """The result of every rule for the node's op: its rewrite, or why there is none; in order of rank.
 
     A rule with a pattern is included if the node is the pattern's last one.
     """
     op = qualified(node)
-    found: list[Rewrite | Refusal] = []
+    found: list[Rewrite | RuleRefusal] = []
     for rule in sorted(rules, key=lambda rule: rule.order):
         if not rule.takes_op(op):
             continue
@@ -40,7 +40,7 @@ def judged(facts: Facts, node: onnx.NodeProto, rules: Iterable[Rule]) -> list[Re
                 found.append(made)
         except NotApplicable as reason:
             if rule.pattern is None:
-                found.append(Refusal(rule=rule, reason=str(reason)))
+                found.append(RuleRefusal(rule=rule, reason=str(reason)))
         except Exception as error:  # a bug of a third party's rule, or an invalid node
-            found.append(Refusal(rule=rule, reason=f"the rule failed: {type(error).__name__}: {error}"))
+            found.append(RuleRefusal(rule=rule, reason=f"the rule failed: {type(error).__name__}: {error}"))
     return found

@@ -19,7 +19,7 @@ _LARGEST_DENSE = 1 << 26
 _NOTHING: Mapping[str, np.ndarray] = {}
 
 
-class Facts:
+class TensorFacts:
     """Types and constant values of one model's tensors, for rules.
 
     `known` are values computed from constants, in addition to those that `proto` stores. External data are read from
@@ -40,7 +40,7 @@ class Facts:
         self._proto = proto
 
     @classmethod
-    def of(cls, model: Model) -> "Facts":
+    def of(cls, model: Model) -> "TensorFacts":
         """The facts found when the model was loaded, without dimensions that depend on input values."""
         types = {**model.types, **{name: unfixed(model.types[name]) for name in model.data_dependent}}
         return cls(model.proto, types, model.known, model.path.parent)
@@ -48,13 +48,13 @@ class Facts:
     @classmethod
     def inferred(
         cls, proto: onnx.ModelProto, folder: Path = Path(), known: Mapping[str, np.ndarray] = _NOTHING
-    ) -> "Facts":
+    ) -> "TensorFacts":
         """The facts from onnx's shape inference, for a model that was not loaded."""
         graph = onnx.shape_inference.infer_shapes(proto, data_prop=True).graph
         types = {value.name: value.type for value in [*graph.value_info, *graph.input, *graph.output]}
         return cls(proto, types, known, folder)
 
-    def extended(self, types: Mapping[str, onnx.TypeProto], stored: Iterable[onnx.TensorProto]) -> "Facts":
+    def extended(self, types: Mapping[str, onnx.TypeProto], stored: Iterable[onnx.TensorProto]) -> "TensorFacts":
         """These facts and the tensors of a replacement."""
         result = copy(self)
         result._types = {**self._types, **types}

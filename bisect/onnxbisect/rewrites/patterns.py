@@ -1,7 +1,7 @@
 """Patterns of several nodes, which a rule replaces by one, and finding them in a model.
 
-A pattern says how a value is computed. `"x"` stands for any tensor, the same one wherever it occurs, `Stored("c")` for
-any constant, a number for a constant of one element, and a tuple for alternatives, the largest first.
+A pattern says how a value is computed. `"x"` stands for any tensor, the same one wherever it occurs, `AnyConstant("c")`
+for any constant, a number for a constant of one element, and a tuple for alternatives, the largest first.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,7 +11,7 @@ from math import isclose
 import onnx
 
 from onnxbisect.model.scopes import qualified
-from onnxbisect.rewrites.facts import Facts
+from onnxbisect.rewrites.facts import TensorFacts
 
 #: Relative tolerance for constants: exporters write them as float32, or with as many digits as the paper.
 _NEAR = 1e-5
@@ -19,7 +19,7 @@ _COMMUTATIVE = ("Add", "Mul")
 
 
 @dataclass(frozen=True)
-class Part:
+class PatternNode:
     """A node of this op with these first inputs; a rule checks further properties by its `name`.
 
     The name stands for one node wherever it occurs.
@@ -31,18 +31,18 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Stored:
+class AnyConstant:
     """Any constant."""
 
     name: str
 
 
-Pattern = str | float | Stored | Part | tuple["Pattern", ...]
+Pattern = str | float | AnyConstant | PatternNode | tuple["Pattern", ...]
 
 
-def part(op: str, *inputs: Pattern, name: str = "") -> Part:
+def part(op: str, *inputs: Pattern, name: str = "") -> PatternNode:
     """A node that computes from these inputs."""
-    return Part(op, inputs, name)
+    return PatternNode(op, inputs, name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,12 +61,12 @@ class Match:
 
 def ops_of(pattern: Pattern) -> tuple[str, ...]:
     """The ops of the pattern's nodes."""
-    parts = pattern if isinstance(pattern, tuple) else pattern.inputs if isinstance(pattern, Part) else ()
-    own = (pattern.op,) if isinstance(pattern, Part) else ()
+    parts = pattern if isinstance(pattern, tuple) else pattern.inputs if isinstance(pattern, PatternNode) else ()
+    own = (pattern.op,) if isinstance(pattern, PatternNode) else ()
     return tuple(dict.fromkeys([*own, *(op for one in parts for op in ops_of(one))]))
 
 
-def matched(pattern: Pattern, node: onnx.NodeProto, facts: Facts) -> Match | str:
+def matched(pattern: Pattern, node: onnx.NodeProto, facts: TensorFacts) -> Match | str:
     """The match of the pattern that contains this node; the reason if there is none.
 
     A pattern does not match if a value that would disappear is read elsewhere.
@@ -83,7 +83,7 @@ def matched(pattern: Pattern, node: onnx.NodeProto, facts: Facts) -> Match | str
     return reason
 
 
-def _behind(node: onnx.NodeProto, facts: Facts, steps: int) -> list[onnx.NodeProto]:
+def _behind(node: onnx.NodeProto, facts: TensorFacts, steps: int) -> list[onnx.NodeProto]:
     """The node and those that depend on it within fewer than `steps` steps, the furthest last."""
     found, row = {node.output[0]: node}, [node]
     for _ in range(steps - 1):
@@ -94,21 +94,21 @@ def _behind(node: onnx.NodeProto, facts: Facts, steps: int) -> list[onnx.NodePro
     return list(found.values())
 
 
-def _only_within(node: onnx.NodeProto, own: set[str], facts: Facts) -> bool:
+def _only_within(node: onnx.NodeProto, own: set[str], facts: TensorFacts) -> bool:
     return all(
         not facts.is_output(name) and all(it.output[0] in own for it in facts.readers(name)) for name in node.output
     )
 
 
-def _matches(pattern: Pattern, tensor: str, facts: Facts, found: Match) -> Iterator[Match]:
+def _matches(pattern: Pattern, tensor: str, facts: TensorFacts, found: Match) -> Iterator[Match]:
     if isinstance(pattern, tuple):
         for one in pattern:
             yield from _matches(one, tensor, facts, found)
-    elif isinstance(pattern, str | Stored):
-        name = pattern.name if isinstance(pattern, Stored) else pattern
+    elif isinstance(pattern, str | AnyConstant):
+        name = pattern.name if isinstance(pattern, AnyConstant) else pattern
         if found.tensors.get(name, tensor) == tensor and (isinstance(pattern, str) or facts.is_constant(tensor)):
             yield replace(found, tensors={**found.tensors, name: tensor})
-    elif isinstance(pattern, Part):
+    elif isinstance(pattern, PatternNode):
         node = facts.maker(tensor)
         if node is None or qualified(node) != pattern.op or len(node.input) < len(pattern.inputs):
             return
@@ -120,7 +120,7 @@ def _matches(pattern: Pattern, tensor: str, facts: Facts, found: Match) -> Itera
         yield found
 
 
-def _of_inputs(pattern: Part, node: onnx.NodeProto, facts: Facts, found: Match) -> Iterator[Match]:
+def _of_inputs(pattern: PatternNode, node: onnx.NodeProto, facts: TensorFacts, found: Match) -> Iterator[Match]:
     orders = [pattern.inputs, pattern.inputs[::-1]] if pattern.op in _COMMUTATIVE else [pattern.inputs]
     for order in orders:
         rows = [found]
@@ -129,7 +129,7 @@ def _of_inputs(pattern: Part, node: onnx.NodeProto, facts: Facts, found: Match) 
         yield from rows
 
 
-def _is(number: float, tensor: str, facts: Facts) -> bool:
+def _is(number: float, tensor: str, facts: TensorFacts) -> bool:
     """Whether the tensor is a constant of one element with this value."""
     shape = facts.shape(tensor)
     if not facts.is_constant(tensor) or shape is None or any(dim != 1 for dim in shape):
@@ -142,4 +142,4 @@ def _depth(pattern: Pattern) -> int:
     """The number of nodes on the pattern's longest path."""
     if isinstance(pattern, tuple):
         return max(map(_depth, pattern))
-    return 1 + max(map(_depth, pattern.inputs)) if isinstance(pattern, Part) else 0
+    return 1 + max(map(_depth, pattern.inputs)) if isinstance(pattern, PatternNode) else 0

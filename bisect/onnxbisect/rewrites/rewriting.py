@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxbisect.model.declared_types import NARROW
 from onnxbisect.model.scopes import bodies, qualified, reads
 from onnxbisect.model.variants import Variants
-from onnxbisect.rewrites.facts import Facts
+from onnxbisect.rewrites.facts import TensorFacts
 from onnxbisect.rewrites.patterns import Match, matched
 from onnxbisect.rewrites.rule import NotApplicable, Replacement, Rule
 from onnxbisect.rewrites.site import OLDEST_OPSET, Site
@@ -31,12 +31,12 @@ class Widened:
     """
 
     node: onnx.NodeProto
-    facts: Facts
+    facts: TensorFacts
     casts: tuple[onnx.NodeProto, ...]
     constants: tuple[TensorProto, ...]
 
 
-def widened(node: onnx.NodeProto, facts: Facts, prefix: str) -> Widened | None:
+def widened(node: onnx.NodeProto, facts: TensorFacts, prefix: str) -> Widened | None:
     """The node with all tensors of a narrow type in float32; None if it has none, or has bodies or a function's."""
     narrow = {name for name in (*node.input, *node.output) if name and facts.dtype(name) in NARROW}
     if not narrow or bodies(node) or any(function.name == node.op_type for function in facts.functions):
@@ -67,7 +67,7 @@ def widened(node: onnx.NodeProto, facts: Facts, prefix: str) -> Widened | None:
     return Widened(node=wide, facts=known, casts=tuple(casts), constants=tuple(constants))
 
 
-def narrowed(replacement: Replacement, made: Widened, outputs: Sequence[str], facts: Facts) -> Replacement:
+def narrowed(replacement: Replacement, made: Widened, outputs: Sequence[str], facts: TensorFacts) -> Replacement:
     """The replacement of a widened node as one of the node itself, whose `outputs` have their type in `facts` again."""
     read = {name for node in replacement.nodes for name in node.input}
     read |= {name for node in replacement.nodes for body in bodies(node) for it in body.node for name in it.input}
@@ -84,7 +84,7 @@ def narrowed(replacement: Replacement, made: Widened, outputs: Sequence[str], fa
     )
 
 
-def _in_float32(facts: Facts, name: str) -> onnx.TypeProto:
+def _in_float32(facts: TensorFacts, name: str) -> onnx.TypeProto:
     kind = onnx.TypeProto()
     found = facts.type(name)
     if found is None:
@@ -112,7 +112,7 @@ class Rewrite:
     node: onnx.NodeProto
     replacement: Replacement
     types: Mapping[str, onnx.TypeProto]
-    _facts: Facts
+    _facts: TensorFacts
 
     def variants(self) -> tuple[Hashable, ...]:
         """The support question of each new node, comparable with those of `Variants` in a model."""
@@ -122,7 +122,7 @@ class Rewrite:
         """The same with shapes; rewrites that agree in both are the same probe."""
         return tuple(self._variants.solo(node) for node in self.replacement.nodes)
 
-    def inside(self) -> Facts:
+    def inside(self) -> TensorFacts:
         """The facts inside the replacement, for rules that are applied to its nodes."""
         return self._facts.extended(self.types, self.replacement.initializers)
 
@@ -144,7 +144,7 @@ class Rewrite:
         return Variants(proto, self.types, known, facts.folder)
 
 
-def rewrite(rule: Rule, node: onnx.NodeProto, facts: Facts, *, prefix: str | None = None) -> Rewrite:
+def rewrite(rule: Rule, node: onnx.NodeProto, facts: TensorFacts, *, prefix: str | None = None) -> Rewrite:
     """Replace the node as the rule says; raises NotApplicable, with the reason, if that is impossible.
 
     New names begin with `prefix`; by default, with the names of the node and the rule.
@@ -167,7 +167,7 @@ def rewrite(rule: Rule, node: onnx.NodeProto, facts: Facts, *, prefix: str | Non
     return Rewrite(rule=rule, node=node, replacement=replacement, types=types, _facts=facts)
 
 
-def _built(rule: Rule, node: onnx.NodeProto, facts: Facts, prefix: str, match: Match) -> Replacement:
+def _built(rule: Rule, node: onnx.NodeProto, facts: TensorFacts, prefix: str, match: Match) -> Replacement:
     """What the rule makes of the node; if it refuses one in float16 or bfloat16, of the same in float32."""
     removed = tuple(facts.in_order(match.nodes[1:]))
     try:
@@ -181,7 +181,7 @@ def _built(rule: Rule, node: onnx.NodeProto, facts: Facts, prefix: str, match: M
     return narrowed(site.replacement(rule.build(site)), wide, node.output, facts)
 
 
-def _checked(node: onnx.NodeProto, replacement: Replacement, facts: Facts) -> dict[str, onnx.TypeProto]:
+def _checked(node: onnx.NodeProto, replacement: Replacement, facts: TensorFacts) -> dict[str, onnx.TypeProto]:
     """The types of all tensors of the replacement, whose outputs have the types of the node's."""
     proto = _standalone(node, replacement, facts)
     try:
@@ -195,7 +195,7 @@ def _checked(node: onnx.NodeProto, replacement: Replacement, facts: Facts) -> di
     return types
 
 
-def _standalone(node: onnx.NodeProto, replacement: Replacement, facts: Facts) -> onnx.ModelProto:
+def _standalone(node: onnx.NodeProto, replacement: Replacement, facts: TensorFacts) -> onnx.ModelProto:
     """The replacement as a model, with large constants as inputs.
 
     Its outputs are declared with the types of the node's, so that strict inference refuses others.
@@ -224,7 +224,7 @@ def _standalone(node: onnx.NodeProto, replacement: Replacement, facts: Facts) ->
     return proto
 
 
-def _imports(facts: Facts, replacement: Replacement) -> list[onnx.OperatorSetIdProto]:
+def _imports(facts: TensorFacts, replacement: Replacement) -> list[onnx.OperatorSetIdProto]:
     opsets = {**facts.opsets, **replacement.opsets}
     return [helper.make_opsetid(domain, version) for domain, version in opsets.items()]
 

@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxbisect.cut.rename import rename_tensors
 from onnxbisect.model.constants import constant_tensor
 from onnxbisect.model.scopes import bodies, is_constant
-from onnxbisect.rewrites.facts import Facts
+from onnxbisect.rewrites.facts import TensorFacts
 from onnxbisect.rewrites.patterns import Match
 from onnxbisect.rewrites.rule import NotApplicable, Replacement
 
@@ -34,7 +34,7 @@ class Site:
     tensors get names that begin with `prefix`. `match` is set if the node is the last one of a rule's pattern.
     """
 
-    def __init__(self, node: onnx.NodeProto, facts: Facts, prefix: str, match: Match | None = None) -> None:
+    def __init__(self, node: onnx.NodeProto, facts: TensorFacts, prefix: str, match: Match | None = None) -> None:
         self.node, self.facts, self._prefix, self._match = node, facts, prefix, match or Match(nodes=(node,))
         self.opset = facts.opsets.get("", 0)
         self._attributes = {attribute.name: attribute for attribute in node.attribute}

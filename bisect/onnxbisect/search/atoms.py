@@ -12,7 +12,7 @@ from onnxbisect.search.prior import (
     ADVERTISED_FACTOR,
     NAMED_ODDS,
     Atom,
-    Beliefs,
+    BlameOdds,
     rarity,
 )
 from onnxbisect.search.state import SearchState
@@ -178,7 +178,7 @@ class Atoms:
         """Split the atom's variant one level further."""
         self._state.split[atom.variant] = self._state.split.get(atom.variant, 0) + 1
 
-    def beliefs(self, passing: UnitSet, pool: list[Atom], group: list[Atom]) -> Beliefs:
+    def beliefs(self, passing: UnitSet, pool: list[Atom], group: list[Atom]) -> BlameOdds:
         """A posterior for the atoms in question; `group` is part of a failing probe, `passing` units are safe."""
         safe = self.of_units(passing)
         everyone = list(dict.fromkeys((*safe, *pool, *group, *self.guilty)))
@@ -190,7 +190,7 @@ class Atoms:
             for atom in pool
             if (atom.units & self.named.units or self._unadvertised(atom)) and not self.tried(atom)
         }
-        beliefs = Beliefs(
+        beliefs = BlameOdds(
             {atom: weight / mean for atom, weight in weights.items()},
             named,
             acquitted,

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 from onnxbisect.diagnosis import (
     Certainty,
-    Certificate,
     CertificateStatus,
-    Culprit,
+    ContextUnits,
     CulpritKind,
+    DiagnosedCulprit,
     Diagnosis,
+    DiagnosisProof,
     Evidence,
-    NeedsContext,
 )
 from onnxbisect.language import english
 from onnxbisect.search.context import REACH, like_groups_that_passed, passed_together
@@ -21,7 +21,7 @@ from onnxbisect.search.oracle import Oracle
 from onnxbisect.search.pattern import alone
 from onnxbisect.search.places import rests_on_a_part, seen_to_fail
 from onnxbisect.search.plan import Verdicts
-from onnxbisect.search.search import Search
+from onnxbisect.search.search import SearchReplay
 from onnxbisect.search.suspect import Suspect
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, sort_key, union
 from onnxbisect.universe import Universe
@@ -42,7 +42,7 @@ COMBINED = english(
 EVERYWHERE = english("an op that is refused alone, and in its context in one place, is refused in its other places")
 
 
-def conclude(universe: Universe, oracle: Oracle, search: Search, recheck: bool, verdicts: Verdicts) -> Diagnosis:
+def conclude(universe: Universe, oracle: Oracle, search: SearchReplay, recheck: bool, verdicts: Verdicts) -> Diagnosis:
     """What the search established, and what it leaves unknown.
 
     `verdicts` is the whole record, which may have more than the search asked for. Independently of the search, no
@@ -63,7 +63,7 @@ def conclude(universe: Universe, oracle: Oracle, search: Search, recheck: bool, 
         verdict=verdict,
         culprits=tuple(sorted(culprits, key=lambda culprit: sort_key(culprit.units))),
         needs_context=tuple(
-            NeedsContext(
+            ContextUnits(
                 units=failure.units,
                 occurrences=tuple(of(occurrence) for occurrence in failure.occurrences),
                 passes_with=failure.passes_with,
@@ -77,7 +77,7 @@ def conclude(universe: Universe, oracle: Oracle, search: Search, recheck: bool, 
     )
 
 
-def _excusable(universe: Universe, record: Oracle, search: Search) -> UnitSet:
+def _excusable(universe: Universe, record: Oracle, search: SearchReplay) -> UnitSet:
     """Units of single suspects in groups that were not asked, like groups of ops elsewhere that fail alone and passed
     together: a compiler that fuses those may fuse these.
 
@@ -96,7 +96,7 @@ def _excusable(universe: Universe, record: Oracle, search: Search) -> UnitSet:
 
 def _culprit(
     oracle: Oracle, record: Oracle, suspect: Suspect, seen: UnitSet, excusable: UnitSet, recheck: bool
-) -> Culprit:
+) -> DiagnosedCulprit:
     words = oracle.look(suspect.fails)
     deciding = [suspect.fails, *(probe for probe in (suspect.context, suspect.blame) if probe is not None)]
     if not suspect.capacity and not suspect.pool:
@@ -117,7 +117,7 @@ def _culprit(
         certainty = Certainty.FLAKY
     else:
         certainty = Certainty.CONFIRMED
-    return Culprit(
+    return DiagnosedCulprit(
         units=suspect.units,
         occurrences=tuple(of(occurrence) for occurrence in suspect.occurrences),
         kind=_kind(suspect),
@@ -139,7 +139,7 @@ def _culprit(
     )
 
 
-def _doubted(culprit: Culprit) -> Culprit:
+def _doubted(culprit: DiagnosedCulprit) -> DiagnosedCulprit:
     """A culprit of a record that contradicts itself: one op is one thing or the other, of several nothing is known."""
     return culprit if culprit.kind is CulpritKind.SINGLE else replace(culprit, certainty=Certainty.SUSPECTED)
 
@@ -208,12 +208,12 @@ def _minimal(oracle: Oracle, suspect: Suspect) -> bool:
 def _certificate(
     universe: Universe,
     oracle: Oracle,
-    search: Search,
+    search: SearchReplay,
     recheck: bool,
-    culprits: Sequence[Culprit],
+    culprits: Sequence[DiagnosedCulprit],
     record: Oracle,
     excusable: UnitSet,
-) -> Certificate:
+) -> DiagnosisProof:
     unknown = [*_unknown(universe, oracle, search), *_unexplained(search, culprits, record)]
     if excusable:
         unknown.append(
@@ -238,7 +238,7 @@ def _certificate(
         assumes.append(english("a piece that exceeds it fails for that alone: {sentence}", sentence=sentence(limits)))
     if not search.state.exhaustive:
         assumes.append(TWO)
-    return Certificate(
+    return DiagnosisProof(
         status=CertificateStatus.BOUNDED if unknown else CertificateStatus.PROVEN,
         probes=tuple(oracle.probe(region) for region in search.state.proof) if search.state.finished else (),
         assumes=tuple(assumes),
@@ -253,7 +253,7 @@ def _has_unasked_places(oracle: Oracle, suspect: Suspect) -> bool:
     return any(oracle.look(units) is None for place in suspect.occurrences if (units := of(place)) != suspect.units)
 
 
-def _unexplained(search: Search, culprits: Sequence[Culprit], record: Oracle) -> list[str]:
+def _unexplained(search: SearchReplay, culprits: Sequence[DiagnosedCulprit], record: Oracle) -> list[str]:
     """Sentences about verdicts on record that the culprits do not explain."""
     sentences = []
     orphans = [
@@ -278,7 +278,7 @@ def _unexplained(search: Search, culprits: Sequence[Culprit], record: Oracle) ->
     return sentences
 
 
-def _unknown(universe: Universe, oracle: Oracle, search: Search) -> list[str]:
+def _unknown(universe: Universe, oracle: Oracle, search: SearchReplay) -> list[str]:
     unknown = []
     if not search.state.finished:
         unknown.append(_unfinished(universe, oracle, search))
@@ -347,7 +347,7 @@ def _without_answer(oracle: Oracle, answerable: int) -> str:
     )
 
 
-def _unfinished(universe: Universe, oracle: Oracle, search: Search) -> str:
+def _unfinished(universe: Universe, oracle: Oracle, search: SearchReplay) -> str:
     if oracle.look(universe.everything) is None:
         return english("The whole model was not compiled.")
     blamed: UnitSet = 0

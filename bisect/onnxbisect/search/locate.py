@@ -14,7 +14,7 @@ from onnxbisect.search.context import REACH, passed_together
 from onnxbisect.search.minimise import Minimiser
 from onnxbisect.search.oracle import Oracle, Question
 from onnxbisect.search.pattern import alone, occurrences
-from onnxbisect.search.prior import HOT, LIKELY, Atom, Beliefs
+from onnxbisect.search.prior import HOT, LIKELY, Atom, BlameOdds
 from onnxbisect.search.state import SearchState
 from onnxbisect.search.suspect import Suspect
 from onnxbisect.search.suspect_maker import SuspectMaker
@@ -160,7 +160,7 @@ class Locator:
             self._ask_group(candidates, passing, beliefs, failing=bool(group), interacting=interacting)
         return None
 
-    def _is_interaction_likely(self, group: Sequence[Atom], beliefs: Beliefs) -> bool:
+    def _is_interaction_likely(self, group: Sequence[Atom], beliefs: BlameOdds) -> bool:
         """Whether the atoms of a failing group would probably pass alone, and their logs would name nothing."""
         if len(group) < 2 or self._state.capacity or self._universe.required_producers or self.atoms.named.informative:
             return False
@@ -224,7 +224,9 @@ class Locator:
             )
         return self._suspect(self._makes.around(1 << unit, passing, region))
 
-    def _ask_hot(self, hot: list[Atom], region: UnitSet, passing: UnitSet, pool: list[Atom], beliefs: Beliefs) -> None:
+    def _ask_hot(
+        self, hot: list[Atom], region: UnitSet, passing: UnitSet, pool: list[Atom], beliefs: BlameOdds
+    ) -> None:
         questions: list[Question] = [
             (self.atoms.alone(atom), english("{say} alone", say=self.atoms.say(atom))) for atom in hot
         ]
@@ -239,7 +241,7 @@ class Locator:
         self._oracle.ask_all([(units, why) for units, why in questions if not self._oracle.passes_within(units)])
 
     def _ask_group(
-        self, candidates: Sequence[Atom], passing: UnitSet, beliefs: Beliefs, *, failing: bool, interacting: bool
+        self, candidates: Sequence[Atom], passing: UnitSet, beliefs: BlameOdds, *, failing: bool, interacting: bool
     ) -> None:
         """Ask the passing set with more atoms.
 

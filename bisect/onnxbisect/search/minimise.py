@@ -38,7 +38,7 @@ class Failing:
     trimmed: bool = False
 
 
-class Surroundings:
+class ConnectedMinimiser:
     """Looks for a connected failing set. `fails` tells whether a set fails and may raise BlockedError."""
 
     def __init__(self, universe: Universe, fails: Callable[[UnitSet, str], bool]) -> None:
@@ -215,7 +215,7 @@ class Minimiser:
     def __init__(self, universe: Universe, oracle: Oracle) -> None:
         self._universe = universe
         self._oracle = oracle
-        self._surroundings = Surroundings(universe, self.fails)
+        self._surroundings = ConnectedMinimiser(universe, self.fails)
 
     def fails(self, units: UnitSet, why: str) -> bool:
         """Whether the set fails; subsets of a passing probe are assumed to pass."""

@@ -21,7 +21,7 @@ from onnxbisect.search.atoms import units_of
 from onnxbisect.search.conclude import conclude
 from onnxbisect.search.oracle import Oracle
 from onnxbisect.search.plan import Plan, Verdicts
-from onnxbisect.search.search import Search
+from onnxbisect.search.search import SearchReplay
 from onnxbisect.search.state import SearchState
 from onnxbisect.unitset import UnitSet, is_subset, lowest, size
 from onnxbisect.universe import Universe
@@ -29,7 +29,7 @@ from onnxbisect.verdict import Status, Verdict
 
 #: Verdicts that the search is shown.
 Seen = dict[UnitSet, tuple[Verdict, ...]]
-Replay = Callable[[Seen], tuple[Search, Oracle]]
+Replay = Callable[[Seen], tuple[SearchReplay, Oracle]]
 
 #: Fewest idle workers for which group tests pay off.
 _FEWEST_GROUPS = 8
@@ -70,7 +70,7 @@ def next_asks(
 
 def _planned(
     universe: Universe, verdicts: Verdicts, width: int, recheck: bool, brief: bool
-) -> tuple[list[Ask], Search, Oracle]:
+) -> tuple[list[Ask], SearchReplay, Oracle]:
     options = (recheck, brief)
     seen = _resume(universe, verdicts, options)
     while True:
@@ -106,10 +106,10 @@ def _answers(asks: Sequence[Ask], verdicts: Verdicts) -> Seen:
     return {ask.units: tuple(verdicts[ask.units][: ask.attempt + 1]) for ask in asks}
 
 
-def _replay(universe: Universe, seen: Seen, recheck: bool, brief: bool) -> tuple[Search, Oracle]:
+def _replay(universe: Universe, seen: Seen, recheck: bool, brief: bool) -> tuple[SearchReplay, Oracle]:
     state = SearchState()
     oracle = Oracle(universe, seen, recheck, state)
-    search = Search(universe, oracle, state, brief=brief)
+    search = SearchReplay(universe, oracle, state, brief=brief)
     search.run()
     return search, oracle
 
@@ -153,7 +153,7 @@ class _Forecast:
 
 def speculate(
     universe: Universe,
-    search: Search,
+    search: SearchReplay,
     oracle: Oracle,
     replay: Replay,
     seen: Seen,
@@ -199,7 +199,7 @@ def speculate(
     return list(found.values())
 
 
-def _groups(search: Search, oracle: Oracle, forecast: _Forecast, count: int) -> list[Ask]:
+def _groups(search: SearchReplay, oracle: Oracle, forecast: _Forecast, count: int) -> list[Ask]:
     """`count` group tests that partition the unknown atoms, each together with the passing set."""
     locator = search.locator
     open_atoms = [

@@ -35,7 +35,7 @@ class Atom:
     variant: int
 
 
-class Beliefs:
+class BlameOdds:
     """A posterior over which atoms are to blame, each independently with odds `theta * weight`.
 
     `theta`, the overall density of blame, is unknown: each value of a grid is weighted by how well it explains the

@@ -29,7 +29,7 @@ _FEW_UNANSWERED = 3
 _MOST_CONTRADICTED = 150
 
 
-class Search:
+class SearchReplay:
     """One replay. After `run`, `state` holds what follows from the verdicts on record."""
 
     def __init__(self, universe: Universe, oracle: Oracle, state: SearchState, *, brief: bool = False) -> None:

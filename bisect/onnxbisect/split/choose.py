@@ -4,7 +4,7 @@ from collections.abc import Container, Iterator, Sequence
 
 from onnxbisect.errors import CutError
 from onnxbisect.split.flow import ancestors, descendants
-from onnxbisect.split.schedule import Kind, Part, schedule
+from onnxbisect.split.schedule import PieceKind, PieceUnits, schedule
 from onnxbisect.split.work import Work, total
 from onnxbisect.unitset import UnitSet, is_subset, members, of, size, union
 from onnxbisect.universe import Universe
@@ -17,7 +17,7 @@ _MOST_PROBES = 8
 
 def choose(
     universe: Universe, needed: UnitSet, passed: Sequence[UnitSet], work: Work, share: float = SHARE
-) -> tuple[Part, ...]:
+) -> tuple[PieceUnits, ...]:
     """The units of `needed` as parts of alternating kind, in an order in which they can run.
 
     `passed` are the sets of units that compiled as one probe; the NPU's units are all from one of them. A unit is in
@@ -33,7 +33,7 @@ def choose(
         raise CutError("None of the nodes that the outputs need was seen to compile: there is nothing for the NPU.")
     least = (1 - share) * most
 
-    def cost(parts: tuple[Part, ...]) -> tuple[float, ...]:
+    def cost(parts: tuple[PieceUnits, ...]) -> tuple[float, ...]:
         npu = _on_npu(parts)
         return len(npu), len(parts), -sum(units in seen for units in npu), -_weight(parts, work)
 
@@ -52,7 +52,7 @@ def _largest(passed: Sequence[UnitSet], needed: UnitSet) -> list[UnitSet]:
 
 def _orders(
     universe: Universe, needed: UnitSet, npu: UnitSet, seen: Container[UnitSet], work: Work, least: float
-) -> Iterator[tuple[Part, ...]]:
+) -> Iterator[tuple[PieceUnits, ...]]:
     """Orders whose NPU parts contain only units of `npu` and do at least `least` work."""
     for on_host in (0, *_ends(universe, needed, needed & ~npu, work)):
         parts = _settled(universe, needed, npu & ~on_host, seen)
@@ -64,7 +64,7 @@ def _orders(
             parts = _settled(universe, needed, union(_on_npu(parts)) & ~spare, seen)
 
 
-def _settled(universe: Universe, needed: UnitSet, npu: UnitSet, seen: Container[UnitSet]) -> tuple[Part, ...]:
+def _settled(universe: Universe, needed: UnitSet, npu: UnitSet, seen: Container[UnitSet]) -> tuple[PieceUnits, ...]:
     """The schedule after moving units to the host whose NPU part would lack their required producers."""
     while True:
         parts = schedule(universe, npu, needed & ~npu)
@@ -80,11 +80,11 @@ def _settled(universe: Universe, needed: UnitSet, npu: UnitSet, seen: Container[
         npu &= ~lacking
 
 
-def _on_npu(parts: Sequence[Part]) -> list[UnitSet]:
-    return [part.units for part in parts if part.kind is Kind.NPU]
+def _on_npu(parts: Sequence[PieceUnits]) -> list[UnitSet]:
+    return [part.units for part in parts if part.kind is PieceKind.NPU]
 
 
-def _weight(parts: Sequence[Part], work: Work) -> float:
+def _weight(parts: Sequence[PieceUnits], work: Work) -> float:
     return total(work, union(_on_npu(parts)))
 
 
@@ -102,7 +102,7 @@ def _ends(universe: Universe, needed: UnitSet, host: UnitSet, work: Work) -> tup
     )
 
 
-def _smallest(parts: Sequence[Part], work: Work, most: float) -> UnitSet:
+def _smallest(parts: Sequence[PieceUnits], work: Work, most: float) -> UnitSet:
     """The smallest NPU parts that together have at most `most` work, never including the largest part."""
     weighed = sorted((total(work, units), units) for units in _on_npu(parts))
     found = 0

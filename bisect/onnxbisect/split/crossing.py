@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from onnxbisect.cut.wiring import Wiring
 from onnxbisect.model.model import Model
-from onnxbisect.split.schedule import Part
+from onnxbisect.split.schedule import PieceUnits
 from onnxbisect.unitset import members
 
 
@@ -21,7 +21,7 @@ class Crossing:
     output: bool
 
 
-def crossings(model: Model, wiring: Wiring, parts: Sequence[Part]) -> Mapping[str, Crossing]:
+def crossings(model: Model, wiring: Wiring, parts: Sequence[PieceUnits]) -> Mapping[str, Crossing]:
     """The tensors that cross; not those of known value, which a cut stores in the piece."""
     place = {unit: number for number, part in enumerate(parts) for unit in members(part.units)}
     outputs = {value.name for value in model.proto.graph.output}

@@ -4,7 +4,7 @@ import json
 from dataclasses import asdict, dataclass
 
 from onnxbisect.report.contents import TargetEntry
-from onnxbisect.split.schedule import Kind
+from onnxbisect.split.schedule import PieceKind
 
 #: The value of `format`; an incompatible change increments the number.
 FORMAT = "onnx-bisect/split@1"
@@ -57,7 +57,7 @@ class DataFile:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class WrittenPiece:
     """One piece.
 
     `compiled`: this file is known to compile; None for a piece of the host. `refused`: this file was compiled,
@@ -66,7 +66,7 @@ class Entry:
     """
 
     file: str
-    kind: Kind
+    kind: PieceKind
     sha256: str
     data: DataFile | None
     compiled: bool | None
@@ -79,7 +79,7 @@ class Entry:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Proof:
+class SplitProof:
     """Whether the pieces together gave the model's outputs, bit for bit; `reason` says why this is not proven."""
 
     proven: bool
@@ -102,10 +102,10 @@ class Manifest:
 
     model: Source
     target: TargetEntry | None
-    pieces: tuple[Entry, ...]
+    pieces: tuple[WrittenPiece, ...]
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
-    proof: Proof
+    proof: SplitProof
 
     def to_json(self) -> str:
         """The text of `manifest.json`."""

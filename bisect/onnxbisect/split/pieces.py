@@ -15,7 +15,7 @@ from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.split.choose import choose
 from onnxbisect.split.crossing import Crossing, crossings
 from onnxbisect.split.flow import flow, needed
-from onnxbisect.split.schedule import Kind, Part
+from onnxbisect.split.schedule import PieceKind, PieceUnits
 from onnxbisect.split.work import total, work_of
 from onnxbisect.unitset import UnitSet, members, sort_key, union
 from onnxbisect.universe import Universe
@@ -27,7 +27,7 @@ _PLAIN = ProbeFormat()
 class CutPart:
     """A part as a stand-alone model. `seen`: exactly these units compiled. `share`: its part of the model's work."""
 
-    kind: Kind
+    kind: PieceKind
     piece: Piece
     seen: bool
     share: float
@@ -48,22 +48,24 @@ def cut_parts(
     parts = tuple(_as_seen(universe, wanted, passed, choose(universe, wanted, passed, work, share)))
     crossing = crossings(model, wiring, parts)
     cutter = Cutter(model)
-    probe_formats = {Kind.HOST: _PLAIN, Kind.NPU: replace(probe_format, covered=(), folds=True)}
+    probe_formats = {PieceKind.HOST: _PLAIN, PieceKind.NPU: replace(probe_format, covered=(), folds=True)}
 
-    def cut(part: Part) -> CutPart:
-        seen = part.kind is Kind.NPU and part.units in passed
+    def cut(part: PieceUnits) -> CutPart:
+        seen = part.kind is PieceKind.NPU and part.units in passed
         made = (name for unit in members(part.units) for name in wiring.made[model.units[unit].node])
         # A piece that compiled keeps its outputs; others drop outputs without a reader, to save the transfer.
         wishes = None if seen else Wishes(inputs=(), outputs=tuple(name for name in made if name in crossing))
         piece = cutter.cut(part.units, probe_formats[part.kind], wishes)
-        if part.kind is Kind.HOST:
+        if part.kind is PieceKind.HOST:
             _loosen(piece.proto.graph, model.data_dependent)
         return CutPart(kind=part.kind, piece=piece, seen=seen, share=total(work, part.units) / float(work.sum()))
 
     return tuple(map(cut, parts)), crossing
 
 
-def _as_seen(universe: Universe, needed: UnitSet, passed: Sequence[UnitSet], parts: Sequence[Part]) -> Iterator[Part]:
+def _as_seen(
+    universe: Universe, needed: UnitSet, passed: Sequence[UnitSet], parts: Sequence[PieceUnits]
+) -> Iterator[PieceUnits]:
     """Extend NPU parts by the producers of known values that were in the probe that compiled.
 
     No unit needs these producers, but with them the piece is exactly the one that compiled. A part stays as it is where
@@ -72,7 +74,7 @@ def _as_seen(universe: Universe, needed: UnitSet, passed: Sequence[UnitSet], par
     there = 0
     for part in parts:
         units = part.units
-        if part.kind is Kind.NPU:
+        if part.kind is PieceKind.NPU:
             fitting = (
                 seen
                 for seen in passed

@@ -18,7 +18,7 @@ from onnxbisect.model.read import original
 from onnxbisect.model.session import Clock, Session
 from onnxbisect.model.wording import brief, quoted
 from onnxbisect.proof import edge_feeds, random_feeds
-from onnxbisect.split.manifest import Proof
+from onnxbisect.split.manifest import SplitProof
 
 #: Numbers of samples: random inputs, and inputs with edge values.
 _RANDOM, _EDGES = 3, 1
@@ -26,7 +26,7 @@ _RANDOM, _EDGES = 3, 1
 _WHOLE = Path("whole.onnx")
 
 
-def prove(model: Model, folder: Path) -> Proof:
+def prove(model: Model, folder: Path) -> SplitProof:
     """Run the model's own file and the pieces in `folder`, as `run.py` does, on the same inputs.
 
     Both run in onnxruntime without optimisation and without a time limit; a file that is too new for it runs at lower
@@ -42,8 +42,8 @@ def prove(model: Model, folder: Path) -> Proof:
     runtime += ", each node rounded to its own type" if narrow else ""
     run_file = _in_declared_types() if narrow else runner.run_on_host
 
-    def unproven(reason: str, samples: int = 0) -> Proof:
-        return Proof(proven=False, samples=samples, runtime=runtime, reason=reason)
+    def unproven(reason: str, samples: int = 0) -> SplitProof:
+        return SplitProof(proven=False, samples=samples, runtime=runtime, reason=reason)
 
     inputs = model.proto.graph.input
     samples = 0
@@ -62,7 +62,7 @@ def prove(model: Model, folder: Path) -> Proof:
         runner.session.cache_clear()
         for file in folder.glob(f"{_WHOLE.stem}.*"):
             file.unlink()
-    return Proof(proven=True, samples=samples, runtime=runtime)
+    return SplitProof(proven=True, samples=samples, runtime=runtime)
 
 
 def _in_declared_types() -> Callable[[Path, dict[str, Any]], dict[str, Any]]:

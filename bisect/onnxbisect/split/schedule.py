@@ -8,7 +8,7 @@ from onnxbisect.unitset import UnitSet, members, of
 from onnxbisect.universe import Universe
 
 
-class Kind(StrEnum):
+class PieceKind(StrEnum):
     """Where a piece runs."""
 
     HOST = "host"
@@ -16,24 +16,24 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class PieceUnits:
     """Units that run together in one piece."""
 
-    kind: Kind
+    kind: PieceKind
     units: UnitSet
 
 
-def schedule(universe: Universe, npu: UnitSet, host: UnitSet) -> tuple[Part, ...]:
+def schedule(universe: Universe, npu: UnitSet, host: UnitSet) -> tuple[PieceUnits, ...]:
     """The units of `npu` and of `host` as parts of alternating kind, in an order in which they can run.
 
     The order has the fewest NPU parts possible and, among those orders, the fewest parts. A part depends only on
     earlier parts, so each is convex. Units in neither set are left out. Takes time linear in units and edges.
     """
     found = (_scheduled(universe, npu, host, first) for first in (0, 1))
-    return min(found, key=lambda parts: (sum(part.kind is Kind.NPU for part in parts), len(parts)))
+    return min(found, key=lambda parts: (sum(part.kind is PieceKind.NPU for part in parts), len(parts)))
 
 
-def _scheduled(universe: Universe, npu: UnitSet, host: UnitSet, first: int) -> tuple[Part, ...]:
+def _scheduled(universe: Universe, npu: UnitSet, host: UnitSet, first: int) -> tuple[PieceUnits, ...]:
     """Put each unit at the earliest step that its producers allow: even steps run on the host, odd ones on the NPU.
 
     The last step then equals the longest alternation of kinds on any path, so no order that begins with `first` has
@@ -50,7 +50,9 @@ def _scheduled(universe: Universe, npu: UnitSet, host: UnitSet, first: int) -> t
     for unit, at in enumerate(steps):
         if at is not None:
             taken.setdefault(at, []).append(unit)
-    return tuple(Part(kind=Kind.NPU if at % 2 else Kind.HOST, units=of(taken[at])) for at in sorted(taken))
+    return tuple(
+        PieceUnits(kind=PieceKind.NPU if at % 2 else PieceKind.HOST, units=of(taken[at])) for at in sorted(taken)
+    )
 
 
 def _connected(universe: Universe, steps: Sequence[int | None]) -> list[list[int]]:

@@ -21,10 +21,10 @@ from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.report.contents import TargetEntry
 from onnxbisect.split.choose import SHARE
 from onnxbisect.split.crossing import Crossing
-from onnxbisect.split.manifest import DataFile, Entry, Made, Manifest, Proof, Shape, Source, Taken, Value
+from onnxbisect.split.manifest import DataFile, Made, Manifest, Shape, Source, SplitProof, Taken, Value, WrittenPiece
 from onnxbisect.split.pieces import CutPart, cut_parts
 from onnxbisect.split.prove import prove
-from onnxbisect.split.schedule import Kind
+from onnxbisect.split.schedule import PieceKind
 from onnxbisect.unitset import UnitSet, members
 from onnxbisect.verdict import Verdict
 
@@ -83,7 +83,7 @@ def _write(model: Model, parts: Sequence[CutPart], crossing: Mapping[str, Crossi
         pieces=tuple(entries),
         inputs=tuple(map(_value, model.proto.graph.input)),
         outputs=tuple(map(_value, model.proto.graph.output)),
-        proof=Proof(proven=False, samples=0, runtime="", reason="the pieces were not run yet"),
+        proof=SplitProof(proven=False, samples=0, runtime="", reason="the pieces were not run yet"),
     )
     (folder / RUNNER).write_bytes(resources.files("onnxbisect.split").joinpath("runner.py").read_bytes())
     _put(manifest, folder)
@@ -94,16 +94,18 @@ def _put(manifest: Manifest, folder: Path) -> None:
     (folder / MANIFEST).write_text(manifest.to_json(), "utf-8")
 
 
-def _entry(model: Model, part: CutPart, path: Path, files: Sequence[str], crossing: Mapping[str, Crossing]) -> Entry:
+def _entry(
+    model: Model, part: CutPart, path: Path, files: Sequence[str], crossing: Mapping[str, Crossing]
+) -> WrittenPiece:
     data = path.with_suffix(".data")
     piece, graph = part.piece, part.piece.proto.graph
     nodes = model.proto.graph.node
-    return Entry(
+    return WrittenPiece(
         file=path.name,
         kind=part.kind,
         sha256=_sha256(path),
         data=DataFile(file=data.name, sha256=_sha256(data)) if data.exists() else None,
-        compiled=False if part.kind is Kind.NPU else None,
+        compiled=False if part.kind is PieceKind.NPU else None,
         refused=False,
         note=_note(part),
         share=round(part.share, 6),
@@ -114,15 +116,15 @@ def _entry(model: Model, part: CutPart, path: Path, files: Sequence[str], crossi
 
 
 def _note(part: CutPart) -> str:
-    if part.kind is Kind.HOST:
+    if part.kind is PieceKind.HOST:
         return ""
     if part.seen:
         return english("Exactly these nodes were seen to compile, in the file of a probe and not in this one.")
     return english("These nodes were seen to compile as part of a larger piece, not by themselves.")
 
 
-def _asked(entry: Entry, folder: Path, compile_piece: Compile) -> Entry:
-    if entry.kind is Kind.HOST:
+def _asked(entry: WrittenPiece, folder: Path, compile_piece: Compile) -> WrittenPiece:
+    if entry.kind is PieceKind.HOST:
         return entry
     names = [*((it.name, it.tensor) for it in entry.inputs), *((it.name, it.tensor) for it in entry.outputs)]
     renamed = {name: tensor for name, tensor in names if name != tensor}

@@ -12,7 +12,7 @@ from onnxbisect_db.states import CulpritState
 from onnxbisect_db.tables.base import Base
 
 
-class Culprit(Base):
+class KnownCulprit(Base):
     """A culprit over all jobs of a tenant. `identity` is its `id` in reports: its ops, their inputs, and the message.
 
     The other text is from the latest report that has it.

@@ -25,7 +25,7 @@ class Uploaded:
     used_at: Mapped[datetime]
 
 
-class Model(Uploaded, Base):
+class StoredModel(Uploaded, Base):
     """An uploaded model of a tenant: one file, or one file and its external data.
 
     `sha256` is of all its bytes: the ONNX file, then the data in the order of locations. Each is a content-addressed

@@ -9,7 +9,7 @@ from typing import Any
 from onnx import TensorProto, helper
 
 from onnxbisect.alternatives import Alternative
-from onnxbisect.diagnosis import Certificate, Culprit
+from onnxbisect.diagnosis import DiagnosedCulprit, DiagnosisProof
 from onnxbisect.model.model import Model
 from onnxbisect.remedies import document as repairs
 from onnxbisect.report import network_file
@@ -57,7 +57,7 @@ def running(service: Service, units: Iterable[int] = (1, 2, 3), **wanted: Any) -
     return job
 
 
-def report_on(*culprits: Culprit, model: Model = NET, certificate: Certificate | None = None) -> Report:
+def report_on(*culprits: DiagnosedCulprit, model: Model = NET, certificate: DiagnosisProof | None = None) -> Report:
     """A report with these culprits."""
     return document(job_of(model, culprits, certificate=certificate))
 

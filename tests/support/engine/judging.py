@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from onnxbisect.diagnosis import Certainty, CertificateStatus, Culprit, CulpritKind, Diagnosis
+from onnxbisect.diagnosis import Certainty, CertificateStatus, CulpritKind, DiagnosedCulprit, Diagnosis
 from onnxbisect.search import Ask, next_asks, plan
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, size
 from onnxbisect.verdict import Hints, Kind, Status, Verdict
@@ -197,7 +197,7 @@ def _stated(run: Run, diagnosis: Diagnosis) -> set[UnitSet]:
     }
 
 
-def _minimal(culprit: Culprit) -> bool:
+def _minimal(culprit: DiagnosedCulprit) -> bool:
     """Whether it claims to be a minimal failing set, and not that there is too much of something."""
     return culprit.kind in (CulpritKind.SINGLE, CulpritKind.INTERACTION)
 
@@ -245,7 +245,7 @@ def _majority(answers: list[Verdict]) -> Status | None:
     return Status.FAIL if fails > passes else Status.PASS
 
 
-def _holds_an_occurrence(units: UnitSet, culprits: list[Culprit] | tuple[Culprit, ...]) -> bool:
+def _holds_an_occurrence(units: UnitSet, culprits: list[DiagnosedCulprit] | tuple[DiagnosedCulprit, ...]) -> bool:
     """Of too many units of one op the diagnosis does not list every choice."""
     return any(
         any(is_subset(occurrence, units) for occurrence in culprit.occurrences)

@@ -7,8 +7,8 @@ from pathlib import Path
 import onnx
 from onnx import parser
 
-from onnxbisect.diagnosis import Certainty, Culprit
-from onnxbisect.job import Job
+from onnxbisect.diagnosis import Certainty, DiagnosedCulprit
+from onnxbisect.job import CompletedDiagnosis
 from onnxbisect.model import Model, load
 from onnxbisect.unitset import members
 from support.engine.report_factory import job_of, single
@@ -56,7 +56,7 @@ def node(model: Model, unit: int) -> onnx.NodeProto:
 
 def refusing(
     model: Model, refused: Callable[[onnx.NodeProto], bool], *, certainty: Certainty = Certainty.CONFIRMED
-) -> Job:
+) -> CompletedDiagnosis:
     """What is to be said when the compiler refuses these nodes, each for itself: a culprit for each variant of them."""
     places: dict[int, list[int]] = {}
     for unit, variant in enumerate(model.universe.variant):
@@ -66,7 +66,7 @@ def refusing(
     return job_of(model, [single(model, units, message, certainty=certainty) for units in places.values()])
 
 
-def and_also(job: Job, culprits: Iterable[Culprit]) -> Job:
+def and_also(job: CompletedDiagnosis, culprits: Iterable[DiagnosedCulprit]) -> CompletedDiagnosis:
     """The same job with more culprits, whose units did not pass."""
     more = tuple(culprits)
     blamed = {unit for culprit in more for place in culprit.places for unit in members(place)}
@@ -78,7 +78,7 @@ def and_also(job: Job, culprits: Iterable[Culprit]) -> Job:
     return replace(job, diagnosis=diagnosis, probes=probes)
 
 
-def wide(model: Model) -> Job:
+def wide(model: Model) -> CompletedDiagnosis:
     """What is to be said when the compiler takes no tensors of rank 6."""
     return refusing(model, lambda it: any(rank(model, name) >= 6 for name in [*it.input, *it.output]))
 

@@ -8,16 +8,16 @@ from onnx import TensorProto, helper
 
 from onnxbisect.diagnosis import (
     Certainty,
-    Certificate,
     CertificateStatus,
-    Culprit,
+    ContextUnits,
     CulpritKind,
+    DiagnosedCulprit,
     Diagnosis,
+    DiagnosisProof,
     Evidence,
-    NeedsContext,
 )
 from onnxbisect.finding import Finding
-from onnxbisect.job import Job, ProbeRecord, Stats, Target
+from onnxbisect.job import CompletedDiagnosis, ProbeRecord, Stats, Target
 from onnxbisect.model.model import Model, Unit
 from onnxbisect.unitset import UnitSet, members, of
 from onnxbisect.universe import Universe
@@ -87,7 +87,7 @@ def chain(ops: Sequence[str | onnx.NodeProto], names: Mapping[int, str] | None =
     return model_of(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]))
 
 
-def single(model: Model, occurrences: Iterable[int], message: str = "", **changes: object) -> Culprit:
+def single(model: Model, occurrences: Iterable[int], message: str = "", **changes: object) -> DiagnosedCulprit:
     """A confirmed culprit of one unit, blamed as the search does it."""
     units = [1 << unit for unit in occurrences]
     return culprit(model, units, CulpritKind.SINGLE, message, **changes)
@@ -95,7 +95,7 @@ def single(model: Model, occurrences: Iterable[int], message: str = "", **change
 
 def culprit(
     model: Model, occurrences: Sequence[UnitSet], kind: CulpritKind, message: str = "", **changes: object
-) -> Culprit:
+) -> DiagnosedCulprit:
     first = occurrences[0]
     values: dict[str, object] = {
         "units": first,
@@ -107,19 +107,19 @@ def culprit(
         "message": message,
         "evidence": Evidence(fails=first),
     }
-    return Culprit(**(values | changes))  # type: ignore[arg-type] # tests name the fields they change
+    return DiagnosedCulprit(**(values | changes))  # type: ignore[arg-type] # tests name the fields they change
 
 
 def job_of(
     model: Model,
-    culprits: Sequence[Culprit] = (),
+    culprits: Sequence[DiagnosedCulprit] = (),
     *,
-    needs_context: Sequence[NeedsContext] = (),
+    needs_context: Sequence[ContextUnits] = (),
     more: Sequence[tuple[UnitSet, Verdict, str]] = (),
-    certificate: Certificate | None = None,
+    certificate: DiagnosisProof | None = None,
     preflight: Sequence[Finding] = (),
     options: Mapping[str, object] | None = None,
-) -> Job:
+) -> CompletedDiagnosis:
     """A finished job: the whole model fails, each culprit fails and is blamed, the remainder passes."""
     whole = model.universe.everything
     blamed = 0
@@ -142,7 +142,7 @@ def job_of(
             blame=remainder | found.units,
         )
         fields = {name: getattr(found, name) for name in found.__dataclass_fields__}
-        judged.append(Culprit(**(fields | {"evidence": evidence})))
+        judged.append(DiagnosedCulprit(**(fields | {"evidence": evidence})))
     if culprits:
         asked.append((remainder, PASS, "the remainder"))
     asked += more
@@ -150,7 +150,7 @@ def job_of(
         ProbeRecord(key=f"k{i}", units=units, verdict=verdict, why=why, round=i)
         for i, (units, verdict, why) in enumerate(asked)
     )
-    return Job(
+    return CompletedDiagnosis(
         model=model,
         target=Target(
             backend="whitelist", tool="simulator", version="1.0", options=dict(options or {"profile": "edgesam"})
@@ -160,7 +160,7 @@ def job_of(
             culprits=tuple(judged),
             needs_context=tuple(needs_context),
             certificate=certificate
-            or Certificate(
+            or DiagnosisProof(
                 status=CertificateStatus.PROVEN, probes=(remainder,), assumes=("a superset of what fails fails",)
             ),
             remainder=remainder,

@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from onnxbisect.split import Kind, Part
+from onnxbisect.split import PieceKind, PieceUnits
 from onnxbisect.unitset import UnitSet, of
 from onnxbisect.universe import Universe
 
@@ -34,11 +34,11 @@ def reachable(universe: Universe, units: UnitSet) -> UnitSet:
     return found
 
 
-def cost(parts: tuple[Part, ...]) -> tuple[int, int]:
-    return sum(part.kind is Kind.NPU for part in parts), len(parts)
+def cost(parts: tuple[PieceUnits, ...]) -> tuple[int, int]:
+    return sum(part.kind is PieceKind.NPU for part in parts), len(parts)
 
 
-def demand_runnable(universe: Universe, parts: tuple[Part, ...]) -> None:
+def demand_runnable(universe: Universe, parts: tuple[PieceUnits, ...]) -> None:
     done = 0
     for part in parts:
         assert part.units

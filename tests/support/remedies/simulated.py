@@ -10,14 +10,14 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnxbisect.cut import Cutter, units_of_nodes, write
 from onnxbisect.diagnosis import Diagnosis
-from onnxbisect.job import Job, ProbeRecord, Stats, Target
+from onnxbisect.job import CompletedDiagnosis, ProbeRecord, Stats, Target
 from onnxbisect.key import Keyer
 from onnxbisect.model import Model, load
 from onnxbisect.model.feeds import Sample
 from onnxbisect.model.scopes import qualified, walk
 from onnxbisect.proof import edge_feeds, random_feeds
-from onnxbisect.remedies import Found, LowPrecision, Prover, Repair, Samples, repair
-from onnxbisect.rewrites import Exactness, Facts, Rule, installed
+from onnxbisect.remedies import LowPrecision, OrtProver, Repair, Samples, SearchedModel, repair
+from onnxbisect.rewrites import Exactness, Rule, TensorFacts, installed
 from onnxbisect.search import next_asks, plan
 from onnxbisect.unitset import UnitSet, members
 from onnxbisect.verdict import Kind, Status, Verdict
@@ -44,16 +44,16 @@ class SimulatedCompiler:
     asked: list[list[str]] = field(default_factory=list)
     base: dict[str, Verdict] = field(default_factory=dict)
 
-    def diagnose(self, model: onnx.ModelProto, refused: Collection[str] = ()) -> Found:
+    def diagnose(self, model: onnx.ModelProto, refused: Collection[str] = ()) -> SearchedModel:
         self.diagnosed += 1
         read = self.read(model)
         doubted = replace(read.universe, doubted=units_of_nodes(read, list(refused)) if refused else 0)
         return self.search(replace(read, universe=doubted))
 
-    def whole(self, model: onnx.ModelProto) -> Found:
+    def whole(self, model: onnx.ModelProto) -> SearchedModel:
         return self.search(self.read(model), most=1)
 
-    def ask(self, model: onnx.ModelProto, nodes: Collection[str]) -> Found:
+    def ask(self, model: onnx.ModelProto, nodes: Collection[str]) -> SearchedModel:
         whole = self.read(model)
         piece = Cutter(whole).cut(units_of_nodes(whole, list(nodes)))
         self.asked.append([node.op_type for node in piece.proto.graph.node])
@@ -70,14 +70,14 @@ class SimulatedCompiler:
         onnx.save(model, path)
         return load(path)
 
-    def search(self, model: Model, most: int | None = None, *, brief: bool = False) -> Found:
+    def search(self, model: Model, most: int | None = None, *, brief: bool = False) -> SearchedModel:
         keyer = Keyer(model)
         verdicts: dict[UnitSet, list[Verdict]] = {}
         records: list[ProbeRecord] = []
         while True:
             asks = next_asks(model.universe, verdicts, brief=brief)
             if not asks or (most is not None and len(records) >= most):
-                return Found(job=_job(model, plan(model.universe, verdicts, brief=brief).diagnosis, records))
+                return SearchedModel(job=_job(model, plan(model.universe, verdicts, brief=brief).diagnosis, records))
             for ask in asks[:1]:
                 key = keyer.key(ask.units)
                 if key not in self.base:
@@ -87,7 +87,7 @@ class SimulatedCompiler:
                 records.append(ProbeRecord(key=key, units=ask.units, verdict=self.base[key], why=ask.why, round=0))
 
     def _compile(self, model: Model, units: UnitSet) -> Verdict:
-        facts = Facts.of(model)
+        facts = TensorFacts.of(model)
         nodes = {unit: model.proto.graph.node[model.units[unit].node] for unit in members(units)}
         refused = [node.op_type for node in walk(list(nodes.values())) if is_refused(self.refuses, node, facts)]
         failed = bool(refused) or any(
@@ -106,13 +106,15 @@ class SimulatedCompiler:
         return self.folder / f"model{self.models}.onnx"
 
 
-def _job(model: Model, diagnosis: Diagnosis, records: Sequence[ProbeRecord]) -> Job:
+def _job(model: Model, diagnosis: Diagnosis, records: Sequence[ProbeRecord]) -> CompletedDiagnosis:
     stats = Stats(compiler_calls=len(records), cached=0, rounds=0, compile_seconds=0, engine_seconds=0, wall_seconds=0)
     target = Target(backend="simulated", tool="simulated", version="1", options={})
-    return Job(model=model, target=target, diagnosis=diagnosis, probes=tuple(records), preflight=(), stats=stats)
+    return CompletedDiagnosis(
+        model=model, target=target, diagnosis=diagnosis, probes=tuple(records), preflight=(), stats=stats
+    )
 
 
-def is_refused(refuses: Refuses, node: onnx.NodeProto, facts: Facts) -> bool:
+def is_refused(refuses: Refuses, node: onnx.NodeProto, facts: TensorFacts) -> bool:
     shape = facts.shape(node.input[0]) if node.input else ()
     return refuses(qualified(node), len(shape or ()))
 
@@ -138,7 +140,7 @@ def repaired(
     usual = list(samples) or list(random_feeds(inputs, 2))
     feeds = Samples(usual=usual, edge=[] if samples else list(edge_feeds(inputs, 2)))
     rounding = None if low is None else LowPrecision(dtype=low)
-    prover = Prover(model, Facts.of(before.model), lambda: feeds, folder=compiler.folder, low=rounding)
+    prover = OrtProver(model, TensorFacts.of(before.model), lambda: feeds, folder=compiler.folder, low=rounding)
     return repair(before, model, compiler, prover, rules or installed().rules, most=most)
 
 

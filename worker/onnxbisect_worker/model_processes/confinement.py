@@ -18,7 +18,7 @@ from onnxbisect_backends.sandbox.confine import fork_confined
 from onnxbisect_backends.sandbox.confined_view import confined_view
 from onnxbisect_backends.sandbox.isolation import Isolation
 from onnxbisect_backends.sandbox.supervise import MOST_PROCESSES, bound
-from onnxbisect_worker.model_requests.layout import Layout
+from onnxbisect_worker.model_requests.layout import PreparedFiles
 from onnxbisect_worker.model_requests.protocol import Setup
 
 if TYPE_CHECKING:  # settings import pydantic-settings and httpx2, which model processes do not need
@@ -88,7 +88,7 @@ def confinement(settings: "Settings") -> Confinement | None:
     )
 
 
-def confine(setup: Setup, own: Path, layout: Layout) -> int | None:
+def confine(setup: Setup, own: Path, layout: PreparedFiles) -> int | None:
     """Confine this process, which has one thread and has read nothing of a model (`confine.fork_confined`).
 
     Returns None in the process that continues, and that one's exit status in this process. The process sees what its

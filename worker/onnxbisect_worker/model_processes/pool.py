@@ -27,20 +27,20 @@ from onnxbisect_worker.model_requests.protocol import (
     ChangeOutcome,
     Document,
     ModelQuestion,
-    Outcome,
     Prepared,
     ProcessKilledError,
     ProcessLostError,
     RepairOutcome,
     ReportOutcome,
     Setup,
+    StepOutcome,
     StepProgress,
     converter,
     raised,
 )
 
 #: Allowed names of the files of each outcome.
-_NAMES: Mapping[type[Outcome], re.Pattern[str]] = {
+_NAMES: Mapping[type[StepOutcome], re.Pattern[str]] = {
     ReportOutcome: re.compile(r"culprits/[0-9]{2,}-[A-Za-z0-9-]+/[A-Za-z0-9][A-Za-z0-9._-]*"),
     RepairOutcome: re.compile(r"repair/[a-z]+\.(onnx|json|md)"),
     ModelQuestion: re.compile(r"model\.(onnx|data)"),
@@ -48,7 +48,7 @@ _NAMES: Mapping[type[Outcome], re.Pattern[str]] = {
 }
 
 T = TypeVar("T")
-OutcomeT = TypeVar("OutcomeT", bound=Outcome)
+OutcomeT = TypeVar("OutcomeT", bound=StepOutcome)
 
 
 class ModelClient:

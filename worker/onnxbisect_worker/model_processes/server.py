@@ -39,7 +39,7 @@ from onnxbisect_backends.probing.loaded_model import LoadedModel
 from onnxbisect_backends.probing.search_context import search_context
 from onnxbisect_backends.sandbox.supervise import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, prctl
 from onnxbisect_worker.model_processes.confinement import confine
-from onnxbisect_worker.model_requests.layout import Layout, remove_held
+from onnxbisect_worker.model_requests.layout import PreparedFiles, remove_held
 from onnxbisect_worker.model_requests.limits import Bounds
 from onnxbisect_worker.model_requests.protocol import (
     OWN,
@@ -169,7 +169,7 @@ def _be_model_process(channel: socket.socket, lines: IO[bytes], setup: Setup) ->
     own.mkdir()
     bounds = Bounds(seconds=setup.seconds, memory=setup.memory)
     with bounds.kept():
-        layout = Layout.of(setup, own)
+        layout = PreparedFiles.of(setup, own)
     confined = confine(setup, own, layout)
     if confined is not None:
         _end_like(confined)

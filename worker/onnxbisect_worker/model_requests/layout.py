@@ -175,7 +175,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layout:
+class PreparedFiles:
     """The model's path and the backend, prepared before the process is confined and reads the model.
 
     Afterwards it can neither write to the models that workers share, nor be tricked about the backend's files. If one
@@ -188,7 +188,7 @@ class Layout:
     isolated: bool
 
     @classmethod
-    def of(cls, setup: Setup, folder: Path) -> "Layout":
+    def of(cls, setup: Setup, folder: Path) -> "PreparedFiles":
         """Put the model into `folder`, or among those with external data, and create the backend."""
         model, isolated = _laid_out(setup, folder), False
         try:

@@ -185,21 +185,21 @@ class Setup:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class StepOutcome:
     """The result of a step, with its files by name."""
 
     files: Mapping[str, Path] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReportOutcome(Outcome):
+class ReportOutcome(StepOutcome):
     """A report: the document, and its files by path below it (`culprits/01-Abs/model.onnx`, ...)."""
 
     document: Report
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelQuestion(Outcome):
+class ModelQuestion(StepOutcome):
     """A changed model to search: `model.onnx` and its other files by name; without files, the original model.
 
     A `piece` has inputs of its own, other models those of the job, and its external data. `whole`: compile only the
@@ -213,7 +213,7 @@ class ModelQuestion(Outcome):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChangeOutcome(Outcome):
+class ChangeOutcome(StepOutcome):
     """The result of changing the whole file: the changed copy that the compiler accepts, if any.
 
     Or `file_after`: what was changed in the copy `model.onnx`, which it refuses for another reason than the file, and
@@ -225,7 +225,7 @@ class ChangeOutcome(Outcome):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RepairOutcome(Outcome):
+class RepairOutcome(StepOutcome):
     """The result of a repair in short (`Search.repair`), and the written files by path below the report."""
 
     verdict: Status

@@ -14,9 +14,9 @@ from pathlib import Path
 from onnxbisect.alternatives import Alternative, CulpritsThenWhole
 from onnxbisect.diagnosis import Diagnosis
 from onnxbisect.errors import ModelError, OnnxBisectError
-from onnxbisect.job import Job, Stats
+from onnxbisect.job import CompletedDiagnosis, Stats
 from onnxbisect.proof import Tolerance
-from onnxbisect.remedies import Found
+from onnxbisect.remedies import SearchedModel
 from onnxbisect.rewrites import Exactness
 from onnxbisect.search import plan
 from onnxbisect.session import Known
@@ -86,7 +86,7 @@ class ChangedModels:
 
     def job(
         self, context: SearchContext, answers: Sequence[AnsweredProbe], stats: Stats, *, brief: bool = False
-    ) -> Job:
+    ) -> CompletedDiagnosis:
         """The job for these answers on a model, or on a piece, which is searched in brief."""
         verdicts = Known(records=answers).verdicts
         diagnosis = plan(context.universe, verdicts, recheck=self.recheck, brief=brief).diagnosis
@@ -95,7 +95,7 @@ class ChangedModels:
 
 def changed_files_came_to(models: ChangedModels, begun: StepProgress, folder: Path) -> ModelQuestion | ChangeOutcome:
     """The next question, or the changed copy of the file that compiles, or in which the search goes on."""
-    whole = Found(job=models.job(models.context, begun.answers, begun.stats))
+    whole = SearchedModel(job=models.job(models.context, begun.answers, begun.stats))
     try:
         compiler, ask = models.compiler(begun, folder), partial(_whole_with, models, begun)
         named = None if models.options is None else NamedOptions(options=models.options, ask=ask)
@@ -120,7 +120,7 @@ class RepairWork:
     spec: RepairSpec
     samples: Path | None
     model_name: str
-    named: Callable[[Job], Job]
+    named: Callable[[CompletedDiagnosis], CompletedDiagnosis]
     others: Callable[[Sequence[str]], Iterable[tuple[Mapping[str, str], Backend]]]
     calibration: Path | None
 
@@ -171,7 +171,9 @@ class RepairWork:
         return found
 
 
-def _whole_with(models: ChangedModels, begun: StepProgress, changed: Mapping[str, str], backend: Backend) -> Found:
+def _whole_with(
+    models: ChangedModels, begun: StepProgress, changed: Mapping[str, str], backend: Backend
+) -> SearchedModel:
     """The answer about the whole model with other options; UnansweredError if there is none."""
     replies = _Replies(models, begun)
     return replies.about(
@@ -202,11 +204,11 @@ class _Replies:
         self._models, self._begun, self._paid = models, begun, begun.stats
         self._counted: set[str] = set()
 
-    def __call__(self, model: LoadedModel, *, piece: bool, whole: bool) -> Found:
+    def __call__(self, model: LoadedModel, *, piece: bool, whole: bool) -> SearchedModel:
         own = self._models.context
         if model is own.loaded and (whole or self._begun.searched):
             paid, self._paid = self._paid, replace(self._paid, compiler_calls=0)  # requested twice, counted once
-            return Found(job=self._models.job(own, self._begun.answers, paid))
+            return SearchedModel(job=self._models.job(own, self._begun.answers, paid))
         context = self._models.context_of(model, piece)
         path = model.model.path
         files = [path, *sorted(path.parent.glob("model.data"))] if piece else [path]
@@ -214,7 +216,7 @@ class _Replies:
         question = ModelQuestion(files=dict(zip(names, files, strict=True)), piece=piece, whole=whole)
         return self.about(context, question_name(_digest(path), whole=whole), question)
 
-    def about(self, context: SearchContext, name: str, question: ModelQuestion) -> Found:
+    def about(self, context: SearchContext, name: str, question: ModelQuestion) -> SearchedModel:
         """The answer to the question of this name; UnansweredError if there is none."""
         reply = self._begun.reply(name)
         if reply is not None:
@@ -225,13 +227,13 @@ class _Replies:
             return unanswered(context, "the budget is spent", stopped=True)
         raise UnansweredError(question)
 
-    def _found(self, context: SearchContext, reply: Reply, *, brief: bool) -> Found:
+    def _found(self, context: SearchContext, reply: Reply, *, brief: bool) -> SearchedModel:
         if reply.problem:
             raise ModelError(reply.problem) if reply.refused else OnnxBisectError(reply.problem)
         if context.identity != reply.identity:
             raise OtherVersionError(_OTHER_COMPILER)
         stats = Stats.of(reply.answers, calls=reply.calls, rounds=reply.rounds, engine_seconds=0, wall_seconds=0)
-        return Found(job=self._models.job(context, reply.answers, stats, brief=brief))
+        return SearchedModel(job=self._models.job(context, reply.answers, stats, brief=brief))
 
 
 def answers_from(begun: StepProgress, identity: str) -> Callable[[Path], Answered]:

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from onnxbisect.answer import Answer
 from onnxbisect.errors import BackendUnusableError, OnnxBisectError, OptionError
-from onnxbisect.job import CompilesAfter, Job
+from onnxbisect.job import CompilesAfter, CompletedDiagnosis
 from onnxbisect.model import Established
 from onnxbisect.preflight import Finding, inspect, inspection_document
 from onnxbisect.remedies.replacing import replacements
@@ -34,7 +34,7 @@ from onnxbisect_backends.probing.loaded_model import LoadedModel
 from onnxbisect_backends.probing.prober import Prober, ProbeResult
 from onnxbisect_backends.probing.sampling import sampling
 from onnxbisect_backends.probing.search_context import SearchContext, search_context
-from onnxbisect_worker.model_requests.layout import Layout, demanded
+from onnxbisect_worker.model_requests.layout import PreparedFiles, demanded
 from onnxbisect_worker.model_requests.limits import Bounds, UnboundBackend
 from onnxbisect_worker.model_requests.protocol import (
     ChangeOutcome,
@@ -63,7 +63,7 @@ _MOST_KNOWN = 16 << 20
 class ModelWork:
     """One model and one target, in a working folder. What was read stays for the next request."""
 
-    def __init__(self, setup: Setup, folder: Path, bounds: Bounds, layout: Layout) -> None:
+    def __init__(self, setup: Setup, folder: Path, bounds: Bounds, layout: PreparedFiles) -> None:
         self._setup = setup
         self._layout = layout
         self._case = setup.case
@@ -154,7 +154,7 @@ class ModelWork:
                 files |= self._put({f"{place}/{file}": content for file, content in of_culprit.items()})
         return ReportOutcome(document=written, files=files)
 
-    def _confirmed(self, job: Job, begun: StepProgress, most: int) -> ModelQuestion | Job:
+    def _confirmed(self, job: CompletedDiagnosis, begun: StepProgress, most: int) -> ModelQuestion | CompletedDiagnosis:
         told = answers_from(begun, self._context.identity)
         with TemporaryDirectory(dir=self._folder) as name:
             try:
@@ -213,7 +213,7 @@ class ModelWork:
         """Put the files into the working folder under generated names; returns these."""
         return {name: Path(put(self._folder / uuid4().hex, content).name) for name, content in files.items()}
 
-    def _named(self, job: Job) -> Job:
+    def _named(self, job: CompletedDiagnosis) -> CompletedDiagnosis:
         """The job with the model's original file name, since the file on disk has a generated one."""
         model = replace(job.model, path=Path(self._case.model_name))
         return replace(job, model=model, preflight=self._advised(job.preflight))

@@ -34,7 +34,7 @@ _MEMORY, _MEMORY_OF_BYTE = 2 << 30, 16
 _REFUSED = 3
 
 
-class Options(BaseModel):
+class OrtOptions(BaseModel):
     """The options of the backend."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -49,10 +49,10 @@ class OnnxRuntimeBackend:
 
     name = "onnxruntime"
     isolated = True
-    Options = Options
+    Options = OrtOptions
 
     def __init__(self, options: dict[str, str]) -> None:
-        self._options = read_options(Options, options, self.name)
+        self._options = read_options(OrtOptions, options, self.name)
 
     @property
     def options(self) -> dict[str, Any]:

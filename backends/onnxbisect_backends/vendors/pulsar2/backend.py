@@ -32,7 +32,7 @@ from onnxbisect_backends.vendors.pulsar2.dataset import FOLDER, write_datasets
 from onnxbisect_backends.vendors.pulsar2.names import Hardware
 from onnxbisect_backends.vendors.pulsar2.probe_configuration import ProbeConfiguration
 from onnxbisect_backends.vendors.pulsar2.schema import BuildOptions
-from onnxbisect_backends.vendors.pulsar2.settings import Options, read_settings, scalars
+from onnxbisect_backends.vendors.pulsar2.settings import Pulsar2Options, read_settings, scalars
 from onnxbisect_backends.vendors.pulsar2.user_dataset import read_user_dataset
 from onnxbisect_backends.vendors.pulsar2.whole_model import Ends, demand_named, named_parts
 
@@ -65,7 +65,7 @@ class Pulsar2Backend:
     def known_options() -> tuple[OptionHelp, ...]:
         """Our own options, and scalar fields of pulsar2's configuration."""
         settable = scalars(BuildOptions)
-        return (*explained(Options), *(it for it in explained(BuildOptions) if it.name in settable))
+        return (*explained(Pulsar2Options), *(it for it in explained(BuildOptions) if it.name in settable))
 
     def __init__(self, options: dict[str, str]) -> None:
         """Raises OptionError for options, and configuration files, that pulsar2 would refuse."""

@@ -30,7 +30,7 @@ OURS = (
 )
 
 
-class Options(BaseModel):
+class Pulsar2Options(BaseModel):
     """Options that are not pulsar2's own; those have the dotted names of its configuration."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -55,7 +55,7 @@ class Options(BaseModel):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class Pulsar2Settings:
     """The validated settings of a backend.
 
     `given` are the options as text, `own` those that are not pulsar2's, and `build` is the user's configuration with
@@ -64,18 +64,20 @@ class Settings:
     """
 
     given: Mapping[str, str]
-    own: Options
+    own: Pulsar2Options
     build: BuildOptions
     constants: Mapping[str, str]
 
 
-def read_settings(given: Mapping[str, str]) -> Settings:
+def read_settings(given: Mapping[str, str]) -> Pulsar2Settings:
     """Read and merge the options and the configuration file; raises OptionError naming the nearest option or field."""
     fields = scalars(BuildOptions)
     for key in given:
-        if key not in fields and key not in Options.model_fields:
-            raise OptionError(_no_option(key, [*fields, *Options.model_fields]))
-    own = read_options(Options, {key: given[key] for key in Options.model_fields if key in given}, "pulsar2")
+        if key not in fields and key not in Pulsar2Options.model_fields:
+            raise OptionError(_no_option(key, [*fields, *Pulsar2Options.model_fields]))
+    own = read_options(
+        Pulsar2Options, {key: given[key] for key in Pulsar2Options.model_fields if key in given}, "pulsar2"
+    )
     data = {} if own.config is None else read_config(own.config)
     build = _validated(BuildConfig, data, f"The pulsar2 configuration {own.config} is wrong")
     merged = build.model_dump(mode="json", exclude_unset=True)
@@ -84,7 +86,7 @@ def read_settings(given: Mapping[str, str]) -> Settings:
     if own.least_cosine is not None:
         _put(merged, "quant.precision_analysis", True)
     settled = _validated(BuildOptions, merged, "An option of the backend 'pulsar2' is wrong")
-    return Settings(given=dict(sorted(given.items())), own=own, build=settled, constants=_constants(settled))
+    return Pulsar2Settings(given=dict(sorted(given.items())), own=own, build=settled, constants=_constants(settled))
 
 
 def _no_option(key: str, valid: list[str]) -> str:

@@ -124,7 +124,7 @@ def precision_tables(log: str) -> tuple[Table, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layer:
+class AnalysedLayer:
     """A row of the precision analysis."""
 
     node: str
@@ -132,13 +132,13 @@ class Layer:
     cosine: float
 
 
-def layers(table: Table) -> list[Layer]:
+def layers(table: Table) -> list[AnalysedLayer]:
     """The layers of a precision table, worst first, without those that have no number."""
     if not {"Operator", "Type", "Cosin"} <= set(table.columns):
         return []
     node, kind = (table.columns.index(name) for name in ("Operator", "Type"))
     return [
-        Layer(node=row[node], type=row[kind], cosine=cosine)
+        AnalysedLayer(node=row[node], type=row[kind], cosine=cosine)
         for row in table.rows
         if (cosine := _cosine(table, row)) <= 1.01
     ]

@@ -26,7 +26,7 @@ from onnxbisect_backends.sandbox.process import run, with_artifacts
 from onnxbisect_backends.toolchains.catalogue import VERSION_HELP, in_use, installed_versions
 from onnxbisect_backends.toolchains.toolchain import Toolchain
 from onnxbisect_backends.vendors.qnn.log import NO_ANSWER, PATTERNS, PREAMBLE
-from onnxbisect_backends.vendors.qnn.trace import Refused, Support, read_support, support_line
+from onnxbisect_backends.vendors.qnn.trace import RefusedNode, Support, read_support, support_line
 
 _SCRIPT = Path(__file__).with_name("qnn_session.py")
 _RUN_SCRIPT = Path(__file__).with_name("qnn_run.py")
@@ -53,7 +53,7 @@ _GENERATIONS = ("SM8350", "SM8450", "SM8550", "SM8650", "SM8750", "SM8850")
 _COMPUTES_IN: Mapping[str, Literal["float16", "bfloat16"]] = {"fp16": "float16", "bf16": "bfloat16"}
 
 
-class Options(BaseModel):
+class QnnOptions(BaseModel):
     """The options of the backend."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -88,10 +88,10 @@ class QnnBackend:
     name = "qnn"
     isolated = True
     products = ("context*",)
-    Options = Options
+    Options = QnnOptions
 
     def __init__(self, options: dict[str, str]) -> None:
-        self._options = read_options(Options, options, self.name)
+        self._options = read_options(QnnOptions, options, self.name)
         self._toolchain = in_use(self.name, self._options.version)
 
     @property
@@ -231,6 +231,6 @@ def _no_answer(message: str, seconds: float) -> Verdict:
     return Verdict(status=Status.UNRESOLVED, kind=Kind.ERROR, message=message, seconds=seconds)
 
 
-def _why(one: Refused) -> str:
+def _why(one: RefusedNode) -> str:
     """The reason; empty if it only says that the node is unsupported."""
     return "" if one.reason.startswith("Operators of type ") else one.reason.rstrip(".!")

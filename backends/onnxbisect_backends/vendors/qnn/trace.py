@@ -43,7 +43,7 @@ class _Trace(BaseModel):
     unsupported_nodes: tuple[Listed, ...] = ()
 
 
-class Refused(BaseModel):
+class RefusedNode(BaseModel):
     """A node of the model that QNN refuses; `op` is spelled as in hints.
 
     If onnxruntime's optimiser created it without a model node, `node` is empty and `op` is the new op.
@@ -64,7 +64,7 @@ class Refused(BaseModel):
 class Support(BaseModel):
     """The trace's refused nodes, and the model's inputs whose shapes QNN could not know."""
 
-    refused: tuple[Refused, ...] = ()
+    refused: tuple[RefusedNode, ...] = ()
     unbound: tuple[str, ...] = ()
 
 
@@ -92,12 +92,12 @@ def read_support(log: str) -> Support:
         return Support()
 
 
-def refused(listed: Sequence[Listed], ops: Mapping[str, str]) -> tuple[Refused, ...]:
+def refused(listed: Sequence[Listed], ops: Mapping[str, str]) -> tuple[RefusedNode, ...]:
     """The trace's entries under the model's node names, each node once."""
-    found: dict[str, Refused] = {}
+    found: dict[str, RefusedNode] = {}
     for entry in listed:
         node = _own_name(entry.node_name, ops)
-        one = Refused(node=node, op=ops.get(node, entry.op_type), reason=_reason(entry))
+        one = RefusedNode(node=node, op=ops.get(node, entry.op_type), reason=_reason(entry))
         found.setdefault(node or entry.node_name, one)
     return tuple(found.values())
 

@@ -66,7 +66,7 @@ def _split(text: object) -> object:
     return [part.strip() for part in text.split(",") if part.strip()] if isinstance(text, str) else text
 
 
-class Options(BaseModel):
+class RknnOptions(BaseModel):
     """The options of the backend. Those with the toolkit's own names become arguments of `RKNN.config`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -117,10 +117,10 @@ class RknnBackend:
     name = "rknn"
     isolated = True
     products = ("out.rknn",)
-    Options = Options
+    Options = RknnOptions
 
     def __init__(self, options: dict[str, str]) -> None:
-        self._options = read_options(Options, options, self.name)
+        self._options = read_options(RknnOptions, options, self.name)
         if self._options.target in _INTEGER_ONLY and not self._options.quantize:
             raise OptionError(f"{self._options.target} computes in integers only; add --option quantize=true.")
         self._toolchain = in_use("rknn", self._options.version)

@@ -22,7 +22,7 @@ _LAYOUT = re.compile(r"^(?:Reshape|Transpose):.*[-_](?:rs|tp)$")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layer:
+class NetworkLayer:
     """A row of the toolkit's `Network Layer Information Table`; `name` is `Op:node`, empty for some internal layers."""
 
     type: str
@@ -44,13 +44,13 @@ class Layer:
         return self.type not in _ENDS and self.name != "" and not _LAYOUT.match(self.name)
 
 
-def layers(log: str) -> tuple[Layer, ...]:
+def layers(log: str) -> tuple[NetworkLayer, ...]:
     """Where each layer runs; empty if the compile did not get that far."""
-    names = [field.name for field in fields(Layer)]
-    return tuple(Layer(**{name: match[name] for name in names}) for match in _ROW.finditer(plain(log)))
+    names = [field.name for field in fields(NetworkLayer)]
+    return tuple(NetworkLayer(**{name: match[name] for name in names}) for match in _ROW.finditer(plain(log)))
 
 
-def placement(found: Iterable[Layer]) -> Table:
+def placement(found: Iterable[NetworkLayer]) -> Table:
     """The layers as a report table, without the ends of the model."""
     rows = [
         (layer.name.partition(":")[2], layer.type, layer.target, layer.dtype, layer.output, layer.cycles)
@@ -65,7 +65,7 @@ def placement(found: Iterable[Layer]) -> Table:
     )
 
 
-def pointing_at(found: Iterable[Layer]) -> Hints:
+def pointing_at(found: Iterable[NetworkLayer]) -> Hints:
     """Hints at the nodes that layers were made from, under possible names in the model."""
     nodes: dict[str, None] = {}
     ops: dict[str, None] = {}

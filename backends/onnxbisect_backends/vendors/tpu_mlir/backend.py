@@ -88,7 +88,7 @@ def _similarities(text: str) -> str:
 Tolerance = Annotated[str, AfterValidator(_similarities)]
 
 
-class Options(BaseModel):
+class TpuMlirOptions(BaseModel):
     """The options of the backend."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -125,10 +125,10 @@ class TpuMlirBackend:
 
     name = "tpu-mlir"
     isolated = True
-    Options = Options
+    Options = TpuMlirOptions
 
     def __init__(self, options: dict[str, str]) -> None:
-        self._options = read_options(Options, options, self.name)
+        self._options = read_options(TpuMlirOptions, options, self.name)
         if self._options.version and self._options.home:
             raise OptionError(f"The backend '{self.name}' takes 'version' or 'home', not both.")
         if self._options.quantize and not self._options.processor:

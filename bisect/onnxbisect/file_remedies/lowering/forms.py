@@ -14,7 +14,7 @@ Write = Callable[[Site], "str | tuple[str, ...] | None"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Form:
+class OperatorForm:
     """`until` is the operator set from which the operator has its present form."""
 
     until: int
@@ -173,8 +173,8 @@ def _constant(at: Site) -> str | None:
 
 
 _DTYPE = {np.float32: 1, np.int64: 7}
-_REDUCTION = Form(until=18, write=_reduction)
-FORMS: dict[str, Form] = {
+_REDUCTION = OperatorForm(until=18, write=_reduction)
+FORMS: dict[str, OperatorForm] = {
     "ReduceL1": _REDUCTION,
     "ReduceL2": _REDUCTION,
     "ReduceLogSum": _REDUCTION,
@@ -184,22 +184,22 @@ FORMS: dict[str, Form] = {
     "ReduceMin": _REDUCTION,
     "ReduceProd": _REDUCTION,
     "ReduceSumSquare": _REDUCTION,
-    "ReduceSum": Form(until=13, write=_reduction),
-    "Squeeze": Form(until=13, write=_axes_attribute),
-    "Unsqueeze": Form(until=13, write=_axes_attribute),
-    "Split": Form(until=18, write=_split),
-    "Pad": Form(until=18, write=_pad),
-    "Resize": Form(until=18, write=_resize),
-    "Softmax": Form(until=13, write=_softmax),
-    "LogSoftmax": Form(until=13, write=_softmax),
-    "Hardmax": Form(until=13, write=_softmax),
-    "Dropout": Form(until=12, write=_dropout),
-    "Shape": Form(until=15, write=_shape),
-    "GridSample": Form(until=20, write=_gridsample),
-    "Reshape": Form(until=14, write=_reshape),
-    "RoiAlign": Form(until=16, write=_roialign),
-    "CastLike": Form(until=15, write=_castlike),
-    "Constant": Form(until=12, write=_constant),
-    "QuantizeLinear": Form(until=13, write=_quantiser),
-    "DequantizeLinear": Form(until=13, write=_quantiser),
+    "ReduceSum": OperatorForm(until=13, write=_reduction),
+    "Squeeze": OperatorForm(until=13, write=_axes_attribute),
+    "Unsqueeze": OperatorForm(until=13, write=_axes_attribute),
+    "Split": OperatorForm(until=18, write=_split),
+    "Pad": OperatorForm(until=18, write=_pad),
+    "Resize": OperatorForm(until=18, write=_resize),
+    "Softmax": OperatorForm(until=13, write=_softmax),
+    "LogSoftmax": OperatorForm(until=13, write=_softmax),
+    "Hardmax": OperatorForm(until=13, write=_softmax),
+    "Dropout": OperatorForm(until=12, write=_dropout),
+    "Shape": OperatorForm(until=15, write=_shape),
+    "GridSample": OperatorForm(until=20, write=_gridsample),
+    "Reshape": OperatorForm(until=14, write=_reshape),
+    "RoiAlign": OperatorForm(until=16, write=_roialign),
+    "CastLike": OperatorForm(until=15, write=_castlike),
+    "Constant": OperatorForm(until=12, write=_constant),
+    "QuantizeLinear": OperatorForm(until=13, write=_quantiser),
+    "DequantizeLinear": OperatorForm(until=13, write=_quantiser),
 }

@@ -28,19 +28,19 @@ from onnxbisect.file_remedies.editing import (
 )
 from onnxbisect.file_remedies.file import File
 from onnxbisect.file_remedies.lowering.forms import FORMS
-from onnxbisect.file_remedies.remedy import Change, file_remedy
+from onnxbisect.file_remedies.remedy import RemediedFile, file_remedy
 from onnxbisect.model.scopes import bodies, captures, domain_of, reads
 from onnxbisect.preflight import LAST_WITH_AXES_ATTRIBUTES, NEWEST_OPSET_IN_GENERAL, Reader
 from onnxbisect.preflight.subject import some
 from onnxbisect.rewrites import (
     ANY_OP,
     Exactness,
-    Facts,
     NotApplicable,
-    Refusal,
     Replacement,
     Rewrite,
+    RuleRefusal,
     Site,
+    TensorFacts,
     installed,
     judged,
 )
@@ -52,7 +52,7 @@ _CONSTANTS_ARE_NODES, _CONSTANTS_ARE_INITIALIZERS = 3, 10
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Scope:
+class LoweringScope:
     """`proto` stores the constants, `types` and `known` are as in `File`. `to` is the older operator set."""
 
     proto: onnx.ModelProto
@@ -62,23 +62,23 @@ class Scope:
     to: int
 
     @cached_property
-    def facts(self) -> Facts:
+    def facts(self) -> TensorFacts:
         """For rules written for the operator set that the nodes have."""
-        return Facts(self.proto, self.types, self.known, self.folder)
+        return TensorFacts(self.proto, self.types, self.known, self.folder)
 
     @cached_property
-    def older(self) -> Facts:
+    def older(self) -> TensorFacts:
         """For nodes written for the older operator set."""
-        facts = Facts(self.proto, self.types, self.known, self.folder)
+        facts = TensorFacts(self.proto, self.types, self.known, self.folder)
         facts.opsets = {**facts.opsets, "": self.to}
         return facts
 
-    def beside(self, rewrite: Rewrite) -> "Scope":
+    def beside(self, rewrite: Rewrite) -> "LoweringScope":
         """The scope with the tensors that a rule added."""
         made = {tensor.name: numpy_helper.to_array(tensor) for tensor in rewrite.replacement.initializers}
         return replace(self, types={**self.types, **rewrite.types}, known={**self.known, **made})
 
-    def of_body(self, holder: onnx.NodeProto, body: onnx.GraphProto) -> "Scope":
+    def of_body(self, holder: onnx.NodeProto, body: onnx.GraphProto) -> "LoweringScope":
         """The scope of a subgraph of a node in this one, with small constants and types from outside."""
         alone = onnx.ModelProto(ir_version=_CONSTANTS_ARE_INITIALIZERS, opset_import=self.proto.opset_import)
         alone.graph.CopyFrom(body)
@@ -89,7 +89,7 @@ class Scope:
         known = {name: value for name, value in values.items() if value is not None}
         return replace(self, proto=alone, types=types, known=known)
 
-    def of_function(self, function: onnx.FunctionProto) -> "Scope":
+    def of_function(self, function: onnx.FunctionProto) -> "LoweringScope":
         """The scope of a function, which sees nothing from outside."""
         alone = onnx.ModelProto(ir_version=_CONSTANTS_ARE_NODES, opset_import=self.proto.opset_import)
         alone.graph.node.extend(function.node)
@@ -124,7 +124,7 @@ def _schema(op: str, version: int) -> defs.OpSchema | None:
     return defs.get_schema(op, version) if defs.has(op, version) else None
 
 
-def fitted(node: onnx.NodeProto, facts: Facts, now: int, to: int) -> onnx.NodeProto:
+def fitted(node: onnx.NodeProto, facts: TensorFacts, now: int, to: int) -> onnx.NodeProto:
     """The node for operator set `to`; raises NotApplicable if it has no equal there.
 
     Attributes of later versions are omitted if they have their default; defaults that have changed are written out.
@@ -190,7 +190,7 @@ def _says_default(attribute: AttributeProto, newer: defs.OpSchema) -> bool:
     return bool(value == helper.get_attribute_value(formal.default_value))
 
 
-def _demand_types(node: onnx.NodeProto, facts: Facts, older: defs.OpSchema, to: int) -> None:
+def _demand_types(node: onnx.NodeProto, facts: TensorFacts, older: defs.OpSchema, to: int) -> None:
     allowed = {constraint.type_param_str: constraint.allowed_type_strs for constraint in older.type_constraints}
     bound: dict[str, str] = {}
     for names, formals in ((node.input, older.inputs), (node.output, older.outputs)):
@@ -235,18 +235,18 @@ _MOST_REASONS = 3
 
 
 @file_remedy("lower-opset", answers="opset-newer-than-tool opset-too-new")
-def lower_opset(file: File, reader: Reader) -> Change:
+def lower_opset(file: File, reader: Reader) -> RemediedFile:
     """The newest operator set that the tool reads: newer operators in their older form, or by their parts."""
     return _lowered(file, reader.newest_opset or NEWEST_OPSET_IN_GENERAL)
 
 
 @file_remedy("axes-to-attributes", answers="reduction-axes-input")
-def axes_to_attributes(file: File, reader: Reader) -> Change:
+def axes_to_attributes(file: File, reader: Reader) -> RemediedFile:
     """Operator set 17, the last in which reductions have their axes as attributes."""
     return _lowered(file, LAST_WITH_AXES_ATTRIBUTES)
 
 
-def _lowered(file: File, to: int) -> Change:
+def _lowered(file: File, to: int) -> RemediedFile:
     now = file.facts.opsets.get("", 0)
     if now <= to:
         raise NotApplicable(f"the operator set is {now}, which is not above {to}")
@@ -263,7 +263,7 @@ def _lowered(file: File, to: int) -> Change:
     drop_unread(result.graph, lowering.replaced_reads)
     changed = tuple(f"{count} {op}" for op, count in sorted(lowering.rewritten.items()))
     sentence = f"operator set {now} → {to}" + (f", written in older forms: {some(changed, 6)}" if changed else "")
-    return Change(proto=result, sentence=sentence, exactness=lowering.exactness, types=lowering.types)
+    return RemediedFile(proto=result, sentence=sentence, exactness=lowering.exactness, types=lowering.types)
 
 
 class _Lowering:
@@ -271,7 +271,7 @@ class _Lowering:
 
     def __init__(self, file: File, now: int, to: int) -> None:
         self._now, self._to = now, to
-        self._scope = Scope(proto=file.proto, types=file.types, known=file.known, folder=file.folder, to=to)
+        self._scope = LoweringScope(proto=file.proto, types=file.types, known=file.known, folder=file.folder, to=to)
         self._taken = beginnings(every_name(file.proto.graph))
         self._names: set[str] = set()
         self._rules = [
@@ -301,7 +301,7 @@ class _Lowering:
             nodes += lowered.nodes
         set_nodes(function, nodes)
 
-    def _lower_graph(self, graph: onnx.GraphProto, scope: Scope) -> None:
+    def _lower_graph(self, graph: onnx.GraphProto, scope: LoweringScope) -> None:
         nodes: list[onnx.NodeProto] = []
         for node in graph.node:
             lowered = self._lower(node, scope)
@@ -309,7 +309,7 @@ class _Lowering:
             graph.initializer.extend(lowered.initializers)
         set_nodes(graph, nodes)
 
-    def _lower(self, node: onnx.NodeProto, scope: Scope) -> Replacement:
+    def _lower(self, node: onnx.NodeProto, scope: LoweringScope) -> Replacement:
         if domain_of(node):
             return Replacement(nodes=(self._with_lowered_bodies(node, scope),))
         node = self._with_lowered_bodies(node, scope)
@@ -323,7 +323,7 @@ class _Lowering:
                 trace(node, new)
         return replacement
 
-    def _with_lowered_bodies(self, node: onnx.NodeProto, scope: Scope) -> onnx.NodeProto:
+    def _with_lowered_bodies(self, node: onnx.NodeProto, scope: LoweringScope) -> onnx.NodeProto:
         if not bodies(node):
             return node
         copy = node_copy(node)
@@ -331,7 +331,7 @@ class _Lowering:
             self._lower_graph(body, scope.of_body(node, body))
         return copy
 
-    def _as_parts(self, node: onnx.NodeProto, scope: Scope, depth: int) -> Replacement:
+    def _as_parts(self, node: onnx.NodeProto, scope: LoweringScope, depth: int) -> Replacement:
         """The node in the older operator set: unchanged, in another form, or decomposed."""
         named = self._named(node)
         try:
@@ -339,7 +339,7 @@ class _Lowering:
         except NotApplicable as error:
             reasons = [str(error)]
         for found in (it for rules in self._rules for it in judged(scope.facts, named, rules)):
-            if isinstance(found, Refusal):
+            if isinstance(found, RuleRefusal):
                 if ANY_OP not in found.rule.takes:
                     reasons.append(f"{found.rule.id}: {found.reason}")
             elif depth < _DEEPEST and all(new.op_type != node.op_type for new in found.replacement.nodes):
@@ -349,7 +349,7 @@ class _Lowering:
                     reasons.append(f"{found.rule.id}: {error}")
         raise NotApplicable(f"{node.op_type} {named.name}: {'; '.join(reasons[:_MOST_REASONS])}")
 
-    def _in_older_form(self, node: onnx.NodeProto, scope: Scope, name: str) -> Replacement:
+    def _in_older_form(self, node: onnx.NodeProto, scope: LoweringScope, name: str) -> Replacement:
         form = FORMS.get(node.op_type)
         if form is None or not self._to < form.until <= self._now:
             return Replacement(nodes=(fitted(node, scope.facts, self._now, self._to),))
@@ -364,7 +364,7 @@ class _Lowering:
         nodes = tuple(fitted(new, scope.older, self._now, self._to) for new in written.nodes)
         return Replacement(nodes=nodes, initializers=written.initializers)
 
-    def _of_rule(self, found: Rewrite, scope: Scope, depth: int) -> Replacement:
+    def _of_rule(self, found: Rewrite, scope: LoweringScope, depth: int) -> Replacement:
         made = found.replacement
         parts = [self._as_parts(node, scope.beside(found), depth + 1) for node in made.nodes]
         self.types |= found.types

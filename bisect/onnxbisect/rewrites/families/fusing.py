@@ -8,7 +8,7 @@ from onnx import TensorProto
 from onnxbisect.exactness import Exactness
 from onnxbisect.rewrites.exactness import Bound, Domain, Values
 from onnxbisect.rewrites.families.normalisation import OF_ROW
-from onnxbisect.rewrites.patterns import Pattern, Stored, part
+from onnxbisect.rewrites.patterns import AnyConstant, Pattern, part
 from onnxbisect.rewrites.rule import pytorch, rule
 from onnxbisect.rewrites.site import Site
 from onnxbisect.rewrites.sources import OLIVE, tidl
@@ -37,9 +37,11 @@ _TANH = part("Tanh", part("Mul", _BENT, sqrt(2 / pi)))
 _CENTRED = part("Sub", "x", part("ReduceMean", "x", name="mean"))
 _SPREAD = part("ReduceMean", (part("Pow", _CENTRED, 2.0), part("Mul", _CENTRED, _CENTRED)), name="square")
 _STANDARDISED = part(
-    "Div", part("Sub", "x", part("ReduceMean", "x", name="other")), part("Sqrt", part("Add", _SPREAD, Stored("eps")))
+    "Div",
+    part("Sub", "x", part("ReduceMean", "x", name="other")),
+    part("Sqrt", part("Add", _SPREAD, AnyConstant("eps"))),
 )
-_ROOT = part("Sqrt", part("Add", part("ReduceMean", _SQUARE, name="square"), Stored("eps")))
+_ROOT = part("Sqrt", part("Add", part("ReduceMean", _SQUARE, name="square"), AnyConstant("eps")))
 _SCALED = (part("Div", "x", _ROOT), part("Mul", "x", (part("Div", 1.0, _ROOT), part("Reciprocal", _ROOT))))
 
 _SIX = part("Clip", part("Add", "x", 3.0), 0.0, 6.0)
@@ -86,8 +88,8 @@ def gelu_tanh_fuse(at: Site) -> str:
     Exactness.ROUNDING,
     OF_ROW,
     pattern=(
-        part("Add", part("Mul", _STANDARDISED, Stored("gamma")), Stored("beta")),
-        part("Mul", _STANDARDISED, Stored("gamma")),
+        part("Add", part("Mul", _STANDARDISED, AnyConstant("gamma")), AnyConstant("beta")),
+        part("Mul", _STANDARDISED, AnyConstant("gamma")),
         _STANDARDISED,
     ),
     rank=12,
@@ -109,7 +111,7 @@ def layernorm_fuse(at: Site) -> str:
     "-> RMSNormalization",
     Exactness.ROUNDING,
     Bound(epsilons=2, of="the output, times the number of terms"),
-    pattern=(part("Mul", _SCALED, Stored("gamma")), _SCALED),
+    pattern=(part("Mul", _SCALED, AnyConstant("gamma")), _SCALED),
     rank=12,
     source=OLIVE,
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 from onnxbisect_backends.commands.toml_backend import TomlBackend
 from onnxbisect_backends.contract import Outcome
-from onnxbisect_backends.simulator.backend import Options, WhitelistBackend
+from onnxbisect_backends.simulator.backend import SimulatorOptions, WhitelistBackend
 
 
 class Hostile(TomlBackend):
@@ -22,7 +22,7 @@ class Slow(WhitelistBackend):
     name = "slow"
 
 
-class GatedOptions(Options):
+class GatedOptions(SimulatorOptions):
     """`gate` is a folder of the test's."""
 
     gate: Path = Path()
