@@ -282,16 +282,17 @@ def share_command(
     The compiler compiles the result of every step, and fails on the file that is written. Ops, attributes, small
     integers and scalars stay. Exit status: 0; 1 if only CULPRIT's own weights or names fail; 2 usage or bad input.
     """
-    from onnxbisect_cli import sharing
+    from onnx_bisect import share
+    from onnxbisect.report.text import clean, clip, plural
 
-    request = sharing.ShareRequest(
-        culprit=culprit,
-        output=output,
-        backend=backend,
-        options=arguments.key_values(option or (), "--option"),
-        seconds=timeout,
-    )
-    raise typer.Exit(sharing.run(request))
+    options = arguments.key_values(option or (), "--option")
+    shared = share(culprit, output, backend=backend, options=options, timeout=timeout)
+    if shared is None:
+        print("It fails only with its own weights or names: no other file shows the same failure.")
+        raise typer.Exit(1)
+    size, before = (path.stat().st_size for path in (output, culprit))
+    print(clean(f"{output}: {plural(shared.nodes, 'node')}, {size} bytes ({before} before)"))
+    print(clean(f"  fails alike, in {plural(shared.compiler_calls, 'compiler call')}: {clip(shared.message, 200)}"))
 
 
 @app.command(

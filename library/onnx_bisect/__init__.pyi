@@ -24,6 +24,7 @@ from .regressing import regress
 from .remote_repair import RemoteRepair, RepairTerms
 from .result import Cause, Certificate, Culprit, NeedsContext, NoReproducerError, Result, TriedOptions
 from .schemas import overview_schema, report_schema
+from .sharing import SharedFile, share
 from .vocabulary import (
     BackendUnusableError,
     CauseState,
@@ -98,6 +99,7 @@ __all__ = [
     "SearchEnded",
     "SearchStarted",
     "SharedCause",
+    "SharedFile",
     "ShortageError",
     "Stats",
     "Status",
@@ -117,4 +119,5 @@ __all__ = [
     "precision",
     "regress",
     "report_schema",
+    "share",
 ]

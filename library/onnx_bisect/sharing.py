@@ -1,14 +1,16 @@
-"""`onnx-bisect share`: a culprit's file reduced to what the compiler refuses."""
+"""`share`: reduces the file of a culprit to what the compiler refuses, without the user's weights and names."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 
 import onnx
 
-from onnx_bisect.backend_choice import chosen_backend
-from onnxbisect.errors import BackendUnusableError, ModelError, OptionError
-from onnxbisect.report.text import clean, clip, plural
+from onnx_bisect.backend_choice import BackendChoice
+from onnx_bisect.diagnosing import usable_backend
+from onnxbisect.errors import ModelError, OptionError
+from onnxbisect.report.text import clip
 from onnxbisect.shareable import shareable
 from onnxbisect.verdict import Kind, Verdict
 from onnxbisect_backends.contract import Backend, Limits
@@ -18,32 +20,44 @@ from onnxbisect_backends.sandbox.working_folder import working_folder
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShareRequest:
-    """The user's request."""
+class SharedFile:
+    """A file that fails like the culprit's: `path`, with so many `nodes`; `message` is the compiler's."""
 
-    culprit: Path
-    output: Path
-    backend: str
-    options: Mapping[str, str] = field(default_factory=dict)
-    seconds: float | None = None
+    path: Path
+    nodes: int
+    message: str
+    compiler_calls: int
 
 
-def run(request: ShareRequest) -> int:
-    """Write the file; returns the exit status, 1 if no reduced file fails in the same way."""
-    backend = chosen_backend(request.backend, request.options)
-    if complaint := backend.check():
-        raise BackendUnusableError(complaint)
-    if not request.output.parent.is_dir():
-        raise OptionError(f"{request.output.parent} is no folder; create it first.")
-    if request.output.resolve() == request.culprit.resolve():
-        raise OptionError(f"{request.output} is the culprit's own file; write the other one elsewhere.")
-    limits = Limits() if request.seconds is None else Limits(seconds=request.seconds)
+def share(
+    culprit: str | PathLike[str],
+    output: str | PathLike[str],
+    *,
+    backend: BackendChoice,
+    options: Mapping[str, object] | None = None,
+    timeout: float | None = None,
+) -> SharedFile | None:
+    """Write a file that fails like `culprit`, with random weights, neutral names and the smallest shapes.
+
+    The compiler compiles the result of every step, in at most `timeout` seconds, and has failed on the file that is
+    written with the same kind and fingerprint of message. Returns None, and writes nothing, if only the culprit's own
+    weights or names fail. Raises OptionError if the compiler does not refuse `culprit`, BackendUnusableError and
+    ModelError.
+    """
+    source, target = Path(culprit), Path(output)
+    chosen = usable_backend(backend, options or {}, 1)
+    if not target.parent.is_dir():
+        raise OptionError(f"{target.parent} is no folder; create it first.")
+    if target.resolve() == source.resolve():
+        raise OptionError(f"{target} is the culprit's own file; write the other one elsewhere.")
     with working_folder() as scratch:
-        compiler = _Compiler(backend=backend, limits=limits, folder=scratch)
-        own = compiler.verdict(compiler.context(request.culprit))
+        compiler = _Compiler(
+            backend=chosen, limits=Limits() if timeout is None else Limits(seconds=timeout), folder=scratch
+        )
+        own = compiler.verdict(compiler.context(source))
         if own is None or not own.failed:
             said = f", but {own.status.value}: {clip(own.message, 200)}" if own is not None and own.message else ""
-            raise OptionError(f"{request.culprit} is not refused{said}. Give a file that is, and its target.")
+            raise OptionError(f"{source} is not refused{said}. Give a file that is, and its target.")
         calls = 0
 
         def fails(model: onnx.ModelProto) -> bool:
@@ -52,15 +66,11 @@ def run(request: ShareRequest) -> int:
             verdict = compiler.verdict_on(model)
             return verdict is not None and verdict.failed and _complaint(verdict) == _complaint(own)
 
-        found = shareable(onnx.load(request.culprit), fails)
+        found = shareable(onnx.load(source), fails)
         if found is None:
-            print("It fails only with its own weights or names: no other file shows the same failure.")
-            return 1
-        compiler.write(found, request.output)
-    size, before = (path.stat().st_size for path in (request.output, request.culprit))
-    print(clean(f"{request.output}: {plural(len(found.graph.node), 'node')}, {size} bytes ({before} before)"))
-    print(clean(f"  fails alike, in {plural(calls, 'compiler call')}: {clip(own.message, 200)}"))
-    return 0
+            return None
+        compiler.write(found, target)
+    return SharedFile(path=target, nodes=len(found.graph.node), message=own.message, compiler_calls=calls)
 
 
 def _complaint(verdict: Verdict) -> tuple[Kind | None, str]:
