@@ -538,3 +538,15 @@ def test_a_repaired_model_with_culprits_left_costs_fewer_calls_than_the_diagnosi
     assert {name for it in found.left for name in it.ops} == {"Elu", "Celu"}
     assert len(before.culprits) == 3
     assert asked.calls - diagnosis <= 8 < diagnosis
+
+
+def test_a_replacement_in_a_group_that_fails_with_it_is_given_up_in_a_piece(tmp_path: Path) -> None:
+    asked = SimulatedCompiler(
+        folder=tmp_path, refuses=refusing(), chains=[("Abs", "Elu"), ("Add", "Elu"), ("Max", "Elu"), ("Abs", "Exp")]
+    )
+    model = chain("Relu", "Add", "Mul", "Max", "Abs", "Elu", "Relu", "Add", "Mul")
+    rules = [it for it in RULES if it.id in ("abs-relu", "abs-max", "elu-exp")]
+    found = repaired(model, asked, rules=rules, most=Exactness.ROUNDING)
+    assert found.compiles
+    assert asked.diagnosed == 1  # whole models that were asked
+    assert [it.candidate.name for it in found.places] == ["elu-exp"]

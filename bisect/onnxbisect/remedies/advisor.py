@@ -1,7 +1,7 @@
 """What is known during the repair of one model, and the advice that follows from it."""
 
 from collections.abc import Collection, Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import onnx
 
@@ -55,6 +55,7 @@ class Advisor:
         self.known = SeenVariants()
         self.struck: dict[tuple[str, str], Struck] = {}
         self.asked: dict[Hashable, bool] = {}
+        self._asked_in_place: set[Hashable] = set()
         self.learn(before)
 
     def learn(self, found: SearchedModel) -> None:
@@ -111,7 +112,30 @@ class Advisor:
         """The neighbours of a replacement in the repaired model: original nodes and other replacements' nodes."""
         around = set(self._around(candidate).values())
         new = [name for it in chosen if it is not candidate and it.gone & around for name in it.new_nodes]
-        return [*self._beside(candidate, chosen).values(), *new]
+        return [*self._beside(candidate, chosen).values(), *new, *self._left_together(candidate, chosen)]
+
+    def _left_together(self, candidate: Candidate, chosen: Sequence[Candidate]) -> list[str]:
+        """What stays of the nodes that failed together with one that the candidate replaces."""
+        gone = {node for it in chosen for node in it.gone}
+        places = (place.nodes for place in self._culprit if candidate.gone.intersection(place.nodes))
+        return [node for nodes in places for node in nodes if node not in gone]
+
+    def answered(self, candidate: Candidate, chosen: Sequence[Candidate], taken: bool) -> list[Candidate]:
+        """Record the answer about a candidate and what is left of a group that fails together.
+
+        Returns the chosen candidates to which the answer applies.
+        """
+        place = self._in_place(candidate, chosen)
+        self._asked_in_place.add(place)
+        if not self._left_together(candidate, chosen):
+            self.asked[candidate.question] = taken
+            return [candidate]
+        self.asked.setdefault(candidate.question, True)  # elsewhere it may pass
+        return [it for it in chosen if it.question == candidate.question and self._in_place(it, chosen) == place]
+
+    def _in_place(self, candidate: Candidate, chosen: Sequence[Candidate]) -> Hashable:
+        left = self._left_together(candidate, chosen)
+        return candidate.question, frozenset(self._variants[node] for node in left)
 
     def _beside(self, candidate: Candidate, chosen: Sequence[Candidate]) -> dict[Beside, str]:
         """The original neighbours of a replacement that stay with these choices and that may pass."""
@@ -172,8 +196,17 @@ class Advisor:
         self._offered[candidate.node] = candidate
 
     def advise(self) -> Advice:
-        """The best choice with what is known."""
-        return advise(list(self._culprit), self._candidates, self.known, struck=self.struck.keys(), asked=self.asked)
+        """The best choice with what is known.
+
+        A replacement in a group that fails together is a question even if all its nodes pass: a small piece tells
+        whether the rest of the group still fails with it, sooner than the whole model does.
+        """
+        advice = advise(list(self._culprit), self._candidates, self.known, struck=self.struck.keys(), asked=self.asked)
+        questions = {it.question: it for it in advice.questions}
+        for it in advice.chosen:
+            if self._left_together(it, advice.chosen) and self._in_place(it, advice.chosen) not in self._asked_in_place:
+                questions.setdefault(it.question, it)
+        return replace(advice, questions=tuple(questions.values()))
 
     def left(self, found: SearchedModel) -> tuple[Left, ...]:
         """The culprits of the current model, with the reasons why each place stays."""

@@ -202,7 +202,7 @@ class _Repairer:
             repaired = self._advisor.learn_beside(candidate, found, advice.chosen)
             refusals = _culprits_in(found, candidate, repaired)
             taken = found.passing.issuperset(candidate.new_nodes) and not refusals
-            self._advisor.asked[candidate.question] = taken
+            alike = self._advisor.answered(candidate, advice.chosen, taken)
             if taken:
                 self._advisor.learn_passing(candidate)
             else:
@@ -214,7 +214,9 @@ class _Repairer:
                     else english("refused by the compiler")
                     for said in refusals
                 )
-                self._advisor.strike(candidate, next(refused, english("the compiler gave no answer")))
+                reason = next(refused, english("the compiler gave no answer"))
+                for it in alike:
+                    self._advisor.strike(it, reason)
         return True
 
     def _strike_refused(self, advice: Advice, after: SearchedModel, new_places: frozenset[CulpritPlace]) -> bool:
