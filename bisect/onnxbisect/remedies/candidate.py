@@ -79,12 +79,15 @@ class Candidate:
         """How many new nodes are support questions that never passed."""
         return sum(not known.passes(variant) for variant in self.variants)
 
-    def order(self, known: SeenVariants) -> tuple[int, int, int, int, int, str]:
-        """The sort key: exactness, ops refused in other variants, new nodes that never passed, size, rank."""
+    def order(self, known: SeenVariants) -> tuple[int, int, int, int, int, int, str]:
+        """The sort key: exactness, ops refused in other variants, new nodes that never passed, ops of which no variant
+        did, size, rank.
+        """
         doubtful = sum(known.doubts(op) for op in self.gives)
         rank = max(rule.rank for rule in self.rules)
         exactness = _ORDER.index(self.exactness)
-        return (exactness, doubtful, self.unknown(known), len(self.variants), rank, self.name)
+        unseen = sum(op not in known.passing_ops for op in self.gives)
+        return (exactness, doubtful, self.unknown(known), unseen, len(self.variants), rank, self.name)
 
 
 def allowed(rule: Rule, most: Exactness) -> bool:
