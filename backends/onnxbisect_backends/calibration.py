@@ -70,21 +70,32 @@ def read_calibration(
     *,
     option: str = "--calibration",
     bound: Mapping[str, np.ndarray] = MappingProxyType({}),
+    recorded: Sequence[onnx.ValueInfoProto] = (),
 ) -> Calibration:
     """The first `most` samples at `path`, which `option` names, for a model of these inputs; raises OptionError.
 
-    `bound` are inputs that are constants of the model now: samples may have them, with the same value.
+    `bound` are inputs that are constants of the model now: samples may have them, with the same value. They may also
+    have the `recorded` tensors of nodes that onnxruntime does not know, whose type may be unknown.
     """
     kinds = {value.name: value.type for value in inputs}
+    more = {value.name: value.type for value in recorded if value.name not in kinds}
     with files_at(path, _ENDINGS, f"{option} {path}", _WANTED) as files:
-        return calibration_of(_sample(name, file, kinds, bound) for name, file in files[:most])
+        return calibration_of(_sample(name, file, kinds, bound, more) for name, file in files[:most])
 
 
 def first_sample(path: Path | None, option: str = "--calibration") -> ReadSample | None:
     """Reads the first sample at `path`, for `load`; None without a path."""
     if path is None:
         return None
-    return lambda inputs, bound: read_calibration(path, inputs, 1, option=option, bound=bound).samples[0]
+
+    def read(
+        inputs: Sequence[onnx.ValueInfoProto],
+        bound: Mapping[str, np.ndarray],
+        recorded: Sequence[onnx.ValueInfoProto] = (),
+    ) -> Sample:
+        return read_calibration(path, inputs, 1, option=option, bound=bound, recorded=recorded).samples[0]
+
+    return read
 
 
 @contextmanager
@@ -141,16 +152,24 @@ def _has_ending(name: str, endings: Sequence[str]) -> bool:
 
 
 def _sample(
-    name: str, file: SampleFile, kinds: Mapping[str, onnx.TypeProto], bound: Mapping[str, np.ndarray]
+    name: str,
+    file: SampleFile,
+    kinds: Mapping[str, onnx.TypeProto],
+    bound: Mapping[str, np.ndarray],
+    recorded: Mapping[str, onnx.TypeProto],
 ) -> dict[str, np.ndarray]:
     try:
-        return dict(_arrays(name, file, kinds, bound))
+        return dict(_arrays(name, file, kinds, bound, recorded))
     except _DAMAGE as error:
         raise OptionError(f"The sample file {name} is damaged: {error}.") from error
 
 
 def _arrays(
-    name: str, file: SampleFile, kinds: Mapping[str, onnx.TypeProto], bound: Mapping[str, np.ndarray]
+    name: str,
+    file: SampleFile,
+    kinds: Mapping[str, onnx.TypeProto],
+    bound: Mapping[str, np.ndarray],
+    recorded: Mapping[str, onnx.TypeProto],
 ) -> Iterator[tuple[str, np.ndarray]]:
     if _has_ending(name, (".npy",)):
         if len(kinds) != 1:
@@ -165,7 +184,7 @@ def _arrays(
     with file.open() as stream, zipfile.ZipFile(stream) as archive:
         keys = {member.removesuffix(".npy"): member for member in archive.namelist()}
         for key in [] if kinds.keys() <= keys.keys() else keys:  # more arrays than inputs do no harm
-            if key not in kinds and key not in bound:
+            if key not in kinds and key not in bound and key not in recorded:
                 raise OptionError(f"The sample file {name} is wrong: {unknown('input of the model', key, kinds)}")
         for key, value in bound.items():
             if key in keys:
@@ -177,6 +196,10 @@ def _arrays(
                 raise OptionError(f"The sample file {name} has no array for the input '{key}'.")
             with archive.open(keys[key]) as member:
                 yield key, read_array(name, key, member, kind)
+        for key, kind in recorded.items():
+            if key in keys:
+                with archive.open(keys[key]) as member:
+                    yield key, read_array(name, key, member, kind, recorded=True)
 
 
 def _demand_equal(name: str, key: str, array: np.ndarray, value: np.ndarray) -> None:
@@ -184,10 +207,14 @@ def _demand_equal(name: str, key: str, array: np.ndarray, value: np.ndarray) -> 
         raise OptionError(f"The sample file {name} has another value of '{key}' than the one that it is bound to.")
 
 
-def read_array(name: str, key: str, stream: IO[bytes], kind: onnx.TypeProto) -> np.ndarray:
-    """Read one array if its header matches the input's type; raises OptionError if not, or for non-finite values."""
+def read_array(name: str, key: str, stream: IO[bytes], kind: onnx.TypeProto, *, recorded: bool = False) -> np.ndarray:
+    """Read one array if its header matches the tensor's type; raises OptionError if not.
+
+    Raises it for non-finite values, too, and for an input of no type; a `recorded` tensor may have both.
+    """
     elem_type = kind.tensor_type.elem_type
-    if elem_type in (TensorProto.UNDEFINED, TensorProto.STRING):
+    unknown_type = recorded and elem_type == TensorProto.UNDEFINED
+    if elem_type in (TensorProto.UNDEFINED, TensorProto.STRING) and not unknown_type:
         raise OptionError(f"The input '{key}' is no array of numbers, and cannot be given in files.")
     try:
         version = npy.read_magic(stream)
@@ -195,10 +222,12 @@ def read_array(name: str, key: str, stream: IO[bytes], kind: onnx.TypeProto) -> 
         shape, fortran, dtype = header(stream, max_header_size=_HEADER_BYTES)
     except (ValueError, TokenError) as error:
         raise OptionError(f"The sample file {name} is damaged at '{key}': {error}.") from error
-    expected = np.dtype(helper.tensor_dtype_to_np_dtype(CARRIERS.get(elem_type, elem_type)))
+    if unknown_type and dtype.kind not in "biufc":
+        raise OptionError(f"The sample file {name} has no array of numbers for '{key}'.")
+    expected = dtype if unknown_type else np.dtype(helper.tensor_dtype_to_np_dtype(CARRIERS.get(elem_type, elem_type)))
     if dtype != expected:
         raise OptionError(f"The sample file {name} has {dtype} for the input '{key}', which is {expected}: convert it.")
-    if not is_unbound(kind) and shape != dims_of(kind):
+    if not unknown_type and not is_unbound(kind) and shape != dims_of(kind):
         raise OptionError(
             f"The sample file {name} has the shape {_dims(shape)} for the input '{key}', which is "
             f"{_dims(dims_of(kind))}, the batch included."
@@ -207,7 +236,7 @@ def read_array(name: str, key: str, stream: IO[bytes], kind: onnx.TypeProto) -> 
     if len(data) != prod(shape) * dtype.itemsize:
         raise OptionError(f"The sample file {name} is damaged at '{key}': it ends too early.")
     array: np.ndarray = np.frombuffer(data, dtype).reshape(shape, order="F" if fortran else "C")
-    if dtype.kind in "fc" and not np.isfinite(array).all():
+    if not recorded and dtype.kind in "fc" and not np.isfinite(array).all():
         raise OptionError(f"The sample file {name} has values for the input '{key}' that are not finite.")
     return array
 

@@ -3,7 +3,7 @@
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -35,13 +35,14 @@ COMPILES, PARTIAL, UNKNOWN = 0, 1, 3
 class FixRequest:
     """The user's request. `search` names model and compiler as for `onnx-bisect run`.
 
-    `allow`, `samples`, `count` and `tolerance` are those of `onnx_bisect.fix`. `plan` shows what would be tried, and
-    changes nothing.
+    `allow`, `samples`, `custom_ops`, `count` and `tolerance` are those of `onnx_bisect.fix`. `plan` shows what would be
+    tried, and changes nothing.
     """
 
     search: bisection.SearchRequest
     allow: Exactness = Exactness.ROUNDING
     samples: Path | None = None
+    custom_ops: Mapping[str, str] = field(default_factory=dict)
     count: int = 4
     tolerance: Tolerance = field(default_factory=Tolerance)
     out: Path = Path()
@@ -65,6 +66,7 @@ def run(request: FixRequest) -> int:
             input_values=search.input_values,
             allow=request.allow,
             samples=request.samples,
+            custom_ops=request.custom_ops,
             count=request.count,
             tolerance=request.tolerance,
             alternatives=search.alternatives,
@@ -106,7 +108,9 @@ def _split(model: Path, report: Path, request: FixRequest) -> list[str]:
         if not repaired or name not in search.input_values
     ]
     values = [f"--input-value={name}={written(it)}" for name, it in search.input_values.items() if not repaired]
-    return ["onnx-bisect", "split", str(model), "--report", str(report), *shapes, *values]
+    known = [f"--op={op}={source}" for op, source in request.custom_ops.items()]
+    known += [] if request.samples is None else [f"--samples={request.samples}"]
+    return ["onnx-bisect", "split", str(model), "--report", str(report), *shapes, *values, *known]
 
 
 def _exit_code(now: SearchedModel) -> int:

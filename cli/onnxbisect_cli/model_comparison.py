@@ -13,17 +13,17 @@ from onnxbisect.model import Model, load
 from onnxbisect.model.declared_types import has_narrow_types
 from onnxbisect.model.feeds import Sample
 from onnxbisect.model.loadable import lowered
+from onnxbisect.model.opaque import around
 from onnxbisect.model.read import original, read
 from onnxbisect.model.wording import some
 from onnxbisect.proof import OutputComparison, OutputDifference, Tolerance, compare, edge_feeds, finite, random_feeds
 from onnxbisect.report.text import clean, clip_left, plural
-from onnxbisect_backends.calibration import read_calibration
+from onnxbisect_backends.calibration import first_sample
+from onnxbisect_backends.custom_ops import CustomOps
 from onnxbisect_backends.probing.forked import forked
 from onnxbisect_cli import table
 from onnxbisect_cli.arguments import ListFormat
 
-#: Most of the user's samples that are used.
-_MOST_SAMPLES = 100
 #: Most inner tensors that are listed.
 _MOST_SHOWN = 20
 _ROUNDED = "float16 and bfloat16 tensors are rounded after each node; what one node adds up is accumulated in float32."
@@ -60,6 +60,7 @@ def run(request: CompareRequest, form: ListFormat) -> int:
         folder=request.before.parent,
         other_folder=request.after.parent,
         tensors=request.tensors,
+        type_of=model.types.get,
     )
     if form is ListFormat.JSON:
         print(json.dumps({"agrees": found.agrees, **asdict(found, dict_factory=finite)}, indent=2))
@@ -76,6 +77,7 @@ def _loaded(request: CompareRequest, path: Path) -> Model:
     gone = request.input_values.keys() - left
     return load(
         path,
+        sample=first_sample(request.samples, "--samples"),
         input_shapes={name: dims for name, dims in request.input_shapes.items() if name not in gone},
         input_values={name: value for name, value in request.input_values.items() if name not in gone},
         bounded=forked,
@@ -83,12 +85,11 @@ def _loaded(request: CompareRequest, path: Path) -> Model:
 
 
 def _feeds(request: CompareRequest, model: Model) -> Iterator[Sample]:
-    inputs = model.proto.graph.input
+    inputs = around(model.proto, model.types.get).graph.input
     made_up = chain(random_feeds(inputs, request.count), edge_feeds(inputs, request.count))
-    if request.samples is None:
-        return made_up
-    given = read_calibration(request.samples, inputs, _MOST_SAMPLES, option="--samples", bound=model.input_values)
-    return chain(given.samples, made_up)
+    given = CustomOps(samples=request.samples).read(model, model.proto)
+    filled = ({**feeds, **sample} for feeds, sample in zip(random_feeds(inputs, len(given)), given, strict=True))
+    return chain(filled, made_up)
 
 
 def _show(found: OutputComparison, tolerance: Tolerance) -> None:

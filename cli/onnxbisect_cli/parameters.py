@@ -133,6 +133,15 @@ Samples = Annotated[
         help="A folder, zip or tar of samples of the inputs, .npz keyed by their names.",
     ),
 ]
+CustomOpFunctions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--op",
+        rich_help_panel=PROOF,
+        metavar="DOMAIN:NAME=FILE.py:FUNCTION",
+        help="A function that computes a custom op from arrays; repeatable.",
+    ),
+]
 SampleCount = Annotated[
     int, typer.Option("--count", rich_help_panel=PROOF, min=1, help="Random inputs, and as many with edge values.")
 ]

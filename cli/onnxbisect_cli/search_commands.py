@@ -22,6 +22,7 @@ from onnxbisect_cli.parameters import (
     BudgetSeconds,
     CalibrationPath,
     ConfirmCauses,
+    CustomOpFunctions,
     InputShapes,
     InputValues,
     Jobs,
@@ -152,6 +153,7 @@ def fix_command(
     option: BackendOptions = None,
     allow: Allow = "rounding",
     samples: Samples = None,
+    op: CustomOpFunctions = None,
     out: Annotated[
         Path,
         typer.Option(
@@ -180,6 +182,7 @@ def fix_command(
     """
     from onnxbisect.proof import Tolerance
     from onnxbisect.rewrites import Exactness
+    from onnxbisect_backends.custom_ops import functions_of
     from onnxbisect_cli import bisection, fix_job
 
     if try_ and command_of(context):
@@ -204,6 +207,7 @@ def fix_command(
         search=search,
         allow=arguments.choices(Exactness, [allow], "--allow")[0],
         samples=samples,
+        custom_ops=functions_of(op or (), samples).functions,
         count=count,
         tolerance=Tolerance(absolute=absolute, relative=relative),
         out=out,
@@ -342,10 +346,13 @@ def split_command(
     input_value: InputValues = None,
     timeout: Timeout = None,
     calibration: CalibrationPath = None,
+    samples: Samples = None,
+    op: CustomOpFunctions = None,
 ) -> None:
     """Write MODEL as pieces for the NPU and for the host, with a script that runs them, and prove that they compute
     the same. Exit status: 0 proven, 1 not proven or a piece was refused, 2 bad input.
     """
+    from onnxbisect_backends.custom_ops import functions_of
     from onnxbisect_cli import split_model
 
     request = split_model.SplitRequest(
@@ -360,5 +367,6 @@ def split_command(
         options=arguments.key_values(option or (), "--option"),
         seconds=timeout,
         calibration=calibration,
+        custom_ops=functions_of(op or (), samples),
     )
     raise typer.Exit(split_model.run(request))

@@ -13,6 +13,7 @@ from onnxbisect.input_value import InputValue
 from onnxbisect.language import _
 from onnxbisect.model import Model
 from onnxbisect.model.loadable import lowered
+from onnxbisect.model.read import original
 from onnxbisect.model.wording import some
 from onnxbisect.report import words
 from onnxbisect.report.contents import Report
@@ -25,6 +26,7 @@ from onnxbisect_backends import registry
 from onnxbisect_backends.calibration import first_sample
 from onnxbisect_backends.commands.any_command import CommandBackend
 from onnxbisect_backends.contract import Backend, Limits, for_model, input_shapes
+from onnxbisect_backends.custom_ops import CustomOps
 from onnxbisect_backends.probing.loaded_model import LoadedModel
 from onnxbisect_backends.probing.piece_compiler import COMPILED, PieceCompiler
 from onnxbisect_backends.probing.search_context import search_context
@@ -53,6 +55,7 @@ class SplitRequest:
     options: Mapping[str, str] = field(default_factory=dict)
     seconds: float | None = None
     calibration: Path | None = None
+    custom_ops: CustomOps = field(default_factory=CustomOps)
 
 
 def run(request: SplitRequest) -> int:
@@ -61,7 +64,7 @@ def run(request: SplitRequest) -> int:
     backend = _backend(request, report)
     shapes = {} if backend is None else input_shapes(backend)
     shapes = {**shapes, **request.input_shapes}
-    sample = first_sample(request.calibration)
+    sample = first_sample(request.custom_ops.samples, "--samples") or first_sample(request.calibration)
     loaded = LoadedModel(request.model, shapes, input_values=request.input_values, sample=sample)
     passed = _passed(report, loaded.model, request.report)
     if loaded.model.unbound:
@@ -94,8 +97,9 @@ def _split(
     report: Report,
 ) -> Manifest:
     share = SHARE if request.share is None else request.share
+    samples = request.custom_ops.for_proof(loaded.model, original(loaded.model))
     if backend is None:
-        return split(loaded.model, passed, folder, share=share, target=report["target"])
+        return split(loaded.model, passed, folder, share=share, target=report["target"], samples=samples)
     context = search_context(loaded, backend, request.calibration)
     with working_folder() as scratch:
         compiler = PieceCompiler(
@@ -113,6 +117,7 @@ def _split(
             probe_format=probe_format,
             target=report["target"],
             compile_piece=compiler,
+            samples=samples,
         )
 
 
@@ -165,7 +170,7 @@ def _passed(report: Report, model: Model, path: Path) -> list[UnitSet]:
 
 
 def _show(manifest: Manifest, folder: Path, report: Report, *, asked: bool) -> None:
-    counts = [sum(piece.kind is kind for piece in manifest.pieces) for kind in (PieceKind.NPU, PieceKind.HOST)]
+    counts = [sum((piece.kind is PieceKind.NPU) is npu for piece in manifest.pieces) for npu in (True, False)]
     on_npu = sum(piece.share for piece in manifest.pieces if piece.kind is PieceKind.NPU)
     target = words.target(report["target"])
     print(clean(_("{model}, split for {target}", model=manifest.model.name, target=target)))

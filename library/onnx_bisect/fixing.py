@@ -25,6 +25,7 @@ from onnxbisect.report.files import put
 from onnxbisect.rewrites import Exactness
 from onnxbisect_backends import contract
 from onnxbisect_backends.calibration import first_sample
+from onnxbisect_backends.custom_ops import CustomOps
 from onnxbisect_backends.other_options import Wanted
 from onnxbisect_backends.probing.loaded_model import LoadedModel
 from onnxbisect_backends.probing.repair_compiler import REPAIRED, RepairCompiler, copy_data
@@ -98,6 +99,7 @@ def fix(
     input_values: InputValues | None = None,
     allow: Exactness = Exactness.ROUNDING,
     samples: str | PathLike[str] | None = None,
+    custom_ops: Mapping[str, str] | None = None,
     count: int = 4,
     tolerance: Tolerance | None = None,
     alternatives: Wanted | None = None,
@@ -113,11 +115,13 @@ def fix(
 ) -> FixResult:
     """Repair a model: diagnose it, replace culprits, prove that the outputs stay the same, compile, and repeat.
 
-    Changes of the whole file are tried first, then rules for single nodes. Changes of lesser exactness than `allow` and
-    changes whose proof fails are not applied. A proof runs both models in onnxruntime on `samples` (a folder, zip or
-    tar of .npz keyed by input names), on `count` random inputs and on as many inputs with edge values; the outputs must
-    agree within `tolerance`. With `alternatives`, the culprits are compiled with other options before they are
-    replaced. The other arguments are those of `diagnose`; all compiles share the budgets.
+    Changes of the whole file are tried first, then rules for single nodes. Changes of lesser exactness than `allow`
+    and changes whose proof fails are not applied. A proof runs both models in onnxruntime on `samples` (a folder,
+    zip or tar of .npz keyed by input names), on `count` random inputs and on as many inputs with edge values; the
+    outputs must agree within `tolerance`. Ops that onnxruntime does not know are computed by the functions of
+    `custom_ops` (`domain:name` to `FILE.py:FUNCTION`), or taken from tensors in the samples (docs/custom-ops.md).
+    With `alternatives`, the culprits are compiled with other options before they are replaced. The other arguments
+    are those of `diagnose`; all compiles share the budgets.
 
     Raises the errors of `diagnose`, and OptionError for dynamic dimensions that `input_shapes` does not bind.
     """
@@ -129,9 +133,10 @@ def fix(
     loaded = load_model(model, {**contract.input_shapes(chosen), **(input_shapes or {})}, input_values, sample)
     chosen = contract.for_model(chosen, loaded.model.proto.graph)
     tell = progress or (lambda event: None)
+    known = CustomOps(samples=samples_path, functions=custom_ops or {})
     terms = Terms(
         allow=allow,
-        samples=samples_path,
+        custom_ops=known,
         count=count,
         tolerance=tolerance or Tolerance(),
     )

@@ -274,7 +274,7 @@ def test_a_model_that_is_newer_than_onnxruntime_is_repaired_and_proven(shell: Sh
 
 
 def test_a_model_that_onnxruntime_does_not_run_is_asked_about_first(shell: Shell) -> None:
-    """An op that only the compiler knows: nothing is to be proven where nothing is changed."""
+    """An op that only the compiler knows: nothing is to be proven where nothing is changed, else around the op."""
     name = small(shell, "Abs", "Neg")
     model = onnx.load(shell.folder / name)
     model.graph.node[1].domain = "com.vendor"
@@ -284,6 +284,5 @@ def test_a_model_that_onnxruntime_does_not_run_is_asked_about_first(shell: Shell
     assert done.code == 0, done.err
     assert "compiles" in done.out
     refused = shell.call("fix", name, "--out", "refused", *refusing("Abs"))
-    assert refused.code == 1, refused.err
-    (left,) = document(shell, "refused/repair")["left"]
-    assert any("nothing can be proven" in reason for reason in left["reasons"])
+    assert refused.code == 0, refused.err
+    assert document(shell, "refused/repair")["samples"] == 8

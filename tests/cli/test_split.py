@@ -158,11 +158,17 @@ def test_a_split_that_is_not_proven_says_so(shell: Shell) -> None:
     proto = parser.parse_model(MODEL)
     proto.graph.node[3].op_type, proto.graph.node[3].domain = "Vendor", "acme"
     proto.opset_import.add(domain="acme", version=1)
+    proto.graph.node[3].output.append("more")  # of no known type
+    proto.graph.node[4].op_type = "Add"
+    proto.graph.node[4].input.append("more")
     onnx.save(proto, shell.folder / "custom.onnx")
-    shell.call("run", "custom.onnx", *TARGET[:3], "ops=Sigmoid,Exp,Tanh,acme::Vendor", "--out", "out")
+    shell.call("run", "custom.onnx", *TARGET[:3], "ops=Sigmoid,Exp,Add,acme::Vendor", "--out", "out")
     done = shell.call("split", "custom.onnx", "-r", "out")
     assert done.code == 1
-    assert "  not proven: onnxruntime does not run it: " in done.out
+    assert (
+        "  not proven: acme::Vendor 'd' is no op of onnxruntime, and type or shape of its output 'd' are not"
+        in done.out
+    )
     assert not json.loads((shell.folder / "out/split/manifest.json").read_text())["proof"]["proven"]
 
 

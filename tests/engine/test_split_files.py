@@ -4,7 +4,7 @@ import hashlib
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from onnxbisect.cut import Cutter
 from onnxbisect.cut.wiring import read_wiring
 from onnxbisect.errors import CutError, OptionError
 from onnxbisect.model import Model, load
+from onnxbisect.model.feeds import Sample
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.proof import random_feeds
 from onnxbisect.split import Manifest, split
@@ -170,8 +171,8 @@ def test_the_decoder_of_sam_in_pieces(tmp_path: Path) -> None:
     demand_same(model, tmp_path / "split")
 
 
-#: What onnxruntime cannot load, whole or in pieces.
-NOT_RUN = {"c12_custom_domain", "custom_domain_unknown", "duplicate_names"}
+#: What onnxruntime cannot load, whole or in pieces, or of whose custom op the shape is not known.
+NOT_RUN = {"custom_domain_unknown", "duplicate_names"}
 
 
 @pytest.mark.parametrize("path", models(FILES))
@@ -188,7 +189,7 @@ def test_the_pieces_of_any_model_that_runs_are_proven(
     manifest = split(model, [passed], folder, share=data.draw(st.sampled_from([0, 0.2])))
     if path.stem in NOT_RUN:
         assert not manifest.proof.proven
-        assert "onnxruntime does not" in manifest.proof.reason
+        assert "onnxruntime does not" in (reason := manifest.proof.reason) or "is no op of onnxruntime" in reason
         return
     for piece in manifest.pieces:
         onnx.checker.check_model(folder / piece.file)
@@ -327,7 +328,7 @@ def test_other_bits_are_no_proof(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     folder = tmp_path / "split"
     manifest = split(model, without(model, "Sin"), folder)
     assert not manifest.proof.proven
-    assert manifest.proof.reason == "the pieces give another value of output 'y'"
+    assert manifest.proof.reason == "the pieces give another value of 'y'"
     assert json.loads((folder / "manifest.json").read_text())["proof"]["proven"] is False
 
 
@@ -407,7 +408,7 @@ def test_what_is_there_already_is_not_overwritten(tmp_path: Path) -> None:
 
 
 def test_nothing_is_left_of_a_split_that_did_not_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(model: Model, folder: Path) -> SplitProof:
+    def fails(model: Model, folder: Path, samples: Sequence[Sample]) -> SplitProof:
         raise OSError("disk full")
 
     model = read(tmp_path, MIDDLE)

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,12 @@ from typing import Any
 import numpy as np
 import onnx
 
+from onnxbisect.model.opaque import around
 from onnxbisect.model.session import Clock, Session
 from onnxbisect.model.wording import brief
-from onnxbisect.proof.difference import Tolerance, Value, difference
+from onnxbisect.proof import RECORDED, difference
+from onnxbisect.proof.difference import Value
 from onnxbisect_backends.exporting.probe import Exported
-
-#: Rounding of another runtime, over many layers; a frozen branch differs by thousands of that.
-TOLERANCE = Tolerance(absolute=1e-4, relative=1e-3)
 
 #: The domain of stand-ins.
 HOST = "host"
@@ -41,8 +41,8 @@ class ExportCheck:
 def check(file: Path, exported: Exported) -> ExportCheck:
     """Compare the file with the module, on the captured inputs and on perturbed ones."""
     proto = onnx.load(file, load_external_data=False)
-    stand_ins = _cut_stand_ins(proto)
-    keys = _keys(proto, exported.inputs, stand_ins)
+    made, read = _stand_ins(proto)
+    keys = _keys(proto, exported.inputs, made)
     if keys is None:
         return ExportCheck(problem="the inputs of the file could not be told apart")
     compared, differs = 0, ""
@@ -54,45 +54,54 @@ def check(file: Path, exported: Exported) -> ExportCheck:
         if not all(it in arrays for it in keys.values()) or not _steady(arrays):
             continue
         try:
-            session = session or Session(_typed(proto, stand_ins, arrays), file.parent)
+            own = around(proto, partial(_type_of, made, arrays))
+            session = session or Session(own, file.parent)
             feeds = {name: arrays[key] for name, key in keys.items()}
-            outputs = session.run([it.name for it in proto.graph.output], feeds, Clock(inf))
+            names = [it.name for it in own.graph.output]
+            found = {**feeds, **dict(zip(names, session.run(names, feeds, Clock(inf)), strict=True))}
         except Exception as error:  # onnxruntime's exceptions share no base class but this
             differs = differs or f"onnxruntime does not run it on {_inputs(origin)}: {brief(str(error))}"
             continue
         compared += 1
-        differs = differs or _difference(arrays, outputs, origin)
+        differs = differs or _difference(arrays, [found[it.name] for it in proto.graph.output], origin)
+        differs = differs or _into_stand_ins({name: found[name] for name in read if name in found}, read, arrays)
     chance = "its outputs depend on chance or on rounding" if exported.samples else "that Python has no numpy"
     return ExportCheck(samples=compared, differs=differs, lost=lost, problem="" if compared or differs else chance)
 
 
 def write_samples(file: Path, exported: Exported, folder: Path) -> int:
-    """Write the inputs as `.npz` keyed by the file's input names, for `--samples` and `--calibration`."""
+    """Write samples as `.npz` keyed by the file's names of tensors, for `--samples` and `--calibration`.
+
+    They have the inputs, what stand-ins made and were given, and the module's outputs.
+    """
     proto = onnx.load(file, load_external_data=False)
-    stand_ins = _cut_stand_ins(proto)
-    keys = _keys(proto, exported.inputs, stand_ins)
+    made, read = _stand_ins(proto)
+    keys = _keys(proto, exported.inputs, made)
     if keys is None:
         return 0
     folder.mkdir(parents=True, exist_ok=True)
-    own = {name: key for name, key in keys.items() if name not in stand_ins}
     for number, origin in enumerate(exported.samples):
         arrays = _load(file, number)
-        named: dict[str, Any] = {name: arrays[key] for name, key in own.items()}
+        outputs = zip((it.name for it in proto.graph.output), (it for it in arrays if it[0] == "o"), strict=False)
+        named: dict[str, Any] = {
+            name: arrays[key] for name, key in {**read, **dict(outputs), **keys}.items() if key in arrays
+        }
         np.savez(folder / f"{number}-{origin}.npz", **named)
     return len(exported.samples)
 
 
-def _cut_stand_ins(proto: onnx.ModelProto) -> dict[str, str]:
-    """Remove the stand-ins' nodes; the outputs of each become inputs: name to key in the samples."""
-    nodes = [node for node in proto.graph.node if node.domain == HOST]
-    found: dict[str, str] = {}
+def _stand_ins(proto: onnx.ModelProto) -> tuple[dict[str, str], dict[str, str]]:
+    """The keys in the samples of what stand-ins make, and of what they read, by the names of the file."""
+    made: dict[str, str] = {}
+    read: dict[str, str] = {}
     calls = Counter[str]()
-    for node in nodes:
-        path = next(it.s.decode() for it in node.attribute if it.name == "module")
-        found.update((name, f"s{path}:{calls[path]}:{place}") for place, name in enumerate(node.output))
-        calls[path] += 1
-        proto.graph.node.remove(node)
-    return found
+    for node in proto.graph.node:
+        if node.domain == HOST:
+            path = next(it.s.decode() for it in node.attribute if it.name == "module")
+            made.update((name, f"s{path}:{calls[path]}:{place}") for place, name in enumerate(node.output))
+            read.update((name, f"t{path}:{calls[path]}:{place}") for place, name in enumerate(node.input))
+            calls[path] += 1
+    return made, read
 
 
 def _keys(
@@ -105,12 +114,23 @@ def _keys(
     return None if any(it not in known for it in names) else {**{it: known[it] for it in names}, **stand_ins}
 
 
-def _typed(proto: onnx.ModelProto, stand_ins: Mapping[str, str], arrays: Arrays) -> onnx.ModelProto:
-    """The model with the stand-ins' outputs as inputs, of the types that the samples have."""
-    for name, key in stand_ins.items():
-        kind = onnx.helper.np_dtype_to_tensor_dtype(arrays[key].dtype)
-        proto.graph.input.append(onnx.helper.make_tensor_value_info(name, kind, arrays[key].shape))
-    return proto
+def _type_of(made: Mapping[str, str], arrays: Arrays, name: str) -> onnx.TypeProto | None:
+    """The type that the samples have of what a stand-in makes."""
+    if name not in made:
+        return None
+    array = arrays[made[name]]
+    return onnx.helper.make_tensor_type_proto(onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+
+
+def _into_stand_ins(found: Mapping[str, Value], read: Mapping[str, str], arrays: Arrays) -> str:
+    """How what stand-ins are given differs from what their modules were given; empty if it does not."""
+    for name, value in found.items():
+        if read[name] in arrays:
+            apart = difference(name, arrays[read[name]], value, RECORDED)
+            if not apart.agrees:
+                module = read[name][1:].partition(":")[0]
+                return f"an input of {module} {apart.form or f'differs by {apart.absolute:.2g}'}"
+    return ""
 
 
 def _load(file: Path, number: int) -> dict[str, np.ndarray]:
@@ -122,7 +142,7 @@ def _steady(arrays: Arrays) -> bool:
     """Whether the module's outputs stay the same when its inputs change by rounding, or it draws other numbers."""
     outputs = [it for it in arrays if it.startswith("o")]
     return all(
-        f"n{it[1:]}" in arrays and difference(it, arrays[it], arrays[f"n{it[1:]}"], TOLERANCE).agrees for it in outputs
+        f"n{it[1:]}" in arrays and difference(it, arrays[it], arrays[f"n{it[1:]}"], RECORDED).agrees for it in outputs
     )
 
 
@@ -131,7 +151,7 @@ def _difference(arrays: Arrays, outputs: Sequence[Value], origin: str) -> str:
     if len(expected) != len(outputs):
         return f"it has {len(outputs)} outputs, the module {len(expected)}"
     for number, (before, after) in enumerate(zip(expected, outputs, strict=True)):
-        found = difference(str(number), before, after, TOLERANCE)
+        found = difference(str(number), before, after, RECORDED)
         if not found.agrees:
             return f"output {number} on {_inputs(origin)}: {found.form or f'differs by {found.absolute:.2g}'}"
     return ""

@@ -419,7 +419,8 @@ class Export:
         """Files with inputs and eager outputs, of the captured inputs and of perturbed ones.
 
         `iN` are tensors among the arguments, `oN` outputs, `nN` outputs for inputs that differ by rounding, `sP:M:N`
-        outputs of the M-th call of a module P that has a stand-in, `xN` constants that became inputs.
+        outputs of the M-th call of a module P that has a stand-in, `tP:M:N` tensors that it got, `xN` constants that
+        became inputs.
         """
         try:
             import numpy
@@ -454,12 +455,12 @@ class Recorded:
     """An eager run of a module: its output, and the outputs of modules that get stand-ins, in the order of calls."""
 
     def __init__(self, export: Export, args: Any, kwargs: Any, seed: int = 0) -> None:
-        self.calls: list[tuple[str, str, Any]] = []
+        self.calls: list[tuple[str, str, Any, Any]] = []
         handles = []
         for path in export.hidden:
 
             def note(module: Any, args: Any, kwargs: Any, output: Any, path: str = path) -> None:
-                self.calls.append((path, signature(args, kwargs), copied(output)))
+                self.calls.append((path, signature(args, kwargs), copied(output), copied((args, kwargs))))
 
             handles.append(export.loaded.modules[path].register_forward_hook(note, with_kwargs=True))
         try:
@@ -471,22 +472,23 @@ class Recorded:
 
     def without_tensors(self) -> str:
         """A module that cannot have a stand-in, because it returns no tensor."""
-        return next((path for path, _, output in self.calls if not tensors(output)), "")
+        return next((path for path, _, output, _ in self.calls if not tensors(output)), "")
 
     def arrays(self, args: Any, kwargs: Any) -> dict[str, Any]:
         """Everything of the run as numpy arrays, by key."""
         leaves = pytree.tree_flatten((args, kwargs))[0]
         found = {f"i{n}": it.numpy() for n, it in enumerate(leaves) if isinstance(it, torch.Tensor)}
         found.update((f"o{n}", it.numpy()) for n, it in enumerate(tensors(self.output)))
-        for number, (path, _, output) in enumerate(self.calls):
+        for number, (path, _, output, given) in enumerate(self.calls):
             call = sum(it[0] == path for it in self.calls[:number])
             found.update((f"s{path}:{call}:{n}", it.numpy()) for n, it in enumerate(tensors(output)))
+            found.update((f"t{path}:{call}:{n}", it.numpy()) for n, it in enumerate(tensors(given)))
         return found
 
 
 def stand_in(export: Export, path: str, recorded: Recorded) -> None:
     """Replace the module's forward: one node of the domain `host` makes outputs of the recorded forms."""
-    known = {text: output for where, text, output in reversed(recorded.calls) if where == path}
+    known = {text: output for where, text, output, _ in reversed(recorded.calls) if where == path}
     name = "host::" + path.replace(".", "_")
 
     def symbolic(flat: list[Any], made: list[Any]) -> Any:

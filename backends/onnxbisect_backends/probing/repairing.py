@@ -6,7 +6,6 @@ The caller provides the searches (`RepairCompiler.search`): the library uses thr
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import onnx
 
@@ -17,6 +16,7 @@ from onnxbisect.model.binding import resized
 from onnxbisect.model.deciding import compared_values
 from onnxbisect.model.feeds import Sample
 from onnxbisect.model.loadable import lowered
+from onnxbisect.model.opaque import around
 from onnxbisect.model.read import original as original_of
 from onnxbisect.model.wording import some
 from onnxbisect.proof import Tolerance, edge_feeds, random_feeds, those_that_run
@@ -26,7 +26,7 @@ from onnxbisect.remedies.summary import markdown
 from onnxbisect.report.document import document as report_document
 from onnxbisect.report.files import FORMS
 from onnxbisect.rewrites import Exactness, TensorFacts, installed
-from onnxbisect_backends.calibration import read_calibration
+from onnxbisect_backends.custom_ops import CustomOps
 from onnxbisect_backends.probing.boundary_traits import traits_of
 from onnxbisect_backends.probing.changed_files import changed_files, may_be_changed, with_fewer_dimensions
 from onnxbisect_backends.probing.loaded_model import LoadedModel
@@ -36,20 +36,18 @@ from onnxbisect_backends.probing.search_context import SearchContext
 #: The file name of the report on what is left.
 REPORT = "report.json"
 _DTYPES = {"float16": onnx.TensorProto.FLOAT16, "bfloat16": onnx.TensorProto.BFLOAT16}
-#: Most samples taken from the user's.
-_MOST_SAMPLES = 100
 
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
     """Settings of a repair and its proof.
 
-    The proof uses `samples` (a folder, zip or tar of .npz keyed by input names), `count` random inputs and as many with
-    edge values; the model's outputs must agree within `tolerance`. No rule less exact than `allow` is used.
+    The proof uses the samples of `custom_ops`, `count` random inputs and as many with edge values; the model's outputs
+    must agree within `tolerance`. No rule less exact than `allow` is used.
     """
 
     allow: Exactness = Exactness.ROUNDING
-    samples: Path | None = None
+    custom_ops: CustomOps = field(default_factory=CustomOps)
     count: int = 4
     tolerance: Tolerance = field(default_factory=Tolerance)
 
@@ -219,17 +217,20 @@ def _prover(context: SearchContext, original: onnx.ModelProto, terms: Terms) -> 
             f"Bind the dynamic dimensions of {some(model.unbound)} with --input-shape (input_shapes): a repair is "
             "proven by running the model."
         )
-    inputs = model.proto.graph.input
-    given: tuple[Sample, ...] = ()
-    if terms.samples is not None:
-        found = read_calibration(terms.samples, inputs, _MOST_SAMPLES, option="--samples", bound=model.input_values)
-        given = found.samples
+    facts = TensorFacts.of(model)
+    given = terms.custom_ops.read(model, original)
     low = None if not computes_in else LowPrecision(dtype=_DTYPES[computes_in])
 
     def samples() -> Samples:
-        usual = [*given, *_runnable(context, original, random_feeds(inputs, terms.count), given)]
-        return Samples(usual=usual, edge=_runnable(context, original, edge_feeds(inputs, terms.count), given))
+        whole = around(original, facts.type)
+        inputs = around(model.proto, model.types.get).graph.input
+        made_up = [*random_feeds(inputs, max(terms.count, len(given)))]
+        recorded = [{**made_up[number], **sample} for number, sample in enumerate(given)]
 
-    return OrtProver(
-        original, TensorFacts.of(model), samples, folder=model.path.parent, tolerance=terms.tolerance, low=low
-    )
+        def runnable(feeds: Iterable[Sample]) -> list[Sample]:
+            return _runnable(context, whole, terms.custom_ops.computed(model, original, list(feeds)), given)
+
+        usual = [*recorded, *runnable(made_up[: terms.count])]
+        return Samples(usual=usual, edge=runnable(edge_feeds(inputs, terms.count)))
+
+    return OrtProver(original, facts, samples, folder=model.path.parent, tolerance=terms.tolerance, low=low)

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+from onnx import helper
 
 from onnxbisect.errors import ModelError
 from onnxbisect.input_value import InputValues
 from onnxbisect.language import english
 from onnxbisect.model.allowance import Allowance, Bounded, ExceededError, directly
-from onnxbisect.model.binding import bind, forget_shapes, resized, unbound_inputs
+from onnxbisect.model.binding import bind, forget_shapes, is_unbound, resized, unbound_inputs
 from onnxbisect.model.counting import demand_inlinable, written_out
 from onnxbisect.model.established import Established
 from onnxbisect.model.feeds import Sample
@@ -22,6 +23,7 @@ from onnxbisect.model.input_values import bind_values, described
 from onnxbisect.model.loadable import lowered
 from onnxbisect.model.model import Model, Unit
 from onnxbisect.model.names import make_unique
+from onnxbisect.model.opaque import recorded_tensors
 from onnxbisect.model.order import depth_first, is_topological
 from onnxbisect.model.read import read
 from onnxbisect.model.scopes import constant_names, is_constant, qualified, reads
@@ -92,8 +94,9 @@ MEMORY_LIMIT = 4 << 30
 #: Shares of the allowance's seconds: for running the model (the rest is left for inference), and for inference alone
 #: after the first attempt exceeded the allowance.
 _RUN_SHARE, _INFER_SHARE = 0.6, 0.4
-#: Reads values of a model's inputs, for a model in which some are bound to values.
-ReadSample = Callable[[Sequence[onnx.ValueInfoProto], Mapping[str, np.ndarray]], Sample]
+#: Reads values of a model's inputs, for a model in which some are bound to values; and of tensors that nodes make which
+#: onnxruntime does not know, where they were recorded.
+ReadSample = Callable[[Sequence[onnx.ValueInfoProto], Mapping[str, np.ndarray], Sequence[onnx.ValueInfoProto]], Sample]
 _Work = Callable[[Sequence[str], float], Established]
 #: Most nodes where the caller sets no limit; real models have a hundredth of it.
 _MOST_NODES = 10_000_000
@@ -153,7 +156,7 @@ def load(
         notes.append(_demand_fitting(proto, changed))
     if established is None:
         allowance = Allowance.of(size, len(graph.node))
-        given = {} if sample is None else sample(graph.input, values)
+        given = {} if sample is None else _recorded(proto, values, sample)
         limit = min(memory_limit, int(allowance.memory * _RUN_SHARE))
         work = partial(_establish, proto, path.parent, limit, given)
         if len(graph.node) > _MOST_RUN:
@@ -195,6 +198,22 @@ def load(
         data_dependent=established.data_dependent,
         costly=established.costly,
     )
+
+
+def _recorded(proto: onnx.ModelProto, values: Mapping[str, np.ndarray], sample: ReadSample) -> Sample:
+    """The sample; what it has recorded of custom ops declares the type of tensors that the file does not declare."""
+    graph = proto.graph
+    declared = {value.name: value for value in (*graph.value_info, *graph.output)}
+    made = [declared.get(name, onnx.ValueInfoProto(name=name)) for name in recorded_tensors(proto)[0]]
+    given = sample(graph.input, values, made)
+    for value in made:
+        if value.name in given and (is_unbound(value.type) or not value.HasField("type")):
+            array = given[value.name]
+            dtype = helper.np_dtype_to_tensor_dtype(array.dtype)
+            value.type.CopyFrom(helper.make_tensor_type_proto(dtype, array.shape))
+            if value.name not in declared:
+                graph.value_info.append(value)
+    return given
 
 
 def _established(work: _Work, notes: Sequence[str], allowance: Allowance, bounded: Bounded) -> Established:
@@ -318,4 +337,4 @@ def _write_types(graph: onnx.GraphProto, types: Mapping[str, onnx.TypeProto]) ->
     for node in graph.node:
         for name in node.output:
             if name in types and name not in boundary:
-                graph.value_info.append(onnx.helper.make_value_info(name, types[name]))
+                graph.value_info.append(helper.make_value_info(name, types[name]))

@@ -1,11 +1,20 @@
-"""Find nodes that can be neither run nor inferred because they use an op without a public schema."""
+"""Nodes that can be neither run nor inferred because they use an op without a public schema, and proofs around them.
 
-from collections.abc import Iterable, Mapping
+A proof runs the model without its opaque nodes (`around`): their outputs are inputs, with recorded or made-up values,
+and what they read are further outputs, which are compared, too. Where all of these agree, the complete models agree,
+whatever the opaque nodes compute.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 
 import onnx
 
-from onnxbisect.model.scopes import domain_of, walk
+from onnxbisect.errors import ModelError
+from onnxbisect.language import english
+from onnxbisect.model.footprint import size_of
+from onnxbisect.model.scopes import constant_names, domain_of, label, qualified, reads, walk
+from onnxbisect.model.wording import quoted
 
 _Call = tuple[str, str, str]
 #: What onnxruntime's optimiser writes into ONNX's domain, where ONNX has no such operator.
@@ -22,6 +31,68 @@ def opaque_nodes(proto: onnx.ModelProto) -> dict[int, None]:
         for index, node in enumerate(proto.graph.node)
         if any(_is_opaque(inner, versions, functions, verdicts) for inner in walk([node]))
     )
+
+
+def recorded_tensors(proto: onnx.ModelProto) -> tuple[list[str], list[str]]:
+    """The tensors that opaque nodes make, and those that they read, once each; without constants.
+
+    Samples may have both: an opaque node's recorded outputs, and the inputs on which they were recorded.
+    """
+    nodes = [proto.graph.node[index] for index in opaque_nodes(proto)]
+    stored = constant_names(proto.graph)
+    made = dict.fromkeys(name for node in nodes for name in node.output if name)
+    read = dict.fromkeys(name for node in nodes for name in reads(node) if name not in stored)
+    return list(made), list(read)
+
+
+def around(
+    proto: onnx.ModelProto, type_of: Callable[[str], onnx.TypeProto | None] = lambda name: None
+) -> onnx.ModelProto:
+    """The model without its opaque nodes; the model itself if it has none.
+
+    Outputs of opaque nodes become inputs, of their type by `type_of` or else the file's. What they read becomes further
+    outputs, unless it is an input itself. Raises ModelError for an output whose type or shape is not known.
+    """
+    opaque = opaque_nodes(proto)
+    if not opaque:
+        return proto
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    graph = copy.graph
+    declared = {value.name: value.type for value in (*graph.value_info, *graph.output)}
+    made, read = recorded_tensors(proto)
+    used = {name for node in graph.node for name in reads(node)} | {value.name for value in graph.output}
+    for index in opaque:
+        for name in (it for it in graph.node[index].output if it in used):
+            kind = type_of(name) or declared.get(name)
+            if kind is None or size_of(kind) is None:
+                raise ModelError(
+                    english(
+                        "{op} {node} is no op of onnxruntime, and type or shape of its output {tensor} are not known: "
+                        "give samples with its recorded tensors (docs/custom-ops.md)",
+                        op=qualified(graph.node[index]),
+                        node=quoted(label(graph.node[index])),
+                        tensor=quoted(name),
+                    )
+                )
+            graph.input.append(onnx.helper.make_value_info(name, kind))
+    for index in reversed(opaque):
+        del graph.node[index]
+    fed = {value.name for value in graph.input}
+    wanted = {value.name: value for value in graph.output if value.name not in fed}
+    wanted |= {
+        name: onnx.helper.make_value_info(name, type_of(name) or declared.get(name, onnx.TypeProto()))
+        for name in read
+        if name not in fed and name not in wanted
+    }
+    outputs = [onnx.ValueInfoProto.FromString(value.SerializeToString()) for value in wanted.values()]
+    del graph.output[:]
+    graph.output.extend(outputs)
+    kept = [it for it in graph.value_info if it.name not in made]
+    kept = [onnx.ValueInfoProto.FromString(it.SerializeToString()) for it in kept]
+    del graph.value_info[:]
+    graph.value_info.extend(kept)
+    return copy
 
 
 def _is_opaque(

@@ -2,14 +2,16 @@
 
 from onnxbisect.proof.difference import OutputDifference, Tolerance, difference, finite
 from onnxbisect.proof.inputs import EDGES, edge_feeds, random_feeds
-from onnxbisect.proof.outputs import OutputComparison, compare, those_that_run
+from onnxbisect.proof.outputs import RECORDED, OutputComparison, compare, demand_recorded, those_that_run
 
 __all__ = [
     "EDGES",
+    "RECORDED",
     "OutputComparison",
     "OutputDifference",
     "Tolerance",
     "compare",
+    "demand_recorded",
     "difference",
     "edge_feeds",
     "finite",

@@ -1,6 +1,6 @@
 """Run two models on the same inputs and compare their outputs."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
@@ -8,10 +8,12 @@ from pathlib import Path
 import onnx
 
 from onnxbisect.errors import ModelError
+from onnxbisect.language import english
 from onnxbisect.model.feeds import Sample
+from onnxbisect.model.opaque import around
 from onnxbisect.model.scopes import constant_names
 from onnxbisect.model.session import Clock, Session
-from onnxbisect.model.wording import brief, some
+from onnxbisect.model.wording import brief, quoted, some
 from onnxbisect.proof.difference import OutputDifference, Tolerance, Value, difference
 
 
@@ -41,12 +43,16 @@ def compare(
     folder: Path = Path(),
     other_folder: Path | None = None,
     tensors: bool = False,
+    type_of: Callable[[str], onnx.TypeProto | None] = lambda name: None,
 ) -> OutputComparison:
     """Run both models in onnxruntime without optimisation on every sample and compare outputs of the same name.
 
     `tensors` compares also the results of nodes that have the same name in both models. `folder` and `other_folder`
-    hold the models' external data. Raises ModelError where inputs or outputs differ, or a model does not run.
+    hold the models' external data. Models with opaque nodes are compared around these: samples give what they make,
+    and what they read counts as outputs; `type_of` knows types that the files do not declare. Raises ModelError
+    where inputs or outputs differ, or a model does not run.
     """
+    before, after = around(before, type_of), around(after, type_of)
     _demand_same("outputs", _names(before.graph.output), _names(after.graph.output))
     _demand_same("inputs", _inputs(before), _inputs(after))
     outputs = _names(before.graph.output)
@@ -57,7 +63,9 @@ def compare(
     first, second = _session(before, folder), _session(after, folder if other_folder is None else other_folder)
     worst: dict[str, OutputDifference] = {}
     count = 0
-    for sample in feeds:
+    inputs = set(_names(before.graph.input))
+    for recorded in feeds:
+        sample = {name: array for name, array in recorded.items() if name in inputs}
         count += 1
         pairs = zip(names, _run(first, names, sample), _run(second, names, sample), strict=True)
         for name, old, new in pairs:
@@ -69,6 +77,25 @@ def compare(
         samples=count,
         within=tuple(each for name, each in worst.items() if name in inner),
     )
+
+
+#: Of numbers that another runtime computed, such as PyTorch: many layers round.
+RECORDED = Tolerance(absolute=1e-4, relative=1e-3)
+
+
+def demand_recorded(sample: Sample, computed: Mapping[str, Value]) -> None:
+    """Raise ModelError if a sample has another value of a tensor than the model computes from it."""
+    for name in sample.keys() & computed.keys():
+        found = difference(name, sample[name], computed[name], RECORDED)
+        if not found.agrees:
+            raise ModelError(
+                english(
+                    "the recorded tensor {name} is not what the model computes from the same sample ({difference}): "
+                    "record it again with this model",
+                    name=quoted(name),
+                    difference=found.form or f"it differs by {found.absolute:.2g}",
+                )
+            )
 
 
 def those_that_run(model: onnx.ModelProto, feeds: Iterable[Sample], folder: Path) -> list[Sample]:

@@ -16,13 +16,15 @@ from onnx import helper
 
 from onnxbisect.cut.rename import rename_tensors
 from onnxbisect.errors import ModelError
+from onnxbisect.language import english
 from onnxbisect.model.binding import is_unbound
 from onnxbisect.model.feeds import Sample
 from onnxbisect.model.footprint import size_of
+from onnxbisect.model.opaque import around
 from onnxbisect.model.scopes import bodies, constant_names
 from onnxbisect.model.session import Clock, Session
 from onnxbisect.model.wording import brief
-from onnxbisect.proof import OutputDifference, Tolerance, difference, edge_feeds, random_feeds
+from onnxbisect.proof import OutputDifference, Tolerance, demand_recorded, difference, edge_feeds, random_feeds
 from onnxbisect.remedies.candidate import Candidate
 from onnxbisect.remedies.low_precision import InLowPrecision, LowPrecision
 from onnxbisect.remedies.proofs import PlaceProof, RepairProof, at_least, promised, too_far
@@ -56,9 +58,11 @@ class _Reference:
 class OrtProver:
     """Runs the original and repaired models in onnxruntime, without optimisation, on the same samples.
 
-    `original` is the model as stored in its file, with external data below `folder`. `tolerance` is for the model's
-    outputs. If the target computes in a `low` precision, a place must also hold in that one. The original runs before
-    the first proof. Where it does not run, or has no samples, nothing is proven, and each proof says why.
+    `original` is the model as stored in its file, with external data below `folder`. Models with opaque nodes run
+    without them (`around`); samples may have recorded values of what these make and read. `tolerance` is for the
+    model's outputs. If the target computes in a `low` precision, a place must also hold in that one. The original
+    runs before the first proof. Where it does not run, or has no samples, nothing is proven, and each proof says
+    why.
     """
 
     def __init__(
@@ -71,15 +75,20 @@ class OrtProver:
         tolerance: Tolerance | None = None,
         low: LowPrecision | None = None,
     ) -> None:
-        self._original, self._facts, self._given, self._folder = original, facts, samples, folder
+        self._facts, self._given, self._folder = facts, samples, folder
         self._tolerance, self._low = tolerance or Tolerance(), low
-        self._ends = list(original.graph.output)
-        self._outputs = [value.name for value in self._ends]
         self._reference: _Reference | ModelError | None = None
+        try:
+            self._original = around(original, facts.type)
+        except ModelError as error:
+            self._original, self._reference = original, error
+        self._ends = list(self._original.graph.output)
+        self._outputs = [value.name for value in self._ends]
 
     def on(self, changed: onnx.ModelProto, facts: TensorFacts) -> "OrtProver":
         """A prover for a changed copy of the file: places are compared there, outputs with the original."""
         result = copy(self)
+        changed = around(changed, facts.type)
         samples = [_in_form_of(changed, self._original, sample) for sample in self._referred.samples]
         result._original, result._facts = changed, facts
         result._reference = replace(self._referred, samples=samples)
@@ -88,9 +97,9 @@ class OrtProver:
     def inside(self, model: onnx.ModelProto, facts: TensorFacts) -> "OrtProver":
         """A prover for a model with inputs of its own, such as the body of a Loop, on random and edge values."""
         count = max(1, len(self._referred.samples) // 2)
-        inputs = model.graph.input
 
         def samples() -> Samples:
+            inputs = around(model, facts.type).graph.input
             return Samples(usual=list(random_feeds(inputs, count)), edge=list(edge_feeds(inputs, count)))
 
         return OrtProver(model, facts, samples, folder=self._folder, tolerance=self._tolerance, low=self._low)
@@ -148,9 +157,13 @@ class OrtProver:
 
     def _run_original(self) -> "_Reference":
         given = self._given()
-        samples = [*given.usual, *given.edge]
+        inputs = {value.name for value in self._original.graph.input}
+        recorded = [*given.usual, *given.edge]
+        samples = [{name: array for name, array in it.items() if name in inputs} for it in recorded]
         session = _session(self._original, self._folder, "the model")
         before = [dict(zip(self._outputs, _run(session, self._outputs, it), strict=True)) for it in samples]
+        for sample, outputs in zip(recorded, before, strict=True):
+            demand_recorded(sample, outputs)
         return _Reference(samples=samples, usual=len(given.usual), outputs=before)
 
     def _whole(self, chosen: Sequence[Candidate]) -> tuple[OutputDifference, ...]:
@@ -158,6 +171,9 @@ class OrtProver:
 
     def _against(self, repaired: onnx.ModelProto) -> tuple[OutputDifference, ...]:
         reference = self._referred
+        repaired = around(repaired, self._facts.type)
+        if len(repaired.graph.output) != len(self._ends):
+            raise ModelError(english("it gives its custom ops other tensors than the model, so nothing can be proven"))
         session = _session(repaired, self._folder, "the repaired model")
         outputs = [value.name for value in repaired.graph.output]
         worst: dict[str, OutputDifference] = {}

@@ -1,9 +1,9 @@
 """Split a model into pieces for the NPU and the host that, run one after another, compute the same."""
 
 from onnxbisect.split.choose import SHARE
-from onnxbisect.split.manifest import FORMAT, Manifest, WrittenPiece
+from onnxbisect.split.manifest import FORMAT, MANIFEST, Manifest, WrittenPiece
 from onnxbisect.split.schedule import PieceKind, PieceUnits, schedule
-from onnxbisect.split.write import MANIFEST, RUNNER, Compile, split
+from onnxbisect.split.write import RUNNER, Compile, split
 
 __all__ = [
     "FORMAT",

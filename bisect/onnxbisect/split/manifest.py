@@ -1,11 +1,14 @@
 """The contents of a split's `manifest.json` as typed values."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from onnxbisect.report.contents import TargetEntry
 from onnxbisect.split.schedule import PieceKind
 
+#: The file's name.
+MANIFEST = "manifest.json"
 #: The value of `format`; an incompatible change increments the number.
 FORMAT = "onnx-bisect/split@1"
 
@@ -57,12 +60,27 @@ class DataFile:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Custom:
+    """The node of a piece that onnxruntime does not know.
+
+    `op` is `domain:name`. `arguments` are names of the piece's inputs. None stands for a constant, which is in the file
+    `constants` (.npz, beside the piece) under the argument's number, or for an argument that is not given.
+    """
+
+    op: str
+    attributes: Mapping[str, object]
+    arguments: tuple[str | None, ...]
+    outputs: tuple[str | None, ...]
+    constants: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class WrittenPiece:
     """One piece.
 
     `compiled`: this file is known to compile; None for a piece of the host. `refused`: this file was compiled,
     and failed. `note` says how either is known. `share` is the piece's part of the model's estimated work. `nodes`
-    counts nodes without Constants.
+    counts nodes without Constants. A piece of the kind `custom` has a `custom` node.
     """
 
     file: str
@@ -76,6 +94,7 @@ class WrittenPiece:
     nodes: tuple[str, ...]
     inputs: tuple[Taken, ...]
     outputs: tuple[Made, ...]
+    custom: Custom | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

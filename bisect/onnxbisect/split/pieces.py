@@ -11,13 +11,14 @@ from onnxbisect.cut.piece import Piece
 from onnxbisect.cut.required_producers import producers_required_by_dtype
 from onnxbisect.cut.wiring import read_wiring
 from onnxbisect.model.model import Model
+from onnxbisect.model.opaque import opaque_nodes
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.split.choose import choose
 from onnxbisect.split.crossing import Crossing, crossings
 from onnxbisect.split.flow import flow, needed
-from onnxbisect.split.schedule import PieceKind, PieceUnits
+from onnxbisect.split.schedule import PieceKind, PieceUnits, with_custom_apart
 from onnxbisect.split.work import total, work_of
-from onnxbisect.unitset import UnitSet, members, sort_key, union
+from onnxbisect.unitset import UnitSet, members, of, sort_key, union
 from onnxbisect.universe import Universe
 
 _PLAIN = ProbeFormat()
@@ -45,18 +46,21 @@ def cut_parts(
     universe = replace(flow(model, wiring), required_producers=producers_required_by_dtype(model, probe_format))
     wanted = needed(model, wiring, universe)
     work = work_of(model)
-    parts = tuple(_as_seen(universe, wanted, passed, choose(universe, wanted, passed, work, share)))
+    opaque = opaque_nodes(model.proto)
+    custom = of(number for number, unit in enumerate(model.units) if unit.node in opaque)
+    chosen = with_custom_apart(universe, choose(universe, wanted, passed, work, share), custom)
+    parts = tuple(_as_seen(universe, wanted, passed, tuple(chosen)))
     crossing = crossings(model, wiring, parts)
     cutter = Cutter(model)
-    probe_formats = {PieceKind.HOST: _PLAIN, PieceKind.NPU: replace(probe_format, covered=(), folds=True)}
+    on_npu = replace(probe_format, covered=(), folds=True)
 
     def cut(part: PieceUnits) -> CutPart:
         seen = part.kind is PieceKind.NPU and part.units in passed
         made = (name for unit in members(part.units) for name in wiring.made[model.units[unit].node])
         # A piece that compiled keeps its outputs; others drop outputs without a reader, to save the transfer.
         wishes = None if seen else Wishes(inputs=(), outputs=tuple(name for name in made if name in crossing))
-        piece = cutter.cut(part.units, probe_formats[part.kind], wishes)
-        if part.kind is PieceKind.HOST:
+        piece = cutter.cut(part.units, on_npu if part.kind is PieceKind.NPU else _PLAIN, wishes)
+        if part.kind is not PieceKind.NPU:
             _loosen(piece.proto.graph, model.data_dependent)
         return CutPart(kind=part.kind, piece=piece, seen=seen, share=total(work, part.units) / float(work.sum()))
 

@@ -1,6 +1,7 @@
 """Test that the pieces give the same outputs as the whole model, bit for bit."""
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from itertools import chain
 from math import inf
@@ -10,26 +11,33 @@ from typing import Any
 import onnx
 
 from onnxbisect.cut.write import write
+from onnxbisect.errors import ModelError
 from onnxbisect.language import english
 from onnxbisect.model.declared_types import has_narrow_types
+from onnxbisect.model.feeds import Sample
 from onnxbisect.model.loadable import loadable
 from onnxbisect.model.model import Model
+from onnxbisect.model.opaque import around, recorded_tensors
 from onnxbisect.model.read import original
 from onnxbisect.model.session import Clock, Session
 from onnxbisect.model.wording import brief, quoted
-from onnxbisect.proof import edge_feeds, random_feeds
-from onnxbisect.split.manifest import SplitProof
+from onnxbisect.proof import demand_recorded, edge_feeds, random_feeds
+from onnxbisect.split.manifest import MANIFEST, SplitProof
 
 #: Numbers of samples: random inputs, and inputs with edge values.
 _RANDOM, _EDGES = 3, 1
+#: Runs a file on inputs by their names.
+_RunFile = Callable[[Path, dict[str, Any]], dict[str, Any]]
 #: The name of a copy of the whole model.
 _WHOLE = Path("whole.onnx")
 
 
-def prove(model: Model, folder: Path) -> SplitProof:
+def prove(model: Model, folder: Path, given: Sequence[Sample] = ()) -> SplitProof:
     """Run the model's own file and the pieces in `folder`, as `run.py` does, on the same inputs.
 
-    Both run in onnxruntime without optimisation and without a time limit; a file that is too new for it runs at lower
+    These are the `given` samples, and made-up ones. Model and pieces run around opaque nodes
+    (`onnxbisect.model.opaque`): a sample has what these make, and what they read has to be the same, too. Both run
+    in onnxruntime without optimisation and without a time limit; a file that is too new for it runs at lower
     versions, as the pieces do. Of a model in float16 or bfloat16 each node is rounded to its type, as on an NPU:
     onnxruntime itself rounds where a piece ends, and not within. If either cannot run, nothing is proven.
     """
@@ -45,17 +53,24 @@ def prove(model: Model, folder: Path) -> SplitProof:
     def unproven(reason: str, samples: int = 0) -> SplitProof:
         return SplitProof(proven=False, samples=samples, runtime=runtime, reason=reason)
 
-    inputs = model.proto.graph.input
     samples = 0
     try:
+        inputs = around(model.proto, model.types.get).graph.input
         whole = _loadable_file(model, folder)
-        for feeds in chain(random_feeds(inputs, _RANDOM), edge_feeds(inputs, _EDGES)):
+        made_up = [*random_feeds(inputs, max(_RANDOM, len(given)))]
+        filled = ({**made_up[number], **sample} for number, sample in enumerate(given))
+        for sample in chain(filled, made_up[:_RANDOM], edge_feeds(inputs, _EDGES)):
+            feeds = {value.name: sample[value.name] for value in inputs}
             expected = run_file(whole, {**feeds, **model.input_values})
-            found = runner.run(folder, dict(feeds), by=run_file)
+            demand_recorded(sample, expected)
+            around_custom = _AroundCustom(model, folder, run_file, feeds)
+            found = {**runner.run(folder, feeds, by=around_custom), **around_custom.read}
             samples += 1
             for name, value in found.items():
-                if not runner.same(value, expected[name]):
-                    return unproven(f"the pieces give another value of output {quoted(name)}", samples)
+                if not runner.same(value, {**feeds, **expected}[name]):
+                    return unproven(f"the pieces give another value of {quoted(name)}", samples)
+    except ModelError as error:
+        return unproven(str(error), samples)
     except Exception as error:  # onnxruntime's exceptions share no base class but this
         return unproven(f"onnxruntime does not run it: {brief(str(error))}", samples)
     finally:
@@ -63,6 +78,33 @@ def prove(model: Model, folder: Path) -> SplitProof:
         for file in folder.glob(f"{_WHOLE.stem}.*"):
             file.unlink()
     return SplitProof(proven=True, samples=samples, runtime=runtime)
+
+
+class _AroundCustom:
+    """Runs pieces without their opaque nodes, whose outputs are those of the sample; `read` is what they were given."""
+
+    def __init__(self, model: Model, folder: Path, run_file: _RunFile, sample: Mapping[str, Any]) -> None:
+        self._model, self._run_file, self._sample = model, run_file, sample
+        self._names = {
+            piece["file"]: {it["name"]: it["tensor"] for it in (*piece["inputs"], *piece["outputs"])}
+            for piece in json.loads((folder / MANIFEST).read_text("utf-8"))["pieces"]
+        }
+        self.read: dict[str, Any] = {}
+
+    def __call__(self, file: Path, inputs: dict[str, Any]) -> dict[str, Any]:
+        proto, names = onnx.load(file, load_external_data=False), self._names[file.name]
+        made, read = recorded_tensors(proto)
+        if not made:
+            return self._run_file(file, inputs)
+        fed = {**inputs, **{name: self._sample[names.get(name, name)] for name in made}}
+        rest = around(proto, lambda name: self._model.types.get(names.get(name, name)))
+        there = dict(fed)
+        if rest.graph.node:
+            beside = file.with_name(f"{_WHOLE.stem}.{file.name}")
+            onnx.save(rest, beside)
+            there |= self._run_file(beside, {value.name: fed[value.name] for value in rest.graph.input})
+        self.read |= {names.get(name, name): there[name] for name in read}
+        return there
 
 
 def _in_declared_types() -> Callable[[Path, dict[str, Any]], dict[str, Any]]:
@@ -80,9 +122,9 @@ def _in_declared_types() -> Callable[[Path, dict[str, Any]], dict[str, Any]]:
 
 
 def _loadable_file(model: Model, folder: Path) -> Path:
-    """The model's own file, or where onnxruntime is too old for it a copy in `folder` that it loads."""
+    """The model's own file, or a copy in `folder` that onnxruntime loads: at lower versions, without opaque nodes."""
     own = original(model)
-    lower = loadable(own)
+    lower = around(loadable(own), model.types.get)
     if lower is own:
         return model.path
     write(lower, model, folder / _WHOLE)

@@ -5,12 +5,16 @@
     python run.py inputs.npz                   # keys are the names of the model's inputs
     python run.py image=image.npy --out y.npz  # one file for one input; the rest is random
     python run.py --compare model.onnx         # runs the whole model, too: are the outputs the same, bit for bit?
+    python run.py --op my:Gate=ops.py:gate     # computes the custom op Gate of the domain my by this function
 
 `manifest.json` beside this file lists the pieces and their tensors. To run the NPU's pieces on the NPU, replace
-`run_on_npu`.
+`run_on_npu`. Pieces of the kind `custom` have one node that onnxruntime does not know: `--op` names a function for it,
+or `inputs.npz` has its outputs, recorded on the same inputs, by the tensors' names. Where it has outputs of the model,
+these are compared.
 """
 
 import argparse
+import importlib
 import json
 import os
 import sys
@@ -30,6 +34,50 @@ import onnxruntime
 def run_on_npu(file: Path, inputs: dict[str, Any]) -> dict[str, Any]:
     """Replace this: run what your compiler made of `file`; arrays go in and out by the names in that file."""
     return run_on_host(file, inputs)
+
+
+def run_custom(piece: dict[str, Any], inputs: dict[str, Any], given: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Run a node that onnxruntime does not know: by the user's function, or from tensors that were recorded."""
+    custom = piece["custom"]
+    tensors = {it["name"]: it["tensor"] for it in (*piece["inputs"], *piece["outputs"])}
+    made = [name for name in custom["outputs"] if name]
+    if custom["op"] in functions:
+        stored = dict(np.load(folder / custom["constants"], allow_pickle=False)) if custom["constants"] else {}
+        arguments = [
+            stored.get(str(number)) if name is None else inputs[name] for number, name in enumerate(custom["arguments"])
+        ]
+        outputs = called(functions[custom["op"]], arguments, custom["attributes"])
+        return {name: value for name, value in zip(custom["outputs"], outputs, strict=False) if name}
+    if not all(tensors[name] in given for name in made):
+        sys.exit(
+            f"onnxruntime does not know {custom['op']}: name a function, --op {custom['op']}=FILE.py:FUNCTION, or give "
+            f"its recorded outputs in the inputs: {', '.join(repr(tensors[name]) for name in made)}."
+        )
+    for name, value in inputs.items():
+        recorded = given.get(tensors[name])
+        if recorded is not None and not (
+            recorded.shape == value.shape and np.allclose(recorded, value, rtol=1e-3, atol=1e-4, equal_nan=True)
+        ):
+            sys.exit(f"The tensors of {custom['op']} were recorded on other inputs: {tensors[name]!r} differs.")
+    return {name: given[tensors[name]] for name in made}
+
+
+#: Functions for custom ops, by `domain:name`.
+functions: dict[str, Callable[..., Any]] = {}
+
+
+def function_of(text: str) -> tuple[str, Callable[..., Any]]:
+    """The op and the function of `DOMAIN:NAME=FILE.py:FUNCTION`."""
+    op, _, source = text.partition("=")
+    file, _, name = source.rpartition(":")
+    sys.path.insert(0, str(Path(file).absolute().parent))
+    return op, getattr(importlib.import_module(Path(file).stem), name)
+
+
+def called(function: Callable[..., Any], arguments: list[Any], attributes: dict[str, Any]) -> list[Any]:
+    """The outputs of a function: an array, or a list or tuple of arrays, as its node has outputs."""
+    made = function(*arguments, **attributes)
+    return [np.asarray(it) for it in (made if isinstance(made, list | tuple) else [made])]
 
 
 def run_on_host(file: Path, inputs: dict[str, Any]) -> dict[str, Any]:
@@ -56,7 +104,10 @@ def run(
     for piece in manifest["pieces"]:
         began = perf_counter()
         taken = {it["name"]: converted(values[it["tensor"]], forms.get(it["tensor"]), it) for it in piece["inputs"]}
-        made = (by or (run_on_npu if piece["kind"] == "npu" else run_on_host))(folder / piece["file"], taken)
+        if piece["kind"] == "custom" and by is None:
+            made = run_custom(piece, taken, inputs, folder)
+        else:
+            made = (by or (run_on_npu if piece["kind"] == "npu" else run_on_host))(folder / piece["file"], taken)
         values.update((it["tensor"], made[it["name"]]) for it in piece["outputs"])
         forms.update((it["tensor"], it) for it in piece["outputs"])
         if progress:
@@ -112,24 +163,30 @@ def main() -> None:
     parser.add_argument("--out", type=Path, metavar="FILE.npz", default=Path("outputs.npz"), help="for the outputs")
     parser.add_argument("--seed", type=int, default=0, help="of random inputs")
     parser.add_argument("--compare", type=Path, metavar="MODEL.onnx", help="the whole model, to compare outputs with")
+    parser.add_argument("--op", action="append", default=[], metavar="DOMAIN:NAME=FILE.py:FUNCTION", help="a custom op")
     given = parser.parse_args()
     folder = Path(__file__).resolve().parent
-    inputs = _inputs(read_manifest(folder)["inputs"], given.inputs, np.random.default_rng(given.seed))
+    functions.update(map(function_of, given.op))
+    inputs = _inputs(read_manifest(folder), given.inputs, np.random.default_rng(given.seed))
     outputs = run(folder, inputs, progress=True)
     _save(given.out, outputs)
     for name, value in outputs.items():
-        print(f"{name!r}: {getattr(value, 'dtype', type(value).__name__)} {getattr(value, 'shape', '')}")
+        apart = f", at most {np.abs(value - inputs[name]).max():.2g} from the given one" if name in inputs else ""
+        print(f"{name!r}: {getattr(value, 'dtype', type(value).__name__)} {getattr(value, 'shape', '')}{apart}")
     print(f"The outputs are in {given.out}.")
     if given.compare is not None:
-        whole = run_on_host(given.compare, inputs)
+        whole = run_on_host(given.compare, {it["name"]: inputs[it["name"]] for it in read_manifest(folder)["inputs"]})
         different = [name for name, value in outputs.items() if not same(value, whole[name])]
         if different:
             sys.exit(f"Outputs that differ from those of the whole model: {', '.join(map(repr, different))}.")
         print("The whole model gives the same outputs, bit for bit.")
 
 
-def _inputs(declared: list[dict[str, Any]], files: list[str], random: np.random.Generator) -> dict[str, Any]:
+def _inputs(manifest: dict[str, Any], files: list[str], random: np.random.Generator) -> dict[str, Any]:
+    declared: list[dict[str, Any]] = manifest["inputs"]
     given: dict[str, Any] = {}
+    custom = (piece for piece in manifest["pieces"] if piece["kind"] == "custom")
+    recorded = {it["tensor"] for piece in custom for it in (*piece["inputs"], *piece["outputs"])}
     for text in files:
         name, _, path = text.rpartition("=")
         loaded = np.load(path, allow_pickle=False)
@@ -137,10 +194,11 @@ def _inputs(declared: list[dict[str, Any]], files: list[str], random: np.random.
             given[name or declared[0]["name"]] = loaded
         else:
             given.update(loaded)
-    unknown = given.keys() - {it["name"] for it in declared}
+    unknown = given.keys() - {it["name"] for it in (*declared, *manifest["outputs"])} - recorded
     if unknown:
         sys.exit(f"The model has no input {min(unknown)!r}; it has {', '.join(repr(it['name']) for it in declared)}.")
-    return {it["name"]: given[it["name"]] if it["name"] in given else _random(it, random) for it in declared}
+    made_up = {it["name"]: _random(it, random) for it in declared if it["name"] not in given}
+    return {**given, **made_up}
 
 
 def _random(declared: dict[str, Any], random: np.random.Generator) -> Any:

@@ -1,6 +1,6 @@
 """Schedule units of two kinds, NPU and host, as few pieces that run one after another."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -13,6 +13,8 @@ class PieceKind(StrEnum):
 
     HOST = "host"
     NPU = "npu"
+    #: On the host, by code of the user: one node that onnxruntime does not know.
+    CUSTOM = "custom"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +33,19 @@ def schedule(universe: Universe, npu: UnitSet, host: UnitSet) -> tuple[PieceUnit
     """
     found = (_scheduled(universe, npu, host, first) for first in (0, 1))
     return min(found, key=lambda parts: (sum(part.kind is PieceKind.NPU for part in parts), len(parts)))
+
+
+def with_custom_apart(universe: Universe, parts: Sequence[PieceUnits], custom: UnitSet) -> Iterator[PieceUnits]:
+    """The parts, with each of the `custom` units on the host as a part of its own."""
+    for part in parts:
+        if part.kind is PieceKind.HOST and part.units & custom:
+            for inner in schedule(universe, part.units & custom, part.units & ~custom):
+                if inner.kind is PieceKind.HOST:
+                    yield inner
+                else:
+                    yield from (PieceUnits(kind=PieceKind.CUSTOM, units=of([unit])) for unit in members(inner.units))
+        else:
+            yield part
 
 
 def _scheduled(universe: Universe, npu: UnitSet, host: UnitSet, first: int) -> tuple[PieceUnits, ...]:

@@ -7,28 +7,45 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from onnxbisect.cut.required_producers import runtime_dtype
 from onnxbisect.cut.write import write
 from onnxbisect.errors import OptionError
 from onnxbisect.language import english
+from onnxbisect.model.constants import constant_tensor
+from onnxbisect.model.feeds import Sample
 from onnxbisect.model.loadable import loadable
 from onnxbisect.model.model import Model
+from onnxbisect.model.scopes import captures, domain_of, is_constant
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.report.contents import TargetEntry
 from onnxbisect.split.choose import SHARE
 from onnxbisect.split.crossing import Crossing
-from onnxbisect.split.manifest import DataFile, Made, Manifest, Shape, Source, SplitProof, Taken, Value, WrittenPiece
+from onnxbisect.split.manifest import (
+    MANIFEST,
+    Custom,
+    DataFile,
+    Made,
+    Manifest,
+    Shape,
+    Source,
+    SplitProof,
+    Taken,
+    Value,
+    WrittenPiece,
+)
 from onnxbisect.split.pieces import CutPart, cut_parts
 from onnxbisect.split.prove import prove
 from onnxbisect.split.schedule import PieceKind
 from onnxbisect.unitset import UnitSet, members
 from onnxbisect.verdict import Verdict
 
-MANIFEST, RUNNER = "manifest.json", "run.py"
+RUNNER = "run.py"
 
 #: Compiles the file of an NPU piece; the mapping gives the model's names of names that only the file uses.
 Compile = Callable[[Path, Mapping[str, str]], Verdict]
@@ -43,12 +60,14 @@ def split(
     probe_format: ProbeFormat | None = None,
     target: TargetEntry | None = None,
     compile_piece: Compile | None = None,
+    samples: Sequence[Sample] = (),
 ) -> Manifest:
     """Write the model to `folder` as pieces, a manifest and a script that runs them; test that they equal the model.
 
     `passed` are the sets of units that compiled. `share` is the part of the NPU's work that may move to the host to
-    reduce the number of pieces. `probe_format` is the target's, except for what changes numbers. `target` goes into the
-    manifest. `compile_piece` is called for every NPU piece.
+    reduce the number of pieces. `probe_format` is the target's, except for what changes numbers. `target` goes into
+    the manifest. `compile_piece` is called for every NPU piece. `samples` are inputs for the proof beside made-up
+    ones, with recorded tensors of nodes that onnxruntime does not know.
     `folder` appears complete or not at all. Raises OptionError where it exists and is not empty, and CutError where
     nothing compiled.
     """
@@ -59,7 +78,7 @@ def split(
     unfinished.mkdir(parents=True)
     try:
         manifest = _write(model, parts, crossing, unfinished)
-        manifest = replace(manifest, target=target, proof=prove(model, unfinished))
+        manifest = replace(manifest, target=target, proof=prove(model, unfinished, samples))
         if compile_piece is not None:
             asked = tuple(_asked(entry, unfinished, compile_piece) for entry in manifest.pieces)
             manifest = replace(manifest, pieces=asked)
@@ -112,11 +131,53 @@ def _entry(
         nodes=tuple(nodes[model.units[unit].node].name for unit in members(piece.units)),
         inputs=tuple(_taken(value, piece.original(value.name), files, crossing) for value in graph.input),
         outputs=tuple(_made(value, piece.original(value.name), files, crossing) for value in graph.output),
+        custom=_custom(piece.proto, path, model) if part.kind is PieceKind.CUSTOM else None,
     )
 
 
+def _custom(proto: onnx.ModelProto, path: Path, model: Model) -> Custom:
+    """The node for `run.py`, which does not read ONNX files, and its constants in a file of numpy."""
+    stored = {tensor.name: tensor for tensor in proto.graph.initializer}
+    for constant in filter(is_constant, proto.graph.node):
+        if isinstance(tensor := constant_tensor(constant), TensorProto):
+            stored[constant.output[0]] = tensor
+    (node,) = [it for it in proto.graph.node if not is_constant(it)]
+    arguments = [*node.input, *captures(node)]
+    held: dict[str, Any] = {
+        str(number): numpy_helper.to_array(stored[name], str(model.path.parent))
+        for number, name in enumerate(arguments)
+        if name in stored
+    }
+    constants = path.with_suffix(".npz")
+    if held:
+        np.savez(constants, **held)
+    return Custom(
+        op=f"{domain_of(node) or 'ai.onnx'}:{node.op_type}",
+        attributes={it.name: plain(it) for it in node.attribute},
+        arguments=tuple(None if name in stored else name or None for name in arguments),
+        outputs=tuple(name or None for name in node.output),
+        constants=constants.name if held else "",
+    )
+
+
+def plain(attribute: onnx.AttributeProto) -> object:
+    """An attribute as JSON; a tensor as lists, anything else that JSON does not have as text."""
+    value = helper.get_attribute_value(attribute)
+    if isinstance(value, TensorProto):
+        return numpy_helper.to_array(value).tolist()
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    if isinstance(value, int | float):
+        return value
+    if attribute.type in (onnx.AttributeProto.INTS, onnx.AttributeProto.FLOATS):
+        return list(value)
+    if attribute.type == onnx.AttributeProto.STRINGS:
+        return [it.decode(errors="replace") for it in value]
+    return str(value)
+
+
 def _note(part: CutPart) -> str:
-    if part.kind is PieceKind.HOST:
+    if part.kind is not PieceKind.NPU:
         return ""
     if part.seen:
         return english("Exactly these nodes were seen to compile, in the file of a probe and not in this one.")
@@ -124,7 +185,7 @@ def _note(part: CutPart) -> str:
 
 
 def _asked(entry: WrittenPiece, folder: Path, compile_piece: Compile) -> WrittenPiece:
-    if entry.kind is PieceKind.HOST:
+    if entry.kind is not PieceKind.NPU:
         return entry
     names = [*((it.name, it.tensor) for it in entry.inputs), *((it.name, it.tensor) for it in entry.outputs)]
     renamed = {name: tensor for name, tensor in names if name != tensor}

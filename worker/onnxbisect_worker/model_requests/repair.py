@@ -22,6 +22,7 @@ from onnxbisect.search import plan
 from onnxbisect.session import Known
 from onnxbisect.verdict import Status
 from onnxbisect_backends.contract import Backend
+from onnxbisect_backends.custom_ops import CustomOps
 from onnxbisect_backends.other_options import OtherOptions
 from onnxbisect_backends.probing.alternatives import CulpritVerdicts, asked_with
 from onnxbisect_backends.probing.changed_files import GoesOn, NamedOptions, compiles_after
@@ -129,7 +130,7 @@ class RepairWork:
         spec = self.spec
         terms = Terms(
             allow=Exactness(spec.allow),
-            samples=self.samples,
+            custom_ops=CustomOps(samples=self.samples),
             count=spec.count,
             tolerance=Tolerance(absolute=spec.absolute, relative=spec.relative),
         )
