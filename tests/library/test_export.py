@@ -1,6 +1,7 @@
 """`onnx_bisect.export`: modules of a PyTorch model that do not export, with the real exporters of torch."""
 
 import json
+import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -18,6 +19,7 @@ from onnxbisect_backends.toolchains.catalogue import toolchain
 from onnxbisect_cli.parts import parts_of
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "tracker.py"
+GATED = EXAMPLE.with_name("gated.py")
 #: Component, kind, and what the line says.
 NEWER = [
     ("pick", FailureKind.INDEX, "return features[int(image)]"),
@@ -107,6 +109,44 @@ def the_forms_name_module_line_and_remedy(exported: ExportResult) -> None:
     page = markdown(exported.report)
     assert "| `gate` | `ScoreGate` | `tracker.py:" in page
     assert "| `memory` | `MemoryBank` | yes |" in page
+
+
+@pytest.mark.compiler
+@pytest.mark.long
+def test_from_pytorch_to_pieces_for_the_npu_with_one_module_on_the_host(python: Path, tmp_path: Path) -> None:
+    """The story of docs/export.md: export, run, fix, split; what run.py computes is what PyTorch computes."""
+    if complaint := toolchain("qnn").missing:
+        pytest.skip(complaint)
+    exported = onnx_bisect.export(f"{GATED}:build", python=python, out=tmp_path)
+    assert [it.path for it in exported.report.culprits] == ["gate"]
+    model, samples = tmp_path / "parts" / "model-with-stand-ins.onnx", tmp_path / "samples" / "model"
+
+    found = onnx_bisect.diagnose(model, backend="qnn", calibration=samples)
+    assert [it["ops"] for it in found.report["culprits"]] == [["Celu"], ["host::gate"]]
+
+    fixed = onnx_bisect.fix(model, backend="qnn", samples=samples)
+    assert [it.ops for it in fixed.document.left] == [("host::gate",)]
+    assert fixed.document.samples == 12
+    fixed.write(tmp_path / "repair")
+
+    repair = tmp_path / "repair"
+    split = ["split", str(repair / "repaired.onnx"), "--report", str(repair), "--samples", str(samples)]
+    done = subprocess.run(
+        [Path(sys.executable).with_name("onnx-bisect"), *split, "--backend", "qnn"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    manifest = json.loads((tmp_path / "repair" / "split" / "manifest.json").read_text())
+    assert [(it["kind"], it["compiled"]) for it in manifest["pieces"]] == [
+        ("npu", True),
+        ("custom", None),
+        ("npu", True),
+    ]
+    for sample in sorted(samples.glob("*.npz")):
+        script = tmp_path / "repair" / "split" / "run.py"
+        subprocess.run([sys.executable, "-I", script, sample], cwd=tmp_path, check=True)
+        with np.load(sample) as eager, np.load(tmp_path / "outputs.npz") as outputs:
+            for name in outputs:
+                np.testing.assert_allclose(outputs[name], eager[name], atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.compiler
