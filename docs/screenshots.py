@@ -96,6 +96,7 @@ def _take(
     if page.locator(".graph-canvas").count():
         drawn(page)
     if "#" in address:
+        page.wait_for_timeout(1000)  # the browser's own way there
         page.evaluate("document.getElementById(location.hash.slice(1)).scrollIntoView({behavior: 'instant'})")
     page.wait_for_timeout(300)
     path = IMAGES / f"{name}{'-dark' if dark else ''}.png"

@@ -9,11 +9,12 @@ from typing import Annotated
 
 import typer
 
+from onnxbisect.language import _
 from onnxbisect_cli import arguments
 from onnxbisect_cli.arguments import ListFormat
 from onnxbisect_cli.help_page import DIAGNOSE, LIMITS, SEARCH, TARGET, Command
 from onnxbisect_cli.parameters import BackendOptions, ListForm, path
-from onnxbisect_cli.speech import Lang
+from onnxbisect_cli.speech import Lang, spoken
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -95,7 +96,7 @@ def export_command(
 
     if out is not None:
         arguments.demand_folder(out)
-    file, _, functions = source.rpartition(":")
+    file, _colon, functions = source.rpartition(":")
     names = list(dict.fromkeys(functions.split(",")))
     export = partial(
         onnx_bisect.export,
@@ -109,19 +110,22 @@ def export_command(
         memory=memory,
         progress=_say,
     )
-    results = [
-        export(f"{file}:{name}" if file else name, out=out and (out / name if len(names) > 1 else out))
-        for name in names
-    ]
+    with spoken():
+        results = [
+            export(f"{file}:{name}" if file else name, out=out and (out / name if len(names) > 1 else out))
+            for name in names
+        ]
     if form is ListFormat.JSON:
         found = [asdict(it.report) for it in results]
         print(json.dumps(found if len(found) > 1 else found[0], indent=2, ensure_ascii=False))
     elif form is ListFormat.MD:
-        print("\n".join(markdown(it.report) for it in results), end="")
+        with spoken():
+            print("\n".join(markdown(it.report) for it in results), end="")
     else:
-        print("\n\n".join("\n".join(terminal(it.report)) for it in results))
-        if out is not None:
-            print(f"Reports and parts: {out}")
+        with spoken():
+            print("\n\n".join("\n".join(terminal(it.report)) for it in results))
+            if out is not None:
+                print(_("Reports and parts: {folder}", folder=out))
     culprits, exports = any(it.report.culprits for it in results), all(it.exports for it in results)
     raise typer.Exit(0 if exports else 1 if culprits else 3)
 

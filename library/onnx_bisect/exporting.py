@@ -16,6 +16,7 @@ from onnxbisect.export.forms import html, sarif
 from onnxbisect.export.modules import ROOT, Module, Tree, inside, outermost
 from onnxbisect.export.plan import ExportAnswer, ExportingModule, ExportOutcome, FailingModule, Question, plan
 from onnxbisect.export.report import Blamed, Component, ExportedPart, ExportReport, Tried, markdown, some
+from onnxbisect.language import ENGLISH, english, within
 from onnxbisect.report.files import put
 from onnxbisect.report.text import clip, slug
 from onnxbisect_backends.exporting.checking import ExportCheck, check, write_samples
@@ -24,7 +25,7 @@ from onnxbisect_backends.exporting.probe import Exported as Answered
 from onnxbisect_backends.exporting.settings import changed, settings_of
 from onnxbisect_backends.sandbox.working_folder import working_folder
 
-TRAINING = "The model was in training mode; it was exported in evaluation mode."
+TRAINING = english("The model was in training mode; it was exported in evaluation mode.")
 
 #: Called with a line about each export.
 Tell = Callable[[str], None]
@@ -257,7 +258,9 @@ class _Asking:
 
     def _notes(self) -> tuple[str, ...]:
         foreign = self.described.foreign
-        alone = f"Not asked alone, since they take or return objects of other classes: {some(foreign)}."
+        with within(ENGLISH):
+            names = some(foreign)
+        alone = english("Not asked alone, since they take or return objects of other classes: {names}.", names=names)
         return (*([TRAINING] if self.described.training else []), *([alone] if foreign else []))
 
     def _blamed(self, culprit: FailingModule, how: How, tried: tuple[Tried, ...]) -> Blamed:

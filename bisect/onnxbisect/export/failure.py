@@ -5,26 +5,28 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from onnxbisect.language import english
+
 
 class FailureKind(StrEnum):
     """The kinds of problems, by their names in reports."""
 
-    BRANCH = "branch on values"
-    LOOP = "loop count by value"
-    SHAPE = "shape by values"
-    INDEX = "index by value"
-    NO_FORM = "op without ONNX form"
-    CUSTOM_OP = "custom op"
-    CONTAINER = "container of another class"
-    IN_PLACE = "in-place or view"
-    NUMPY = "numpy"
-    AUTOGRAD = "custom autograd function"
-    DTYPE = "unsupported dtype"
-    LOST_INPUT = "input without effect"
-    NUMBERS = "wrong numbers"
-    TIME = "does not end"
-    CRASH = "crash"
-    OTHER = "other"
+    BRANCH = english("branch on values")
+    LOOP = english("loop count by value")
+    SHAPE = english("shape by values")
+    INDEX = english("index by value")
+    NO_FORM = english("op without ONNX form")
+    CUSTOM_OP = english("custom op")
+    CONTAINER = english("container of another class")
+    IN_PLACE = english("in-place or view")
+    NUMPY = english("numpy")
+    AUTOGRAD = english("custom autograd function")
+    DTYPE = english("unsupported dtype")
+    LOST_INPUT = english("input without effect")
+    NUMBERS = english("wrong numbers")
+    TIME = english("does not end")
+    CRASH = english("crash")
+    OTHER = english("other")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,28 +65,36 @@ class FailureCause:
 
 #: What to write instead, by kind.
 REMEDIES = {
-    FailureKind.BRANCH: "compute both and choose with torch.where, or use torch.cond; if it never changes, fix it as "
-    "a Python flag",
-    FailureKind.LOOP: "give the count as a Python int, or run to the largest count and mask what is too much",
-    FailureKind.SHAPE: "keep the shape fixed: torch.where or a mask with padding to a fixed count, in place of "
-    "selecting",
-    FailureKind.INDEX: "pass the index as a Python int, or select with one_hot and a product, torch.gather or "
-    "index_select",
-    FailureKind.NO_FORM: "write it with ops that have an ONNX form, or run this module on the host",
-    FailureKind.CUSTOM_OP: "give it an ONNX form (custom_translation_table), write it with ops of torch, or run this "
-    "module on the host",
-    FailureKind.CONTAINER: "pass and return tensors, or lists, tuples and dicts of them; flatten other containers in "
-    "the caller; for a cache of transformers --set use_cache=false",
-    FailureKind.IN_PLACE: "write the result to a new tensor (torch.cat, torch.where), and use reshape in place of "
-    "view; in an attention of transformers try --try attention=eager",
-    FailureKind.NUMPY: "use torch in place of numpy",
-    FailureKind.AUTOGRAD: "call plain torch ops in forward; a custom autograd function is needed for training only",
-    FailureKind.DTYPE: "use float32; split complex numbers into a real and an imaginary part",
-    FailureKind.LOST_INPUT: "pass the tensors as arguments of their own, not inside of a dict or an object",
-    FailureKind.NUMBERS: "compare the outputs op by op: onnx-bisect extract cuts the file",
-    FailureKind.TIME: "give more time (--timeout), or a smaller example",
-    FailureKind.CRASH: "give more memory (--memory), or a smaller example",
-    FailureKind.OTHER: "the message says what the exporter missed",
+    FailureKind.BRANCH: english(
+        "compute both and choose with torch.where, or use torch.cond; if it never changes, fix it as a Python flag"
+    ),
+    FailureKind.LOOP: english("give the count as a Python int, or run to the largest count and mask what is too much"),
+    FailureKind.SHAPE: english(
+        "keep the shape fixed: torch.where or a mask with padding to a fixed count, in place of selecting"
+    ),
+    FailureKind.INDEX: english(
+        "pass the index as a Python int, or select with one_hot and a product, torch.gather or index_select"
+    ),
+    FailureKind.NO_FORM: english("write it with ops that have an ONNX form, or run this module on the host"),
+    FailureKind.CUSTOM_OP: english(
+        "give it an ONNX form (custom_translation_table), write it with ops of torch, or run this module on the host"
+    ),
+    FailureKind.CONTAINER: english(
+        "pass and return tensors, or lists, tuples and dicts of them; flatten other containers in the "
+        "caller; for a cache of transformers --set use_cache=false"
+    ),
+    FailureKind.IN_PLACE: english(
+        "write the result to a new tensor (torch.cat, torch.where), and use reshape in place of view; in an "
+        "attention of transformers try --try attention=eager"
+    ),
+    FailureKind.NUMPY: english("use torch in place of numpy"),
+    FailureKind.AUTOGRAD: english("call plain torch ops in forward; a custom autograd function is needed for training only"),
+    FailureKind.DTYPE: english("use float32; split complex numbers into a real and an imaginary part"),
+    FailureKind.LOST_INPUT: english("pass the tensors as arguments of their own, not inside of a dict or an object"),
+    FailureKind.NUMBERS: english("compare the outputs op by op: onnx-bisect extract cuts the file"),
+    FailureKind.TIME: english("give more time (--timeout), or a smaller example"),
+    FailureKind.CRASH: english("give more memory (--memory), or a smaller example"),
+    FailureKind.OTHER: english("the message says what the exporter missed"),
 }
 
 _LOOPS = re.compile(r"^\s*(for|while)\b|\brange\(")
@@ -102,7 +112,7 @@ def cause_of(failure: Failure) -> FailureCause:
 def remedy(cause: FailureCause, failure: Failure) -> str:
     """What to write instead."""
     if cause.kind is FailureKind.NO_FORM and failure.op:
-        return f"{failure.op} has none: {REMEDIES[cause.kind]}"
+        return english("{op} has none: {rest}", op=failure.op, rest=REMEDIES[cause.kind])
     return REMEDIES[cause.kind]
 
 

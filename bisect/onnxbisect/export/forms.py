@@ -1,6 +1,7 @@
 """An export's report as a page and as SARIF, which points to the lines of the user's code."""
 
 from onnxbisect.export.report import Blamed, ExportReport, exports, footer, line, part
+from onnxbisect.language import in_english
 from onnxbisect.report.ci import located, log, text
 from onnxbisect.report.html import environment
 from onnxbisect.report.text import clean, plural
@@ -13,6 +14,7 @@ def html(report: ExportReport) -> str:
     return page.render(report=report, compiles=compiles, line=line, exports=exports, part=part, footer=footer(report))
 
 
+@in_english
 def sarif(report: ExportReport, root: str = "") -> str:
     """One run with one result for each module that does not export; files below `root` are relative to it.
 

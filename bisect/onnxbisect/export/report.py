@@ -4,7 +4,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
+from rich.cells import set_cell_size
+
 from onnxbisect.export.failure import CodeLine, FailureKind
+from onnxbisect.finished import phrase, translated
+from onnxbisect.language import _, english
 from onnxbisect.report.text import clean, plural
 
 
@@ -85,24 +89,32 @@ class ExportReport:
     def headline(self) -> str:
         """The outcome in one sentence."""
         if not self.culprits and self.proven:
-            return f"{self.model} exports to ONNX, and its numbers agree with PyTorch's."
+            return english("{model} exports to ONNX, and its numbers agree with PyTorch's.", model=self.model)
         if not self.culprits:
-            return f"It is not known whether {self.model} exports."
+            return english("It is not known whether {model} exports.", model=self.model)
         places = sum(len(it.places) for it in self.culprits)
-        alike = f" at {plural(places, 'place')}" if places > len(self.culprits) else ""
         one = len(self.culprits) == 1
-        verb, hosts = ("does", "a stand-in for it") if one else ("do", "stand-ins for them")
-        rest = f"with {hosts}, all the rest does: proven." if self.proven else "the parts below do."
-        return f"{plural(len(self.culprits), 'module')} of {self.model}{alike} {verb} not export to ONNX; {rest}"
+        if not self.proven:
+            rest = english("the parts below do.")
+        elif one:
+            rest = english("with a stand-in for it, all the rest does: proven.")
+        else:
+            rest = english("with stand-ins for them, all the rest does: proven.")
+        units = plural(len(self.culprits), "module")
+        if places > len(self.culprits):
+            units = english("{units} at {seen}", units=units, seen=plural(places, "place"))
+        if one:
+            return english("{what} of {model} does not export to ONNX; {rest}", what=units, model=self.model, rest=rest)
+        return english("{what} of {model} do not export to ONNX; {rest}", what=units, model=self.model, rest=rest)
 
 
 def terminal(report: ExportReport) -> list[str]:
     """The lines for a terminal."""
-    lines = [report.headline, ""]
+    lines = [translated(report.headline), ""]
     for number, one in enumerate(report.culprits, 1):
-        lines += [f"{number}  {_name(one.path)} ({one.cls}): {one.kind}"]
+        lines += [f"{number}  {_name(one.path)} ({one.cls}): {phrase(one.kind)}"]
         lines += [f"   {it}" for it in _about(one)]
-    lines += [f"?  {_name(path)}: {why}" for path, why in report.undecided]
+    lines += [f"?  {_name(path)}: {translated(why)}" for path, why in report.undecided]
     lines += ["", *_table(report)] if report.components else []
     lines += ["", *(f"{part(it)}" for it in report.parts)]
     lines += footer(report)
@@ -111,16 +123,24 @@ def terminal(report: ExportReport) -> list[str]:
 
 def markdown(report: ExportReport) -> str:
     """The report as Markdown."""
-    lines = [f"# {_code(report.source)}", "", report.headline, ""]
+    lines = [f"# {_code(report.source)}", "", translated(report.headline), ""]
     if report.culprits:
-        lines += ["| module | class | line | problem | what to write instead |", "|---|---|---|---|---|"]
+        head = (_("module"), _("class"), _("line"), _("problem"), _("what to write instead"))
+        lines += [f"| {' | '.join(head)} |", "|---|---|---|---|---|"]
         for one in report.culprits:
-            cells = (_code(_name(one.path)), _code(one.cls), _code(line(one.place)), one.kind, one.remedy)
+            cells = (
+                _code(_name(one.path)),
+                _code(one.cls),
+                _code(line(one.place)),
+                phrase(one.kind),
+                phrase(one.remedy),
+            )
             lines.append(f"| {' | '.join(cells)} |")
         lines.append("")
     if report.components:
         compiled = any(it.compiles for it in report.parts)
-        lines += [f"| component | class | exports |{' compiles |' if compiled else ''}", "|---" * (3 + compiled) + "|"]
+        head = (_("component"), _("class"), _("exports"), *((_("compiles"),) if compiled else ()))
+        lines += [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
         by_path = {it.path: it for it in report.parts}
         for it in report.components:
             own = by_path.get(it.path)
@@ -128,7 +148,7 @@ def markdown(report: ExportReport) -> str:
             lines.append(f"| {_code(it.path)} | {_code(it.cls)} | {exports(it)} |{last}")
         lines.append("")
     lines += [f"- {part(it)}" for it in report.parts]
-    lines += [f"- {_name(path)}: {why}" for path, why in report.undecided]
+    lines += [f"- {_name(path)}: {translated(why)}" for path, why in report.undecided]
     return "\n".join(clean(it) for it in [*lines, *footer(report)]) + "\n"
 
 
@@ -137,11 +157,11 @@ def _about(one: Blamed) -> Iterable[str]:
         yield f"{line(one.place)}  {one.place.source}"
     yield one.message
     if len(one.places) > 1:
-        yield f"at {plural(len(one.places), 'place')}: {some(one.places)}"
-    yield f"instead: {one.remedy}"
+        yield _("at {places}: {names}", places=plural(len(one.places), "place"), names=some(one.places))
+    yield _("instead: {remedy}", remedy=phrase(one.remedy))
     for it in one.tried:
         why = f" ({it.message})" if it.message else ""
-        yield f"{it.setting}: {'exports' if it.exports else 'does not export'}{why}"
+        yield f"{it.setting}: {_('exports') if it.exports else _('does not export')}{why}"
 
 
 def _table(report: ExportReport) -> list[str]:
@@ -152,31 +172,39 @@ def _table(report: ExportReport) -> list[str]:
         f"  {it.path:{width}}  {it.cls:{kinds}}  {exports(it)}{f'  {said}' if (said := compiles.get(it.path)) else ''}"
         for it in report.components
     )
-    return [f"  {'component':{width}}  {'class':{kinds}}  exports", *rows]
+    return [f"  {set_cell_size(_('component'), width)}  {set_cell_size(_('class'), kinds)}  {_('exports')}", *rows]
 
 
 def exports(it: Component) -> str:
     """`yes`, `no`, or without which modules in it."""
     if it.exports and not it.failing:
-        return "yes"
-    return f"without {some(it.failing)}" if it.exports else "no"
+        return _("yes")
+    return _("without {names}", names=some(it.failing)) if it.exports else _("no")
 
 
 def part(it: ExportedPart) -> str:
     """What is known of a part, in one line."""
-    without = f", with stand-ins for {some(it.without)}" if it.without else ""
+    named = _name(it.path)
+    exported = (
+        _("{module} exports, with stand-ins for {names}", module=named, names=some(it.without))
+        if it.without
+        else _("{module} exports", module=named)
+    )
     checked = (
-        f"numbers agree on {plural(it.samples, 'input')}" if it.samples else f"numbers not compared: {it.unchecked}"
+        _("numbers agree on {inputs}", inputs=plural(it.samples, "input"))
+        if it.samples
+        else _("numbers not compared: {reason}", reason=translated(it.unchecked))
     )
     compiled = f"; {it.compiles}" if it.compiles else ""
-    return f"{_name(it.path)} exports{without}; {checked}{compiled}{f': {it.file}' if it.file else ''}"
+    return f"{exported}; {checked}{compiled}{f': {it.file}' if it.file else ''}"
 
 
 def footer(report: ExportReport) -> list[str]:
     """Notes, what is not covered, and what it cost."""
-    never = [f"Not covered, since these inputs do not call it: {some(report.never)}."] if report.never else []
+    uncalled = _("Not covered, since these inputs do not call it: {names}.", names=some(report.never))
+    never = [uncalled] if report.never else []
     counted = f"{plural(report.modules, 'module')}, {plural(report.exports, 'export')}, {report.seconds:.0f} s"
-    return ["", *report.notes, *never, f"{counted}, torch {report.torch}, {report.settings}"]
+    return ["", *map(translated, report.notes), *never, f"{counted}, torch {report.torch}, {report.settings}"]
 
 
 def line(place: CodeLine | None) -> str:
@@ -185,12 +213,13 @@ def line(place: CodeLine | None) -> str:
 
 
 def _name(path: str) -> str:
-    return path or "the model"
+    return path or _("the model")
 
 
 def some(names: Sequence[str], most: int = 6) -> str:
     """The names, or the first of them."""
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+    more = " " + _("and {more} more", more=len(names) - most) if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def _code(text: str) -> str:

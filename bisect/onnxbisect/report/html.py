@@ -10,7 +10,7 @@ import jinja2
 from markupsafe import Markup, escape
 
 from onnxbisect import language
-from onnxbisect.finished import translated
+from onnxbisect.finished import phrase, translated
 from onnxbisect.language import _, marked
 from onnxbisect.report import alternatives, culprit_words, extent, modules, source_lines, words
 from onnxbisect.report.contents import Report, UnitsEntry
@@ -66,6 +66,7 @@ def environment(*loaders: jinja2.BaseLoader) -> jinja2.Environment:
         "summary": summary,
         "surroundings": surroundings,
         "tag": _tag,
+        "phrase": phrase,
         "told": translated,
         "words": words,
     }
@@ -112,8 +113,8 @@ _FINENESS = ((640, 64), (2500, 128), (None, 200))
 _SINGLY = 2500
 
 _WIDTH, _HEIGHT, _GAP, _ROW = 168, 44, 118, 60
-#: Columns that are legible in the width of a page.
-_FITTING = 6
+#: The first columns that are legible in the width of a narrow page, and of a wide one.
+_SHORT, _LONG = 4, 7
 
 _STATE_NAMES = {
     "pass": marked("compiles"),
@@ -211,9 +212,11 @@ def surroundings(around: Surroundings) -> Markup:
     label = _(
         "The culprit and its neighbours: {ops}", ops=", ".join(clip(node["op"] or node["name"], 40) for node in nodes)
     )
+    columns = max(layer) + 1
+    kind = "short" if columns < _SHORT else "long" if columns < _LONG else ""
     return Markup(
-        '<svg class="around{4}" viewBox="0 0 {0} {1}" width="{0}" height="{1}" role="img" aria-label="{2}">{3}</svg>'
-    ).format(width, tallest * _ROW + 6, label, Markup().join(parts), " fits" if max(layer) < _FITTING else "")
+        '<svg class="around {4}" viewBox="0 0 {0} {1}" width="{0}" height="{1}" role="img" aria-label="{2}">{3}</svg>'
+    ).format(width, tallest * _ROW + 6, label, Markup().join(parts), kind)
 
 
 def _layers(count: int, edges: list[DrawnEdge]) -> list[int]:
