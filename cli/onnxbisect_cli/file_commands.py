@@ -21,6 +21,7 @@ from onnxbisect_cli.parameters import (
     SampleCount,
     Samples,
 )
+from onnxbisect_cli.speech import Lang
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -49,6 +50,7 @@ def inspect_command(
     fail_on: Annotated[
         FailOn, typer.Option("--fail-on", help="Exit with status 1 if a finding is at least this severe.")
     ] = FailOn.NEVER,
+    _lang: Lang = None,
 ) -> None:
     """Show known problems of MODEL for compilers, worst first, with its ops and components. Compiles nothing.
 
@@ -99,6 +101,7 @@ def extract_command(
     ] = None,
     input_shape: InputShapes = None,
     input_value: InputValues = None,
+    _lang: Lang = None,
 ) -> None:
     """Cut nodes, a module, or everything between two sets of tensors out of MODEL into a stand-alone ONNX file."""
     from onnxbisect_cli import extraction
@@ -131,6 +134,7 @@ def rules_command(
     input_shape: InputShapes = None,
     input_value: InputValues = None,
     form: ListForm = ListFormat.TEXT,
+    _lang: Lang = None,
 ) -> None:
     """List the rules that replace an op by other ops, and how exact each replacement is."""
     from onnxbisect_cli import rule_list
@@ -165,6 +169,7 @@ def compare_command(
         bool, typer.Option("--tensors", help="Compare tensors inside the models, too, by name.")
     ] = False,
     form: ListForm = ListFormat.TEXT,
+    _lang: Lang = None,
 ) -> None:
     """Compare two reports: which culprits are fixed, new, unchanged; exit status 1 if one is new. Or compare two
     models: the numbers that onnxruntime computes with them; exit status 1 if they differ. Exit status 2 for bad input.
@@ -195,6 +200,7 @@ def compare_command(
 def report_command(
     report: Annotated[Path, typer.Argument(metavar="REPORT.json", help="A report.json, or the folder it is in.")],
     form: ReportForm = Format.TEXT,
+    _lang: Lang = None,
 ) -> None:
     """Print a saved report in any form."""
     from onnxbisect_cli import reports

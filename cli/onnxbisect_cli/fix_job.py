@@ -2,14 +2,13 @@
 
 import os
 import shlex
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import onnx_bisect
 from onnxbisect.input_value import written
-from onnxbisect.language import _
+from onnxbisect.language import _, english
 from onnxbisect.proof import Tolerance
 from onnxbisect.remedies import Advisor, SearchedModel
 from onnxbisect.remedies.summary import lines, plan_lines
@@ -25,7 +24,7 @@ from onnxbisect_cli import bisection
 from onnxbisect_cli.arguments import demand_folder
 from onnxbisect_cli.bisection import backend_of, bisected
 from onnxbisect_cli.progress import Shown
-from onnxbisect_cli.speech import spoken
+from onnxbisect_cli.speech import say, spoken
 
 #: Exit statuses: the repaired model compiles; culprits are left; the compiler gave no answer.
 COMPILES, PARTIAL, UNKNOWN = 0, 1, 3
@@ -89,8 +88,9 @@ def run(request: FixRequest) -> int:
             )
         )
     if shown.interruption.number is not None:
-        kept = "the same command goes on from here" if search.cache else "nothing is kept"
-        print(clean(f"onnx-bisect: interrupted; {kept}."), file=sys.stderr)
+        go_on = english("the same command goes on from here")
+        rest = go_on if search.cache else english("nothing is kept")
+        say(f"interrupted; {rest}.")
         return shown.interruption.exit_code
     if result.repair.left:
         model = folder / REPAIRED if result.repaired else search.model

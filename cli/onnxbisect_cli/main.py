@@ -24,7 +24,7 @@ from onnxbisect_cli import (
 )
 from onnxbisect_cli.exit_status import as_git_bisect_reads, for_git_bisect
 from onnxbisect_cli.help_page import COMPILERS, Commands
-from onnxbisect_cli.speech import Lang, spoken
+from onnxbisect_cli.speech import Lang, say
 
 app = typer.Typer(
     name="onnx-bisect",
@@ -138,9 +138,5 @@ def _run() -> None:
 
 
 def _end(sentence: str, code: int) -> None:
-    from onnxbisect.finished import translated
-    from onnxbisect.report.text import clean
-
-    with spoken():
-        print(f"onnx-bisect: {clean(translated(sentence))}", file=sys.stderr)
+    say(sentence)
     sys.exit(code)

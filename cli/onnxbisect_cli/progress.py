@@ -30,11 +30,11 @@ from onnx_bisect import (
     SearchEnded,
     SearchStarted,
 )
-from onnxbisect.finished import phrase, translated
+from onnxbisect.finished import phrase
 from onnxbisect.language import _
-from onnxbisect.report.text import clean, clip, duration, plural
+from onnxbisect.report.text import clip, duration, plural
 from onnxbisect_cli.signals import Interruption, stopping
-from onnxbisect_cli.speech import spoken
+from onnxbisect_cli.speech import say, spoken
 
 #: Most culprits and probes shown; the rest is counted.
 _SHOWN = 6
@@ -84,8 +84,7 @@ class Shown:
         """The `progress` argument of `diagnose`."""
         match event:
             case Note():
-                with spoken():
-                    print(f"onnx-bisect: {clean(translated(str(event)))}", file=sys.stderr)
+                say(str(event))
             case SearchStarted():
                 self._display = self._searching.enter_context(display())
                 self.interruption = self._searching.enter_context(stopping(self._cancellation.cancel))

@@ -1,17 +1,15 @@
 """What a diagnosis leaves behind, made here or by a server: the files of its result, and the exit status."""
 
 import shutil
-import sys
 from pathlib import Path
 
 from onnx_bisect import Result
 from onnxbisect.report import model_explorer
 from onnxbisect.report.files import culprit_dirs
-from onnxbisect.report.text import clean
 from onnxbisect.verdict import Status
 from onnxbisect_backends.probing.piece_compiler import COMPILED
 from onnxbisect_backends.probing.prober import PROBE_NAME
-from onnxbisect_cli.speech import spoken
+from onnxbisect_cli.speech import say, spoken
 
 #: Exit statuses: the model compiles; culprits were found; no answer.
 COMPILES, CULPRITS, UNRESOLVED = 0, 1, 3
@@ -41,12 +39,9 @@ def write_files(result: Result, out: Path) -> None:
         result.write(out)
     for culprit, folder in zip(result.report["culprits"], culprit_dirs(result.report), strict=True):
         if culprit["repro"] is None:
-            print(
-                f"onnx-bisect: {folder} has no {PROBE_NAME}: the search ended before that file was seen to fail.",
-                file=sys.stderr,
-            )
+            say(f"{folder} has no {PROBE_NAME}: the search ended before that file was seen to fail.")
     if (out / COMPILED).exists():
-        print(clean(f"onnx-bisect: {out / COMPILED} holds what the compiler made of the model."), file=sys.stderr)
+        say(f"{out / COMPILED} holds what the compiler made of the model.")
     for place in model_explorer.FILES:
         if not (out / place).exists():
-            print(clean(f"onnx-bisect: there is no {place}: the server has no picture of the model."), file=sys.stderr)
+            say(f"there is no {place}: the server has no picture of the model.")

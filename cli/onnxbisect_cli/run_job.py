@@ -7,14 +7,16 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from onnxbisect.language import english
 from onnxbisect.report.next_steps import TypedCommand, bound_inputs
-from onnxbisect.report.text import clean, plural
+from onnxbisect.report.text import plural
 from onnxbisect.verdict import Status
 from onnxbisect_cli.arguments import Format, demand_folder
 from onnxbisect_cli.bisection import SearchRequest, bisected
 from onnxbisect_cli.exit_status import ExitStatus
 from onnxbisect_cli.reports import render
 from onnxbisect_cli.results import CULPRITS, exit_code, fresh_folder, write_files
+from onnxbisect_cli.speech import say
 
 
 def run(request: SearchRequest, out: Path | None, form: Format, exit_status: ExitStatus = ExitStatus.USUAL) -> int:
@@ -43,11 +45,12 @@ def run(request: SearchRequest, out: Path | None, form: Format, exit_status: Exi
         raise unwritten
     if interruption.number is not None:
         calls = plural(result.stats.compiler_calls, "compiler call")
-        kept = "their verdicts are kept and the same command goes on from here" if request.cache else "nothing is kept"
-        print(clean(f"onnx-bisect: interrupted after {calls}; {kept}."), file=sys.stderr)
+        go_on = english("their verdicts are kept and the same command goes on from here")
+        rest = go_on if request.cache else english("nothing is kept")
+        say(f"interrupted after {calls}; {rest}.")
         return interruption.exit_code
     if out is None and result.culprits:
-        print("onnx-bisect: --out DIR writes the reports and a model.onnx for each culprit.", file=sys.stderr)
+        say("--out DIR writes the reports and a model.onnx for each culprit.")
     if exit_status is ExitStatus.GIT_BISECT and result.verdict is Status.FAIL:
         return CULPRITS  # also where a budget ended the search before it found one
     return exit_code(result)

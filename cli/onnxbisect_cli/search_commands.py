@@ -176,6 +176,7 @@ def fix_command(
     recheck: Recheck = False,
     calibration: CalibrationPath = None,
     no_cache: NoCache = False,
+    _lang: Lang = None,
 ) -> None:
     """Repair MODEL: replace the ops that the compiler refuses, and prove the replacements. Exit status: 0 it compiles
     now, 1 partly, 2 usage or bad input, 3 no answer.
@@ -244,6 +245,7 @@ def regress_command(
     calibration: CalibrationPath = None,
     no_cache: NoCache = False,
     form: ListForm = ListFormat.TEXT,
+    _lang: Lang = None,
 ) -> None:
     """Find the first version of a compiler that refuses, or accepts, each part of MODEL; installs versions in between.
     Exit status: 0 every change is found, 2 usage or bad input, 3 some are not.
@@ -280,6 +282,7 @@ def share_command(
     backend: BackendName,
     option: BackendOptions = None,
     timeout: Timeout = None,
+    _lang: Lang = None,
 ) -> None:
     """Write a file that fails like CULPRIT, with random weights, neutral names and the smallest shapes.
 
@@ -348,6 +351,7 @@ def split_command(
     calibration: CalibrationPath = None,
     samples: Samples = None,
     op: CustomOpFunctions = None,
+    _lang: Lang = None,
 ) -> None:
     """Write MODEL as pieces for the NPU and for the host, with a script that runs them, and prove that they compute
     the same. Exit status: 0 proven, 1 not proven or a piece was refused, 2 bad input.

@@ -30,6 +30,7 @@ from onnxbisect_cli.parameters import (
     Try,
     path,
 )
+from onnxbisect_cli.speech import Lang
 
 app = typer.Typer(rich_markup_mode=None)
 token_app = typer.Typer(
@@ -202,6 +203,7 @@ def submit_command(
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the report, or print the job's URL.")] = True,
     out: ReportsFolder = None,
     form: ReportForm = Format.TEXT,
+    _lang: Lang = None,
 ) -> None:
     """Diagnose MODEL on a server. Output and exit status are those of run; with --fix the status is that of fix."""
     from onnx_bisect import RemoteTarget

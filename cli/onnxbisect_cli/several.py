@@ -8,11 +8,11 @@ from pathlib import Path
 
 from onnx_bisect.job_documents import Part
 from onnxbisect.errors import BackendUnusableError, ModelError, ShortageError
+from onnxbisect.language import english
 from onnxbisect.report import words
 from onnxbisect.report.overview import AskedModel, TargetReport, overview
 from onnxbisect.report.parts import ModelPart as Row
 from onnxbisect.report.parts import parts_table
-from onnxbisect.report.text import clean
 from onnxbisect_backends.calibration import first_sample
 from onnxbisect_backends.contract import Backend, Description, for_model, input_shapes
 from onnxbisect_backends.probing.loaded_model import LoadedModel, demand_static
@@ -21,6 +21,7 @@ from onnxbisect_cli.bisection import SearchRequest, backend_of, bisected
 from onnxbisect_cli.reports import render_overview, render_parts, write_overview, write_parts
 from onnxbisect_cli.results import exit_code, fresh_folder, write_files
 from onnxbisect_cli.signals import Interruption, stopping
+from onnxbisect_cli.speech import say
 
 _BEFORE = "the run was interrupted before its turn"
 _Known = tuple[Backend, Description] | str
@@ -50,8 +51,9 @@ def run(models: Sequence[Part], requests: Mapping[str, SearchRequest], out: Path
         raise asking.unwritten
     if asking.interrupted:
         cached = next(iter(requests.values())).cache
-        kept = "all verdicts are kept and the same command goes on from here" if cached else "nothing is kept"
-        print(clean(f"onnx-bisect: interrupted; {kept}."), file=sys.stderr)
+        go_on = english("all verdicts are kept and the same command goes on from here")
+        rest = go_on if cached else english("nothing is kept")
+        say(f"interrupted; {rest}.")
         return Interruption(number=asking.interrupted).exit_code
     return asking.worst
 
@@ -85,7 +87,7 @@ class _Asking:
         except ModelError as error:
             if self.models == 1:
                 raise
-            print(clean(f"onnx-bisect: {model.label}: {error}"), file=sys.stderr)
+            say(f"{model.label}: {error}")
             self.worst = max(self.worst, error.exit_code)
             self.number += self.targets
             return _part(model, None, [replace(head, reason=str(error)) for head in heads])
@@ -121,7 +123,7 @@ class _Asking:
                 if out is not None:
                     write_files(result, out)
             except (BackendUnusableError, ModelError) as error:
-                print(clean(f"onnx-bisect: {name}: {error}"), file=sys.stderr)
+                say(f"{name}: {error}")
                 self.worst = max(self.worst, error.exit_code)
                 asked = replace(head, reason=str(error))
             except (OSError, ShortageError) as error:  # on a full disk the other searches still run
@@ -140,7 +142,7 @@ class _Asking:
         elif self.targets == 1:
             kind, name = "model", model
         count = self.models * self.targets
-        print(clean(f"onnx-bisect: {kind} {self.number} of {count}, {name}"), file=sys.stderr, flush=True)
+        say(f"{kind} {self.number} of {count}, {name}")
         return name
 
     def _folder(self, out: Path, model: Part) -> Path:

@@ -1,5 +1,6 @@
 """The language in which the command line speaks to its user: `--lang`, else the environment's."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -31,6 +32,15 @@ Lang = Annotated[
         help="The language of reports and messages; otherwise that of LC_ALL, LC_MESSAGES or LANG.",
     ),
 ]
+
+
+def say(sentence: str) -> None:
+    """Print a line for the user on standard error."""
+    from onnxbisect.finished import translated  # which `--help` does not need
+    from onnxbisect.report.text import clean
+
+    with spoken():
+        print(f"onnx-bisect: {clean(translated(sentence))}", file=sys.stderr, flush=True)
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """`onnx-bisect submit --fix`: shows and writes the server's repairs as `fix` does."""
 
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from onnxbisect.language import _
 from onnxbisect.remedies.summary import lines
 from onnxbisect.report.text import clean
 from onnxbisect_backends.probing.repair_compiler import REPAIRED, copy_data
-from onnxbisect_cli.speech import spoken
+from onnxbisect_cli.speech import say, spoken
 
 #: Exit statuses by the verdict on the repaired model.
 _CODES = {Status.PASS: 0, Status.FAIL: 1, Status.UNRESOLVED: 3}
@@ -51,7 +50,7 @@ def show(
                             )
                         )
         except OnnxBisectError as error:
-            print(f"onnx-bisect: {label}: {clean(str(error))}", file=sys.stderr, flush=True)
+            say(f"{label}: {error}")
             codes[label] = error.exit_code
     return codes
 

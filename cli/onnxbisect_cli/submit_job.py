@@ -1,6 +1,5 @@
 """`onnx-bisect submit`: the diagnosis of `run`, made by a server, with the same output and exit statuses."""
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,11 +7,13 @@ from threading import Thread
 
 from onnx_bisect import Client, JobTerms
 from onnx_bisect.client import failure
-from onnx_bisect.job_documents import JobStatus
+from onnx_bisect.job_documents import JobStatus, TargetStatus
 from onnxbisect.input_value import InputValue
-from onnxbisect.report.text import clean, plural
+from onnxbisect.language import _
+from onnxbisect.report.text import plural
 from onnxbisect_cli.arguments import Format, demand_folder, demand_overview
 from onnxbisect_cli.signals import stopping
+from onnxbisect_cli.speech import say, spoken
 from onnxbisect_cli.targets import Chosen
 
 
@@ -82,6 +83,17 @@ def _get_ready() -> None:
     compile_all(environment())
 
 
+def _progress(label: str, target: TargetStatus) -> str:
+    found = plural(len(target["culprits"]), "culprit")
+    if target["verdict"] and target["state"] == "running":
+        return _("{label}: {found}, being repaired", label=label, found=found)
+    calls = plural(target["calls"], "compiler call")
+    if target["expected"]:
+        calls = _("{calls} of about {expected}", calls=calls, expected=target["calls"] + round(target["expected"]))
+    state = _(target["state"])
+    return _("{label}: {state}, {calls}, {found} so far", label=label, state=state, calls=calls, found=found)
+
+
 class ProgressLines:
     """Prints a line on standard error whenever the job's progress changes."""
 
@@ -92,19 +104,11 @@ class ProgressLines:
     def __call__(self, job: JobStatus) -> None:
         """Print the job's progress."""
         for label, target in zip(self._labels, job["targets"], strict=True):
-            left = f" of about {target['calls'] + round(target['expected'])}" if target["expected"] else ""
-            found = plural(len(target["culprits"]), "culprit")
-            line = f"{label}: {target['state']}, {target['calls']}{left} calls, {found} so far"
-            if target["verdict"] and target["state"] == "running":
-                line = f"{label}: {found}, being repaired"
+            with spoken():
+                line = _progress(label, target)
             if line not in self._said:
                 say(line)
                 self._said.add(line)
-
-
-def say(sentence: str) -> None:
-    """Print a line on standard error."""
-    print(clean(f"onnx-bisect: {sentence}"), file=sys.stderr, flush=True)
 
 
 def interrupt() -> None:

@@ -10,12 +10,12 @@ from onnxbisect.errors import OnnxBisectError
 from onnxbisect.report import parts as table
 from onnxbisect.report import words
 from onnxbisect.report.overview import AskedModel, TargetReport, overview
-from onnxbisect.report.text import clean
 from onnxbisect_cli.arguments import Format, demand_folder, demand_overview
 from onnxbisect_cli.reports import render_parts, write_overview, write_parts
 from onnxbisect_cli.results import exit_code, write_files
 from onnxbisect_cli.signals import stopping
-from onnxbisect_cli.submit_job import ProgressLines, SubmitRequest, interrupt, say
+from onnxbisect_cli.speech import say
+from onnxbisect_cli.submit_job import ProgressLines, SubmitRequest, interrupt
 
 
 def submit(request: SubmitRequest, parts: Sequence[Part], *, wait: bool, out: Path | None, form: Format) -> int:
@@ -63,7 +63,7 @@ class _Shown:
             backend = target["backend"]
             if target["state"] != "done":
                 error = failure(target if target["problem"] else ended)
-                say(f"{part.label}, {label}: {clean(str(error))}")
+                say(f"{part.label}, {label}: {error}")
                 self._worst = max(self._worst, error.exit_code)
                 asked.append(TargetReport(label=label, backend=backend, reason=str(error)))
                 continue

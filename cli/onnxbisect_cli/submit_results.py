@@ -8,10 +8,10 @@ from onnx_bisect import RemoteJob
 from onnx_bisect.client import failure
 from onnx_bisect.job_documents import TargetStatus
 from onnxbisect.errors import OnnxBisectError
-from onnxbisect.report.text import clean
 from onnxbisect_cli.arguments import Format
 from onnxbisect_cli.reports import relabelled, render, render_overview, write_overview
 from onnxbisect_cli.results import exit_code, write_files
+from onnxbisect_cli.speech import say
 
 
 def show(
@@ -23,7 +23,7 @@ def show(
     overview = relabelled(job.client.overview(job.id), labels) if len(targets) > 1 else None
     failures = {label: failure(target) for label, target in ended.items() if label not in results}
     for label, what in failures.items():
-        print(f"onnx-bisect: {label}: {clean(str(what))}", file=sys.stderr, flush=True)
+        say(f"{label}: {what}")
     unwritten = None
     if out is not None:
         if overview is not None:

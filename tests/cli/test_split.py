@@ -1,6 +1,7 @@
 """`split`: from a report to files that run, and what is refused on the way there."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -207,3 +208,18 @@ def test_an_interrupted_split_leaves_nothing(shell: Shell, net: Path) -> None:
     assert process.returncode == 130
     assert err == "onnx-bisect: interrupted; nothing was written.\n"
     assert not [path.name for path in (shell.folder / "out").iterdir() if "split" in path.name]
+
+
+def test_a_split_is_told_in_chinese(shell: Shell, net: Path, diagnosed: Path) -> None:
+    done = shell.call("--lang", "zh_CN", "split", str(net), "--report", str(diagnosed))
+    first, _counts, _proof, *rest = done.out.splitlines()
+    assert first.endswith("按 whitelist (deny=Sin, report=all) 切分")
+    assert "这些节点作为更大子图的一部分编译通过" in done.out
+    assert not [line for line in rest if re.search("[a-z]{2,} [a-z]{2,}", line.replace(str(shell.folder), ""))]
+
+
+def test_a_mistake_is_told_in_chinese(shell: Shell, net: Path, diagnosed: Path) -> None:
+    done = shell.call("--lang", "zh_CN", "split", str(net), "--report", str(diagnosed), "--backend", "nobody")
+    assert done.code == 2
+    assert "不是有效的后端" in done.err
+    assert not re.search("[a-z]{3,} [a-z]{3,}", done.err)

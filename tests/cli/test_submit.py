@@ -142,6 +142,17 @@ def test_a_model_that_compiles_ends_with_0(server: Server) -> None:
     assert "compiles for onnxruntime" in done.out
 
 
+def test_a_server_is_asked_in_chinese(server: Server) -> None:
+    done = server.submit(SAM, "--backend", "whitelist", "--option", "deny=Abs", "--lang", "zh_CN")
+    assert done.code == 1
+    assert "下一步" in done.out
+    assert "次编译器调用" in done.err
+    said = re.sub(r"(?m)^ *onnx-bisect .*$|unsupported ops: Abs|a simulation of whitelist", "", done.out)
+    assert not re.search("[a-z]{3,} [a-z]{3,}", said)
+    wrong = server.submit(SAM, "--backend", "nobody", "--lang", "zh_CN")
+    assert "不是有效的该服务器的后端" in wrong.err
+
+
 def test_a_budget_that_ends_before_anything_is_found_is_no_answer(server: Server) -> None:
     unasked = ("--backend", "whitelist", "--option", "deny=Sin,Cos,Abs")
     there, here = (ask(SAM, *unasked, "--budget-calls", "1") for ask in (server.submit, server.run))

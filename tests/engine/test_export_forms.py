@@ -1,6 +1,7 @@
 """The forms of an export's report: a page that quotes hostile text, and SARIF at the lines of the user's code."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,10 @@ import pytest
 
 from onnxbisect.export.failure import CodeLine, FailureKind
 from onnxbisect.export.forms import html, sarif
-from onnxbisect.export.report import Blamed, Component, ExportedPart, ExportReport, Tried
+from onnxbisect.export.report import Blamed, Component, ExportedPart, ExportReport, Tried, markdown, terminal
+from onnxbisect.language import CHINESE, within
 from support.engine.report_factory import HOSTILE
+from support.site.text import english_left
 
 GATE = Blamed(
     path="layers.0.gate",
@@ -98,3 +101,13 @@ def test_a_model_that_exports_has_no_results() -> None:
     report = replace(REPORT, culprits=())
     assert json.loads(sarif(report))["runs"][0]["results"] == []
     assert "exports to ONNX" in html(report)
+
+
+def test_the_report_is_chinese_but_for_what_torch_and_the_code_say() -> None:
+    with within(CHINESE):
+        shown = "\n".join([*terminal(REPORT), markdown(REPORT)])
+        assert len(list(english_left(html(REPORT)))) == 2  # what torch and the compiler say
+    for theirs in (GATE.message, "it compiles for qnn", str(GATE.place and GATE.place.source)):
+        shown = shown.replace(theirs, "")
+    assert "按数值分支" in shown
+    assert not re.search("[a-z]{3,} [a-z]{3,}", shown)

@@ -3,14 +3,17 @@
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 from babel.messages.catalog import Message
 
 import onnx_bisect
 from onnxbisect import language
+from onnxbisect.errors import OnnxBisectError
 from onnxbisect.finished import LISTS, OURS, phrase, translated
 from onnxbisect.language import CHINESE, ENGLISH, KEPT, within
+from onnxbisect.model import load
 from onnxbisect.report.ci import junit, sarif
 from onnxbisect.report.contents import Report
 from onnxbisect.report.document import document
@@ -18,9 +21,13 @@ from onnxbisect.report.html import html
 from onnxbisect.report.markdown import culprit_readme, markdown
 from onnxbisect.report.terminal import lines
 from onnxbisect.report.text import plural
+from onnxbisect.rewrites.families import RULES
+from onnxbisect_backends.options import unknown
 from support import messages
 from support.engine.report_factory import chain, job_of, single
 
+ROOT = messages.ROOT
+DECODER = ROOT / "examples" / "sam_decoder.onnx"
 _NAME = re.compile(r"\{([a-z_]+)\}")
 #: Two words of English, as every sentence of ours has them. Names of programs and options have capitals, dots, dashes.
 _ENGLISH = re.compile(r"(?<![\w./=<-])[A-Za-z]?[a-z]{2,} [a-z]{2,}(?![\w./=-])")
@@ -77,6 +84,33 @@ def test_sentences_in_sentences_and_counts_are_translated_too() -> None:
         assert plural(1, "unit") == "1 个单元"
     assert translated(kept) == kept
     assert plural(1, "unit") == "1 unit"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((ROOT / "README.md",), "不是 ONNX 模型"),
+        ((ROOT / "nothing.onnx",), "不存在"),
+        ((DECODER, {"foo": (1,)}), "为 'foo' 指定了形状，但它不是模型的输入"),
+    ],
+)
+def test_an_error_needs_no_mark(arguments: tuple[Any, ...], said: str) -> None:
+    with pytest.raises(OnnxBisectError) as found:
+        load(arguments[0], input_shapes=arguments[1] if arguments[1:] else {})
+    with within(CHINESE):
+        shown = translated(str(found.value))
+    assert said in shown
+    assert not _ENGLISH.search(shown.replace(str(ROOT), ""))
+
+
+def test_an_unknown_name_and_the_reason_of_a_rule_are_chinese() -> None:
+    with within(CHINESE):
+        shown = translated(unknown("backend of this server", "qn", ["qnn", "rknn"]))
+        assert shown == "'qn' 不是有效的该服务器的后端；是否想写 'qnn'？可用：qnn, rknn。"
+        for rule in RULES:
+            for text in (rule.summary, rule.bound.text, rule.domain.text if rule.domain else ""):
+                assert not _ENGLISH.search(phrase(text)) or "Reshape" in text, text
+        assert phrase("abs-relu does not apply: alpha is not finite") == "abs-relu 不适用：alpha 不是有限值"
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ SAID, KEEPING, COUNTING = ("_", "marked"), ("english",), ("plural", "counted", "
 #: What the user reads without a mark, and which argument it is: errors, progress, and why a rule does not apply.
 FINISHED = dict.fromkeys(
     ("OptionError", "ModelError", "CutError", "ShortageError", "BackendUnusableError", "NotApplicable"), 0
-) | {"tell": 0, "._tell": 0, "unproven": 0, ".demand": 1, ".known": 1}
+) | {"tell": 0, "._tell": 0, "unproven": 0, "say": 0, "unknown": 0, ".demand": 1, ".known": 1}
 #: Letters that an error has of its own, if it is more than another sentence.
 _TELLING = 8
 _METHODS = {".j2": "jinja2.ext:babel_extract", ".js": "javascript"}
@@ -60,7 +60,7 @@ def _of_rules() -> Iterator[Marked]:
     for rule in RULES:
         domain = rule.domain.text if rule.domain else ""
         for text in (rule.summary, rule.bound.note, rule.bound.of if rule.bound.epsilons else "", domain):
-            if re.search("[a-z]{3}", text):
+            if re.search("[a-z]{2}", text):
                 yield KEPT, text, None
 
 

@@ -34,10 +34,18 @@ class Bound:
             if rest:
                 return english("within {absolute}; {rest}", absolute=absolute, rest=rest)
             return english("within {absolute}", absolute=absolute)
+        if self.absolute and rest:
+            return english(
+                "within {factor} ε of {subject} + {absolute}; {rest}",
+                factor=factor,
+                subject=self.of,
+                absolute=absolute,
+                rest=rest,
+            )
         if self.absolute:
             return english(
                 "within {factor} ε of {subject} + {absolute}", factor=factor, subject=self.of, absolute=absolute
-            ) + (f"; {rest}" if rest else "")
+            )
         if rest:
             return english("within {factor} ε of {subject}; {rest}", factor=factor, subject=self.of, rest=rest)
         return english("within {factor} ε of {subject}", factor=factor, subject=self.of)

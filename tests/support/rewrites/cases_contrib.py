@@ -161,7 +161,7 @@ def _(draw: DrawFn) -> Instance:
 
 
 def scores_scale(queries: np.ndarray, keys: np.ndarray, values: np.ndarray, terms: int) -> float:
-    """The largest value's magnitude, times 1 + the magnitudes that make up the largest score, times their number."""
+    """The largest value's magnitude, times 1 plus the magnitudes that make up the largest score, times their number."""
     score = float(np.abs(queries).max() * np.abs(keys).max()) * queries.shape[-1]
     return float(np.abs(values).max()) * (1 + score) * (terms + 2)
 

@@ -11,7 +11,7 @@ EDGES = (0.0, -0.0, 1.0, -1.0, 1e4, -1e4, 1e-4, np.nan, np.inf)
 
 
 def of_row(x: np.ndarray, axes: tuple[int, ...], epsilon: float, gamma: np.ndarray, beta: np.ndarray) -> np.ndarray:
-    """Gamma times the number of terms times r + r², r the largest input by the deviation, plus beta."""
+    """Gamma times the number of terms times r plus r², r the largest input by the deviation, plus beta."""
     wide = x.astype(np.float64)
     with np.errstate(invalid="ignore"):
         deviation = np.sqrt(wide.var(axis=axes, keepdims=True) + epsilon)

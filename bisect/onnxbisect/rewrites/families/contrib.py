@@ -23,7 +23,7 @@ from onnxbisect.rewrites.sources import ORT_CONTRIB
 
 OF_SCORES = Bound(
     epsilons=8,
-    of="the largest value's magnitude, times 1 + the magnitudes that make up the largest score, times their number",
+    of="the largest value's magnitude, times 1 plus the magnitudes that make up the largest score, times their number",
 )
 #: What onnxruntime adds to the score of a masked key where the node does not say.
 _MASKED = -10000.0

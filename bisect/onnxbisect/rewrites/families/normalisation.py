@@ -17,7 +17,7 @@ from onnxbisect.rewrites.sources import operator, tidl
 #: where the variance is the mean square less the squared mean, as onnxruntime computes it for some of these ops.
 OF_ROW = Bound(
     epsilons=2,
-    of="gamma times the number of terms times r + r², r the largest input by the deviation, plus beta",
+    of="gamma times the number of terms times r plus r², r the largest input by the deviation, plus beta",
 )
 
 #: Elements of a gamma and a beta that are made up.

@@ -97,7 +97,7 @@ class _Cell:
     Exactness.ROUNDING,
     Bound(
         epsilons=64,
-        of="the largest magnitude of states and inputs, times the number of products, times 1 + the largest sum of "
+        of="the largest magnitude of states and inputs, times the number of products, times 1 plus the largest sum of "
         "magnitudes in a row of R to the power of the steps",
     ),
     rank=16,
