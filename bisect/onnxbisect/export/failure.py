@@ -88,7 +88,9 @@ REMEDIES = {
         "attention of transformers try --try attention=eager"
     ),
     FailureKind.NUMPY: english("use torch in place of numpy"),
-    FailureKind.AUTOGRAD: english("call plain torch ops in forward; a custom autograd function is needed for training only"),
+    FailureKind.AUTOGRAD: english(
+        "call plain torch ops in forward; a custom autograd function is needed for training only"
+    ),
     FailureKind.DTYPE: english("use float32; split complex numbers into a real and an imaginary part"),
     FailureKind.LOST_INPUT: english("pass the tensors as arguments of their own, not inside of a dict or an object"),
     FailureKind.NUMBERS: english("compare the outputs op by op: onnx-bisect extract cuts the file"),
