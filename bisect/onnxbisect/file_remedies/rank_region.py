@@ -4,7 +4,9 @@ The elements of a tensor keep their order whatever its shape is, so a tensor of 
 node which makes it likes, and read in any other behind a Reshape.
 """
 
+from collections import ChainMap, Counter
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -34,9 +36,12 @@ class Region:
         self._proto = copied(proto)
         self._prefix = unused_prefix("rank", beginnings(every_name(proto.graph)))
         self._outputs = {value.name for value in proto.graph.output}
-        self._held: dict[str, tuple[str, Shape]] = {}
-        self._full: set[str] = set()
-        self._views: dict[tuple[str, Shape], str] = {}
+        # each with what the node at hand adds before what is settled
+        self._held: ChainMap[str, tuple[str, Shape]] = ChainMap({}, {})
+        self._full: ChainMap[str, bool] = ChainMap({}, {})
+        self._views: ChainMap[tuple[str, Shape], str] = ChainMap({}, {})
+        #: How many tensors each new one has the elements of.
+        self._holding: Counter[str] = Counter()
         self._nodes: list[onnx.NodeProto] = []
         self._stored: list[onnx.TensorProto] = []
         self._replaced = onnx.NodeProto()
@@ -50,13 +55,14 @@ class Region:
         form = None if domain_of(node) or bodies(node) else self._forms.get(node.op_type)
         if form is not None and any(self.is_high(name) for name in names):
             start, stored = len(self._nodes), len(self._stored)
-            held, views, full = dict(self._held), dict(self._views), set(self._full)
             try:
                 form(self, node)
             except NotApplicable:
                 del self._nodes[start:], self._stored[stored:]
-                self._held, self._views, self._full = held, views, full
+                self._holding.subtract(held for held, _ in self._held.maps[0].values())
+                self._settle(kept=False)
             else:
+                self._settle(kept=True)
                 self.ops.add(node.op_type)
                 for name in node.output:
                     if name in self._outputs:
@@ -66,6 +72,15 @@ class Region:
             if name in self._held:
                 self.full(name)
         self._nodes.append(node_copy(node))
+
+    def _settle(self, *, kept: bool) -> None:
+        """Keep or forget what the node at hand has added."""
+        tables: list[ChainMap[Any, Any]] = [self._held, self._full, self._views]
+        for table in tables:
+            new, settled = table.maps
+            if kept:
+                settled.update(new)
+            new.clear()
 
     def result(self) -> onnx.ModelProto:
         """The model with the new nodes."""
@@ -125,10 +140,10 @@ class Region:
         held, now = self._held[name]
         if name in self._full:
             return
-        self._full.add(name)
+        self._full[name] = True
         shape = self.shape(name)
         last = self._nodes[-1] if self._nodes else None
-        alone = [one for one, _ in self._held.values()].count(held) == 1
+        alone = self._holding[held] == 1
         if (
             last is not None
             and list(last.output) == [held]
@@ -137,15 +152,21 @@ class Region:
             and now == shape
         ):
             last.output[0] = name
-            self._held[name] = (name, shape)
+            self._keep(name, name, shape)
         else:
             self.add("Reshape", [held, self.constant(np.array(shape, np.int64))], output=name)
 
     def hold(self, name: str, held: str, shape: Sequence[int]) -> None:
         """Let `held` have the elements of `name`, which is computed itself if its rank is allowed."""
-        self._held[name] = (held, tuple(shape))
+        self._keep(name, held, tuple(shape))
         if not self.is_high(name):
             self.full(name)
+
+    def _keep(self, name: str, held: str, shape: Shape) -> None:
+        if name in self._held:
+            self._holding[self._held[name][0]] -= 1
+        self._held[name] = (held, shape)
+        self._holding[held] += 1
 
     def reshaped(self, tensor: str, shape: Sequence[int]) -> str:
         """The tensor behind a Reshape."""
