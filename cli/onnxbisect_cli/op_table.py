@@ -17,8 +17,7 @@ import onnx
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from onnx_bisect.sqlite_base import default_path, open_base
-from onnx_bisect.verdict_base import InMemoryVerdictBase, VerdictBase
+from onnx_bisect.verdict_base import InMemoryVerdictBase, VerdictBase, default_path, open_base
 from onnxbisect.answer import Answer
 from onnxbisect.cut.output_guard import guard_outputs
 from onnxbisect.cut.required_producers import runtime_dtype
@@ -41,8 +40,7 @@ from onnxbisect_backends.probing.prober import Prober, ProbeResult
 from onnxbisect_backends.probing.sampling import sampling
 from onnxbisect_backends.sandbox.process import kill_running
 from onnxbisect_backends.sandbox.working_folder import working_folder
-from onnxbisect_backends.simulator.profile_text import profile_text
-from onnxbisect_backends.simulator.profiles import Profile
+from onnxbisect_backends.simulator.profiles import Profile, profile_text
 from onnxbisect_cli.signals import stopping
 
 #: The answer for models with inputs that the compiler does not accept, whatever their ops.

@@ -6,7 +6,7 @@ from pathlib import Path
 from onnxbisect.errors import OptionError
 from onnxbisect.report.text import clean, plural
 from onnxbisect_backends.measurement.recorded import recorded_profile
-from onnxbisect_backends.simulator.profile_text import profile_text
+from onnxbisect_backends.simulator.profiles import profile_text
 from onnxbisect_cli.reports import read
 
 

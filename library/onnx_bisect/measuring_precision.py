@@ -19,8 +19,7 @@ from onnxbisect.model.scopes import constant_names
 from onnxbisect.model.wording import some
 from onnxbisect.precision.low import Low
 from onnxbisect.precision.metric import METRICS, Wanted, wanted
-from onnxbisect.precision.picture import svg
-from onnxbisect.precision.report import Asked, PrecisionReport, markdown
+from onnxbisect.precision.report import Asked, PrecisionReport, markdown, svg
 from onnxbisect.report.files import put
 from onnxbisect.report.text import clip
 from onnxbisect.unitset import members

@@ -11,8 +11,7 @@ from onnx_bisect.callable_backend import CallableBackend
 from onnx_bisect.cancellation import Cancellation
 from onnx_bisect.driver import Budget, Driver, OtherForm
 from onnx_bisect.events import Event, Note, Progress, SearchEnded, SearchStarted
-from onnx_bisect.sqlite_base import default_path, open_base
-from onnx_bisect.verdict_base import InMemoryVerdictBase, VerdictBase
+from onnx_bisect.verdict_base import InMemoryVerdictBase, VerdictBase, default_path, open_base
 from onnxbisect.alternatives import CulpritsThenWhole
 from onnxbisect.errors import ShortageError
 from onnxbisect.remedies import SearchedModel

@@ -23,7 +23,7 @@ from onnxbisect_backends.sandbox.process import run
 from onnxbisect_backends.testing import processes_in
 from onnxbisect_backends.toolchains import catalogue as module
 from onnxbisect_backends.toolchains.catalogue import named, toolchains
-from onnxbisect_backends.toolchains.interpreter import find_python
+from onnxbisect_backends.toolchains.environments import find_python
 from onnxbisect_backends.toolchains.toolchain import Toolchain
 
 HERE = "{}.{}".format(*sys.version_info)

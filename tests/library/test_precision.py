@@ -14,9 +14,8 @@ import pytest
 import onnx_bisect
 from onnx_bisect import ModelError, OptionError, PrecisionResult
 from onnxbisect.language import CHINESE, within
-from onnxbisect.precision.picture import svg
 from onnxbisect.precision.plan import PrecisionEnding
-from onnxbisect.precision.report import markdown, terminal
+from onnxbisect.precision.report import markdown, svg, terminal
 from onnxbisect_backends.contract import Limits
 from onnxbisect_backends.precision.scoring import UserMetric
 from onnxbisect_backends.registry import make

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from onnx_bisect.sqlite_base import default_path, open_base
-from onnx_bisect.verdict_base import InMemoryVerdictBase, JournalEntry, VerdictBase
+from onnx_bisect.verdict_base import InMemoryVerdictBase, JournalEntry, VerdictBase, default_path, open_base
 from onnxbisect import verdict_json
 from onnxbisect.answer import LOG_BYTES, Answer, shorten_log
 from onnxbisect.job import Target

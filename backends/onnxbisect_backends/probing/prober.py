@@ -20,8 +20,8 @@ from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from onnxbisect_backends.contract import Backend, Limits, Outcome, products
 from onnxbisect_backends.judging import killed_from_outside
 from onnxbisect_backends.samples import samples_folder
-from onnxbisect_backends.sandbox.disk import demand_plenty
 from onnxbisect_backends.sandbox.oom import oom_kills
+from onnxbisect_backends.sandbox.process import demand_plenty
 
 #: The probe's file name, the same in every folder, with no characters that trouble compilers.
 PROBE_NAME = "model.onnx"

@@ -24,9 +24,8 @@ from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from onnxbisect_backends.contract import Description, Limits, Outcome
 from onnxbisect_backends.judging import signal_name, unfinished
 from onnxbisect_backends.options import LOCAL, WorthTrying, read_options
-from onnxbisect_backends.simulator.op_chains import parse_chain
 from onnxbisect_backends.simulator.profiles import LogDetail, OpSupport, Profile, load, shipped
-from onnxbisect_backends.simulator.refusals import Rules, SimulatedRefusal, refusals
+from onnxbisect_backends.simulator.refusals import Rules, SimulatedRefusal, parse_chain, refusals
 
 #: Starts the line that `read_back` looks for; everything before it is for people.
 _MARK = "[whitelist] "

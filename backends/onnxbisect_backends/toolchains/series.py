@@ -16,8 +16,7 @@ from tempfile import TemporaryDirectory
 from onnxbisect.errors import BackendUnusableError, OptionError
 from onnxbisect_backends.options import unknown
 from onnxbisect_backends.toolchains.catalogue import made_folder, numbers, read_definition, toolchains
-from onnxbisect_backends.toolchains.interpreter import find_python
-from onnxbisect_backends.toolchains.pip_run import PipError, Say, run_to_end
+from onnxbisect_backends.toolchains.environments import PipError, Say, find_python, run_to_end
 from onnxbisect_backends.toolchains.toolchain import Toolchain
 
 _VERSION = re.compile(r"[0-9][0-9A-Za-z.+!_-]*")

@@ -18,8 +18,7 @@ from onnxbisect.errors import BackendUnusableError
 from onnxbisect.report.text import plural
 from onnxbisect_backends.cache import cache_folder
 from onnxbisect_backends.sandbox.process import clean_env
-from onnxbisect_backends.toolchains.interpreter import find_python
-from onnxbisect_backends.toolchains.pip_run import PipError, Say, run_to_end
+from onnxbisect_backends.toolchains.environments import PipError, Say, find_python, run_to_end
 
 #: A script in place of the environment's `pip`, because some tools install packages with it.
 _NO_PIP = "#!/bin/sh\necho 'this environment is pinned; nothing is installed into it' >&2\nexit 1\n"

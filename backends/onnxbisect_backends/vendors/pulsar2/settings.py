@@ -11,8 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from onnxbisect.errors import OptionError
 from onnxbisect_backends.options import LOCAL, read_options, reason, unknown
-from onnxbisect_backends.vendors.pulsar2.config_file import read_config
-from onnxbisect_backends.vendors.pulsar2.fields import element, message_at, message_of
+from onnxbisect_backends.vendors.pulsar2.config_file import element, message_at, message_of, read_config
 from onnxbisect_backends.vendors.pulsar2.schema import BuildConfig, BuildOptions
 
 Build = TypeVar("Build", bound=BuildConfig)

@@ -25,8 +25,7 @@ from onnxbisect_backends.samples import samples_of
 from onnxbisect_backends.sandbox.process import run, with_artifacts
 from onnxbisect_backends.toolchains.catalogue import VERSION_HELP, in_use, installed_versions
 from onnxbisect_backends.toolchains.toolchain import Toolchain
-from onnxbisect_backends.vendors.rknn.layers import layers, placement, pointing_at
-from onnxbisect_backends.vendors.rknn.log import FOLDED, PATTERNS, fusion, without_noise
+from onnxbisect_backends.vendors.rknn.log import FOLDED, PATTERNS, fusion, layers, placement, pointing_at, without_noise
 
 _SCRIPT = Path(__file__).with_name("rknn_convert.py")
 
