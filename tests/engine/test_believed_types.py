@@ -177,3 +177,32 @@ def test_ops_of_old_opsets_run(tmp_path: Path, opset: int) -> None:
     )
     assert [shape(model, name) for name in ("a", "b", "y")] == [[2, 4]] * 3
     assert not [note for note in model.notes if "does not run" in note]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "body"),
+    [
+        ("float[1,8] x, int64[1] k", "v, i = TopK (x, k)"),
+        ("float[1,8] x, int64[2] r", "v = Tile (x, r)"),
+        ("int64[2] r", "v = ConstantOfShape (r)"),
+        ("float[1,8] x, int64[1] r", "z = Constant <value_ints = [0]> () v = Slice (x, z, r)"),
+        ("float[1,8] x, int64[1] k", "c = Cast <to = 1> (k) m = Mul (x, c) n = NonZero (m) v = Cast <to = 1> (n)"),
+        (
+            "float[1,8,4] x, float[1,2,8] s, int64[1] k",
+            "n = NonMaxSuppression (x, s, k) v = Cast <to = 1> (n)",
+        ),
+    ],
+    ids=["TopK", "Tile", "ConstantOfShape", "Slice", "NonZero", "NonMaxSuppression"],
+)
+def test_no_probe_has_an_empty_tensor_that_other_values_fill(tmp_path: Path, inputs: str, body: str) -> None:
+    """Compilers refuse a size of 0 at any op, and "proven" culprits were those of the inputs made up for one run."""
+    text = f'<ir_version: 8, opset_import: ["" : 17]> g ({inputs}) => (float[N,M] y) {{ {body} y = Relu (v) }}'
+    model = loaded(tmp_path, text)
+    assert 0 not in shape(model, "v") + shape(model, "y")
+
+
+def test_a_tensor_that_is_empty_whatever_the_values_stays_empty(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+        g (float[2,8] x, float[0,8] e) => (float[2,8] y) { a = Relu (e) y = Concat <axis = 0> (x, a) }"""
+    model = loaded(tmp_path, text)
+    assert (shape(model, "a"), shape(model, "y")) == ([0, 8], [2, 8])

@@ -68,7 +68,8 @@ def run(
     `missing` are tensors that cannot be fed. `given` replaces tensors by values. `values` are the tensors whose values
     to return. `dtypes` are the element types known so far. `unshaped` are tensors without a shape (sequences,
     optionals). `substitutes` are nodes that are replaced instead of run (`runnable.assemble`). `sample` has values of
-    inputs, which are tried before made-up ones.
+    inputs, which are tried before made-up ones. A run on made-up ones in which tensors are empty is repeated on others:
+    a size of 0 is seldom what the model is used at, and compilers refuse it whatever op it stands at.
     """
     wanted = set(nodes)
     refused: dict[int, str] = {}
@@ -84,7 +85,10 @@ def run(
             break
         attempt = _Attempt(proto, folder, chosen, given, values, dtypes, skip_probes, substitutes)
         try:
-            return replace(attempt.run(*fills[0], frozenset(chosen), refused, clock), costly=frozenset(costly))
+            found = attempt.run(*fills[0], frozenset(chosen), refused, clock)
+            if fills[0][1] is not sample and _empty(found):
+                found = min(found, *attempt.with_ones(fills[0][1], found, clock), key=_empty)
+            return replace(found, costly=frozenset(costly))
         except Exception as error:  # onnxruntime's exceptions share no base class but this
             words = str(error)
         exhausted = (
@@ -110,6 +114,11 @@ def run(
             if exhausted:
                 costly |= gone
     return Run(shapes={}, values={}, dtypes={}, ran=frozenset(), refused=refused, costly=frozenset(costly))
+
+
+def _empty(found: Run) -> int:
+    """How many tensors of a run have no elements."""
+    return sum(0 in shape for shape in found.shapes.values())
 
 
 def types_of_runtime(
@@ -197,6 +206,13 @@ class _Attempt:
             ran=ran,
             refused=refused,
         )
+
+    def with_ones(self, chosen: Mapping[str, np.ndarray], found: Run, clock: Clock) -> list[Run]:
+        """The same run on inputs of ones, as a list of one; empty where it fails."""
+        try:
+            return [self.run(Fill.ONES, chosen, found.ran, found.refused, clock)]
+        except Exception:  # onnxruntime's exceptions share no base class but this
+            return []
 
     def _restore(self, name: str, array: np.ndarray) -> np.ndarray:
         dtype = self._dtypes.get(name, 0)
