@@ -3,7 +3,6 @@
 import json
 import sys
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -30,7 +29,7 @@ def export_command(
     source: Annotated[
         str,
         typer.Argument(
-            metavar="FILE.py:FUNCTION[,FUNCTION]",
+            metavar="FILE.py:FUNCTION[,FUNCTION]|hf:ID",
             help="Functions that return (model, args), (model, args, kwargs) or (model, [(args, kwargs), …]).",
         ),
     ],
@@ -55,7 +54,7 @@ def export_command(
             "--try",
             rich_help_panel=SEARCH,
             metavar="KEY=VALUE,…|all",
-            help="Then ask about the culprits with other settings; repeatable.",
+            help="Then ask about the culprits with other settings, such as opset=17..23; repeatable.",
         ),
     ] = None,
     components: Annotated[
@@ -96,25 +95,20 @@ def export_command(
 
     if out is not None:
         arguments.demand_folder(out)
-    file, _colon, functions = source.rpartition(":")
-    names = list(dict.fromkeys(functions.split(",")))
-    export = partial(
-        onnx_bisect.export,
-        python=python,
-        settings=arguments.key_values(setting or (), "--set"),
-        tries=try_ or (),
-        components=components,
-        backend=backend,
-        options=arguments.key_values(option or (), "--option"),
-        timeout=timeout,
-        memory=memory,
-        progress=_say,
-    )
     with spoken():
-        results = [
-            export(f"{file}:{name}" if file else name, out=out and (out / name if len(names) > 1 else out))
-            for name in names
-        ]
+        results = onnx_bisect.export_each(
+            source,
+            out=out,
+            python=python,
+            settings=arguments.key_values(setting or (), "--set"),
+            tries=try_ or (),
+            components=components,
+            backend=backend,
+            options=arguments.key_values(option or (), "--option"),
+            timeout=timeout,
+            memory=memory,
+            progress=_say,
+        )
     if form is ListFormat.JSON:
         found = [asdict(it.report) for it in results]
         print(json.dumps(found if len(found) > 1 else found[0], indent=2, ensure_ascii=False))

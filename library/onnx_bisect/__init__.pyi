@@ -13,7 +13,7 @@ from .events import (
     SearchEnded,
     SearchStarted,
 )
-from .exporting import ExportResult, export
+from .exporting import ExportResult, export, export_each
 from .fixing import FixResult, fix
 from .job_documents import JobTerms, Part, RemoteTarget
 from .listing import BackendInfo, BackendState, backends
@@ -111,6 +111,7 @@ __all__ = [
     "backends",
     "diagnose",
     "export",
+    "export_each",
     "extract",
     "fix",
     "inspect",

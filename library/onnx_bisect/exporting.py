@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from os import PathLike
 from pathlib import Path
+from typing import TypedDict, Unpack
 
 from onnx_bisect.backend_choice import BackendChoice
 from onnx_bisect.diagnosing import diagnose
@@ -29,6 +30,20 @@ TRAINING = english("The model was in training mode; it was exported in evaluatio
 
 #: Called with a line about each export.
 Tell = Callable[[str], None]
+
+
+class ExportSettings(TypedDict, total=False):
+    """The arguments of `export` beside source and folder."""
+
+    python: str | PathLike[str] | None
+    settings: Mapping[str, str] | None
+    tries: Sequence[str]
+    components: bool
+    backend: BackendChoice | None
+    options: Mapping[str, object] | None
+    timeout: float
+    memory: int
+    progress: Tell | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +118,8 @@ def export(
     """Find every module of a PyTorch model that cannot be exported to ONNX, and prove that the rest can.
 
     `source` is `FILE.py:FUNCTION`. The function returns `(model, args)`, `(model, args, kwargs)` or
-    `(model, [(args, kwargs), …])`, and runs in `python`, by default the active environment's, which has torch. Each
+    `(model, [(args, kwargs), …])`, and runs in `python`, by default the active environment's, which has torch. Or it is
+    `hf:ID`, a model of transformers by its configuration, with random weights, where that Python has transformers. Each
     export runs in a child process for at most `timeout` seconds and with `memory` MB more than the loaded model. An
     export whose numbers differ from the module's, on its inputs or on perturbed ones, counts as a failure.
 
@@ -118,10 +134,11 @@ def export(
     how = settings_of(settings or {})
     others = changed(how, tries)
     file = Path(source.rpartition(":")[0])
-    if not file.name or not source.rpartition(":")[2].isidentifier():
-        raise OptionError(f"'{clip(source, 100)}' names no function; say FILE.py:FUNCTION, such as model.py:build.")
-    if not file.is_file():
-        raise OptionError(f"There is no file {clip(str(file), 200)}.")
+    if not source.startswith("hf:"):
+        if not file.name or not source.rpartition(":")[2].isidentifier():
+            raise OptionError(f"'{clip(source, 100)}' names no function; say FILE.py:FUNCTION, such as model.py:build.")
+        if not file.is_file():
+            raise OptionError(f"There is no file {clip(str(file), 200)}.")
     chosen = Path(python) if python else active_python()
     with working_folder() as work, ExportProcess(chosen, source, seconds=timeout, memory=memory) as probe:
         asking = _Asking(probe, work, progress or (lambda line: None))
@@ -141,6 +158,19 @@ def export(
         put(Path(out) / "export.html", html(report).encode())
         put(Path(out) / "export.sarif", sarif(report, str(Path.cwd())).encode())
     return ExportResult(report=report, folder=None if out is None else Path(out))
+
+
+def export_each(
+    sources: str,
+    *,
+    out: str | PathLike[str] | None = None,
+    **settings: Unpack[ExportSettings],
+) -> tuple[ExportResult, ...]:
+    """`export` for each function of `FILE.py:FUNCTION,FUNCTION`; each has a folder of its own in `out`."""
+    file, _, functions = sources.rpartition(":")
+    names = list(dict.fromkeys(functions.split(","))) if file and file != "hf" else [functions]
+    folders = {name: None if out is None else Path(out) / name if len(names) > 1 else Path(out) for name in names}
+    return tuple(export(f"{file}:{name}" if file else name, out=folders[name], **settings) for name in names)
 
 
 class _Asking:
@@ -253,6 +283,7 @@ class _Asking:
                 for path in self.tree.children(ROOT)
             ),
             never=tuple(sorted(outermost(self.described.never))),
+            methods=self.described.methods,
             notes=self._notes(),
         )
 

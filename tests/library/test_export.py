@@ -15,6 +15,7 @@ from onnx_bisect import ExportResult, OptionError
 from onnxbisect.export.failure import FailureKind
 from onnxbisect.export.report import markdown, terminal
 from onnxbisect_backends.exporting.probe import sentence_of
+from onnxbisect_backends.exporting.settings import changed, settings_of
 from onnxbisect_backends.toolchains.catalogue import toolchain
 from onnxbisect_cli.parts import parts_of
 
@@ -111,6 +112,47 @@ def the_forms_name_module_line_and_remedy(exported: ExportResult) -> None:
     assert "| `memory` | `MemoryBank` | yes |" in page
 
 
+#: The rows of components.py: kind, line and remedy where tensors decide. All export where Python's numbers do.
+ROWS = [
+    ("norm", FailureKind.BRANCH, "forward = torch.tanh if flag else torch.sigmoid", "torch.where"),
+    ("halves", FailureKind.BRANCH, "if flag:", "torch.cond"),
+    ("positions", FailureKind.BRANCH, "return (x + x.mean(0) if flag else x).cos()", "torch.where"),
+    ("attention", FailureKind.BRANCH, "if flag:", "torch.where"),
+    (
+        "features",
+        FailureKind.BRANCH,
+        "return sum(features[1 if flag else 0 :], torch.zeros_like(features[0]))",
+        "Python flag",
+    ),
+    ("pick", FailureKind.INDEX, "return x[int(image)] * 3", "one_hot"),
+    ("branches", FailureKind.BRANCH, "if way == 0:", "Python flag"),
+    ("frames", FailureKind.LOOP, "for _ in range(int(frames)):", "a Python int"),
+    ("memory", FailureKind.INDEX, "entry = bank.get(int(frame) - back)", "a Python int"),
+]
+
+
+@pytest.mark.compiler
+@pytest.mark.long
+@pytest.mark.parametrize("exporter", ["dynamo", "legacy"])
+def test_ten_components_that_are_said_not_to_export(python: Path, exporter: str) -> None:
+    """The older exporter takes each of them, and freezes what the example's tensors decided."""
+    rows = EXAMPLE.with_name("components.py")
+    report = onnx_bisect.export(f"{rows}:by_value", python=python, settings={"exporter": exporter}).report
+    found = [(it.path, it.kind, it.place.source if it.place else "", it.remedy) for it in report.culprits]
+    assert [it[:3] for it in found] == [it[:3] for it in ROWS]
+    assert all(words in remedy for (*_, remedy), (*_, words) in zip(found, ROWS, strict=True))
+    assert {"is wrong" in it.message for it in report.culprits} == {exporter == "legacy"}
+    assert [it.path for it in report.components if it.exports] == ["prompt"]
+    assert report.proven
+
+
+@pytest.mark.compiler
+@pytest.mark.long
+def test_what_python_decides_exports(python: Path) -> None:
+    result = onnx_bisect.export(f"{EXAMPLE.with_name('components.py')}:written", python=python)
+    assert (result.exports, result.report.exports) == (True, 1)
+
+
 @pytest.mark.compiler
 @pytest.mark.long
 def test_from_pytorch_to_pieces_for_the_npu_with_one_module_on_the_host(python: Path, tmp_path: Path) -> None:
@@ -167,6 +209,11 @@ def test_silent_errors_of_the_older_exporter_are_found(python: Path) -> None:
 
 SMALL = """
 import time, torch
+def raises(): raise ValueError("no")
+def returns(): return torch.nn.ReLU()
+def prints():
+    print("x" * 1000000, flush=True)
+    return torch.nn.ReLU(), torch.zeros(1)
 def gpu(): return torch.nn.Linear(1, 1).cuda(), (torch.zeros(1),)
 def fails(): return torch.nn.Linear(2, 2), (torch.zeros(3),)
 def hangs():
@@ -176,10 +223,14 @@ def hangs():
 
 
 @pytest.mark.compiler
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("function", "seconds", "sentence"),
     [
-        ("gpu", 300, r"gpu\(\) of model.py asks for a GPU: .*\(model.py:3\)\. .* build the model there"),
+        ("raises", 300, r"raises\(\) of model.py raised ValueError: no \(model.py:3\)\."),
+        ("returns", 300, r"returns\(\) of model.py returned a ReLU; it has to return \(model, args\)"),
+        ("none", 300, r"model.py has no function none; name the one that builds the model"),
+        ("gpu", 300, r"gpu\(\) of model.py asks for a GPU: .*\(model.py:8\)\. .* build the model there"),
         ("fails", 300, r"does not run on its inputs: RuntimeError"),
         ("hangs", 20, r"hangs\(\) of model.py did not end within 20 s; --timeout gives it more\."),
     ],
@@ -190,6 +241,29 @@ def test_a_source_that_does_not_run_is_one_sentence(
     (tmp_path / "model.py").write_text(SMALL)
     with pytest.raises(OptionError, match=sentence):
         onnx_bisect.export(f"{tmp_path / 'model.py'}:{function}", python=python, timeout=seconds)
+
+
+@pytest.mark.compiler
+@pytest.mark.long
+def test_a_source_that_prints_a_megabyte_is_asked_nonetheless(python: Path, tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(SMALL)
+    (result,) = onnx_bisect.export_each(f"{tmp_path / 'model.py'}:prints", python=python, out=tmp_path / "out")
+    assert result.exports
+    assert result.report.methods == ()
+
+
+@pytest.mark.compiler
+@pytest.mark.long
+def test_a_python_without_transformers_is_one_sentence(python: Path) -> None:
+    with pytest.raises(OptionError, match=r"hf:some/model needs transformers, which \S+ does not have"):
+        onnx_bisect.export("hf:some/model", python=python)
+
+
+def test_a_range_of_opsets_is_tried_one_by_one() -> None:
+    assert list(changed(settings_of({"opset": "18"}), ["opset=17..20", "strict=true"])) == [
+        *("opset=17", "opset=19", "opset=20"),
+        "strict=true",
+    ]
 
 
 @pytest.mark.parametrize(

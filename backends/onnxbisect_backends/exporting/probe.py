@@ -48,11 +48,13 @@ class Described(_Message):
     """The model of `build()`. `never` are modules that these inputs do not reach.
 
     `foreign` take or return objects of other classes than torch's and Python's, so that they cannot be asked alone.
+    `methods` are those of the user's classes, beside forward, that did not run.
     """
 
     modules: tuple[DescribedModule, ...]
     never: tuple[str, ...]
     foreign: tuple[str, ...]
+    methods: tuple[str, ...] = ()
     torch: str
     python: str
     samples: int
@@ -229,7 +231,7 @@ def active_python() -> Path:
 def sentence_of(answer: Mapping[str, object], function: str, file: str, python: Path) -> str:
     """What is wrong with the user's source, for people."""
     detail = clip(str(answer["detail"]), 400)
-    build = f"{function}() of {file}"
+    build = f"hf:{function}" if file == "hf" else f"{function}() of {file}"
     match str(answer["problem"]):
         case "torch":
             return english(
@@ -243,6 +245,19 @@ def sentence_of(answer: Mapping[str, object], function: str, file: str, python: 
             return english(
                 "{file} has no function {detail}; name the one that builds the model: {file}:FUNCTION.",
                 file=file,
+                detail=detail,
+            )
+        case "transformers":
+            return english(
+                "{build} needs transformers, which {python} does not have ({detail}); --python names another one.",
+                build=build,
+                python=python,
+                detail=detail,
+            )
+        case "inputs":
+            return english(
+                "{build} has inputs that are not known here ({detail}); write a function that returns (model, args).",
+                build=build,
                 detail=detail,
             )
         case "raises":

@@ -1,5 +1,6 @@
 """The settings of an export, as users write them."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 
 from onnxbisect.errors import OptionError
@@ -9,7 +10,7 @@ from onnxbisect_backends.options import unknown
 EXPORTERS = ("dynamo", "legacy")
 
 #: What `--try all` asks a culprit with.
-ALL = ("strict=true", "exporter=legacy", "attention=eager", "use_cache=false")
+ALL = ("strict=true", "exporter=legacy", "attention=eager", "use_cache=false", "opset=17", "opset=23")
 
 
 def _flag(text: str) -> bool:
@@ -47,9 +48,14 @@ def settings_of(given: Mapping[str, str], base: How | None = None) -> How:
     return (base or How()).model_copy(update=found)
 
 
+def _opsets(text: str) -> list[str]:
+    span = re.fullmatch(r"opset=(\d{1,2})\.\.(\d{1,2})", text)
+    return [f"opset={it}" for it in range(int(span[1]), int(span[2]) + 1)] if span else [text]
+
+
 def changed(base: How, tries: Sequence[str]) -> dict[str, How]:
-    """Other settings, by how they are written: each of `tries` changes some."""
-    texts = [one for it in tries for one in (ALL if it == "all" else (it,))]
+    """Other settings, by how they are written: each of `tries` changes some; `opset=17..20` is four of them."""
+    texts = [single for it in tries for one in (ALL if it == "all" else (it,)) for single in _opsets(one)]
     found: dict[str, How] = {}
     for text in texts:
         pairs = [it.partition("=") for it in text.split(",")]

@@ -1,10 +1,11 @@
 """A script for the user's Python, which needs torch alone: exports modules of a model, one in each child process.
 
-`torch_probe.py SOURCE`, where SOURCE is `FILE.py:FUNCTION`. The function returns `(model, args)`, `(model, args,
-kwargs)` or `(model, [(args, kwargs), ...])`. The first line of standard output is JSON with the modules that these
-inputs reach, or with a problem. Then each line of standard input is an order, and each answer a line of JSON. What the
-user's code prints goes to standard error. A child process holds the loaded model as its parent does, may crash, hang or
-run out of memory, and changes the model as it likes.
+`torch_probe.py SOURCE`, where SOURCE is `FILE.py:FUNCTION`, or `hf:ID` for a model of transformers by its
+configuration, with random weights. The function returns `(model, args)`, `(model, args, kwargs)` or `(model, [(args,
+kwargs), ...])`. The first line of standard output is JSON with the modules that these inputs reach, or with a problem.
+Then each line of standard input is an order, and each answer a line of JSON. What the user's code prints goes to
+standard error. A child process holds the loaded model as its parent does, may crash, hang or run out of memory, and
+changes the model as it likes.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import contextlib
 import copy
 import hashlib
 import importlib.util
+import inspect
 import json
 import os
 import re
@@ -136,6 +138,14 @@ class Loaded:
 
     def built(self, source: str) -> Any:
         """What the user's function returns."""
+        if source.startswith("hf:"):
+            try:
+                torch.manual_seed(0)
+                return of_transformers(source[3:])
+            except WrongSourceError:
+                raise
+            except BaseException as error:
+                raise WrongSourceError("raises", said(error, self.libraries)) from None
         name, _, function = source.rpartition(":")
         file = Path(name).absolute()
         sys.path.insert(0, str(file.parent))
@@ -202,14 +212,18 @@ class Loaded:
 
         handles = [it.register_forward_pre_hook(hook(path), with_kwargs=True) for path, it in self.modules.items()]
         handles += [it.register_forward_hook(end(path)) for path, it in self.modules.items()]
+        ran: set[Any] = set()
+        sys.setprofile(lambda frame, event, argument: ran.add(frame.f_code) if event == "call" else None)
         try:
             for args, kwargs in self.samples:
                 self.run(self.model, *copied((args, kwargs)))
         except Exception as error:
             raise WrongSourceError("run", said(error, self.libraries)) from None
         finally:
+            sys.setprofile(None)
             for handle in handles:
                 handle.remove()
+        self.methods = uncalled({type(self.modules[path]) for path in calls}, ran)
         # a module between which and its caller objects of other classes go cannot be asked alone, but what is in it can
         self.foreign = sorted(foreign)
         return {path: it for path, it in calls.items() if path not in foreign}
@@ -230,7 +244,65 @@ class Loaded:
         reached = {*self.calls, *self.foreign}
         never = [path for path, it in self.modules.items() if path not in reached and not isinstance(it, NOT_CALLED)]
         versions = {"torch": torch.__version__, "python": sys.version.split()[0], "training": self.training}
-        return {"modules": modules, "never": never, "foreign": self.foreign, "samples": len(self.samples), **versions}
+        return {
+            "modules": modules,
+            "never": never,
+            "methods": self.methods,
+            "foreign": self.foreign,
+            "samples": len(self.samples),
+            **versions,
+        }
+
+
+def uncalled(classes: set[Any], ran: set[Any]) -> list[str]:
+    """Methods of the user's classes beside `forward` that did not run, such as `Decoder.generate`."""
+    found = []
+    for cls in classes:
+        for name, it in vars(cls).items():
+            own = inspect.isfunction(it) and not name.startswith(("_", "get_", "set_", "reset_", "init_", "extra_repr"))
+            if own and name != "forward" and it.__code__ not in ran and not cls.__module__.startswith("torch."):
+                found.append(f"{cls.__name__}.{name}")
+    return sorted(found)
+
+
+def of_transformers(name: str) -> Any:
+    """A model of transformers from the configuration of this name or folder, with inputs that fit it."""
+    try:
+        import transformers
+    except ImportError as error:
+        raise WrongSourceError("transformers", str(error)) from None
+    config = transformers.AutoConfig.from_pretrained(name)
+    architecture = next((it for it in config.architectures or [] if hasattr(transformers, it)), "")
+    made: Any = (
+        getattr(transformers, architecture)(config) if architecture else transformers.AutoModel.from_config(config)
+    )
+    takes = list(inspect.signature(made.forward).parameters)
+    parts = [config, *(getattr(config, it, None) for it in ("text_config", "vision_config", "backbone_config"))]
+
+    def size(*names: str, otherwise: int) -> Any:
+        found = (getattr(part, it, None) for part in parts for it in names if part is not None)
+        return next((it for it in found if it), otherwise)
+
+    image = size("image_size", otherwise=224)
+    height, width = image if isinstance(image, (list, tuple)) else (image, image)
+    words = torch.randint(3, size("vocab_size", otherwise=100), (1, 8))
+    frames = 2 * size("max_source_positions", otherwise=1500)
+    known = {
+        "pixel_values": lambda: torch.randn(1, size("num_channels", otherwise=3), height, width),
+        "input_features": lambda: torch.randn(1, size("num_mel_bins", otherwise=80), frames),
+        "input_values": lambda: torch.randn(1, 16000),
+        "input_ids": lambda: words,
+        "attention_mask": lambda: torch.ones_like(words),
+        "decoder_input_ids": lambda: words[:, :4],
+    }
+    inputs = {it: known[it]() for it in takes if it in known}
+    if "input_ids" not in inputs:
+        inputs.pop("attention_mask", None)
+    if made.main_input_name not in inputs:
+        raise WrongSourceError("inputs", "{} takes {}".format(type(made).__name__, ", ".join(takes[:4])))
+    if "use_cache" in takes:  # a cache is no tensor: it would keep the modules that take it from being asked alone
+        inputs["use_cache"] = False
+    return made.eval(), (), inputs
 
 
 def warm_up() -> bool:
@@ -569,11 +641,13 @@ def perturbed(inputs: Any, how: str) -> Any:
                 return mixed
             spread = it.float().std() if it.numel() > 1 else it.float().abs().max()
             return -mixed if how == "negated" else (torch.randn(it.shape, generator=chance) * spread).to(it.dtype)
-        if it.dtype == torch.bool:
-            return mixed
+        if it.dtype == torch.bool:  # a flag, or a mask of which all is set, is the same when shuffled
+            return ~mixed if how == "negated" else mixed
         if it.numel() == 1:
             return it + 1 if how != "negated" else torch.clamp(it - 1, min=min(0, int(it.min())))
         low, high = int(it.min()), int(it.max())
+        if low == high:
+            low, high = min(low, 0), max(high, 1)
         return mixed if how == "shuffled" else torch.randint(low, high + 1, it.shape, generator=chance).to(it.dtype)
 
     return pytree.tree_map(other, copied(inputs))

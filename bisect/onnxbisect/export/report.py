@@ -66,7 +66,8 @@ class Component:
 class ExportReport:
     """What `onnx-bisect export` found. `proven`: the model exports with stand-ins for all culprits, or as it is.
 
-    `undecided` are modules that could not be judged with stand-ins in them, and `never` those that no input reaches.
+    `undecided` are modules that could not be judged with stand-ins in them, and `never` those that no input reaches;
+    `methods` are methods beside forward that no input runs.
     """
 
     schema: str = "onnx-bisect/export@1"
@@ -84,6 +85,7 @@ class ExportReport:
     components: tuple[Component, ...]
     never: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    methods: tuple[str, ...] = ()
 
     @property
     def headline(self) -> str:
@@ -203,6 +205,9 @@ def footer(report: ExportReport) -> list[str]:
     """Notes, what is not covered, and what it cost."""
     uncalled = _("Not covered, since these inputs do not call it: {names}.", names=some(report.never))
     never = [uncalled] if report.never else []
+    if report.methods:
+        unrun = some(report.methods)
+        never.append(_("Not covered, methods beside forward that these inputs do not run: {names}.", names=unrun))
     counted = f"{plural(report.modules, 'module')}, {plural(report.exports, 'export')}, {report.seconds:.0f} s"
     return ["", *map(translated, report.notes), *never, f"{counted}, torch {report.torch}, {report.settings}"]
 
