@@ -342,6 +342,29 @@ def test_sarif_results_are_the_culprits_at_their_lines_of_source():
     assert pair["locations"][0]["physicalLocation"]["region"]["startLine"] == 1
 
 
+def test_related_locations_are_lines_of_source_where_these_are_known():
+    report = plain_report()
+    other = report["culprits"][0]["occurrences"][1][0]
+    report["culprits"][0]["origin"].append(
+        {**report["culprits"][0]["origin"][0], "node": other, "line": 9, "code": "z = softmax(y, 0)"}
+    )
+    related = json.loads(sarif(report))["runs"][0]["results"][0]["relatedLocations"][0]["physicalLocation"]
+    assert related["artifactLocation"]["uri"] == "src/net.py"
+    assert related["region"] == {"startLine": 9, "snippet": {"text": "z = softmax(y, 0)"}}
+
+
+@pytest.mark.parametrize("form", [junit, gitlab, sarif])
+def test_forms_for_ci_say_how_to_export_with_lines(form):
+    report = plain_report()
+    assert "dynamo=True" not in form(report)
+    report["model"]["producer"] = "pytorch 2.13"
+    for it in report["culprits"]:
+        it["origin"] = []
+    assert "It has them after torch.onnx.export(…, dynamo=True), or with verbose=True" in form(report).replace(
+        "\\u2026", "…"
+    )
+
+
 def test_sarif_says_with_which_options_a_culprit_is_taken():
     report = plain_report()
     softmax, pair = (culprit["id"] for culprit in report["culprits"])

@@ -51,7 +51,8 @@ def _whole(suite: ElementTree.Element, document: Report) -> None:
         body = ElementTree.SubElement(case, outcome, message=clean(document["headline"]))
         causes = [f"cause: {clean(culprit_words.sentence(cause))}" for cause in culprit_words.telling(document)]
         steps = [clean(f"next: {it.sentence}{f': {it.command}' if it.command else ''}") for it in next_steps(document)]
-        body.text = "\n".join([clean(document["certificate"]["sentence"]), *causes, *steps])
+        without_lines = list(filter(None, [source_lines.missing(document)]))
+        body.text = "\n".join([clean(document["certificate"]["sentence"]), *causes, *steps, *without_lines])
 
 
 def _culprit(suite: ElementTree.Element, document: Report, culprit: CulpritEntry) -> None:
@@ -96,6 +97,8 @@ def _finding(document: Report, culprit: CulpritEntry) -> dict[str, object]:
     lines = "; ".join(it.text for it in source_lines.of(culprit)[:_LINES])
     text = f"{' + '.join(culprit['ops'][:8])}: {words.failure(culprit)} ({places}, first {culprit['nodes'][0]})"
     text += f" from {lines}" if lines else ""
+    if traced is None and (sentence := source_lines.missing(document)):
+        text = f"{clip(text, _WIDTH - len(sentence) - 2)}. {sentence}"
     return {
         "description": clip(text, _WIDTH),
         "check_name": f"onnx-bisect/{clip(' + '.join(culprit['ops'][:8]), 100)}",
@@ -129,7 +132,8 @@ _LINES = 3
 def sarif(document: Report) -> str:
     """One run with one result per culprit; its node names are logical locations.
 
-    The physical location is the line of the user's source if the exporter recorded it, else line 1 of the model.
+    The physical location is the line of the user's source if the exporter recorded it, else line 1 of the model; so it
+    is of further places.
     """
     rules: dict[str, CulpritEntry] = {}
     for culprit in document["culprits"]:
@@ -167,6 +171,7 @@ def _rule(document: Report, name: str, culprit: CulpritEntry) -> dict[str, objec
     steps = [f"{it.sentence}: {it.command}" if it.command else it.sentence for it in next_steps(document)]
     replaced = words.replace_by(culprit)
     help_ = [_KINDS[culprit["kind"]], *([f"Replace by {replaced}."] if replaced else []), *map(clean, steps)]
+    help_ += filter(None, [source_lines.missing(document)])
     return {
         "id": name,
         "name": name,
@@ -189,7 +194,11 @@ def _result(document: Report, culprit: CulpritEntry, rule: int) -> dict[str, obj
     if taken_with:
         said += f". Taken with {'; '.join(taken_with)}"
     traced = next((origin for origin in culprit["origin"] if origin["file"] is not None), None)
-    related = [_location(document, nodes, None, number) for number, nodes in enumerate(culprit["occurrences"][1:], 1)]
+    lines_of = {origin["node"]: origin for origin in culprit["origin"] if origin["file"] is not None}
+    related = [
+        _location(document, nodes, next((lines_of[it] for it in nodes if it in lines_of), None), number)
+        for number, nodes in enumerate(culprit["occurrences"][1:], 1)
+    ]
     result: dict[str, object] = {
         "ruleId": rule_of(culprit),
         "ruleIndex": rule,
