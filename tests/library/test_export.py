@@ -94,7 +94,7 @@ def components_are_parts_that_a_compiler_was_asked_about(exported: ExportResult,
         inputs = {value.name for value in onnx.load(it.model).graph.input}
         assert it.calibration is not None
         with np.load(next(it.calibration.glob("*.npz"))) as sample:
-            assert set(sample) == inputs
+            assert set(sample) > inputs
 
 
 def other_settings_say_that_the_older_exporter_succeeds_and_is_wrong(exported: ExportResult) -> None:

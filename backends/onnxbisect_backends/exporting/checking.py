@@ -41,7 +41,7 @@ class ExportCheck:
 def check(file: Path, exported: Exported) -> ExportCheck:
     """Compare the file with the module, on the captured inputs and on perturbed ones."""
     proto = onnx.load(file, load_external_data=False)
-    made, read = _stand_ins(proto)
+    made, read = _stand_ins(proto, _load(file, 0) if exported.samples else {})
     keys = _keys(proto, exported.inputs, made)
     if keys is None:
         return ExportCheck(problem="the inputs of the file could not be told apart")
@@ -75,7 +75,7 @@ def write_samples(file: Path, exported: Exported, folder: Path) -> int:
     They have the inputs, what stand-ins made and were given, and the module's outputs.
     """
     proto = onnx.load(file, load_external_data=False)
-    made, read = _stand_ins(proto)
+    made, read = _stand_ins(proto, _load(file, 0) if exported.samples else {})
     keys = _keys(proto, exported.inputs, made)
     if keys is None:
         return 0
@@ -90,8 +90,11 @@ def write_samples(file: Path, exported: Exported, folder: Path) -> int:
     return len(exported.samples)
 
 
-def _stand_ins(proto: onnx.ModelProto) -> tuple[dict[str, str], dict[str, str]]:
-    """The keys in the samples of what stand-ins make, and of what they read, by the names of the file."""
+def _stand_ins(proto: onnx.ModelProto, recorded: Arrays) -> tuple[dict[str, str], dict[str, str]]:
+    """The keys in the samples of what stand-ins make, and of what they read, by the names of the file.
+
+    What they read is left out where the file gives them more than tensors: the older exporter makes tensors of numbers.
+    """
     made: dict[str, str] = {}
     read: dict[str, str] = {}
     calls = Counter[str]()
@@ -99,7 +102,9 @@ def _stand_ins(proto: onnx.ModelProto) -> tuple[dict[str, str], dict[str, str]]:
         if node.domain == HOST:
             path = next(it.s.decode() for it in node.attribute if it.name == "module")
             made.update((name, f"s{path}:{calls[path]}:{place}") for place, name in enumerate(node.output))
-            read.update((name, f"t{path}:{calls[path]}:{place}") for place, name in enumerate(node.input))
+            keys = [f"t{path}:{calls[path]}:{place}" for place in range(len(node.input) + 1)]
+            if keys[-1] not in recorded and all(it in recorded for it in keys[:-1]):
+                read.update(zip(node.input, keys, strict=False))
             calls[path] += 1
     return made, read
 
