@@ -9,10 +9,8 @@ from onnxbisect.search.suspect import Suspect
 from onnxbisect.unitset import UnitSet, is_subset, members, of, size, sort_key, union
 from onnxbisect.universe import Universe
 
-#: Up to so many minimal ways to break the culprits, all are tried; fewer in a large model, where each takes seconds.
-EXHAUSTIVE, _EXHAUSTIVE_OF_MANY = 16, 6
-#: Units of a large model.
-_MANY_UNITS = 256
+#: Up to so many minimal ways to break the culprits, all are tried.
+EXHAUSTIVE = 16
 #: Most ways that are tried.
 MOST = 48
 #: Any two units within so many steps of each other are kept together in one way.
@@ -43,8 +41,7 @@ def _ways(
     singles = of(occurrence[0] for occurrences in patterns for occurrence in occurrences if len(occurrence) == 1)
     edges = [of(occurrence) for occurrences in patterns for occurrence in occurrences]
     edges = [edge for edge in dict.fromkeys(edges) if not edge & singles]
-    most = EXHAUSTIVE if len(universe) <= _MANY_UNITS else _EXHAUSTIVE_OF_MANY
-    ways = _every(edges, MOST if len(universe) <= FEW_UNITS else most)
+    ways = _every(edges, MOST if len(universe) <= FEW_UNITS else EXHAUSTIVE)
     exhaustive, cut_short = ways is not None and not pools, False
     if ways is None:
         ways, cut_short = _covering(universe, patterns, edges)

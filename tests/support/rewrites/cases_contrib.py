@@ -166,31 +166,37 @@ def scores_scale(queries: np.ndarray, keys: np.ndarray, values: np.ndarray, term
     return float(np.abs(values).max()) * (1 + score) * (terms + 2)
 
 
-def _multihead(draw: DrawFn, *, past: bool = False) -> Instance:
+def _multihead(draw: DrawFn) -> Instance:
     batch, steps, keys, heads, width = (draw(st.integers(1, 3)) for _ in range(5))
     hidden = heads * width
     q = floats(draw, (batch, steps, hidden), edges=TAME, spread=1)
     k, v = (floats(draw, (batch, keys, hidden), edges=TAME, spread=1) for _ in range(2))
     bias = floats(draw, (3 * hidden,), edges=(), spread=1) if draw(st.booleans()) else None
-    if bias is None and draw(st.booleans()):
+    cached = draw(st.sampled_from([0, 0, 2]))
+    if bias is None and not cached and draw(st.booleans()):
         k, v = (np.ascontiguousarray(it.reshape(batch, keys, heads, width).transpose(0, 2, 1, 3)) for it in (k, v))
-    mask = integers(draw, (batch, keys), 0, 1, np.int32) if draw(st.booleans()) else None
-    added = floats(draw, (batch, heads, steps, keys), edges=TAME) if draw(st.booleans()) else None
+    total, steps = (keys + cached, keys) if cached else (keys, steps)
+    q = q if not cached else floats(draw, (batch, steps, hidden), edges=TAME, spread=1)
+    mask = integers(draw, (batch, total), 0, 1, np.int32) if draw(st.booleans()) else None
+    added = floats(draw, (batch, heads, steps, total), edges=TAME) if draw(st.booleans()) else None
+    cache = [floats(draw, (batch, heads, cached, width), edges=TAME, spread=1) for _ in range(2)] if cached else []
     most = 0 if bias is None else np.abs(bias).max()
-    scale = scores_scale(np.abs(q) + most, np.abs(k) + most + 3, np.abs(v) + most, hidden + 10)
+    held = max([0.0, *(float(np.abs(it).max()) for it in cache)])
+    scale = scores_scale(np.abs(q) + most, np.abs(k) + most + 3 + held, np.abs(v) + most + held, hidden + 10)
+    if mask is not None and not mask.any(axis=1).all():  # a row of which all scores are lowered by 10000
+        scale *= 1e4
     chosen = {"num_heads": heads}
-    if past:
-        cache = [floats(draw, (batch, heads, 2, width), edges=TAME) for _ in range(2)]
-        return node("MultiHeadAttention", q, k, v, bias, None, None, *cache, outputs=3, **chosen, **MS)
     if mask is None and keys == steps:
         chosen["unidirectional"] = draw(st.integers(0, 1))
-    instance = node("MultiHeadAttention", q, k, v, bias, mask, added, scale=scale, **chosen, **MS)
+    outputs = 3 if cached else 1
+    given = (q, k, v, bias, mask, added, *cache)
+    instance = node("MultiHeadAttention", *given, outputs=outputs, scale=scale, **chosen, **MS)
     if draw(st.booleans()):
         instance.model.graph.node[0].attribute.append(helper.make_attribute("scale", 0.5))
     return instance
 
 
-@case("multiheadattention-parts", lambda draw: _multihead(draw, past=True))
+@case("multiheadattention-parts", lambda draw: _attention(draw))
 def _(draw: DrawFn) -> Instance:
     return _multihead(draw)
 

@@ -1,7 +1,7 @@
 """Ops of `com.microsoft` that onnxruntime's optimiser and exporters of language models fuse, as ops of ONNX.
 
 Their definitions are those of onnxruntime's ContribOperators.md; onnxruntime itself is the reference of the tests.
-Attention that has a cache of past keys and values is not taken here; `language` has that of language models.
+The attention of language models, whose cache may have room for more, is in `language`.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from onnxbisect.exactness import Exactness
 from onnxbisect.rewrites.exactness import OF_PRODUCTS, Bound
 from onnxbisect.rewrites.families.activations import erf_form, tanh_form
 from onnxbisect.rewrites.families.normalisation import OF_ROW, scaled, standardised
-from onnxbisect.rewrites.forms import cast, clip, reduce, reshape, slice_axis, transpose
+from onnxbisect.rewrites.forms import cast, clip, concat, reduce, reshape, slice_axis, transpose
 from onnxbisect.rewrites.rule import pytorch, rule
 from onnxbisect.rewrites.site import Site
 from onnxbisect.rewrites.sources import ORT_CONTRIB
@@ -31,19 +31,19 @@ _MASKED = -10000.0
 
 @pytorch("an export that onnxruntime's optimiser did not change")
 @rule(
-    "com.microsoft::MultiHeadAttention -> Add Slice Reshape Transpose MatMul Mul Greater Cast Sub Softmax",
+    "com.microsoft::MultiHeadAttention -> Add Slice Reshape Transpose Concat MatMul Mul Greater Cast Sub Softmax",
     Exactness.ROUNDING,
     OF_SCORES,
     rank=27,
     source=ORT_CONTRIB,
 )
 def multiheadattention_parts(at: Site) -> tuple[str, ...]:
-    """Softmax of the scaled products of queries and keys, times the values, for each head."""
+    """Softmax of the scaled products of queries and keys, times the values, for each head, behind a cache."""
     at.demand(at.has(1) and at.has(2), "queries, keys and values are packed into one tensor")
-    for slot in (0, 1, 2, 3, 5):
+    for slot in (0, 1, 2, 3, 5, 6, 7):
         if at.has(slot):
             at.demand_dtype(TensorProto.FLOAT, slot=slot)
-    at.demand(not any(at.has(slot) for slot in (6, 7, 8, 9)), "there is a cache of past keys and values")
+    at.demand(not at.has(8) and not at.has(9), "the cache has a length of its own, or beams")
     demand_unused(at, 3)
     heads, start, tensors = at.attribute("num_heads", 0), 0, []
     at.demand(len(at.shape(0)) == 3, "queries are not [batch, steps, hidden]")
@@ -57,11 +57,14 @@ def multiheadattention_parts(at: Site) -> tuple[str, ...]:
             tensor = at.op("Add", tensor, slice_axis(at, at.input(3), 0, start, start + shape[-1]))
             start += shape[-1]
         tensors.append(_by_head(at, tensor, shape, heads))
-    width = at.shape(0)[-1] // heads
+    width, (queries, keys, values) = at.shape(0)[-1] // heads, tensors
     steps = at.shape(1)[-2]
+    if at.has(6) and at.has(7):
+        at.demand(len(at.shape(1)) == 3, "keys that are split by head have a cache")
+        steps += at.shape(6)[2]
+        keys, values = (concat(at, [at.input(slot), new], 2) for slot, new in ((6, keys), (7, values)))
     masks = [_padding(at, 4, steps)] if at.has(4) else []
     masks += [at.input(5)] if at.has(5) else []
-    queries, keys, values = tensors
     result = _attention(at, queries, keys, values, masks, width, (at.shape(0)[1], steps))
     return reshape(at, transpose(at, result, [0, 2, 1, 3]), at.output_shape()), keys, values
 
@@ -134,7 +137,7 @@ def _attention(
     for mask in masks:
         scores = at.op("Add", scores, mask)
     if at.attribute("unidirectional", 0):
-        later = np.triu(np.ones(steps, np.bool_), k=1)
+        later = np.triu(np.ones(steps, np.bool_), k=1 + steps[1] - steps[0])  # queries are the last of the keys
         lowest = np.finfo(np.float32).min
         scores = at.op("Add", scores, at.constant(np.where(later, lowest, np.float32(0))[None, None]))
     return at.op("MatMul", at.op("Softmax", scores, axis=3), values)
