@@ -17,12 +17,17 @@ import httpx2
 import numpy as np
 import onnx
 import pytest
+from jsonschema import Draft202012Validator
 from onnx import TensorProto, external_data_helper, helper, numpy_helper
 
 import onnx_bisect
 from onnxbisect_db.database import Database
+from onnxbisect_db.states import WebhookFormat
 from support.cli.command_line import PROGRAM, Done, Shell
 from support.cli.gateway import gateway
+from support.worker.chat_schemas import SCHEMAS
+from support.worker.process_tree import within
+from support.worker.webhook_receiver import Receiver
 
 MODELS = Path(__file__).parents[1] / "models"
 DOCS = Path(__file__).parents[2] / "docs" / "library.md"
@@ -56,13 +61,13 @@ class Server(Serving):
         return self.shell.call("run", "--no-cache", *map(str, arguments))
 
 
-def serve(data: Path) -> Serving:
+def serve(data: Path, **settings: str) -> Serving:
     others = {key: value for key, value in os.environ.items() if not key.startswith("ONNXBISECT_")}
     with (data.parent / "serve.log").open("w") as log:
         process = subprocess.Popen(
             [PROGRAM, "serve", "--data", str(data), "--port", "0"],
             # without vendors' compilers, of which each would be tried when it starts
-            env={**others, "ONNXBISECT_CACHE_DIR": str(data.parent / "cache")},
+            env={**others, "ONNXBISECT_CACHE_DIR": str(data.parent / "cache"), **settings},
             text=True,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -151,6 +156,27 @@ def test_a_server_is_asked_in_chinese(server: Server) -> None:
     assert not re.search("[a-z]{3,} [a-z]{3,}", said)
     wrong = server.submit(SAM, "--backend", "nobody", "--lang", "zh_CN")
     assert "不是有效的该服务器的后端" in wrong.err
+
+
+@pytest.mark.long
+def test_the_jobs_own_webhook_gets_messages_of_the_chat(tmp_path: Path, shell: Shell) -> None:
+    receiver = Receiver()
+    receiver.up()
+    serving = serve(tmp_path / "data", ONNXBISECT_WEBHOOK_ALLOW="127.0.0.1")
+    try:
+        server = Server(**vars(serving), shell=shell)
+        for number, (form, schema) in enumerate(SCHEMAS.items(), 1):
+            receiver.answer_bodies = [b"ok" if form is WebhookFormat.SLACK else b"{}"]
+            done = server.submit(SAM, *EDGESAM, "--webhook", receiver.url, "--webhook-format", form)
+            assert done.code == 1, done.err
+            assert within(60, lambda: len(receiver.messages) >= number)  # noqa: B023 - called at once
+            said = json.loads(receiver.messages[-1].body)
+            Draft202012Validator(schema).validate(said)
+            assert SAM.name in json.dumps(said, ensure_ascii=False)
+            assert "Sin" in json.dumps(said)
+    finally:
+        assert ended(serving) == 0
+        receiver.down()
 
 
 def test_a_budget_that_ends_before_anything_is_found_is_no_answer(server: Server) -> None:
