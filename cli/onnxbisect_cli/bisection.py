@@ -77,12 +77,22 @@ def bisected(request: SearchRequest, model: Source | None = None) -> tuple[onnx_
 
 def backend_of(request: SearchRequest) -> Backend:
     """The backend that the request names; OptionError if it is missing or wrong."""
-    if request.command:
-        if request.backend is not None or request.options:
-            raise OptionError("A command after '--' is the backend itself: leave --backend and --option out.")
-        return CommandBackend(request.command)
-    if request.backend is None:
+    backend = backend_named(request.command, request.backend, request.options)
+    if backend is None:
         raise OptionError(
             "No compiler is named: give --backend NAME ('onnx-bisect backends' lists them) or a command after '--'."
         )
-    return registry.make(request.backend, dict(request.options))
+    return backend
+
+
+def backend_named(command: Sequence[str], backend: str | None, options: Mapping[str, str]) -> Backend | None:
+    """The backend of a command line, None if it names none; OptionError if it is wrong."""
+    if command:
+        if backend is not None or options:
+            raise OptionError("A command after '--' is the backend itself: leave --backend and --option out.")
+        return CommandBackend(command)
+    if backend is not None:
+        return registry.make(backend, dict(options))
+    if options:
+        raise OptionError("--option is for a backend: name it with --backend.")
+    return None

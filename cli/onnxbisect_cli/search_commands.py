@@ -325,15 +325,15 @@ def split_command(
         ),
     ] = None,
     share: Annotated[
-        float | None,
+        float,
         typer.Option(
             "--host-share",
             min=0,
             max=1,
             metavar="SHARE",
-            help="How much of the NPU's work may move to the host so that fewer pieces remain; 0.1 if not given.",
+            help="How much of the NPU's work may move to the host so that fewer pieces remain.",
         ),
-    ] = None,
+    ] = 0.1,
     backend: Annotated[
         str | None,
         typer.Option(

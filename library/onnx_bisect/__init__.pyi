@@ -25,6 +25,7 @@ from .remote_repair import RemoteRepair, RepairTerms
 from .result import Cause, Certificate, Culprit, NeedsContext, NoReproducerError, Result, TriedOptions
 from .schemas import overview_schema, report_schema
 from .sharing import SharedFile, share
+from .splitting import SplitResult, split
 from .vocabulary import (
     BackendUnusableError,
     CauseState,
@@ -101,6 +102,7 @@ __all__ = [
     "SharedCause",
     "SharedFile",
     "ShortageError",
+    "SplitResult",
     "Stats",
     "Status",
     "Target",
@@ -121,4 +123,5 @@ __all__ = [
     "regress",
     "report_schema",
     "share",
+    "split",
 ]

@@ -21,7 +21,7 @@ def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     blocks = re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL)
     here = [block for block in blocks if "Client(" not in block]
-    assert len(here) == len(blocks) - 1 == 9
+    assert len(here) == len(blocks) - 1 == 10
     names: dict[str, Any] = {}
     shown = []
     with ThreadPoolExecutor(1) as pool:  # Playwright keeps a loop running in this thread after tests of the site
@@ -41,7 +41,9 @@ def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     assert shown[6].count("gather-slice") == 5
     assert "Gather" not in {node.op_type for node in onnx.load(tmp_path / "repaired.onnx").graph.node}
     assert {path.name for path in (tmp_path / "repair").iterdir()} >= {"repaired.onnx", "repair.md", "repair.json"}
-    assert shown[7].startswith("1 ")
+    assert shown[7].startswith("True ")
+    assert (tmp_path / "pieces" / "run.py").exists()
+    assert shown[8].startswith("1 ")
     assert (tmp_path / "shared.onnx").exists()
     assert [node.op_type for node in onnx.load(tmp_path / "piece.onnx").graph.node] == ["Sin", "Cos"]
 
