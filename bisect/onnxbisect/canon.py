@@ -14,7 +14,7 @@ from operator import itemgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from onnxbisect.cut.rows import Numbers, Rows, renumbered
+from onnxbisect.cut.frame import Numbers, Rows, renumbered
 from onnxbisect.identities import Identities
 
 

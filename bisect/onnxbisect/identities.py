@@ -8,9 +8,9 @@ import onnx
 from onnxbisect.content import DIGEST_SIZE, SMALL, Contents, array_digest, digest, is_telling, type_bytes
 from onnxbisect.cut.wiring import Wiring
 from onnxbisect.model.model import Model
-from onnxbisect.model.quantized import ZERO_POINT_SLOTS, ZERO_POINTS
 from onnxbisect.model.scopes import captures, domain_of
 from onnxbisect.model.shapeops import SEMANTIC_SLOTS, SHAPE_SLOTS
+from onnxbisect.model.variants import ZERO_POINT_SLOTS, ZERO_POINTS
 
 #: A slot that reads a tensor: domain, op, number.
 _Use = tuple[str, str, int]

@@ -13,7 +13,7 @@ from onnxbisect.verdict import Verdict
 if TYPE_CHECKING:
     # Both import onnx, which readers of reports do not need.
     from onnxbisect.alternatives import Alternative
-    from onnxbisect.causes.cause import AskedNeighbour
+    from onnxbisect.causes.condition import AskedNeighbour
     from onnxbisect.model.model import Model
 
 

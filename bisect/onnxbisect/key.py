@@ -16,8 +16,7 @@ import numpy as np
 
 from onnxbisect.canon import Canon
 from onnxbisect.content import digest
-from onnxbisect.cut.frame import Frame, Framer
-from onnxbisect.cut.rows import Numbers, Rows, renumbered
+from onnxbisect.cut.frame import Frame, Framer, Numbers, Rows, renumbered
 from onnxbisect.cut.wiring import read_wiring
 from onnxbisect.identities import Identities
 from onnxbisect.model.model import Model

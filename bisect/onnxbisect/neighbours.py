@@ -13,8 +13,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxbisect.causes.condition import ABSENT, phrase
-from onnxbisect.causes.features import CONSTANT, Features, FeatureSubject, Row
-from onnxbisect.causes.spelling import attribute_text
+from onnxbisect.causes.features import CONSTANT, Features, FeatureSubject, Row, attribute_text
 from onnxbisect.causes.terms import Aspect, Relation
 from onnxbisect.file_remedies import File
 from onnxbisect.file_remedies.editing import copied, node_copy, set_nodes

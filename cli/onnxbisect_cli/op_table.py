@@ -37,7 +37,7 @@ from onnxbisect_backends.options import unknown
 from onnxbisect_backends.probing.identity import target_identity
 from onnxbisect_backends.probing.loaded_model import LoadedModel, probe_writer
 from onnxbisect_backends.probing.prober import Prober, ProbeResult
-from onnxbisect_backends.probing.sampling import sampling
+from onnxbisect_backends.probing.search_context import sampling
 from onnxbisect_backends.sandbox.process import kill_running
 from onnxbisect_backends.sandbox.working_folder import working_folder
 from onnxbisect_backends.simulator.profiles import Profile, profile_text

@@ -7,8 +7,7 @@ from onnx_bisect import Result
 from onnxbisect.report import model_explorer
 from onnxbisect.report.files import culprit_dirs
 from onnxbisect.verdict import Status
-from onnxbisect_backends.probing.piece_compiler import COMPILED
-from onnxbisect_backends.probing.prober import PROBE_NAME
+from onnxbisect_backends.probing.prober import COMPILED, PROBE_NAME
 from onnxbisect_cli.speech import say, spoken
 
 #: Exit statuses: the model compiles; culprits were found; no answer.

@@ -15,7 +15,7 @@ from onnxbisect.report.contents import Report
 from onnxbisect.report.text import clean, plural
 from onnxbisect.split import RUNNER, SHARE, Manifest, PieceKind, WrittenPiece
 from onnxbisect_backends.custom_ops import CustomOps
-from onnxbisect_backends.probing.piece_compiler import COMPILED
+from onnxbisect_backends.probing.prober import COMPILED
 from onnxbisect_backends.sandbox.process import kill_running
 from onnxbisect_cli import reports, table
 from onnxbisect_cli.bisection import backend_named

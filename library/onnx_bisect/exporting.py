@@ -13,10 +13,20 @@ from onnx_bisect.backend_choice import BackendChoice
 from onnx_bisect.diagnosing import diagnose
 from onnxbisect.errors import OptionError
 from onnxbisect.export.failure import CodeLine, Failure, cause_of, first_sentence, remedy
-from onnxbisect.export.forms import html, sarif
-from onnxbisect.export.modules import ROOT, Module, Tree, inside, outermost
-from onnxbisect.export.plan import ExportAnswer, ExportingModule, ExportOutcome, FailingModule, Question, plan
-from onnxbisect.export.report import Blamed, Component, ExportedPart, ExportReport, Tried, markdown, some
+from onnxbisect.export.plan import (
+    ROOT,
+    ExportAnswer,
+    ExportingModule,
+    ExportOutcome,
+    FailingModule,
+    Module,
+    Question,
+    Tree,
+    inside,
+    outermost,
+    plan,
+)
+from onnxbisect.export.report import Blamed, Component, ExportedPart, ExportReport, Tried, html, markdown, sarif, some
 from onnxbisect.language import ENGLISH, english, within
 from onnxbisect.report.files import put
 from onnxbisect.report.text import clip, slug

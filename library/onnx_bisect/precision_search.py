@@ -18,7 +18,7 @@ from onnxbisect.precision.reasons import reason
 from onnxbisect.precision.report import Asked, Member
 from onnxbisect.report.files import put
 from onnxbisect.report.text import clip, plural
-from onnxbisect.split.work import total, work_of
+from onnxbisect.split.choose import total, work_of
 from onnxbisect.unitset import UnitSet, members, of, size
 from onnxbisect_backends.precision.arithmetic import Ran, ReferenceRun
 from onnxbisect_backends.precision.scoring import Scorer

@@ -27,7 +27,7 @@ from onnxbisect_backends import contract
 from onnxbisect_backends.calibration import first_sample
 from onnxbisect_backends.contract import Backend, Limits
 from onnxbisect_backends.custom_ops import CustomOps
-from onnxbisect_backends.probing.piece_compiler import PieceCompiler
+from onnxbisect_backends.probing.prober import PieceCompiler
 from onnxbisect_backends.probing.search_context import search_context
 from onnxbisect_backends.sandbox.working_folder import working_folder
 

@@ -10,7 +10,7 @@ from onnxbisect.verdict import Status
 from onnxbisect_backends.commands.any_command import CommandBackend
 from onnxbisect_backends.commands.toml_backend import TomlBackend
 from onnxbisect_backends.contract import Backend, Limits, products
-from onnxbisect_backends.probing.piece_compiler import PieceCompiler
+from onnxbisect_backends.probing.prober import PieceCompiler
 from onnxbisect_backends.testing import conv_net
 from onnxbisect_backends.vendors.rknn.backend import RknnBackend
 

@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from onnx_bisect import report_schema
-from onnxbisect.causes.cause import RefusalConditions
+from onnxbisect.causes.condition import RefusalConditions
 from onnxbisect.causes.explain import causes
 from onnxbisect.causes.terms import CauseState
 from onnxbisect.diagnosis import Certainty, CulpritKind

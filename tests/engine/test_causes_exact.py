@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from onnxbisect.causes.condition import Condition
 from onnxbisect.causes.explain import cheapest_cover
 from onnxbisect.causes.features import TENSOR, FeatureSubject, Row
-from onnxbisect.causes.separate import Explanation, explanations
-from onnxbisect.causes.table import completed, entries
+from onnxbisect.causes.table import Explanation, completed, entries, explanations
 from onnxbisect.causes.terms import Aspect, Relation
 
 OPS = ("A", "B", "C")

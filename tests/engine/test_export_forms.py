@@ -10,8 +10,17 @@ import jsonschema
 import pytest
 
 from onnxbisect.export.failure import CodeLine, FailureKind
-from onnxbisect.export.forms import html, sarif
-from onnxbisect.export.report import Blamed, Component, ExportedPart, ExportReport, Tried, markdown, terminal
+from onnxbisect.export.report import (
+    Blamed,
+    Component,
+    ExportedPart,
+    ExportReport,
+    Tried,
+    html,
+    markdown,
+    sarif,
+    terminal,
+)
 from onnxbisect.language import CHINESE, within
 from support.engine.report_factory import HOSTILE
 from support.site.text import english_left

@@ -6,8 +6,18 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onnxbisect.export.modules import ROOT, Module, Tree, inside, joined, relative
-from onnxbisect.export.plan import ExportAnswer, ExportOutcome, Question, plan
+from onnxbisect.export.plan import (
+    ROOT,
+    ExportAnswer,
+    ExportOutcome,
+    Module,
+    Question,
+    Tree,
+    inside,
+    joined,
+    plan,
+    relative,
+)
 from support.examples import examples
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from onnxbisect.causes.cause import AskedNeighbour
+from onnxbisect.causes.condition import AskedNeighbour
 from onnxbisect.causes.explain import causes
 from onnxbisect.causes.features import Features
 from onnxbisect.causes.terms import CauseState

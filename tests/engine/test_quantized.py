@@ -12,7 +12,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as onnxruntime
 
 from onnxbisect.key import probe_key
 from onnxbisect.model import Model, load
-from onnxbisect.model.quantized import ZERO_POINT_SLOTS
+from onnxbisect.model.variants import ZERO_POINT_SLOTS
 from onnxbisect.search import next_asks, plan
 from onnxbisect.unitset import UnitSet, full, members, of
 from onnxbisect.verdict import Status, Verdict

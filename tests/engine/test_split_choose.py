@@ -9,10 +9,8 @@ from hypothesis import strategies as st
 
 from onnxbisect.errors import CutError
 from onnxbisect.split import PieceKind, PieceUnits
-from onnxbisect.split.choose import choose
-from onnxbisect.split.flow import ancestors, descendants
+from onnxbisect.split.choose import Work, ancestors, choose, descendants, total
 from onnxbisect.split.schedule import schedule
-from onnxbisect.split.work import Work, total
 from onnxbisect.unitset import UnitSet, is_subset, members, of, union
 from onnxbisect.universe import Universe
 from support.engine.small_graphs import cost, demand_runnable, graphs, universe_of

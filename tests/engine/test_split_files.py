@@ -23,7 +23,7 @@ from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.proof import random_feeds
 from onnxbisect.split import Manifest, split
 from onnxbisect.split import write as writing
-from onnxbisect.split.flow import flow, needed
+from onnxbisect.split.choose import flow, needed
 from onnxbisect.split.manifest import SplitProof
 from onnxbisect.unitset import of
 from onnxbisect.verdict import Kind, Status, Verdict

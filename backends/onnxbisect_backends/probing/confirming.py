@@ -7,7 +7,7 @@ from pathlib import Path
 
 import onnx
 
-from onnxbisect.causes.cause import AskedNeighbour, RefusalConditions
+from onnxbisect.causes.condition import AskedNeighbour, RefusalConditions
 from onnxbisect.causes.explain import causes
 from onnxbisect.causes.features import Features
 from onnxbisect.causes.table import RowIndex

@@ -5,9 +5,8 @@ from onnxbisect.cut.cutter import Cutter
 from onnxbisect.cut.extract import cut_between, cut_modules, units_between, units_of_nodes
 from onnxbisect.cut.no_constant_folding import producers_of_constants, split_variants_by_producers
 from onnxbisect.cut.output_guard import split_variants, touching, unguarded_outputs
-from onnxbisect.cut.piece import Piece
 from onnxbisect.cut.required_producers import producers_required_by_dtype
-from onnxbisect.cut.write import write
+from onnxbisect.cut.write import Piece, write
 
 __all__ = [
     "Cutter",

@@ -22,9 +22,9 @@ from onnxbisect.cut.frame import Frame, Framer, Wishes
 from onnxbisect.cut.functions import Call, Functions, call_of
 from onnxbisect.cut.no_constant_folding import join_outputs
 from onnxbisect.cut.output_guard import guard_outputs
-from onnxbisect.cut.piece import Piece
 from onnxbisect.cut.weights import Weights
 from onnxbisect.cut.wiring import Wiring, read_wiring
+from onnxbisect.cut.write import Piece
 from onnxbisect.errors import CutError
 from onnxbisect.model.external import external_tensors
 from onnxbisect.model.model import Model

@@ -8,8 +8,8 @@ import onnx
 
 from onnxbisect.cut.cutter import Cutter
 from onnxbisect.cut.frame import Wishes
-from onnxbisect.cut.piece import Piece
 from onnxbisect.cut.wiring import Wiring, read_wiring
+from onnxbisect.cut.write import Piece
 from onnxbisect.errors import CutError
 from onnxbisect.model.model import Model
 from onnxbisect.model.modules import below, path_of, path_of_node, spelled

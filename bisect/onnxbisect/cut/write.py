@@ -6,7 +6,7 @@ file systems that can share blocks copy nothing.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -14,10 +14,32 @@ from typing import BinaryIO
 import onnx
 from onnx import TensorProto
 
-from onnxbisect.cut.piece import Piece
 from onnxbisect.errors import CutError, ModelError
 from onnxbisect.model.external import external_tensors, place_of
 from onnxbisect.model.model import Model
+from onnxbisect.probe_format import ProbeFormat
+from onnxbisect.unitset import UnitSet
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Piece:
+    """A set of units as a stand-alone model.
+
+    `proto` still refers to external data beside the original file; `onnxbisect.cut.write` updates the references. Node
+    names are those of the model. `renamed` maps the name of each tensor that was renamed for the target to its name in
+    the model. `external_nodes` tells that nodes of the model, not only initializers, refer to external data.
+    """
+
+    units: UnitSet
+    proto: onnx.ModelProto
+    renamed: Mapping[str, str]
+    probe_format: ProbeFormat
+    external_nodes: bool
+
+    def original(self, name: str) -> str:
+        """The model's name of a node or tensor that the piece, and so a compiler's log, calls `name`."""
+        return self.renamed.get(name, name)
+
 
 #: Largest size of one protobuf message, in bytes.
 _PROTOBUF_LIMIT = 2**31 - 1

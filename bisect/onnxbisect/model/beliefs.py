@@ -10,9 +10,8 @@ from onnxbisect.language import english
 from onnxbisect.model.binding import is_unbound
 from onnxbisect.model.footprint import dims_of
 from onnxbisect.model.run import Run
-from onnxbisect.model.runnable import unmarked
+from onnxbisect.model.runnable import StandIns, unmarked
 from onnxbisect.model.scopes import qualified, reads
-from onnxbisect.model.standins import StandIns
 from onnxbisect.model.wording import brief, some
 
 Types = Mapping[str, onnx.TypeProto]

@@ -13,6 +13,7 @@ from onnxbisect.model.deciding import compared_values
 from onnxbisect.model.feeds import Fill, Sample, feed
 from onnxbisect.model.runnable import (
     CARRIERS,
+    StandIns,
     assemble,
     culprit,
     fed_name,
@@ -23,7 +24,6 @@ from onnxbisect.model.runnable import (
 )
 from onnxbisect.model.scopes import domain_of
 from onnxbisect.model.session import Clock, Session
-from onnxbisect.model.standins import StandIns
 
 #: Runs tried before giving up. The first failures exclude single nodes, later ones all nodes of an op type.
 _ATTEMPTS = 24

@@ -18,11 +18,10 @@ from onnxbisect.model.footprint import dims_of, peak, size_of
 from onnxbisect.model.infer import infer
 from onnxbisect.model.opaque import is_of_onnxruntime, opaque_nodes
 from onnxbisect.model.run import Run, run, types_of_runtime
-from onnxbisect.model.runnable import select, unmarked
+from onnxbisect.model.runnable import StandIns, agrees, assumptions, select, stand_ins, unmarked
 from onnxbisect.model.scopes import domain_of, is_constant, qualified, reads
 from onnxbisect.model.session import Clock
 from onnxbisect.model.shapeops import EXPANDING
-from onnxbisect.model.standins import StandIns, agrees, assumptions, stand_ins
 from onnxbisect.model.wording import brief, some
 
 #: Largest value, in bytes, that is kept.

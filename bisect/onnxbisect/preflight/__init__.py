@@ -2,14 +2,13 @@
 
 from onnxbisect.finding import Finding, Severity
 from onnxbisect.preflight.boundary import REFUSED_AT_BOUNDARY
-from onnxbisect.preflight.components import ModelModule
 from onnxbisect.preflight.header import NEWEST_IR_IN_GENERAL, NEWEST_OPSET_IN_GENERAL
 from onnxbisect.preflight.op_limits import OpIssue, OpRecord
 from onnxbisect.preflight.ops import LAST_WITH_AXES_ATTRIBUTES
 from onnxbisect.preflight.run import PreflightCheck, checks, preflight
 from onnxbisect.preflight.structure import contradict
 from onnxbisect.preflight.subject import type_text
-from onnxbisect.preflight.summary import Inspection, OpUse, Tensor, inspect, inspection_document
+from onnxbisect.preflight.summary import Inspection, ModelModule, OpUse, Tensor, inspect, inspection_document
 from onnxbisect.preflight.target import DISPUTED, NEWER_THAN_TOOL, Reader, after_pass, settled_by
 
 __all__ = [

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
-from onnxbisect.causes.cause import Contrast, RefusalConditions
-from onnxbisect.causes.condition import Condition
+from onnxbisect.causes.condition import Condition, Contrast, RefusalConditions
 from onnxbisect.causes.explain import causes
 from onnxbisect.causes.wording import nothing_passed
 from onnxbisect.diagnosis import Certainty, ContextUnits, CulpritKind, DiagnosedCulprit

@@ -8,11 +8,10 @@ not.
 from collections.abc import Sequence
 
 from onnxbisect.language import english
-from onnxbisect.search.answering import too_large_to_answer
 from onnxbisect.search.atoms import Atoms, units_of
 from onnxbisect.search.context import REACH, passed_together
 from onnxbisect.search.minimise import Minimiser
-from onnxbisect.search.oracle import Oracle, Question
+from onnxbisect.search.oracle import Oracle, Question, too_large_to_answer
 from onnxbisect.search.pattern import alone, occurrences
 from onnxbisect.search.prior import HOT, LIKELY, Atom, BlameOdds
 from onnxbisect.search.state import SearchState

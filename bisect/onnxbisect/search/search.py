@@ -3,13 +3,12 @@
 from dataclasses import replace
 
 from onnxbisect.language import english
-from onnxbisect.search.answering import AnswerLimitError, covering, is_covered, pieces
+from onnxbisect.search.atoms import cut_induced_failures
 from onnxbisect.search.breaks import ways_to_break
 from onnxbisect.search.confirm import Confirmer
-from onnxbisect.search.cut_induced import cut_induced_failures
 from onnxbisect.search.locate import Locator
 from onnxbisect.search.minimise import CapacityError
-from onnxbisect.search.oracle import BlockedError, Oracle
+from onnxbisect.search.oracle import AnswerLimitError, BlockedError, Oracle, covering, is_covered, pieces
 from onnxbisect.search.pattern import components
 from onnxbisect.search.places import seen_to_fail, unseen_in_place
 from onnxbisect.search.state import SearchState

@@ -8,10 +8,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from onnxbisect.language import english
-from onnxbisect.search.answering import pieces
 from onnxbisect.search.context import neighbours_kept, place_with_most_neighbours
 from onnxbisect.search.cut_limits import CutLimit, Measure, amount
-from onnxbisect.search.oracle import Oracle
+from onnxbisect.search.oracle import Oracle, pieces
 from onnxbisect.search.pattern import alone
 from onnxbisect.search.state import SearchState
 from onnxbisect.search.suspect import Suspect

@@ -1,13 +1,112 @@
 """Choose the units that run on the NPU: those that compiled together, minus those that the host runs more cheaply."""
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from math import prod
 
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from onnxbisect.cut.wiring import Wiring
 from onnxbisect.errors import CutError
-from onnxbisect.split.flow import ancestors, descendants
+from onnxbisect.model.binding import is_unbound
+from onnxbisect.model.footprint import dims_of
+from onnxbisect.model.model import Model
+from onnxbisect.model.scopes import domain_of
+from onnxbisect.model.wording import some
 from onnxbisect.split.schedule import PieceKind, PieceUnits, schedule
-from onnxbisect.split.work import Work, total
-from onnxbisect.unitset import UnitSet, is_subset, members, of, size, union
+from onnxbisect.unitset import UnitSet, indices, is_subset, members, of, size, union
 from onnxbisect.universe import Universe
+
+
+def flow(model: Model, wiring: Wiring) -> Universe:
+    """The model's universe without the edges of tensors of known value, which a cut stores in the piece."""
+    after: list[set[int]] = [set() for _ in model.units]
+    for name, unit in wiring.maker.items():
+        if name not in model.known:
+            after[unit].update(wiring.takers.get(name, ()))
+    return replace(model.universe, successors=tuple(map(of, after)))
+
+
+def needed(model: Model, wiring: Wiring, universe: Universe) -> UnitSet:
+    """The units that an output of the model depends on in `universe`, the result of `flow`.
+
+    Raises CutError for an output that is a stored constant: no piece can compute it.
+    """
+    outputs = [value.name for value in model.proto.graph.output]
+    inputs = {value.name for value in model.proto.graph.input}
+    stored = [name for name in outputs if name not in wiring.maker and name not in inputs]
+    if stored:
+        raise CutError(f"Outputs of the model are constants, which no piece computes: {some(stored)}. Remove them.")
+    leading = ancestors(universe)
+    return union(leading[wiring.maker[name]] for name in outputs if name in wiring.maker)
+
+
+def ancestors(universe: Universe) -> list[UnitSet]:
+    """For each unit the set of itself and all units that it depends on."""
+    return _reached(range(len(universe)), universe.predecessors)
+
+
+def descendants(universe: Universe) -> list[UnitSet]:
+    """For each unit the set of itself and all units that depend on it."""
+    return _reached(reversed(range(len(universe))), universe.successors)
+
+
+def _reached(order: Iterable[int], neighbours: Sequence[UnitSet]) -> list[UnitSet]:
+    found = [0] * len(neighbours)
+    for unit in order:
+        found[unit] = 1 << unit | union(found[other] for other in members(neighbours[unit]))
+    return found
+
+
+#: Estimated work, indexed by unit.
+Work = NDArray[np.float64]
+Shapes = Mapping[str, tuple[int, ...]]
+
+#: Matrix products, and convolutions with the number of the input that is their weight.
+_PRODUCTS = frozenset({"MatMul", "MatMulInteger", "QLinearMatMul"})
+_CONVOLUTIONS = {"Conv": 1, "ConvInteger": 1, "QLinearConv": 3}
+
+
+def work_of(model: Model) -> Work:
+    """For each unit the multiplications of a matrix product or convolution, else the elements of its outputs.
+
+    At least 1, also where shapes are unknown. Subgraphs and local functions are not analysed.
+    """
+    shapes = {name: dims_of(kind) for name, kind in model.types.items() if _has_shape(kind)}
+    shapes |= {tensor.name: tuple(tensor.dims) for tensor in model.proto.graph.initializer}
+    return np.array([max(_work(model.proto.graph.node[unit.node], shapes), 1) for unit in model.units], np.float64)
+
+
+def total(work: Work, units: UnitSet) -> float:
+    """The sum of these units' work."""
+    return float(work[indices(units)].sum())
+
+
+def _has_shape(kind: onnx.TypeProto) -> bool:
+    return kind.HasField("tensor_type") and not is_unbound(kind)
+
+
+def _work(node: onnx.NodeProto, shapes: Shapes) -> int:
+    made = sum(prod(shapes.get(name, ())) for name in node.output if name)
+    if domain_of(node):
+        return made
+    if node.op_type in _PRODUCTS:
+        return made * prod(_shape(node, 0, shapes)[-1:])
+    if node.op_type == "Gemm":
+        transposed = any(attribute.name == "transA" and attribute.i for attribute in node.attribute)
+        return made * prod(_shape(node, 0, shapes)[:1] if transposed else _shape(node, 0, shapes)[1:])
+    if node.op_type in _CONVOLUTIONS:
+        return made * prod(_shape(node, _CONVOLUTIONS[node.op_type], shapes)[1:])
+    if node.op_type == "ConvTranspose":
+        return prod(_shape(node, 0, shapes)) * prod(_shape(node, 1, shapes)[1:])
+    return made
+
+
+def _shape(node: onnx.NodeProto, number: int, shapes: Shapes) -> tuple[int, ...]:
+    return shapes.get(node.input[number], ()) if number < len(node.input) else ()
+
 
 #: Default share of the NPU's work that may move to the host to reduce the number of pieces.
 SHARE = 0.1

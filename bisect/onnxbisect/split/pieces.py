@@ -7,17 +7,14 @@ import onnx
 
 from onnxbisect.cut.cutter import Cutter
 from onnxbisect.cut.frame import Wishes
-from onnxbisect.cut.piece import Piece
 from onnxbisect.cut.required_producers import producers_required_by_dtype
 from onnxbisect.cut.wiring import read_wiring
+from onnxbisect.cut.write import Piece
 from onnxbisect.model.model import Model
 from onnxbisect.model.opaque import opaque_nodes
 from onnxbisect.probe_format import ProbeFormat
-from onnxbisect.split.choose import choose
-from onnxbisect.split.crossing import Crossing, crossings
-from onnxbisect.split.flow import flow, needed
-from onnxbisect.split.schedule import PieceKind, PieceUnits, with_custom_apart
-from onnxbisect.split.work import total, work_of
+from onnxbisect.split.choose import choose, flow, needed, total, work_of
+from onnxbisect.split.schedule import Crossing, PieceKind, PieceUnits, crossings, with_custom_apart
 from onnxbisect.unitset import UnitSet, members, of, sort_key, union
 from onnxbisect.universe import Universe
 

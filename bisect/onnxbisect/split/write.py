@@ -25,7 +25,6 @@ from onnxbisect.model.scopes import captures, domain_of, is_constant
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.report.contents import TargetEntry
 from onnxbisect.split.choose import SHARE
-from onnxbisect.split.crossing import Crossing
 from onnxbisect.split.manifest import (
     MANIFEST,
     Custom,
@@ -41,7 +40,7 @@ from onnxbisect.split.manifest import (
 )
 from onnxbisect.split.pieces import CutPart, cut_parts
 from onnxbisect.split.prove import prove
-from onnxbisect.split.schedule import PieceKind
+from onnxbisect.split.schedule import Crossing, PieceKind
 from onnxbisect.unitset import UnitSet, members
 from onnxbisect.verdict import Verdict
 

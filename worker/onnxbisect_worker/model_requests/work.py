@@ -32,8 +32,7 @@ from onnxbisect_backends.probing.confirming import confirmed
 from onnxbisect_backends.probing.known_target import inspect_for, known_target
 from onnxbisect_backends.probing.loaded_model import LoadedModel
 from onnxbisect_backends.probing.prober import Prober, ProbeResult
-from onnxbisect_backends.probing.sampling import sampling
-from onnxbisect_backends.probing.search_context import SearchContext, search_context
+from onnxbisect_backends.probing.search_context import SearchContext, sampling, search_context
 from onnxbisect_worker.model_requests.layout import PreparedFiles, demanded
 from onnxbisect_worker.model_requests.limits import Bounds, UnboundBackend
 from onnxbisect_worker.model_requests.protocol import (
