@@ -10,8 +10,8 @@ import onnx
 from onnxbisect.errors import ModelError
 from onnxbisect.language import english
 from onnxbisect.model.feeds import Sample
-from onnxbisect.model.opaque import around
-from onnxbisect.model.scopes import constant_names
+from onnxbisect.model.opaque import around, opaque_nodes
+from onnxbisect.model.scopes import constant_names, qualified
 from onnxbisect.model.session import Clock, Session
 from onnxbisect.model.wording import brief, quoted, some
 from onnxbisect.proof.difference import OutputDifference, Tolerance, Value, difference
@@ -52,9 +52,10 @@ def compare(
     and what they read counts as outputs; `type_of` knows types that the files do not declare. Raises ModelError
     where inputs or outputs differ, or a model does not run.
     """
-    before, after = around(before, type_of), around(after, type_of)
     _demand_same("outputs", _names(before.graph.output), _names(after.graph.output))
     _demand_same("inputs", _inputs(before), _inputs(after))
+    _demand_same_opaque(before, after)
+    before, after = around(before, type_of), around(after, type_of)
     outputs = _names(before.graph.output)
     within = _shared(before.graph, after.graph) if tensors else []
     names = [*outputs, *within]
@@ -140,6 +141,27 @@ def _demand_same(what: str, before: Sequence[str], after: Sequence[str]) -> None
     only = [name for name in before if name not in after] or [name for name in after if name not in before]
     if only:
         raise ModelError(f"The models have different {what}: {some(only)} is in one of them only.")
+
+
+def _demand_same_opaque(before: onnx.ModelProto, after: onnx.ModelProto) -> None:
+    """Models can be compared around nodes that onnxruntime does not know only if both have these nodes."""
+    made = [
+        {
+            name: qualified(node)
+            for node in map(model.graph.node.__getitem__, opaque_nodes(model))
+            for name in node.output
+        }
+        for model in (before, after)
+    ]
+    only = [op for one, other in (made, made[::-1]) for name, op in one.items() if name not in other]
+    if only:
+        raise ModelError(
+            english(
+                "onnxruntime does not load one of the models: {op} is no op that it knows, and the other model has no "
+                "such node.",
+                op=quoted(only[0]),
+            )
+        )
 
 
 def _session(model: onnx.ModelProto, folder: Path) -> Session:
