@@ -33,6 +33,7 @@ class CulpritView(BaseModel):
     failure: str
     message: str
     cause: str
+    variant: str = Field(description="what it is given that other variants of its op are given differently; else empty")
     remedy: str = Field(description="the rules by which a repair has replaced it; empty where none has")
     found: int = Field(description="how often jobs found it, once for each target")
     seconds: float = Field(description="compiler seconds of these searches, each split evenly among its culprits")
@@ -126,6 +127,7 @@ def _view(culprit: KnownCulprit, cost: Cost, addresses: Addresses) -> CulpritVie
         failure=culprit.failure,
         message=culprit.message,
         cause=culprit.cause,
+        variant=culprit.variant,
         remedy=culprit.remedy,
         found=cost.found,
         seconds=cost.seconds,

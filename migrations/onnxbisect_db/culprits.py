@@ -40,6 +40,7 @@ class FoundCulprit:
     failure: Kind
     message: str
     cause: str
+    variant: str = ""
     seconds: float
     files: Mapping[str, str]
     passed_in: str | None = None
@@ -67,7 +68,7 @@ def record(session: Session, job: Job, search: Search, found: Sequence[FoundCulp
     for each in found:
         entry = entries[each.identity]
         entry.kind, entry.ops, entry.failure = each.kind, list(each.ops), each.failure
-        entry.message, entry.cause, entry.last_seen = each.message, each.cause, at
+        entry.message, entry.cause, entry.variant, entry.last_seen = each.message, each.cause, each.variant, at
         verdict = _verdict(entry, job, search, Status.FAIL, at)
         verdict.found, verdict.labels, verdict.seconds = True, job.labels, each.seconds
         if MODEL_FILE in each.files:
@@ -133,6 +134,7 @@ def _entries(session: Session, tenant: str, found: Sequence[FoundCulprit], at: d
             "failure": each.failure,
             "message": each.message,
             "cause": each.cause,
+            "variant": each.variant,
             "first_seen": at,
             "last_seen": at,
         }

@@ -48,6 +48,24 @@ def test_one_op_is_one_row_with_its_variants_inside(client: TestClient, service:
     assert page.count("no Exp") == 1
 
 
+def test_variants_that_are_refused_alike_say_what_tells_them_apart(client: TestClient, service: Service) -> None:
+    for axis in ("0", "2"):
+        document = report_on(single(NET, [1], "no Exp"))
+        (culprit,) = document["culprits"]
+        culprit["id"] = f"{culprit['id']}-{axis}"
+        culprit["variant"] = [
+            {"what": "input 1", "value": f"constant int64 = {axis}"},
+            {"what": "a <b>", "value": None},
+        ]
+        done(service, document)
+    page = client.get("/culprits").text
+    shown = re.findall('<a href="(/culprits/[^"]+)">(input 1[^<]*)</a>', page)
+    assert sorted(said for _, said in shown) == [
+        f"input 1: constant int64 = {axis}; a &lt;b&gt;: absent" for axis in "02"
+    ]
+    assert "input 1: constant int64 = " in client.get(shown[0][0]).text
+
+
 def test_one_that_is_known_is_marked_on_its_page(client: TestClient, service: Service) -> None:
     done(service, refusing_exp(), labels={"repo": "<b>net</b>"})
     address = re.findall('href="(/culprits/[^"]+)"', client.get("/culprits").text)[0]

@@ -96,6 +96,7 @@ def culprits_of(
             failure=Kind(culprit["failure"]),
             message=clip(culprit["message"], _TEXT),
             cause=clip(report["causes"][culprit["cause"]]["text"], _TEXT),
+            variant=clip(culprit_words.variant(culprit), _TEXT),
             seconds=seconds / len(culprits),
             files={
                 path.removeprefix(f"{folder}/"): sha256

@@ -175,6 +175,12 @@ class CulpritGroup:
         return source_lines.of(*(culprit for _, culprit in self.members))
 
 
+def variant(culprit: CulpritEntry) -> str:
+    """`input 1: constant int64 = 0`, what tells the culprit from other variants of its op; empty if there are none."""
+    facts = ((fact["what"], fact["value"]) for fact in culprit.get("variant", ()))
+    return "; ".join(f"{what}: {_('absent') if value is None else value}" for what, value in facts)
+
+
 def rows(document: Report) -> list[tuple[str, list[CulpritGroup]]]:
     """The rows below the heading of their cause, which is empty where each culprit has its own."""
     return [(heading, _alike(numbered)) for heading, numbered in grouped(document)]

@@ -199,9 +199,9 @@ def proven(
     if not inferred:
         return proof
     return english(
-        "{sentence} ({inferred} of the places are assumed, not confirmed inside the model)",
+        "{sentence} ({places} assumed, not confirmed inside the model)",
         sentence=proof,
-        inferred=inferred,
+        places=plural(inferred, "place"),
     )
 
 

@@ -30,6 +30,8 @@ class KnownCulprit(Base):
     failure: Mapped[str] = mapped_column(String(16))
     message: Mapped[str]
     cause: Mapped[str]
+    #: What it is given that other variants of its op are given differently; empty if there were none.
+    variant: Mapped[str] = mapped_column(default="", server_default="")
     #: The rules by which a repair has replaced it; empty if none has.
     remedy: Mapped[str] = mapped_column(default="")
     first_seen: Mapped[datetime]
