@@ -64,7 +64,7 @@ class UnchangedCulprit(ComparedCulprit):
 
 
 class Certain(TypedDict):
-    """Whether the lists are certain: false where a culprit may be missing from a report for want of asking."""
+    """Whether the lists are certain: false where a culprit may be missing from an incomplete report."""
 
     fixed: bool
     new: bool
@@ -80,7 +80,7 @@ class Comparison(TypedDict):
     same_model: bool
     same_target: bool
     certain: Certain
-    """False where a culprit may be missing from a report for want of asking."""
+    """False where a culprit may be missing from an incomplete report."""
     fixed: list[ComparedCulprit]
     new: list[ComparedCulprit]
     unchanged: list[UnchangedCulprit]
