@@ -144,7 +144,8 @@ def test_a_check_that_does_not_end_is_a_failed_one(callers: Callers, monkeypatch
     monkeypatch.setattr(health, "_database", lambda _: ends.wait(30))
     try:
         answer = callers.nobody().get("/readyz")
-        assert (answer.status_code, answer.json()["detail"]) == (503, "The database cannot be reached.")
+        assert answer.status_code == 503
+        assert answer.json()["detail"].startswith("The database cannot be reached.")  # on a busy machine others, too
     finally:
         ends.set()
 

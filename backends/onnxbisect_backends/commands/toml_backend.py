@@ -177,7 +177,10 @@ class TomlBackend:
         found = [find_executable(word, cwd=self._path.parent, path=env.get("PATH")) for word in first]
         named = [Path(value) for value in inherited(it.inherit_env).values() if value[:1] == "/"]
         return Access(
-            programs=tuple(filter(None, found)), reads=(self._path.parent, *named, *listed(env)), network=it.network
+            programs=tuple(filter(None, found)),
+            # the file by itself, too: its folder is not shown where it holds the data of a service
+            reads=(self._path.parent, self._path, *named, *listed(env)),
+            network=it.network,
         )
 
     @property
