@@ -12,7 +12,7 @@ from onnxbisect.input_value import InputValues
 #: Further options to try on each target: values by option (if empty, those that the backend suggests), or `all`.
 Alternatives = Literal["all"] | Mapping[str, Sequence[str]] | None
 
-_ADDED = ("input_values", "repair", "as_is", "confirm_causes", "whole", "pieces", "brief")
+_ADDED = ("input_values", "repair", "as_is", "confirm_causes", "whole", "pieces", "brief", "doubted")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +58,8 @@ class SearchSpec:
     pieces: tuple[str, ...] = ()
     #: Whether to search in brief (`onnxbisect.search.plan`).
     brief: bool = False
+    #: Names of nodes that the search leaves out first, since they were refused before the model was repaired.
+    doubted: tuple[str, ...] = ()
 
     @property
     def files(self) -> frozenset[str]:

@@ -16,7 +16,7 @@ from sqlalchemy import select
 import onnx_bisect
 from onnxbisect.errors import ModelError
 from onnxbisect.proof import Tolerance
-from onnxbisect.remedies.summary import outcome
+from onnxbisect.remedies.summary import headline, outcome
 from onnxbisect.rewrites import Exactness
 from onnxbisect.unitset import UnitSet
 from onnxbisect_backends.probing.repair_document import read_document
@@ -305,6 +305,24 @@ def test_a_job_is_repaired_as_fix_repairs_it(
         "calls": told_there["repair_calls"],
         "problem": "",
     }
+
+
+def test_what_no_rule_repairs_is_left_as_fix_leaves_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONNXBISECT_CACHE_DIR", str(tmp_path / "cache"))
+    model, options = saved(tmp_path, "Neg", "Abs", "Relu", "Asinh", "Sigmoid"), {"deny": "Abs,Asinh", "report": "none"}
+    local = onnx_bisect.fix(model, backend="whitelist", options=options).document
+    with closing(Installation.at(tmp_path)) as it:
+        running = embedded(it.service)
+        running.start()
+        try:
+            job = it.submit(model, options, spec=ASKED)
+            it.ended(job)
+        finally:
+            running.stop()
+        told_there = read_document(json.loads(content(it, job, "repair.json")))
+    assert [row.ops for row in local.left] == [row.ops for row in told_there.left] == [("Asinh",)]
+    assert headline(told_there) == headline(local)
+    assert told_there.repair_calls == local.repair_calls
 
 
 @pytest.mark.long

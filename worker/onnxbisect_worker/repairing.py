@@ -192,6 +192,7 @@ def _asked_model(
         confirm_causes=0,
         whole=question.whole,
         pieces=tuple(f"{units:x}" for units in question.pieces),
+        doubted=question.doubted,
     )
     if "model.onnx" in files:  # bound inputs are constants of the changed model
         left_out = spec.input_values.keys()

@@ -203,13 +203,15 @@ class ModelQuestion(StepOutcome):
     """A changed model to search: `model.onnx` and its other files by name; without files, the original model.
 
     A `piece` has inputs of its own, other models those of the job, and its external data. `whole`: compile only the
-    whole model. With `options`, these replace the target's, and only `pieces` of the model are compiled.
+    whole model. With `options`, these replace the target's, and only `pieces` of the model are compiled. `doubted` are
+    names of nodes that the search leaves out first.
     """
 
     piece: bool = False
     whole: bool = False
     options: Mapping[str, str] = field(default_factory=dict)
     pieces: tuple[UnitSet, ...] = ()
+    doubted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -214,7 +214,9 @@ class _Replies:
         path = model.model.path
         files = [path, *sorted(path.parent.glob("model.data"))] if piece else [path]
         names = ["model.onnx", *(it.name for it in files[1:])]
-        question = ModelQuestion(files=dict(zip(names, files, strict=True)), piece=piece, whole=whole)
+        question = ModelQuestion(
+            files=dict(zip(names, files, strict=True)), piece=piece, whole=whole, doubted=tuple(model.doubted)
+        )
         return self.about(context, question_name(_digest(path), whole=whole), question)
 
     def about(self, context: SearchContext, name: str, question: ModelQuestion) -> SearchedModel:

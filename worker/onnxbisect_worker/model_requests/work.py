@@ -242,6 +242,7 @@ class ModelWork:
             most_nodes=self._setup.nodes,
             established=established,
             sample=None if established is not None else first_sample(self._calibration),
+            doubted=self._spec.doubted,
         )
 
     @property
