@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import onnx
+import onnx.parser
 import pytest
 from onnx import TensorProto, helper
 
@@ -313,3 +314,41 @@ def test_other_options_are_for_one_backend(shell: Shell, target: list[str]) -> N
     done = shell.call("run", "--try", "all", C2, *target)
     assert done.code == 2
     assert "--try is for one --backend" in done.err
+
+
+#: An op that a compiler may refuse in a body, once in a branch, once in a loop, and once in a branch within a loop.
+BODIES = {
+    "If (then_branch)": """[holder] b = If (go) <then_branch = t () => (float[1,8] p) { [sin] p = Sin (r) },
+        else_branch = e () => (float[1,8] q) { [cos] q = Cos (r) }>""",
+    "Loop (body)": """[holder] b = Loop (n, go, r) <body = body (int64 i, bool c, float[1,8] s) =>
+        (bool d, float[1,8] o) { [keep] d = Identity (c) [sin] o = Sin (s) }>""",
+    "Loop (body > then_branch)": """[holder] b = Loop (n, go, r) <body = body (int64 i, bool c, float[1,8] s) =>
+        (bool d, float[1,8] o) { [keep] d = Identity (c) [choose] o = If (c) <
+            then_branch = t () => (float[1,8] p) { [sin] p = Sin (s) },
+            else_branch = e () => (float[1,8] q) { [cos] q = Cos (s) }> }>""",
+}
+
+
+@pytest.mark.parametrize("place", BODIES)
+@pytest.mark.parametrize("tool", ["all", "first", "command"])
+def test_what_a_body_holds_is_named_where_the_log_names_it(shell: Shell, place: str, tool: str) -> None:
+    body = f"""<ir_version: 8, opset_import: ["": 17]> g (float[1,8] x, int64 n, bool go) => (float[1,8] y) {{
+        [relu] r = Relu (x) {BODIES[place]} [end] y = Sigmoid (b) }}"""
+    onnx.save(onnx.parser.parse_model(body), shell.folder / "net.onnx")
+    options = ["--option", "deny=Sin", "--option", f"report={tool}"]
+    target = ["--backend", "whitelist", *options]
+    if tool == "command":
+        (shell.folder / "compile.py").write_text(
+            "import sys\n"
+            "refused = b'Sin' in open(sys.argv[1], 'rb').read()\n"
+            "sys.exit('ERROR: unsupported op Sin at node sin' if refused else 0)\n"
+        )
+        target = ["--", sys.executable, "compile.py", "{model}"]
+    done = shell.call("run", "net.onnx", "--as-is", "--no-cache", "-o", "out", *target)
+    holder, within = place.split(" ", 1)
+    (culprit,) = json.loads((shell.folder / "out" / "report.json").read_text())["culprits"]
+    assert culprit["ops"] == [holder]
+    assert culprit["refused_within"] == [{"op": "Sin", "node": "sin", "body": within.strip("()")}]
+    written = [(shell.folder / "out" / name).read_text() for name in ("report.md", "report.html")]
+    for shown in (done.out, *written):
+        assert f"efused inside of it: Sin {within}" in shown.replace("&gt;", ">").replace("\\", "")

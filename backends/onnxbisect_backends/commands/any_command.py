@@ -18,7 +18,7 @@ import onnx
 
 from onnxbisect.errors import OptionError
 from onnxbisect.fingerprint import complains, fingerprint, plain
-from onnxbisect.model.scopes import qualified
+from onnxbisect.model.scopes import qualified, walk
 from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from onnxbisect_backends.commands.named_files import files_named, short_hash
 from onnxbisect_backends.contract import Description, Limits, Outcome
@@ -60,14 +60,16 @@ NOTHING = Mentions(hints=Hints(), blanked="")
 
 
 def mentions(complaint: str, probe: Path, log: str = "") -> Mentions:
-    """Ops and nodes of the model in the file `probe` that a complaint names; none if the file cannot be read.
+    """Ops and nodes of the model in the file `probe`, those in bodies too, that a complaint names.
+
+    None if the file cannot be read.
 
     Many compilers write a line for each node that they refuse, and perhaps a last one that says how many they were. So
     with the last complaint of `log` that names something, those of the same form are read. Lines that do not complain,
     such as of progress, are not.
     """
     try:
-        nodes = onnx.load(probe, load_external_data=False).graph.node
+        nodes = list(walk(onnx.load(probe, load_external_data=False).graph))
     except Exception:  # an invalid file may be why it was refused
         return NOTHING
     ops = {qualified(node) for node in nodes}

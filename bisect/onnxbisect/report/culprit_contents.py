@@ -194,6 +194,16 @@ class ReplaceBy(TypedDict):
     exactness: Exactness
 
 
+class InnerNode(TypedDict):
+    """A node in a body of an If, Loop or Scan."""
+
+    op: str
+    node: str
+    """Its name, or if it has none its op and first output."""
+    body: str
+    """`then_branch`, or `body > else_branch` for a body within a body."""
+
+
 class CulpritEntry(TypedDict):
     """A minimal failing subgraph."""
 
@@ -235,6 +245,9 @@ class CulpritEntry(TypedDict):
     """Variants of the same op that passed in this model, and what they are given differently."""
     surroundings: Surroundings | None
     """Null where the culprit is too large to draw."""
+    refused_within: NotRequired[list[InnerNode]]
+    """The nodes in the bodies of a refused If, Loop or Scan that the compiler's log names; left out where it names
+    none."""
     replace_by: NotRequired[ReplaceBy | None]
     """Null where no rule applies within rounding; left out where none was looked for."""
     cause: NotRequired[int]

@@ -2,15 +2,18 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
+
+import onnx
 
 from onnxbisect.causes.condition import Condition, Contrast, RefusalConditions
 from onnxbisect.causes.explain import causes
 from onnxbisect.causes.wording import nothing_passed
 from onnxbisect.diagnosis import Certainty, ContextUnits, CulpritKind, DiagnosedCulprit
 from onnxbisect.job import CompletedDiagnosis
+from onnxbisect.model.scopes import label, named_bodies, qualified
 from onnxbisect.report.culprit_contents import (
     AtMost,
     CauseEntry,
@@ -18,6 +21,7 @@ from onnxbisect.report.culprit_contents import (
     ContrastEntry,
     CulpritEntry,
     Difference,
+    InnerNode,
     NeedsContextEntry,
     OriginEntry,
     PassingVariant,
@@ -35,6 +39,13 @@ from onnxbisect.verdict import Status
 _ORIGINS = 20
 _VARIANTS = 6
 _EXAMPLES = 3
+
+
+def _inner(holder: onnx.NodeProto, path: tuple[str, ...]) -> Iterator[InnerNode]:
+    for attribute, body in named_bodies(holder):
+        for node in body.node:
+            yield {"op": qualified(node), "node": label(node), "body": " > ".join((*path, attribute))}
+            yield from _inner(node, (*path, attribute))
 
 
 class Entries:
@@ -101,7 +112,19 @@ class Entries:
         }
         if number - 1 in self._variants:
             entry["variant"] = self._variants[number - 1]
+        if within := self._refused_within(culprit):
+            entry["refused_within"] = within
         return entry
+
+    def _refused_within(self, culprit: DiagnosedCulprit) -> list[InnerNode]:
+        """What the log of the culprit's own probe names in its bodies: by node names, or else by ops."""
+        if culprit.kind is not CulpritKind.SINGLE:
+            return []
+        holder = self.node(lowest(culprit.units))
+        inner = list(_inner(holder, ()))
+        hints = self._records.hints(culprit.units)
+        found = [it for it in inner if it["node"] in hints.nodes]
+        return found or [it for it in inner if it["op"] in hints.ops and it["op"] != qualified(holder)]
 
     @cached_property
     def _variants(self) -> dict[int, list[VariantFact]]:

@@ -234,6 +234,8 @@ def _alternatives(document: Report) -> list[str]:
 def _findings(document: Report, culprit: CulpritEntry) -> list[str]:
     evidence = culprit["evidence"]
     items = [_("The compiler says: {failure}", failure=code(words.failure(culprit)))]
+    if inner := words.refused_within(culprit):
+        items.append(words.stop(plain(inner)))
     if doubt := words.certainty(culprit):
         items.append(f"**{plain(doubt)}**")
     if cause := culprit_words.of_culprit(document, culprit):

@@ -6,7 +6,7 @@ from functools import cached_property
 
 from onnxbisect.job import ProbeRecord
 from onnxbisect.unitset import UnitSet, is_subset, size, union
-from onnxbisect.verdict import Status
+from onnxbisect.verdict import Hints, Status
 
 
 class Records:
@@ -26,6 +26,11 @@ class Records:
     def named(self, units: UnitSet | None, status: Status) -> str | None:
         """The name of the first probe of exactly these units with this status."""
         return None if units is None else self._first.get((units, status))
+
+    def hints(self, units: UnitSet) -> Hints:
+        """What the log of the first failing probe of exactly these units names."""
+        failing = (it.verdict.hints for _, it in self.named_probes if it.units == units and it.verdict.failed)
+        return next(failing, Hints())
 
     @cached_property
     def passing(self) -> tuple[tuple[str, UnitSet], ...]:

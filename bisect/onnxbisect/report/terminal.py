@@ -77,6 +77,8 @@ def _about(row: CulpritGroup, width: int) -> list[str]:
     """The lines below a row."""
     culprit = row.culprit
     shown = [clip(f"       {words.failure(culprit)}", width)]
+    if inner := words.refused_within(culprit):
+        shown.append(clip(f"       {inner}", width))
     if len(row.members) > 1:
         numbers = ", ".join(map(str, row.numbers))
         said = _("in {count} variants: culprits {numbers}", count=len(row.members), numbers=numbers)

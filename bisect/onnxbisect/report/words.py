@@ -307,6 +307,15 @@ def failure(culprit: Complaint) -> str:
     return said
 
 
+def refused_within(culprit: CulpritEntry) -> str:
+    """`refused inside of it: Sin (then_branch)`; empty where the log names nothing in its bodies."""
+    found = list(dict.fromkeys(f"{it['op']} ({it['body']})" for it in culprit.get("refused_within", ())))
+    if not found:
+        return ""
+    ops = ", ".join(found[:_OPS]) + (" " + _("and {more} more", more=len(found) - _OPS) if len(found) > _OPS else "")
+    return _("refused inside of it: {ops}", ops=ops)
+
+
 def replace_by(culprit: CulpritEntry) -> str:
     """`Relu, Mul, Add (abs-relu, exact)`; empty where no rule applies, or none was looked for."""
     found = culprit.get("replace_by")
