@@ -241,6 +241,35 @@ def compute(backend: Backend, model: Path, samples: Path, out: Path, workdir: Pa
     return run(model, samples, out, workdir, limits)
 
 
+def computes_mixed(backend: Backend) -> bool:
+    """Whether the compiler quantises by itself, and can be told here what to leave: it has the optional methods
+    `list_quantised` and `compute_mixed`.
+    """
+    return hasattr(backend, "compute_mixed")
+
+
+def list_quantised(backend: Backend, model: Path, samples: Path, workdir: Path, limits: Limits) -> Outcome:
+    """Have a compiler list the tensors that it quantises, by the names that it has for them after fusing.
+
+    Calls the backend's optional method `list_quantised`. `samples` is as in `compute`. The exit code is 0 if
+    `workdir` has `tensors.json`, a list of names.
+    """
+    run = cast("Callable[..., Outcome]", getattr(backend, "list_quantised"))  # noqa: B009 - it is optional
+    return run(model, samples, workdir, limits)
+
+
+def compute_mixed(
+    backend: Backend, model: Path, samples: Path, keep: Sequence[str], out: Path, workdir: Path, limits: Limits
+) -> Outcome:
+    """Run a model in the compiler's own arithmetic, these tensors in high precision and all others quantised.
+
+    Calls the backend's optional method `compute_mixed`. `keep` are names that `list_quantised` gave, and `workdir` is
+    the folder of that call. Otherwise as `compute`.
+    """
+    run = cast("Callable[..., Outcome]", getattr(backend, "compute_mixed"))  # noqa: B009 - it is optional
+    return run(model, samples, keep, out, workdir, limits)
+
+
 class BackendFactory(Protocol):
     """Creates a backend from the user's `--option key=value` pairs; raises OptionError naming the nearest key."""
 

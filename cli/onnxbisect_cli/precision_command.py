@@ -76,8 +76,8 @@ def precision_command(
     """Find a minimal set of nodes that must stay in high precision so that the numbers are right.
 
     Everything else is computed in low precision. Each node of the set is shown to be needed: without it, the metric was
-    measured to be too bad. With --backend qnn this is proven on the emulator of that target. With --out, the same
-    command continues where it was ended.
+    measured to be too bad. With --backend qnn or rknn this is proven on the emulator of that target. With --out, the
+    same command continues where it was ended.
 
     Exit status: 0 everything can be low, 1 some nodes have to stay, 2 usage, a model, samples or a metric that cannot
     be used, or a threshold that full precision misses, 3 the budget ended before the set was known to be minimal.

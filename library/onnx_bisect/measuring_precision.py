@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from os import PathLike
 from pathlib import Path
@@ -11,7 +11,15 @@ import onnx
 
 from onnx_bisect.backend_choice import BackendChoice, chosen_backend
 from onnx_bisect.models import InputValues, Shapes, Source, load_model
-from onnx_bisect.precision_search import MeasurementBudget, PrecisionSearch, PrecisionSubject, Record, Tell, finite
+from onnx_bisect.precision_search import (
+    Arithmetic,
+    MeasurementBudget,
+    PrecisionSearch,
+    PrecisionSubject,
+    Record,
+    Tell,
+    finite,
+)
 from onnxbisect.errors import BackendUnusableError, OptionError
 from onnxbisect.language import english
 from onnxbisect.model.model import Model
@@ -24,8 +32,8 @@ from onnxbisect.report.files import put
 from onnxbisect.report.text import clip
 from onnxbisect.unitset import members
 from onnxbisect_backends.calibration import Calibration, first_sample, read_calibration
-from onnxbisect_backends.contract import Limits, computes
-from onnxbisect_backends.precision.arithmetic import OrtArithmetic, TargetArithmetic
+from onnxbisect_backends.contract import Limits, computes, computes_mixed
+from onnxbisect_backends.precision.arithmetic import OrtArithmetic, SelfQuantisingTarget, TargetArithmetic
 from onnxbisect_backends.precision.configurations import FILES, configurations
 from onnxbisect_backends.precision.scoring import BuiltIn, Scorer, UserMetric
 from onnxbisect_backends.sandbox.working_folder import working_folder
@@ -81,8 +89,9 @@ def precision(
     `FILE.py:FUNCTION`, a function of the outputs in full precision, the outputs, and the sample, each by name, that
     returns a number. `low` is `int8` or `float16`.
 
-    With `qnn` as `backend`, the set that onnxruntime's QDQ needs is proven on the emulator of the target: it and each
-    set without one member are run there. Where the two disagree, the search goes on there.
+    With `qnn` or `rknn` as `backend`, the set that onnxruntime's QDQ needs is proven on the emulator of the target: it
+    and each set without one member are run there. Where the two disagree, the search goes on there. RKNN quantises by
+    itself, after fusing: nodes that are fused away there are not kept, and `report.notes` names them.
 
     With `out`, precision.json, precision.md and the model with these nodes high and all others low (`int8`: in QDQ
     form) are written there, and each measurement is recorded: the same question in the same folder is not measured
@@ -94,10 +103,11 @@ def precision(
     began = time.monotonic()
     chosen = chosen_backend(backend, options or {})
     own = chosen.name == SCREEN
-    if not own and not computes(chosen):
+    if not (own or computes(chosen) or computes_mixed(chosen)):
         raise OptionError(
             english(
-                "precision has no arithmetic of '{backend}'; it has that of onnxruntime and qnn.", backend=chosen.name
+                "precision has no arithmetic of '{backend}'; it has that of onnxruntime, qnn and rknn.",
+                backend=chosen.name,
             )
         )
     if low not in list(Low):
@@ -135,23 +145,42 @@ def precision(
         search = PrecisionSearch(subject, SCREEN, quantiser, scorer, record, tell)
         found = search.search(space, budget)
         screened: tuple[Asked, ...] = ()
+        tensors: Mapping[str, Sequence[str]] = {}  # of each node, of a compiler that quantises by itself
+        fused: list[str] = []
         if not own:
             screened = tuple(search.asked)
             screen, resumed = found.keep, search.resumed
+            target: Arithmetic = TargetArithmetic(quantiser, chosen, limits)
+            if computes_mixed(chosen):
+                target = SelfQuantisingTarget(quantiser, chosen, limits)
+                target.quantise(loaded.proto.graph)
+                tensors = target.tensors
+                fused = [subject.nodes[unit].name for unit in space.order if subject.nodes[unit].name not in tensors]
+                there = [unit for unit, node in enumerate(subject.nodes) if node.name in tensors]
+                space = replace(space, order=subject.by_suspicion(there))
             first = sorted(space.order, key=lambda unit: not screen >> unit & 1)
-            target = TargetArithmetic(quantiser, chosen, limits)
             search = PrecisionSearch(subject, chosen.name, target, scorer, record, tell)
             search.resumed = resumed
-            space = replace(space, order=tuple(first), groups=(), guess=screen)
+            search.merged = frozenset(node.name for node in subject.nodes if tensors and node.name not in tensors)
+            space = replace(space, order=tuple(first), groups=(), guess=screen & space.everything)
             found = search.search(space, budget, len(screened) + 1)
         value, full, all_low = (search.value(it) for it in (found.keep, space.everything, 0))
         kept = [subject.nodes[unit] for unit in members(found.keep)]
-        files = configurations(kept, Low(low))
-        unwritten = [
+        files = configurations(kept, Low(low), tensors)
+        remarks = [
             english("{file} cannot name {names}.", file=name, names=some(it.left_out))
             for name, it in files.items()
             if it.left_out
         ]
+        if fused:
+            remarks.insert(
+                0,
+                english(
+                    "{backend} has no tensors of {names} after fusing: they cannot be kept on their own there.",
+                    backend=chosen.name,
+                    names=some(fused),
+                ),
+            )
         report = PrecisionReport(
             model=loaded.path.name,
             backend=chosen.name,
@@ -176,18 +205,18 @@ def precision(
             asks=(*screened, *search.asked),
             resumed=search.resumed,
             seconds=round(time.monotonic() - began, 1),
-            notes=(*search.notes, *unwritten),
+            notes=(*search.notes, *remarks),
         )
         if out is not None:
             folder = Path(out)
             put(folder / REPORT, json.dumps(asdict(report), indent=1, ensure_ascii=False).encode() + b"\n")
             put(folder / PAGE, markdown(report).encode())
             put(folder / PICTURE, svg(report).encode())
-            for name in FILES:
+            for name in (MODEL, *FILES):
                 (folder / name).unlink(missing_ok=True)  # it may be of an earlier search
             for name, it in files.items():
                 put(folder / name, it.content.encode())
-            if (file := search.model_file(found.keep)) is not None:
+            if not tensors and (file := search.model_file(found.keep)) is not None:
                 _copy_model(file, folder / MODEL)
     return PrecisionResult(report=report, folder=None if out is None else Path(out))
 

@@ -7,6 +7,8 @@ from math import inf, isfinite
 from pathlib import Path
 from typing import Protocol
 
+import onnx
+
 from onnxbisect.errors import OptionError
 from onnxbisect.language import english
 from onnxbisect.model.model import Model
@@ -48,16 +50,20 @@ class PrecisionSubject:
     @property
     def space(self) -> Space:
         """The nodes that can be low, the most suspect first, in groups of one variant."""
-        seen, weights = self.measured.seen, self.measured.weights
-        units = [unit for unit, node in enumerate(self.nodes) if can_be_low(node, self.low, seen)]
-        doubt = {unit: suspicion(self.nodes[unit], self.low, seen, weights) for unit in units}
+        units = [unit for unit, node in enumerate(self.nodes) if can_be_low(node, self.low, self.measured.seen)]
         variants: dict[int, list[int]] = {}
         for unit in units:
             variants.setdefault(self.model.universe.variant[unit], []).append(unit)
         return Space(
-            order=tuple(sorted(units, key=lambda unit: (-doubt[unit], unit))),
+            order=self.by_suspicion(units),
             groups=(tuple(of(group) for group in variants.values()),),
         )
+
+    def by_suspicion(self, units: Iterable[int]) -> tuple[int, ...]:
+        """These nodes, the most suspect first."""
+        seen, weights = self.measured.seen, self.measured.weights
+        doubt = {unit: suspicion(self.nodes[unit], self.low, seen, weights) for unit in units}
+        return tuple(sorted(doubt, key=lambda unit: (-doubt[unit], unit)))
 
     def names(self, units: UnitSet) -> frozenset[str]:
         """The names of these nodes."""
@@ -128,6 +134,8 @@ class PrecisionSearch:
         self.on, self.asked, self.resumed = on, list[Asked](), 0
         self._subject, self._arithmetic, self._scorer = subject, arithmetic, scorer
         self._record, self._tell = record, tell
+        #: The nodes that the target merges into those that read them.
+        self.merged: frozenset[str] = frozenset()
         self._scores: dict[UnitSet, float] = {}
         self._number: dict[UnitSet, int] = {}
         self._problems: dict[str, int] = {}
@@ -246,9 +254,26 @@ class PrecisionSearch:
             without=None if without is None else finite(without),
             shown="" if without is None else self.shown(found.keep & ~(1 << unit)),
             asked=None if without is None else self._number[found.keep & ~(1 << unit)],
-            reason=reason(node, subject.low, subject.measured.seen, subject.measured.weights),
+            reason=reason(self._as_merged(node), subject.low, subject.measured.seen, subject.measured.weights),
             work=subject.share(1 << unit),
         )
+
+    def _as_merged(self, node: onnx.NodeProto) -> onnx.NodeProto:
+        """The node as the target computes it: it reads what the nodes read that are merged into it."""
+        maker = {name: it for it in self._subject.nodes if it.name in self.merged for name in it.output}
+        read: dict[str, None] = {}
+        rest = list(reversed(node.input))
+        while rest:
+            name = rest.pop()
+            if name in read:
+                continue
+            read[name] = None
+            rest += reversed(maker[name].input) if name in maker else ()
+        own = onnx.NodeProto()
+        own.CopyFrom(node)
+        del own.input[:]
+        own.input.extend(name for name in read if name not in maker)
+        return own
 
 
 def finite(value: float) -> float | None:

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+import yaml
 
 import onnx_bisect
 from onnx_bisect import ModelError, OptionError, PrecisionResult
@@ -17,9 +18,10 @@ from onnxbisect.language import CHINESE, within
 from onnxbisect.precision.plan import PrecisionEnding
 from onnxbisect.precision.report import markdown, svg, terminal
 from onnxbisect_backends.contract import Limits
+from onnxbisect_backends.precision.arithmetic import tensors_of_nodes
 from onnxbisect_backends.precision.scoring import UserMetric
 from onnxbisect_backends.registry import make
-from support.precision import CHANNELS, SIZE, Net, planted_pair
+from support.precision import CHANNELS, SIZE, Net, planted_pair, scaled_channel
 
 PAIR = ("Mul_3", "Mul_5")
 METRIC = """
@@ -332,6 +334,59 @@ def test_the_set_is_proven_on_the_emulator_of_the_target(folder: Path, tmp_path:
     assert (again.keep, again.report.resumed) == (PAIR, len(report.asks))
     with pytest.raises(OptionError, match="With 'qnn' the low precision is int8"):
         onnx_bisect.precision(folder / "net.onnx", backend="qnn", samples=folder / "samples", low="float16")
+
+
+@pytest.mark.compiler
+@pytest.mark.long
+def test_a_compiler_that_quantises_by_itself_proves_the_set_by_its_own_tensors(tmp_path: Path) -> None:
+    """onnxruntime needs two nodes. RKNN fuses the second one into the convolution behind it, and needs three."""
+    if complaint := make("rknn", {}).check():
+        pytest.skip(complaint)
+    file = scaled_channel(tmp_path)
+
+    def search() -> PrecisionResult:
+        return onnx_bisect.precision(
+            file, backend="rknn", samples=tmp_path / "samples", at_least=30, out=tmp_path / "out"
+        )
+
+    found = search()
+    report = found.report
+    assert found.keep == ("Mul_up", "Relu_r3", "Conv_c4")
+    assert (report.ending, report.backend, report.arithmetic) == (
+        PrecisionEnding.MINIMAL,
+        "rknn",
+        "RKNN-Toolkit2 2.3.2",
+    )
+    there = [it for it in report.asks if it.on == "rknn"]
+    assert report.value is not None
+    assert report.value > 40
+    for member in report.members:
+        assert member.without is not None
+        assert member.without < 20
+        (ask,) = [it for it in there if it.number == member.asked]
+        assert (ask.kept, ask.value) == (2, member.without)
+        assert member.reason.startswith("Channel 5 of ")  # of what the merged node read
+    (note,) = [it for it in report.notes if "after fusing" in it]
+    assert note.startswith("rknn has no tensors of 'Mul_down'")
+    written = yaml.safe_load((tmp_path / "out" / "rknn.hybrid.yaml").read_text())
+    assert written == {"custom_quantize_layers": dict.fromkeys(("up", "r3", "c4"), "float16")}
+    assert not (tmp_path / "out" / "mixed.onnx").exists()  # a QDQ model of another set of nodes would mislead
+    again = search()
+    assert (again.keep, again.report.resumed) == (found.keep, len(report.asks))
+
+
+def test_tensors_that_a_compiler_adds_belong_to_the_node_that_they_are_named_after() -> None:
+    def tensor(name: str) -> onnx.ValueInfoProto:
+        return onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1])
+
+    nodes = [
+        onnx.helper.make_node("Relu", ["x"], ["t"], name="t_1"),
+        onnx.helper.make_node("Neg", ["t"], ["t_1_out"], name="N"),
+        onnx.helper.make_node("Abs", ["t_1_out"], ["y"], name="A"),
+    ]
+    graph = onnx.helper.make_graph(nodes, "g", [tensor("x")], [tensor("y")])
+    tensors = ["x_int8", "t", "t_1_2conv0", "t_1_out_mm", "y_int8", "y2", "other"]
+    assert tensors_of_nodes(graph, tensors) == {"t_1": ["t", "t_1_2conv0"], "N": ["t_1_out_mm"], "A": ["y_int8"]}
 
 
 @pytest.mark.long

@@ -110,3 +110,44 @@ def planted_pair(folder: Path) -> Path:
     net.add("Relu")
     net.convolution()
     return net.write(folder)
+
+
+def scaled_channel(folder: Path) -> Path:
+    """Seventeen nodes: a convolutional net in which one channel goes times 200 through a Relu and down again."""
+    random = np.random.default_rng(0)
+    nodes: list[onnx.NodeProto] = []
+    stored: list[onnx.TensorProto] = []
+
+    def store(name: str, value: np.ndarray) -> str:
+        stored.append(numpy_helper.from_array(value.astype(np.float32), name))
+        return name
+
+    def weight(name: str, *shape: int, scale: float = 0.0) -> str:
+        return store(name, random.standard_normal(shape) * (scale or np.prod(shape[1:]) ** -0.5))
+
+    def add(op: str, inputs: Sequence[str], made: str, **attributes: int | Sequence[int]) -> str:
+        nodes.append(helper.make_node(op, inputs, [made], name=f"{op}_{made}", **attributes))  # type: ignore[arg-type] # onnx types only its own keywords
+        return made
+
+    last, channels = "x", 3
+    for number, (wide, stride) in enumerate([(16, 2), (16, 1), (32, 2), (32, 1), (32, 1), (64, 2)]):
+        inputs = [last, weight(f"w{number}", wide, channels, 3, 3), weight(f"b{number}", wide, scale=0.1)]
+        form = {"kernel_shape": [3, 3], "pads": [1] * 4, "strides": [stride] * 2}
+        last, channels = add("Conv", inputs, f"c{number}", **form), wide
+        scale = np.ones((1, wide, 1, 1))
+        scale[0, 5] = 200
+        if number == 3:
+            last = add("Mul", [last, store("s", scale)], "up")
+        last = add("Relu", [last], f"r{number}")
+        if number == 3:
+            last = add("Mul", [last, store("si", 1 / scale)], "down")
+    last = add("Flatten", [add("GlobalAveragePool", [last], "g")], "f")
+    last = add("Gemm", [last, weight("fw", 10, 64), weight("fb", 10, scale=0.1)], "y", transB=1)
+    image = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 64, 64])
+    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 10])
+    graph = helper.make_graph(nodes, "net", [image], [result], stored)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), folder / "net.onnx")
+    (folder / "samples").mkdir()
+    for number in range(4):
+        np.savez(folder / "samples" / f"{number}.npz", x=random.standard_normal((1, 3, 64, 64)).astype(np.float32))
+    return folder / "net.onnx"

@@ -26,7 +26,7 @@ from onnxbisect.precision.low import Low
 from onnxbisect.precision.metric import Outputs
 from onnxbisect.precision.tensors import SampledTensor, read_seen
 from onnxbisect.report.text import clip
-from onnxbisect_backends.contract import Backend, Limits, compute
+from onnxbisect_backends.contract import Backend, Limits, compute, compute_mixed, list_quantised
 from onnxbisect_backends.contract import Outcome as Ended
 from onnxbisect_backends.samples import save
 from onnxbisect_backends.sandbox.process import clean_env
@@ -183,12 +183,68 @@ class TargetArithmetic:
         return Ran(outputs=self._quantiser.outputs(place)), place
 
 
+class SelfQuantisingTarget:
+    """The arithmetic of a compiler that quantises by itself, and is told which tensors to leave in high precision.
+
+    It fuses nodes first, so that some have no tensor of their own, and others several.
+    """
+
+    def __init__(self, quantiser: OrtArithmetic, backend: Backend, limits: Limits) -> None:
+        self._quantiser, self._backend, self._limits = quantiser, backend, limits
+        self._work = quantiser.folder / "target"
+        self._model = quantiser.folder / "model.onnx"
+        self._runs = 0
+        self.tensors: Mapping[str, Sequence[str]] = {}
+
+    def quantise(self, graph: onnx.GraphProto) -> None:
+        """Find the `tensors` of each node, by its name. Raises ModelError if the compiler refuses."""
+        self._work.mkdir()
+        ended = list_quantised(self._backend, self._model, self._quantiser.samples, self._work, self._limits)
+        if ended.exit_code != 0:
+            said = clip(last_words(ended), 300)
+            raise ModelError(
+                english("{backend} does not quantise the model: {reason}.", backend=self._backend.name, reason=said)
+            )
+        self.tensors = tensors_of_nodes(graph, json.loads((self._work / "tensors.json").read_text()))
+
+    def run(self, keep: Iterable[str]) -> tuple[Ran, Path]:
+        """As `OrtArithmetic.run`; there is no model of its own."""
+        self._runs += 1
+        place = self._work / f"out{self._runs}"
+        names = sorted(name for node in keep for name in self.tensors.get(node, ()))
+        samples = self._quantiser.samples
+        ended = compute_mixed(self._backend, self._model, samples, names, place, self._work, self._limits)
+        if ended.exit_code != 0:
+            return Ran(problem=last_words(ended)), place
+        return Ran(outputs=self._quantiser.outputs(place)), place
+
+
+def tensors_of_nodes(graph: onnx.GraphProto, tensors: Iterable[str]) -> Mapping[str, Sequence[str]]:
+    """Which of a compiler's tensors each node makes.
+
+    Those that it adds are named after an output or a node, with an ending (`y_int8`, `MatMul_3_2conv0`). The longest
+    such name counts; those of inputs and weights belong to no node.
+    """
+    owner = dict.fromkeys([*(it.name for it in graph.input), *(it.name for it in graph.initializer)], "")
+    owner |= {node.name: node.name for node in graph.node}
+    owner |= {name: node.name for node in graph.node for name in node.output if name}
+    found: dict[str, list[str]] = {}
+    for tensor in tensors:
+        ends = [len(tensor), *(place for place in range(len(tensor) - 1, 0, -1) if tensor[place] in "_-")]
+        node = next((owner[tensor[:end]] for end in ends if tensor[:end] in owner), "")
+        if node:
+            found.setdefault(node, []).append(tensor)
+    return found
+
+
 def last_words(ended: Ended) -> str:
     """How a process ended that did not succeed."""
     if ended.timed_out:
         return english("it did not end within {seconds} s", seconds=f"{ended.seconds:.0f}")
+    if ended.signal is not None:
+        return english("its process died ({how})", how=signal.Signals(ended.signal).name)
     lines = [line.strip() for line in ended.log.splitlines() if line.strip()]
-    return ended.broken.rstrip(".") or (lines[-1].rstrip(".") if lines else english("its process died"))
+    return ended.broken.rstrip(".") or (lines[-1].rstrip(".!") if lines else english("its process died"))
 
 
 def _write_model(model: Model, file: Path) -> None:

@@ -24,9 +24,17 @@ class Configuration:
     left_out: tuple[str, ...] = ()
 
 
-def configurations(nodes: Sequence[onnx.NodeProto], low: Low) -> dict[str, Configuration]:
-    """Each vendor's file by its name, for these nodes to stay precise and all others low; empty without nodes."""
-    return {name: write(nodes, low) for name, (precisions, write) in _FORMS.items() if nodes and low in precisions}
+def configurations(
+    nodes: Sequence[onnx.NodeProto], low: Low, measured: Mapping[str, Sequence[str]] | None = None
+) -> dict[str, Configuration]:
+    """Each vendor's file by its name, for these nodes to stay precise and all others low; empty without nodes.
+
+    `measured` are the tensors that RKNN has of each node, where it was asked.
+    """
+    written = {name: write(nodes, low) for name, (precisions, write) in _FORMS.items() if nodes and low in precisions}
+    if nodes and measured:
+        written[_RKNN] = _layers([name for node in nodes for name in measured[node.name]])
+    return written
 
 
 def pulsar2(nodes: Sequence[onnx.NodeProto], low: Low) -> Configuration:
@@ -52,7 +60,11 @@ def tpu_mlir(nodes: Sequence[onnx.NodeProto], low: Low) -> Configuration:
 
 def rknn(nodes: Sequence[onnx.NodeProto], low: Low) -> Configuration:
     """`custom_quantize_layers` of what `hybrid_quantization_step1` writes, by the tensors that the nodes make."""
-    layers = {node.output[0]: "float16" for node in nodes}
+    return _layers([node.output[0] for node in nodes])
+
+
+def _layers(tensors: Sequence[str]) -> Configuration:
+    layers = dict.fromkeys(tensors, "float16")
     return Configuration(content=yaml.safe_dump({"custom_quantize_layers": layers}, allow_unicode=True))
 
 
@@ -66,11 +78,12 @@ def tensorrt(nodes: Sequence[onnx.NodeProto], low: Low) -> Configuration:
     )
 
 
+_RKNN = "rknn.hybrid.yaml"
 _Write = Callable[[Sequence[onnx.NodeProto], Low], Configuration]
 _FORMS: Mapping[str, tuple[tuple[Low, ...], _Write]] = {
     "pulsar2.json": ((Low.INT8,), pulsar2),
     "tpu_mlir.qtable": ((Low.INT8, Low.FLOAT16), tpu_mlir),
-    "rknn.hybrid.yaml": ((Low.INT8,), rknn),
+    _RKNN: ((Low.INT8,), rknn),
     "tensorrt.txt": ((Low.INT8, Low.FLOAT16), tensorrt),
 }
 #: Every file that there may be.

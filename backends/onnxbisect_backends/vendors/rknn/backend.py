@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 import shutil
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import cached_property
@@ -28,6 +29,7 @@ from onnxbisect_backends.toolchains.toolchain import Toolchain
 from onnxbisect_backends.vendors.rknn.log import FOLDED, PATTERNS, fusion, layers, placement, pointing_at, without_noise
 
 _SCRIPT = Path(__file__).with_name("rknn_convert.py")
+_HYBRID_SCRIPT = Path(__file__).with_name("rknn_hybrid.py")
 
 #: The exit status of `rknn_convert.py` if the toolkit was not called.
 _NO_QUESTION = 2
@@ -179,16 +181,19 @@ class RknnBackend:
         model = Path(shutil.copyfile(probe, workdir / "model.onnx"))
         samples = [str(path.absolute()) for path in samples_of(probe)] if self._options.quantize else []
         order = json.dumps({"config": self._config(), "quantize": self._options.quantize, "samples": samples})
-        # -P: the toolkit's package has the name of this module, which stands beside the script
-        python = [str(self._toolchain.python), "-P", "-u", "-W", "ignore"]
-        outcome = run(
-            [*python, str(_SCRIPT), model.name, "out.rknn", order],
-            cwd=workdir,
-            env=self._toolchain.environment(workdir),
-            limits=_bounded(limits, model.stat().st_size),
-            network=False,
-        )
+        argv = [str(_SCRIPT), model.name, "out.rknn", order]
+        outcome = self._run(argv, workdir, _bounded(limits, model.stat().st_size))
         return with_artifacts(outcome, model, workdir, self._toolchain.folder)
+
+    def list_quantised(self, model: Path, samples: Path, workdir: Path, limits: Limits) -> Outcome:
+        """Quantise the model, whatever `quantize` says; its nodes are fused before."""
+        return self._hybrid(model, samples, {}, workdir, limits)
+
+    def compute_mixed(
+        self, model: Path, samples: Path, keep: Sequence[str], out: Path, workdir: Path, limits: Limits
+    ) -> Outcome:
+        """Run the model on the simulator that comes with the toolkit, the kept tensors in float16."""
+        return self._hybrid(model, samples, {"keep": list(keep), "out": str(out.absolute())}, workdir, limits)
 
     def vendor_files(self, probe: Path) -> None:
         """Write the script that calls the toolkit, its samples, and the command that runs it, beside the model."""
@@ -242,6 +247,18 @@ class RknnBackend:
         modules = self._toolchain.site_packages.glob("rknn/api/rules/*.so")
         words = {word for module in modules for word in _RULE.findall(module.read_bytes())}
         return frozenset(word.decode() for word in words)
+
+    def _hybrid(
+        self, model: Path, samples: Path, wanted: Mapping[str, object], workdir: Path, limits: Limits
+    ) -> Outcome:
+        paths = [str(it.absolute()) for it in (_HYBRID_SCRIPT, model, samples)]
+        return self._run([*paths, json.dumps({"config": self._config(), **wanted})], workdir, limits)
+
+    def _run(self, argv: Sequence[str], workdir: Path, limits: Limits) -> Outcome:
+        # -P: the toolkit's package has the name of this module, which stands beside the script
+        python = [str(self._toolchain.python), "-P", "-u", "-W", "ignore"]
+        env = self._toolchain.environment(workdir)
+        return run([*python, *argv], cwd=workdir, env=env, limits=limits, network=False)
 
     def _config(self) -> dict[str, Any]:
         """The arguments of `RKNN.config`; our defaults are the toolkit's."""
