@@ -96,6 +96,13 @@ def test_the_page_has_line_code_and_remedy() -> None:
         assert said in text
 
 
+def test_short_names_do_not_cut_the_head_of_the_table() -> None:
+    short = Component(path="a", cls="B", exports=True, failing=())
+    assert "  component  class  exports\n  a          B      yes" in "\n".join(
+        terminal(replace(REPORT, components=(short,)))
+    )
+
+
 def test_hostile_text_stays_text() -> None:
     place = CodeLine(file=HOSTILE, line=1, source=HOSTILE)
     bad = replace(GATE, path=HOSTILE, cls=HOSTILE, place=place, message=HOSTILE, remedy=HOSTILE, places=(HOSTILE,))

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from rich.cells import set_cell_size
+from rich.cells import cell_len, set_cell_size
 
 from onnxbisect.export.failure import CodeLine, FailureKind
 from onnxbisect.finished import phrase, translated
@@ -169,8 +169,8 @@ def _about(one: Blamed) -> Iterable[str]:
 
 
 def _table(report: ExportReport) -> list[str]:
-    width = max(len(it.path) for it in report.components)
-    kinds = max(len(it.cls) for it in report.components)
+    width = max(cell_len(it) for it in (_("component"), *(one.path for one in report.components)))
+    kinds = max(cell_len(it) for it in (_("class"), *(one.cls for one in report.components)))
     compiles = {it.path: it.compiles for it in report.parts}
     rows = (
         f"  {it.path:{width}}  {it.cls:{kinds}}  {exports(it)}{f'  {said}' if (said := compiles.get(it.path)) else ''}"
