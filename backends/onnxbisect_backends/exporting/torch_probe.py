@@ -646,8 +646,11 @@ def perturbed(inputs: Any, how: str) -> Any:
         if it.numel() == 1:
             return it + 1 if how != "negated" else torch.clamp(it - 1, min=min(0, int(it.min())))
         low, high = int(it.min()), int(it.max())
-        if low == high:
+        if low == high:  # most often a mask of which all is set: padding is at its end, and no row is without a token
             low, high = min(low, 0), max(high, 1)
+            made = torch.randint(low, high + 1, it.shape, generator=chance).sort(-1, descending=True).values
+            made[..., :1] = high if it.shape[-1] > 1 else made
+            return made.to(it.dtype)
         return mixed if how == "shuffled" else torch.randint(low, high + 1, it.shape, generator=chance).to(it.dtype)
 
     return pytree.tree_map(other, copied(inputs))
