@@ -155,7 +155,7 @@ def export(
         outcome = asking.search(how)
         if components:
             outcome = asking.with_components(outcome, how)
-        tried = {it: asking.tried(it, others) for it in outcome.culprits}
+        tried = {it: asking.tried(it, how, others) for it in outcome.culprits}
         folder = work / "out" if out is None else Path(out)
         files = {} if out is None and backend is None else asking.files(outcome, folder)
         compiled = {} if backend is None else _compiled(files, folder, backend, options)
@@ -229,13 +229,14 @@ class _Asking:
                 more.append(ExportingModule(path=path, without=frozenset(), asked=(question,)))
         return ExportOutcome(culprits=outcome.culprits, undecided=outcome.undecided, parts=(*outcome.parts, *more))
 
-    def tried(self, culprit: FailingModule, others: Mapping[str, How]) -> tuple[Tried, ...]:
-        """The answers for other settings."""
-        found = []
-        for setting, how in others.items():
-            evidence = self.ask(culprit.asked, how)
+    def tried(self, culprit: FailingModule, how: How, others: Mapping[str, How]) -> tuple[Tried, ...]:
+        """The answers for other settings, with the reason where it is another one than for `how`."""
+        found, known = [], first_sentence(self.ask(culprit.asked, how).failure.message)
+        for setting, other in others.items():
+            evidence = self.ask(culprit.asked, other)
             exports = evidence.answer.exports
-            found.append(Tried(setting=setting, exports=exports, message="" if exports else evidence.check.differs))
+            why = "" if exports else evidence.check.differs or first_sentence(evidence.failure.message)
+            found.append(Tried(setting=setting, exports=exports, message="" if why == known else clip(why, 300)))
         return tuple(found)
 
     def files(self, outcome: ExportOutcome, folder: Path) -> dict[ExportingModule, Path]:

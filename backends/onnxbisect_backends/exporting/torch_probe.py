@@ -398,7 +398,13 @@ class Export:
         args, kwargs = copied((args, kwargs))
         self.program = torch.export.export(self.module, args, kwargs, strict=self.how["strict"])
         opset = {"opset_version": self.how["opset"]} if self.how["opset"] else {}
-        torch.onnx.export(self.program, (), None, dynamo=True, verbose=False, **opset).save(self.file)
+        made = torch.onnx.export(self.program, (), None, dynamo=True, verbose=False, **opset)
+        got = made.model.opset_imports[""]
+        if opset and got != self.how["opset"]:  # the exporter logs this, and goes on
+            raise RuntimeError(
+                "the exporter cannot make opset {}: its file has opset {}".format(self.how["opset"], got)
+            )
+        made.save(self.file)
         named = enumerate(self.program.graph_signature.user_inputs)
         return [[it, f"i{number}"] for number, it in named if isinstance(it, str)]
 
