@@ -1,10 +1,12 @@
 """`onnx_bisect.export`: modules of a PyTorch model that do not export, with the real exporters of torch."""
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -14,7 +16,8 @@ import onnx_bisect
 from onnx_bisect import ExportResult, OptionError
 from onnxbisect.export.failure import FailureKind
 from onnxbisect.export.report import markdown, terminal
-from onnxbisect_backends.exporting.probe import sentence_of
+from onnxbisect_backends.exporting.checking import check
+from onnxbisect_backends.exporting.probe import Exported, sentence_of
 from onnxbisect_backends.exporting.settings import changed, settings_of
 from onnxbisect_backends.toolchains.catalogue import toolchain
 from onnxbisect_cli.parts import parts_of
@@ -257,6 +260,48 @@ def test_a_source_that_prints_a_megabyte_is_asked_nonetheless(python: Path, tmp_
 def test_a_python_without_transformers_is_one_sentence(python: Path) -> None:
     with pytest.raises(OptionError, match=r"hf:some/model needs transformers, which \S+ does not have"):
         onnx_bisect.export("hf:some/model", python=python)
+
+
+def test_a_file_of_a_stand_in_alone_is_compared(tmp_path: Path) -> None:
+    node = onnx.helper.make_node("gate", ["x"], ["y"], domain="host", module="gate")
+    x, y = (onnx.helper.make_tensor_value_info(it, onnx.TensorProto.FLOAT, [2]) for it in "xy")
+    opsets = [onnx.helper.make_opsetid("", 18), onnx.helper.make_opsetid("host", 1)]
+    model = onnx.helper.make_model(onnx.helper.make_graph([node], "g", [x], [y]), opset_imports=opsets)
+    onnx.save(model, tmp_path / "0.onnx")
+    given, output = np.zeros(2, np.float32), np.ones(2, np.float32)
+    arrays: dict[str, Any] = {"i0": given, "tgate:0:0": given, **dict.fromkeys(("o0", "n0", "sgate:0:0"), output)}
+    np.savez(tmp_path / "0.onnx.0.npz", **arrays)
+    found = check(tmp_path / "0.onnx", Exported(inputs=(("x", "i0"),), samples=("captured",)))
+    assert (found.samples, found.differs) == (1, "")
+
+
+METHODS = """
+import torch
+class Net(torch.nn.Module):
+    @torch.no_grad()
+    def unused(self, x): return x
+    @torch.no_grad()
+    def used(self, x): return x.tanh()
+    def forward(self, x): return self.used(x)
+def build(): return Net(), (torch.ones(1),)
+"""
+
+
+@pytest.mark.compiler
+@pytest.mark.long
+def test_methods_that_do_not_run_are_named_though_they_share_a_decorator(python: Path, tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(METHODS)
+    assert onnx_bisect.export(f"{tmp_path / 'model.py'}:build", python=python).report.methods == ("Net.unused",)
+
+
+@pytest.mark.compiler
+@pytest.mark.long
+def test_an_opset_that_the_exporter_cannot_make_is_no_success(python: Path, tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(METHODS)
+    source = f"{tmp_path / 'model.py'}:build"
+    (culprit,) = onnx_bisect.export(source, python=python, settings={"opset": "99"}, tries=["opset=18"]).report.culprits
+    assert re.fullmatch(r"the exporter cannot make opset 99: its file has opset \d+", culprit.message)
+    assert [(it.setting, it.exports) for it in culprit.tried] == [("opset=18", True)]
 
 
 def test_a_range_of_opsets_is_tried_one_by_one() -> None:

@@ -260,7 +260,9 @@ def uncalled(classes: set[Any], ran: set[Any]) -> list[str]:
     for cls in classes:
         for name, it in vars(cls).items():
             own = inspect.isfunction(it) and not name.startswith(("_", "get_", "set_", "reset_", "init_", "extra_repr"))
-            if own and name != "forward" and it.__code__ not in ran and not cls.__module__.startswith("torch."):
+            # decorated methods, as with torch.no_grad(), share the code of their wrapper
+            unrun = own and name != "forward" and inspect.unwrap(it).__code__ not in ran
+            if unrun and not cls.__module__.startswith("torch."):
                 found.append(f"{cls.__name__}.{name}")
     return sorted(found)
 
