@@ -52,6 +52,7 @@ def expected(x: np.ndarray) -> np.ndarray:
     return np.asarray(np.tanh(g * np.tanh(np.log1p(np.exp(g))) * -a))
 
 
+@pytest.mark.long
 def test_a_function_computes_the_op_from_the_repair_to_the_pieces(shell: Shell, net: Path) -> None:
     fixed = shell.call("fix", str(net), *TARGET, "--op", OP, "--out", "out")
     assert fixed.code == 1
