@@ -7,6 +7,7 @@ from typer.main import get_command
 
 from onnxbisect_cli.main import app
 from support.cli.command_line import Shell
+from support.golden import same_as_golden
 
 PROGRAM = get_command(app)
 
@@ -45,3 +46,8 @@ def test_commands_stand_in_groups_with_whole_sentences(shell: Shell) -> None:
         "Compilers:",
         "The service:",
     ]
+
+
+@pytest.mark.parametrize("command", ["fix", "regress", "run", "submit"])
+def test_the_options_of_a_command_stay(shell: Shell, command: str) -> None:
+    assert same_as_golden(f"help_{command}.txt", shell.call(command, "--help").out)
