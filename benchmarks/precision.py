@@ -25,7 +25,7 @@ from onnx_bisect.precision_search import MeasurementBudget, PrecisionSearch, Pre
 from onnxbisect.precision.low import Low
 from onnxbisect.precision.metric import Wanted
 from onnxbisect.precision.plan import PrecisionEnding
-from onnxbisect.proof.inputs import random_feeds
+from onnxbisect.proof.outputs import random_feeds
 from onnxbisect.unitset import UnitSet, of, size
 from onnxbisect_backends.precision.arithmetic import OrtArithmetic
 from onnxbisect_backends.precision.scoring import BuiltIn

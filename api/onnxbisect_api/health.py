@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from onnxbisect.shortage import shortage
+from onnxbisect.errors import shortage
 from onnxbisect_db import gauges
 from onnxbisect_db.database import Database
 from onnxbisect_db.errors import FilesUnreachableError

@@ -15,9 +15,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 
-from onnxbisect.errors import OnnxBisectError, ShortageError
+from onnxbisect.errors import OnnxBisectError, ShortageError, shortage
 from onnxbisect.language import english
-from onnxbisect.shortage import shortage
 from onnxbisect_api import mistakes
 from onnxbisect_api.headers import SECURITY
 from onnxbisect_db.errors import (

@@ -190,7 +190,11 @@ def _arrays(
             if key in keys:
                 kind = helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
                 with archive.open(keys[key]) as member:
-                    _demand_equal(name, key, read_array(name, key, member, kind), value)
+                    array = read_array(name, key, member, kind)
+                    if not np.array_equal(array, value):
+                        raise OptionError(
+                            f"The sample file {name} has another value of '{key}' than the one that it is bound to."
+                        )
         for key, kind in kinds.items():
             if key not in keys:
                 raise OptionError(f"The sample file {name} has no array for the input '{key}'.")
@@ -200,11 +204,6 @@ def _arrays(
             if key in keys:
                 with archive.open(keys[key]) as member:
                     yield key, read_array(name, key, member, kind, recorded=True)
-
-
-def _demand_equal(name: str, key: str, array: np.ndarray, value: np.ndarray) -> None:
-    if not np.array_equal(array, value):
-        raise OptionError(f"The sample file {name} has another value of '{key}' than the one that it is bound to.")
 
 
 def read_array(name: str, key: str, stream: IO[bytes], kind: onnx.TypeProto, *, recorded: bool = False) -> np.ndarray:

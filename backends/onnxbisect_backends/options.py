@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from enum import Enum
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
@@ -11,7 +10,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from onnxbisect.errors import OptionError
-from onnxbisect.language import english
+from onnxbisect.language import english, nearest
 
 Options = TypeVar("Options", bound=BaseModel)
 
@@ -130,14 +129,13 @@ def unknown(what: str, key: str, valid: Iterable[str]) -> str:
     names = sorted(valid)
     if not names:
         return english("'{key}' is no {what}; it has none.", key=key, what=what)
-    near = get_close_matches(key, names, n=1, cutoff=0.5)
     every = ", ".join(names)
-    if near:
+    if near := nearest(key, names):
         return english(
             "'{key}' is no {what}; did you mean '{near}'? Valid: {every}.",
             key=key,
             what=what,
-            near=near[0],
+            near=near,
             every=every,
         )
     return english("'{key}' is no {what}; valid: {every}.", key=key, what=what, every=every)

@@ -44,7 +44,16 @@ class OtherOptions:
         else:
             chosen = {key: tuple(values) for key, values in typed.items()}
         it = replace(it, wanted=chosen)
-        it._demand()
+        for key, values in it.wanted.items():
+            if it._known and key not in it._known:
+                raise OptionError(unknown(f"option of the backend '{it.name}'", key, it._known))
+            if not values and (key not in it._known or not it._known[key].worth_trying):
+                raise OptionError(
+                    f"The backend '{it.name}' does not say which values of '{key}' are worth trying; name them: "
+                    f"--try {key}=VALUE,VALUE."
+                )
+            for value in values:
+                it._with(key, value)
         return it
 
     @classmethod
@@ -92,18 +101,6 @@ class OtherOptions:
     @cached_property
     def _known(self) -> dict[str, OptionHelp]:
         return {option.name: option for option in registry.find(self.name).options}
-
-    def _demand(self) -> None:
-        for key, values in self.wanted.items():
-            if self._known and key not in self._known:
-                raise OptionError(unknown(f"option of the backend '{self.name}'", key, self._known))
-            if not values and (key not in self._known or not self._known[key].worth_trying):
-                raise OptionError(
-                    f"The backend '{self.name}' does not say which values of '{key}' are worth trying; name them: "
-                    f"--try {key}=VALUE,VALUE."
-                )
-            for value in values:
-                self._with(key, value)
 
     def _worth(self, key: str, messages: Sequence[str]) -> list[str]:
         option = self._known[key]

@@ -13,8 +13,8 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from onnxbisect.errors import BackendUnusableError, OptionError
+from onnxbisect_backends.commands.definition import load_definition
 from onnxbisect_backends.commands.toml_backend import TomlBackend
-from onnxbisect_backends.commands.toml_file import load_definition
 from onnxbisect_backends.contract import Backend, BackendFactory
 from onnxbisect_backends.options import OptionHelp, explained, unknown
 
@@ -171,7 +171,11 @@ def _load(point: EntryPoint) -> LoadedBackend | BrokenBackend:
         return BrokenBackend(name=point.name, reason=f"{point.value} is not a backend factory.", origin=origin)
     summary = (factory.__doc__ or "").strip().partition("\n")[0]
     try:
-        options = _options(factory)
+        if known := getattr(factory, "known_options", None):
+            options = tuple(known())
+        else:
+            model = getattr(factory, "Options", None)
+            options = explained(model) if isinstance(model, type) and issubclass(model, BaseModel) else ()
     except Exception as error:  # as above
         return BrokenBackend(name=point.name, reason=f"{type(error).__name__}: {error}", origin=origin)
     return LoadedBackend(
@@ -182,10 +186,3 @@ def _load(point: EntryPoint) -> LoadedBackend | BrokenBackend:
         options=options,
         isolated=getattr(factory, "isolated", False) is True,
     )
-
-
-def _options(factory: BackendFactory) -> tuple[OptionHelp, ...]:
-    if known := getattr(factory, "known_options", None):
-        return tuple(known())
-    model = getattr(factory, "Options", None)
-    return explained(model) if isinstance(model, type) and issubclass(model, BaseModel) else ()

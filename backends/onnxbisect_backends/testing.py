@@ -14,9 +14,13 @@ class TestMyChip(BackendConformance):
 
 import json
 import multiprocessing
+import os
 import pickle
+import subprocess
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import onnx
@@ -27,7 +31,6 @@ from onnxbisect.verdict import Status, Verdict
 from onnxbisect_backends.contract import Backend, Limits
 from onnxbisect_backends.measurement.sample_models import conv_net, oddly_named, with_op, write_whole
 from onnxbisect_backends.sandbox.process import kill_running
-from onnxbisect_backends.testing_machine import bad_disk, processes_in
 
 __all__ = ["BackendConformance", "conv_net", "processes_in", "with_op"]
 
@@ -236,3 +239,52 @@ def _workdir(folder: Path) -> Path:
 
 def _compile(backend: Backend, probe: Path, workdir: Path, limits: Limits) -> None:
     backend.compile(probe, workdir, limits)
+
+
+def processes_in(workdir: Path) -> list[int]:
+    """Processes that belong to a work directory: it is their working directory, or in their arguments or environment.
+
+    Linux only; on other systems the result is empty.
+    """
+    mark = os.fsencode(workdir)
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes()
+            stands = os.fsencode((entry / "cwd").readlink())
+        except OSError:
+            continue
+        if int(entry.name) != os.getpid() and (mark in words or stands.startswith(mark)):
+            found.append(int(entry.name))
+    return found
+
+
+@contextmanager
+def bad_disk(folder: Path, disk: str) -> Iterator[Path]:
+    """A work directory on a disk that is `full` or `read-only`; skips the test if it cannot be created."""
+    workdir = folder / "work"
+    workdir.mkdir(parents=True)
+    if os.geteuid() != 0:
+        if disk == "full":
+            pytest.skip("only root may mount a small disk to fill it")
+        workdir.chmod(0o555)
+        yield workdir
+        return
+    done = _mount("-t", "tmpfs", "-o", "size=64k", "onnx-bisect-test", str(folder))
+    if done.returncode:
+        pytest.skip(f"a small disk cannot be mounted here: {done.stderr.strip()}")
+    try:
+        workdir.mkdir()
+        if disk == "read-only":
+            _mount("-o", "remount,ro", str(folder)).check_returncode()
+        else:
+            with (folder / "filler").open("wb", buffering=0) as file, suppress(OSError):
+                while True:
+                    file.write(bytes(1024))
+        yield workdir
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)  # noqa: S607 - the system's own
+
+
+def _mount(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["mount", *words], capture_output=True, text=True)  # noqa: S607 - the system's own

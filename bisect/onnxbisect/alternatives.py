@@ -53,7 +53,15 @@ class CulpritsThenWhole:
         if not open_ and taken and whole not in verdicts:
             open_ = [whole]
         asks = [Ask(units=units, attempt=0, why=self._why(universe, units)) for units in open_]
-        return Plan(asks=tuple(asks), diagnosis=_undiagnosed(verdicts, whole), expected=len(asks))
+        asked = verdicts.get(whole)
+        diagnosis = Diagnosis(  # only of whether the model compiles
+            verdict=asked[-1].status if asked else Status.UNRESOLVED,
+            culprits=(),
+            needs_context=(),
+            certificate=DiagnosisProof(status=CertificateStatus.BOUNDED),
+            remainder=whole,
+        )
+        return Plan(asks=tuple(asks), diagnosis=diagnosis, expected=len(asks))
 
     def answers(self, universe: Universe, verdicts: Mapping[UnitSet, Verdict]) -> tuple[Verdict | None, ...]:
         """The verdicts on the culprits, in their order, and the verdict on the whole model."""
@@ -66,15 +74,3 @@ class CulpritsThenWhole:
             ops = [universe.op[unit] for unit in members(units)]
             what = " + ".join(ops[:3]) + (f" and {size(units) - 3} more" if len(ops) > 3 else "")
         return f"{what} with {self.called}"
-
-
-def _undiagnosed(verdicts: Verdicts, whole: UnitSet) -> Diagnosis:
-    """A diagnosis that says only whether the model compiles."""
-    asked = verdicts.get(whole)
-    return Diagnosis(
-        verdict=asked[-1].status if asked else Status.UNRESOLVED,
-        culprits=(),
-        needs_context=(),
-        certificate=DiagnosisProof(status=CertificateStatus.BOUNDED),
-        remainder=whole,
-    )

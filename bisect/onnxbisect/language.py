@@ -6,7 +6,7 @@ variable, since a sentence is made far below the one place that knows who reads 
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache, wraps
@@ -84,6 +84,30 @@ def counted(count: int, noun: str) -> str:
     if language == ENGLISH:
         return (one if count == 1 else many).format(count=count)
     return catalogue(language).ngettext(one, many, count).format(count=count)
+
+
+def count(number: int, noun: str) -> str:
+    """`1 node`, `3 nodes`, in English, for sentences that a document keeps."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def shortened(items: Sequence[str], most: int = 4, separator: str = ", ") -> str:
+    """The first few items, and how many more there are, for sentences that a document keeps."""
+    shown = separator.join(items[:most])
+    return shown if len(items) <= most else english("{shown} and {more} more", shown=shown, more=len(items) - most)
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """The most similar of these names; empty if none is alike."""
+    from difflib import get_close_matches  # mostly, nobody mistypes
+
+    return next(iter(get_close_matches(name, list(names), n=1, cutoff=0.5)), "")
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """The end of a sentence about an unknown name: the most similar known one, if there is one."""
+    near = nearest(name, names)
+    return english("; did you mean {near}?", near=repr(near)) if near else "."
 
 
 def named(text: str) -> str:

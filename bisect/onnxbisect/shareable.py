@@ -35,13 +35,23 @@ def shareable(model: onnx.ModelProto, fails: Fails) -> onnx.ModelProto | None:
     """
     made = _with_plain_names(model)
     rng = np.random.default_rng(0)
-    settings = _settings(made.graph)
+    # the tensors whose values decide what an op computes, such as the scales of a Resize
+    settings = {
+        node.input[slot]
+        for node in walk(made.graph)
+        for slots in (SHAPE_SLOTS, SEMANTIC_SLOTS)
+        for slot in slots.get(node.op_type, ())
+        if slot < len(node.input)
+    }
     for name, tensor in _weights(made.graph):
         if name not in settings or prod(tensor.dims) > SMALL:
             array = numpy_helper.to_array(tensor)
             if not is_telling(array):
                 tensor.CopyFrom(numpy_helper.from_array(_random(array, rng), tensor.name))
-    for name, listed in _listed(made.graph):
+    constants = [node for node in walk(made.graph) if is_constant(node)]
+    for name, listed in ((it.output[0], held) for it in constants for held in it.attribute):
+        if listed.name != "value_floats":
+            continue
         numbers = np.array(listed.floats, np.float32)
         if (name not in settings or numbers.size > SMALL) and not is_telling(numbers):
             listed.floats[:] = _random(numbers, rng).tolist()
@@ -90,17 +100,6 @@ def _strip(message: Message) -> None:
             _strip(it)
 
 
-def _settings(graph: onnx.GraphProto) -> set[str]:
-    """The tensors whose values decide what an op computes, such as the scales of a Resize."""
-    return {
-        node.input[slot]
-        for node in walk(graph)
-        for slots in (SHAPE_SLOTS, SEMANTIC_SLOTS)
-        for slot in slots.get(node.op_type, ())
-        if slot < len(node.input)
-    }
-
-
 def _weights(graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.TensorProto]]:
     """The stored tensors, with the names under which nodes read them."""
     yield from ((tensor.name, tensor) for tensor in graph.initializer)
@@ -111,13 +110,6 @@ def _weights(graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.TensorProto]]:
             yield from ((node.output[0], it.sparse_tensor.values) for it in node.attribute if it.name == "sparse_value")
         for body in bodies(node):
             yield from _weights(body)
-
-
-def _listed(graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.AttributeProto]]:
-    """The numbers that Constant nodes list."""
-    for node in walk(graph):
-        if is_constant(node):
-            yield from ((node.output[0], it) for it in node.attribute if it.name == "value_floats")
 
 
 def _random(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -132,16 +124,12 @@ def _random(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 def _shrunk(model: onnx.ModelProto, fails: Fails) -> onnx.ModelProto:
     """The model with every size of its inputs and weights minimised, largest first."""
-    for old in sorted(_sizes(model), reverse=True):
+    inputs = (dim.dim_value for value in model.graph.input for dim in value.type.tensor_type.shape.dim)
+    weights = (dim for tensor in model.graph.initializer for dim in tensor.dims)
+    for old in sorted({size for size in (*inputs, *weights) if size > 1}, reverse=True):
         smaller = (each for new in _SIZES if new < old for each in _resized(model, old, new))
         model = next((each for each in smaller if fails(each)), model)
     return model
-
-
-def _sizes(model: onnx.ModelProto) -> set[int]:
-    inputs = (dim.dim_value for value in model.graph.input for dim in value.type.tensor_type.shape.dim)
-    weights = (dim for tensor in model.graph.initializer for dim in tensor.dims)
-    return {size for size in (*inputs, *weights) if size > 1}
 
 
 def _resized(model: onnx.ModelProto, old: int, new: int) -> Iterator[onnx.ModelProto]:

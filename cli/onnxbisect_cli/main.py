@@ -10,9 +10,8 @@ from typing import Annotated
 
 import typer
 
-from onnxbisect.errors import OnnxBisectError
+from onnxbisect.errors import OnnxBisectError, shortage
 from onnxbisect.language import english
-from onnxbisect.shortage import shortage
 from onnxbisect_cli import (
     backend_commands,
     export_command,

@@ -10,11 +10,10 @@ from pathlib import Path
 from onnxbisect.errors import OptionError
 from onnxbisect.input_value import InputValue
 from onnxbisect.model import Model, load
-from onnxbisect.model.declared_types import has_narrow_types
 from onnxbisect.model.feeds import Sample
-from onnxbisect.model.loadable import lowered
 from onnxbisect.model.opaque import around
 from onnxbisect.model.read import original, read
+from onnxbisect.model.session import has_narrow_types, lowered
 from onnxbisect.model.wording import some
 from onnxbisect.proof import OutputComparison, OutputDifference, Tolerance, compare, edge_feeds, finite, random_feeds
 from onnxbisect.report.text import clean, clip_left, plural

@@ -25,14 +25,20 @@ from onnxbisect.errors import BackendUnusableError, OnnxBisectError, OptionError
 from onnxbisect.job import Target
 from onnxbisect.key import Keyer
 from onnxbisect.model import Model
-from onnxbisect.model.allowance import directly
+from onnxbisect.model.established import directly
 from onnxbisect.report.text import clean, clip, plural
 from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_backends import registry
 from onnxbisect_backends.contract import Backend, Description, Limits
-from onnxbisect_backends.measurement.measured import MeasuredTest, RefusalBehaviour, measured_profile
+from onnxbisect_backends.measurement.measured import (
+    MeasuredTest,
+    RefusalBehaviour,
+    folding_model,
+    measured_profile,
+    report_of,
+    reporting_model,
+)
 from onnxbisect_backends.measurement.node_tests import USUAL_OPSET, NodeTest, NodeTestForm, node_tests
-from onnxbisect_backends.measurement.refusal_behaviour import folding_model, report_of, reporting_model
 from onnxbisect_backends.options import unknown
 from onnxbisect_backends.probing.identity import target_identity
 from onnxbisect_backends.probing.loaded_model import LoadedModel, probe_writer

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from onnxbisect.report import model_explorer
-from onnxbisect_backends.probing.culprit_files import DATA_NAME, LOG_NAME
-from onnxbisect_backends.probing.prober import PROBE_NAME
+from onnxbisect_backends.probing.prober import DATA_NAME, LOG_NAME, PROBE_NAME
 
 
 class FetchFile(Protocol):

@@ -21,8 +21,7 @@ from onnxbisect.report.culprit_contents import CulpritEntry
 from onnxbisect.report.files import FORMS, culprit_dirs, put
 from onnxbisect.session import Ending
 from onnxbisect.verdict import Kind, Status
-from onnxbisect_backends.probing.culprit_files import DATA_NAME
-from onnxbisect_backends.probing.prober import PROBE_NAME
+from onnxbisect_backends.probing.prober import DATA_NAME, PROBE_NAME
 from onnxbisect_backends.sandbox.working_folder import working_folder
 
 

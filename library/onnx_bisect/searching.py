@@ -13,11 +13,10 @@ from onnx_bisect.driver import Budget, Driver, OtherForm
 from onnx_bisect.events import Event, Note, Progress, SearchEnded, SearchStarted
 from onnx_bisect.verdict_base import InMemoryVerdictBase, VerdictBase, default_path, open_base
 from onnxbisect.alternatives import CulpritsThenWhole
-from onnxbisect.errors import ShortageError
+from onnxbisect.errors import ShortageError, shortage
 from onnxbisect.remedies import SearchedModel
 from onnxbisect.search import plan
 from onnxbisect.session import Digests, Ending, Planner
-from onnxbisect.shortage import shortage
 from onnxbisect.verdict import Status
 from onnxbisect_backends.contract import Backend, Limits
 from onnxbisect_backends.probing.boundary_limits import learn_limits, may_learn, refused_traits

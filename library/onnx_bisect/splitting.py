@@ -14,8 +14,8 @@ from onnx_bisect.result import Result
 from onnxbisect import split as engine
 from onnxbisect.errors import OptionError
 from onnxbisect.model import Model
-from onnxbisect.model.loadable import lowered
 from onnxbisect.model.read import original
+from onnxbisect.model.session import lowered
 from onnxbisect.model.wording import some
 from onnxbisect.report import words
 from onnxbisect.report.contents import Report, TargetEntry

@@ -10,24 +10,59 @@ raises instead of querying the database.
 """
 
 import os
-import select
 import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from select import POLLIN, poll
 from threading import Lock
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy import Connection, Engine, create_engine, event, func, select
 from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
 from sqlalchemy.orm import Session, sessionmaker
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_chain, wait_random
 
 from onnxbisect.errors import OptionError
 from onnxbisect_db import notices, schema
-from onnxbisect_db.clock import Clock, ServerClock, own_clock
+from onnxbisect_db.columns import Moment
+
+#: Seconds between reads of the server's clock.
+_GOOD_FOR = 10.0
+#: A clock that also counts while the machine sleeps, if the system has one.
+_COUNTER = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+Clock = Callable[[Session], datetime]
+
+
+class ServerClock:
+    """PostgreSQL's clock, read every few seconds and extrapolated with this machine's clock.
+
+    Reading it each time would cost every transaction a round trip. Threads may share it; it is late by one trip, and
+    never early.
+    """
+
+    def __init__(self) -> None:
+        self._known: tuple[datetime, float] | None = None
+
+    def __call__(self, session: Session) -> datetime:
+        """The current time; `session` reads the clock if needed."""
+        known = self._known
+        since = 0.0 if known is None else time.clock_gettime(_COUNTER) - known[1]
+        if known is not None and since < _GOOD_FOR:
+            return known[0] + timedelta(seconds=since)
+        # `now()` would be the start of the transaction
+        asked = session.scalars(select(func.clock_timestamp(type_=Moment()))).one()
+        self._known = asked, time.clock_gettime(_COUNTER)
+        return asked
+
+
+def own_clock(_session: Session) -> datetime:
+    """This machine's clock, which all users of an SQLite file share."""
+    return datetime.now(UTC)
+
 
 T = TypeVar("T")
 
@@ -159,8 +194,8 @@ def _postgresql(url: str) -> Engine:
     @event.listens_for(engine, "checkout")
     def _checkout(connection: Any, record: Any, proxy: Any) -> None:
         # A server sends nothing on an idle connection but its end. `pool_pre_ping` would cost each transaction a query.
-        arrived = select.poll()
-        arrived.register(connection.fileno(), select.POLLIN)
+        arrived = poll()
+        arrived.register(connection.fileno(), POLLIN)
         if arrived.poll(0):
             raise DisconnectionError
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from onnxbisect.shortage import shortage
+from onnxbisect.errors import shortage
 from onnxbisect_db.errors import DiskFullError, TooLargeError
 
 #: Bytes written between checks of the free space.

@@ -13,7 +13,7 @@ from typing import TypeVar
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
-from onnxbisect.shortage import shortage
+from onnxbisect.errors import shortage
 from onnxbisect_db.database import Database
 
 _BYTES = 16 << 20

@@ -12,10 +12,10 @@ from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from onnxbisect_backends.contract import Description
 from onnxbisect_backends.measurement.measured import MeasuredTest, RefusalBehaviour, disagreements, measured_profile
 from onnxbisect_backends.measurement.node_tests import NodeTestForm, node_tests
+from onnxbisect_backends.simulator.constraints import spelled
 from onnxbisect_backends.simulator.profiles import Profile, profile_text
 from onnxbisect_backends.simulator.refusals import Rules, refusals
 from onnxbisect_backends.simulator.scope import enter
-from onnxbisect_backends.simulator.variant import spelled
 
 pytestmark = pytest.mark.long
 

@@ -10,8 +10,8 @@ from onnx import helper
 
 from onnxbisect.precision.low import Low
 from onnxbisect_backends.precision.configurations import configurations
-from onnxbisect_backends.vendors.pulsar2.config_file import read_config
 from onnxbisect_backends.vendors.pulsar2.schema import BuildConfig
+from onnxbisect_backends.vendors.pulsar2.settings import read_config
 
 NODES = [
     helper.make_node("Mul", ["x", "s"], ["up"], name="/scale/Mul"),

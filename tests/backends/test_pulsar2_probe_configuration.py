@@ -20,9 +20,8 @@ from onnxbisect.verdict import Status
 from onnxbisect_backends.contract import Limits, Outcome
 from onnxbisect_backends.samples import write_samples
 from onnxbisect_backends.vendors.pulsar2 import Pulsar2Backend
-from onnxbisect_backends.vendors.pulsar2.probe_configuration import ProbeConfiguration
+from onnxbisect_backends.vendors.pulsar2.probe_configuration import Ends, ProbeConfiguration
 from onnxbisect_backends.vendors.pulsar2.settings import read_settings
-from onnxbisect_backends.vendors.pulsar2.whole_model import Ends
 from support.backends import pulsar2_tools
 
 MODEL = """<ir_version: 8, opset_import: ["": 17]>

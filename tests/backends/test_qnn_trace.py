@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from onnxbisect_backends.vendors.qnn.trace import TRACE, RefusedNode, Support, read_support, support_line
+from onnxbisect_backends.vendors.qnn.log import TRACE, RefusedNode, Support, read_support, support_line
 
 FAILED = "Failed to add node."
 

@@ -23,8 +23,7 @@ from onnxbisect_backends.sandbox.process import run
 from onnxbisect_backends.testing import processes_in
 from onnxbisect_backends.toolchains import catalogue as module
 from onnxbisect_backends.toolchains.catalogue import named, toolchains
-from onnxbisect_backends.toolchains.environments import find_python
-from onnxbisect_backends.toolchains.toolchain import Toolchain
+from onnxbisect_backends.toolchains.toolchain import Toolchain, find_python
 
 HERE = "{}.{}".format(*sys.version_info)
 

@@ -21,7 +21,7 @@ import pytest
 from onnx import parser
 from PIL import Image
 
-from onnxbisect_backends.vendors.pulsar2.config_file import lenient_json
+from onnxbisect_backends.vendors.pulsar2.settings import lenient_json
 from support.backends import pulsar2_tools
 from support.cli.command_line import Done, Shell
 

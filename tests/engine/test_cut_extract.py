@@ -40,7 +40,7 @@ def test_constants_may_be_named_beside_what_they_feed(tmp_path: Path) -> None:
 
 
 def test_an_unknown_node_is_answered_with_the_nearest(tmp_path: Path) -> None:
-    with pytest.raises(CutError, match=r"no node 'mak_b'; the nearest are 'make_b'"):
+    with pytest.raises(CutError, match=r"no node 'mak_b'; did you mean 'make_b'"):
         units_of_nodes(read(tmp_path, CHAIN), ["mak_b"])
 
 
@@ -115,7 +115,7 @@ def test_the_walk_follows_captures_of_branches(tmp_path: Path) -> None:
     ("inputs", "outputs", "sentence"),
     [
         (["nope"], ["y"], "no tensor 'nope'"),
-        (["scald"], ["y"], "no tensor 'scald'; the nearest are 'scaled'"),
+        (["scald"], ["y"], "no tensor 'scald'; did you mean 'scaled'"),
         (["w"], ["y"], "'w' is a constant of the model"),
         (["limit"], ["y"], "'limit' is a constant of the model"),
         ([], ["x"], "'x' is an input of the model"),
@@ -144,7 +144,7 @@ class TestModules:
         assert units_of_modules(model, ["/decoder/layers.1"]) == 0b011000
 
     def test_an_unknown_module_is_answered_with_the_nearest(self, tmp_path: Path) -> None:
-        with pytest.raises(CutError, match=r"module '/decoder/layer\.0'; the nearest are '/decoder/layers\.0'"):
+        with pytest.raises(CutError, match=r"module '/decoder/layer\.0'; did you mean '/decoder/layers\.0'"):
             units_of_modules(scoped(tmp_path), ["/decoder/layer.0"])
         with pytest.raises(CutError, match="came from the module '/'"):
             units_of_modules(scoped(tmp_path), ["/"])

@@ -11,8 +11,7 @@ import pytest
 from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from onnxbisect.model.declared_types import has_narrow_types, in_declared_types
-from onnxbisect.model.session import Clock, Session
+from onnxbisect.model.session import Clock, Session, has_narrow_types, in_declared_types
 from onnxbisect.proof import compare, random_feeds
 
 STD = "a = Mul(x, k) b = Mul(a, a) c = ReduceMean<axes=[1]>(b) d = Sqrt(c) y = Div(a, d)"

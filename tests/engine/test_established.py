@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnxbisect.key import Keyer
 from onnxbisect.model import Established, Model, load, session
-from onnxbisect.model.allowance import Allowance
+from onnxbisect.model.established import Allowance
 from onnxbisect.model.footprint import dims_of
 from onnxbisect.universe_json import to_json
 from support.engine.cut_models import save

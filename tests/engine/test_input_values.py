@@ -170,7 +170,7 @@ def test_what_an_input_cannot_be_is_one_sentence(tmp_path: Path, kind: str, valu
 
 
 def test_an_unknown_input_is_named_with_the_nearest(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"A value is given for 'srr', which is no input.*nearest name is 'sr'"):
+    with pytest.raises(ModelError, match=r"A value is given for 'srr', which is no input.*did you mean 'sr'"):
         bound(tmp_path, BRANCHES, srr=1)
 
 

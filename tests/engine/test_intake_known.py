@@ -9,9 +9,9 @@ import pytest
 from onnx import TensorProto, helper, parser
 
 from onnxbisect.model import Model, load
-from onnxbisect.model.constness import constness
-from onnxbisect.model.declared_types import has_narrow_types
 from onnxbisect.model.footprint import peak
+from onnxbisect.model.session import has_narrow_types
+from onnxbisect.model.shapeops import constness
 
 MODELS = Path(__file__).parents[1] / "models"
 

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 import onnx_bisect
 from onnxbisect.exactness import Exactness
-from onnxbisect.file_remedies.file import File
 from onnxbisect.file_remedies.ranks import lowered_ranks
-from onnxbisect.file_remedies.remedy import RemediedFile
+from onnxbisect.file_remedies.remedy import File, RemediedFile
 from onnxbisect.rewrites import NotApplicable
 from support.high_ranks import MOVING, high_rank_model
 

@@ -31,7 +31,7 @@ from onnxbisect.model.established import Established
 from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_backends.contract import Access, Description, Outcome
 from onnxbisect_backends.probing.forked import forked
-from onnxbisect.model.allowance import Allowance
+from onnxbisect.model.established import Allowance
 
 def ran(code, probe, workdir):
     said = io.StringIO()

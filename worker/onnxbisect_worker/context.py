@@ -11,8 +11,7 @@ from threading import Event, Lock, Thread
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from onnxbisect.errors import OnnxBisectError
-from onnxbisect.shortage import shortage
+from onnxbisect.errors import OnnxBisectError, shortage
 from onnxbisect.universe import Universe
 from onnxbisect_db.errors import FilesUnreachableError
 from onnxbisect_service.service import Service

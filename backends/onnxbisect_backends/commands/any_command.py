@@ -135,7 +135,9 @@ class _Vocabulary:
         for name in self._odd_names:
             start = sentence.find(name)
             while start >= 0:
-                if not _goes_on(sentence, start, start + len(name)):
+                end = start + len(name)
+                around = sentence[start - 1 : start] + sentence[end : end + 1]
+                if not any(it.isalnum() or it in "_/" for it in around):  # no part of a longer word
                     found[start] = max(name, found.get(start, ""), key=len)
                 start = sentence.find(name, start + 1)
         return found
@@ -163,12 +165,6 @@ class _Vocabulary:
     @cached_property
     def _odd_names(self) -> Collection[str]:
         return [name for name in self.names if not _WORD.fullmatch(name) and name.strip()]
-
-
-def _goes_on(sentence: str, start: int, end: int) -> bool:
-    """Whether what stands here is a part of a longer word."""
-    before, after = sentence[start - 1 : start], sentence[end : end + 1]
-    return any(it.isalnum() or it in ("_", "/") for it in (before, after) if it)
 
 
 #: The exit status for no answer, as for `git bisect run`.
@@ -227,7 +223,9 @@ class CommandBackend:
         """Run the command on one probe."""
         workdir = workdir.absolute()
         values = {"{model}": str(probe.absolute()), "{workdir}": str(workdir), "{out}": str(workdir / "out")}
-        argv = [_fill(element, values) for element in self._argv]
+        argv = list(self._argv)
+        for placeholder, value in values.items():
+            argv = [element.replace(placeholder, value) for element in argv]
         outcome = run(argv, cwd=self._cwd, env={**os.environ, "TMPDIR": str(workdir)}, limits=limits)
         outcome = with_artifacts(outcome, probe.absolute(), workdir)
         if not outcome.exit_code or outcome.exit_code == _UNRESOLVED:
@@ -254,9 +252,3 @@ class CommandBackend:
             message=reading.message or f"Ended with exit status {code}, without a word.",
             seconds=outcome.seconds,
         )
-
-
-def _fill(element: str, values: dict[str, str]) -> str:
-    for placeholder, value in values.items():
-        element = element.replace(placeholder, value)
-    return element

@@ -23,17 +23,18 @@ from onnxbisect_backends.commands.definition import (
     Unresolved,
     VersionCommand,
     fill,
+    load_definition,
     placeholders,
 )
 from onnxbisect_backends.commands.named_files import files_named, short_hash
-from onnxbisect_backends.commands.toml_file import load_definition
 from onnxbisect_backends.contract import Access, Description, Limits, Outcome
 from onnxbisect_backends.judging import crashed, unfinished
 from onnxbisect_backends.logs import Pattern, Reading, compile_pattern, read_log
 from onnxbisect_backends.options import unknown
 from onnxbisect_backends.sandbox.confined_view import listed
 from onnxbisect_backends.sandbox.process import clean_env, find_executable, inherited, not_found, run, with_artifacts
-from onnxbisect_backends.toolchains.catalogue import VERSION, in_use, named
+from onnxbisect_backends.toolchains.catalogue import VERSION, in_use
+from onnxbisect_backends.toolchains.catalogue import named as toolchain_named
 from onnxbisect_backends.toolchains.toolchain import Toolchain
 
 
@@ -49,11 +50,13 @@ def judged(definition: Definition, patterns: Sequence[Pattern], outcome: Outcome
     if not good_exit and (verdict := crashed(outcome, reading)):
         return verdict
     why = _missed(rules, outcome, reading)
-    unsaid = _unsaid(rules, outcome)
+    log = plain(outcome.log)
+    missing = next((regex for regex in rules.log_must_match if not compile_pattern(regex).search(log)), None)
+    unsaid = missing and f"Ended with exit status {outcome.exit_code}, but the log has nothing like '{missing}'."
     fatal = rules.log_must_not_match or any(pattern.fails for pattern in patterns)
     if not why and outcome.log_truncated and (unsaid or fatal):
         return _unresolved("What decides may stand in the part of the log that was cut; raise limits.log_kb.", outcome)
-    why = why or unsaid
+    why = why or unsaid or ""
     if not why:
         return Verdict(status=Status.PASS, hints=reading.hints, seconds=outcome.seconds)
     # the last line of a successful compile is no complaint, unless a pattern matched
@@ -96,15 +99,6 @@ def _missed(rules: Success, outcome: Outcome, reading: Reading) -> str:
     return ""
 
 
-def _unsaid(rules: Success, outcome: Outcome) -> str:
-    """Which text of a success is missing in the log, as a sentence; else empty."""
-    log = plain(outcome.log)
-    for regex in rules.log_must_match:
-        if not compile_pattern(regex).search(log):
-            return f"Ended with exit status {outcome.exit_code}, but the log has nothing like '{regex}'."
-    return ""
-
-
 #: Seconds that a version command may take.
 _VERSION_SECONDS = 60.0
 
@@ -128,7 +122,10 @@ class TomlBackend:
         others = {key: it for key, it in options.items() if key != VERSION or not self._definition.takes_version}
         self._values = _chosen(self._definition, others)
         self._version = {VERSION: version} if version else {}
-        self._toolchain = self._choose_toolchain(version)
+        wanted = self._definition.toolchain
+        self._toolchain: Toolchain | None = None
+        if wanted:
+            self._toolchain = in_use(wanted, version) if self._definition.takes_version else toolchain_named(wanted)
         words = [word for command in self._definition.commands for word in command]
         own = [word for word in words if "here" in placeholders(word)]
         own += [self._program(command[0]) for command in self._definition.commands if _is_relative(command[0])]
@@ -242,12 +239,6 @@ class TomlBackend:
     def judge(self, outcome: Outcome) -> Verdict:
         """Decide by the file's conditions of success; its patterns give kind, message and hints."""
         return judged(self._definition, self.patterns, outcome)
-
-    def _choose_toolchain(self, version: str) -> Toolchain | None:
-        wanted = self._definition.toolchain
-        if not wanted:
-            return None
-        return in_use(wanted, version) if self._definition.takes_version else named(wanted)
 
     def _program(self, word: str) -> str:
         """The path of a command: a relative one is searched beside the file, then where onnx-bisect was started."""

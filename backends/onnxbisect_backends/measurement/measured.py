@@ -1,23 +1,26 @@
-"""Builds a profile from a compiler's answers about single nodes, to give the same answers.
+"""Builds a profile from a compiler's answers about single nodes, to give the same answers, and learns how it refuses.
 
 A limit in it comes from an experiment: of two uses that differ in no other observed feature, one compiles and the
 other, beyond the limit, does not; and nothing beyond the limit has ever compiled. Refused uses without such an
-explanation are listed individually.
+explanation are listed individually. Two more models, made of ops that were refused, show whether the compiler folds
+constant ones, and how many its log names.
 """
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
+from onnxbisect.model.scopes import opset_versions
 from onnxbisect.report.text import clip, plural, uncoloured
 from onnxbisect.verdict import Kind, Verdict
 from onnxbisect_backends.contract import Description
 from onnxbisect_backends.measurement.node_tests import NODE, NodeTestForm
-from onnxbisect_backends.simulator.constraints import default_of, value_of
+from onnxbisect_backends.simulator.constraints import default_of, spelled, value_of
 from onnxbisect_backends.simulator.profiles import (
     AttrConstraint,
     InputConstraint,
@@ -30,7 +33,6 @@ from onnxbisect_backends.simulator.profiles import (
 )
 from onnxbisect_backends.simulator.refusals import Rules, refusals
 from onnxbisect_backends.simulator.scope import GraphScope, enter
-from onnxbisect_backends.simulator.variant import spelled
 
 #: The sorts of limit, most likely explanation first; `other` is no limit, but uses that differ in it are no
 #: experiment.
@@ -97,18 +99,14 @@ def _established(uses: Sequence[Use]) -> Iterator[tuple[Feature, str]]:
                 difference = use.features.keys() - features
                 if len(difference) == 1 and not difference & fine:
                     (feature,) = difference
-                    if _SORTS[feature.sort] != "other" and all(
-                        _in_its_place(feature, it) for it in features - use.features.keys()
-                    ):
+                    # what the passing use has in its place: another value of the same attribute or input, or the
+                    # attribute that the input has replaced
+                    in_its_place = all(
+                        it.name == feature.name and (it.sort == feature.sort or _SORTS[feature.sort] == "given")
+                        for it in features - use.features.keys()
+                    )
+                    if in_its_place and _SORTS[feature.sort] != "other":
                         yield feature, use.message
-
-
-def _in_its_place(feature: Feature, passing: Feature) -> bool:
-    """Whether `passing`, a feature of a passing use, corresponds to `feature` of a refused one.
-
-    It is another value of the same attribute or input, or the attribute that the input has replaced.
-    """
-    return passing.name == feature.name and (passing.sort == feature.sort or _SORTS[feature.sort] == "given")
 
 
 def _seen(node: onnx.NodeProto, scope: GraphScope, schema: onnx.defs.OpSchema) -> Iterator[tuple[str, str, Scalar]]:
@@ -212,6 +210,9 @@ def measured_profile(
     refused = {op: _words(_likeliest(by_op[op])) for op in by_op if op in settled and op not in supported}
     silent = sorted(asked - supported.keys() - refused.keys() - _CONSTANT.keys())
     answered = len({answer.test for of_op in by_op.values() for answer in of_op})
+    # its usual message for a refused op, with `{op}` and `{node}` in place of the names
+    said = Counter(words.replace(op, "{op}").replace(NODE, "{node}") for op, words in refused.items() if op in words)
+    usual = [words for words, count in said.most_common(1) if count > 1]
     profile = Profile(
         profile=name,
         tool=description.tool,
@@ -221,7 +222,7 @@ def measured_profile(
         "Constraints are what tests that differ in one thing show; refuses lists what no constraint explains.",
         folds=bool(behaviour.folds),
         report=behaviour.report or LogDetail.FIRST,
-        refusal=_refusal(by_op, refused),
+        refusal=usual[0] if usual else "{op} is refused",
         notes=(
             f"{plural(answered, 'test')} of {plural(len(by_op), 'op')} answered, as {len(answers)} models"
             + (f"; {plural(tests - answered, 'test')} cannot be asked or got no answer." if tests > answered else "."),
@@ -250,7 +251,10 @@ def disagreements(profile: Profile, answers: Sequence[MeasuredTest]) -> list[Mea
 
 
 def _support(answers: Sequence[MeasuredTest], unanswered: frozenset[str]) -> OpSupport:
-    scopes = [_scope(answer.model) for answer in answers]
+    scopes = []
+    for answer in answers:
+        model = answer.model
+        scopes.append((model.graph.node[0], enter(model.graph, opsets=opset_versions(model.opset_import), outer=None)))
     uses = [
         Use(features=features_of(node, scope), passed=answer.verdict.passed, message=_words(answer))
         for answer, (node, scope) in zip(answers, scopes, strict=True)
@@ -274,11 +278,6 @@ def _support(answers: Sequence[MeasuredTest], unanswered: frozenset[str]) -> OpS
     )
 
 
-def _scope(model: onnx.ModelProto) -> tuple[onnx.NodeProto, GraphScope]:
-    opsets = {"" if entry.domain == "ai.onnx" else entry.domain: entry.version for entry in model.opset_import}
-    return model.graph.node[0], enter(model.graph, opsets=opsets, outer=None)
-
-
 def _words(answer: MeasuredTest) -> str:
     verdict = answer.verdict
     said = _TIME.sub("", uncoloured(verdict.message or verdict.fingerprint or str(verdict.kind)))
@@ -295,8 +294,67 @@ def _likeliest(answers: Sequence[MeasuredTest]) -> MeasuredTest:
     return next((answer for answer in named if answer.form is NodeTestForm.WEIGHTS), named[0])
 
 
-def _refusal(by_op: Mapping[str, Sequence[MeasuredTest]], refused: Mapping[str, str]) -> str:
-    """The compiler's usual message for a refused op, with `{op}` and `{node}` in place of the names."""
-    said = Counter(words.replace(op, "{op}").replace(NODE, "{node}") for op, words in refused.items() if op in words)
-    usual = [words for words, count in said.most_common(1) if count > 1]
-    return usual[0] if usual else "{op} is refused"
+def folding_model(answers: Sequence[MeasuredTest]) -> onnx.ModelProto | None:
+    """`y = x + Op(constant)` with a refused op; it compiles if constants are folded first."""
+    for refused in _refused(answers):
+        graph, taken = onnx.GraphProto(name="folding"), refused.model.graph
+        given, made = taken.input[0], taken.output[0]
+        dims = [dim.dim_value for dim in given.type.tensor_type.shape.dim]
+        node = graph.node.add()
+        node.CopyFrom(taken.node[0])
+        node.input[:], node.output[:] = ["constant"], ["folded"]
+        graph.initializer.append(helper.make_tensor("constant", TensorProto.FLOAT, dims, [0.5] * math.prod(dims)))
+        graph.input.add(name="x", type=made.type)
+        graph.output.add(name="y", type=made.type)
+        graph.node.append(helper.make_node("Add", ["x", "folded"], ["y"], name="after"))
+        return _model(graph, refused.model)
+    return None
+
+
+def reporting_model(answers: Sequence[MeasuredTest]) -> onnx.ModelProto | None:
+    """Two refused ops side by side in one model."""
+    refused = list(_refused(answers))
+    for other in refused[1:]:
+        first = refused[0]
+        if list(first.model.opset_import) != list(other.model.opset_import):
+            continue
+        graph = onnx.GraphProto(name="reporting")
+        for number, one in enumerate((first, other), 1):
+            taken = one.model.graph
+            node = graph.node.add()
+            node.CopyFrom(taken.node[0])
+            node.name = f"node_{number}"
+            node.input[:] = [f"x{number}"]
+            node.output[:] = [f"y{number}"]
+            graph.input.add(name=f"x{number}", type=taken.input[0].type)
+            graph.output.add(name=f"y{number}", type=taken.output[0].type)
+        return _model(graph, first.model)
+    return None
+
+
+def report_of(model: onnx.ModelProto, verdict: Verdict) -> LogDetail | None:
+    """How many of the model's nodes the log named; None if the model did not fail."""
+    if not verdict.failed:
+        return None
+    hints = verdict.hints
+    named = [node for node in model.graph.node if node.op_type in hints.ops or node.name in hints.nodes]
+    return {0: LogDetail.NONE, 1: LogDetail.FIRST}.get(len(named), LogDetail.ALL)
+
+
+def _refused(answers: Sequence[MeasuredTest]) -> Iterator[MeasuredTest]:
+    """Of each op that never compiled, a use with one float input and one float output of known shapes."""
+    passed = {answer.op for answer in answers if answer.verdict.passed}
+    seen: set[str] = set()
+    for answer in sorted(answers, key=lambda it: (it.op, it.test)):
+        graph = answer.model.graph
+        if "::" in answer.op or answer.op in passed | seen or not answer.verdict.failed or graph.initializer:
+            continue
+        ends = [value.type.tensor_type for value in (*graph.input, *graph.output)]
+        plain = all(it.elem_type == TensorProto.FLOAT and all(dim.dim_value > 0 for dim in it.shape.dim) for it in ends)
+        if plain and len(ends) == 2 and len(graph.node[0].input) == len(graph.node[0].output) == 1:
+            seen.add(answer.op)
+            yield answer
+
+
+def _model(graph: onnx.GraphProto, like: onnx.ModelProto) -> onnx.ModelProto:
+    return helper.make_model(graph, opset_imports=list(like.opset_import), ir_version=like.ir_version)

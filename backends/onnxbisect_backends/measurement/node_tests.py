@@ -9,7 +9,7 @@ little about the op.
 """
 
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -72,7 +72,14 @@ def _written(model: onnx.ModelProto, now: OpSchema, then: OpSchema, opset: int) 
     inputs = []
     for formal, name in zip(now.inputs, node.input, strict=False):
         if formal.name in moved and name in weights:
-            node.attribute.append(_attribute(formal.name, weights[name], then))
+            value = weights[name]
+            dtype = _NUMBERS[then.attributes[formal.name].type]
+            number = float if dtype in (AttributeProto.FLOAT, AttributeProto.FLOATS) else int
+            numbers = [number(it) for it in numpy_helper.to_array(value).ravel()]
+            single = dtype in (AttributeProto.FLOAT, AttributeProto.INT) and len(numbers) == 1
+            node.attribute.append(
+                helper.make_attribute(formal.name, numbers[0] if single else numbers, attr_type=dtype)
+            )
             graph.initializer.remove(weights[name])
         else:
             inputs.append(name)
@@ -81,26 +88,14 @@ def _written(model: onnx.ModelProto, now: OpSchema, then: OpSchema, opset: int) 
         inputs.pop()
     node.input[:] = inputs
     for attribute in [it for it in node.attribute if it.name not in then.attributes]:
-        if helper.get_attribute_value(attribute) == _default(now, attribute.name):
+        default = now.attributes[attribute.name].default_value
+        if helper.get_attribute_value(attribute) == (helper.get_attribute_value(default) if default.type else None):
             node.attribute.remove(attribute)
     try:
         onnx.checker.check_model(older, full_check=True)
     except Exception:  # its own errors, protobuf's, plain RuntimeErrors
         return None
     return older
-
-
-def _attribute(name: str, value: onnx.TensorProto, then: OpSchema) -> AttributeProto:
-    kind = _NUMBERS[then.attributes[name].type]
-    number = float if kind in (AttributeProto.FLOAT, AttributeProto.FLOATS) else int
-    numbers = [number(it) for it in numpy_helper.to_array(value).ravel()]
-    single = kind in (AttributeProto.FLOAT, AttributeProto.INT) and len(numbers) == 1
-    return helper.make_attribute(name, numbers[0] if single else numbers, attr_type=kind)
-
-
-def _default(schema: OpSchema, name: str) -> object:
-    default = schema.attributes[name].default_value
-    return helper.get_attribute_value(default) if default.type else None
 
 
 #: The opset that exporters write today; newer tests are compiled at it if it has their node.
@@ -157,7 +152,8 @@ class NodeTest:
         earlier = list(NodeTestForm)[: list(NodeTestForm).index(form)]
         if self._shape(form) in map(self._shape, earlier):
             return None
-        own = _opset(self.model)
+        opsets = (entry.version for entry in self.model.opset_import if entry.domain in ("", "ai.onnx"))
+        own = max(opsets, default=USUAL_OPSET)
         newest = own if newest_opset is None else min(own, newest_opset)
         node = self.model.graph.node[0]
         later = [version for version in _versions(node.op_type, node.domain) if opset < version <= newest]
@@ -241,11 +237,8 @@ def node_tests() -> tuple[NodeTest, ...]:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # deliberate overflows in the tests
-        cases = collect_testcases(None)
-    return tuple(sorted(_numbered(cases), key=lambda test: (test.place, test.op)))
-
-
-def _numbered(cases: Iterable[Any]) -> Iterator[NodeTest]:
+        cases: list[Any] = collect_testcases(None)
+    tests: list[NodeTest] = []
     counts: dict[str, int] = {}
     for case in cases:
         nodes = case.model.graph.node
@@ -255,7 +248,8 @@ def _numbered(cases: Iterable[Any]) -> Iterator[NodeTest]:
         op = qualified(nodes[0])
         place = counts.get(op, 0)
         counts[op] = place + 1
-        yield NodeTest(name=case.name, op=op, model=case.model, values=tuple(inputs), place=place)
+        tests.append(NodeTest(name=case.name, op=op, model=case.model, values=tuple(inputs), place=place))
+    return tuple(sorted(tests, key=lambda test: (test.place, test.op)))
 
 
 @lru_cache(maxsize=1024)
@@ -263,7 +257,3 @@ def _versions(op: str, domain: str) -> tuple[int, ...]:
     """The opsets that changed an op, oldest first."""
     schemas = onnx.defs.get_all_schemas_with_history()
     return tuple(sorted(it.since_version for it in schemas if (it.name, it.domain) == (op, domain)))
-
-
-def _opset(model: onnx.ModelProto) -> int:
-    return max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=USUAL_OPSET)

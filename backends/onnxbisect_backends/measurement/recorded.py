@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from onnxbisect.errors import OptionError
 from onnxbisect.report.text import clip, plural, uncoloured
-from onnxbisect_backends.simulator.constraints import value_of
+from onnxbisect_backends.simulator.constraints import OMITTED, input_text, use_text, value_of
 from onnxbisect_backends.simulator.profiles import (
     AttrConstraint,
     Constraint,
@@ -28,7 +28,6 @@ from onnxbisect_backends.simulator.profiles import (
     Unlisted,
 )
 from onnxbisect_backends.simulator.scope import schema_of
-from onnxbisect_backends.simulator.variant import OMITTED, input_text, use_text
 
 #: Most characters of a message in a profile.
 _WORDS = 200
@@ -213,7 +212,7 @@ def _seen(use: _Entry) -> Iterator[_Seen]:
 
 
 def _text(use: _Entry) -> str | None:
-    """The use in the spelling of `onnxbisect_backends.simulator.variant`; None if an input's type is unknown."""
+    """The use in the spelling of `onnxbisect_backends.simulator.constraints`; None if an input's type is unknown."""
     schema = use.schema_of_op
     defaults = {} if schema is None else {name: value_of(it.default_value) for name, it in schema.attributes.items()}
     kept = {name: value for name, value in use.attributes.items() if value is None or value != defaults.get(name)}

@@ -24,7 +24,7 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper, version_converter
 
-from onnxbisect.model.loadable import loadable
+from onnxbisect.model.session import loadable
 from onnxbisect.precision.low import Low, can_be_low, quantisable
 from onnxbisect.precision.tensors import SampledTensor, read_seen, seen_of
 

@@ -87,7 +87,11 @@ def learn_limits(
     known = entry.taken
     file = _file(backend, description) if kept and description.version else None
     if file is not None and not anew:
-        known.update(_read(file))
+        with suppress(OSError, ValueError, TypeError, KeyError):  # none yet, or not written by this program
+            known |= {
+                Trait(what=What(it["what"]), output=bool(it["output"]), value=str(it["value"])): bool(it["takes"])
+                for it in json.loads(file.read_text("utf-8"))
+            }
     missing = set(traits) if anew else {trait for trait in traits if not _is_known(trait, known)}
     calls = 0
 
@@ -107,7 +111,10 @@ def learn_limits(
 
     known.update(measure(ask, missing))
     if file is not None and missing and not description.boundary_known:
-        _write(file, known)
+        with suppress(OSError):  # a read-only cache costs the next run the same calls
+            file.parent.mkdir(parents=True, exist_ok=True)
+            lines = [{**asdict(trait), "takes": takes} for trait, takes in sorted(known.items())]
+            file.write_text(json.dumps(lines, ensure_ascii=False), "utf-8")
     return calls
 
 
@@ -159,19 +166,3 @@ def _file(backend: Backend, description: Description) -> Path:
     )
     identity = target_identity(target, description.probe_format, description.environment)
     return cache_folder() / "boundaries" / f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}.json"
-
-
-def _read(file: Path) -> dict[Trait, bool]:
-    with suppress(OSError, ValueError, TypeError, KeyError):  # none yet, or not written by this program
-        return {
-            Trait(what=What(it["what"]), output=bool(it["output"]), value=str(it["value"])): bool(it["takes"])
-            for it in json.loads(file.read_text("utf-8"))
-        }
-    return {}
-
-
-def _write(file: Path, known: dict[Trait, bool]) -> None:
-    with suppress(OSError):  # a read-only cache costs the next run the same calls
-        file.parent.mkdir(parents=True, exist_ok=True)
-        lines = [{**asdict(trait), "takes": takes} for trait, takes in sorted(known.items())]
-        file.write_text(json.dumps(lines, ensure_ascii=False), "utf-8")

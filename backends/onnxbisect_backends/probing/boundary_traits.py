@@ -246,18 +246,15 @@ def _tensor(trait: Trait, name: str) -> tuple[str, int, tuple[int, ...]]:
     """The name, dtype and shape of an input or output with the trait."""
     match trait.what:
         case What.RANK:
-            return name, TensorProto.FLOAT, _high_shape(int(trait.value)) if _is_high(trait) else ()
+            # as many elements as a small model computes with, and no leading dimensions of 1, which tools squeeze
+            high = (2, *[1] * (int(trait.value) - 3), 2, 2)
+            return name, TensorProto.FLOAT, high if _is_high(trait) else ()
         case What.DTYPE:
             shape = _SHAPE if trait.value == "bool" else _TURNED
             return name, TensorProto.DataType.Value(trait.value.upper()), shape
         case What.NAME:
             return name.ljust(int(trait.value), "n"), TensorProto.FLOAT, _SHAPE
     return f"{name}a{'b'.join(trait.value)}c", TensorProto.FLOAT, _SHAPE
-
-
-def _high_shape(rank: int) -> tuple[int, ...]:
-    """As many elements as a small model computes with, and no leading dimensions of 1, which tools squeeze."""
-    return (2, *[1] * (rank - 3), 2, 2)
 
 
 def _reshaped(graph: onnx.GraphProto, tensor: str, name: str, shape: tuple[int, ...]) -> str:

@@ -86,8 +86,13 @@ def _neighbours(
     It is the first confirmed culprit with such a neighbour, or else the first with any.
     """
     made: list[tuple[int, Neighbour]] = []
-    if cause.in_company:
-        made += [(cause.culprits[0], it) for it in _without_company(cause, loaded, folder)]
+    if cause.in_company and cause.contrast:  # what passed beside other ops than the culprits have, by itself
+        model, contrast, piece = loaded.model, cause.contrast[0], folder / "alone.onnx"
+        unit = lowest(contrast.units)
+        write(loaded.cutter.cut(1 << unit), model, piece, self_contained=True)
+        row = Features(TensorFacts.of(model), model.known).of(model.proto.graph.node[model.units[unit].node])
+        alone = Neighbour(text=f"{contrast.passes}, alone", proto=onnx.load(piece), row=row)
+        made.append((cause.culprits[0], alone))
     sure = [it for it in cause.culprits if job.diagnosis.culprits[it].certainty is Certainty.CONFIRMED]
     for number in [it for it in sure if job.diagnosis.culprits[it].kind is CulpritKind.SINGLE][:_MOST_EXAMPLES]:
         found = [(number, it) for it in _of_culprit(job.diagnosis.culprits[number].units, loaded, folder, tell)]
@@ -96,17 +101,6 @@ def _neighbours(
             return [*made, *missing, *(it for it in found if it not in missing)]
         made = made or found
     return made
-
-
-def _without_company(cause: RefusalConditions, loaded: LoadedModel, folder: Path) -> Iterator[Neighbour]:
-    """What passed beside other ops than the culprits have, by itself."""
-    model = loaded.model
-    for contrast in cause.contrast[:1]:
-        unit = lowest(contrast.units)
-        piece = folder / "alone.onnx"
-        write(loaded.cutter.cut(1 << unit), model, piece, self_contained=True)
-        row = Features(TensorFacts.of(model), model.known).of(model.proto.graph.node[model.units[unit].node])
-        yield Neighbour(text=f"{contrast.passes}, alone", proto=onnx.load(piece), row=row)
 
 
 def _of_culprit(units: UnitSet, loaded: LoadedModel, folder: Path, tell: Callable[[str], None]) -> list[Neighbour]:

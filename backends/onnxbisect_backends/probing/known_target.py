@@ -1,6 +1,6 @@
 """What is known about a target before a compile: the versions that it reads, and its support of each op."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from onnxbisect.language import english
@@ -89,7 +89,8 @@ def op_record(model: Model, rules: Rules) -> OpRecord:
             op=op,
             refused=refused,
             nodes=tuple(dict.fromkeys(node for refusal in group for node in refusal.nodes)),
-            places=tuple(dict.fromkeys(_places(group)))[:_PLACES],
+            # the paths of nodes in subgraphs: `/loop > body > /gather`
+            places=tuple(dict.fromkeys(" > ".join((*it.nodes, *it.inside)) for it in group if it.inside))[:_PLACES],
             reason=reason,
             folds=folds,
         )
@@ -124,8 +125,3 @@ def _rules(backend: Backend, described: Description, profile: Profile | None) ->
 
 def _key(refusal: SimulatedRefusal) -> tuple[Sequence[str], Sequence[str], Sequence[str]]:
     return refusal.ops, refusal.nodes, refusal.inside
-
-
-def _places(group: Iterable[SimulatedRefusal]) -> Iterable[str]:
-    """The path of a node in subgraphs: `/loop > body > /gather`."""
-    return (" > ".join((*refusal.nodes, *refusal.inside)) for refusal in group if refusal.inside)

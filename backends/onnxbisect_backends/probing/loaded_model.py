@@ -15,7 +15,7 @@ from onnxbisect.cut import Cutter, write
 from onnxbisect.errors import ModelError
 from onnxbisect.input_value import InputValues
 from onnxbisect.model import Established, Model, load
-from onnxbisect.model.allowance import Bounded
+from onnxbisect.model.established import Bounded
 from onnxbisect.model.load import ReadSample
 from onnxbisect.model.session import Session
 from onnxbisect.model.wording import brief

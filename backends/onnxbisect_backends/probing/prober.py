@@ -1,4 +1,11 @@
-"""One probe from beginning to end: cut the units, write the file, compile it, judge, and check failing cuts."""
+"""One probe from beginning to end, and the files of culprits.
+
+A probe is cut, written, compiled and judged; failing cuts are checked. A culprit's file is handed out only if a fresh
+process failed on exactly its bytes. Usually the search has compiled it; its probe is then cut again, and equal bytes
+are the proof. If the verdict came from another place with equal structure, whose weights and bytes differ, the driver
+compiles this file too. It keeps the answer under the file's digest, because under the key of the structure all such
+files would count as attempts of one probe.
+"""
 
 import hashlib
 import shutil
@@ -8,15 +15,17 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from math import inf
 from pathlib import Path
+from tempfile import TemporaryDirectory, mkdtemp
 from threading import Lock
 from time import perf_counter
 from typing import Protocol
 
 from onnxbisect.answer import Answer, shorten_log
 from onnxbisect.compile_time import Compiled, TimeLimit, time_limit
-from onnxbisect.errors import OnnxBisectError
+from onnxbisect.diagnosis import DiagnosedCulprit
+from onnxbisect.errors import OnnxBisectError, shortage
 from onnxbisect.unitset import UnitSet
-from onnxbisect.verdict import Hints, Kind, Status, Verdict
+from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_backends.contract import Backend, Limits, Outcome, products
 from onnxbisect_backends.judging import killed_from_outside
 from onnxbisect_backends.samples import samples_folder
@@ -167,7 +176,12 @@ class Prober:
             keep_products(self._backend, outcome, workdir, self._keep.folder)
         if verdict.status is not Status.UNRESOLVED:
             self._compiled.append(Compiled(units=units, seconds=outcome.seconds, passed=verdict.passed))
-        verdict = replace(verdict, hints=_in_model_names(verdict.hints, renamed))
+        if renamed:  # the log has the probe's names
+            hints = verdict.hints
+            nodes, tensors, right = (
+                tuple(renamed.get(name, name) for name in names) for names in (hints.nodes, hints.tensors, hints.right)
+            )
+            verdict = replace(verdict, hints=replace(hints, nodes=nodes, tensors=tensors, right=right))
         file_sha256 = ""
         if verdict.failed:
             began = perf_counter()
@@ -239,16 +253,6 @@ def _unresolved(kind: Kind, message: str) -> Answer:
     return Answer(verdict=Verdict(status=Status.UNRESOLVED, kind=kind, message=message))
 
 
-def _in_model_names(hints: Hints, renamed: Mapping[str, str]) -> Hints:
-    """Hints with the model's names: the log has the probe's."""
-    if not renamed:
-        return hints
-    nodes, tensors, right = (
-        tuple(renamed.get(name, name) for name in names) for names in (hints.nodes, hints.tensors, hints.right)
-    )
-    return replace(hints, nodes=nodes, tensors=tensors, right=right)
-
-
 #: The folder beside the pieces; the compiler's output for each is in a subfolder of its name.
 COMPILED = "compiled"
 
@@ -281,3 +285,53 @@ class PieceCompiler:
             if verdict.passed:
                 keep_products(self.backend, outcome, workdir, file.parent / COMPILED / file.stem)
         return verdict
+
+
+LOG_NAME = "compiler.log"
+#: The data file that `onnxbisect.cut.write` puts beside a piece with external data.
+DATA_NAME = "model.data"
+
+
+class CulpritFiles:
+    """Cuts culprits again and compares them with what was compiled; `accompany` adds further files."""
+
+    def __init__(self, write: WriteProbe, folder: Path, accompany: WriteSamples | None = None) -> None:
+        self._write = write
+        self._accompany = accompany
+        self._folder = folder
+        self._digests: dict[UnitSet, str] = {}
+
+    def is_seen(self, culprit: DiagnosedCulprit, answers: Mapping[UnitSet, Answer]) -> bool:
+        """Whether a compiler failed on exactly the bytes that `write` would write."""
+        answer = answers.get(culprit.evidence.own)
+        if answer is None or not answer.verdict.failed:
+            return False
+        return answer.file_sha256 == self.digest(culprit.evidence.own)
+
+    def files(self, culprit: DiagnosedCulprit, answers: Mapping[UnitSet, Answer]) -> dict[str, Path | bytes]:
+        """The culprit's files by path, in a folder of their own; none if its failure was not seen."""
+        if not self.is_seen(culprit, answers):
+            return {}
+        folder = Path(mkdtemp(prefix="culprit-", dir=self._folder))
+        renamed = self._write(culprit.evidence.own, folder / PROBE_NAME)
+        if self._accompany is not None:
+            self._accompany(folder / PROBE_NAME, renamed)
+        log = answers[culprit.evidence.own].log.encode("utf-8", "replace")
+        return {
+            **{str(path.relative_to(folder)): path for path in sorted(folder.rglob("*")) if path.is_file()},
+            LOG_NAME: log,
+        }
+
+    def digest(self, units: UnitSet) -> str:
+        """SHA-256 of the piece's file (`prober.file_digest`); empty if it cannot be cut."""
+        if units not in self._digests:
+            with TemporaryDirectory(prefix="culprit-", dir=self._folder) as folder:
+                probe = Path(folder) / PROBE_NAME
+                try:
+                    self._write(units, probe)
+                    self._digests[units] = file_digest(probe)
+                except OnnxBisectError as error:
+                    if (short := shortage(error)) is not None:
+                        raise short from error
+                    self._digests[units] = ""
+        return self._digests[units]

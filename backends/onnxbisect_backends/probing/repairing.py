@@ -15,9 +15,9 @@ from onnxbisect.errors import OptionError
 from onnxbisect.model.binding import resized
 from onnxbisect.model.deciding import compared_values
 from onnxbisect.model.feeds import Sample
-from onnxbisect.model.loadable import lowered
 from onnxbisect.model.opaque import around
 from onnxbisect.model.read import original as original_of
+from onnxbisect.model.session import lowered
 from onnxbisect.model.wording import some
 from onnxbisect.proof import Tolerance, edge_feeds, random_feeds, those_that_run
 from onnxbisect.remedies import LowPrecision, OrtProver, Repair, Samples, SearchedModel, TriedFiles, repair, try_files

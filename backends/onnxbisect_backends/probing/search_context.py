@@ -46,10 +46,9 @@ from onnxbisect_backends.contract import (
     vendor_files,
 )
 from onnxbisect_backends.probing.boundary_limits import with_known_limits
-from onnxbisect_backends.probing.culprit_files import CulpritFiles
 from onnxbisect_backends.probing.identity import target_identity
 from onnxbisect_backends.probing.loaded_model import LoadedModel, demand_static
-from onnxbisect_backends.probing.prober import Keep, Prober
+from onnxbisect_backends.probing.prober import CulpritFiles, Keep, Prober
 from onnxbisect_backends.samples import samples_folder, write_samples
 
 _MADE_UP = (
@@ -304,7 +303,8 @@ def search_context(
     doubted = of(model.unit_of_node[name] for name in loaded.doubted if name in model.unit_of_node)
     universe = replace(known, required_producers=required, advertised=description.ops, doubted=doubted)
     if not description.probe_format.folds:
-        required = _joined(required, producers_of_constants(model))
+        constant = producers_of_constants(model)
+        required = {it: required.get(it, 0) | constant.get(it, 0) for it in sorted({*required, *constant})}
         universe = split_variants_by_producers(replace(universe, required_producers=required))
     if description.weights_matter:
         universe = _with_weights_told_apart(universe, Keyer(model, weights=True, apart=_apart(model, description)))
@@ -346,13 +346,8 @@ def _apart(model: Model, description: Description) -> frozenset[int]:
 
 def _as_it_takes(model: Model, description: Description) -> Description:
     """The description, without constant folding if the model is newer than what the tool fully reads."""
-    opsets = {opset.domain: opset.version for opset in model.proto.opset_import}
-    opset = opsets.get("", opsets.get("ai.onnx", 0))
-    newer = [
-        description.newest_ir is not None and model.proto.ir_version > description.newest_ir,
-        description.newest_opset is not None and opset > description.newest_opset,
-    ]
-    if not description.newer_unfolded or not any(newer):
+    reader = Reader(tool=description.tool, newest_ir=description.newest_ir, newest_opset=description.newest_opset)
+    if not description.newer_unfolded or not is_newer(model.proto, reader):
         return description
     return replace(description, probe_format=replace(description.probe_format, folds=False))
 
@@ -364,7 +359,3 @@ def _in_doubt(certificate: DiagnosisProof, disputed: Sequence[str]) -> Diagnosis
     ops = ", ".join(detail.partition(":")[0] for detail in disputed)
     unknown = f"whether the profile is right about {ops}: real runs contradicted it (see the notes about the model)"
     return replace(certificate, status=CertificateStatus.BOUNDED, unknown=(*certificate.unknown, unknown))
-
-
-def _joined(one: Mapping[int, UnitSet], other: Mapping[int, UnitSet]) -> Mapping[int, UnitSet]:
-    return {unit: one.get(unit, 0) | other.get(unit, 0) for unit in sorted({*one, *other})}

@@ -21,9 +21,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, cast
 
-from onnxbisect.errors import ShortageError
+from onnxbisect.errors import ShortageError, shortage
 from onnxbisect.language import english
-from onnxbisect.shortage import shortage
 from onnxbisect_backends.contract import Limits, Outcome
 from onnxbisect_backends.sandbox.confined_view import confined_view
 

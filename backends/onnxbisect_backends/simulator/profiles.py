@@ -5,7 +5,6 @@ format. Validation is strict: an unknown field, constraint or rule is an error, 
 checked and make a model look supported.
 """
 
-import difflib
 import hashlib
 import json
 import tomllib
@@ -17,6 +16,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from onnxbisect.errors import OptionError
+from onnxbisect.language import did_you_mean
 from onnxbisect.report.text import clean
 from onnxbisect_backends.options import reason
 
@@ -229,11 +229,10 @@ def _read(name: str) -> str:
         return (_folder() / f"{name}.toml").read_text(encoding="utf-8")
     path = Path(name)
     if path.suffix != ".toml":
-        near = difflib.get_close_matches(name, shipped(), n=1)
         raise OptionError(
-            f"there is no profile {name!r}" + (f"; did you mean {near[0]!r}?" if near else ".")
-            + f" Shipped are {', '.join(shipped())}; a file of your own is named by a path that ends in .toml."
-        )  # fmt: skip
+            f"there is no profile {name!r}{did_you_mean(name, shipped())} Shipped are {', '.join(shipped())}; a file "
+            "of your own is named by a path that ends in .toml."
+        )
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:

@@ -13,12 +13,11 @@ from functools import cached_property
 import onnx
 from onnx import TensorProto
 
-from onnxbisect.model.scopes import is_constant, label, named_bodies, qualified
+from onnxbisect.model.scopes import is_constant, label, named_bodies, opset_versions, qualified
 from onnxbisect.verdict import Kind
-from onnxbisect_backends.simulator.constraints import violation
+from onnxbisect_backends.simulator.constraints import spelled, violation
 from onnxbisect_backends.simulator.profiles import Effect, OpSupport, Profile, Unlisted
 from onnxbisect_backends.simulator.scope import GraphScope, TensorType, enter, small_values, types_in
-from onnxbisect_backends.simulator.variant import spelled
 
 #: An op type, or `domain::Op`.
 _NAME = re.compile(r"[\w.-]+(?:::[\w.-]+)?")
@@ -179,7 +178,7 @@ class _Place:
 
 def refusals(model: onnx.ModelProto, rules: Rules) -> tuple[SimulatedRefusal, ...]:
     """All refusals and unknown ops of this model, in node order."""
-    imports = _opsets(model.opset_import)
+    imports = opset_versions(model.opset_import)
     opset = imports.get("", 1)
     if "" in imports and (reason := _opset_refusal(opset, rules.profile)) is not None:
         return (SimulatedRefusal(kind=Kind.INVALID, reason=reason),)
@@ -215,7 +214,7 @@ class _Walk:
     def graph(
         self, graph: onnx.GraphProto, *, outer: GraphScope | None, place: _Place | None
     ) -> Iterator[SimulatedRefusal]:
-        opsets = outer.opsets if outer else _opsets(self.model.opset_import)
+        opsets = outer.opsets if outer else opset_versions(self.model.opset_import)
         scope = enter(graph, opsets=opsets, outer=outer)
         if outer is None:
             scope.infer = lambda: _inferred(self.model)
@@ -285,7 +284,7 @@ class _Walk:
         function = self._functions[key]
         formal = list(zip(function.input, node.input, strict=False))
         inner = GraphScope(
-            opsets=_opsets(function.opset_import),
+            opsets=opset_versions(function.opset_import),
             types={name: known for name, given in formal if (known := scope.type_of(given)) is not None},
             constant={name for name, given in formal if given and scope.is_constant(given)},
             tensors={name: value for name, given in formal if (value := scope.tensor(given)) is not None},
@@ -335,7 +334,8 @@ def _input_refusals(graph: onnx.GraphProto, rules: Rules) -> Iterator[SimulatedR
         return
     weights = {tensor.name for tensor in graph.initializer}
     for name, known in types_in(graph.input).items():
-        dtype = _ort_dtype(known.dtype)
+        is_known = known.dtype in TensorProto.DataType.values()
+        dtype = str(TensorProto.DataType.Name(known.dtype)).lower() if is_known else str(known.dtype)
         if name not in weights and dtype not in rules.input_dtypes:
             yield SimulatedRefusal(kind=Kind.ERROR, tensors=(name,), reason=f"graph input of dtype {dtype}")
 
@@ -356,14 +356,6 @@ def _opset_refusal(opset: int, profile: Profile) -> str | None:
     for word, value in words.items():
         text = text.replace(f"{{{word}}}", str(value))
     return text
-
-
-def _opsets(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
-    return {"" if item.domain == "ai.onnx" else item.domain: item.version for item in imports}
-
-
-def _ort_dtype(dtype: int) -> str:
-    return str(TensorProto.DataType.Name(dtype)).lower() if dtype in TensorProto.DataType.values() else str(dtype)
 
 
 def _inferred(model: onnx.ModelProto) -> Mapping[str, TensorType]:

@@ -16,8 +16,7 @@ from tempfile import TemporaryDirectory
 from onnxbisect.errors import BackendUnusableError, OptionError
 from onnxbisect_backends.options import unknown
 from onnxbisect_backends.toolchains.catalogue import made_folder, numbers, read_definition, toolchains
-from onnxbisect_backends.toolchains.environments import PipError, Say, find_python, run_to_end
-from onnxbisect_backends.toolchains.toolchain import Toolchain
+from onnxbisect_backends.toolchains.toolchain import PipError, Say, Toolchain, find_python, run_to_end
 
 _VERSION = re.compile(r"[0-9][0-9A-Za-z.+!_-]*")
 _AVAILABLE = "Available versions:"
@@ -73,7 +72,9 @@ class Index:
         if version not in there:
             raise OptionError(unknown(f"version of {self._name} on the package index", version, there))
         self._say(f"{self._name} {version}: finding out what it needs")
-        near = _nearest(self._name, version)
+        # the newest shipped one that is not newer than that version, else the oldest
+        known = [it for it in toolchains()[self._name] if not it.made] or list(toolchains()[self._name])
+        near = next((it for it in reversed(known) if numbers(it.version) <= numbers(version)), known[0])
         own = self._series.package.partition("[")[0]
         if self._series.pinned:
             pins = [f"{own}=={version}" if _canonical(it.partition("==")[0]) == _canonical(own) else it
@@ -126,12 +127,6 @@ def opened(name: str, say: Say) -> Iterator[Index]:
         except PipError as error:
             raise BackendUnusableError(f"An environment of {base} could not be made: {error}") from None
         yield Index(name, Path(place, "venv", "bin", "python"), minor, Path(place), say)
-
-
-def _nearest(name: str, version: str) -> Toolchain:
-    """The newest shipped toolchain that is not newer than that version, else the oldest."""
-    known = [it for it in toolchains()[name] if not it.made] or list(toolchains()[name])
-    return next((it for it in reversed(known) if numbers(it.version) <= numbers(version)), known[0])
 
 
 def _canonical(name: str) -> str:

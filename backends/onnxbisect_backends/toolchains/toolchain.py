@@ -7,18 +7,108 @@ pip they find. So each has its own environment without a pip, created once from 
 
 import fcntl
 import os
+import re
 import shutil
-from collections.abc import Iterator, Mapping
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import IO, cast
 
 from onnxbisect.errors import BackendUnusableError
 from onnxbisect.report.text import plural
 from onnxbisect_backends.cache import cache_folder
 from onnxbisect_backends.sandbox.process import clean_env
-from onnxbisect_backends.toolchains.environments import PipError, Say, find_python, run_to_end
+
+#: Patterns for the paths of interpreters that are not on PATH.
+_PLACES = (
+    "~/.pyenv/versions/{version}.*/bin/python{version}",
+    "~/.local/share/uv/python/cpython-{version}.*/bin/python{version}",
+    "/opt/python/cp{digits}-cp{digits}/bin/python{version}",
+)
+
+_WHO = "import ensurepip, sys, venv; print('%d.%d' % sys.version_info[:2])"
+
+
+def find_python(version: str) -> Path | None:
+    """An interpreter such as `3.10` that can create environments; None if there is none."""
+    return next((path for path in _candidates(version) if _is_python(path, version)), None)
+
+
+def _candidates(version: str) -> Iterator[Path]:
+    if "{}.{}".format(*sys.version_info) == version:
+        yield Path(getattr(sys, "_base_executable", sys.executable))
+    for folder in os.get_exec_path():
+        yield Path(folder, f"python{version}")
+    for pattern in _PLACES:
+        path = Path(pattern.format(version=version, digits=version.replace(".", ""))).expanduser()
+        root = Path(path.anchor)
+        yield from sorted(root.glob(str(path.relative_to(root))), reverse=True)
+
+
+def _is_python(path: Path, version: str) -> bool:
+    """Whether it has that version and can create environments; pyenv's shims exist and may fail."""
+    if not path.is_file():
+        return False
+    try:
+        done = subprocess.run([str(path), "-I", "-c", _WHO], stdin=subprocess.DEVNULL, capture_output=True, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0 and done.stdout.decode(errors="replace").strip() == version
+
+
+#: Called with a line about each step.
+Say = Callable[[str], None]
+
+#: pip's line for a large download.
+_FETCHING = re.compile(r"\s*Downloading (?:\S*/)?(\S+ \(\d[\d.]* [MG]B\))")
+
+#: The user's settings that would redirect or forbid the installation; indexes and certificates stay.
+_MISLEADING = ("PIP_PREFIX", "PIP_ROOT", "PIP_TARGET", "PIP_USER", "PIP_REQUIRE_VIRTUALENV")
+
+
+class PipError(Exception):
+    """pip failed; the text is its complaint, as a sentence."""
+
+
+def run_to_end(argv: Sequence[str], say: Say, lock: int | None = None) -> list[str]:
+    """Run a command to its end, and return the printed lines; raises PipError with its complaint.
+
+    The command inherits the descriptor `lock`, so that the lock lasts while it still works for a killed caller. If this
+    call is interrupted, the command is killed.
+    """
+    said: list[str] = []
+    process = subprocess.Popen(
+        argv,
+        env={name: value for name, value in os.environ.items() if name not in _MISLEADING},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        pass_fds=() if lock is None else (lock,),
+        start_new_session=True,
+    )
+    with process:
+        try:
+            for line in cast("IO[str]", process.stdout):
+                said.append(line.strip())
+                if fetching := _FETCHING.match(line):
+                    say(f"fetching {fetching[1]}")
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)  # it must not write into a folder that is about to be removed
+            raise
+    if process.returncode:
+        errors = [line.removeprefix("ERROR: ") for line in said if line.startswith("ERROR")]
+        words = (errors or [line for line in said if line] or ["it ended without a word"])[-1]
+        offline = any("Retrying (" in line for line in said)
+        raise PipError(f"{words.rstrip('.')}{' (a package index could not be reached)' if offline else ''}.")
+    return said
+
 
 #: A script in place of the environment's `pip`, because some tools install packages with it.
 _NO_PIP = "#!/bin/sh\necho 'this environment is pinned; nothing is installed into it' >&2\nexit 1\n"
@@ -138,7 +228,10 @@ class Toolchain:
             for script in scripts:
                 script.write_text(_NO_PIP)
                 script.chmod(0o755)
-            self._set_aside()
+            for name in self.set_aside:
+                path = self.site_packages / name
+                if path.exists():
+                    path.rename(path.with_name(path.name + ".set-aside"))
             self._mark.touch()
         except BaseException:
             with suppress(OSError):
@@ -162,9 +255,3 @@ class Toolchain:
         self._mark.unlink(missing_ok=True)  # first, so that a partly removed environment does not count as installed
         if self.folder.exists():
             shutil.rmtree(self.folder)
-
-    def _set_aside(self) -> None:
-        for name in self.set_aside:
-            path = self.site_packages / name
-            if path.exists():
-                path.rename(path.with_name(path.name + ".set-aside"))

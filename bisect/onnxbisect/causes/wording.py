@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from onnxbisect.causes.condition import Condition
 from onnxbisect.causes.terms import Aspect, Relation
 from onnxbisect.diagnosis import Certainty, CulpritKind
-from onnxbisect.language import english
+from onnxbisect.language import english, shortened
 
 _OPS = 4
 
@@ -30,7 +30,7 @@ def passing_text(conditions: Sequence[Condition], missed: Condition, instead: st
 def other_ops_text(conditions: Sequence[Condition], ops: Sequence[str]) -> str:
     """A description of passing units of other ops that meet all conditions but the op."""
     phrases = [condition.phrase for condition in conditions if _beside_the_op(condition)]
-    return english("{sentence}: {names}", sentence=_joined(english("other ops"), phrases), names=listed(ops))
+    return english("{sentence}: {names}", sentence=_joined(english("other ops"), phrases), names=shortened(ops, _OPS))
 
 
 def nothing_passed(conditions: Sequence[Condition]) -> str:
@@ -51,7 +51,7 @@ def nothing_passed(conditions: Sequence[Condition]) -> str:
 
 def unexplained(kind: CulpritKind, certainty: Certainty, ops: Sequence[str]) -> str:
     """A description of culprits that no condition explains."""
-    text = listed(ops, " + ")
+    text = shortened(ops, _OPS, " + ")
     match kind:
         case CulpritKind.INTERACTION:
             text = english("{names}, only together", names=text)
@@ -62,12 +62,6 @@ def unexplained(kind: CulpritKind, certainty: Certainty, ops: Sequence[str]) -> 
     if certainty is Certainty.FLAKY:
         return english("{sentence}, flaky", sentence=text)
     return english("{sentence}, suspected", sentence=text) if certainty is Certainty.SUSPECTED else text
-
-
-def listed(names: Sequence[str], separator: str = ", ") -> str:
-    """The first few names, joined."""
-    shown = separator.join(names[:_OPS])
-    return shown if len(names) <= _OPS else english("{names} and {more} more", names=shown, more=len(names) - _OPS)
 
 
 def _op(conditions: Sequence[Condition]) -> str:

@@ -10,7 +10,7 @@ from onnx import defs, helper
 from onnxbisect.cut.neutral_boundary import make_neutral
 from onnxbisect.cut.rename import rename_tensors, tensor_names
 from onnxbisect.cut.weights import IR_WITH_INITIALIZERS_AS_INPUTS, list_as_inputs
-from onnxbisect.model.scopes import bodies, domain_of, is_constant
+from onnxbisect.model.scopes import bodies, domain_of, is_constant, opset_versions
 from onnxbisect.probe_format import ProbeFormat
 
 #: Ops that take `kernel_shape` from the weight's shape where the attribute is missing.
@@ -24,9 +24,9 @@ def apply_format(piece: onnx.ModelProto, probe_format: ProbeFormat) -> dict[str,
         if piece.ir_version <= IR_WITH_INITIALIZERS_AS_INPUTS:
             list_as_inputs(piece.graph, piece.graph.initializer)
     if probe_format.explicit_defaults or probe_format.unwritten_defaults:
-        _settle_defaults(piece.graph.node, _opsets(piece.opset_import), probe_format)
+        _settle_defaults(piece.graph.node, opset_versions(piece.opset_import), probe_format)
         for function in piece.functions:
-            _settle_defaults(function.node, _opsets(function.opset_import), probe_format)
+            _settle_defaults(function.node, opset_versions(function.opset_import), probe_format)
     if probe_format.explicit_defaults:
         _write_kernel_shapes(piece.graph, {})
     neutral = make_neutral(piece, probe_format)
@@ -120,10 +120,6 @@ def _move(node: onnx.NodeProto, graph: onnx.GraphProto) -> bool:
             graph.initializer.append(helper.make_tensor(name, dtype, [len(values)], values))
             return True
     return False
-
-
-def _opsets(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
-    return {"" if opset.domain == "ai.onnx" else opset.domain: opset.version for opset in imports}
 
 
 def _settle_defaults(nodes: Iterable[onnx.NodeProto], opsets: Mapping[str, int], probe_format: ProbeFormat) -> None:

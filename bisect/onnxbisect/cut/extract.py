@@ -1,7 +1,6 @@
 """Cut pieces that a user names by nodes, tensors or modules: `onnx-bisect extract`."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from difflib import get_close_matches
 from functools import partial
 
 import onnx
@@ -11,6 +10,7 @@ from onnxbisect.cut.frame import Wishes
 from onnxbisect.cut.wiring import Wiring, read_wiring
 from onnxbisect.cut.write import Piece
 from onnxbisect.errors import CutError
+from onnxbisect.language import did_you_mean
 from onnxbisect.model.model import Model
 from onnxbisect.model.modules import below, path_of, path_of_node, spelled
 from onnxbisect.model.read import original
@@ -40,7 +40,7 @@ def units_of_nodes(model: Model, names: Sequence[str]) -> UnitSet:
         elif name not in constants:
             if held := _holder(graph.node, partial(_is_called, name)):
                 raise CutError(f"The node '{name}' stands inside of {held}")
-            raise CutError(f"The model has no node '{name}'{_nearest(name, model.unit_of_node)}.")
+            raise CutError(f"The model has no node '{name}'{did_you_mean(name, model.unit_of_node)}")
     if not chosen:
         raise CutError("Name at least one node that is not a Constant: Constants come with the nodes they feed.")
     return of(chosen)
@@ -91,7 +91,9 @@ def units_of_modules(model: Model, scopes: Sequence[str]) -> UnitSet:
         units = below(paths, path) if path else 0
         if not units:
             known = {spelled(path[:depth]) for path in paths.values() for depth in range(1, len(path) + 1)}
-            raise CutError(f"No node of the model says that it came from the module '{scope}'{_nearest(scope, known)}.")
+            raise CutError(
+                f"No node of the model says that it came from the module '{scope}'{did_you_mean(scope, known)}"
+            )
         chosen |= units
     return chosen
 
@@ -213,9 +215,4 @@ def _refuse(name: str, wiring: Wiring, valid: Iterable[str]) -> None:
         raise CutError(f"'{name}' is an input of the model, so no node computes it; name another output.")
     if held := _holder(wiring.nodes, lambda node: name in (*node.input, *node.output)):
         raise CutError(f"The tensor '{name}' belongs to a body inside of {held}")
-    raise CutError(f"The model has no tensor '{name}'{_nearest(name, valid)}.")
-
-
-def _nearest(name: str, valid: Iterable[str]) -> str:
-    close = get_close_matches(name, valid, n=3, cutoff=0.5)
-    return f"; the nearest are {', '.join(repr(match) for match in close)}" if close else ""
+    raise CutError(f"The model has no tensor '{name}'{did_you_mean(name, valid)}")

@@ -6,6 +6,7 @@ and a sentence that says what was changed.
 
 from onnxbisect.file_remedies.candidates import (
     MOST_CANDIDATES,
+    REMEDIES,
     REORDERING,
     Applied,
     ChangedCopy,
@@ -18,10 +19,8 @@ from onnxbisect.file_remedies.candidates import (
     repaired,
     with_lower_ranks,
 )
-from onnxbisect.file_remedies.file import File
 from onnxbisect.file_remedies.ranks import LOWER_RANKS, form_of_lower_rank
-from onnxbisect.file_remedies.registry import REMEDIES
-from onnxbisect.file_remedies.remedy import FileRemedy, RemediedFile
+from onnxbisect.file_remedies.remedy import File, FileRemedy, RemediedFile
 
 __all__ = [
     "LOWER_RANKS",

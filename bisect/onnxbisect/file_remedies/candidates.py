@@ -7,21 +7,72 @@ from dataclasses import dataclass, replace
 import onnx
 
 from onnxbisect.errors import ModelError
-from onnxbisect.file_remedies.control_flow import of_several
-from onnxbisect.file_remedies.declarations import reorder_nodes
-from onnxbisect.file_remedies.file import File
-from onnxbisect.file_remedies.masks import bound_masks, low_masks
+from onnxbisect.file_remedies.control_flow import of_several, resolve_control_flow, sequences_to_tensors
+from onnxbisect.file_remedies.declarations import (
+    bind_dimensions,
+    correct_declared_types,
+    name_nodes,
+    reorder_nodes,
+    sort_nodes,
+    weights_no_inputs,
+)
+from onnxbisect.file_remedies.form import (
+    constants_to_initializers,
+    declare_shapes,
+    densify,
+    drop_empty_outputs,
+    lower_ir_version,
+    neutral_boundary,
+    omit_reduction,
+    safe_names,
+    shorten_names,
+    weights_inside,
+    write_defaults,
+)
+from onnxbisect.file_remedies.inlining import inline_functions
+from onnxbisect.file_remedies.lowering import axes_to_attributes, lower_opset
 from onnxbisect.file_remedies.ranks import lower_ranks
-from onnxbisect.file_remedies.registry import REMEDIES
-from onnxbisect.file_remedies.remedy import FileRemedy, RemediedFile
+from onnxbisect.file_remedies.remedy import File, FileRemedy, RemediedFile
+from onnxbisect.file_remedies.removal import bound_masks, fold_constants, low_masks, remove_copies, remove_nan_guards
 from onnxbisect.model import Model
-from onnxbisect.model.allowance import Bounded, directly
+from onnxbisect.model.established import Bounded, directly
 from onnxbisect.model.order import another_order
 from onnxbisect.model.scopes import constant_names, walk
 from onnxbisect.model.structure import complaint
 from onnxbisect.preflight import NEWER_THAN_TOOL, Finding, Reader, Severity, settled_by
 from onnxbisect.rewrites import Exactness, NotApplicable
 from onnxbisect.verdict import Hints
+
+#: Remedies that others rely on come first, those about the operator set and the IR version last.
+REMEDIES: tuple[FileRemedy, ...] = (
+    name_nodes,
+    sort_nodes,
+    weights_no_inputs,
+    bind_dimensions,
+    inline_functions,
+    resolve_control_flow,
+    sequences_to_tensors,
+    drop_empty_outputs,
+    remove_nan_guards,
+    bound_masks,
+    remove_copies,
+    fold_constants,
+    densify,
+    constants_to_initializers,
+    correct_declared_types,
+    lower_opset,
+    axes_to_attributes,
+    write_defaults,
+    omit_reduction,
+    neutral_boundary,
+    shorten_names,
+    lower_ir_version,
+    declare_shapes,
+    safe_names,
+    weights_inside,
+    reorder_nodes,
+)
+
 
 #: Most changed files; each costs a compile of the whole model.
 MOST_CANDIDATES = 4

@@ -9,13 +9,12 @@ import onnx
 
 from onnxbisect.cut.rename import rename_tensors
 from onnxbisect.file_remedies.editing import copied, drop_unread, every_name, set_nodes, trace, unused_prefix
-from onnxbisect.file_remedies.file import File
-from onnxbisect.file_remedies.remedy import RemediedFile, file_remedy
+from onnxbisect.file_remedies.remedy import File, RemediedFile, file_remedy
+from onnxbisect.language import count
 from onnxbisect.model.constants import constant_tensor
 from onnxbisect.model.names import make_unique
 from onnxbisect.model.scopes import domain_of, is_constant, reads, walk
 from onnxbisect.preflight import Reader
-from onnxbisect.preflight.subject import count
 from onnxbisect.rewrites import Exactness, NotApplicable, Rule, Site, apply, pytorch, rewrite, rule
 from onnxbisect.rewrites.families.bodies import if_constant
 from onnxbisect.rewrites.forms import concat, reshape, slice_axis
@@ -149,12 +148,12 @@ def _round(at: Site, body: onnx.GraphProto, number: int, given: Mapping[str, str
     return [value.name for value in graph.output]
 
 
-def _stacked(at: Site, results: Sequence[str]) -> str:
-    """The outputs of all iterations, stacked along a new first axis."""
+def _stacked(at: Site, tensors: Sequence[str], axis: int = 0) -> str:
+    """The tensors, stacked along a new axis."""
     if at.opset < _AXES_INPUT:
-        return concat(at, [at.op("Unsqueeze", name, axes=[0]) for name in results], 0)
-    axes = at.integers([0])
-    return concat(at, [at.op("Unsqueeze", name, axes) for name in results], 0)
+        return concat(at, [at.op("Unsqueeze", name, axes=[axis]) for name in tensors], axis)
+    axes = at.integers([axis])
+    return concat(at, [at.op("Unsqueeze", name, axes) for name in tensors], axis)
 
 
 _RULES = {"If": if_constant, "Loop": loop_unroll, "Scan": scan_unroll}
@@ -208,6 +207,20 @@ _MOST_TENSORS = 1_000
 
 #: The tensors of each sequence, by its name.
 Held = dict[str, list[str]]
+#: Returns the tensors of the sequence that a node makes, or the tensor.
+_Write = Callable[[Site, Held], list[str] | str]
+_WRITTEN: dict[str, _Write] = {
+    "SequenceConstruct": lambda site, held: site.inputs(),
+    "SequenceEmpty": lambda site, held: [],
+}
+
+
+def _writes(op: str) -> Callable[[_Write], _Write]:
+    def register(write: _Write) -> _Write:
+        _WRITTEN[op] = write
+        return write
+
+    return register
 
 
 @file_remedy("sequences-to-tensors", answers="sequence-type")
@@ -267,6 +280,7 @@ def _place(site: Site, slot: int, length: int, last: int) -> int:
     return place + length if place < 0 else place
 
 
+@_writes("SplitToSequence")
 def _split(site: Site, held: Held) -> list[str]:
     dims = site.shape(0)
     axis = site.axis(len(dims))
@@ -283,12 +297,14 @@ def _split(site: Site, held: Held) -> list[str]:
     return parts
 
 
+@_writes("SequenceInsert")
 def _insert(site: Site, held: Held) -> list[str]:
     tensors = list(_of(site, held))
     tensors.insert(_place(site, 2, len(tensors), len(tensors)), site.input(1))
     return tensors
 
 
+@_writes("SequenceErase")
 def _erase(site: Site, held: Held) -> list[str]:
     tensors = list(_of(site, held))
     site.demand(bool(tensors), "the sequence is empty")
@@ -296,42 +312,23 @@ def _erase(site: Site, held: Held) -> list[str]:
     return tensors
 
 
+@_writes("SequenceAt")
 def _at(site: Site, held: Held) -> str:
     tensors = _of(site, held)
     site.demand(bool(tensors), "the sequence is empty")
     return tensors[_place(site, 1, len(tensors), len(tensors) - 1)]
 
 
+@_writes("SequenceLength")
 def _length(site: Site, held: Held) -> str:
     return site.constant(np.array(len(_of(site, held)), np.int64))
 
 
+@_writes("ConcatFromSequence")
 def _joined(site: Site, held: Held) -> str:
     tensors = _of(site, held)
     site.demand(bool(tensors), "the sequence is empty")
     axis = int(site.attribute("axis", 0))
     if not site.attribute("new_axis", 0):
         return concat(site, tensors, axis)
-    return concat(site, [_unsqueezed(site, name, axis) for name in tensors], axis)
-
-
-def _unsqueezed(site: Site, tensor: str, axis: int) -> str:
-    if site.opset < 13:
-        return site.op("Unsqueeze", tensor, axes=[axis])
-    return site.op("Unsqueeze", tensor, site.integers([axis]))
-
-
-def _listed(site: Site, held: Held) -> list[str]:
-    return site.inputs()
-
-
-_WRITTEN: dict[str, Callable[[Site, Held], list[str] | str]] = {
-    "SplitToSequence": _split,
-    "SequenceConstruct": _listed,
-    "SequenceEmpty": lambda site, held: [],
-    "SequenceInsert": _insert,
-    "SequenceErase": _erase,
-    "SequenceAt": _at,
-    "SequenceLength": _length,
-    "ConcatFromSequence": _joined,
-}
+    return _stacked(site, tensors, axis)

@@ -3,14 +3,13 @@
 import onnx
 
 from onnxbisect.file_remedies.editing import copied, set_nodes
-from onnxbisect.file_remedies.file import File
-from onnxbisect.file_remedies.remedy import RemediedFile, file_remedy
+from onnxbisect.file_remedies.remedy import File, RemediedFile, file_remedy
+from onnxbisect.language import count, shortened
 from onnxbisect.model.binding import is_unbound
 from onnxbisect.model.names import make_unique
 from onnxbisect.model.order import another_order, depth_first, is_topological
 from onnxbisect.model.scopes import constant_names
 from onnxbisect.preflight import Reader, contradict, type_text
-from onnxbisect.preflight.subject import count, some
 from onnxbisect.rewrites import NotApplicable
 
 #: Up to this IR version an initializer must be an input.
@@ -85,7 +84,7 @@ def bind_dimensions(file: File, reader: Reader) -> RemediedFile:
         if is_unbound(value.type) and not _bind(value, file):
             del result.graph.value_info[index]
     texts = tuple(f"{name} {type_text(file.inputs[name])}" for name in unbound)
-    return RemediedFile(proto=result, sentence=f"dimensions bound: {some(texts)}")
+    return RemediedFile(proto=result, sentence=f"dimensions bound: {shortened(texts)}")
 
 
 def _bind(value: onnx.ValueInfoProto, file: File) -> bool:

@@ -10,12 +10,11 @@ import onnx
 from onnxbisect.cut.functions import Call, call_of
 from onnxbisect.cut.rename import rename_tensors, tensor_names
 from onnxbisect.file_remedies.editing import beginnings, copied, every_name, node_copy, set_nodes, trace, unused_prefix
-from onnxbisect.file_remedies.file import File
-from onnxbisect.file_remedies.remedy import RemediedFile, file_remedy
+from onnxbisect.file_remedies.remedy import File, RemediedFile, file_remedy
+from onnxbisect.language import count
 from onnxbisect.model.counting import demand_inlinable, written_out
-from onnxbisect.model.scopes import bodies, domain_of, walk
+from onnxbisect.model.scopes import bodies, domain_of, opset_versions, walk
 from onnxbisect.preflight import Reader
-from onnxbisect.preflight.subject import count
 from onnxbisect.rewrites import NotApplicable
 
 
@@ -41,7 +40,7 @@ def _import(result: onnx.ModelProto, inliner: "_Inliner") -> None:
         domain = result.opset_import[index].domain
         if domain in inliner.domains and domain not in used:
             del result.opset_import[index]
-    there = {_domain(entry) for entry in result.opset_import}
+    there = {domain_of(entry) for entry in result.opset_import}
     for domain, version in inliner.opsets.items():
         if domain in used and domain not in there:
             result.opset_import.append(onnx.helper.make_opsetid(domain, version))
@@ -55,15 +54,15 @@ class _Inliner:
             (domain_of(function), function.name, function.overload): function for function in proto.functions
         }
         self.domains = {function.domain for function in proto.functions}
-        self.opsets = {_domain(entry): entry.version for entry in proto.opset_import}
+        self.opsets = opset_versions(proto.opset_import)
         self.calls = 0
         self._taken = beginnings(every_name(proto.graph))
         for function in proto.functions:
             if len({*function.input, *function.output}) < len(function.input) + len(function.output):
                 raise NotApplicable(f"function {function.name} gives one tensor out twice, or an input")
             for entry in function.opset_import:
-                version = self.opsets.setdefault(_domain(entry), entry.version)
-                if version != entry.version and any(domain_of(node) == _domain(entry) for node in walk(function)):
+                version = self.opsets.setdefault(domain_of(entry), entry.version)
+                if version != entry.version and any(domain_of(node) == domain_of(entry) for node in walk(function)):
                     raise NotApplicable(
                         f"function {function.name} is written for operator set {entry.version}, the model for {version}"
                     )
@@ -137,7 +136,3 @@ def _scope(body: onnx.GraphProto, names: Mapping[str, str], scope: str) -> None:
     for node in walk(body):
         if node.name:
             node.name = f"{scope}{node.name}"
-
-
-def _domain(entry: onnx.OperatorSetIdProto) -> str:
-    return "" if entry.domain == "ai.onnx" else entry.domain

@@ -6,17 +6,16 @@ stands a Reshape only where they merged different axes, and an op that merely gi
 What has no such form stays as it is, with a Reshape to the full shape before it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 
 import numpy as np
 import onnx
 
-from onnxbisect.file_remedies.file import File
 from onnxbisect.file_remedies.rank_region import Form, Region, Shape, attributes
-from onnxbisect.file_remedies.remedy import FileRemedy, RemediedFile
+from onnxbisect.file_remedies.remedy import File, FileRemedy, RemediedFile
+from onnxbisect.language import count
 from onnxbisect.model.order import is_topological
-from onnxbisect.preflight.subject import count
 from onnxbisect.rewrites import Exactness, NotApplicable, TensorFacts
 
 #: The id of the remedy.
@@ -44,6 +43,8 @@ _SAME_BITS = frozenset(
     | {"Slice", "Split", "Sqrt", "Squeeze", "Sub", "ThresholdedRelu", "Tile", "TopK", "Transpose", "Unsqueeze", "Where"}
     | {"Xor"}
 )
+#: How each op is written with fewer dimensions.
+_FORMS: dict[str, Form] = {}
 _AXES_AS_INPUT = 13
 _OTHER_REDUCTIONS_AXES_AS_INPUT = 18
 
@@ -89,6 +90,14 @@ def form_of_lower_rank(op: str) -> Exactness | None:
     return Exactness.EXACT if op in _SAME_BITS else Exactness.ROUNDING
 
 
+def _form_of(ops: str) -> Callable[[Form], Form]:
+    def register(form: Form) -> Form:
+        _FORMS.update(dict.fromkeys(ops.split(), form))
+        return form
+
+    return register
+
+
 def _high(nodes: Sequence[onnx.NodeProto], facts: TensorFacts, most: int) -> set[str]:
     """The tensors of more than `most` dimensions that nodes compute or read."""
     names = {name for node in nodes for name in (*node.input, *node.output)}
@@ -126,12 +135,20 @@ def _axis(node: onnx.NodeProto, rank: int, default: int) -> int:
     return _int(node, "axis", default) % rank
 
 
+@_form_of("Reshape Flatten Squeeze Unsqueeze Identity")
 def _other_shape(region: Region, node: onnx.NodeProto) -> None:
     """Reshape, Squeeze and their like: nothing is computed."""
     region.shape(node.output[0])
     region.hold(node.output[0], *region.held(node.input[0]))
 
 
+@_form_of(
+    "Abs Acos Acosh Asin Asinh Atan Atanh BitwiseNot Cast Ceil Celu Clip Cos Cosh Elu Erf Exp Floor Gelu "
+    "HardSigmoid HardSwish IsInf IsNaN LeakyRelu Log Mish Neg Not Reciprocal Relu Round Selu Shrink "
+    "Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu "
+    "Add And BitShift BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less "
+    "LessOrEqual Max Mean Min Mod Mul Or Pow PRelu Sub Sum Where Xor"
+)
 def _elementwise(region: Region, node: onnx.NodeProto) -> None:
     """Inputs are all alike, or broadcast: axes stay apart where one input has them and another has not."""
     (output,) = (name for name in node.output if name)
@@ -161,6 +178,7 @@ def _elementwise(region: Region, node: onnx.NodeProto) -> None:
     region.hold(output, made, target)
 
 
+@_form_of("QuantizeLinear DequantizeLinear")
 def _quantised(region: Region, node: onnx.NodeProto) -> None:
     """One scale for all elements, or one for each place along an axis."""
     scale, shape = region.shape(node.input[1]), region.shape(node.input[0])
@@ -174,6 +192,7 @@ def _quantised(region: Region, node: onnx.NodeProto) -> None:
     region.hold(node.output[0], made, target)
 
 
+@_form_of("Transpose")
 def _transpose(region: Region, node: onnx.NodeProto) -> None:
     shape = region.shape(node.input[0])
     perm = region.numbers(node, 1, "perm") or list(range(len(shape)))[::-1]
@@ -225,6 +244,7 @@ def _along_axis(default: int) -> Form:
     return form
 
 
+@_form_of("Softmax LogSoftmax Hardmax")
 def _softmax(region: Region, node: onnx.NodeProto) -> None:
     """One axis; before operator set 13 the axis and all behind it."""
     if region.opset >= _AXES_AS_INPUT:
@@ -237,6 +257,7 @@ def _softmax(region: Region, node: onnx.NodeProto) -> None:
     region.hold(node.output[0], made, target)
 
 
+@_form_of("LayerNormalization")
 def _layer_norm(region: Region, node: onnx.NodeProto) -> None:
     shape = region.shape(node.input[0])
     axis = _axis(node, len(shape), -1)
@@ -249,6 +270,7 @@ def _layer_norm(region: Region, node: onnx.NodeProto) -> None:
     region.hold(node.output[0], made[0], target)
 
 
+@_form_of("Gather")
 def _gather(region: Region, node: onnx.NodeProto) -> None:
     shape, places = region.shape(node.input[0]), region.facts.shape(node.input[1])
     axis = _axis(node, len(shape), 0)
@@ -265,6 +287,7 @@ def _gather(region: Region, node: onnx.NodeProto) -> None:
     region.hold(node.output[0], made, (before, number, behind))
 
 
+@_form_of("Slice")
 def _slice(region: Region, node: onnx.NodeProto) -> None:
     """One axis after the other."""
     name, shape = node.input[0], list(region.shape(node.input[0]))
@@ -294,6 +317,7 @@ def _slice(region: Region, node: onnx.NodeProto) -> None:
     region.hold(node.output[0], tensor, now)
 
 
+@_form_of("Split")
 def _split(region: Region, node: onnx.NodeProto) -> None:
     shape = region.shape(node.input[0])
     axis = _axis(node, len(shape), 0)
@@ -306,6 +330,7 @@ def _split(region: Region, node: onnx.NodeProto) -> None:
         region.hold(name, new, (before, size, behind))
 
 
+@_form_of("TopK")
 def _top_k(region: Region, node: onnx.NodeProto) -> None:
     shape = region.shape(node.input[0])
     axis = _axis(node, len(shape), -1)
@@ -318,6 +343,7 @@ def _top_k(region: Region, node: onnx.NodeProto) -> None:
         region.hold(name, new, (before, kept, behind))
 
 
+@_form_of("Concat")
 def _concat(region: Region, node: onnx.NodeProto) -> None:
     shape = region.shape(node.output[0])
     axis = _axis(node, len(shape), 0)
@@ -326,6 +352,9 @@ def _concat(region: Region, node: onnx.NodeProto) -> None:
     region.hold(node.output[0], made, _around(shape, axis))
 
 
+@_form_of(
+    "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare"
+)
 def _reduction(region: Region, node: onnx.NodeProto) -> None:
     shape = region.shape(node.input[0])
     axes = {axis % len(shape) for axis in region.numbers(node, 1, "axes") or ()}
@@ -349,6 +378,7 @@ def _reduction(region: Region, node: onnx.NodeProto) -> None:
     region.hold(node.output[0], tensor, left)
 
 
+@_form_of("ArgMax ArgMin")
 def _extreme_place(region: Region, node: onnx.NodeProto) -> None:
     shape = region.shape(node.input[0])
     before, length, behind = _around(shape, _axis(node, len(shape), 0))
@@ -356,6 +386,7 @@ def _extreme_place(region: Region, node: onnx.NodeProto) -> None:
     region.hold(node.output[0], made, (before, 1, behind))
 
 
+@_form_of("MatMul")
 def _matmul(region: Region, node: onnx.NodeProto) -> None:
     """Axes of the batch are merged as those of an elementwise op."""
     left, right, shape = region.shape(node.input[0]), region.shape(node.input[1]), region.shape(node.output[0])
@@ -373,6 +404,7 @@ def _matmul(region: Region, node: onnx.NodeProto) -> None:
     region.hold(node.output[0], made, (*_merged(batch, runs), *shape[-2:]))
 
 
+@_form_of("Expand")
 def _expand(region: Region, node: onnx.NodeProto) -> None:
     before, shape = region.shape(node.input[0]), region.shape(node.output[0])
     padded = (1,) * (len(shape) - len(before)) + before
@@ -384,6 +416,7 @@ def _expand(region: Region, node: onnx.NodeProto) -> None:
     region.hold(node.output[0], tensor, target)
 
 
+@_form_of("Tile")
 def _tile(region: Region, node: onnx.NodeProto) -> None:
     shape, repeats = region.shape(node.input[0]), region.numbers(node, 1, "")
     if repeats is None or len(repeats) != len(shape) or not all(repeats):
@@ -394,29 +427,3 @@ def _tile(region: Region, node: onnx.NodeProto) -> None:
     target = _merged(shape, runs)
     (made,) = region.again(node, [region.view(node.input[0], target), region.constant(np.array(counts, np.int64))])
     region.hold(node.output[0], made, [size * times for size, times in zip(target, counts, strict=True)])
-
-
-_BY_OPS: Mapping[str, Form] = {
-    "Reshape Flatten Squeeze Unsqueeze Identity": _other_shape,
-    "Abs Acos Acosh Asin Asinh Atan Atanh BitwiseNot Cast Ceil Celu Clip Cos Cosh Elu Erf Exp Floor Gelu": _elementwise,
-    "HardSigmoid HardSwish IsInf IsNaN LeakyRelu Log Mish Neg Not Reciprocal Relu Round Selu Shrink": _elementwise,
-    "Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu": _elementwise,
-    "Add And BitShift BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less": _elementwise,
-    "LessOrEqual Max Mean Min Mod Mul Or Pow PRelu Sub Sum Where Xor": _elementwise,
-    "QuantizeLinear DequantizeLinear": _quantised,
-    "Softmax LogSoftmax Hardmax": _softmax,
-    "ArgMax ArgMin": _extreme_place,
-    "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd": _reduction,
-    "ReduceSum ReduceSumSquare": _reduction,
-    "Concat": _concat,
-    "Expand": _expand,
-    "Gather": _gather,
-    "LayerNormalization": _layer_norm,
-    "MatMul": _matmul,
-    "Slice": _slice,
-    "Split": _split,
-    "Tile": _tile,
-    "TopK": _top_k,
-    "Transpose": _transpose,
-}
-_FORMS = {op: form for ops, form in _BY_OPS.items() for op in ops.split()}

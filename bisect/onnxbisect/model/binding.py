@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import onnx
 
 from onnxbisect.errors import ModelError
-from onnxbisect.model.order import nearest
+from onnxbisect.language import did_you_mean
 
 #: What exporters write for a dimension that they do not know, which says nothing about other dimensions: `?`, `-1`,
 #: `None`, `unk__12`, `unknown_dim`.
@@ -32,7 +32,7 @@ def bind(graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]]) -> dict[st
         if name not in inputs:
             raise ModelError(
                 f"A shape is given for {name!r}, which is no input of the model; its inputs are "
-                f"{', '.join(map(repr, inputs)) or 'none'}{nearest(name, list(inputs))}"
+                f"{', '.join(map(repr, inputs)) or 'none'}{did_you_mean(name, list(inputs))}"
             )
         _bind_input(inputs[name], [int(dim) for dim in dims], symbols)
     disputed = {symbol: bound for symbol, bound in symbols.items() if len({size for _, size in bound}) > 1}

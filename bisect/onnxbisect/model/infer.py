@@ -28,7 +28,11 @@ def infer(
     try:
         inferred = onnx.shape_inference.infer_shapes(skeleton)
         # Data propagation writes out every vector at 140 bytes an element: a file of 100 bytes could exhaust memory.
-        if not _has_long_vectors(inferred) and not (skeleton.functions and _has_long_vectors(_inlined(skeleton))):
+        long = _has_long_vectors(inferred)
+        if skeleton.functions and not long:  # inference does not say the types of tensors inside of functions
+            inlined = onnx.inliner.inline_local_functions(skeleton)
+            long = _has_long_vectors(onnx.shape_inference.infer_shapes(inlined))
+        if not long:
             inferred = onnx.shape_inference.infer_shapes(skeleton, data_prop=True)
     except Exception:  # a hostile model may raise anything here, and what is known stays known
         return result
@@ -97,11 +101,6 @@ def _skeleton(
             result[name] = kind
             graph.value_info.append(helper.make_value_info(name, kind))
     return skeleton, result
-
-
-def _inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """With the types of tensors inside of functions, which inference does not say otherwise."""
-    return onnx.shape_inference.infer_shapes(onnx.inliner.inline_local_functions(proto))
 
 
 def _has_long_vectors(proto: onnx.ModelProto) -> bool:

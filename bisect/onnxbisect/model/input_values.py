@@ -8,8 +8,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnxbisect.errors import ModelError
 from onnxbisect.input_value import InputValue
-from onnxbisect.language import english
-from onnxbisect.model.order import nearest
+from onnxbisect.language import did_you_mean, english
 from onnxbisect.model.scopes import constant_names
 
 #: Elements of a value that a note shows.
@@ -67,7 +66,7 @@ def _input(name: str, inputs: Mapping[str, onnx.ValueInfoProto], constants: set[
         known = [each for each in inputs if each not in constants]
         raise ModelError(
             f"A value is given for {name!r}, which is no input of the model; its inputs are "
-            f"{', '.join(map(repr, known)) or 'none'}{nearest(name, known)}"
+            f"{', '.join(map(repr, known)) or 'none'}{did_you_mean(name, known)}"
         )
     return inputs[name]
 
@@ -95,7 +94,8 @@ def _typed(value: onnx.ValueInfoProto, raw: np.ndarray) -> np.ndarray:
     fits = exact or (wanted.kind not in "biu" and np.isfinite(array.astype(np.float64)).all())
     if not fits:
         raise ModelError(
-            f"--input-value {value.name}={_shown(raw)}: the input is of {_dtype(value)}, which has no such value."
+            f"--input-value {value.name}={_shown(raw)}: the input is of "
+            f"{TensorProto.DataType.Name(value.type.tensor_type.elem_type).lower()}, which has no such value."
         )
     return array
 
@@ -124,10 +124,6 @@ def _shaped(value: onnx.ValueInfoProto, array: np.ndarray) -> np.ndarray:
         raise ModelError(
             f"--input-value {value.name} has {size}, and the model's input is {helper.printable_type(value.type)}."
         ) from None
-
-
-def _dtype(value: onnx.ValueInfoProto) -> str:
-    return TensorProto.DataType.Name(value.type.tensor_type.elem_type).lower()
 
 
 def _shown(array: np.ndarray) -> str:

@@ -12,21 +12,20 @@ from onnx import helper
 from onnxbisect.errors import ModelError
 from onnxbisect.input_value import InputValues
 from onnxbisect.language import english
-from onnxbisect.model.allowance import Allowance, Bounded, ExceededError, directly
 from onnxbisect.model.binding import bind, forget_shapes, is_unbound, resized, unbound_inputs
 from onnxbisect.model.counting import demand_inlinable, written_out
-from onnxbisect.model.established import Established
+from onnxbisect.model.established import Allowance, Bounded, Established, ExceededError, directly
 from onnxbisect.model.feeds import Sample
 from onnxbisect.model.footprint import dims_of
 from onnxbisect.model.infer import contradiction
 from onnxbisect.model.input_values import bind_values, described
-from onnxbisect.model.loadable import lowered
 from onnxbisect.model.model import Model, Unit
 from onnxbisect.model.names import make_unique
 from onnxbisect.model.opaque import recorded_tensors
 from onnxbisect.model.order import depth_first, is_topological
 from onnxbisect.model.read import read
 from onnxbisect.model.scopes import constant_names, is_constant, qualified, reads
+from onnxbisect.model.session import lowered
 from onnxbisect.model.shapes import establish
 from onnxbisect.model.structure import complaint
 from onnxbisect.model.variants import Variants
@@ -140,7 +139,10 @@ def load(
     _separate_initializers(proto, notes, input_values or {})
     order = _sorted(graph)
     changed = resized(graph, input_shapes or {})
-    disputed = _sizes(bind(graph, input_shapes or {}))
+    disputed = {
+        symbol: " and ".join(dict.fromkeys(f"{size} in {name!r}" for name, size in bound))
+        for symbol, bound in bind(graph, input_shapes or {}).items()
+    }
     notes += [
         english(
             "Several dimensions are {symbol} in the file, and not equal as they are bound: {sizes}.",
@@ -263,14 +265,6 @@ def _demand_fitting(proto: onnx.ModelProto, changed: Mapping[str, tuple[int, ...
             english("The model does not work where {sizes}: {said}.", sizes=" and ".join(sizes), said=brief(said))
         )
     return english("Not at the size of the file: {sizes}.", sizes=", ".join(sizes))
-
-
-def _sizes(disputed: Mapping[str, Sequence[tuple[str, int]]]) -> dict[str, str]:
-    """The sizes to which each symbol was bound, in words."""
-    return {
-        symbol: " and ".join(dict.fromkeys(f"{size} in {name!r}" for name, size in bound))
-        for symbol, bound in disputed.items()
-    }
 
 
 def _size(dims: Sequence[int]) -> str:

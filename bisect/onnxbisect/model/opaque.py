@@ -5,7 +5,7 @@ and what they read are further outputs, which are compared, too. Where all of th
 whatever the opaque nodes compute.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 
 import onnx
@@ -13,7 +13,7 @@ import onnx
 from onnxbisect.errors import ModelError
 from onnxbisect.language import english
 from onnxbisect.model.footprint import size_of
-from onnxbisect.model.scopes import constant_names, domain_of, label, qualified, reads, walk
+from onnxbisect.model.scopes import constant_names, domain_of, label, opset_versions, qualified, reads, walk
 from onnxbisect.model.wording import quoted
 
 _Call = tuple[str, str, str]
@@ -25,7 +25,7 @@ def opaque_nodes(proto: onnx.ModelProto) -> dict[int, None]:
     """Indices, in order, of nodes that are, contain or call an op unknown to onnx, onnxruntime and the model itself."""
     functions = {(domain_of(f), f.name, f.overload): f for f in proto.functions}
     verdicts: dict[_Call, bool] = {}
-    versions = _versions(proto.opset_import)
+    versions = opset_versions(proto.opset_import)
     return dict.fromkeys(
         index
         for index, node in enumerate(proto.graph.node)
@@ -107,7 +107,7 @@ def _is_opaque(
         if call not in verdicts:
             verdicts[call] = True  # a function that calls itself means nothing
             function = functions[call]
-            inside = _versions(function.opset_import)
+            inside = opset_versions(function.opset_import)
             verdicts[call] = any(_is_opaque(inner, inside, functions, verdicts) for inner in walk(function))
         return verdicts[call]
     if is_of_onnxruntime(node):
@@ -132,7 +132,3 @@ def _ort_operators() -> frozenset[tuple[str, str]]:
         for op in get_all_operator_schema()
         if op.domain.startswith("com.microsoft") or (not op.domain and op.name in _IN_ONNX_DOMAIN)
     )
-
-
-def _versions(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
-    return {"" if entry.domain == "ai.onnx" else entry.domain: entry.version for entry in imports}

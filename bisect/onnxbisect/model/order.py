@@ -1,11 +1,11 @@
 """Topological orders of a graph: its own, or one that keeps branches together, for intervals with few cut tensors."""
 
 from collections.abc import Sequence
-from difflib import get_close_matches
 
 import onnx
 
 from onnxbisect.errors import ModelError
+from onnxbisect.language import did_you_mean
 from onnxbisect.model.scopes import constant_names, is_constant, reads
 
 
@@ -125,16 +125,11 @@ def _check_defined(graph: onnx.GraphProto, producers: dict[str, int], needed: Se
             if name not in producers and name not in sources:
                 raise ModelError(
                     f"Node {node.name!r} ({node.op_type}) reads tensor {name!r}, which nothing produces"
-                    f"{nearest(name, [*producers, *sources])}"
+                    f"{did_you_mean(name, [*producers, *sources])}"
                 )
     for value in graph.output:
         if value.name not in producers and value.name not in sources:
             raise ModelError(
-                f"The graph output {value.name!r} is produced by nothing{nearest(value.name, [*producers, *sources])}"
+                f"The graph output {value.name!r} is produced by nothing"
+                f"{did_you_mean(value.name, [*producers, *sources])}"
             )
-
-
-def nearest(name: str, names: Sequence[str]) -> str:
-    """The end of a sentence about an unknown name: the most similar known name if there is one, then a full stop."""
-    close = get_close_matches(name, sorted(names), n=1)
-    return f"; the nearest name is {close[0]!r}." if close else "."

@@ -239,6 +239,11 @@ def probe_value(run: onnx.ModelProto, tensor: str, number: int, dtype: int) -> s
     return name
 
 
+def nodes_of_one_op(graph: onnx.GraphProto, node: int, among: Iterable[int]) -> set[int]:
+    """The nodes of these that have the op of this node."""
+    return {index for index in among if qualified(graph.node[index]) == qualified(graph.node[node])}
+
+
 def culprit(message: str) -> int | None:
     """The index of the first node named in an error message of onnxruntime; None where it names none."""
     found = _MARK_PATTERN.search(message)

@@ -1,15 +1,20 @@
 """Resolve names: the default domain, subgraphs of control flow, and the outer tensors that they capture."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import onnx
 
 _GRAPH, _GRAPHS = onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS
 
 
-def domain_of(node: onnx.NodeProto | onnx.FunctionProto) -> str:
+def domain_of(node: onnx.NodeProto | onnx.FunctionProto | onnx.OperatorSetIdProto) -> str:
     """The domain, with `ai.onnx` replaced by the empty string: both name the default domain."""
     return "" if node.domain == "ai.onnx" else node.domain
+
+
+def opset_versions(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
+    """The version of each imported operator set, by domain."""
+    return {domain_of(entry): entry.version for entry in imports}
 
 
 def qualified(node: onnx.NodeProto) -> str:

@@ -1,17 +1,267 @@
-"""Sessions of onnxruntime without optimisation, with little memory, and with a time limit for each run."""
+"""Sessions of onnxruntime without optimisation, with little memory, and with a time limit for each run.
+
+A model that is newer than onnxruntime is loaded at lower versions, and float16 and bfloat16 nodes are computed in
+their own type. The CPU provider has few kernels for these types. It computes other float16 nodes in float32 between
+Casts that it inserts, and removes each pair of Casts that meet, so that a chain of nodes is never rounded; it loads no
+such bfloat16 nodes at all. Here each node is computed in float32 and its outputs are rounded by Casts of the model's
+own, which onnxruntime keeps. What a single node adds up, as MatMul does, is therefore accumulated in float32 and
+rounded once.
+"""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, count
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
 import numpy as np
 import onnx
+from onnx import AttributeProto, TensorProto, defs, helper, inliner
+from onnx.inliner import inline_selected_functions
 
-from onnxbisect.model.declared_types import in_declared_types
-from onnxbisect.model.loadable import loadable
+from onnxbisect.language import english
 from onnxbisect.model.names import with_unique_names
+from onnxbisect.model.scopes import bodies, domain_of, walk
+
+#: The types that are computed in float32 and rounded.
+NARROW = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+#: Element types that numpy, and so onnxruntime's Python API, lacks.
+_NOT_FED = TensorProto.BFLOAT16
+#: Ops that move tensors as they are, or whose output type is an attribute.
+_KEPT = frozenset(
+    {"Cast", "CastLike", "Constant", "ConstantOfShape", "EyeLike", "Identity", "If", "Loop", "Scan", "SequenceMap"}
+)
+#: Attributes with the element type of an output.
+_TYPE_ATTRIBUTES = ("dtype", "output_dtype")
+#: Stands for what is no tensor among element types.
+_NO_TENSOR = -1
+
+
+def rounding(exact: str, low: str, name: str, dtype: int) -> tuple[onnx.NodeProto, onnx.NodeProto]:
+    """Nodes that round the float32 tensor `exact` to `dtype` (`low`), and make float32 of that again (`name`)."""
+    return (
+        helper.make_node("Cast", [exact], [low], to=dtype),
+        helper.make_node("Cast", [low], [name], to=TensorProto.FLOAT),
+    )
+
+
+def has_narrow_types(model: onnx.ModelProto) -> bool:
+    """Whether a tensor of the model is declared, stored or made as float16 or bfloat16."""
+    nodes = chain(walk(model.graph), *map(walk, model.functions))
+    return any(kind in NARROW for _, kind in _types(model.graph)) or any(map(_makes, nodes))
+
+
+def in_declared_types(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy of the model that onnxruntime computes as declared; the model itself if it has no such types.
+
+    Inputs and outputs in bfloat16 become float32 tensors with values of bfloat16, since numpy lacks that type. Nodes
+    of which a type is unknown are left to onnxruntime.
+    """
+    if not has_narrow_types(model):
+        return model
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    if copy.functions:
+        copy = inliner.inline_local_functions(copy)
+    try:
+        inferred = onnx.shape_inference.infer_shapes(copy)
+    except Exception:  # inference raises several types for contradictory models, which may run nonetheless
+        inferred = copy
+    types = {name: kind for name, kind in _types(inferred.graph) if kind}
+    _Rewriting(types).rewrite_main(copy.graph)
+    return copy
+
+
+class _Rewriting:
+    """Rewrites the graphs of one model; `types` are the element types of its tensors."""
+
+    def __init__(self, types: dict[str, int]) -> None:
+        self._types = types
+        self._numbers = count()
+
+    def rewrite_main(self, graph: onnx.GraphProto) -> None:
+        """Rewrite the main graph, and take inputs and outputs that cannot be fed or fetched as float32."""
+        stored = {tensor.name for tensor in graph.initializer}
+        fed = [it for it in graph.input if it.name not in stored and self._types.get(it.name) == _NOT_FED]
+        fetched = [it for it in graph.output if self._types.get(it.name) == _NOT_FED]
+        names = {it.name: self._new(it.name) for it in (*fed, *fetched)}
+        self._types |= dict.fromkeys(names.values(), _NOT_FED)
+        for value in (*fed, *fetched):
+            value.type.tensor_type.elem_type = TensorProto.FLOAT
+        for tensor in graph.initializer:
+            tensor.name = names.get(tensor.name, tensor.name)
+        inputs = {it.name for it in fed}
+        casts = [helper.make_node("Cast", [it], [names[it]], to=_NOT_FED) for it in inputs]
+        nodes = self._rewritten(graph.node, names)
+        made = [
+            helper.make_node("Cast", [names[it.name]], [it.name], to=TensorProto.FLOAT)
+            for it in fetched
+            if it.name not in inputs
+        ]
+        _replace(graph, [*casts, *nodes, *made])
+
+    def _rewritten(self, nodes: Iterable[onnx.NodeProto], names: Mapping[str, str]) -> list[onnx.NodeProto]:
+        """The nodes of one graph; `names` are new names of tensors."""
+        done: list[onnx.NodeProto] = []
+        wide: dict[str, str] = {}
+        for node in nodes:
+            node.input[:] = [names.get(name, name) for name in node.input]
+            node.output[:] = [names.get(name, name) for name in node.output]
+            for body in bodies(node):
+                _replace(body, self._rewritten(body.node, names))
+            done += self._rounded(node, wide) if self._computes(node) else [node]
+        return done
+
+    def _computes(self, node: onnx.NodeProto) -> bool:
+        if node.op_type in _KEPT and not domain_of(node):
+            return False
+        made = [self._types.get(name) for name in node.output if name]
+        read = [self._types.get(name) for name in node.input if name]
+        if None in made or _NO_TENSOR in (*made, *read):
+            return False
+        return any(kind in NARROW for kind in read)
+
+    def _rounded(self, node: onnx.NodeProto, wide: dict[str, str]) -> Iterator[onnx.NodeProto]:
+        """The node in float32, with Casts before and behind it; `wide` has the tensors that were cast already."""
+        for slot, name in enumerate(node.input):
+            if self._types.get(name) not in NARROW:
+                continue
+            if name not in wide:
+                wide[name] = self._new(name)
+                yield helper.make_node("Cast", [name], [wide[name]], to=TensorProto.FLOAT)
+            node.input[slot] = wide[name]
+        for attribute in node.attribute:
+            if attribute.name in _TYPE_ATTRIBUTES and attribute.i in NARROW:
+                attribute.i = TensorProto.FLOAT
+        casts = []
+        for slot, name in enumerate(node.output):
+            kind = self._types.get(name)
+            if kind in NARROW:
+                node.output[slot] = self._new(name)
+                casts.append(helper.make_node("Cast", [node.output[slot]], [name], to=kind))
+        yield node
+        yield from casts
+
+    def _new(self, name: str) -> str:
+        return f"{name}/onnxbisect_{next(self._numbers)}"
+
+
+def _replace(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto]) -> None:
+    """Set the nodes of a graph; types declared within are dropped, since some are others now."""
+    kept = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
+    del graph.node[:]
+    del graph.value_info[:]
+    graph.node.extend(kept)
+
+
+def _types(graph: onnx.GraphProto) -> Iterator[tuple[str, int]]:
+    """The element types of all tensors, as far as known."""
+    for inner in (graph, *(body for node in walk(graph) for body in bodies(node))):
+        for tensor in inner.initializer:
+            yield tensor.name, tensor.data_type
+        for sparse in inner.sparse_initializer:
+            yield sparse.values.name, sparse.values.data_type
+        for value in (*inner.input, *inner.value_info, *inner.output):
+            if value.type.WhichOneof("value") is not None:
+                is_tensor = value.type.HasField("tensor_type")
+                yield value.name, value.type.tensor_type.elem_type if is_tensor else _NO_TENSOR
+
+
+def _makes(node: onnx.NodeProto) -> bool:
+    """Whether an attribute of the node is of these types, or makes its output of these."""
+    return any(
+        attribute.t.data_type in NARROW or (attribute.name in ("to", *_TYPE_ATTRIBUTES) and attribute.i in NARROW)
+        for attribute in node.attribute
+    )
+
+
+#: The newest IR version and operator sets that onnxruntime 1.31 loads.
+_IR = 13
+_OPSETS = {"": 26, "ai.onnx.ml": 5, "ai.onnx.preview.training": 1}
+
+
+def loadable(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model, or a copy at the newest versions that onnxruntime loads.
+
+    Up to operator set 28 the ops that older sets have compute the same there, on fewer types. Newer ops are written as
+    what onnx defines them by. Where an older set lacks something else, onnxruntime refuses the copy and says what.
+    """
+    newer = _too_new(model)
+    if not newer:
+        return model
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    copy.ir_version = min(copy.ir_version, _IR)
+    if unknown := _newer_ops(copy):
+        copy = inline_selected_functions(copy, sorted(unknown), inline_schema_functions=True)
+    imports = [*copy.opset_import, *(entry for function in copy.functions for entry in function.opset_import)]
+    versions = {domain_of(entry): entry.version for entry in imports}
+    for node in _all_nodes(copy):
+        _drop_newer_defaults(node, versions.get(domain_of(node), 0))
+    for entry in imports:
+        entry.version = min(entry.version, _OPSETS.get(domain_of(entry), entry.version))
+    return copy
+
+
+def lowered(model: onnx.ModelProto) -> str:
+    """A note on what `loadable` lowers; empty if nothing."""
+    newer = _too_new(model)
+    if not newer:
+        return ""
+    changes = ", ".join(f"{what} {old} as {new}" for what, old, new in newer)
+    return english(
+        "onnxruntime does not load so new a model, so this program's own runs take it at lower versions: {changes}.",
+        changes=changes,
+    )
+
+
+def _too_new(model: onnx.ModelProto) -> list[tuple[str, int, int]]:
+    found = [("IR version", model.ir_version, _IR)] if model.ir_version > _IR else []
+    for entry in (*model.opset_import, *(it for function in model.functions for it in function.opset_import)):
+        newest = _OPSETS.get(domain_of(entry), entry.version)
+        what = f"operator set{f' of {domain}' if (domain := domain_of(entry)) else ''}"
+        if entry.version > newest and (what, entry.version, newest) not in found:
+            found.append((what, entry.version, newest))
+    return found
+
+
+def _newer_ops(model: onnx.ModelProto) -> set[tuple[str, str]]:
+    """The ops that no loadable operator set has."""
+    used = {(domain_of(node), node.op_type) for node in _all_nodes(model)}
+    own = {(function.domain, function.name) for function in model.functions}
+    return {
+        (domain, op)
+        for domain, op in used - own
+        if domain in _OPSETS and defs.has(op, domain) and not defs.has(op, _OPSETS[domain], domain)
+    }
+
+
+def _drop_newer_defaults(node: onnx.NodeProto, version: int) -> None:
+    """Remove attributes that the loadable operator set lacks where they have their default."""
+    op, domain = node.op_type, domain_of(node)
+    newest = _OPSETS.get(domain, version)
+    if version <= newest or not defs.has(op, version, domain) or not defs.has(op, newest, domain):
+        return
+    newer, older = defs.get_schema(op, version, domain), defs.get_schema(op, newest, domain)
+    for attribute in list(node.attribute):
+        formal = newer.attributes.get(attribute.name)
+        if attribute.name in older.attributes or formal is None or attribute.ref_attr_name:
+            continue
+        default = formal.default_value
+        if default.type != AttributeProto.UNDEFINED and _attribute_value(attribute) == _attribute_value(default):
+            node.attribute.remove(attribute)
+
+
+def _attribute_value(attribute: AttributeProto) -> object:
+    return helper.get_attribute_value(attribute)
+
+
+def _all_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+    yield from walk(model.graph)
+    for function in model.functions:
+        yield from walk(function)
+
 
 #: Time limit of a run as measured by `Clock`, because a Loop may be endless.
 _SECONDS = 30.0

@@ -1,4 +1,17 @@
-"""What an op's output shape depends on, per op, from the ONNX operator specification (opsets 7 to 28)."""
+"""What the shape and the value of a tensor depend on, per op, from the ONNX operator specification (opsets 7 to 28).
+
+The cut must know which boundary tensors are constants: a Reshape whose shape becomes a graph input is rejected by every
+NPU compiler, although the model itself may be fine. In doubt a tensor counts as dependent.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+import onnx
+
+from onnxbisect.model.binding import is_unbound
+from onnxbisect.model.scopes import bodies, captures, constant_names, domain_of, is_constant, walk
 
 #: Input slots whose values, not only shapes, decide the shape of an output. Where an older opset has an attribute
 #: instead (as for axes), the node has no such slot.
@@ -118,3 +131,125 @@ DATA_DEPENDENT = frozenset(
         "Unique",
     }
 )
+
+
+#: Deepest nesting of function calls that is followed; deeper nesting is treated as (invalid) recursion.
+_MAX_DEPTH = 32
+#: The com.microsoft ops that quantisation tools put between a weight and the node that reads it.
+_QUANTIZERS = frozenset({"QuantizeLinear", "DequantizeLinear"})
+
+
+class Level(IntEnum):
+    """What of a tensor is independent of the inputs; each level includes the previous one."""
+
+    NOTHING = 0
+    SHAPE = 1
+    VALUE = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Constness:
+    """Names of the main graph's tensors by level; `values` is a subset of `shapes`."""
+
+    values: frozenset[str]
+    shapes: frozenset[str]
+
+
+def constness(proto: onnx.ModelProto, settled: Collection[str] = ()) -> Constness:
+    """Analyse a model whose nodes are sorted and whose inputs are bound as far as possible.
+
+    `settled` are tensors whose shape is known from elsewhere, such as shape inference.
+    """
+    scope = dict.fromkeys(constant_names(proto.graph), Level.VALUE)
+    for value in proto.graph.input:
+        tensor = value.type.HasField("tensor_type")
+        bound = value.name in settled or (tensor and not is_unbound(value.type))
+        scope[value.name] = Level.SHAPE if bound else Level.NOTHING
+    _Analysis(proto, settled).follow(proto.graph.node, scope, 0)
+    return Constness(
+        values=frozenset(name for name, level in scope.items() if level is Level.VALUE),
+        shapes=frozenset(name for name, level in scope.items() if level >= Level.SHAPE),
+    )
+
+
+class _Analysis:
+    def __init__(self, proto: onnx.ModelProto, settled: Collection[str]) -> None:
+        self._settled = settled
+        self._functions = {(domain_of(f), f.name, f.overload): f for f in proto.functions}
+
+    def follow(self, nodes: Iterable[onnx.NodeProto], scope: dict[str, Level], depth: int) -> None:
+        for node in nodes:
+            for name, level in zip(node.output, self._outputs(node, scope, depth), strict=True):
+                if name:
+                    # Tensors in a function body may have the same names as tensors of the main graph.
+                    scope[name] = max(level, Level.SHAPE) if depth == 0 and name in self._settled else level
+
+    def _outputs(self, node: onnx.NodeProto, scope: Mapping[str, Level], depth: int) -> Sequence[Level]:
+        count = len(node.output)
+        domain = domain_of(node)
+        function = self._functions.get((domain, node.op_type, node.overload))
+        if function is not None:
+            return self._call(function, node, scope, depth)
+        if not domain and node.op_type == "If":
+            return self._branch(node, scope, depth)
+        level = self._level(node, domain, scope)
+        return [level] * count
+
+    def _call(
+        self, function: onnx.FunctionProto, node: onnx.NodeProto, scope: Mapping[str, Level], depth: int
+    ) -> Sequence[Level]:
+        if depth >= _MAX_DEPTH:
+            return [Level.NOTHING] * len(node.output)
+        actual = [scope.get(name, Level.NOTHING) if name else Level.VALUE for name in node.input]
+        # An omitted optional input does not depend on the model's inputs.
+        actual += [Level.VALUE] * (len(function.input) - len(actual))
+        inner = dict(zip(function.input, actual, strict=False))
+        self.follow(function.node, inner, depth + 1)
+        formal = [inner.get(name, Level.NOTHING) for name in function.output]
+        return [formal[slot] if slot < len(formal) else Level.NOTHING for slot in range(len(node.output))]
+
+    def _branch(self, node: onnx.NodeProto, scope: Mapping[str, Level], depth: int) -> Sequence[Level]:
+        levels = [Level.VALUE] * len(node.output)
+        if not node.input or scope.get(node.input[0]) is not Level.VALUE or depth >= _MAX_DEPTH:
+            return [Level.NOTHING] * len(node.output)
+        for body in bodies(node):
+            inner = dict(scope) | dict.fromkeys(constant_names(body), Level.VALUE)
+            self.follow(body.node, inner, depth + 1)
+            for slot in range(min(len(levels), len(body.output))):
+                levels[slot] = min(levels[slot], inner.get(body.output[slot].name, Level.NOTHING))
+        return levels
+
+    def _level(self, node: onnx.NodeProto, domain: str, scope: Mapping[str, Level]) -> Level:
+        slots = [scope.get(name, Level.NOTHING) if name else Level.VALUE for name in node.input]
+        needed = [*slots, *(scope.get(name, Level.NOTHING) for name in captures(node))]
+        lowest = min(needed, default=Level.VALUE)
+        if is_constant(node):
+            return Level.VALUE
+        if domain == "com.microsoft" and node.op_type in _QUANTIZERS:
+            return lowest
+        if domain == "ai.onnx.ml":
+            return Level.VALUE if lowest is Level.VALUE else Level.NOTHING
+        if domain or not onnx.defs.has(node.op_type):
+            return Level.NOTHING
+        if node.op_type in VALUE_FROM_SHAPE:
+            return Level.VALUE if lowest >= Level.SHAPE else Level.NOTHING
+        if not self._deterministic(node):
+            lowest = min(lowest, Level.SHAPE)
+        elif lowest is Level.VALUE:
+            return Level.VALUE
+        if node.op_type in DATA_DEPENDENT or lowest is Level.NOTHING:
+            return Level.NOTHING
+        decisive = SHAPE_SLOTS.get(node.op_type, ())
+        return (
+            Level.SHAPE if all(slots[slot] is Level.VALUE for slot in decisive if slot < len(slots)) else Level.NOTHING
+        )
+
+    def _deterministic(self, node: onnx.NodeProto) -> bool:
+        if node.op_type == "Dropout" and len(node.input) > 2 and node.input[2]:
+            return False  # training_mode is an input: do not trust that it is off
+        for inner in walk([node]):
+            if inner.op_type in RANDOM:
+                return False
+            if inner is not node and domain_of(inner):
+                return False  # a custom op or a function inside a body: not looked into
+        return True

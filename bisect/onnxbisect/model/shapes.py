@@ -10,18 +10,16 @@ import onnx
 from onnx import helper
 
 from onnxbisect.language import english
-from onnxbisect.model.beliefs import Beliefs, declared_otherwise, known_otherwise, untyped
 from onnxbisect.model.binding import is_unbound
-from onnxbisect.model.constness import constness
 from onnxbisect.model.feeds import Sample
 from onnxbisect.model.footprint import dims_of, peak, size_of
 from onnxbisect.model.infer import infer
 from onnxbisect.model.opaque import is_of_onnxruntime, opaque_nodes
-from onnxbisect.model.run import Run, run, types_of_runtime
+from onnxbisect.model.run import Beliefs, Run, declared_otherwise, known_otherwise, run, types_of_runtime, untyped
 from onnxbisect.model.runnable import StandIns, agrees, assumptions, select, stand_ins, unmarked
 from onnxbisect.model.scopes import domain_of, is_constant, qualified, reads
 from onnxbisect.model.session import Clock
-from onnxbisect.model.shapeops import EXPANDING
+from onnxbisect.model.shapeops import EXPANDING, constness
 from onnxbisect.model.wording import brief, some
 
 #: Largest value, in bytes, that is kept.
@@ -132,7 +130,11 @@ class _Establish:
     def facts(self) -> EstablishedTypes:
         everything = frozenset(range(len(self._nodes)))
         # The settled part is small, and with its values inference can tell how large the rest is.
-        ran = self._settle(frozenset()) if self._has_gaps() else frozenset()
+        ran = (
+            self._settle(frozenset())
+            if any(name not in self._types or is_unbound(self._types[name]) for name in self._produced)
+            else frozenset()
+        )
         needed = peak(self._proto.graph, self._types)
         if needed > self._memory_limit:
             self._notes.append(
@@ -161,9 +163,6 @@ class _Establish:
         if not static <= self._static:
             self._static |= static
             self._levels = constness(self._proto, self._static)
-
-    def _has_gaps(self) -> bool:
-        return any(name not in self._types or is_unbound(self._types[name]) for name in self._produced)
 
     def _missing(self) -> set[str]:
         """Graph inputs that cannot be fed: no tensors, or with a dimension that nobody has bound."""

@@ -18,8 +18,18 @@ from onnxbisect.model.footprint import dims_of, peak, size_of
 from onnxbisect.model.load import MEMORY_LIMIT
 from onnxbisect.model.model import Model
 from onnxbisect.model.opaque import opaque_nodes
-from onnxbisect.model.runnable import CARRIERS, add_input, assemble, culprit, fed_name, probe_value, select, unmarked
-from onnxbisect.model.scopes import domain_of, is_constant, qualified, reads
+from onnxbisect.model.runnable import (
+    CARRIERS,
+    add_input,
+    assemble,
+    culprit,
+    fed_name,
+    nodes_of_one_op,
+    probe_value,
+    select,
+    unmarked,
+)
+from onnxbisect.model.scopes import is_constant, qualified, reads
 from onnxbisect.model.session import Clock, Session
 from onnxbisect.model.wording import brief, some
 
@@ -84,7 +94,9 @@ class Computation:
         `kept` are tensors that were computed before; the run starts from them.
         """
         missing = {name for name in self._inputs.values if self._inputs.of(name, 0) is None}
-        kept = _of_whole_nodes(self._graph, kept)
+        # without the results of a node of which another result may have to be computed
+        whole = [node for node in self._graph.node if all(name in kept for name in node.output if name)]
+        kept = {name: kept[name] for node in whole for name in node.output if name}
         there = {**self._model.known, **kept}
         for _ in range(_ATTEMPTS):
             nodes = _ancestors(self._graph, wanted, there) - self.refused.keys()
@@ -113,7 +125,7 @@ class Computation:
         if node is None:
             self.refused.update(dict.fromkeys(chosen, words))
         elif len(self.refused) >= _ONE_BY_ONE or part.timed_out:
-            self.refused.update(dict.fromkeys(_like(self._graph, node, chosen), words))
+            self.refused.update(dict.fromkeys(nodes_of_one_op(self._graph, node, chosen), words))
         else:
             self.refused[node] = words
 
@@ -159,17 +171,6 @@ class _Part:
         return found
 
 
-def _of_whole_nodes(graph: onnx.GraphProto, kept: Mapping[str, Values]) -> dict[str, Values]:
-    """`kept` without the results of a node of which another result may have to be computed."""
-    return {
-        name: kept[name]
-        for node in graph.node
-        if all(name in kept for name in node.output if name)
-        for name in node.output
-        if name
-    }
-
-
 def _ancestors(graph: onnx.GraphProto, tensors: Iterable[str], there: Collection[str]) -> set[int]:
     """The nodes that must run to compute `tensors` when the tensors in `there` are available."""
     needed = {name for name in tensors if name not in there}
@@ -180,11 +181,6 @@ def _ancestors(graph: onnx.GraphProto, tensors: Iterable[str], there: Collection
             nodes.add(index)
             needed.update(name for name in reads(node) if name not in there)
     return nodes
-
-
-def _like(graph: onnx.GraphProto, node: int, among: Iterable[int]) -> set[int]:
-    op = (domain_of(graph.node[node]), graph.node[node].op_type)
-    return {index for index in among if (domain_of(graph.node[index]), graph.node[index].op_type) == op}
 
 
 __all__ = ["KEPT_BYTES", "Sample", "TensorValues"]
@@ -302,7 +298,11 @@ class TensorValues:
         for wanted in (list(dict.fromkeys([*names, *self._worth_keeping()])), names):
             found = self._computation.run(wanted, self._kept)
             if found is not None:
-                self._keep(found)
+                for name, arrays in found.items():
+                    size = sum(array.nbytes for array in arrays)
+                    if size <= self._left:
+                        self._left -= size
+                        self._kept[name] = arrays
                 return found
         self._too_large.update(dict.fromkeys(names))
         return {}
@@ -322,13 +322,6 @@ class TensorValues:
             left -= size
             chosen.append(name)
         return chosen
-
-    def _keep(self, found: Mapping[str, Values]) -> None:
-        for name, arrays in found.items():
-            size = sum(array.nbytes for array in arrays)
-            if size <= self._left:
-                self._left -= size
-                self._kept[name] = arrays
 
 
 def _fits(array: np.ndarray, kind: onnx.TypeProto) -> bool:

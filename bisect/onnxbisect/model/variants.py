@@ -11,7 +11,7 @@ from onnx import TensorProto, numpy_helper
 
 from onnxbisect.model.constants import forms, stored
 from onnxbisect.model.external import array_of
-from onnxbisect.model.scopes import bodies, domain_of, reads
+from onnxbisect.model.scopes import bodies, domain_of, opset_versions, reads
 from onnxbisect.model.shapeops import SEMANTIC_SLOTS, SHAPE_SLOTS
 
 #: Most elements of a zero point that is read: enough for one per channel, too few for one per block of a large weight.
@@ -83,13 +83,16 @@ class Variants:
         self, proto: onnx.ModelProto, types: Mapping[str, onnx.TypeProto], known: Mapping[str, np.ndarray], folder: Path
     ) -> None:
         self._types, self._known, self._folder = types, known, folder
-        self._versions = {"" if o.domain == "ai.onnx" else o.domain: o.version for o in proto.opset_import}
+        self._versions = opset_versions(proto.opset_import)
         self._constants, self._forms = stored(proto), forms(proto)
 
     def variant(self, node: onnx.NodeProto) -> Hashable:
         """Op, domain, overload, opset, attributes; dtype, rank and constness of each input; type of each output."""
         domain = domain_of(node)
-        inputs = tuple(self._input(node, slot, name) for slot, name in enumerate(_trimmed(node.input)))
+        inputs = tuple(
+            self._source(name, _value_matters(node, slot)) if name else None
+            for slot, name in enumerate(_trimmed(node.input))
+        )
         body_names = {name: f"input {slot}" for slot, name in reversed(list(enumerate(node.input))) if name}
         captured = [name for name in reads(node) if name not in body_names]
         body_names |= {name: f"capture {number}" for number, name in enumerate(captured)}
@@ -121,11 +124,6 @@ class Variants:
             tuple(self._shape(name) for name in (*names, *_trimmed(node.output))),
             tuple(self._value(name, how) for name, how in zip(names, matters, strict=True) if name in self._known),
         )
-
-    def _input(self, node: onnx.NodeProto, slot: int, name: str) -> Hashable:
-        if not name:
-            return None
-        return self._source(name, _value_matters(node, slot))
 
     def _source(self, name: str, matters: _ValueMatters) -> Hashable:
         """dtype, rank, origin, and the value where it is small and distinguishes variants.

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 
 from onnxbisect.fingerprint import without_source
-from onnxbisect.language import english
+from onnxbisect.language import shortened
 
 #: What onnxruntime puts before its messages.
 _CODES = re.compile(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : (?:This is an invalid model\. |Fatal error: )?")
@@ -15,8 +15,7 @@ _NAME = 80
 
 def some(names: Sequence[str]) -> str:
     """The first few names, quoted, and how many more there are."""
-    shown = ", ".join(repr(name) for name in names[:_SHOWN])
-    return shown if len(names) <= _SHOWN else english("{shown} and {more} more", shown=shown, more=len(names) - _SHOWN)
+    return shortened([repr(name) for name in names], _SHOWN)
 
 
 def quoted(name: object) -> str:

@@ -7,9 +7,9 @@ import onnx
 from onnxbisect.cut.neutral_boundary import neutral_type
 from onnxbisect.cut.required_producers import runtime_dtype
 from onnxbisect.finding import Finding, Severity
-from onnxbisect.language import english
+from onnxbisect.language import english, shortened
 from onnxbisect.model.wording import quoted
-from onnxbisect.preflight.subject import InspectedModel, some
+from onnxbisect.preflight.subject import InspectedModel
 from onnxbisect.probe_format import ProbeFormat
 
 #: Ids of findings about inputs and outputs that a tool does not take.
@@ -77,7 +77,7 @@ def _finding(id_: str, found: list[tuple[onnx.ValueInfoProto, str]], takes: str,
         severity=Severity.ERROR,
         nodes=(),
         tensors=tuple(value.name for value, _ in found),
-        detail=f"{some(tuple(text for _, text in found))}; {takes}",
+        detail=f"{shortened(tuple(text for _, text in found))}; {takes}",
         why=_WHY,
         fix=fix,
         remedy=remedy,

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 import numpy as np
 import onnx
 
-from onnxbisect.language import english
+from onnxbisect.language import count, english, shortened
 from onnxbisect.model.deciding import deciding_inputs, described
 from onnxbisect.model.scopes import is_constant, label, named_bodies, qualified, walk
-from onnxbisect.preflight.subject import CheckResult, InspectedModel, NodeSite, count, some
+from onnxbisect.preflight.subject import CheckResult, InspectedModel, NodeSite
 
 _CONTROL = ("If", "Loop", "Scan", "SequenceMap")
 #: Ops that read at an index, with the number of the index input.
@@ -111,7 +111,7 @@ def _contents(node: onnx.NodeProto, settled: frozenset[str]) -> Iterator[str]:
     for name, body in named_bodies(node):
         inner = [it for it in walk(body) if not is_constant(it)]
         ops = Counter(qualified(it) for it in inner)
-        listed = some(tuple(f"{op} {number}" for op, number in ops.most_common()), _LISTED)
+        listed = shortened(tuple(f"{op} {number}" for op, number in ops.most_common()), _LISTED)
         yield english("its {name} has {nodes}", name=name, nodes=count(len(inner), "node")) + (
             f" ({listed})" if inner else ""
         )
@@ -120,9 +120,9 @@ def _contents(node: onnx.NodeProto, settled: frozenset[str]) -> Iterator[str]:
         reads = [it for it in inner if it.op_type in _INDEX and len(it.input) > 1]
         computed = [it for it in reads if it.input[_INDEX[it.op_type]] not in stored | settled]
         if computed:
-            yield english("the index is computed of {some}", some=some(tuple(map(label, computed))))
+            yield english("the index is computed of {some}", some=shortened(tuple(map(label, computed))))
         elif reads:
-            yield english("the index is constant of {some}", some=some(tuple(map(label, reads))))
+            yield english("the index is constant of {some}", some=shortened(tuple(map(label, reads))))
 
 
 CHECKS = {

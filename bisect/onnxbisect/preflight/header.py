@@ -3,8 +3,8 @@
 import re
 from collections import Counter
 
-from onnxbisect.language import english
-from onnxbisect.preflight.subject import CheckResult, InspectedModel, count, some, unique
+from onnxbisect.language import count, english, shortened
+from onnxbisect.preflight.subject import CheckResult, InspectedModel, unique
 
 #: The oldest opset that pulsar2 documents.
 _OLDEST = 11
@@ -34,7 +34,7 @@ def ir_version_too_new(subject: InspectedModel) -> CheckResult | None:
 def missing_default_domain(subject: InspectedModel) -> CheckResult | None:
     """The model imports no opset for the standard ops."""
     imports = tuple(item.domain for item in subject.original.opset_import)
-    return CheckResult(detail=english("imports {some}", some=some(imports))) if subject.opset is None else None
+    return CheckResult(detail=english("imports {some}", some=shortened(imports))) if subject.opset is None else None
 
 
 def duplicate_node_name(subject: InspectedModel) -> CheckResult | None:
@@ -45,7 +45,7 @@ def duplicate_node_name(subject: InspectedModel) -> CheckResult | None:
         return None
     unclear = {n.output[0] for n in subject.original.graph.node if given[n.name] > 1 or not n.name}
     parts = [english("{nodes} without a name", nodes=count(given[""], "node"))] * bool(given[""])
-    parts += [english("shared: {some}", some=some(twice))] * bool(twice)
+    parts += [english("shared: {some}", some=shortened(twice))] * bool(twice)
     return CheckResult(
         nodes=tuple(n.name for n in subject.graph.node if n.output[0] in unclear), detail="; ".join(parts)
     )
@@ -58,7 +58,7 @@ def odd_names(subject: InspectedModel) -> CheckResult | None:
     inner = sum(1 for name in subject.activations if not _PLAIN.fullmatch(name))
     texts = tuple(repr(name) for name in names)
     return (
-        CheckResult(tensors=names, detail=english("{some}; {inner} tensors in all", some=some(texts), inner=inner))
+        CheckResult(tensors=names, detail=english("{some}; {inner} tensors in all", some=shortened(texts), inner=inner))
         if names
         else None
     )

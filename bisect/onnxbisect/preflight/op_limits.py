@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from onnxbisect.finding import Finding, Severity
-from onnxbisect.language import english
-from onnxbisect.preflight.subject import count, some
+from onnxbisect.language import count, english, shortened
 
 #: General findings about ops; they become remarks where the record accepts the ops of their nodes.
 _ABOUT_OPS = frozenset(
@@ -89,7 +88,7 @@ def with_recorded_issues(record: OpRecord, found: Sequence[Finding]) -> list[Fin
 def _finding(record: OpRecord, issue: OpIssue) -> Finding:
     detail = f"{issue.op}: {count(len(issue.nodes), 'node')}"
     detail += f", {issue.reason}" if issue.reason else ""
-    detail += f"; {some(issue.places, 3)}" if issue.places else ""
+    detail += f"; {shortened(issue.places, 3)}" if issue.places else ""
     if not issue.refused:
         return Finding(
             id="op-not-known",

@@ -5,11 +5,11 @@ from functools import lru_cache
 import numpy as np
 import onnx
 
-from onnxbisect.language import english
+from onnxbisect.language import count, english, shortened
 from onnxbisect.model.copying import is_copy
 from onnxbisect.model.scopes import domain_of, is_constant, qualified, walk
 from onnxbisect.model.shapeops import RANDOM
-from onnxbisect.preflight.subject import CheckResult, InspectedModel, count, some, unique
+from onnxbisect.preflight.subject import CheckResult, InspectedModel, unique
 
 _ML = ("ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.training")
 #: Slots of weights and biases that are quantised offline.
@@ -54,21 +54,21 @@ def custom_domain(subject: InspectedModel) -> CheckResult | None:
         if domain_of(s.node) and domain_of(s.node) not in _ML and (domain_of(s.node), s.node.op_type) not in defined
     ]
     ops = unique(qualified(s.node) for s in sites)
-    return CheckResult(nodes=subject.holders(sites), detail=some(ops)) if sites else None
+    return CheckResult(nodes=subject.holders(sites), detail=shortened(ops)) if sites else None
 
 
 def ml_domain(subject: InspectedModel) -> CheckResult | None:
     """Ops of the classical machine learning and training domains."""
     sites = [s for s in subject.sites if domain_of(s.node) in _ML]
     ops = unique(qualified(s.node) for s in sites)
-    return CheckResult(nodes=subject.holders(sites), detail=some(ops)) if sites else None
+    return CheckResult(nodes=subject.holders(sites), detail=shortened(ops)) if sites else None
 
 
 def schema_function_op(subject: InspectedModel) -> CheckResult | None:
     """Standard ops that ONNX itself defines as a function of others, and has since they exist."""
     sites = [s for s in subject.sites if not domain_of(s.node) and _always_function(s.node.op_type)]
     ops = unique(s.node.op_type for s in sites)
-    return CheckResult(nodes=subject.holders(sites), detail=some(ops, 8)) if sites else None
+    return CheckResult(nodes=subject.holders(sites), detail=shortened(ops, 8)) if sites else None
 
 
 def random_op(subject: InspectedModel) -> CheckResult | None:
@@ -76,7 +76,7 @@ def random_op(subject: InspectedModel) -> CheckResult | None:
     training = set(_training(subject, "Dropout"))
     sites = [s for s in subject.sites if s.node.op_type in RANDOM or s.node.name in training]
     ops = unique(s.node.op_type for s in sites)
-    return CheckResult(nodes=subject.holders(sites), detail=some(ops)) if sites else None
+    return CheckResult(nodes=subject.holders(sites), detail=shortened(ops)) if sites else None
 
 
 def training_mode(subject: InspectedModel) -> CheckResult | None:
@@ -95,7 +95,7 @@ def missing_default_attr(subject: InspectedModel) -> CheckResult | None:
         if name not in {a.name for a in site.node.attribute} and _has_attribute(site.node.op_type, name, subject.opset)
     ]
     what = unique(f"{name} of {site.node.op_type}" for site, name in found)
-    return CheckResult(nodes=subject.holders(site for site, _ in found), detail=some(what)) if found else None
+    return CheckResult(nodes=subject.holders(site for site, _ in found), detail=shortened(what)) if found else None
 
 
 def constant_node_not_tensor_value(subject: InspectedModel) -> CheckResult | None:
@@ -127,21 +127,21 @@ def reduction_axes_input(subject: InspectedModel) -> CheckResult | None:
         if s.node.op_type in _REDUCTIONS and not domain_of(s.node) and len(s.node.input) > 1 and s.node.input[1]
     ]
     ops = unique(s.node.op_type for s in sites)
-    return CheckResult(nodes=subject.holders(sites), detail=some(ops)) if sites else None
+    return CheckResult(nodes=subject.holders(sites), detail=shortened(ops)) if sites else None
 
 
 def empty_input_name(subject: InspectedModel) -> CheckResult | None:
     """Nodes with an omitted input before a given one."""
     sites = [s for s in subject.sites if any(s.node.input) and "" in _without_tail(s.node)]
     ops = unique(qualified(s.node) for s in sites)
-    return CheckResult(nodes=subject.holders(sites), detail=some(ops)) if sites else None
+    return CheckResult(nodes=subject.holders(sites), detail=shortened(ops)) if sites else None
 
 
 def empty_output_name(subject: InspectedModel) -> CheckResult | None:
     """Nodes whose last output has an empty name, which need not be written."""
     sites = [s for s in subject.sites if len(s.node.output) > 1 and not s.node.output[-1]]
     ops = unique(qualified(s.node) for s in sites)
-    return CheckResult(nodes=subject.holders(sites), detail=some(ops)) if sites else None
+    return CheckResult(nodes=subject.holders(sites), detail=shortened(ops)) if sites else None
 
 
 def non_constant_weights(subject: InspectedModel) -> CheckResult | None:
@@ -183,7 +183,7 @@ def no_op_node(subject: InspectedModel) -> CheckResult | None:
     nodes = [node for node in subject.nodes if is_copy(node, subject.opset or 0, read, subject.value)]
     ops = unique(node.op_type for node in nodes)
     names = tuple(node.name for node in nodes)
-    return CheckResult(nodes=names, detail=f"{count(len(names), 'node')}: {some(ops)}") if nodes else None
+    return CheckResult(nodes=names, detail=f"{count(len(names), 'node')}: {shortened(ops)}") if nodes else None
 
 
 def postprocess_tail(subject: InspectedModel) -> CheckResult | None:
@@ -199,7 +199,7 @@ def postprocess_tail(subject: InspectedModel) -> CheckResult | None:
         elif node.op_type in _POSTPROCESS:
             tail.append(node)
     ops = unique(node.op_type for node in reversed(tail))
-    return CheckResult(nodes=tuple(node.name for node in reversed(tail)), detail=some(ops)) if tail else None
+    return CheckResult(nodes=tuple(node.name for node in reversed(tail)), detail=shortened(ops)) if tail else None
 
 
 def _training(subject: InspectedModel, *ops: str) -> tuple[str, ...]:

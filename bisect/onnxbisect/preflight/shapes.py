@@ -2,9 +2,9 @@
 
 from math import prod
 
-from onnxbisect.language import english
+from onnxbisect.language import count, english, shortened
 from onnxbisect.model.shapeops import SHAPE_SLOTS
-from onnxbisect.preflight.subject import CheckResult, InspectedModel, count, some, unique
+from onnxbisect.preflight.subject import CheckResult, InspectedModel, unique
 
 #: Ops whose number of results depends on the input values.
 _COUNTING = ("NonZero", "Unique", "Compress", "NonMaxSuppression", "StringSplit")
@@ -29,7 +29,7 @@ def dynamic_input_dim(subject: InspectedModel) -> CheckResult | None:
     """Graph inputs that still have a dimension without a number."""
     names = subject.model.unbound
     texts = tuple(f"{name}: {subject.type_text(name)}" for name in names)
-    return CheckResult(tensors=names, detail=some(texts)) if names else None
+    return CheckResult(tensors=names, detail=shortened(texts)) if names else None
 
 
 def dynamic_internal_dim(subject: InspectedModel) -> CheckResult | None:
@@ -71,14 +71,14 @@ def data_dependent_shape_op(subject: InspectedModel) -> CheckResult | None:
     }
     nodes = tuple(node.name for node in subject.nodes if node.name in counting or node.name in slots)
     ops = unique(node.op_type for node in subject.nodes if node.name in counting or node.name in slots)
-    return CheckResult(nodes=nodes, tensors=subject.model.data_dependent, detail=some(ops)) if nodes else None
+    return CheckResult(nodes=nodes, tensors=subject.model.data_dependent, detail=shortened(ops)) if nodes else None
 
 
 def zero_size_dim(subject: InspectedModel) -> CheckResult | None:
     """Activations with a dimension of 0."""
     names = tuple(n for n in subject.activations if 0 in (subject.dims(n) or ()))
     texts = tuple(f"{name}: {subject.type_text(name)}" for name in names)
-    return CheckResult(tensors=names, detail=some(texts)) if names else None
+    return CheckResult(tensors=names, detail=shortened(texts)) if names else None
 
 
 def rank_too_high(subject: InspectedModel) -> CheckResult | None:
@@ -120,7 +120,7 @@ def batch_not_one(subject: InspectedModel) -> CheckResult | None:
         n for n in subject.inputs if (d := subject.dims(n)) and len(d) == 4 and d[0] is not None and d[0] != 1
     )
     texts = tuple(f"{name}: {subject.type_text(name)}" for name in names)
-    return CheckResult(tensors=names, detail=some(texts)) if names else None
+    return CheckResult(tensors=names, detail=shortened(texts)) if names else None
 
 
 def dim_too_large(subject: InspectedModel) -> CheckResult | None:
@@ -129,7 +129,7 @@ def dim_too_large(subject: InspectedModel) -> CheckResult | None:
         n for n in subject.activations if max((d or 0 for d in subject.dims(n) or ()), default=0) > _MOST_SIZE
     )
     texts = tuple(f"{name}: {subject.type_text(name)}" for name in names)
-    return CheckResult(tensors=names, detail=some(texts)) if names else None
+    return CheckResult(tensors=names, detail=shortened(texts)) if names else None
 
 
 def large_intermediate(subject: InspectedModel) -> CheckResult | None:

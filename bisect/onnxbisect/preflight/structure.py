@@ -2,11 +2,11 @@
 
 import onnx
 
-from onnxbisect.language import english
+from onnxbisect.language import count, english, shortened
 from onnxbisect.model.external import byte_size, is_external, tensors
 from onnxbisect.model.scopes import bodies, captures, domain_of, qualified, reads
 from onnxbisect.model.structure import complaint
-from onnxbisect.preflight.subject import CheckResult, InspectedModel, count, some, type_text, unique
+from onnxbisect.preflight.subject import CheckResult, InspectedModel, type_text, unique
 
 _LIMIT = 2 << 30
 
@@ -29,7 +29,11 @@ def local_functions(subject: InspectedModel) -> CheckResult | None:
         s for s in subject.sites if (domain_of(s.node), s.node.op_type, s.node.overload) in functions
     )
     names = unique(f"{f.domain}::{f.name}" for f in functions.values())
-    return CheckResult(nodes=nodes, detail=f"{count(len(functions), 'function')}: {some(names)}") if functions else None
+    return (
+        CheckResult(nodes=nodes, detail=f"{count(len(functions), 'function')}: {shortened(names)}")
+        if functions
+        else None
+    )
 
 
 def initializer_as_input(subject: InspectedModel) -> CheckResult | None:
@@ -43,14 +47,14 @@ def unused_input(subject: InspectedModel) -> CheckResult | None:
     """Graph inputs that nothing reads."""
     outputs = {value.name for value in subject.graph.output}
     names = tuple(n for n in subject.inputs if n not in subject.consumers and n not in outputs)
-    return CheckResult(tensors=names, detail=some(names)) if names else None
+    return CheckResult(tensors=names, detail=shortened(names)) if names else None
 
 
 def input_is_output(subject: InspectedModel) -> CheckResult | None:
     """Graph outputs that are a graph input, itself or through Identity."""
     inputs = set(subject.inputs)
     names = tuple(v.name for v in subject.graph.output if _behind_identities(subject, v.name) in inputs)
-    return CheckResult(tensors=names, detail=some(names)) if names else None
+    return CheckResult(tensors=names, detail=shortened(names)) if names else None
 
 
 def constant_output(subject: InspectedModel) -> CheckResult | None:
@@ -60,7 +64,7 @@ def constant_output(subject: InspectedModel) -> CheckResult | None:
         if any(name in reached for name in reads(node)):
             reached.update(node.output)
     names = tuple(v.name for v in subject.graph.output if v.name in subject.constants or v.name not in reached)
-    return CheckResult(tensors=names, detail=some(names)) if names else None
+    return CheckResult(tensors=names, detail=shortened(names)) if names else None
 
 
 def no_compute_node(subject: InspectedModel) -> CheckResult | None:
@@ -122,7 +126,7 @@ def shapecontradiction(subject: InspectedModel) -> CheckResult | None:
         and (real := subject.model.types.get(value.name)) is not None
         and contradict(value.type, real)
     }
-    return CheckResult(tensors=tuple(wrong), detail=some(tuple(wrong.values()), 3)) if wrong else None
+    return CheckResult(tensors=tuple(wrong), detail=shortened(tuple(wrong.values()), 3)) if wrong else None
 
 
 def not_topologically_sorted(subject: InspectedModel) -> CheckResult | None:
@@ -148,10 +152,9 @@ def shape_subgraph_not_folded(subject: InspectedModel) -> CheckResult | None:
         and node.op_type not in ("QuantizeLinear", "DequantizeLinear")
     ]
     ops = unique(qualified(node) for node in nodes)
-    return CheckResult(
-        nodes=tuple(node.name for node in nodes),
-        detail=english('{nodes} that compute constants: {some}', nodes=count(len(nodes), 'node'), some=some(ops, 8)),
-    ) if nodes else None  # fmt: skip
+    computing = count(len(nodes), "node")
+    detail = english("{nodes} that compute constants: {some}", nodes=computing, some=shortened(ops, 8))
+    return CheckResult(nodes=tuple(node.name for node in nodes), detail=detail) if nodes else None
 
 
 def _behind_identities(subject: InspectedModel, name: str) -> str:

@@ -199,17 +199,6 @@ def unique(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def count(number: int, thing: str) -> str:
-    """`1 node`, `3 nodes`."""
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
-
-
-def some(items: tuple[str, ...], most: int = 4) -> str:
-    """A list of the first few items, and how many more there are."""
-    shown = ", ".join(items[:most])
-    return f"{shown} and {len(items) - most} more" if len(items) > most else shown
-
-
 def type_text(kind: onnx.TypeProto) -> str:
     """A type in words, with `?` for what is unknown."""
     if kind.HasField("sequence_type"):

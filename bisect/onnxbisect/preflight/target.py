@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from onnxbisect.finding import Finding, Severity
-from onnxbisect.language import english
+from onnxbisect.language import count, english
 from onnxbisect.model.scopes import qualified
 from onnxbisect.preflight.boundary import refused_boundary
-from onnxbisect.preflight.subject import InspectedModel, NodeSite, count
+from onnxbisect.preflight.subject import InspectedModel, NodeSite
 from onnxbisect.probe_format import ProbeFormat
 
 #: Ids of findings about a file that is newer than the tool reads.

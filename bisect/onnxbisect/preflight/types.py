@@ -6,10 +6,10 @@ import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
-from onnxbisect.language import english
+from onnxbisect.language import count, english, shortened
 from onnxbisect.model.external import is_external
 from onnxbisect.model.scopes import is_constant
-from onnxbisect.preflight.subject import CheckResult, InspectedModel, count, some, unique
+from onnxbisect.preflight.subject import CheckResult, InspectedModel, unique
 
 _INT32 = np.iinfo(np.int32)
 _INT64 = np.iinfo(np.int64)
@@ -71,7 +71,7 @@ def quantized_ops(subject: InspectedModel) -> CheckResult | None:
     """Ops of a model that was quantised before export."""
     sites = subject.sites_of(*_QUANTIZED)
     ops = unique(s.node.op_type for s in sites)
-    return CheckResult(nodes=subject.holders(sites), detail=some(ops)) if sites else None
+    return CheckResult(nodes=subject.holders(sites), detail=shortened(ops)) if sites else None
 
 
 def sequence_type(subject: InspectedModel) -> CheckResult | None:
@@ -101,7 +101,7 @@ def _kind(
     if not names and not nodes:
         return None
     ops = unique(s.node.op_type for s in subject.sites if s.node.op_type.startswith(prefixes))
-    return CheckResult(nodes=nodes, tensors=names, detail=some(ops) or some(names))
+    return CheckResult(nodes=nodes, tensors=names, detail=shortened(ops) or shortened(names))
 
 
 def _tensors(names: tuple[str, ...], what: str) -> CheckResult | None:

@@ -1,8 +1,16 @@
 """Compare two models: run both on the same inputs and compare their outputs number by number."""
 
 from onnxbisect.proof.difference import OutputDifference, Tolerance, difference, finite
-from onnxbisect.proof.inputs import EDGES, edge_feeds, random_feeds
-from onnxbisect.proof.outputs import RECORDED, OutputComparison, compare, demand_recorded, those_that_run
+from onnxbisect.proof.outputs import (
+    EDGES,
+    RECORDED,
+    OutputComparison,
+    compare,
+    demand_recorded,
+    edge_feeds,
+    random_feeds,
+    those_that_run,
+)
 
 __all__ = [
     "EDGES",

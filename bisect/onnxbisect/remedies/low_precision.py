@@ -13,10 +13,10 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxbisect.cut.rename import rename_tensors
-from onnxbisect.model.declared_types import rounding
 from onnxbisect.model.external import array_of
 from onnxbisect.model.feeds import Sample
 from onnxbisect.model.scopes import bodies, reads
+from onnxbisect.model.session import rounding
 from onnxbisect.proof import OutputDifference, Tolerance, difference
 from onnxbisect.remedies.candidate import Candidate
 from onnxbisect.rewrites import TensorFacts

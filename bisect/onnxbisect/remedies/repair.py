@@ -13,7 +13,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from onnxbisect.errors import ModelError
-from onnxbisect.language import english
+from onnxbisect.language import count, english
 from onnxbisect.model.model import Model
 from onnxbisect.model.names import make_unique, with_unique_names
 from onnxbisect.model.scopes import bodies, captures, constant_names, qualified
@@ -119,7 +119,9 @@ class _Repairer:
                 advice, after, proof, model = new, self._before, RepairProof(), None
                 break
             model = replaced(self._original, {it.node: it.replacement for it in new.chosen})
-            self._tell(f"{_count(new.chosen)} replaced and proven; asking the compiler about the repaired model")
+            self._tell(
+                f"{count(len(new.chosen), 'node')} replaced and proven; asking the compiler about the repaired model"
+            )
             staying = [place.nodes[0] for place in new.left]
             advice, proof, after = new, new_proof, self._compiler.diagnose(model, staying)
             if after.compiles:
@@ -259,10 +261,6 @@ def _culprits_in(found: SearchedModel, candidate: Candidate, repaired: Collectio
 
 def _keys(advice: Advice) -> Mapping[str, str]:
     return dict(candidate.key for candidate in advice.chosen)
-
-
-def _count(chosen: Sequence[Candidate]) -> str:
-    return f"{len(chosen)} node{'' if len(chosen) == 1 else 's'}"
 
 
 #: Most elements of a constant from outside that is copied into a subgraph's model.

@@ -145,7 +145,7 @@ def _units_by_op(job: CompletedDiagnosis) -> Mapping[tuple[str, str], list[int]]
     groups: dict[tuple[str, str], list[int]] = {}
     for index, unit in enumerate(job.model.units):
         node = job.model.proto.graph.node[unit.node]
-        groups.setdefault(("" if node.domain == "ai.onnx" else node.domain, node.op_type), []).append(index)
+        groups.setdefault((domain_of(node), node.op_type), []).append(index)
     return groups
 
 

@@ -12,7 +12,7 @@ import onnx
 from onnxbisect.model.constants import Stored, stored
 from onnxbisect.model.external import array_of
 from onnxbisect.model.model import Model
-from onnxbisect.model.scopes import reads
+from onnxbisect.model.scopes import opset_versions, reads
 
 #: Most elements of a sparse tensor that is made dense.
 _LARGEST_DENSE = 1 << 26
@@ -36,7 +36,7 @@ class TensorFacts:
         self._types, self._known, self.folder = types, known, folder
         self.ir_version = proto.ir_version
         self.functions = tuple(proto.functions)
-        self.opsets = {"" if entry.domain == "ai.onnx" else entry.domain: entry.version for entry in proto.opset_import}
+        self.opsets = opset_versions(proto.opset_import)
         self._proto = proto
 
     @classmethod

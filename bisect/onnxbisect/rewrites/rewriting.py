@@ -14,8 +14,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from onnxbisect.model.declared_types import NARROW
 from onnxbisect.model.scopes import bodies, qualified, reads
+from onnxbisect.model.session import NARROW
 from onnxbisect.model.variants import Variants
 from onnxbisect.rewrites.facts import TensorFacts
 from onnxbisect.rewrites.patterns import Match, matched

@@ -3,8 +3,20 @@
 from onnxbisect_db.tables.access import BrowserSession, Delivery, Endpoint, Token
 from onnxbisect_db.tables.base import Base, Leased, Troubled
 from onnxbisect_db.tables.culprits import CompilerVersion, CulpritVerdict, KnownCulprit
-from onnxbisect_db.tables.machines import Lease, Queue, Worker
-from onnxbisect_db.tables.work import Event, Job, KeptVerdict, Label, Probe, Search, StoredModel, UnneededFile, Upload
+from onnxbisect_db.tables.work import (
+    Event,
+    Job,
+    KeptVerdict,
+    Label,
+    Lease,
+    Probe,
+    Queue,
+    Search,
+    StoredModel,
+    UnneededFile,
+    Upload,
+    Worker,
+)
 
 __all__ = [
     "Base",

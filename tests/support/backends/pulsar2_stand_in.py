@@ -27,7 +27,7 @@ from onnx import helper
 
 from onnxbisect_backends.simulator.profiles import load
 from onnxbisect_backends.simulator.refusals import Rules, refusals
-from onnxbisect_backends.vendors.pulsar2.config_file import lenient_json
+from onnxbisect_backends.vendors.pulsar2.settings import lenient_json
 from support.backends.pulsar2_stand_in_fields import BOOL, FLAGS, MESSAGES, STRING
 
 TABLE = """                     Quant Precision Table【PerLayer Reference】

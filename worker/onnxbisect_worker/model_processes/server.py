@@ -30,10 +30,9 @@ import onnx
 import onnxruntime  # noqa: F401 - see above
 from onnx import TensorProto, helper
 
-from onnxbisect.errors import BackendUnusableError, OnnxBisectError
-from onnxbisect.model.allowance import directly
+from onnxbisect.errors import BackendUnusableError, OnnxBisectError, shortage
+from onnxbisect.model.established import directly
 from onnxbisect.report.html import compile_all, environment
-from onnxbisect.shortage import shortage
 from onnxbisect_backends import registry
 from onnxbisect_backends.probing.loaded_model import LoadedModel
 from onnxbisect_backends.probing.search_context import search_context

@@ -1,6 +1,5 @@
 """onnxruntime on the CPU, as `--backend onnxruntime`."""
 
-from onnxbisect_backends.vendors.ort.backend import OnnxRuntimeBackend
-from onnxbisect_backends.vendors.ort.log import PATTERNS
+from onnxbisect_backends.vendors.ort.backend import PATTERNS, OnnxRuntimeBackend
 
 __all__ = ["PATTERNS", "OnnxRuntimeBackend"]

@@ -29,11 +29,10 @@ from onnxbisect_backends.simulator import profiles
 from onnxbisect_backends.vendors.pulsar2 import container, texts
 from onnxbisect_backends.vendors.pulsar2.container import Container
 from onnxbisect_backends.vendors.pulsar2.names import Hardware
-from onnxbisect_backends.vendors.pulsar2.probe_configuration import ProbeConfiguration
+from onnxbisect_backends.vendors.pulsar2.probe_configuration import Ends, ProbeConfiguration, demand_named, named_parts
 from onnxbisect_backends.vendors.pulsar2.schema import BuildOptions
 from onnxbisect_backends.vendors.pulsar2.settings import Pulsar2Options, read_settings, scalars
 from onnxbisect_backends.vendors.pulsar2.user_dataset import FOLDER, read_user_dataset, write_datasets
-from onnxbisect_backends.vendors.pulsar2.whole_model import Ends, demand_named, named_parts
 
 _MODEL, _CONFIG = "model.onnx", "config.json"
 #: The last file that a build writes.

@@ -4,7 +4,7 @@ Entries about layers, tensors and constants that the probe lacks are left out, b
 Tensors at the boundary may have been renamed (`ProbeFormat.safe_names`); entries are renamed with them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -14,9 +14,107 @@ import onnx.defs
 from onnx import TensorProto
 
 from onnxbisect.cut.apply_format import safe_name
-from onnxbisect_backends.vendors.pulsar2.schema import BuildOptions, CompilerConfig, LayerConfig
+from onnxbisect.errors import OptionError
+from onnxbisect.language import nearest
+from onnxbisect_backends.vendors.pulsar2.schema import BuildConfig, BuildOptions, CompilerConfig, LayerConfig
 from onnxbisect_backends.vendors.pulsar2.settings import OURS
-from onnxbisect_backends.vendors.pulsar2.whole_model import EVERY, Ends
+
+#: The name for all inputs or outputs of the model, or for the whole graph.
+EVERY = "DEFAULT"
+
+#: Part of the names of tensors that pulsar2's front end creates (`op_37:AxQuantizedConv_out`).
+_OF_FRONT_END = ":Ax"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ends:
+    """The names of a model's inputs and outputs."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    @classmethod
+    def of(cls, graph: onnx.GraphProto) -> "Ends":
+        """The names for a graph whose initializers are not among its inputs."""
+        return cls(
+            inputs=tuple(value.name for value in graph.input), outputs=tuple(value.name for value in graph.output)
+        )
+
+
+def demand_named(build: BuildConfig, graph: onnx.GraphProto, advertised: Collection[str]) -> None:
+    """Raise OptionError, with the nearest name, for an entry about a part that the model lacks.
+
+    `advertised` are op types of the vendor's list, which includes some of pulsar2's own. An op type that the model
+    lacks is no error, because one configuration serves many models.
+    """
+    ends = Ends.of(graph)
+    nodes = [node.name for node in graph.node]
+    made = [name for node in graph.node for name in node.output if name]
+    stored = [tensor.name for tensor in graph.initializer]
+    there = {
+        "input": [EVERY, *ends.inputs],
+        "output": [EVERY, *ends.outputs],
+        "node": nodes,
+        "constant": [*stored, *(name for node in graph.node if node.op_type == "Constant" for name in node.output)],
+        "tensor": [EVERY, *ends.inputs, *stored, *made],
+    }
+    known = {kind: frozenset(names) for kind, names in there.items()}
+    for place, kind, name in _named(build):
+        if name not in known[kind]:
+            raise OptionError(f"{place} names '{name}', which is no {kind} of the model{_nearest(name, there[kind])}")
+    for name in (op for layer in build.quant.layer_configs for op in (layer.op_type, *layer.op_types) if op):
+        if not onnx.defs.has(name) and name not in advertised:
+            ops = sorted({*advertised, *(node.op_type for node in graph.node)})
+            raise OptionError(f"quant.layer_configs names '{name}', which is no op type{_nearest(name, ops)}")
+
+
+def named_parts(build: BuildConfig, graph: onnx.GraphProto) -> frozenset[str]:
+    """Nodes and tensors with entries of their own; pieces with one share no verdicts with pieces of equal structure."""
+    ends = Ends.of(graph)
+    found: set[str] = set()
+    for _, kind, name in _named(build):
+        every = {"input": ends.inputs, "output": ends.outputs}.get(kind, ())
+        found |= set(every) if name == EVERY else {name}
+    return frozenset(found)
+
+
+def _named(build: BuildConfig) -> Iterator[tuple[str, str, str]]:
+    """For each name in the configuration: the field, the kind of thing that it names, and the name."""
+    quant = build.quant
+    for name in build.shapes:
+        yield "input_shapes", "input", name
+    for input_config in quant.input_configs:
+        yield "quant.input_configs", "input", input_config.tensor_name
+    for processor in build.input_processors:
+        yield "input_processors", "input", processor.tensor_name
+    for output in build.output_processors:
+        yield "output_processors", "output", output.tensor_name
+    for constant in build.const_processors:
+        yield "const_processors", "constant", constant.name
+    for place in ("op_processors", "quant_op_processors"):
+        for op in getattr(build, place):
+            yield place, "node", op.op_name
+    for layer in quant.layer_configs:
+        for name in (layer.layer_name, *layer.layer_names):
+            if name:
+                yield "quant.layer_configs", "node", name
+    ranges: list[tuple[str, LayerConfig | CompilerConfig]] = [
+        *(("quant.layer_configs", it) for it in quant.layer_configs),
+        *(("compiler.sub_configs", it) for it in build.compiler.sub_configs),
+    ]
+    for place, it in ranges:
+        for name in (*it.start_tensor_names, *it.end_tensor_names):
+            if _OF_FRONT_END not in name:
+                yield place, "tensor", name
+
+
+def _nearest(name: str, names: Collection[str]) -> str:
+    """The end of the sentence, with the nearest name."""
+    if near := nearest(name, names):
+        return f"; did you mean '{near}'?"
+    few = ", ".join(f"'{it}'" for it in list(names)[:8])
+    return f"; it has {few}{' and more' if len(names) > 8 else ''}."
+
 
 #: The run-time dtype of an input, which must be given for these dtypes only.
 _RUNTIME: dict[int, str] = {
@@ -43,7 +141,11 @@ class ProbeConfiguration:
         """The content of the configuration file; `datasets` are archives by input."""
         data = self.build.model_dump(mode="json", exclude_unset=True)
         for path in OURS:
-            _drop(data, path.split("."))
+            *outer, last = path.split(".")
+            holder = data
+            for part in outer:
+                holder = holder.get(part, {})
+            holder.pop(last, None)
         data.pop("target_hardware", None)  # given on the command line: the file's enumeration lacks newer chips
         data.pop("debug", None)  # the file has no such field
         data.pop("input_shapes", None)  # pieces are cut of a model that has these shapes
@@ -52,10 +154,12 @@ class ProbeConfiguration:
         quant["input_configs"] = [self._input_config(name, dataset, samples) for name, dataset in datasets.items()]
         quant["layer_configs"] = [kept for it in self.build.quant.layer_configs if (kept := self._layers(it))]
         data["input_processors"] = self._input_processors()
-        data["output_processors"] = self._processors(
-            data.get("output_processors", []), self._own_outputs, self._boundary
-        )
-        data["const_processors"] = self._named(data.get("const_processors", []), "name", self._constants)
+        boundary = {value.name for value in self.model.graph.output}
+        own_outputs = {self._here(name) for name in self.ends.outputs} & boundary
+        data["output_processors"] = self._processors(data.get("output_processors", []), own_outputs, boundary)
+        constants = {name for node in self.model.graph.node if node.op_type == "Constant" for name in node.output}
+        constants |= {tensor.name for tensor in self.model.graph.initializer}
+        data["const_processors"] = self._named(data.get("const_processors", []), "name", constants)
         for field in ("op_processors", "quant_op_processors"):
             data[field] = self._named(data.get(field, []), "op_name", self._nodes)
         compiler = data.setdefault("compiler", {})
@@ -148,19 +252,6 @@ class ProbeConfiguration:
         """The probe's inputs that are the model's."""
         return {self._here(name) for name in self.ends.inputs} & {value.name for value in self.inputs}
 
-    @property
-    def _own_outputs(self) -> set[str]:
-        return {self._here(name) for name in self.ends.outputs} & self._boundary
-
-    @cached_property
-    def _boundary(self) -> set[str]:
-        return {value.name for value in self.model.graph.output}
-
-    @cached_property
-    def _constants(self) -> set[str]:
-        made = {name for node in self.model.graph.node if node.op_type == "Constant" for name in node.output}
-        return made | {tensor.name for tensor in self.model.graph.initializer}
-
     @cached_property
     def _nodes(self) -> set[str]:
         return {node.name for node in self.model.graph.node}
@@ -179,10 +270,3 @@ def _without_empty(data: dict[str, Any]) -> dict[str, Any]:
     """The entry without empty lists, texts and messages."""
     inner = {key: _without_empty(value) if isinstance(value, dict) else value for key, value in data.items()}
     return {key: value for key, value in inner.items() if value not in ([], "", {})}
-
-
-def _drop(data: dict[str, Any], path: Sequence[str]) -> None:
-    *outer, last = path
-    for part in outer:
-        data = data.get(part, {})
-    data.pop(last, None)

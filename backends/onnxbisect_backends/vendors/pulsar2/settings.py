@@ -1,18 +1,171 @@
 """The user's settings for pulsar2: `--option` pairs merged over a configuration file, validated together."""
 
 import hashlib
-from collections.abc import Mapping
+import json
+import re
+import tomllib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
+from enum import StrEnum
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_args
 
+import yaml
+from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory, struct_pb2, text_format
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from onnxbisect.errors import OptionError
+from onnxbisect.language import did_you_mean
 from onnxbisect_backends.options import LOCAL, read_options, reason, unknown
-from onnxbisect_backends.vendors.pulsar2.config_file import element, message_at, message_of, read_config
 from onnxbisect_backends.vendors.pulsar2.schema import BuildConfig, BuildOptions
+
+
+def element(annotation: Any) -> tuple[type, bool]:
+    """The type of a field's values, and whether there may be several: `X`, `X | None`, `tuple[X, ...]`, `dict`."""
+    if isinstance(annotation, type) and not get_args(annotation):
+        return annotation, False
+    first = get_args(annotation)[0]
+    if get_args(annotation)[-1] is Ellipsis:
+        return first, True
+    return (dict if first is str else first), False
+
+
+def message_of(annotation: Any) -> type[BaseModel] | None:
+    """The message type of a field, single or repeated; None if the field is no message."""
+    kind, _ = element(annotation)
+    return kind if issubclass(kind, BaseModel) else None
+
+
+def message_at(root: type[BaseModel], path: list[str]) -> type[BaseModel]:
+    """The message type at the end of a path of fields; list indices and fields that are no messages are skipped."""
+    for part in path:
+        if part in root.model_fields:
+            root = message_of(root.model_fields[part].annotation) or root
+    return root
+
+
+_Field = descriptor_pb2.FieldDescriptorProto
+_UNKNOWN = re.compile(r'Message type "[\w.]*\.(?P<message>\w+)" has no field named "(?P<field>\w+)"')
+_SCALARS = {bool: _Field.TYPE_BOOL, int: _Field.TYPE_INT32, float: _Field.TYPE_DOUBLE, str: _Field.TYPE_STRING}
+
+
+def parse(text: str, root: type[BaseModel], package: str) -> dict[str, Any]:
+    """The fields that the text sets, by name; raises ValueError with the position and protobuf's message."""
+    message = _message_class(root, package)()
+    try:
+        text_format.Parse(text, message)
+    except text_format.ParseError as error:
+        raise ValueError(_nearest(str(error), root)) from None
+    found: dict[str, Any] = json_format.MessageToDict(message, preserving_proto_field_name=True)
+    return found
+
+
+@cache
+def _message_class(root: type[BaseModel], package: str) -> Any:
+    # proto2, because its scalars remember whether they were set
+    file = descriptor_pb2.FileDescriptorProto(name=f"{package}.proto", package=package, syntax="proto2")
+    file.dependency.append(struct_pb2.DESCRIPTOR.name)
+    _describe(root, file, set())
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(struct_pb2.DESCRIPTOR.serialized_pb)
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{package}.{root.__name__}"))
+
+
+def _describe(model: type[BaseModel], file: descriptor_pb2.FileDescriptorProto, done: set[type]) -> None:
+    if model in done:
+        return
+    done.add(model)
+    message = file.message_type.add(name=model.__name__)
+    for number, (name, about) in enumerate(model.model_fields.items(), 1):
+        kind, repeated = element(about.annotation)
+        label = _Field.LABEL_REPEATED if repeated else _Field.LABEL_OPTIONAL
+        field = message.field.add(name=name, number=number, label=label)
+        if kind in _SCALARS:
+            field.type = _SCALARS[kind]
+        elif kind is dict:
+            field.type, field.type_name = _Field.TYPE_MESSAGE, ".google.protobuf.Struct"
+        elif issubclass(kind, StrEnum):
+            field.type, field.type_name = _Field.TYPE_ENUM, f".{file.package}.{_enum(kind, file, done)}"
+        elif inner := message_of(about.annotation):
+            field.type, field.type_name = _Field.TYPE_MESSAGE, f".{file.package}.{inner.__name__}"
+            _describe(inner, file, done)
+
+
+def _nearest(words: str, root: type[BaseModel]) -> str:
+    """protobuf's message; if it is about an unknown field, a sentence with the nearest known one instead."""
+    match = _UNKNOWN.search(words)
+    models: set[type[BaseModel]] = set()
+    _collect(root, models)
+    model = next((model for model in models if match and model.__name__ == match["message"]), None)
+    if match is None or model is None:
+        return words
+    return (
+        f"line {words.partition(':')[0]}: {unknown(f'field of {model.__name__}', match['field'], model.model_fields)}"
+    )
+
+
+def _collect(model: type[BaseModel], found: set[type[BaseModel]]) -> None:
+    if model not in found:
+        found.add(model)
+        for about in model.model_fields.values():
+            if kind := message_of(about.annotation):
+                _collect(kind, found)
+
+
+def _enum(kind: type[StrEnum], file: descriptor_pb2.FileDescriptorProto, done: set[type]) -> str:
+    """Define an enumeration and return its name.
+
+    It is inside a message of its own: two enumerations in one scope cannot share values such as `Slice`.
+    """
+    if kind not in done:
+        done.add(kind)
+        values = file.message_type.add(name=f"{kind.__name__}Names").enum_type.add(name=kind.__name__)
+        for number, value in enumerate(kind):
+            values.value.add(name=value.value, number=number)
+    return f"{kind.__name__}Names.{kind.__name__}"
+
+
+_STRING = r'"(?:[^"\\\n]|\\.)*"'
+_COMMENT = re.compile(_STRING + r"|//[^\n]*|#[^\n]*|/\*.*?\*/", re.DOTALL)
+_TRAILING_COMMA = re.compile(_STRING + r"|,(?=\s*[}\]])")
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The file's content, not yet validated; raises OptionError."""
+    parse = _PARSERS.get(path.suffix.lower())
+    if parse is None:
+        raise OptionError(f"{unknown('ending of a pulsar2 configuration file', path.suffix, _PARSERS)}")
+    try:
+        data = parse(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise OptionError(f"The pulsar2 configuration {path} cannot be read: {error.strerror or error}.") from None
+    except (ValueError, yaml.YAMLError) as error:  # UnicodeDecodeError and all parsers' own but yaml's are ValueErrors
+        words = reason(" ".join(str(error).split()))
+        raise OptionError(f"The pulsar2 configuration {path} cannot be parsed: {words}.") from None
+    if not isinstance(data, dict):
+        raise OptionError(f"The pulsar2 configuration {path} holds no fields but {type(data).__name__}.")
+    return data
+
+
+def lenient_json(text: str) -> Any:
+    """JSON with `//` and `#` comments and trailing commas, as pulsar2's own examples have them.
+
+    Blanks replace the removed text, so that error messages name the right position.
+    """
+    text = _COMMENT.sub(lambda match: match[0] if match[0].startswith('"') else re.sub(r"[^\n]", " ", match[0]), text)
+    return json.loads(_TRAILING_COMMA.sub(lambda match: match[0] if match[0].startswith('"') else " ", text))
+
+
+_PARSERS: dict[str, Callable[[str], Any]] = {
+    ".json": lenient_json,
+    ".yaml": yaml.safe_load,
+    ".yml": yaml.safe_load,
+    ".toml": tomllib.loads,
+    ".prototxt": lambda text: parse(text, BuildConfig, "pulsar2.build"),
+}
+
 
 Build = TypeVar("Build", bound=BuildConfig)
 
@@ -94,8 +247,7 @@ def _no_option(key: str, valid: list[str]) -> str:
     *path, last = key.split(".")
     if last in message_at(BuildOptions, path).model_fields:
         return f"'{key}' of pulsar2 is a structure; write it into the file that --option config=FILE names."
-    near = get_close_matches(key, valid, n=1, cutoff=0.5)
-    guess = f"; did you mean '{near[0]}'?" if near else "."
+    guess = did_you_mean(key, valid)
     return f"'{key}' is no option of the backend 'pulsar2'{guess} `pulsar2 build -h` lists all, with their dots."
 
 

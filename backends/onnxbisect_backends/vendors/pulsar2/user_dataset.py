@@ -25,8 +25,8 @@ from onnxbisect.model.values import Sample
 from onnxbisect_backends.calibration import SampleFile, by_number, files_at, read_array
 from onnxbisect_backends.samples import samples_of
 from onnxbisect_backends.vendors.pulsar2.names import DataFormat, Layout, TensorFormat
+from onnxbisect_backends.vendors.pulsar2.probe_configuration import EVERY
 from onnxbisect_backends.vendors.pulsar2.schema import BuildConfig, InputProcessor, InputQuantConfig
-from onnxbisect_backends.vendors.pulsar2.whole_model import EVERY
 
 FOLDER = "dataset"
 

@@ -25,8 +25,7 @@ from onnxbisect_backends.reproduce import write_script
 from onnxbisect_backends.sandbox.process import run, with_artifacts
 from onnxbisect_backends.toolchains.catalogue import VERSION_HELP, in_use, installed_versions
 from onnxbisect_backends.toolchains.toolchain import Toolchain
-from onnxbisect_backends.vendors.qnn.log import NO_ANSWER, PATTERNS, PREAMBLE
-from onnxbisect_backends.vendors.qnn.trace import RefusedNode, Support, read_support, support_line
+from onnxbisect_backends.vendors.qnn.log import NO_ANSWER, PATTERNS, PREAMBLE, Support, read_support, support_line
 
 _SCRIPT = Path(__file__).with_name("qnn_session.py")
 _RUN_SCRIPT = Path(__file__).with_name("qnn_run.py")
@@ -212,7 +211,9 @@ def _unsupported(support: Support, seconds: float) -> Verdict:
         )
     causes = causes or support.refused
     causes = tuple(one for one in causes if one.node) or causes
-    said = tuple(dict.fromkeys((one.op, _why(one)) for one in causes))
+    # "Operators of type …" only says that the node is unsupported
+    reasons = ["" if one.reason.startswith("Operators of type ") else one.reason.rstrip(".!") for one in causes]
+    said = tuple(dict.fromkeys(zip((one.op for one in causes), reasons, strict=True)))
     words = ", ".join(f"{op} ({why})" if why else op for op, why in said)
     return Verdict(
         status=Status.FAIL,
@@ -229,8 +230,3 @@ def _unsupported(support: Support, seconds: float) -> Verdict:
 
 def _no_answer(message: str, seconds: float) -> Verdict:
     return Verdict(status=Status.UNRESOLVED, kind=Kind.ERROR, message=message, seconds=seconds)
-
-
-def _why(one: RefusedNode) -> str:
-    """The reason; empty if it only says that the node is unsupported."""
-    return "" if one.reason.startswith("Operators of type ") else one.reason.rstrip(".!")

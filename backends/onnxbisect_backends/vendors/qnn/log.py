@@ -1,7 +1,15 @@
 """QNN's refusal messages, as patterns; `trace.py` reads its messages for single nodes."""
 
+import json
 import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
+import onnx
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from onnxbisect.model.binding import is_unbound
+from onnxbisect.model.scopes import constant_names, qualified
 from onnxbisect.verdict import Kind
 from onnxbisect_backends.logs import Pattern, compile_pattern
 
@@ -37,3 +45,108 @@ PREAMBLE = re.compile(
     r"^\w+: \[ONNXRuntimeError\] : \d+ : [A-Z_]+ : (?:Load model from \S+ failed:)?(?:Fatal error: )?"
     r"|^\[[EW]:[^\]]*\] "
 )
+
+
+#: The trace's file name in the working directory.
+TRACE = "qnn_op_trace.json"
+
+#: Begins the line that `support_line` makes and `read_support` reads; names in it are escaped, so it is one line.
+_MARK = "onnx-bisect: in QNN's trace: "
+
+#: Most refused nodes that are reported of one compile.
+_MOST = 500
+
+#: Suffixes that onnxruntime's optimiser appends to names of replaced or moved nodes.
+_APPENDED = re.compile(r"(?:_token_\d+|_new_reshape|/duplicated|/\w+Fusion/?)$")
+
+#: The reason given for nodes downstream of a refused one.
+_CONSEQUENCE = "Cannot get shape"
+
+
+class Listed(BaseModel):
+    """An entry of the trace's list."""
+
+    node_name: str = ""
+    op_type: str = ""
+    reason: str = ""
+
+
+class _Trace(BaseModel):
+    unsupported_nodes: tuple[Listed, ...] = ()
+
+
+class RefusedNode(BaseModel):
+    """A node of the model that QNN refuses; `op` is spelled as in hints.
+
+    If onnxruntime's optimiser created it without a model node, `node` is empty and `op` is the new op.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    node: str
+    op: str
+    reason: str
+
+    @property
+    def is_consequence(self) -> bool:
+        """Whether only its shape is missing, because of another node or the model's inputs."""
+        return self.reason.startswith(_CONSEQUENCE)
+
+
+class Support(BaseModel):
+    """The trace's refused nodes, and the model's inputs whose shapes QNN could not know."""
+
+    refused: tuple[RefusedNode, ...] = ()
+    unbound: tuple[str, ...] = ()
+
+
+def support_line(workdir: Path, probe: Path) -> str:
+    """A log line with the trace in `workdir` for the model `probe`."""
+    listed = _listed(workdir / TRACE)
+    if not listed:
+        return _MARK + Support().model_dump_json()
+    graph = onnx.load(probe, load_external_data=False).graph
+    ops = {node.name: qualified(node) for node in graph.node if node.name}
+    constants = constant_names(graph)
+    unbound = [value.name for value in graph.input if value.name not in constants and is_unbound(value.type)]
+    line = Support(refused=refused(listed, ops)[:_MOST], unbound=tuple(unbound))
+    return _MARK + json.dumps(line.model_dump())
+
+
+def read_support(log: str) -> Support:
+    """The contents of a log's last line, if it is such a line: a hostile model can make QNN print others."""
+    line = log.rstrip("\n").rpartition("\n")[2]
+    if not line.startswith(_MARK):
+        return Support()
+    try:
+        return Support.model_validate_json(line.removeprefix(_MARK))
+    except ValidationError:
+        return Support()
+
+
+def refused(listed: Sequence[Listed], ops: Mapping[str, str]) -> tuple[RefusedNode, ...]:
+    """The trace's entries under the model's node names, each node once."""
+    found: dict[str, RefusedNode] = {}
+    for entry in listed:
+        node = _own_name(entry.node_name, ops)
+        repeated = f"{entry.op_type} node `{entry.node_name}` will not be assigned to QNN EP."
+        reason = entry.reason.removesuffix(repeated).strip()
+        one = RefusedNode(node=node, op=ops.get(node, entry.op_type), reason=reason)
+        found.setdefault(node or entry.node_name, one)
+    return tuple(found.values())
+
+
+def _own_name(name: str, ops: Mapping[str, str]) -> str:
+    while name not in ops:
+        shorter = _APPENDED.sub("", name)
+        if shorter == name:
+            return ""
+        name = shorter
+    return name
+
+
+def _listed(trace: Path) -> tuple[Listed, ...]:
+    try:
+        return _Trace.model_validate_json(trace.read_bytes()).unsupported_nodes
+    except (OSError, ValidationError):  # missing or incomplete
+        return ()

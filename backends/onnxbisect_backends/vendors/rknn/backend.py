@@ -6,7 +6,6 @@ import shlex
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -15,6 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from onnxbisect.errors import OptionError
 from onnxbisect.fingerprint import headline
+from onnxbisect.language import nearest
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from onnxbisect_backends.contract import Access, Description, Limits, Outcome
@@ -171,8 +171,8 @@ class RknnBackend:
         unheard = next((rule for rule in self._options.disable_rules if rule not in rules), None)
         if unheard is None:
             return None
-        near = get_close_matches(unheard, rules, n=1)
-        hint = f"did you mean '{near[0]}'?" if near else "the log of a compile that fails in one names it."
+        near = nearest(unheard, rules)
+        hint = f"did you mean '{near}'?" if near else "the log of a compile that fails in one names it."
         return f"RKNN-Toolkit2 {self._toolchain.version} has no rule '{unheard}' to disable; {hint}"
 
     def compile(self, probe: Path, workdir: Path, limits: Limits) -> Outcome:

@@ -24,9 +24,13 @@ _LINE_BUFFERED = 1
 
 def main(model: str, out: str, order: str) -> int:
     """Convert the model; returns the exit status."""
-    _say_lines_at_once()
+    # Make C's standard output line-buffered, so that libraries' output neither mixes with Python's nor is lost.
+    libc = ctypes.CDLL(None)
+    libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, _LINE_BUFFERED, ctypes.c_size_t(0))
     asked = json.loads(order)
-    inputs = _inputs(model)
+    graph = onnx.load(model, load_external_data=False).graph
+    weights = {tensor.name for tensor in graph.initializer}
+    inputs = [entry for entry in graph.input if entry.name not in weights]
     for entry in inputs:
         # an input of unknown shape, which the toolkit would treat as a scalar
         if entry.type.HasField("tensor_type") and not entry.type.tensor_type.HasField("shape"):
@@ -50,18 +54,6 @@ def main(model: str, out: str, order: str) -> int:
     except Exception as error:  # the toolkit has already printed details
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1
-
-
-def _say_lines_at_once() -> None:
-    """Make C's standard output line-buffered, so that libraries' output neither mixes with Python's nor is lost."""
-    libc = ctypes.CDLL(None)
-    libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, _LINE_BUFFERED, ctypes.c_size_t(0))
-
-
-def _inputs(model: str) -> list[onnx.ValueInfoProto]:
-    graph = onnx.load(model, load_external_data=False).graph
-    weights = {tensor.name for tensor in graph.initializer}
-    return [entry for entry in graph.input if entry.name not in weights]
 
 
 def _dataset(inputs: list[str], samples: list[str]) -> str:

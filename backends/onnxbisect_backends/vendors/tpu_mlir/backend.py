@@ -251,7 +251,10 @@ class TpuMlirBackend:
             tiny = tiny_tensors(outcome.log)
             wrong = tuple(tensor for tensor in reading.hints.tensors if tensor not in tiny)
             hints = Hints(tensors=wrong, right=right_tensors(tables))
-            reading = replace(reading, message=_how_far(reading.message, wrong, distances(outcome.log)))
+            distance = distances(outcome.log)
+            if first := next((tensor for tensor in wrong if tensor in distance), ""):
+                said = " ".join(reading.message.split())
+                reading = replace(reading, message=f"{first} {distance[first]} ({said})")
         else:
             # the tool prints a set in arbitrary order
             hints = replace(reading.hints, ops=tuple(sorted(reading.hints.ops)), unfolded=unfolded(outcome.log))
@@ -316,9 +319,3 @@ class TpuMlirBackend:
             env = {name: value for name, value in env.items() if name not in _SDK_VARIABLES}
             argv = ["bash", "-c", '. "$0/envsetup.sh" >/dev/null && exec "$@"', str(self._home), *argv]
         return run(argv, cwd=workdir, env=env, limits=limits, reads=self.access.reads)
-
-
-def _how_far(message: str, wrong: Sequence[str], distance: Mapping[str, str]) -> str:
-    """The tool's message with the largest difference of the first wrong tensor, where it was measured."""
-    measured = next((f"{tensor} {distance[tensor]}" for tensor in wrong if tensor in distance), "")
-    return f"{measured} ({' '.join(message.split())})" if measured else message

@@ -21,10 +21,25 @@ class OperatorForm:
     write: Write
 
 
+FORMS: dict[str, OperatorForm] = {}
+
+
+def _form_of(ops: str, *, until: int) -> Callable[[Write], Write]:
+    def register(write: Write) -> Write:
+        FORMS.update(dict.fromkeys(ops.split(), OperatorForm(until=until, write=write)))
+        return write
+
+    return register
+
+
 #: Reductions that return the element itself if they reduce no axis.
 _UNCHANGING = ("ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum")
 
 
+@_form_of(
+    "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSumSquare", until=18
+)
+@_form_of("ReduceSum", until=13)
 def _reduction(at: Site) -> str | None:
     """Axes as an attribute."""
     axes = at.value(1).ravel().tolist() if at.has(1) else []
@@ -34,12 +49,14 @@ def _reduction(at: Site) -> str | None:
     return at.like(at.input(0), axes=axes or None, noop_with_empty_axes=None)
 
 
+@_form_of("Squeeze Unsqueeze", until=13)
 def _axes_attribute(at: Site) -> str:
     """Squeeze and Unsqueeze with axes as an attribute."""
     axes = [int(axis) for axis in at.value(1).ravel()] if at.has(1) else None
     return at.like(at.input(0), axes=axes)
 
 
+@_form_of("Split", until=18)
 def _split(at: Site) -> tuple[str, ...] | None:
     """The sizes as an input, or an attribute before 13, in place of a number of outputs."""
     sizes = at.value(1).ravel().tolist() if at.has(1) else None
@@ -61,6 +78,7 @@ def _split(at: Site) -> tuple[str, ...] | None:
     return at.ops("Split", [at.input(0)], parts, axis=axis, split=sizes)
 
 
+@_form_of("Pad", until=18)
 def _pad(at: Site) -> str | None:
     """Pads for every axis."""
     if not at.has(3):
@@ -75,6 +93,7 @@ def _pad(at: Site) -> str | None:
     return at.like(at.input(0), at.integers(whole), *value)
 
 
+@_form_of("Resize", until=18)
 def _resize(at: Site) -> str | None:
     """Scales or sizes for every axis; before 13, all inputs there."""
     axes = at.attribute("axes", [0]) if at.has_attribute("axes") else None
@@ -101,6 +120,7 @@ def _spread(whole: np.ndarray, places: list[int], values: np.ndarray) -> np.ndar
     return whole
 
 
+@_form_of("Softmax LogSoftmax Hardmax", until=13)
 def _softmax(at: Site) -> str:
     """Over the last axis, which means the same in all operator sets."""
     axis = at.attribute("axis", -1)
@@ -114,6 +134,7 @@ def _softmax(at: Site) -> str:
     return transpose(at, at.like(transpose(at, at.input(0), perm), axis=rank - 1), perm)
 
 
+@_form_of("Dropout", until=12)
 def _dropout(at: Site) -> str:
     """The ratio as an attribute, outside of training."""
     at.demand(not at.has(2) or not at.value(2).any(), "it is in training mode")
@@ -121,6 +142,7 @@ def _dropout(at: Site) -> str:
     return at.op("Dropout", at.input(0), ratio=float(at.value(1).item()) if at.has(1) else 0.5)
 
 
+@_form_of("Shape", until=15)
 def _shape(at: Site) -> str | None:
     """A part of the shape, by Slice."""
     if not at.has_attribute("start") and not at.has_attribute("end"):
@@ -130,6 +152,7 @@ def _shape(at: Site) -> str | None:
     return at.op("Slice", at.op("Shape", at.input(0)), start, end, at.integers([0]))
 
 
+@_form_of("GridSample", until=20)
 def _gridsample(at: Site) -> str:
     """The older names of the modes."""
     at.demand(at.rank(0) == 4, "it samples more than images")
@@ -137,6 +160,7 @@ def _gridsample(at: Site) -> str:
     return at.like(at.input(0), at.input(1), mode={"linear": "bilinear", "cubic": "bicubic"}.get(mode, mode))
 
 
+@_form_of("Reshape", until=14)
 def _reshape(at: Site) -> str | None:
     """Without allowzero, where the shape has no zero."""
     if not at.attribute("allowzero", 0):
@@ -145,6 +169,7 @@ def _reshape(at: Site) -> str | None:
     return at.like(at.input(0), at.input(1), allowzero=None)
 
 
+@_form_of("RoiAlign", until=16)
 def _roialign(at: Site) -> str:
     """With the corners as older operator sets have them."""
     mode = at.attribute("coordinate_transformation_mode", "half_pixel")
@@ -152,16 +177,19 @@ def _roialign(at: Site) -> str:
     return at.like(*at.inputs(), coordinate_transformation_mode=None)
 
 
+@_form_of("CastLike", until=15)
 def _castlike(at: Site) -> str:
     """Cast to the type of the other input."""
     return at.op("Cast", at.input(0), to=at.dtype(1))
 
 
+@_form_of("QuantizeLinear DequantizeLinear", until=13)
 def _quantiser(at: Site) -> None:
     """One scale for the whole tensor, which is all that there was."""
     at.demand(at.facts.shape(at.input(1)) in ((), (1,)), "it has a scale for each channel")
 
 
+@_form_of("Constant", until=12)
 def _constant(at: Site) -> str | None:
     """Numbers as a tensor."""
     for name, dtype in (("value_float", np.float32), ("value_int", np.int64)):
@@ -173,33 +201,3 @@ def _constant(at: Site) -> str | None:
 
 
 _DTYPE = {np.float32: 1, np.int64: 7}
-_REDUCTION = OperatorForm(until=18, write=_reduction)
-FORMS: dict[str, OperatorForm] = {
-    "ReduceL1": _REDUCTION,
-    "ReduceL2": _REDUCTION,
-    "ReduceLogSum": _REDUCTION,
-    "ReduceLogSumExp": _REDUCTION,
-    "ReduceMax": _REDUCTION,
-    "ReduceMean": _REDUCTION,
-    "ReduceMin": _REDUCTION,
-    "ReduceProd": _REDUCTION,
-    "ReduceSumSquare": _REDUCTION,
-    "ReduceSum": OperatorForm(until=13, write=_reduction),
-    "Squeeze": OperatorForm(until=13, write=_axes_attribute),
-    "Unsqueeze": OperatorForm(until=13, write=_axes_attribute),
-    "Split": OperatorForm(until=18, write=_split),
-    "Pad": OperatorForm(until=18, write=_pad),
-    "Resize": OperatorForm(until=18, write=_resize),
-    "Softmax": OperatorForm(until=13, write=_softmax),
-    "LogSoftmax": OperatorForm(until=13, write=_softmax),
-    "Hardmax": OperatorForm(until=13, write=_softmax),
-    "Dropout": OperatorForm(until=12, write=_dropout),
-    "Shape": OperatorForm(until=15, write=_shape),
-    "GridSample": OperatorForm(until=20, write=_gridsample),
-    "Reshape": OperatorForm(until=14, write=_reshape),
-    "RoiAlign": OperatorForm(until=16, write=_roialign),
-    "CastLike": OperatorForm(until=15, write=_castlike),
-    "Constant": OperatorForm(until=12, write=_constant),
-    "QuantizeLinear": OperatorForm(until=13, write=_quantiser),
-    "DequantizeLinear": OperatorForm(until=13, write=_quantiser),
-}

@@ -26,12 +26,11 @@ from onnxbisect.file_remedies.editing import (
     trace,
     unused_prefix,
 )
-from onnxbisect.file_remedies.file import File
 from onnxbisect.file_remedies.lowering.forms import FORMS
-from onnxbisect.file_remedies.remedy import RemediedFile, file_remedy
+from onnxbisect.file_remedies.remedy import File, RemediedFile, file_remedy
+from onnxbisect.language import shortened
 from onnxbisect.model.scopes import bodies, captures, domain_of, reads
 from onnxbisect.preflight import LAST_WITH_AXES_ATTRIBUTES, NEWEST_OPSET_IN_GENERAL, Reader
-from onnxbisect.preflight.subject import some
 from onnxbisect.rewrites import (
     ANY_OP,
     Exactness,
@@ -262,7 +261,7 @@ def _lowered(file: File, to: int) -> RemediedFile:
             entry.version = min(entry.version, to)
     drop_unread(result.graph, lowering.replaced_reads)
     changed = tuple(f"{count} {op}" for op, count in sorted(lowering.rewritten.items()))
-    sentence = f"operator set {now} → {to}" + (f", written in older forms: {some(changed, 6)}" if changed else "")
+    sentence = f"operator set {now} → {to}" + (f", written in older forms: {shortened(changed, 6)}" if changed else "")
     return RemediedFile(proto=result, sentence=sentence, exactness=lowering.exactness, types=lowering.types)
 
 
@@ -289,7 +288,7 @@ class _Lowering:
 
     def function(self, function: onnx.FunctionProto) -> None:
         """Lower a function in place."""
-        versions = {_domain(entry): entry.version for entry in function.opset_import}
+        versions = {domain_of(entry): entry.version for entry in function.opset_import}
         if versions.get("", self._now) != self._now:
             raise NotApplicable(f"function {function.name} is of another operator set than the model")
         scope = self._scope.of_function(function)
@@ -388,7 +387,3 @@ class _Lowering:
         named = node_copy(node)
         named.name = name
         return named
-
-
-def _domain(entry: onnx.OperatorSetIdProto) -> str:
-    return "" if entry.domain == "ai.onnx" else entry.domain

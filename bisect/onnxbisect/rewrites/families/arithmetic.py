@@ -6,7 +6,7 @@ import numpy as np
 from onnx import TensorProto
 
 from onnxbisect.exactness import Exactness
-from onnxbisect.model.declared_types import NARROW
+from onnxbisect.model.session import NARROW
 from onnxbisect.rewrites.exactness import NO_NAN, SIGN_OF_ZERO, Bound, Domain, Values
 from onnxbisect.rewrites.forms import cast, pairwise, rounded
 from onnxbisect.rewrites.rule import pytorch, rule
