@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import onnx_bisect
+from onnx_bisect.steps.changed_files import changed_files
+from onnx_bisect.steps.repair_compiler import REPAIRED
 from onnxbisect.input_value import written
 from onnxbisect.language import _, english
 from onnxbisect.proof import Tolerance
@@ -16,9 +18,7 @@ from onnxbisect.report.text import clean
 from onnxbisect.rewrites import Exactness, installed
 from onnxbisect_backends.calibration import first_sample
 from onnxbisect_backends.contract import input_shapes
-from onnxbisect_backends.probing.changed_files import changed_files
 from onnxbisect_backends.probing.loaded_model import LoadedModel
-from onnxbisect_backends.probing.repair_compiler import REPAIRED
 from onnxbisect_backends.probing.search_context import search_context
 from onnxbisect_cli import bisection
 from onnxbisect_cli.arguments import demand_folder

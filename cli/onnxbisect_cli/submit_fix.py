@@ -8,10 +8,10 @@ import onnx
 
 from onnx_bisect import OnnxBisectError, RemoteJob, RemoteRepair, Status
 from onnx_bisect.job_documents import TargetStatus
+from onnx_bisect.steps.repair_compiler import REPAIRED, copy_data
 from onnxbisect.language import _
 from onnxbisect.remedies.summary import lines
 from onnxbisect.report.text import clean
-from onnxbisect_backends.probing.repair_compiler import REPAIRED, copy_data
 from onnxbisect_cli.speech import say, spoken
 
 #: Exit statuses by the verdict on the repaired model.

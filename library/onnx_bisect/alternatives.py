@@ -9,13 +9,13 @@ from onnx_bisect.backend_choice import BackendChoice, texts
 from onnx_bisect.driver import Budget
 from onnx_bisect.events import Event, Note, ProbeAnswered, ProbeStarted
 from onnx_bisect.searching import Searching
+from onnx_bisect.steps.alternatives import AskOthers, CulpritVerdicts, asked_with
 from onnxbisect.alternatives import Alternative, CulpritsThenWhole
 from onnxbisect.diagnosis import Diagnosis
 from onnxbisect.errors import OptionError
 from onnxbisect.session import Ending
 from onnxbisect_backends.contract import Backend
 from onnxbisect_backends.other_options import OtherOptions, Wanted
-from onnxbisect_backends.probing.alternatives import AskOthers, CulpritVerdicts, asked_with
 from onnxbisect_backends.probing.loaded_model import LoadedModel
 from onnxbisect_backends.probing.search_context import SearchContext
 from onnxbisect_backends.sandbox.working_folder import working_folder

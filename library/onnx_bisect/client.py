@@ -221,7 +221,7 @@ class Client:
     def repair(self, job_id: str, target: int) -> "RemoteRepair":
         """The result of the repair of a target; targets count from 1."""
         from onnx_bisect.remote_repair import RemoteRepair
-        from onnxbisect_backends.probing.repair_document import read_document
+        from onnx_bisect.steps.repair_document import read_document
 
         def fetch(path: str, to: Path) -> bool:
             path, _, form = path.partition("?format=")

@@ -18,6 +18,9 @@ from onnx_bisect.events import Note, Progress, SearchEnded
 from onnx_bisect.models import InputValues, Shapes, Source, load_model
 from onnx_bisect.result import Result, with_repro
 from onnx_bisect.searching import Searches, Searching
+from onnx_bisect.steps.changed_files import GoesOn, NamedOptions, compiles_after, may_be_changed
+from onnx_bisect.steps.confirming import Answered, confirmed
+from onnx_bisect.steps.repair_compiler import RepairCompiler
 from onnxbisect.alternatives import Alternative
 from onnxbisect.errors import BackendUnusableError, ModelError, OptionError
 from onnxbisect.job import CompilesAfter
@@ -34,10 +37,7 @@ from onnxbisect_backends import contract
 from onnxbisect_backends.calibration import first_sample
 from onnxbisect_backends.contract import Backend
 from onnxbisect_backends.other_options import OtherOptions, Wanted
-from onnxbisect_backends.probing.changed_files import GoesOn, NamedOptions, compiles_after, may_be_changed
-from onnxbisect_backends.probing.confirming import Answered, confirmed
 from onnxbisect_backends.probing.loaded_model import LoadedModel
-from onnxbisect_backends.probing.repair_compiler import RepairCompiler
 from onnxbisect_backends.probing.search_context import SearchContext, search_context
 from onnxbisect_backends.sandbox.working_folder import working_folder
 

@@ -14,6 +14,8 @@ from onnx_bisect.events import Note, Progress
 from onnx_bisect.models import InputValues, Shapes, Source, load_model
 from onnx_bisect.searching import Searches, Searching
 from onnx_bisect.shown import ShownRepair
+from onnx_bisect.steps.repair_compiler import REPAIRED, RepairCompiler, copy_data
+from onnx_bisect.steps.repairing import REPORT, Terms, repair_model, written
 from onnxbisect.alternatives import Alternative
 from onnxbisect.diagnosis import Diagnosis
 from onnxbisect.errors import OptionError
@@ -28,8 +30,6 @@ from onnxbisect_backends.calibration import first_sample
 from onnxbisect_backends.custom_ops import CustomOps
 from onnxbisect_backends.other_options import Wanted
 from onnxbisect_backends.probing.loaded_model import LoadedModel
-from onnxbisect_backends.probing.repair_compiler import REPAIRED, RepairCompiler, copy_data
-from onnxbisect_backends.probing.repairing import REPORT, Terms, repair_model, written
 from onnxbisect_backends.probing.search_context import search_context
 from onnxbisect_backends.sandbox.working_folder import working_folder
 

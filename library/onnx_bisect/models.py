@@ -5,6 +5,7 @@ from os import PathLike
 from pathlib import Path
 
 from onnx_bisect.backend_choice import BackendChoice, chosen_backend
+from onnx_bisect.steps.known_target import inspect_for, known_target
 from onnxbisect import preflight
 from onnxbisect.cut import cut_between, cut_modules, units_of_nodes, write
 from onnxbisect.errors import OptionError
@@ -12,7 +13,6 @@ from onnxbisect.input_value import InputValues
 from onnxbisect.model.load import ReadSample
 from onnxbisect.preflight import Inspection
 from onnxbisect_backends import contract
-from onnxbisect_backends.probing.known_target import inspect_for, known_target
 from onnxbisect_backends.probing.loaded_model import LoadedModel
 
 #: The path of an ONNX file, or a model that was read already, which several calls may share.

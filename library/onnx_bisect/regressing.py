@@ -15,6 +15,7 @@ from onnx_bisect.driver import Budget
 from onnx_bisect.events import Note, Progress
 from onnx_bisect.models import InputValues, Shapes, Source, load_model
 from onnx_bisect.searching import Searching
+from onnx_bisect.steps.alternatives import asked_with
 from onnxbisect.diagnosis import DiagnosedCulprit
 from onnxbisect.errors import BackendUnusableError, OptionError
 from onnxbisect.unitset import UnitSet, members
@@ -23,7 +24,6 @@ from onnxbisect.version_history import VersionedPart, VersionHistory, next_versi
 from onnxbisect_backends import registry
 from onnxbisect_backends.calibration import first_sample
 from onnxbisect_backends.options import unknown
-from onnxbisect_backends.probing.alternatives import asked_with
 from onnxbisect_backends.probing.loaded_model import LoadedModel
 from onnxbisect_backends.toolchains import series
 from onnxbisect_backends.toolchains.catalogue import VERSION, numbers, toolchains

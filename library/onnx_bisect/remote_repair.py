@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Protocol
 
 from onnx_bisect.shown import ShownRepair
+from onnx_bisect.steps.repair_compiler import REPAIRED
+from onnx_bisect.steps.repairing import REPORT
 from onnxbisect.errors import OptionError
 from onnxbisect.proof import Tolerance
 from onnxbisect.remedies.document import RepairDocument
@@ -13,8 +15,6 @@ from onnxbisect.remedies.summary import headline
 from onnxbisect.rewrites import Exactness
 from onnxbisect.verdict import Status
 from onnxbisect_backends.other_options import Wanted
-from onnxbisect_backends.probing.repair_compiler import REPAIRED
-from onnxbisect_backends.probing.repairing import REPORT
 
 #: The server's path, below the repair's address, of each file that `fix` writes.
 _FILES = {REPAIRED: "/model.onnx", REPORT: "/report.json", "repair.md": "?format=md", "repair.json": "?format=json"}

@@ -17,7 +17,7 @@ _ADDED = ("input_values", "repair", "as_is", "confirm_causes", "whole", "pieces"
 
 @dataclass(frozen=True, kw_only=True)
 class RepairSpec:
-    """Settings of a repair and its proof: the fields of `onnxbisect_backends.probing.repairing.Terms`.
+    """Settings of a repair and its proof: the fields of `onnx_bisect.steps.repairing.Terms`.
 
     `samples` maps file names to the SHA-256 of stored files. `alternatives` are other options to compile the culprits
     with.

@@ -12,8 +12,8 @@ from playwright.sync_api import expect
 from sqlalchemy import select
 from starlette.testclient import TestClient
 
+from onnx_bisect.steps.repair_document import read_document
 from onnxbisect.remedies.place_graph import before_and_after
-from onnxbisect_backends.probing.repair_document import read_document
 from onnxbisect_db import repairs, searches
 from onnxbisect_db.repairs import ChangedModel
 from onnxbisect_db.states import Stage

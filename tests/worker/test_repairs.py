@@ -14,12 +14,12 @@ from onnx import TensorProto, helper
 from sqlalchemy import select
 
 import onnx_bisect
+from onnx_bisect.steps.repair_document import read_document
 from onnxbisect.errors import ModelError
 from onnxbisect.proof import Tolerance
 from onnxbisect.remedies.summary import headline, outcome
 from onnxbisect.rewrites import Exactness
 from onnxbisect.unitset import UnitSet
-from onnxbisect_backends.probing.repair_document import read_document
 from onnxbisect_db import lifecycle, retention
 from onnxbisect_db.database import Database
 from onnxbisect_db.states import JobState, Stage

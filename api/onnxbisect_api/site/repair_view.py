@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from onnx_bisect.steps.repair_document import read_document
 from onnxbisect.errors import OnnxBisectError
 from onnxbisect.proof import OutputDifference
 from onnxbisect.remedies.document import Change, LeftRow, RepairDocument
 from onnxbisect.remedies.place_graph import before_and_after
 from onnxbisect.remedies.summary import called, groups, headline, left_groups, numbers, outcome
-from onnxbisect_backends.probing.repair_document import read_document
 from onnxbisect_db.tables import Search
 
 

@@ -11,6 +11,11 @@ from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
+from onnx_bisect.steps.alternatives import CulpritVerdicts, asked_with
+from onnx_bisect.steps.changed_files import GoesOn, NamedOptions, compiles_after
+from onnx_bisect.steps.confirming import Answered
+from onnx_bisect.steps.repair_compiler import RepairCompiler, unanswered
+from onnx_bisect.steps.repairing import Terms, repair_model, written
 from onnxbisect.alternatives import Alternative, CulpritsThenWhole
 from onnxbisect.diagnosis import Diagnosis
 from onnxbisect.errors import ModelError, OnnxBisectError
@@ -24,12 +29,7 @@ from onnxbisect.verdict import Status
 from onnxbisect_backends.contract import Backend
 from onnxbisect_backends.custom_ops import CustomOps
 from onnxbisect_backends.other_options import OtherOptions
-from onnxbisect_backends.probing.alternatives import CulpritVerdicts, asked_with
-from onnxbisect_backends.probing.changed_files import GoesOn, NamedOptions, compiles_after
-from onnxbisect_backends.probing.confirming import Answered
 from onnxbisect_backends.probing.loaded_model import LoadedModel
-from onnxbisect_backends.probing.repair_compiler import RepairCompiler, unanswered
-from onnxbisect_backends.probing.repairing import Terms, repair_model, written
 from onnxbisect_backends.probing.search_context import SearchContext
 from onnxbisect_db.answers import AnsweredProbe, Reply
 from onnxbisect_service.search_spec import RepairSpec

@@ -8,6 +8,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from uuid import uuid4
 
+from onnx_bisect.steps.changed_files import may_be_changed
+from onnx_bisect.steps.confirming import confirmed
+from onnx_bisect.steps.known_target import inspect_for, known_target
 from onnxbisect.answer import Answer
 from onnxbisect.errors import BackendUnusableError, OnnxBisectError, OptionError
 from onnxbisect.job import CompilesAfter, CompletedDiagnosis
@@ -27,9 +30,6 @@ from onnxbisect_backends.contract import Backend, Limits, input_shapes
 from onnxbisect_backends.other_options import OtherOptions
 from onnxbisect_backends.probing.boundary_limits import adopt_limits, learn_limits
 from onnxbisect_backends.probing.boundary_traits import traits_of
-from onnxbisect_backends.probing.changed_files import may_be_changed
-from onnxbisect_backends.probing.confirming import confirmed
-from onnxbisect_backends.probing.known_target import inspect_for, known_target
 from onnxbisect_backends.probing.loaded_model import LoadedModel
 from onnxbisect_backends.probing.prober import Prober, ProbeResult
 from onnxbisect_backends.probing.search_context import SearchContext, sampling, search_context

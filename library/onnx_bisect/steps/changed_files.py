@@ -12,6 +12,7 @@ from typing import Protocol
 
 import onnx
 
+from onnx_bisect.steps.repair_compiler import RepairCompiler, changed_model, copy_data
 from onnxbisect.errors import ModelError
 from onnxbisect.file_remedies import (
     REORDERING,
@@ -31,7 +32,6 @@ from onnxbisect.rewrites import Exactness
 from onnxbisect_backends.contract import Backend
 from onnxbisect_backends.probing.forked import forked
 from onnxbisect_backends.probing.loaded_model import LoadedModel
-from onnxbisect_backends.probing.repair_compiler import RepairCompiler, changed_model, copy_data
 from onnxbisect_backends.probing.search_context import SearchContext
 
 _ORDER = list(Exactness)

@@ -5,13 +5,13 @@ from pathlib import Path
 import onnx
 import pytest
 
+from onnx_bisect.steps.known_target import inspect_for, known_target
 from onnxbisect.model import Model, load
 from onnxbisect.preflight import Severity, inspect
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect_backends import registry
 from onnxbisect_backends.commands.toml_backend import TomlBackend
 from onnxbisect_backends.contract import profile
-from onnxbisect_backends.probing.known_target import inspect_for, known_target
 from onnxbisect_backends.simulator.profiles import shipped
 
 FILE = 'name = "chip"\ncommand = ["{command}", "{{model}}"]\n{more}'

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 
 import onnx
 
+from onnx_bisect.steps.changed_files import changed_files, may_be_changed, with_fewer_dimensions
+from onnx_bisect.steps.repair_compiler import REPAIRED, RepairCompiler
 from onnxbisect.alternatives import Alternative
 from onnxbisect.diagnosis import Diagnosis
 from onnxbisect.errors import OptionError
@@ -28,9 +30,7 @@ from onnxbisect.report.files import FORMS
 from onnxbisect.rewrites import Exactness, TensorFacts, installed
 from onnxbisect_backends.custom_ops import CustomOps
 from onnxbisect_backends.probing.boundary_traits import traits_of
-from onnxbisect_backends.probing.changed_files import changed_files, may_be_changed, with_fewer_dimensions
 from onnxbisect_backends.probing.loaded_model import LoadedModel
-from onnxbisect_backends.probing.repair_compiler import REPAIRED, RepairCompiler
 from onnxbisect_backends.probing.search_context import SearchContext
 
 #: The file name of the report on what is left.
