@@ -2,12 +2,13 @@
 
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 from sqlalchemy.orm import Session
 
 from onnxbisect.errors import BackendUnusableError, OnnxBisectError, OptionError
 from onnxbisect.language import english
+from onnxbisect.terms import SearchTerms, requested
 from onnxbisect_api import health
 from onnxbisect_api.access import Caller
 from onnxbisect_api.addresses import Addresses
@@ -98,10 +99,12 @@ class Accepted:
     def of(self, model_sha256: str) -> NewJob:
         """The job for this model."""
         terms = self.terms
-        same = {field.name for field in fields(SearchSpec)} & RequestedTerms.model_fields.keys()
-        asked = terms.model_dump(mode="json", include=same)
-        spec = SearchSpec.from_json(
-            {**asked, "budget_calls": terms.budget.calls, "budget_seconds": terms.budget.seconds}
+        spec = SearchSpec(
+            input_shapes=terms.input_shapes,
+            input_values=terms.input_values,
+            calibration=terms.calibration,
+            repair=None if terms.repair is None else terms.repair.spec,
+            **vars(terms.search),
         )
         return NewJob(
             model_sha256=model_sha256,
@@ -119,12 +122,12 @@ class Accepted:
 
 def asked_before(job: Job) -> RequestedTerms:
     """The terms of an earlier job for one more: targets, settings and labels, but no webhook and no table of parts."""
-    spec = SearchSpec.from_json(job.request).to_json()
-    asked = {name: spec[name] for name in RequestedTerms.model_fields.keys() & spec.keys()}
+    spec = SearchSpec.from_json(job.request)
+    own = ("input_shapes", "input_values", "calibration", "repair")
     return RequestedTerms.model_validate(
         {
-            **asked,
-            "budget": {"calls": spec["budget_calls"], "seconds": spec["budget_seconds"]},
+            **{name: value for name, value in spec.to_json().items() if name in own},
+            **requested(SearchTerms, vars(spec)),
             "targets": [{"backend": it.backend, "options": it.options} for it in job.searches],
             "labels": {name: value for name, value in job.labels.items() if name not in (PARTS, PART)},
             "priority": min(job.priority, 0),
@@ -139,7 +142,7 @@ def accepted(terms: RequestedTerms, service: Service, caller: Caller) -> Accepte
         raise Problem(
             403, english("A priority above 0 puts a job before everybody's: it needs a token with the scope 'admin'.")
         )
-    if terms.seconds is not None and terms.seconds > settings.compile_seconds:
+    if (terms.search.timeout or 0) > settings.compile_seconds:
         raise Problem(
             422,
             english(

@@ -1,22 +1,27 @@
 """The request for a job, as clients send it."""
 
-from typing import Annotated, Literal, Self
+from collections.abc import Callable
+from functools import reduce
+from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
 from pydantic import (
+    AliasChoices,
     BaseModel,
     ConfigDict,
     Field,
     StrictBool,
     StrictInt,
     StringConstraints,
+    create_model,
     field_validator,
     model_validator,
 )
 
-from onnxbisect.exactness import Exactness
+from onnxbisect.terms import RepairTerms, SearchTerms, made, terms_of
 from onnxbisect_api.parameters import SHA256_PATTERN
 from onnxbisect_db.states import EventType, WebhookFormat
 from onnxbisect_service.chat_messages import WITH_SECRET
+from onnxbisect_service.search_spec import RepairSpec
 
 #: The largest dimension; ONNX stores dimensions as int64.
 _LARGEST = 2**63 - 1
@@ -48,10 +53,6 @@ WebhookEvent = Literal[
     "culprit.fixed",
     "culprit.returned",
 ]
-_Tolerance = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
-_Seconds = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
-
-
 _Alternatives = Annotated[
     dict[_OptionName, Annotated[tuple[_OptionText, ...], Field(max_length=32)]], Field(min_length=1, max_length=32)
 ]
@@ -59,6 +60,9 @@ _Alternatives = Annotated[
 
 class _Request(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+_Model = TypeVar("_Model", bound=_Request)
 
 
 class TargetRequest(_Request):
@@ -75,31 +79,55 @@ class TargetRequest(_Request):
         return {key: _typed(each) for key, each in value.items()} if isinstance(value, dict) else value
 
 
+def _with_terms(kind: type, group: tuple[str, ...] = ()) -> Callable[[type[_Model]], type[_Model]]:
+    """Give a request the fields of the terms that stand in this group of its document and that it does not declare."""
+
+    def with_terms(model: type[_Model]) -> type[_Model]:
+        own: dict[str, Any] = {}
+        for field in terms_of(kind):
+            *place, name = field.path
+            if tuple(place) == group and name not in model.model_fields:
+                term = field.term
+                known = Field(
+                    default=field.default,
+                    gt=term.above,
+                    ge=term.least,
+                    le=term.most,
+                    allow_inf_nan=False if float in (field.kind, *get_args(field.kind)) else None,
+                    description=term.doc,
+                    validation_alias=None if name == field.name or place else AliasChoices(name, field.name),
+                )
+                own[name] = (field.kind, known)
+        return create_model(model.__name__, __base__=model, __module__=model.__module__, __doc__=model.__doc__, **own)
+
+    return with_terms
+
+
+@_with_terms(SearchTerms, ("budget",))
 class BudgetRequest(_Request):
     """Limits of the search on each target. At a limit the search ends and reports what it has found."""
 
-    calls: int | None = Field(default=None, ge=1, le=10**9, description="compiler calls")
-    seconds: _Seconds | None = Field(default=None, description="seconds")
 
-
+@_with_terms(RepairTerms)
 class RepairRequest(_Request):
     """A repair like that of `onnx-bisect fix`: proven in onnxruntime, and compiled."""
 
-    allow: Exactness = Field(default=Exactness.ROUNDING, description="the least exact replacements that may be used")
     samples: dict[_SampleFile, _Sha256] = Field(
         default={},
         max_length=100,
         description="samples of the inputs for the proof: file name to SHA-256, as `PUT /v1/files` answered",
     )
-    count: int = Field(default=4, ge=1, le=64, description="random samples, and as many with edge values, beside them")
-    absolute: _Tolerance = Field(default=1e-6, description="how far the model's outputs may differ")
-    relative: _Tolerance = Field(default=1e-4, description="and how far as a share of an output's largest magnitude")
     alternatives: Literal["all"] | _Alternatives | None = Field(
         default=None,
         description="other options of each target to ask about its culprits: values by option, none for those that are "
         "worth trying; or `all` of these",
         examples=[{"precision": ["fp32", "bf16"], "version": []}],
     )
+
+    @property
+    def spec(self) -> RepairSpec:
+        """The terms of the repair, as they are stored."""
+        return made(RepairSpec, _values(RepairTerms, self))
 
 
 class WebhookRequest(_Request):
@@ -130,6 +158,7 @@ class WebhookRequest(_Request):
         return tuple(sorted({EventType(event) for event in self.events}))
 
 
+@_with_terms(SearchTerms)
 class RequestedTerms(_Request):
     """A request for a job without its model: targets and settings."""
 
@@ -152,14 +181,6 @@ class RequestedTerms(_Request):
         description="samples of the inputs: file name to SHA-256, as `PUT /v1/files` answered",
     )
     budget: BudgetRequest = BudgetRequest()
-    seconds: _Seconds | None = Field(default=None, description="the longest that one compile may take")
-    recheck: bool = Field(default=False, description="for a non-deterministic compiler: repeat deciding probes")
-    as_is: bool = Field(
-        default=False, description="search the file as it is, where a changed copy of it might compile, too"
-    )
-    confirm_causes: int = Field(
-        default=0, ge=0, le=100, description="compiler calls to find out why culprits are refused, after the search"
-    )
     repair: RepairRequest | None = Field(default=None, description="repair each target's culprits after the search")
     priority: int = Field(
         default=0,
@@ -180,6 +201,11 @@ class RequestedTerms(_Request):
     @classmethod
     def _as_url(cls, value: object) -> object:
         return {"url": value} if isinstance(value, str) else value
+
+    @property
+    def search(self) -> SearchTerms:
+        """The terms of the searches."""
+        return made(SearchTerms, _values(SearchTerms, self))
 
 
 class PartRequest(_Request):
@@ -219,6 +245,11 @@ class JobRequest(RequestedTerms):
         if len({part.model for part in self.models}) < len(self.models):
             raise ValueError("a model is named twice in models")
         return self
+
+
+def _values(kind: type, request: _Request) -> dict[str, Any]:
+    """The values of terms in a request, by their names."""
+    return {field.name: reduce(getattr, field.path, request) for field in terms_of(kind)}
 
 
 def _typed(value: object) -> object:

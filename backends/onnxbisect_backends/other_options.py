@@ -7,15 +7,13 @@ from os import PathLike, fspath
 from typing import Literal
 
 from onnxbisect.errors import OptionError
+from onnxbisect.terms import OtherValues
 from onnxbisect_backends import registry
 from onnxbisect_backends.contract import Backend
 from onnxbisect_backends.options import OptionHelp, option_text, unknown
 
-#: Values by option (empty: those that the backend marks as worth trying), or all marked values of all options.
-Wanted = Literal["all"] | Mapping[str, Sequence[object]]
 
-
-def listed(wanted: Wanted) -> Literal["all"] | dict[str, list[str]]:
+def listed(wanted: OtherValues) -> Literal["all"] | dict[str, list[str]]:
     """The same with values in the syntax of `--option`; OptionError for a word other than `all`."""
     if not isinstance(wanted, str):
         return {key: [option_text(value) for value in values] for key, values in wanted.items()}
@@ -33,7 +31,7 @@ class OtherOptions:
     wanted: Mapping[str, tuple[str, ...]]
 
     @classmethod
-    def of(cls, backend: object, options: Mapping[str, str], wanted: Wanted) -> "OtherOptions":
+    def of(cls, backend: object, options: Mapping[str, str], wanted: OtherValues) -> "OtherOptions":
         """The wanted alternatives; OptionError if the backend has no such option or value."""
         if not isinstance(backend, str | PathLike):
             raise OptionError("Other options can be tried only for a backend that is given by name or file.")

@@ -8,10 +8,10 @@ import onnx_bisect
 from onnx_bisect.models import Source
 from onnxbisect.errors import OptionError
 from onnxbisect.input_value import InputValue
+from onnxbisect.terms import CallTerms, OtherValues, SearchTerms
 from onnxbisect_backends import registry
 from onnxbisect_backends.commands.any_command import CommandBackend
 from onnxbisect_backends.contract import Backend
-from onnxbisect_backends.other_options import Wanted
 from onnxbisect_cli.progress import Shown
 from onnxbisect_cli.signals import Interruption
 
@@ -30,17 +30,12 @@ class SearchRequest:
     input_shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     input_values: Mapping[str, InputValue] = field(default_factory=dict)
     jobs: int = 1
-    budget_calls: int | None = None
-    budget_seconds: float | None = None
-    timeout: float | None = None
+    terms: CallTerms = field(default_factory=SearchTerms)
     cache: bool = True
     files: bool = False
     artifacts: Path | None = None
-    recheck: bool = False
     calibration: Path | None = None
-    as_is: bool = False
-    alternatives: Wanted | None = None
-    confirm_causes: int = 0
+    alternatives: OtherValues | None = None
 
 
 def bisected(request: SearchRequest, model: Source | None = None) -> tuple[onnx_bisect.Result, Interruption]:
@@ -58,17 +53,12 @@ def bisected(request: SearchRequest, model: Source | None = None) -> tuple[onnx_
             input_shapes=request.input_shapes,
             input_values=request.input_values,
             jobs=request.jobs,
-            budget_calls=request.budget_calls,
-            budget_seconds=request.budget_seconds,
-            timeout=request.timeout,
-            recheck=request.recheck,
             calibration=request.calibration,
             cache=request.cache,
             files=request.files,
             artifacts=request.artifacts,
-            as_is=request.as_is,
             alternatives=request.alternatives,
-            confirm_causes=request.confirm_causes,
+            **vars(request.terms),
             progress=shown,
             cancellation=cancellation,
         )

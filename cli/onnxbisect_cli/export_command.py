@@ -9,9 +9,10 @@ from typing import Annotated
 import typer
 
 from onnxbisect.language import _
+from onnxbisect.terms import LIMITS, SEARCH
 from onnxbisect_cli import arguments
 from onnxbisect_cli.arguments import ListFormat
-from onnxbisect_cli.help_page import DIAGNOSE, LIMITS, SEARCH, TARGET, Command
+from onnxbisect_cli.help_page import DIAGNOSE, TARGET, Command
 from onnxbisect_cli.parameters import BackendOptions, ListForm, path
 from onnxbisect_cli.speech import Lang, spoken
 

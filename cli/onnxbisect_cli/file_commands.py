@@ -6,20 +6,19 @@ from typing import Annotated
 import typer
 
 from onnxbisect.errors import OptionError
+from onnxbisect.terms import SampleCount, Tolerance
 from onnxbisect_cli import arguments
 from onnxbisect_cli.arguments import FailOn, Format, InspectionFormat, ListFormat
 from onnxbisect_cli.help_page import FILES, Command
 from onnxbisect_cli.parameters import (
-    Absolute,
     BackendOptions,
     InputShapes,
     InputValues,
     ListForm,
     ModelPath,
-    Relative,
     ReportForm,
-    SampleCount,
     Samples,
+    takes_terms,
 )
 from onnxbisect_cli.speech import Lang
 
@@ -154,7 +153,9 @@ def rules_command(
     short_help="Compare two models, or two reports.",
     epilog="Example: onnx-bisect compare before after",
 )
+@takes_terms
 def compare_command(
+    *,
     before: Annotated[
         Path, typer.Argument(metavar="A", help="An ONNX file; or a report.json, or the folder that one is in.")
     ],
@@ -163,8 +164,7 @@ def compare_command(
     input_value: InputValues = None,
     samples: Samples = None,
     count: SampleCount = 4,
-    absolute: Absolute = 1e-6,
-    relative: Relative = 1e-4,
+    tolerance: Tolerance,
     tensors: Annotated[
         bool, typer.Option("--tensors", help="Compare tensors inside the models, too, by name.")
     ] = False,
@@ -174,7 +174,6 @@ def compare_command(
     """Compare two reports: which culprits are fixed, new, unchanged; exit status 1 if one is new. Or compare two
     models: the numbers that onnxruntime computes with them; exit status 1 if they differ. Exit status 2 for bad input.
     """
-    from onnxbisect.proof import Tolerance
     from onnxbisect_cli import comparison, model_comparison
 
     request = model_comparison.CompareRequest(
@@ -184,7 +183,7 @@ def compare_command(
         input_values=arguments.values(input_value or ()),
         samples=samples,
         count=count,
-        tolerance=Tolerance(absolute=absolute, relative=relative),
+        tolerance=tolerance,
         tensors=tensors,
     )
     raise typer.Exit(comparison.run(request, form))

@@ -11,11 +11,11 @@ from onnx_bisect.steps.changed_files import changed_files
 from onnx_bisect.steps.repair_compiler import REPAIRED
 from onnxbisect.input_value import written
 from onnxbisect.language import _, english
-from onnxbisect.proof import Tolerance
 from onnxbisect.remedies import Advisor, SearchedModel
 from onnxbisect.remedies.summary import lines, plan_lines
 from onnxbisect.report.text import clean
-from onnxbisect.rewrites import Exactness, installed
+from onnxbisect.rewrites import installed
+from onnxbisect.terms import RepairTerms, SearchTerms
 from onnxbisect_backends.calibration import first_sample
 from onnxbisect_backends.contract import input_shapes
 from onnxbisect_backends.probing.loaded_model import LoadedModel
@@ -34,16 +34,12 @@ COMPILES, PARTIAL, UNKNOWN = 0, 1, 3
 class FixRequest:
     """The user's request. `search` names model and compiler as for `onnx-bisect run`.
 
-    `allow`, `samples`, `custom_ops`, `count` and `tolerance` are those of `onnx_bisect.fix`. `plan` shows what would be
-    tried, and changes nothing.
+    `custom_ops` are those of `onnx_bisect.fix`. `plan` shows what would be tried, and changes nothing.
     """
 
     search: bisection.SearchRequest
-    allow: Exactness = Exactness.ROUNDING
-    samples: Path | None = None
+    terms: RepairTerms = field(default_factory=RepairTerms)
     custom_ops: Mapping[str, str] = field(default_factory=dict)
-    count: int = 4
-    tolerance: Tolerance = field(default_factory=Tolerance)
     out: Path = Path()
     plan: bool = False
 
@@ -63,21 +59,14 @@ def run(request: FixRequest) -> int:
             options=search.options if named else {},
             input_shapes=search.input_shapes,
             input_values=search.input_values,
-            allow=request.allow,
-            samples=request.samples,
             custom_ops=request.custom_ops,
-            count=request.count,
-            tolerance=request.tolerance,
-            alternatives=search.alternatives,
             jobs=search.jobs,
-            budget_calls=search.budget_calls,
-            budget_seconds=search.budget_seconds,
-            timeout=search.timeout,
-            recheck=search.recheck,
             calibration=search.calibration,
             cache=search.cache,
             progress=shown,
             cancellation=cancellation,
+            **vars(search.terms),
+            **vars(request.terms),
         )
     with spoken():
         *others, last = result.write(folder)
@@ -109,7 +98,7 @@ def _split(model: Path, report: Path, request: FixRequest) -> list[str]:
     ]
     values = [f"--input-value={name}={written(it)}" for name, it in search.input_values.items() if not repaired]
     known = [f"--op={op}={source}" for op, source in request.custom_ops.items()]
-    known += [] if request.samples is None else [f"--samples={request.samples}"]
+    known += [] if request.terms.samples is None else [f"--samples={request.terms.samples}"]
     return ["onnx-bisect", "split", str(model), "--report", str(report), *shapes, *values, *known]
 
 
@@ -124,13 +113,13 @@ def _plan(request: FixRequest) -> int:
     search = request.search
     backend = backend_of(search)
     shapes = {**input_shapes(backend), **search.input_shapes}
-    sample = first_sample(request.samples, "--samples") or first_sample(search.calibration)
+    sample = first_sample(request.terms.sample_path, "--samples") or first_sample(search.calibration)
     loaded = LoadedModel(search.model, shapes, input_values=search.input_values, sample=sample)
-    result, interruption = bisected(replace(search, as_is=True, alternatives=None), loaded)
+    result, interruption = bisected(replace(search, terms=SearchTerms(**vars(search.terms), as_is=True)), loaded)
     assert result.job is not None  # noqa: S101 - `bisected` searches in this process
     before = SearchedModel(job=result.job)
     context = search_context(loaded, backend, search.calibration)
-    files = [it.sentence for it in changed_files(context, request.allow, before)]
+    files = [it.sentence for it in changed_files(context, request.terms.allow, before)]
     with spoken():
         print("\n".join(_plan_of(request, before, files)))
     return _exit_code(before) if interruption.number is None else interruption.exit_code
@@ -139,6 +128,6 @@ def _plan(request: FixRequest) -> int:
 def _plan_of(request: FixRequest, before: SearchedModel, files: Sequence[str]) -> list[str]:
     if before.compiles:
         return [clean(_("{model} compiles as it is.", model=before.model.path.name))]
-    advisor = Advisor(before, installed().rules, request.allow)
+    advisor = Advisor(before, installed().rules, request.terms.allow)
     advisor.add_places(before)
     return plan_lines(advisor.advise(), advisor.left(before), files)

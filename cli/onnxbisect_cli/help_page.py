@@ -6,16 +6,13 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
-# The groups of commands, and of the options that several commands share; both in the order of their first member.
+# The groups of commands, and of options beside those of `onnxbisect.terms`; both in the order of their first member.
 DIAGNOSE = "Diagnose and repair a model"
 FILES = "Look at models and reports"
 COMPILERS = "Compilers"
 SERVICE = "The service"
 TARGET = "Compiler"
 INPUTS = "Inputs of the model"
-SEARCH = "Search"
-LIMITS = "Limits"
-PROOF = "Samples and tolerances"
 
 #: What typer shows as the type of a parameter, and what a reader types there.
 _TYPES = (

@@ -1,12 +1,19 @@
-"""Parameters that several commands share."""
+"""Parameters that several commands share, and options made of the terms of a search (`onnxbisect.terms`)."""
 
+from collections.abc import Callable, Iterator
+from dataclasses import is_dataclass
+from enum import StrEnum
+from functools import wraps
+from inspect import Parameter, signature
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_args
 
 import typer
 
+from onnxbisect.terms import LIMITS, PROOF, SAMPLES, SEARCH, AnyPath, OtherValues, Term, TermField, made, terms_of
+from onnxbisect_cli import arguments
 from onnxbisect_cli.arguments import Format, ListFormat
-from onnxbisect_cli.help_page import INPUTS, LIMITS, PROOF, SEARCH, TARGET
+from onnxbisect_cli.help_page import INPUTS, TARGET
 
 
 def path(text: str) -> Path:
@@ -46,56 +53,6 @@ ModelPaths = Annotated[
     ),
 ]
 Jobs = Annotated[int, typer.Option("--jobs", "-j", rich_help_panel=LIMITS, min=1, help="Compilers that run at a time.")]
-BudgetCalls = Annotated[
-    int | None,
-    typer.Option("--budget-calls", rich_help_panel=LIMITS, min=1, metavar="N", help="End after N compiler calls."),
-]
-BudgetSeconds = Annotated[
-    float | None,
-    typer.Option("--budget-seconds", rich_help_panel=LIMITS, min=0.001, metavar="S", help="End after S seconds."),
-]
-Timeout = Annotated[
-    float | None,
-    typer.Option(
-        "--timeout", rich_help_panel=LIMITS, min=0.001, metavar="SECONDS", help="Kill a compile that takes longer."
-    ),
-]
-Recheck = Annotated[
-    bool,
-    typer.Option(
-        "--recheck",
-        rich_help_panel=SEARCH,
-        help="For a non-deterministic compiler: repeat deciding probes until their answers agree.",
-    ),
-]
-AsIs = Annotated[
-    bool,
-    typer.Option(
-        "--as-is",
-        rich_help_panel=SEARCH,
-        help="Search the file as it is, without trying changes of the whole file first.",
-    ),
-]
-Try = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--try",
-        rich_help_panel=SEARCH,
-        metavar="KEY=VALUE,…|KEY|all",
-        help="Then ask about the culprits with other values of an option; where all pass, about the whole model. "
-        "KEY alone: the values that are worth trying; all: those of all options. Repeatable.",
-    ),
-]
-ConfirmCauses = Annotated[
-    int,
-    typer.Option(
-        "--confirm-causes",
-        rich_help_panel=SEARCH,
-        min=0,
-        metavar="N",
-        help="Spend up to N more calls on culprits with one property changed, to confirm why they fail.",
-    ),
-]
 CalibrationPath = Annotated[
     Path | None,
     typer.Option(
@@ -123,16 +80,7 @@ BackendOptions = Annotated[
     typer.Option("--option", rich_help_panel=TARGET, metavar="KEY=VALUE", help="An option of the backend; repeatable."),
 ]
 
-# The limits of a repair, and the samples on which it is proven.
-Samples = Annotated[
-    Path | None,
-    typer.Option(
-        "--samples",
-        rich_help_panel=PROOF,
-        metavar="PATH",
-        help="A folder, zip or tar of samples of the inputs, .npz keyed by their names.",
-    ),
-]
+Samples = Annotated[Path | None, SAMPLES]
 CustomOpFunctions = Annotated[
     list[str] | None,
     typer.Option(
@@ -142,26 +90,69 @@ CustomOpFunctions = Annotated[
         help="A function that computes a custom op from arrays; repeatable.",
     ),
 ]
-SampleCount = Annotated[
-    int, typer.Option("--count", rich_help_panel=PROOF, min=1, help="Random inputs, and as many with edge values.")
-]
-Absolute = Annotated[
-    float, typer.Option("--absolute", rich_help_panel=PROOF, min=0, help="Difference allowed to every number.")
-]
-Relative = Annotated[
-    float,
-    typer.Option(
-        "--relative",
-        rich_help_panel=PROOF,
-        min=0,
-        help="Further difference allowed, as a share of the output's largest magnitude.",
-    ),
-]
-Allow = Annotated[
-    str,
-    typer.Option(
-        "--allow",
-        metavar="exact|rounding|approximate|domain",
-        help="The least exact replacements that may be used ('onnx-bisect rules' shows what each promises).",
-    ),
-]
+
+
+def option_name(field: TermField) -> str:
+    """What a field is called on the command line."""
+    return field.term.option or "--" + field.name.replace("_", "-")
+
+
+def takes_terms(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command options for its terms: one for a parameter such as `Timeout`, many for `SearchTerms`."""
+    parameters, of = [], {}
+    for each in signature(command).parameters.values():
+        of[each.name] = found = list(_fields(each))
+        parameters += [_option(field) for field in found] or [each.replace(kind=Parameter.KEYWORD_ONLY)]
+
+    @wraps(command)
+    def taken(**given: Any) -> None:
+        for each in signature(command).parameters.values():
+            values = {field.name: _read(field, given.pop(field.name)) for field in of[each.name]}
+            if is_dataclass(each.annotation):
+                given[each.name] = made(each.annotation, values)  # type: ignore[arg-type] # it is a class
+            else:
+                given |= values
+        command(**given)
+
+    taken.__signature__ = signature(command).replace(parameters=parameters)  # type: ignore[attr-defined] # as PEP 362 has it
+    taken.__annotations__ = {each.name: each.annotation for each in parameters}
+    return taken
+
+
+def _fields(parameter: Parameter) -> Iterator[TermField]:
+    if is_dataclass(parameter.annotation):
+        yield from terms_of(parameter.annotation)
+    elif len(typed := get_args(parameter.annotation)) == 2 and isinstance(typed[1], Term):
+        yield TermField(name=parameter.name, kind=typed[0], default=parameter.default, term=typed[1])
+
+
+def _option(field: TermField) -> Parameter:
+    """The option of a field, as typer takes it."""
+    term, kind, default, metavar = field.term, field.kind, field.default, field.term.metavar
+    if _is_word(kind):
+        kind, metavar = str, "|".join(word.value for word in field.kind)
+    elif kind == OtherValues | None:
+        kind = list[str] | None
+    elif kind == AnyPath | None:
+        kind = Path | None
+    option = typer.Option(
+        option_name(field),
+        rich_help_panel=term.group,
+        metavar=metavar,
+        min=term.least if term.above is None else term.above + 0.001,  # typer has no bound that is left out
+        help=term.doc,
+    )
+    return Parameter(field.name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option])
+
+
+def _read(field: TermField, typed: Any) -> object:
+    """The value of a field from what typer has read."""
+    if _is_word(field.kind):
+        return arguments.choices(field.kind, [typed], option_name(field))[0]
+    if field.kind == OtherValues | None:
+        return arguments.alternatives(typed or ())
+    return typed
+
+
+def _is_word(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, StrEnum)

@@ -7,21 +7,20 @@ from typing import Annotated
 
 import typer
 
+from onnxbisect.terms import SEARCH, BudgetCalls, BudgetSeconds, Timeout
 from onnxbisect_cli import arguments
 from onnxbisect_cli.arguments import ListFormat
-from onnxbisect_cli.help_page import DIAGNOSE, SEARCH, Command
+from onnxbisect_cli.help_page import DIAGNOSE, Command
 from onnxbisect_cli.parameters import (
     BackendName,
     BackendOptions,
-    BudgetCalls,
-    BudgetSeconds,
     InputShapes,
     InputValues,
     ListForm,
     ModelPath,
     ReportsFolder,
     Samples,
-    Timeout,
+    takes_terms,
 )
 from onnxbisect_cli.speech import Lang, spoken
 
@@ -35,6 +34,7 @@ app = typer.Typer(rich_markup_mode=None)
     short_help="Find the fewest nodes that must stay in high precision.",
     epilog="Example: onnx-bisect precision model.onnx --backend onnxruntime --samples samples --at-least 30 --out out",
 )
+@takes_terms
 def precision_command(
     model: ModelPath,
     backend: BackendName = "onnxruntime",

@@ -5,9 +5,10 @@ from typing import Annotated
 
 import typer
 
+from onnxbisect.terms import BudgetSeconds, Timeout
 from onnxbisect_cli import arguments
 from onnxbisect_cli.help_page import COMPILERS, Command
-from onnxbisect_cli.parameters import BackendName, BackendOptions, BudgetSeconds, Jobs, NoCache, Timeout
+from onnxbisect_cli.parameters import BackendName, BackendOptions, Jobs, NoCache, takes_terms
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -21,6 +22,7 @@ _Profile = Annotated[Path, typer.Option("-o", "--output", metavar="PROFILE.toml"
     short_help="Measure which ops a compiler takes.",
     epilog="Example: onnx-bisect op-table --backend qnn -o qnn.toml",
 )
+@takes_terms
 def op_table_command(
     backend: BackendName,
     output: _Profile,

@@ -47,13 +47,11 @@ def run(search: SearchRequest, versions: Range, form: ListFormat) -> int:
                 input_shapes=search.input_shapes,
                 input_values=search.input_values,
                 jobs=search.jobs,
-                budget_calls=search.budget_calls,
-                budget_seconds=search.budget_seconds,
-                timeout=search.timeout,
                 calibration=search.calibration,
                 cache=search.cache,
                 progress=shown,
                 cancellation=cancellation,
+                **vars(search.terms),
             )
     except KeyboardInterrupt:  # outside a search: during an installation, or between two searches
         print("onnx-bisect: interrupted; verdicts and installed versions are kept.", file=sys.stderr)

@@ -7,21 +7,16 @@ from typing import Annotated
 import typer
 
 from onnxbisect.errors import OptionError
+from onnxbisect.terms import Alternatives, CallTerms, RepairTerms, SearchTerms, Timeout
 from onnxbisect_cli import arguments
 from onnxbisect_cli.arguments import Format, ListFormat
 from onnxbisect_cli.command_line import EPILOG, TakesCommand, command_of
 from onnxbisect_cli.exit_status import OPTION, ExitStatus
 from onnxbisect_cli.help_page import DIAGNOSE, TARGET, Command
 from onnxbisect_cli.parameters import (
-    Absolute,
-    Allow,
-    AsIs,
     BackendName,
     BackendOptions,
-    BudgetCalls,
-    BudgetSeconds,
     CalibrationPath,
-    ConfirmCauses,
     CustomOpFunctions,
     InputShapes,
     InputValues,
@@ -30,15 +25,11 @@ from onnxbisect_cli.parameters import (
     ModelPath,
     ModelPaths,
     NoCache,
-    Recheck,
-    Relative,
     ReportForm,
     ReportsFolder,
-    SampleCount,
     Samples,
-    Timeout,
-    Try,
     path,
+    takes_terms,
 )
 from onnxbisect_cli.speech import Lang
 
@@ -52,7 +43,9 @@ app = typer.Typer(rich_markup_mode=None)
     short_help="Find every part that a compiler refuses.",
     epilog="Example: onnx-bisect run model.onnx --backend qnn --out out" + EPILOG,
 )
+@takes_terms
 def run_command(
+    *,
     context: typer.Context,
     models: ModelPaths,
     backend: Annotated[
@@ -77,14 +70,9 @@ def run_command(
     input_shape: InputShapes = None,
     input_value: InputValues = None,
     jobs: Jobs = 1,
-    budget_calls: BudgetCalls = None,
-    budget_seconds: BudgetSeconds = None,
-    timeout: Timeout = None,
-    recheck: Recheck = False,
+    terms: SearchTerms,
     calibration: CalibrationPath = None,
-    as_is: AsIs = False,
-    try_: Try = None,
-    confirm_causes: ConfirmCauses = 0,
+    alternatives: Alternatives = None,
     out: ReportsFolder = None,
     no_cache: NoCache = False,
     form: ReportForm = Format.TEXT,
@@ -114,18 +102,13 @@ def run_command(
         input_shapes=found[0].input_shapes,
         input_values=found[0].input_values,
         jobs=jobs,
-        budget_calls=budget_calls,
-        budget_seconds=budget_seconds,
-        timeout=timeout,
+        terms=terms,
         cache=not no_cache,
         files=out is not None,
-        recheck=recheck,
         calibration=found[0].calibration,
-        as_is=as_is,
-        alternatives=arguments.alternatives(try_ or ()),
-        confirm_causes=confirm_causes,
+        alternatives=alternatives,
     )
-    if try_ and (command or len(asked) > 1):
+    if alternatives and (command or len(asked) > 1):
         raise OptionError("--try is for one --backend: a command has no options, and of several each has its own.")
     requests = {label: replace(request, backend=it.backend, options=it.options) for label, it in asked.items()}
     requests = requests or {"command" if command else "": request}
@@ -143,7 +126,9 @@ def run_command(
     short_help="Replace what is refused, and prove the result.",
     epilog="Example: onnx-bisect fix model.onnx --backend qnn" + EPILOG,
 )
+@takes_terms
 def fix_command(
+    *,
     context: typer.Context,
     model: ModelPath,
     backend: Annotated[
@@ -151,8 +136,7 @@ def fix_command(
         typer.Option("--backend", "-b", rich_help_panel=TARGET, metavar="NAME|FILE.toml", help="The compiler to ask."),
     ] = None,
     option: BackendOptions = None,
-    allow: Allow = "rounding",
-    samples: Samples = None,
+    terms: RepairTerms,
     op: CustomOpFunctions = None,
     out: Annotated[
         Path,
@@ -165,15 +149,8 @@ def fix_command(
     ] = False,
     input_shape: InputShapes = None,
     input_value: InputValues = None,
-    count: SampleCount = 4,
-    absolute: Absolute = 1e-6,
-    relative: Relative = 1e-4,
-    try_: Try = None,
     jobs: Jobs = 1,
-    budget_calls: BudgetCalls = None,
-    budget_seconds: BudgetSeconds = None,
-    timeout: Timeout = None,
-    recheck: Recheck = False,
+    call_terms: CallTerms,
     calibration: CalibrationPath = None,
     no_cache: NoCache = False,
     _lang: Lang = None,
@@ -181,12 +158,10 @@ def fix_command(
     """Repair MODEL: replace the ops that the compiler refuses, and prove the replacements. Exit status: 0 it compiles
     now, 1 partly, 2 usage or bad input, 3 no answer.
     """
-    from onnxbisect.proof import Tolerance
-    from onnxbisect.rewrites import Exactness
     from onnxbisect_backends.custom_ops import functions_of
     from onnxbisect_cli import bisection, fix_job
 
-    if try_ and command_of(context):
+    if terms.alternatives and command_of(context):
         raise OptionError("--try is for a --backend: a command has no options.")
     search = bisection.SearchRequest(
         model=model,
@@ -196,21 +171,14 @@ def fix_command(
         input_shapes=arguments.shapes(input_shape or ()),
         input_values=arguments.values(input_value or ()),
         jobs=jobs,
-        budget_calls=budget_calls,
-        budget_seconds=budget_seconds,
-        timeout=timeout,
+        terms=call_terms,
         cache=not no_cache,
-        recheck=recheck,
         calibration=calibration,
-        alternatives=arguments.alternatives(try_ or ()),
     )
     request = fix_job.FixRequest(
         search=search,
-        allow=arguments.choices(Exactness, [allow], "--allow")[0],
-        samples=samples,
-        custom_ops=functions_of(op or (), samples).functions,
-        count=count,
-        tolerance=Tolerance(absolute=absolute, relative=relative),
+        terms=terms,
+        custom_ops=functions_of(op or (), terms.sample_path).functions,
         out=out,
         plan=plan,
     )
@@ -224,7 +192,9 @@ def fix_command(
     short_help="Find the compiler version that first refused each part.",
     epilog="Example: onnx-bisect regress model.onnx --backend openvino --versions 2024.0.0..",
 )
+@takes_terms
 def regress_command(
+    *,
     model: ModelPath,
     backend: BackendName,
     versions: Annotated[
@@ -239,9 +209,7 @@ def regress_command(
     input_shape: InputShapes = None,
     input_value: InputValues = None,
     jobs: Jobs = 1,
-    budget_calls: BudgetCalls = None,
-    budget_seconds: BudgetSeconds = None,
-    timeout: Timeout = None,
+    terms: CallTerms,
     calibration: CalibrationPath = None,
     no_cache: NoCache = False,
     form: ListForm = ListFormat.TEXT,
@@ -260,9 +228,7 @@ def regress_command(
         input_shapes=arguments.shapes(input_shape or ()),
         input_values=arguments.values(input_value or ()),
         jobs=jobs,
-        budget_calls=budget_calls,
-        budget_seconds=budget_seconds,
-        timeout=timeout,
+        terms=terms,
         cache=not no_cache,
         calibration=calibration,
     )
@@ -276,6 +242,7 @@ def regress_command(
     short_help="Write a file that fails alike, without your weights.",
     epilog="Example: onnx-bisect share out/culprits/01-Erf/model.onnx -o shared.onnx --backend qnn",
 )
+@takes_terms
 def share_command(
     culprit: Annotated[Path, typer.Argument(metavar="CULPRIT.onnx", help="The file of a culprit, as reports have it.")],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="SHARED.onnx", help="Where to write the file.")],
@@ -309,6 +276,7 @@ def share_command(
     short_help="Write pieces for the NPU and for the host.",
     epilog="Example: onnx-bisect split model.onnx --report out" + EPILOG,
 )
+@takes_terms
 def split_command(
     context: typer.Context,
     model: ModelPath,

@@ -8,27 +8,18 @@ import typer
 
 from onnx_bisect.job_documents import Webhook, WebhookFormat
 from onnxbisect.errors import OptionError
+from onnxbisect.terms import RepairTerms, SearchTerms, terms_of
 from onnxbisect_cli import arguments
 from onnxbisect_cli.arguments import Format
 from onnxbisect_cli.help_page import SERVICE, TARGET, Command
 from onnxbisect_cli.parameters import (
-    Absolute,
-    Allow,
-    AsIs,
-    BudgetCalls,
-    BudgetSeconds,
-    ConfirmCauses,
     InputShapes,
     InputValues,
-    Recheck,
-    Relative,
     ReportForm,
     ReportsFolder,
-    SampleCount,
-    Samples,
-    Timeout,
-    Try,
+    option_name,
     path,
+    takes_terms,
 )
 from onnxbisect_cli.speech import Lang
 
@@ -137,7 +128,9 @@ def worker_command(
     short_help="Diagnose a model on a server.",
     epilog="Example: onnx-bisect submit model.onnx --server https://bisect.example.org --backend qnn",
 )
+@takes_terms
 def submit_command(
+    *,
     models: Annotated[
         list[Path],
         typer.Argument(
@@ -157,12 +150,7 @@ def submit_command(
     option: BackendOptions = None,
     input_shape: InputShapes = None,
     input_value: InputValues = None,
-    budget_calls: BudgetCalls = None,
-    budget_seconds: BudgetSeconds = None,
-    timeout: Timeout = None,
-    recheck: Recheck = False,
-    as_is: AsIs = False,
-    confirm_causes: ConfirmCauses = 0,
+    terms: SearchTerms,
     calibration: Annotated[
         Path | None, typer.Option("--calibration", metavar="PATH", help="A .npz of input samples, or a folder.")
     ] = None,
@@ -194,12 +182,7 @@ def submit_command(
     fix: Annotated[
         bool, typer.Option("--fix", help="Repair what is refused, as the command fix does; the options below bound it.")
     ] = False,
-    allow: Allow = "rounding",
-    samples: Samples = None,
-    count: SampleCount = 4,
-    absolute: Absolute = 1e-6,
-    relative: Relative = 1e-4,
-    try_: Try = None,
+    repair: RepairTerms,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the report, or print the job's URL.")] = True,
     out: ReportsFolder = None,
     form: ReportForm = Format.TEXT,
@@ -209,23 +192,13 @@ def submit_command(
     from onnx_bisect import RemoteTarget
     from onnxbisect_cli import parts, submit_job, targets
 
-    if not fix and (allow, samples, count, absolute, relative, try_) != ("rounding", None, 4, 1e-6, 1e-4, None):
-        raise OptionError("--allow, --samples, --count, --absolute, --relative, --try are about a repair: add --fix.")
+    if not fix and repair != RepairTerms():
+        options = ", ".join(map(option_name, terms_of(RepairTerms)))
+        raise OptionError(f"{options} are about a repair: add --fix.")
     found = parts.parts_of(
         models, arguments.shapes(input_shape or ()), arguments.values(input_value or ()), calibration
     )
     asked = targets.chosen(backend, option or ())
-    repair = None
-    if fix:
-        from onnx_bisect import Exactness, RepairTerms, Tolerance  # they import the engine
-
-        repair = RepairTerms(
-            allow=arguments.choices(Exactness, [allow], "--allow")[0],
-            samples=samples,
-            count=count,
-            tolerance=Tolerance(absolute=absolute, relative=relative),
-            alternatives=arguments.alternatives(try_ or ()),
-        )
     request = submit_job.SubmitRequest(
         model=found[0].model,
         server=server,
@@ -236,16 +209,11 @@ def submit_command(
         calibration=found[0].calibration,
         terms={
             "targets": [RemoteTarget(backend=target.backend, options=target.options) for target in asked],
-            "budget_calls": budget_calls,
-            "budget_seconds": budget_seconds,
-            "timeout": timeout,
-            "recheck": recheck,
-            "as_is": as_is,
-            "confirm_causes": confirm_causes,
             "labels": arguments.key_values(label or (), "--label"),
             "webhook": _webhook(webhook, webhook_format, webhook_secret),
             "priority": priority,
-            "repair": repair,
+            "repair": repair if fix else None,
+            **vars(terms),  # type: ignore[typeddict-item]
         },
     )
     if len(found) > 1:

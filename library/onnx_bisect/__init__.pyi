@@ -21,7 +21,7 @@ from .measuring_precision import PrecisionResult, precision
 from .models import extract, inspect
 from .parts import parts_table
 from .regressing import regress
-from .remote_repair import RemoteRepair, RepairTerms
+from .remote_repair import RemoteRepair
 from .result import Cause, Certificate, Culprit, NeedsContext, NoReproducerError, Result, TriedOptions
 from .schemas import overview_schema, report_schema
 from .sharing import SharedFile, share
@@ -43,6 +43,7 @@ from .vocabulary import (
     OnnxBisectError,
     OptionError,
     PartsTable,
+    RepairTerms,
     SharedCause,
     ShortageError,
     Stats,

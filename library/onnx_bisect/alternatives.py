@@ -14,14 +14,17 @@ from onnxbisect.alternatives import Alternative, CulpritsThenWhole
 from onnxbisect.diagnosis import Diagnosis
 from onnxbisect.errors import OptionError
 from onnxbisect.session import Ending
+from onnxbisect.terms import OtherValues
 from onnxbisect_backends.contract import Backend
-from onnxbisect_backends.other_options import OtherOptions, Wanted
+from onnxbisect_backends.other_options import OtherOptions
 from onnxbisect_backends.probing.loaded_model import LoadedModel
 from onnxbisect_backends.probing.search_context import SearchContext
 from onnxbisect_backends.sandbox.working_folder import working_folder
 
 
-def other_options(backend: BackendChoice, options: Mapping[str, object], wanted: Wanted | None) -> OtherOptions | None:
+def other_options(
+    backend: BackendChoice, options: Mapping[str, object], wanted: OtherValues | None
+) -> OtherOptions | None:
     """The other options to try; None if `wanted` is None.
 
     Raises OptionError if the backend suggests no values and `wanted` has none.

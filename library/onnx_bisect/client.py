@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, Unpack, cast
+from typing import TYPE_CHECKING, Any, Self, Unpack, cast, get_type_hints
 from urllib.parse import urljoin
 from uuid import uuid4
 
@@ -21,9 +21,10 @@ from onnxbisect.model.external import locations
 from onnxbisect.model.read import read
 from onnxbisect.report.contents import Report
 from onnxbisect.report.overview import Overview
+from onnxbisect.terms import RepairTerms, SearchTerms, requested, values_of
 
 if TYPE_CHECKING:  # they import what makes reports, and the engine
-    from onnx_bisect.remote_repair import RemoteRepair, RepairTerms
+    from onnx_bisect.remote_repair import RemoteRepair
     from onnx_bisect.result import Result
 
 #: For uploads: the server answers only after gigabytes are on its disk.
@@ -82,7 +83,7 @@ class Client:
 
         `parts_table` makes one table of the results; the server returns the same table at `GET /v1/parts`.
         """
-        if unknown := sorted(terms.keys() - JobTerms.__annotations__.keys()):
+        if unknown := sorted(terms.keys() - get_type_hints(JobTerms).keys()):
             raise TypeError(f"There is no argument {unknown[0]!r}: JobTerms has those that there are.")
         targets = list(terms.get("targets", ()))
         if (backend := terms.get("backend")) is not None:
@@ -95,16 +96,11 @@ class Client:
                 )
         self._demand_offered(targets)
         sent = [self._sent(part) for part in parts]
-        budget = {"calls": terms.get("budget_calls"), "seconds": terms.get("budget_seconds")}
         repair = terms.get("repair")
         wanted = {
             **(sent[0] if len(sent) == 1 else {"models": sent}),
             "targets": [{"backend": target.backend, "options": dict(target.options)} for target in targets],
-            "budget": {key: it for key, it in budget.items() if it is not None},
-            "seconds": terms.get("timeout"),
-            "recheck": terms.get("recheck"),
-            "as_is": terms.get("as_is"),
-            "confirm_causes": terms.get("confirm_causes"),
+            **requested(SearchTerms, terms),
             "labels": dict(terms.get("labels") or {}),
             "webhook": terms.get("webhook"),
             "priority": terms.get("priority"),
@@ -151,15 +147,13 @@ class Client:
             else {sample.name: self.store(sample) for sample in _samples(part.calibration)},
         }
 
-    def _repair(self, terms: "RepairTerms") -> dict[str, Any]:
+    def _repair(self, terms: RepairTerms) -> dict[str, Any]:
         from onnxbisect_backends.other_options import listed  # it imports all backends
 
-        samples = [] if terms.samples is None else _samples(Path(terms.samples))
+        samples = [] if terms.sample_path is None else _samples(terms.sample_path)
         return {
-            "allow": terms.allow.value,
+            **requested(RepairTerms, values_of(terms)),
             "samples": {sample.name: self.store(sample) for sample in samples},
-            "count": terms.count,
-            **asdict(terms.tolerance),
             **({} if terms.alternatives is None else {"alternatives": listed(terms.alternatives)}),
         }
 

@@ -8,12 +8,13 @@ from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
 from threading import Lock
+from typing import Unpack
 from weakref import finalize
 
 from onnx_bisect.alternatives import other_options, tried
 from onnx_bisect.backend_choice import BackendChoice, chosen_backend, started_from, texts
 from onnx_bisect.cancellation import Cancellation
-from onnx_bisect.driver import Budget, Driver, Ended
+from onnx_bisect.driver import Driver, Ended
 from onnx_bisect.events import Note, Progress, SearchEnded
 from onnx_bisect.models import InputValues, Shapes, Source, load_model
 from onnx_bisect.result import Result, with_repro
@@ -32,16 +33,18 @@ from onnxbisect.report.contents import Report
 from onnxbisect.report.document import document
 from onnxbisect.report.graph import network_of
 from onnxbisect.session import Ending
+from onnxbisect.terms import OtherValues, SearchKeywords, SearchTerms, made, with_keywords
 from onnxbisect.verdict import Status
 from onnxbisect_backends import contract
 from onnxbisect_backends.calibration import first_sample
 from onnxbisect_backends.contract import Backend
-from onnxbisect_backends.other_options import OtherOptions, Wanted
+from onnxbisect_backends.other_options import OtherOptions
 from onnxbisect_backends.probing.loaded_model import LoadedModel
 from onnxbisect_backends.probing.search_context import SearchContext, search_context
 from onnxbisect_backends.sandbox.working_folder import working_folder
 
 
+@with_keywords(SearchTerms)
 def diagnose(
     model: Source,
     *,
@@ -50,19 +53,14 @@ def diagnose(
     input_shapes: Shapes | None = None,
     input_values: InputValues | None = None,
     jobs: int = 1,
-    budget_calls: int | None = None,
-    budget_seconds: float | None = None,
-    timeout: float | None = None,
-    recheck: bool = False,
     calibration: str | PathLike[str] | None = None,
     cache: bool = True,
     files: bool = True,
     artifacts: str | PathLike[str] | None = None,
-    as_is: bool = False,
-    alternatives: Wanted | None = None,
-    confirm_causes: int = 0,
+    alternatives: OtherValues | None = None,
     progress: Progress | None = None,
     cancellation: Cancellation | None = None,
+    **terms: Unpack[SearchKeywords],
 ) -> Result:
     """Find every part of the model that the compiler refuses, and prove that nothing else is wrong.
 
@@ -97,6 +95,7 @@ def diagnose(
     OptionError for wrong arguments, ModelError for an invalid model, BackendUnusableError if the compiler cannot be
     called, and ShortageError if this machine runs out of a resource, such as disk space.
     """
+    wanted = made(SearchTerms, terms)
     chosen = usable_backend(backend, options or {}, jobs)
     others = other_options(backend, options or {}, alternatives)
     named = OtherOptions.in_messages(backend, texts(options or {}))
@@ -113,28 +112,26 @@ def diagnose(
             tell(Note(sentence=f"{finding.detail}. {finding.why} {finding.fix}"))
     searching = Searching(
         backend=chosen,
+        terms=wanted,
         jobs=jobs,
-        timeout=timeout,
-        recheck=recheck,
         cache=cache,
         progress=tell,
         cancellation=cancellation or Cancellation(),
     )
     kept = None if artifacts is None else Path(artifacts)
-    budget = Budget(calls=budget_calls, seconds=budget_seconds)
     with working_folder() as folder:
-        with searching.driver(context, folder, budget, artifacts=kept) as driver:
+        with searching.driver(context, folder, searching.budget, artifacts=kept) as driver:
             context = searching.learned(driver, context, samples, folder)
             culprit_files = context.culprit_files(folder)
             if files:
                 driver.digests = lambda pieces: {units: culprit_files.digest(units) for units in pieces}
             after: CompilesAfter | GoesOn | None = None
-            if not as_is and (named is not None or may_be_changed(context)):
+            if not wanted.as_is and (named is not None or may_be_changed(context)):
                 after = _compiles_after(driver, driver.ask_whole(), context, searching, samples, named)
             # if a changed file compiles, only the recorded verdict of the whole model is needed
             ended = driver.run() if after is None else driver.ask_whole()
             if ended.ending is Ending.FORM:
-                after = _compiles_after(driver, ended, context, searching, samples, None, as_is=as_is)
+                after = _compiles_after(driver, ended, context, searching, samples, None, as_is=wanted.as_is)
                 ended = driver.ask_whole()
             left = driver.budget_left
             if kept is not None and ended.diagnosis.verdict is Status.PASS and not kept.exists():
@@ -153,7 +150,7 @@ def diagnose(
                     driver.digests = lambda pieces: {units: culprit_files.digest(units) for units in pieces}
                 ended, further = driver.run(), None
                 if ended.ending is Ending.FORM:
-                    further = _compiles_after(driver, ended, context, searching, samples, None, as_is=as_is)
+                    further = _compiles_after(driver, ended, context, searching, samples, None, as_is=wanted.as_is)
                     ended = driver.ask_whole()
             ended = replace(ended, stats=first.and_then(ended.stats))
             if isinstance(further, CompilesAfter):
@@ -168,14 +165,14 @@ def diagnose(
             asked = tried(others, context.loaded, ended.diagnosis, searching, samples, driver.budget_left)
         job = context.job(ended.diagnosis, ended.records, ended.stats)
         job = replace(job, compiles_after=after, alternatives=asked, file_after=file_after)
-        if confirm_causes and ended.ending is Ending.FINISHED:
+        if wanted.confirm_causes and ended.ending is Ending.FINISHED:
             left = driver.budget_left.without(calls=sum(it.calls for it in asked), seconds=0)
             job = confirmed(
                 job,
                 context.loaded,
                 partial(_answer_about, Searches(searching.quiet, None, left)),
                 folder,
-                most=confirm_causes,
+                most=wanted.confirm_causes,
                 tell=lambda sentence: tell(Note(sentence=sentence)),
             )
         tell(SearchEnded(ending=ended.ending))

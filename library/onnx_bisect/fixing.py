@@ -4,31 +4,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
+from typing import Unpack
 
 from onnx_bisect.alternatives import other_options, tried
 from onnx_bisect.backend_choice import BackendChoice
 from onnx_bisect.cancellation import Cancellation
 from onnx_bisect.diagnosing import usable_backend
-from onnx_bisect.driver import Budget
 from onnx_bisect.events import Note, Progress
 from onnx_bisect.models import InputValues, Shapes, Source, load_model
 from onnx_bisect.searching import Searches, Searching
 from onnx_bisect.shown import ShownRepair
 from onnx_bisect.steps.repair_compiler import REPAIRED, RepairCompiler, copy_data
-from onnx_bisect.steps.repairing import REPORT, Terms, repair_model, written
+from onnx_bisect.steps.repairing import REPORT, repair_model, written
 from onnxbisect.alternatives import Alternative
 from onnxbisect.diagnosis import Diagnosis
 from onnxbisect.errors import OptionError
-from onnxbisect.proof import Tolerance
 from onnxbisect.remedies import Repair
 from onnxbisect.remedies.document import RepairDocument
 from onnxbisect.remedies.summary import headline
 from onnxbisect.report.files import put
-from onnxbisect.rewrites import Exactness
+from onnxbisect.terms import CallTerms, RepairKeywords, RepairTerms, made, with_keywords
 from onnxbisect_backends import contract
 from onnxbisect_backends.calibration import first_sample
 from onnxbisect_backends.custom_ops import CustomOps
-from onnxbisect_backends.other_options import Wanted
 from onnxbisect_backends.probing.loaded_model import LoadedModel
 from onnxbisect_backends.probing.search_context import search_context
 from onnxbisect_backends.sandbox.working_folder import working_folder
@@ -90,6 +88,7 @@ class FixResult(ShownRepair):
         return list(files)
 
 
+@with_keywords(CallTerms, RepairTerms)
 def fix(
     model: Source,
     *,
@@ -97,21 +96,13 @@ def fix(
     options: Mapping[str, object] | None = None,
     input_shapes: Shapes | None = None,
     input_values: InputValues | None = None,
-    allow: Exactness = Exactness.ROUNDING,
-    samples: str | PathLike[str] | None = None,
     custom_ops: Mapping[str, str] | None = None,
-    count: int = 4,
-    tolerance: Tolerance | None = None,
-    alternatives: Wanted | None = None,
     jobs: int = 1,
-    budget_calls: int | None = None,
-    budget_seconds: float | None = None,
-    timeout: float | None = None,
-    recheck: bool = False,
     calibration: str | PathLike[str] | None = None,
     cache: bool = True,
     progress: Progress | None = None,
     cancellation: Cancellation | None = None,
+    **terms: Unpack[RepairKeywords],
 ) -> FixResult:
     """Repair a model: diagnose it, replace culprits, prove that the outputs stay the same, compile, and repeat.
 
@@ -125,33 +116,25 @@ def fix(
 
     Raises the errors of `diagnose`, and OptionError for dynamic dimensions that `input_shapes` does not bind.
     """
+    wanted = made(RepairTerms, terms)
     chosen = usable_backend(backend, options or {}, jobs)
-    others = other_options(backend, options or {}, alternatives)
+    others = other_options(backend, options or {}, wanted.alternatives)
     calibration_path = None if calibration is None else Path(calibration)
-    samples_path = None if samples is None else Path(samples)
-    sample = first_sample(samples_path, "--samples") or first_sample(calibration_path)
+    sample = first_sample(wanted.sample_path, "--samples") or first_sample(calibration_path)
     loaded = load_model(model, {**contract.input_shapes(chosen), **(input_shapes or {})}, input_values, sample)
     chosen = contract.for_model(chosen, loaded.model.proto.graph)
     tell = progress or (lambda event: None)
-    known = CustomOps(samples=samples_path, functions=custom_ops or {})
-    terms = Terms(
-        allow=allow,
-        custom_ops=known,
-        count=count,
-        tolerance=tolerance or Tolerance(),
-    )
+    known = CustomOps(samples=wanted.sample_path, functions=custom_ops or {})
     searching = Searching(
         backend=chosen,
+        terms=made(CallTerms, terms),
         jobs=jobs,
-        timeout=timeout,
-        recheck=recheck,
         cache=cache,
         progress=tell,
         cancellation=cancellation or Cancellation(),
     )
-    budget = Budget(calls=budget_calls, seconds=budget_seconds)
     with working_folder() as work:
-        searches = Searches(searching, calibration_path, budget)
+        searches = Searches(searching, calibration_path, searching.budget)
 
         def asked(model: LoadedModel, diagnosis: Diagnosis) -> Sequence[Alternative]:
             if others is None:
@@ -169,5 +152,7 @@ def fix(
             folder=work,
         )
         context = search_context(loaded, chosen, calibration_path)
-        found, told = repair_model(compiler, context, terms, lambda sentence: tell(Note(sentence=sentence)), asked)
+        found, told = repair_model(
+            compiler, context, wanted, known, lambda sentence: tell(Note(sentence=sentence)), asked
+        )
     return FixResult(document=told, repair=found, source=loaded.model.path)

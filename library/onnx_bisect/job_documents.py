@@ -3,12 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict
+from typing import Literal, NotRequired, TypedDict
 
 from onnxbisect.input_value import InputValues
-
-if TYPE_CHECKING:  # it imports the engine
-    from onnx_bisect.remote_repair import RepairTerms
+from onnxbisect.terms import RepairTerms, SearchKeywords
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,27 +40,20 @@ class Webhook(TypedDict):
     secret: NotRequired[str]
 
 
-class JobTerms(TypedDict, total=False):
+class JobTerms(SearchKeywords, total=False):
     """The settings of a job: one `backend` with its `options`, or several `targets`.
 
-    `budget_calls`, `budget_seconds`, `timeout`, `recheck`, `as_is` and `confirm_causes` are arguments of `diagnose`;
-    docs/api.md describes `labels`, `webhook` (a URL, or one with a format) and `priority`. With `repair`, culprits are
-    repaired as by `fix`.
+    The terms of `onnxbisect.terms.SearchTerms` are those of `diagnose`; docs/api.md describes `labels`, `webhook` (a
+    URL, or one with a format) and `priority`. With `repair`, culprits are repaired as by `fix`.
     """
 
     backend: str | None
     options: Mapping[str, str] | None
     targets: Sequence[RemoteTarget]
-    budget_calls: int | None
-    budget_seconds: float | None
-    timeout: float | None
-    recheck: bool
-    as_is: bool
-    confirm_causes: int
     labels: Mapping[str, str] | None
     webhook: str | Webhook | None
     priority: int
-    repair: "RepairTerms | None"
+    repair: RepairTerms | None
 
 
 class RepairStatus(TypedDict):

@@ -3,9 +3,10 @@
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike, fspath
 from pathlib import Path
+from typing import Unpack
 
 from onnx_bisect.alternatives import asking
 from onnx_bisect.backend_choice import texts
@@ -18,6 +19,7 @@ from onnx_bisect.searching import Searching
 from onnx_bisect.steps.alternatives import asked_with
 from onnxbisect.diagnosis import DiagnosedCulprit
 from onnxbisect.errors import BackendUnusableError, OptionError
+from onnxbisect.terms import CallKeywords, CallTerms, made, with_keywords
 from onnxbisect.unitset import UnitSet, members
 from onnxbisect.verdict import Status, Verdict
 from onnxbisect.version_history import VersionedPart, VersionHistory, next_version
@@ -30,6 +32,7 @@ from onnxbisect_backends.toolchains.catalogue import VERSION, numbers, toolchain
 from onnxbisect_backends.toolchains.toolchain import Toolchain
 
 
+@with_keywords(CallTerms)
 def regress(
     model: Source,
     *,
@@ -39,13 +42,11 @@ def regress(
     input_shapes: Shapes | None = None,
     input_values: InputValues | None = None,
     jobs: int = 1,
-    budget_calls: int | None = None,
-    budget_seconds: float | None = None,
-    timeout: float | None = None,
     calibration: str | PathLike[str] | None = None,
     cache: bool = True,
     progress: Progress | None = None,
     cancellation: Cancellation | None = None,
+    **terms: Unpack[CallKeywords],
 ) -> VersionHistory:
     """Find the version that changed the verdict on each part of the model that one of two compiler versions refuses.
 
@@ -73,9 +74,8 @@ def regress(
             there=there,
             versions=_between(there.names, *versions, compiler=toolchain.name),
             calibration=None if calibration is None else Path(calibration),
-            budget=Budget(calls=budget_calls, seconds=budget_seconds),
+            terms=made(CallTerms, terms),
             jobs=jobs,
-            timeout=timeout,
             cache=cache,
             progress=tell,
             cancellation=cancellation or Cancellation(),
@@ -127,9 +127,8 @@ class _Regression:
     there: _Versions
     versions: tuple[str, ...]
     calibration: Path | None
-    budget: Budget
+    terms: CallTerms
     jobs: int
-    timeout: float | None
     cache: bool
     progress: Progress
     cancellation: Cancellation
@@ -161,7 +160,9 @@ class _Regression:
 
     @property
     def _left(self) -> Budget:
-        return self.budget.without(calls=self.calls, seconds=time.monotonic() - self.began)
+        return Budget(calls=self.terms.budget_calls, seconds=self.terms.budget_seconds).without(
+            calls=self.calls, seconds=time.monotonic() - self.began
+        )
 
     @property
     def _ended(self) -> bool:
@@ -190,15 +191,13 @@ class _Regression:
             backend=self.backend,
             options=self._options(number),
             jobs=self.jobs,
-            budget_calls=self._left.calls,
-            budget_seconds=self._left.seconds,
-            timeout=self.timeout,
             calibration=self.calibration,
             cache=self.cache,
             files=False,
             as_is=True,
             progress=self.progress,
             cancellation=self.cancellation,
+            **vars(replace(self.terms, budget_calls=self._left.calls, budget_seconds=self._left.seconds)),
         )
         assert result.job is not None  # noqa: S101 - it was searched here
         self.calls += result.stats.compiler_calls
@@ -216,8 +215,8 @@ class _Regression:
         backend = registry.make(self.backend, options)
         searching = Searching(
             backend=backend,
+            terms=self.terms,
             jobs=self.jobs,
-            timeout=self.timeout,
             cache=self.cache,
             progress=self.progress,
             cancellation=self.cancellation,

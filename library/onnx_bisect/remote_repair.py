@@ -1,4 +1,4 @@
-"""The terms and the result of a repair on a server."""
+"""The result of a repair on a server."""
 
 from dataclasses import dataclass, field
 from os import PathLike
@@ -9,26 +9,12 @@ from onnx_bisect.shown import ShownRepair
 from onnx_bisect.steps.repair_compiler import REPAIRED
 from onnx_bisect.steps.repairing import REPORT
 from onnxbisect.errors import OptionError
-from onnxbisect.proof import Tolerance
 from onnxbisect.remedies.document import RepairDocument
 from onnxbisect.remedies.summary import headline
-from onnxbisect.rewrites import Exactness
 from onnxbisect.verdict import Status
-from onnxbisect_backends.other_options import Wanted
 
 #: The server's path, below the repair's address, of each file that `fix` writes.
 _FILES = {REPAIRED: "/model.onnx", REPORT: "/report.json", "repair.md": "?format=md", "repair.json": "?format=json"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class RepairTerms:
-    """The arguments of `fix` for a repair on a server. `samples` is a `.npz` file, or a folder of them."""
-
-    allow: Exactness = Exactness.ROUNDING
-    samples: str | PathLike[str] | None = None
-    count: int = 4
-    tolerance: Tolerance = field(default_factory=Tolerance)
-    alternatives: Wanted | None = None
 
 
 class FetchRepair(Protocol):

@@ -17,6 +17,7 @@ from onnxbisect.errors import ShortageError, shortage
 from onnxbisect.remedies import SearchedModel
 from onnxbisect.search import plan
 from onnxbisect.session import Digests, Ending, Planner
+from onnxbisect.terms import CallTerms
 from onnxbisect.verdict import Status
 from onnxbisect_backends.contract import Backend, Limits
 from onnxbisect_backends.probing.boundary_limits import learn_limits, may_learn, refused_traits
@@ -34,12 +35,11 @@ def _silent(event: object) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Searching:
-    """Settings for searches with one backend. The fields are arguments of `onnx_bisect.diagnose`."""
+    """Settings for searches with one backend. `jobs` and `cache` are arguments of `onnx_bisect.diagnose`."""
 
     backend: Backend
+    terms: CallTerms = field(default_factory=CallTerms)
     jobs: int = 1
-    timeout: float | None = None
-    recheck: bool = False
     cache: bool = True
     progress: Progress = _silent
     cancellation: Cancellation = field(default_factory=Cancellation)
@@ -80,8 +80,13 @@ class Searching:
         return new
 
     @property
+    def budget(self) -> Budget:
+        """The whole budget."""
+        return Budget(calls=self.terms.budget_calls, seconds=self.terms.budget_seconds)
+
+    @property
     def _limits(self) -> Limits:
-        return Limits() if self.timeout is None else Limits(seconds=self.timeout)
+        return Limits() if self.terms.timeout is None else Limits(seconds=self.terms.timeout)
 
     @contextmanager
     def driver(
@@ -103,7 +108,7 @@ class Searching:
             prober = context.prober(self.backend, folder, self._limits, keep=artifacts)
             driver = Driver(
                 universe=context.universe,
-                planner=planner or partial(plan, recheck=self.recheck),
+                planner=planner or partial(plan, recheck=self.terms.recheck),
                 probes=prober,
                 base=base,
                 key=context.key,
@@ -142,7 +147,7 @@ class Searches:
             context = self._latest = search_context(
                 model, self._searching.backend, None if piece else self._calibration, piece=piece
             )
-        planner = partial(plan, recheck=self._searching.recheck, brief=piece)
+        planner = partial(plan, recheck=self._searching.terms.recheck, brief=piece)
         with (
             working_folder() as folder,
             self._searching.driver(context, folder, self.left, planner=planner) as driver,

@@ -10,12 +10,12 @@ from onnxbisect.errors import (
     OptionError,
     ShortageError,
 )
+from onnxbisect.exactness import Exactness
 from onnxbisect.job import CompilesAfter, Stats, Target
 from onnxbisect.preflight import Inspection
-from onnxbisect.proof import Tolerance
 from onnxbisect.report.parts import PartsTable, SharedCause
-from onnxbisect.rewrites import Exactness
 from onnxbisect.session import Ending
+from onnxbisect.terms import RepairTerms, Tolerance
 from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from onnxbisect.version_history import VersionHistory
 
@@ -36,6 +36,7 @@ __all__ = [
     "OnnxBisectError",
     "OptionError",
     "PartsTable",
+    "RepairTerms",
     "SharedCause",
     "ShortageError",
     "Stats",

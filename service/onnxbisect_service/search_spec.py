@@ -8,50 +8,38 @@ from typing import Any, Literal
 from pydantic import TypeAdapter
 
 from onnxbisect.input_value import InputValues
+from onnxbisect.terms import RepairTerms, SearchTerms, Tolerance
 
 #: Further options to try on each target: values by option (if empty, those that the backend suggests), or `all`.
 Alternatives = Literal["all"] | Mapping[str, Sequence[str]] | None
 
-_ADDED = ("input_values", "repair", "as_is", "confirm_causes", "whole", "pieces", "brief", "doubted")
+#: The fields that are stored even if they say nothing, as of the first version.
+_ALWAYS = ("input_shapes", "timeout", "budget_calls", "budget_seconds", "recheck", "calibration")
+_ALWAYS_OF_REPAIR = ("allow", "samples", "count", "tolerance")
+#: The name of `timeout` in stored requests, and in those of the REST API.
+_SECONDS = "seconds"
 
 
 @dataclass(frozen=True, kw_only=True)
-class RepairSpec:
-    """Settings of a repair and its proof: the fields of `onnx_bisect.steps.repairing.Terms`.
+class RepairSpec(RepairTerms):
+    """The terms of a repair. `samples` maps file names to the SHA-256 of stored files."""
 
-    `samples` maps file names to the SHA-256 of stored files. `alternatives` are other options to compile the culprits
-    with.
-    """
-
-    allow: str = "rounding"
-    samples: Mapping[str, str] = field(default_factory=dict)
-    count: int = 4
-    absolute: float = 1e-6
-    relative: float = 1e-4
+    samples: Mapping[str, str] = field(default_factory=dict)  # type: ignore[assignment] # no files of this machine
     alternatives: Alternatives = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchSpec:
+class SearchSpec(SearchTerms):
     """The settings of a job's searches, the same on each target.
 
-    `seconds` limits one compile; `budget_calls` and `budget_seconds` limit the search on one target together with its
-    repair. `calibration` maps file names to the SHA-256 of stored files: samples of the model's inputs, like a folder
-    for `--calibration`.
+    The budget limits the search on one target together with its repair. `calibration` maps file names to the SHA-256
+    of stored files: samples of the model's inputs, like a folder for `--calibration`.
     """
 
     input_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     input_values: InputValues = field(default_factory=dict)
-    seconds: float | None = None
-    budget_calls: int | None = None
-    budget_seconds: float | None = None
-    recheck: bool = False
     calibration: Mapping[str, str] = field(default_factory=dict)
     repair: RepairSpec | None = None
-    #: Whether to skip changed copies of the file and search its parts at once.
-    as_is: bool = False
-    #: Most compiler calls for slightly changed culprits, made before the report to confirm causes.
-    confirm_causes: int = 0
     #: Whether only the whole model is compiled, and its parts are not searched.
     whole: bool = False
     #: Units of pieces, in hexadecimal: only these are compiled, and the whole model if all of them pass.
@@ -69,16 +57,29 @@ class SearchSpec:
 
     def to_json(self) -> dict[str, Any]:
         """The fields as JSON values, for `from_json`. Later additions are left out where they say nothing."""
-        left_out: dict[str, Any] = {name: True for name in _ADDED if not getattr(self, name)}
-        if self.repair is not None and self.repair.alternatives is None:
-            left_out["repair"] = {"alternatives"}
-        fields: dict[str, Any] = _adapter().dump_python(self, mode="json", exclude=left_out)
-        return fields
+        left_out: dict[str, Any] = _silent(self, SearchSpec(), _ALWAYS)
+        if self.repair is not None:
+            left_out["repair"] = _silent(self.repair, RepairSpec(), _ALWAYS_OF_REPAIR)
+        document: dict[str, Any] = _adapter().dump_python(self, mode="json", exclude=left_out)
+        document[_SECONDS] = document.pop("timeout")
+        if self.repair is not None:
+            document["repair"] |= document["repair"].pop("tolerance")
+        return document
 
     @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> "SearchSpec":
+    def from_json(cls, document: Mapping[str, Any]) -> "SearchSpec":
         """The spec that `to_json` wrote."""
-        return _adapter().validate_python(dict(fields))
+        fields = {"timeout" if name == _SECONDS else name: value for name, value in document.items()}
+        if (repair := fields.get("repair")) is not None:
+            tolerance = {name: repair[name] for name in Tolerance.__annotations__ if name in repair}
+            others = {name: value for name, value in repair.items() if name not in tolerance}
+            fields["repair"] = {**others, "tolerance": tolerance}
+        return _adapter().validate_python(fields)
+
+
+def _silent(spec: object, default: object, always: Sequence[str]) -> dict[str, Any]:
+    """The fields that are as in `default`, and not stored `always`."""
+    return {name: True for name, value in vars(default).items() if name not in always and getattr(spec, name) == value}
 
 
 @cache

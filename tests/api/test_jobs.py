@@ -65,7 +65,7 @@ def test_a_job_is_made_and_workers_are_notified(callers: Callers, service: Servi
     spec = SearchSpec(
         input_shapes={"x": (1, 3, 224, 224)},
         input_values={"sr": 16000, "low": 0.5, "fast": True, "starts": [0, 1]},
-        seconds=30,
+        timeout=30,
         budget_calls=100,
         budget_seconds=60,
         recheck=True,

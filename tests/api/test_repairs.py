@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from fastapi import FastAPI
 
+from onnxbisect.terms import made as terms_made
 from onnxbisect_db import lifecycle, searches
 from onnxbisect_db.states import JobState, Stage
 from onnxbisect_db.tables import Job
@@ -38,7 +39,7 @@ def test_what_a_repair_may_do_is_kept_with_the_job(callers: Callers, service: Se
     made = ask(callers, service, wanted)
     assert made.status_code == 202
     assert made.json()["request"]["repair"] == wanted
-    assert SearchSpec.from_json(made.json()["request"]).repair == RepairSpec(**wanted)
+    assert SearchSpec.from_json(made.json()["request"]).repair == terms_made(RepairSpec, wanted)
     assert made.json()["targets"][0]["repair"]["state"] == "queued"
     # the job keeps its sample, whoever deletes the upload
     assert client.delete(f"/v1/files/{sample}").status_code == 204

@@ -274,7 +274,9 @@ def test_a_job_is_repaired_as_fix_repairs_it(
     monkeypatch.setenv("ONNXBISECT_CACHE_DIR", str(tmp_path / "cache"))
     model, options = saved(tmp_path, "Neg", "Abs", "Relu", "Erf", "HardSigmoid"), {"deny": "Abs,Erf", "report": "none"}
     others = {"deny": ["Abs", "Neg,Relu", "Sin"]}
-    spec = SearchSpec(repair=RepairSpec(allow="approximate", relative=0.01, alternatives=others))
+    spec = SearchSpec(
+        repair=RepairSpec(allow=Exactness.APPROXIMATE, tolerance=Tolerance(relative=0.01), alternatives=others)
+    )
     job = installed.submit(model, options, spec=spec)
     ended = installed.ended(job)
     local = onnx_bisect.fix(

@@ -10,6 +10,7 @@ from starlette.concurrency import run_in_threadpool
 
 from onnxbisect.errors import OnnxBisectError
 from onnxbisect.language import english
+from onnxbisect.terms import SearchTerms, terms_of
 from onnxbisect_api import job_making
 from onnxbisect_api.access import Caller, Contributor, Submitter, Uploader
 from onnxbisect_api.addresses import Addresses, TheAddresses
@@ -21,7 +22,17 @@ from onnxbisect_api.job_request import RequestedTerms
 from onnxbisect_api.parameters import SHA256_PATTERN, UUID_PATTERN, TheService
 from onnxbisect_api.problems import Problem, status_and_sentence
 from onnxbisect_api.site import new_fields
-from onnxbisect_api.site.new_fields import Complaints, FieldsError, FormValues, filled, option_field, second, terms
+from onnxbisect_api.site.new_fields import (
+    MORE,
+    Complaints,
+    FieldsError,
+    FormValues,
+    field_name,
+    filled,
+    option_field,
+    second,
+    terms,
+)
 from onnxbisect_api.site.rendering import page
 from onnxbisect_db import jobs, workers
 from onnxbisect_db.errors import UnknownModelError
@@ -31,7 +42,6 @@ _forms = APIRouter(route_class=FormRoute)
 
 #: Most options of a backend that the page shows at once; it hides the others in a section to unfold.
 _FEW = 6
-_MORE = ("budget_calls", "budget_seconds", "seconds", "recheck", "as_is")
 
 
 @_forms.post("/new")
@@ -119,10 +129,14 @@ def _repeating(terms: RequestedTerms, before: RequestedTerms | None) -> Requeste
         return terms
     repair = terms.repair
     if repair is not None and before.repair is not None:
-        chosen = {"allow": repair.allow, "alternatives": repair.alternatives and (before.repair.alternatives or "all")}
+        chosen = {
+            "allow": repair.spec.allow,
+            "alternatives": repair.alternatives and (before.repair.alternatives or "all"),
+        }
         repair = before.repair.model_copy(update=chosen)
-    unseen = {"calibration": before.calibration, "confirm_causes": before.confirm_causes, "priority": before.priority}
-    return terms.model_copy(update={**unseen, "repair": repair})
+    unseen = {it.name: getattr(before, it.name) for it in terms_of(SearchTerms) if it not in MORE}
+    own = {"calibration": before.calibration, "priority": before.priority, "repair": repair}
+    return terms.model_copy(update={**unseen, **own})
 
 
 def _page(
@@ -151,10 +165,12 @@ def _page(
         # A field with an error is not hidden in a folded section.
         opened=lambda ticked, rest: any(option_field(ticked, option.name) in complaints for option in rest),
         chooses=lambda views: any(view.name in typed.all("backend") for view in views),
-        more_opened=any(name in complaints or typed.one(name) for name in _MORE),
+        more_opened=any(name in complaints or typed.one(name) for name in map(field_name, MORE)),
         field=option_field,
         second=second,
         few=_FEW,
+        more=MORE,
+        field_name=field_name,
         samples=0 if before is None else len(before.calibration) + len(before.repair.samples if before.repair else ()),
         most_seconds=service.settings.compile_seconds,
     )

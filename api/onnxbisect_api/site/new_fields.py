@@ -13,6 +13,7 @@ from onnxbisect.errors import OptionError
 from onnxbisect.input_value import InputValue, read_value, written
 from onnxbisect.language import english
 from onnxbisect.report.text import clip
+from onnxbisect.terms import SearchTerms, TermField, requested, terms_of
 from onnxbisect_api import listing, mistakes
 from onnxbisect_api.access import Caller
 from onnxbisect_api.job_request import RequestedTerms, TargetRequest
@@ -40,6 +41,15 @@ def option_field(ticked: str, option: str) -> str:
 def second(backend: str) -> str:
     """What the form calls a backend that is asked once more; names of backends have no number sign."""
     return f"{backend}#2"
+
+
+#: The terms that the page shows under *More*.
+MORE = tuple(field for field in terms_of(SearchTerms) if field.term.label)
+
+
+def field_name(field: TermField) -> str:
+    """What the form calls a term."""
+    return "_".join(field.path)
 
 
 def _backend(ticked: str) -> str:
@@ -115,12 +125,8 @@ def filled(terms: RequestedTerms, model: str, job: str) -> FormValues:
             ("input_shapes", "\n".join(shapes)),
             ("input_values", "\n".join(values)),
             ("labels", "\n".join(f"{name}:{value}" for name, value in terms.labels.items())),
-            ("budget_calls", _number(terms.budget.calls)),
-            ("budget_seconds", _number(terms.budget.seconds)),
-            ("seconds", _number(terms.seconds)),
-            ("recheck", "yes" if terms.recheck else ""),
-            ("as_is", "yes" if terms.as_is else ""),
-            ("repair", "" if repair is None else repair.allow),
+            *((field_name(it), _text(getattr(terms.search, it.name))) for it in MORE),
+            ("repair", "" if repair is None else repair.spec.allow),
             ("alternatives", "" if repair is None or repair.alternatives is None else "all"),
         ]
     )
@@ -134,8 +140,8 @@ def filled(terms: RequestedTerms, model: str, job: str) -> FormValues:
     return typed
 
 
-def _number(value: float | None) -> str:
-    return "" if value is None else repr(value).removesuffix(".0")
+def _text(value: float | None) -> str:
+    return "yes" if value is True else repr(value).removesuffix(".0") if value else ""
 
 
 class FieldsError(Exception):
@@ -161,12 +167,9 @@ def terms(
         "targets": [_target(typed, each, options.get(_backend(each), {})) for each in ticked],
         "input_shapes": _read(typed, "input_shapes", _shapes, complaints),
         "input_values": _read(typed, "input_values", _values, complaints),
-        "budget": _given({"calls": typed.one("budget_calls"), "seconds": typed.one("budget_seconds")}),
+        **requested(SearchTerms, {it.name: typed.one(field_name(it)) or it.default for it in MORE}),
         "labels": _read(typed, "labels", listing.read_labels, complaints),
-        "recheck": bool(typed.one("recheck")),
-        "as_is": bool(typed.one("as_is")),
         **_repair(typed, complaints),
-        **_given({"seconds": typed.one("seconds")}),
     }
     if not document["targets"]:
         complaints["backend"] = english("Choose at least one compiler.")

@@ -1,6 +1,6 @@
 """Compare two models: run both on the same inputs and compare their outputs number by number."""
 
-from onnxbisect.proof.difference import OutputDifference, Tolerance, difference, finite
+from onnxbisect.proof.difference import OutputDifference, difference, finite
 from onnxbisect.proof.outputs import (
     EDGES,
     RECORDED,
@@ -11,6 +11,7 @@ from onnxbisect.proof.outputs import (
     random_feeds,
     those_that_run,
 )
+from onnxbisect.terms import Tolerance
 
 __all__ = [
     "EDGES",

@@ -8,21 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from onnxbisect.terms import Tolerance
+
 #: A result of onnxruntime: a tensor, None for an empty optional, or a sequence.
 Value = np.ndarray | None | list["Value"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Tolerance:
-    """Numbers agree if they differ by at most `absolute` plus `relative` times the largest magnitude in their array.
-
-    Sums over numbers of that magnitude leave its rounding error in small results too, so `relative` does not refer to
-    each number's own magnitude. Infinities agree only with themselves, NaN with NaN. For integers, which may be indices
-    or classes, `relative` is ignored.
-    """
-
-    absolute: float = 1e-6
-    relative: float = 1e-4
 
 
 @dataclass(frozen=True, kw_only=True)

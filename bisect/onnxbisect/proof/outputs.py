@@ -18,7 +18,8 @@ from onnxbisect.model.runnable import CARRIERS
 from onnxbisect.model.scopes import constant_names, qualified
 from onnxbisect.model.session import Clock, Session
 from onnxbisect.model.wording import brief, quoted, some
-from onnxbisect.proof.difference import OutputDifference, Tolerance, Value, difference
+from onnxbisect.proof.difference import OutputDifference, Value, difference
+from onnxbisect.terms import Tolerance
 
 #: Zeros, ties, saturation, denormal and large numbers. No infinity and NaN: most models turn all outputs into NaN.
 EDGES = (0.0, -0.0, 0.5, -0.5, 1.5, 2.5, 1.0, -1.0, 3.0, -3.0, 6.0, 20.0, -20.0, 1e-45, -1e-45, 1e-20, 1e4, -1e4)

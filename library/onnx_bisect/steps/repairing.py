@@ -5,7 +5,7 @@ The caller provides the searches (`RepairCompiler.search`): the library uses thr
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import onnx
 
@@ -21,13 +21,14 @@ from onnxbisect.model.opaque import around
 from onnxbisect.model.read import original as original_of
 from onnxbisect.model.session import lowered
 from onnxbisect.model.wording import some
-from onnxbisect.proof import Tolerance, edge_feeds, random_feeds, those_that_run
+from onnxbisect.proof import edge_feeds, random_feeds, those_that_run
 from onnxbisect.remedies import LowPrecision, OrtProver, Repair, Samples, SearchedModel, TriedFiles, repair, try_files
 from onnxbisect.remedies.document import RepairDocument, document
 from onnxbisect.remedies.summary import markdown
 from onnxbisect.report.document import document as report_document
 from onnxbisect.report.files import FORMS
 from onnxbisect.rewrites import Exactness, TensorFacts, installed
+from onnxbisect.terms import RepairTerms
 from onnxbisect_backends.custom_ops import CustomOps
 from onnxbisect_backends.probing.boundary_traits import traits_of
 from onnxbisect_backends.probing.loaded_model import LoadedModel
@@ -38,20 +39,6 @@ REPORT = "report.json"
 _DTYPES = {"float16": onnx.TensorProto.FLOAT16, "bfloat16": onnx.TensorProto.BFLOAT16}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Terms:
-    """Settings of a repair and its proof.
-
-    The proof uses the samples of `custom_ops`, `count` random inputs and as many with edge values; the model's outputs
-    must agree within `tolerance`. No rule less exact than `allow` is used.
-    """
-
-    allow: Exactness = Exactness.ROUNDING
-    custom_ops: CustomOps = field(default_factory=CustomOps)
-    count: int = 4
-    tolerance: Tolerance = field(default_factory=Tolerance)
-
-
 #: Returns the verdicts with other options on the culprits of a model.
 Others = Callable[[LoadedModel, Diagnosis], Sequence[Alternative]]
 
@@ -59,7 +46,8 @@ Others = Callable[[LoadedModel, Diagnosis], Sequence[Alternative]]
 def repair_model(
     compiler: RepairCompiler,
     context: SearchContext,
-    terms: Terms,
+    terms: RepairTerms,
+    custom_ops: CustomOps,
     tell: Callable[[str], None] = lambda sentence: None,
     others: Others = lambda loaded, diagnosis: (),
 ) -> tuple[Repair, RepairDocument]:
@@ -77,7 +65,7 @@ def repair_model(
         )
     if note := lowered(original):
         tell(note)
-    prover = _prover(context, original, terms)
+    prover = _prover(context, original, terms, custom_ops)
     alternatives: list[Alternative] = []
 
     def diagnosed(loaded: LoadedModel, before: SearchedModel) -> None:
@@ -210,7 +198,7 @@ def _in_its_form(found: Repair, compiler: RepairCompiler, allow: Exactness, say:
     return found
 
 
-def _prover(context: SearchContext, original: onnx.ModelProto, terms: Terms) -> OrtProver:
+def _prover(context: SearchContext, original: onnx.ModelProto, terms: RepairTerms, custom_ops: CustomOps) -> OrtProver:
     model, computes_in = context.loaded.model, context.description.computes_in
     if model.unbound:
         raise OptionError(
@@ -218,7 +206,7 @@ def _prover(context: SearchContext, original: onnx.ModelProto, terms: Terms) -> 
             "proven by running the model."
         )
     facts = TensorFacts.of(model)
-    given = terms.custom_ops.read(model, original)
+    given = custom_ops.read(model, original)
     low = None if not computes_in else LowPrecision(dtype=_DTYPES[computes_in])
 
     def samples() -> Samples:
@@ -228,7 +216,7 @@ def _prover(context: SearchContext, original: onnx.ModelProto, terms: Terms) -> 
         recorded = [{**made_up[number], **sample} for number, sample in enumerate(given)]
 
         def runnable(feeds: Iterable[Sample]) -> list[Sample]:
-            return _runnable(context, whole, terms.custom_ops.computed(model, original, list(feeds)), given)
+            return _runnable(context, whole, custom_ops.computed(model, original, list(feeds)), given)
 
         usual = [*recorded, *runnable(made_up[: terms.count])]
         return Samples(usual=usual, edge=runnable(edge_feeds(inputs, terms.count)))

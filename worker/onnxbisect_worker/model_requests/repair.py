@@ -15,14 +15,12 @@ from onnx_bisect.steps.alternatives import CulpritVerdicts, asked_with
 from onnx_bisect.steps.changed_files import GoesOn, NamedOptions, compiles_after
 from onnx_bisect.steps.confirming import Answered
 from onnx_bisect.steps.repair_compiler import RepairCompiler, unanswered
-from onnx_bisect.steps.repairing import Terms, repair_model, written
+from onnx_bisect.steps.repairing import repair_model, written
 from onnxbisect.alternatives import Alternative, CulpritsThenWhole
 from onnxbisect.diagnosis import Diagnosis
 from onnxbisect.errors import ModelError, OnnxBisectError
 from onnxbisect.job import CompletedDiagnosis, Stats
-from onnxbisect.proof import Tolerance
 from onnxbisect.remedies import SearchedModel
-from onnxbisect.rewrites import Exactness
 from onnxbisect.search import plan
 from onnxbisect.session import Known
 from onnxbisect.verdict import Status
@@ -127,17 +125,12 @@ class RepairWork:
 
     def run(self, begun: StepProgress, folder: Path) -> ModelQuestion | RepairOutcome:
         """The next question, or the result. Files are written into `folder`."""
-        spec = self.spec
-        terms = Terms(
-            allow=Exactness(spec.allow),
-            custom_ops=CustomOps(samples=self.samples),
-            count=spec.count,
-            tolerance=Tolerance(absolute=spec.absolute, relative=spec.relative),
-        )
         try:
             compiler = self.models.compiler(begun, folder)
             others = partial(self._alternatives, begun)
-            repair, document = repair_model(compiler, self.models.context, terms, others=others)
+            repair, document = repair_model(
+                compiler, self.models.context, self.spec, CustomOps(samples=self.samples), others=others
+            )
         except UnansweredError as error:
             return error.question
         document = replace(document, model=self.model_name)  # the file here has a generated name

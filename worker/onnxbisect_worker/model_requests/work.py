@@ -313,8 +313,8 @@ class ModelWork:
     def _limits(self) -> Limits:
         """The limits of one compile."""
         seconds = self._setup.compile_seconds
-        if self._spec.seconds is not None:
-            seconds = min(self._spec.seconds, seconds)
+        if self._spec.timeout is not None:
+            seconds = min(self._spec.timeout, seconds)
         memory, confinement = self._setup.compile_memory, self._setup.confinement
         return replace(Limits(), seconds=seconds, memory_bytes=memory, confinement=confinement)
 

@@ -1,0 +1,323 @@
+"""The terms of a search and of a repair: the settings that users give on the command line, in programs and over REST.
+
+Each field stands here once, with its default, bounds and documentation. From it come the options of commands, the
+keywords of `onnx_bisect.diagnose` and `fix`, the request of the REST API, the fields of the page for a new job, and the
+stored request. To add a field, write it here (in the class, and in the `...Keywords` below it) and read it where it
+acts. A module of its own, because processes that do not load ONNX use it.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from functools import cache, wraps
+from inspect import Parameter, signature
+from os import PathLike
+from pathlib import Path
+from typing import Annotated, Any, Literal, ParamSpec, TypedDict, TypeVar, get_args, get_type_hints
+
+from onnxbisect.exactness import Exactness
+from onnxbisect.language import marked
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+Kind = TypeVar("Kind")
+
+# The groups of options in the help of commands.
+SEARCH = "Search"
+LIMITS = "Limits"
+PROOF = "Samples and tolerances"
+
+#: Other values by option of a backend (empty: those that it marks as worth trying), or all marked values of all.
+OtherValues = Literal["all"] | Mapping[str, Sequence[object]]
+#: A file or a folder.
+AnyPath = str | PathLike[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Term:
+    """How users see a field, and its bounds.
+
+    `group` and `metavar` are for the command line, `option` names the option where it is not called like the field.
+    `json` is the field's place in a request of the REST API where that is not its name. `above` and `least` hold
+    everywhere, `most` on a server. A field with a `label` is on the page for a new job, under *More*; there `hint` is
+    below it, and `empty` in it while it has no value.
+    """
+
+    doc: str
+    group: str | None = None
+    metavar: str | None = None
+    option: str | None = None
+    json: str = ""
+    above: float | None = None
+    least: float | None = None
+    most: float | None = None
+    label: str = ""
+    hint: str = ""
+    empty: str = ""
+
+
+BudgetCalls = Annotated[
+    int | None,
+    Term(
+        doc="End after N compiler calls.",
+        group=LIMITS,
+        metavar="N",
+        json="budget.calls",
+        least=1,
+        most=10**9,
+        label=marked("Compiler calls at most"),
+        hint=marked("For each compiler; the search then ends with what it knows."),
+        empty=marked("no bound"),
+    ),
+]
+BudgetSeconds = Annotated[
+    float | None,
+    Term(
+        doc="End after S seconds.",
+        group=LIMITS,
+        metavar="S",
+        json="budget.seconds",
+        above=0,
+        most=1e9,
+        label=marked("Seconds at most"),
+        hint=marked("For each compiler, likewise."),
+        empty=marked("no bound"),
+    ),
+]
+Timeout = Annotated[
+    float | None,
+    Term(
+        doc="Kill a compile that takes longer.",
+        group=LIMITS,
+        metavar="SECONDS",
+        json="seconds",
+        above=0,
+        most=1e9,
+        label=marked("Seconds for one compile"),
+    ),
+]
+SAMPLES = Term(
+    doc="A folder, zip or tar of samples of the inputs, .npz keyed by their names.", group=PROOF, metavar="PATH"
+)
+SampleCount = Annotated[int, Term(doc="Random inputs, and as many with edge values.", group=PROOF, least=1, most=64)]
+Alternatives = Annotated[
+    OtherValues | None,
+    Term(
+        doc="Then ask about the culprits with other values of an option; where all pass, about the whole model. "
+        "KEY alone: the values that are worth trying; all: those of all options. Repeatable.",
+        group=SEARCH,
+        metavar="KEY=VALUE,…|KEY|all",
+        option="--try",
+    ),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallTerms:
+    """How often and how long a compiler is asked: the terms of every search, `regress` and `fix` among them."""
+
+    budget_calls: BudgetCalls = None
+    budget_seconds: BudgetSeconds = None
+    timeout: Timeout = None
+    recheck: Annotated[
+        bool,
+        Term(
+            doc="For a non-deterministic compiler: repeat deciding probes until their answers agree.",
+            group=SEARCH,
+            label=marked("Repeat deciding probes"),
+            hint=marked("For a non-deterministic compiler: until their answers agree."),
+        ),
+    ] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchTerms(CallTerms):
+    """The terms of a diagnosis."""
+
+    as_is: Annotated[
+        bool,
+        Term(
+            doc="Search the file as it is, without trying changes of the whole file first.",
+            group=SEARCH,
+            label=marked("Search the file as it is"),
+            hint=marked("Else changed copies are tried first, such as one of a lower IR version."),
+        ),
+    ] = False
+    confirm_causes: Annotated[
+        int,
+        Term(
+            doc="Spend up to N more calls on culprits with one property changed, to confirm why they fail.",
+            group=SEARCH,
+            metavar="N",
+            least=0,
+            most=100,
+        ),
+    ] = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tolerance:
+    """Numbers agree if they differ by at most `absolute` plus `relative` times the largest magnitude in their array.
+
+    Sums over numbers of that magnitude leave its rounding error in small results too, so `relative` does not refer to
+    each number's own magnitude. Infinities agree only with themselves, NaN with NaN. For integers, which may be indices
+    or classes, `relative` is ignored.
+    """
+
+    absolute: Annotated[float, Term(doc="Difference allowed to every number.", group=PROOF, least=0, most=1e9)] = 1e-6
+    relative: Annotated[
+        float,
+        Term(
+            doc="Further difference allowed, as a share of the output's largest magnitude.",
+            group=PROOF,
+            least=0,
+            most=1e9,
+        ),
+    ] = 1e-4
+
+
+@dataclass(frozen=True, kw_only=True)
+class RepairTerms:
+    """The terms of a repair, and of its proof on samples, on `count` random inputs and as many with edge values."""
+
+    allow: Annotated[
+        Exactness,
+        Term(doc="The least exact replacements that may be used ('onnx-bisect rules' shows what each promises)."),
+    ] = Exactness.ROUNDING
+    samples: Annotated[AnyPath | None, SAMPLES] = None
+    count: SampleCount = 4
+    tolerance: Tolerance = field(default_factory=Tolerance)
+    alternatives: Alternatives = None
+
+    @property
+    def sample_path(self) -> Path | None:
+        """Where the samples are."""
+        return None if self.samples is None else Path(self.samples)
+
+
+# The same as keywords of functions, for type checkers, which cannot derive them; a test compares both.
+
+
+class CallKeywords(TypedDict, total=False):
+    """The fields of `CallTerms`."""
+
+    budget_calls: BudgetCalls
+    budget_seconds: BudgetSeconds
+    timeout: Timeout
+    recheck: bool
+
+
+class SearchKeywords(CallKeywords, total=False):
+    """The fields of `SearchTerms`."""
+
+    as_is: bool
+    confirm_causes: int
+
+
+class RepairKeywords(CallKeywords, total=False):
+    """The fields of `CallTerms` and `RepairTerms`."""
+
+    allow: Exactness
+    samples: AnyPath | None
+    count: SampleCount
+    tolerance: Tolerance | None
+    alternatives: Alternatives
+
+
+@dataclass(frozen=True, kw_only=True)
+class TermField:
+    """One field of terms; those of a nested value, such as `Tolerance`, stand for themselves."""
+
+    name: str
+    kind: Any
+    default: Any
+    term: Term
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """Its place in a request of the REST API."""
+        return tuple((self.term.json or self.name).split("."))
+
+    @property
+    def is_flag(self) -> bool:
+        """Whether it is either set or not."""
+        return self.kind is bool
+
+
+def terms_of(kind: Any) -> Iterator[TermField]:
+    """The fields of terms, in their order."""
+    for each, type_ in _typed(kind):
+        if is_dataclass(type_):
+            yield from terms_of(type_)
+        else:
+            type_, term = get_args(type_)
+            yield TermField(name=each.name, kind=type_, default=each.default, term=term)
+
+
+@cache
+def _typed(kind: Any) -> list[tuple[Field[Any], Any]]:
+    types = get_type_hints(kind, include_extras=True)
+    return [(each, types[each.name]) for each in fields(kind)]
+
+
+def made(kind: type[Kind], values: Mapping[str, Any]) -> Kind:
+    """The terms with these values, those of nested ones under their own names; None and what is missing is default."""
+    own: dict[str, Any] = {}
+    whole: Any = kind
+    for each, type_ in _typed(whole):
+        if is_dataclass(type_) and values.get(each.name) is None:
+            own[each.name] = made(type_, values)  # type: ignore[arg-type] # it is a class
+        elif values.get(each.name) is not None:
+            own[each.name] = values[each.name]
+    return kind(**own)
+
+
+def values_of(terms: object) -> dict[str, Any]:
+    """The values by name, those of nested terms beside the others: `made` takes them."""
+    found: dict[str, Any] = {}
+    for each in fields(terms):  # type: ignore[arg-type] # terms are dataclasses
+        value = getattr(terms, each.name)
+        found |= values_of(value) if is_dataclass(value) else {each.name: value}
+    return found
+
+
+def requested(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
+    """What a request of the REST API has for these values; nothing for a default."""
+    document: dict[str, Any] = {}
+    for each in terms_of(kind):
+        if each.name in values and values[each.name] != each.default:
+            *groups, name = each.path
+            place = document
+            for group in groups:
+                place = place.setdefault(group, {})
+            place[name] = values[each.name]
+    return document
+
+
+def with_keywords(*kinds: type) -> Callable[[Callable[Arguments, Result]], Callable[Arguments, Result]]:
+    """Show the fields of terms in the signature of a function, in place of `**terms`, and refuse other keywords."""
+
+    def shown(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+        own = signature(function)
+        kept = [it for it in own.parameters.values() if it.kind is not Parameter.VAR_KEYWORD]
+        added = [
+            Parameter(
+                each.name,
+                Parameter.KEYWORD_ONLY,
+                default=None if each.default is MISSING else each.default,
+                annotation=type_,
+            )
+            for kind in kinds
+            for each, type_ in _typed(kind)
+        ]
+        names = {it.name for it in (*kept, *added)}
+
+        @wraps(function)
+        def checked(*arguments: Arguments.args, **keywords: Arguments.kwargs) -> Result:
+            if unknown := sorted(keywords.keys() - names):
+                raise TypeError(f"{function.__name__}() got an unexpected keyword argument '{unknown[0]}'")
+            return function(*arguments, **keywords)
+
+        checked.__signature__ = own.replace(parameters=[*kept, *added])  # type: ignore[attr-defined] # as PEP 362 has it
+        return checked
+
+    return shown
