@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from playwright.sync_api import FilePayload, Locator, Page
 from starlette.testclient import TestClient
 
-from onnxbisect_api.site.new_fields import FieldsError, FormValues, terms
+from onnxbisect_api.site.new_fields import MORE, FieldsError, FormValues, field_name, terms
 from onnxbisect_db import workers
 from onnxbisect_db.workers import Presence
 from onnxbisect_service.service import Service
@@ -62,6 +62,11 @@ def test_compilers_are_offered_with_their_options_and_whether_anybody_has_them(
     assert 'value="vela"' not in ready
     assert 'name="option:vela:accelerator" type="text"' in waiting
     assert "option:vela:converter" not in waiting  # a program of the worker's machine
+
+
+def test_every_term_with_a_label_has_a_field(client: TestClient) -> None:
+    names = re.findall(r' name="([^"]*)"', client.get("/new").text)
+    assert [name for name in names if name in set(map(field_name, MORE))] == list(map(field_name, MORE))
 
 
 def test_what_is_typed_makes_the_job(client: TestClient, service: Service) -> None:
