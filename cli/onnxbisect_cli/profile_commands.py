@@ -40,17 +40,17 @@ def op_table_command(
     """
     from onnxbisect_cli import op_table
 
-    request = op_table.OpTableRequest(
-        backend=backend,
-        output=output,
+    status = op_table.write_profile(
+        backend,
+        output,
         options=arguments.key_values(option or (), "--option"),
-        only=arguments.names(only or ()),
+        ops=arguments.names(only or ()),
         jobs=jobs,
-        seconds=timeout,
+        timeout=timeout,
         budget_seconds=budget_seconds,
-        keep=not no_cache,
+        cache=not no_cache,
     )
-    raise typer.Exit(op_table.measure(request))
+    raise typer.Exit(status)
 
 
 @app.command(

@@ -17,6 +17,7 @@ from .exporting import ExportResult, export, export_each
 from .fixing import FixResult, fix
 from .job_documents import JobTerms, Part, RemoteTarget
 from .listing import BackendInfo, BackendState, backends
+from .measuring import MeasuredOps, measure
 from .measuring_precision import PrecisionResult, precision
 from .models import extract, inspect
 from .parts import parts_table
@@ -80,6 +81,7 @@ __all__ = [
     "Inspection",
     "JobTerms",
     "Kind",
+    "MeasuredOps",
     "ModelError",
     "NeedsContext",
     "NoReproducerError",
@@ -118,6 +120,7 @@ __all__ = [
     "extract",
     "fix",
     "inspect",
+    "measure",
     "overview_schema",
     "parts_table",
     "precision",

@@ -10,12 +10,12 @@ from pathlib import Path
 import onnx
 import pytest
 
+from onnx_bisect.measuring import Sweep
 from onnx_bisect.verdict_base import InMemoryVerdictBase
 from onnxbisect_backends import registry
 from onnxbisect_backends.contract import Backend, Limits
 from onnxbisect_backends.measurement.node_tests import USUAL_OPSET, NodeTest, NodeTestForm, node_tests
 from onnxbisect_backends.simulator.profiles import AttrConstraint, InputConstraint, LogDetail, Profile, Unlisted, load
-from onnxbisect_cli.op_table import Sweep
 from support.cli.command_line import Shell
 
 pytestmark = pytest.mark.long

@@ -7,13 +7,13 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from onnx_bisect.measuring import Sweep
 from onnx_bisect.verdict_base import InMemoryVerdictBase
 from onnxbisect.errors import BackendUnusableError
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_backends.contract import Description, Limits, Outcome
 from onnxbisect_backends.sandbox.process import clean_env, run
-from onnxbisect_cli.op_table import Sweep
 
 
 class Removed:

@@ -21,7 +21,7 @@ def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     blocks = re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL)
     here = [block for block in blocks if "Client(" not in block]
-    assert len(here) == len(blocks) - 1 == 10
+    assert len(here) == len(blocks) - 1 == 11
     names: dict[str, Any] = {}
     shown = []
     with ThreadPoolExecutor(1) as pool:  # Playwright keeps a loop running in this thread after tests of the site
@@ -45,6 +45,8 @@ def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     assert (tmp_path / "pieces" / "run.py").exists()
     assert shown[8].startswith("1 ")
     assert (tmp_path / "shared.onnx").exists()
+    assert shown[9] == "9 ['Constant', 'Relu'] ['Gather']\n"
+    assert (tmp_path / "mychip.toml").exists()
     assert [node.op_type for node in onnx.load(tmp_path / "piece.onnx").graph.node] == ["Sin", "Cos"]
 
 
