@@ -62,7 +62,16 @@ from onnxbisect.version_history import VersionedPart, VersionHistory
 from support.engine.report_factory import HOSTILE, PASS, chain, culprit, job_of, refused, single
 
 GOLDEN = Path(__file__).parent / "golden"
-OPS: list[str | NodeProto] = ["Relu", "Exp", "Tanh", helper.make_node("Softmax", [], [], axis=1), "Erf", "Tanh", "Exp", "Relu"]
+OPS: list[str | NodeProto] = [
+    "Relu",
+    "Exp",
+    "Tanh",
+    helper.make_node("Softmax", [], [], axis=1),
+    "Erf",
+    "Tanh",
+    "Exp",
+    "Relu",
+]
 NET = chain(OPS, {4: HOSTILE})
 TABLE = Table(title="Where nodes run", columns=("node", "device"), rows=(("a", "NPU"), ("b", "CPU")), counted="device")
 TARGET = Target(backend="whitelist", tool="simulator", version="1.0", options={"profile": "edgesam"})
