@@ -19,12 +19,13 @@ from onnxbisect.file_remedies import File
 from onnxbisect.file_remedies.editing import copied, node_copy, set_nodes
 from onnxbisect.file_remedies.lowering import FORMS, OLDEST, lower_opset
 from onnxbisect.model.constants import constant_tensor
+from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.model import Model
 from onnxbisect.model.scopes import domain_of, is_constant, qualified
 from onnxbisect.model.session import Clock, Session
 from onnxbisect.preflight import Reader
 from onnxbisect.proof import random_feeds
-from onnxbisect.rewrites import NotApplicable, TensorFacts
+from onnxbisect.rewrites import NotApplicable
 
 #: Element types to try in place of each one, where the op has them.
 _DTYPES: Mapping[int, tuple[int, ...]] = {

@@ -8,9 +8,10 @@ from typing import TypedDict
 from onnxbisect.errors import OptionError
 from onnxbisect.input_value import InputValue
 from onnxbisect.model import load
+from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.scopes import is_constant, qualified
 from onnxbisect.report.text import clean, clip_left, plural
-from onnxbisect.rewrites import BrokenRules, Rewrite, Rule, RuleRefusal, TensorFacts, installed, judged
+from onnxbisect.rewrites import BrokenRules, Rewrite, Rule, RuleRefusal, installed, judged
 from onnxbisect_backends.probing.forked import forked
 from onnxbisect_cli import table
 from onnxbisect_cli.arguments import ListFormat

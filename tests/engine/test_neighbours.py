@@ -11,11 +11,11 @@ from onnxbisect.causes.explain import causes
 from onnxbisect.causes.features import Features
 from onnxbisect.causes.terms import CauseState
 from onnxbisect.model import Model
+from onnxbisect.model.facts import TensorFacts
 from onnxbisect.neighbours import Neighbour, neighbours
 from onnxbisect.proof import random_feeds
 from onnxbisect.report import culprit_words
 from onnxbisect.report.document import document
-from onnxbisect.rewrites import TensorFacts
 from support.engine.refusals import model_of, node, refusing
 from support.rewrites.measured import outputs_of
 

@@ -11,10 +11,10 @@ from onnx import TensorProto, helper, numpy_helper, parser
 
 from onnxbisect.errors import ModelError
 from onnxbisect.model import Model, load
+from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.opaque import around
 from onnxbisect.proof import compare, random_feeds
 from onnxbisect.remedies import OrtProver, Samples
-from onnxbisect.rewrites import TensorFacts
 from onnxbisect.split import runner, split
 from onnxbisect.unitset import of
 from support.examples import examples

@@ -6,11 +6,12 @@ import onnx
 import pytest
 
 from onnxbisect.file_remedies import REMEDIES, File, candidates, promising
+from onnxbisect.model.facts import TensorFacts
 from onnxbisect.preflight import Reader, Severity, preflight
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.proof import random_feeds
 from onnxbisect.remedies import OrtProver, Samples
-from onnxbisect.rewrites import NotApplicable, TensorFacts
+from onnxbisect.rewrites import NotApplicable
 from support.engine.cut_models import input_names, output_names, read
 
 LONG = "convolution;relu;" * 10

@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
+from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.scopes import is_constant, qualified, walk
 from onnxbisect.proof import compare, random_feeds
 from onnxbisect.remedies import OrtProver, Samples, TriedFiles, try_files
-from onnxbisect.rewrites import Exactness, Rule, TensorFacts, candidates, installed, pytorch, rule
+from onnxbisect.rewrites import Exactness, Rule, candidates, installed, pytorch, rule
 from onnxbisect.rewrites.exactness import Bound
 from onnxbisect.rewrites.site import Site
 from support.examples import examples

@@ -9,9 +9,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnxbisect.errors import ModelError
 from onnxbisect.model import load
+from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.scopes import is_constant
 from onnxbisect.proof import compare, edge_feeds, random_feeds
-from onnxbisect.rewrites import Exactness, Rewrite, Rule, TensorFacts, apply, installed, judged
+from onnxbisect.rewrites import Exactness, Rewrite, Rule, apply, installed, judged
 
 MODELS = Path(__file__).parents[1] / "models"
 RULES = {rule.id: rule for rule in installed().rules}

@@ -7,8 +7,9 @@ import onnx
 
 from onnxbisect.exactness import Exactness
 from onnxbisect.model import load
+from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.variants import Variants
-from onnxbisect.rewrites import Rewrite, RuleRefusal, TensorFacts, apply, candidates, installed, judged, rule
+from onnxbisect.rewrites import Rewrite, RuleRefusal, apply, candidates, installed, judged, rule
 from onnxbisect.rewrites.site import Site
 from support.rewrites.instances import Constant, node
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from onnxbisect.rewrites import ANY_OP, Exactness, NotApplicable, Rule, TensorFacts, apply, installed, rewrite
+from onnxbisect.model.facts import TensorFacts
+from onnxbisect.rewrites import ANY_OP, Exactness, NotApplicable, Rule, apply, installed, rewrite
 from onnxbisect.rewrites.site import Site
 from support import TESTS
 from support.examples import examples

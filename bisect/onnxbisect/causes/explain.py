@@ -9,8 +9,8 @@ from onnxbisect.causes.table import Explanation, RowIndex, completed, entries, e
 from onnxbisect.causes.terms import Aspect, CauseState
 from onnxbisect.causes.wording import other_ops_text, passing_text, text_of, unexplained
 from onnxbisect.diagnosis import Certainty, CulpritKind, DiagnosedCulprit, Diagnosis
+from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.model import Model
-from onnxbisect.rewrites.facts import TensorFacts
 from onnxbisect.unitset import UnitSet, full, is_subset, lowest, members, of, size, union
 from onnxbisect.universe import Universe
 

@@ -10,9 +10,9 @@ import onnx
 from onnx import helper
 
 from onnxbisect.causes.terms import Aspect
+from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.scopes import domain_of, qualified
 from onnxbisect.model.variants import ZERO_POINT_SLOTS
-from onnxbisect.rewrites.facts import TensorFacts
 
 _DTYPES = {number: name.lower() for name, number in onnx.TensorProto.DataType.items()}
 #: Most items of a list, and most characters of a string.

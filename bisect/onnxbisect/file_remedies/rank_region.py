@@ -22,8 +22,9 @@ from onnxbisect.file_remedies.editing import (
     trace,
     unused_prefix,
 )
+from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.scopes import bodies, captures, domain_of
-from onnxbisect.rewrites import NotApplicable, TensorFacts
+from onnxbisect.rewrites import NotApplicable
 
 Shape = tuple[int, ...]
 

@@ -10,13 +10,13 @@ import onnx
 
 from onnxbisect.model import Established, Model
 from onnxbisect.model.established import Allowance, Bounded, ExceededError, directly
+from onnxbisect.model.facts import TensorFacts, unfixed
 from onnxbisect.model.load import MEMORY_LIMIT
 from onnxbisect.model.read import original
 from onnxbisect.model.scopes import constant_names
 from onnxbisect.model.shapes import establish
 from onnxbisect.preflight import Reader
-from onnxbisect.rewrites import Exactness, TensorFacts
-from onnxbisect.rewrites.facts import unfixed
+from onnxbisect.rewrites import Exactness
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

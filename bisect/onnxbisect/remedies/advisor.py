@@ -7,6 +7,7 @@ import onnx
 
 from onnxbisect.diagnosis import CulpritKind
 from onnxbisect.language import english
+from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.model import Model
 from onnxbisect.model.scopes import bodies, reads
 from onnxbisect.remedies.advise import Advice, CulpritPlace, advise
@@ -14,7 +15,7 @@ from onnxbisect.remedies.candidate import Candidate, allowed
 from onnxbisect.remedies.finder import Finder
 from onnxbisect.remedies.found import Named, SearchedModel
 from onnxbisect.remedies.known import SeenVariants
-from onnxbisect.rewrites import Exactness, Rule, RuleRefusal, TensorFacts, names_in
+from onnxbisect.rewrites import Exactness, Rule, RuleRefusal, names_in
 
 #: Where a node is next to a replacement: the producer of input i as (i, -1), or a consumer of an output.
 Beside = tuple[int, int]

@@ -6,11 +6,12 @@ from typing import Protocol
 
 import onnx
 
+from onnxbisect.model.facts import TensorFacts
 from onnxbisect.remedies.advisor import Left, Struck
 from onnxbisect.remedies.candidate import Candidate
 from onnxbisect.remedies.found import SearchedModel
 from onnxbisect.remedies.proofs import PlaceProof, RepairProof
-from onnxbisect.rewrites import Exactness, TensorFacts
+from onnxbisect.rewrites import Exactness
 
 
 class Compiler(Protocol):

@@ -9,6 +9,7 @@ import onnx
 from onnxbisect.alternatives import Alternative
 from onnxbisect.input_value import InputValue
 from onnxbisect.job import Target
+from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.input_values import plain
 from onnxbisect.model.model import Model
 from onnxbisect.model.scopes import is_constant, qualified, walk
@@ -19,7 +20,7 @@ from onnxbisect.remedies.found import SearchedModel
 from onnxbisect.remedies.proofs import PlaceProof
 from onnxbisect.report import source_lines
 from onnxbisect.report.origin import origin
-from onnxbisect.rewrites import Exactness, Rule, TensorFacts
+from onnxbisect.rewrites import Exactness, Rule
 from onnxbisect.verdict import Verdict
 
 #: The value of `format`; a change that breaks readers counts the number up.

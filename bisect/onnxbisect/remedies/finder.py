@@ -5,19 +5,11 @@ from itertools import combinations, islice
 
 import onnx
 
+from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.scopes import bodies, is_constant, qualified
 from onnxbisect.remedies.candidate import Candidate, DomainCheck
 from onnxbisect.remedies.known import SeenVariants
-from onnxbisect.rewrites import (
-    NotApplicable,
-    Replacement,
-    Rewrite,
-    Rule,
-    RuleRefusal,
-    TensorFacts,
-    rewrite,
-    unused_prefix,
-)
+from onnxbisect.rewrites import NotApplicable, Replacement, Rewrite, Rule, RuleRefusal, rewrite, unused_prefix
 
 #: Most rules applied in turn at one place.
 _DEPTH = 3

@@ -7,11 +7,11 @@ from functools import cached_property
 from onnxbisect.diagnosis import CulpritKind, DiagnosedCulprit, Diagnosis
 from onnxbisect.fingerprint import fingerprint
 from onnxbisect.job import CompletedDiagnosis
+from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.model import Model
 from onnxbisect.model.variants import Variants
 from onnxbisect.remedies.advise import CulpritPlace
 from onnxbisect.remedies.known import SeenVariants
-from onnxbisect.rewrites import TensorFacts
 from onnxbisect.session import AS_PART
 from onnxbisect.unitset import UnitSet, members, union
 from onnxbisect.verdict import Hints, Kind, Status, Verdict

@@ -14,12 +14,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnxbisect.cut.rename import rename_tensors
 from onnxbisect.model.external import array_of
+from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.feeds import Sample
 from onnxbisect.model.scopes import bodies, reads
 from onnxbisect.model.session import rounding
 from onnxbisect.proof import OutputDifference, Tolerance, difference
 from onnxbisect.remedies.candidate import Candidate
-from onnxbisect.rewrites import TensorFacts
 
 #: The first IR version with overloads of functions; initializers need not be inputs.
 _MIN_IR = 10

@@ -18,6 +18,7 @@ from onnxbisect.cut.rename import rename_tensors
 from onnxbisect.errors import ModelError
 from onnxbisect.language import english
 from onnxbisect.model.binding import is_unbound
+from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.feeds import Sample
 from onnxbisect.model.footprint import size_of
 from onnxbisect.model.opaque import around
@@ -28,7 +29,7 @@ from onnxbisect.proof import OutputDifference, Tolerance, demand_recorded, diffe
 from onnxbisect.remedies.candidate import Candidate
 from onnxbisect.remedies.low_precision import InLowPrecision, LowPrecision
 from onnxbisect.remedies.proofs import PlaceProof, RepairProof, at_least, promised, too_far
-from onnxbisect.rewrites import Exactness, TensorFacts, replaced
+from onnxbisect.rewrites import Exactness, replaced
 
 _AFTER = "/onnxbisect-replaced"
 #: Most bytes of tensors that are fetched in one run.

@@ -14,6 +14,7 @@ from onnx import helper, numpy_helper
 
 from onnxbisect.errors import ModelError
 from onnxbisect.language import count, english
+from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.model import Model
 from onnxbisect.model.names import make_unique, with_unique_names
 from onnxbisect.model.scopes import bodies, captures, constant_names, qualified
@@ -24,7 +25,7 @@ from onnxbisect.remedies.candidate import Candidate
 from onnxbisect.remedies.contract import ChangedFile, Compiler, Prover, Repair
 from onnxbisect.remedies.found import SearchedModel
 from onnxbisect.remedies.proofs import RepairProof
-from onnxbisect.rewrites import Exactness, Replacement, Rule, TensorFacts, replaced
+from onnxbisect.rewrites import Exactness, Replacement, Rule, replaced
 
 
 @dataclass(frozen=True, kw_only=True)

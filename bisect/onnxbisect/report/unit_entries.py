@@ -10,11 +10,11 @@ from onnx import AttributeProto, TensorProto
 
 from onnxbisect.diagnosis import Certainty, CulpritKind, Diagnosis
 from onnxbisect.job import CompletedDiagnosis
+from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.scopes import domain_of
 from onnxbisect.report.contents import OpEntry, OpVerdict, UseEntry, UseInput
 from onnxbisect.report.ranges import spell
 from onnxbisect.report.records import Records
-from onnxbisect.rewrites.facts import TensorFacts
 from onnxbisect.unitset import UnitSet, members, of, size
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Status

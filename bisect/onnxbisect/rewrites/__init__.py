@@ -4,7 +4,6 @@ from onnxbisect.exactness import Exactness
 from onnxbisect.rewrites.apply import apply, names_in, replaced, unused_prefix
 from onnxbisect.rewrites.candidates import RuleRefusal, candidates, judged
 from onnxbisect.rewrites.exactness import Bound, Domain
-from onnxbisect.rewrites.facts import TensorFacts
 from onnxbisect.rewrites.registry import BrokenRules, Installed, installed
 from onnxbisect.rewrites.rewriting import Rewrite, rewrite
 from onnxbisect.rewrites.rule import ANY_OP, NotApplicable, Replacement, Rule, pytorch, rule
@@ -23,7 +22,6 @@ __all__ = [
     "Rule",
     "RuleRefusal",
     "Site",
-    "TensorFacts",
     "apply",
     "candidates",
     "installed",

@@ -11,10 +11,10 @@ import onnx
 
 from onnxbisect.errors import ModelError
 from onnxbisect.model import load
+from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.names import make_unique
 from onnxbisect.model.scopes import walk
 from onnxbisect.model.wording import quoted
-from onnxbisect.rewrites.facts import TensorFacts
 from onnxbisect.rewrites.rewriting import rewrite
 from onnxbisect.rewrites.rule import NotApplicable, Replacement, Rule
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import onnx
 
+from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.scopes import qualified
-from onnxbisect.rewrites.facts import TensorFacts
 from onnxbisect.rewrites.rewriting import Rewrite, rewrite
 from onnxbisect.rewrites.rule import NotApplicable, Rule
 

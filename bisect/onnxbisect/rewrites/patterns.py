@@ -10,8 +10,8 @@ from math import isclose
 
 import onnx
 
+from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.scopes import qualified
-from onnxbisect.rewrites.facts import TensorFacts
 
 #: Relative tolerance for constants: exporters write them as float32, or with as many digits as the paper.
 _NEAR = 1e-5

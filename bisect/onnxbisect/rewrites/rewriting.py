@@ -14,10 +14,10 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.scopes import bodies, qualified, reads
 from onnxbisect.model.session import NARROW
 from onnxbisect.model.variants import Variants
-from onnxbisect.rewrites.facts import TensorFacts
 from onnxbisect.rewrites.patterns import Match, matched
 from onnxbisect.rewrites.rule import NotApplicable, Replacement, Rule
 from onnxbisect.rewrites.site import OLDEST_OPSET, Site

@@ -9,8 +9,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnxbisect.cut.rename import rename_tensors
 from onnxbisect.model.constants import constant_tensor
+from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.scopes import bodies, is_constant
-from onnxbisect.rewrites.facts import TensorFacts
 from onnxbisect.rewrites.patterns import Match
 from onnxbisect.rewrites.rule import NotApplicable, Replacement
 

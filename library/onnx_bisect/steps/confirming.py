@@ -14,8 +14,8 @@ from onnxbisect.causes.table import RowIndex
 from onnxbisect.cut import write
 from onnxbisect.diagnosis import Certainty, CulpritKind
 from onnxbisect.job import CompletedDiagnosis
+from onnxbisect.model.facts import TensorFacts
 from onnxbisect.neighbours import Neighbour, neighbours
-from onnxbisect.rewrites import TensorFacts
 from onnxbisect.unitset import UnitSet, lowest, size, union
 from onnxbisect.verdict import Status
 from onnxbisect_backends.probing.loaded_model import LoadedModel

@@ -16,6 +16,7 @@ from onnxbisect.diagnosis import Diagnosis
 from onnxbisect.errors import OptionError
 from onnxbisect.model.binding import resized
 from onnxbisect.model.deciding import compared_values
+from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.feeds import Sample
 from onnxbisect.model.opaque import around
 from onnxbisect.model.read import original as original_of
@@ -27,7 +28,7 @@ from onnxbisect.remedies.document import RepairDocument, document
 from onnxbisect.remedies.summary import markdown
 from onnxbisect.report.document import document as report_document
 from onnxbisect.report.files import FORMS
-from onnxbisect.rewrites import Exactness, TensorFacts, installed
+from onnxbisect.rewrites import Exactness, installed
 from onnxbisect.terms import RepairTerms
 from onnxbisect_backends.custom_ops import CustomOps
 from onnxbisect_backends.probing.boundary_traits import traits_of

@@ -13,11 +13,12 @@ from onnxbisect.diagnosis import Diagnosis
 from onnxbisect.job import CompletedDiagnosis, ProbeRecord, Stats, Target
 from onnxbisect.key import Keyer
 from onnxbisect.model import Model, load
+from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.feeds import Sample
 from onnxbisect.model.scopes import qualified, walk
 from onnxbisect.proof import edge_feeds, random_feeds
 from onnxbisect.remedies import LowPrecision, OrtProver, Repair, Samples, SearchedModel, repair
-from onnxbisect.rewrites import Exactness, Rule, TensorFacts, installed
+from onnxbisect.rewrites import Exactness, Rule, installed
 from onnxbisect.search import next_asks, plan
 from onnxbisect.unitset import UnitSet, members
 from onnxbisect.verdict import Kind, Status, Verdict

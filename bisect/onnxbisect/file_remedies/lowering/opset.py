@@ -29,6 +29,7 @@ from onnxbisect.file_remedies.editing import (
 from onnxbisect.file_remedies.lowering.forms import FORMS
 from onnxbisect.file_remedies.remedy import File, RemediedFile, file_remedy
 from onnxbisect.language import shortened
+from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.scopes import bodies, captures, domain_of, reads
 from onnxbisect.preflight import LAST_WITH_AXES_ATTRIBUTES, NEWEST_OPSET_IN_GENERAL, Reader
 from onnxbisect.rewrites import (
@@ -39,7 +40,6 @@ from onnxbisect.rewrites import (
     Rewrite,
     RuleRefusal,
     Site,
-    TensorFacts,
     installed,
     judged,
 )
