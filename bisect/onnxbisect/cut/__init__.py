@@ -1,4 +1,9 @@
-"""Cut a set of units out of a model into a stand-alone ONNX file."""
+"""Cut a set of units out of a model into a stand-alone ONNX file.
+
+A set of units may be any, convex or not. What a cut adds (declared types, weights, neutral inputs and outputs) must not
+be what a compiler refuses; most modules here prevent one such case, for which a target says in its `ProbeFormat` what
+it takes. `Cutter.cut` makes the piece, `write` the file. Start with `cutter`.
+"""
 
 from onnxbisect.cut.as_written import as_written, same_but_for_names, write_as_written
 from onnxbisect.cut.cutter import Cutter

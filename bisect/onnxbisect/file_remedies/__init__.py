@@ -1,7 +1,7 @@
 """Changes of a whole model file that make a tool accept it: a lower version, folded constants, inlined functions.
 
 A file remedy answers a finding of the preflight. It returns a changed copy, in which everything else keeps its bytes,
-and a sentence that says what was changed.
+and a sentence that says what was changed. `candidates` chooses which copies to compile; start there.
 """
 
 from onnxbisect.file_remedies.candidates import (

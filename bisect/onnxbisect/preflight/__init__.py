@@ -1,4 +1,9 @@
-"""What can be said of a model before any compiler is called."""
+"""What can be said of a model before any compiler is called.
+
+A finding is a property that compilers are known to object to, with its reason and its remedy; the texts are in
+`checks.toml`, one function for each in the module of what it looks at. Findings are adapted to the target that will
+read the file (`target`), and nothing here decides a verdict. Start with `run`.
+"""
 
 from onnxbisect.finding import Finding, Severity
 from onnxbisect.preflight.boundary import REFUSED_AT_BOUNDARY

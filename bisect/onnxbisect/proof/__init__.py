@@ -1,4 +1,8 @@
-"""Compare two models: run both on the same inputs and compare their outputs number by number."""
+"""Compare two models: run both on the same inputs and compare their outputs number by number.
+
+`outputs.compare` runs them in onnxruntime without optimisation, in the type in which the graph is written; `difference`
+measures two arrays.
+"""
 
 from onnxbisect.proof.difference import OutputDifference, difference, finite
 from onnxbisect.proof.outputs import (

@@ -1,4 +1,9 @@
-"""Remedies: from the culprits of a model to a repaired one that is proven to compute the same and to compile."""
+"""Remedies: from the culprits of a model to a repaired one that is proven to compute the same and to compile.
+
+For each place `finder` lists candidates (the results of rewrite rules), `advise` chooses one and says what to compile
+before it is used, `proving` compares the repaired model with the original, and `repair` repeats this until the model
+compiles or nothing is left to try. Compilers and provers are interfaces (`contract`). Start with `repair.repair`.
+"""
 
 from onnxbisect.remedies.advise import Advice, CulpritPlace, advise
 from onnxbisect.remedies.advisor import Advisor, Left, Struck

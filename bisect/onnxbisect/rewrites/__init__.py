@@ -1,4 +1,9 @@
-"""Rewrite rules: replace an op that a compiler refuses by others, with a stated exactness."""
+"""Rewrite rules: replace an op that a compiler refuses by others, with a stated exactness.
+
+A rule is a function of a `Site`, a node with the facts of its tensors: it demands its conditions and returns what
+replaces the node. `families/` has all rules, `candidates` says which apply to a node, `apply` puts a replacement into a
+model. Nothing here knows a compiler. Start with a short family, such as `families/trigonometry.py`, then `rule`.
+"""
 
 from onnxbisect.exactness import Exactness
 from onnxbisect.rewrites.apply import apply, names_in, replaced, unused_prefix

@@ -1,4 +1,8 @@
-"""Split a model into pieces for the NPU and the host that, run one after another, compute the same."""
+"""Split a model into pieces for the NPU and the host that, run one after another, compute the same.
+
+`choose` decides which units run on the NPU, `schedule` orders them into as few pieces as possible, and `write` cuts the
+pieces, writes the manifest and a program that runs them, and proves the result.
+"""
 
 from onnxbisect.split.choose import SHARE
 from onnxbisect.split.manifest import FORMAT, MANIFEST, Manifest, WrittenPiece
