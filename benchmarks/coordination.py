@@ -17,7 +17,6 @@ from onnxbisect.job import Target
 from onnxbisect.search import plan
 from onnxbisect.unitset import UnitSet
 from onnxbisect.verdict import Verdict
-from onnxbisect.verdict_json import to_json
 from onnxbisect_backends.contract import Description
 from onnxbisect_db import jobs, models, probe_queries, searches, workers
 from onnxbisect_db.database import now
@@ -183,7 +182,7 @@ def _answered(here: Installed, search_id: str, asked: Sequence[tuple[Ask, Verdic
                 )
                 session.add(probe)
             probe.state = ProbeState.DONE
-            probe.verdict = to_json(replace(verdict, seconds=_COMPILE))
+            probe.verdict = replace(verdict, seconds=_COMPILE).to_json()
             probe.key = digest
             probe.started_at = probe.ended_at = now(session)
             search.calls += 1

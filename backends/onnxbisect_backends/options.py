@@ -147,6 +147,21 @@ def reason(message: str) -> str:
     return message[:1].lower() + message[1:]
 
 
+def model_at(root: type[BaseModel], path: Iterable[str]) -> type[BaseModel]:
+    """The model at the end of a path of fields; list indices and fields that hold no model are skipped."""
+    for part in path:
+        if part in root.model_fields:
+            root = model_in(root.model_fields[part].annotation) or root
+    return root
+
+
+def model_in(annotation: Any) -> type[BaseModel] | None:
+    """The first model that an annotation names, also inside `tuple[X, ...]` and `X | None`."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for part in get_args(annotation) if (found := model_in(part))), None)
+
+
 def _choices(annotation: Any) -> Iterator[Any]:
     """The values that an annotation lists, also inside `X | None`."""
     if annotation is bool:

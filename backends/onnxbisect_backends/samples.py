@@ -58,7 +58,7 @@ def write_samples(probe: Path, renamed: Mapping[str, str], values: TensorValues,
     if not own:
         (folder / _MADE_UP).touch()
     for number, sample in enumerate(values.samples(inputs)):
-        arrays = {forms[name].name: _storable(_as_input(array, forms[name])) for name, array in sample.items()}
+        arrays = {forms[name].name: _as_input(array, forms[name]) for name, array in sample.items()}
         save(folder / f"{number}.npz", arrays)
 
 
@@ -68,12 +68,8 @@ def _as_input(array: np.ndarray, value: onnx.ValueInfoProto) -> np.ndarray:
     missing = len(tensor.shape.dim) - array.ndim if tensor.HasField("shape") else 0
     dtype = helper.tensor_dtype_to_np_dtype(CARRIERS.get(tensor.elem_type, tensor.elem_type))
     shape = (1,) * missing + array.shape if missing >= 0 else (-1, *array.shape[1 - missing :])
-    return array.reshape(shape).astype(dtype, copy=False)
-
-
-def _storable(array: np.ndarray) -> np.ndarray:
-    """Strings as numpy strings, because objects would be pickled."""
-    return array.astype(str) if array.dtype == object else array
+    # strings as numpy strings, because objects would be pickled
+    return array.reshape(shape).astype(str if dtype == np.dtype(object) else dtype, copy=False)
 
 
 def save(path: Path, arrays: Mapping[str, np.ndarray]) -> None:

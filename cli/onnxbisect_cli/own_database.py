@@ -1,6 +1,5 @@
 """A service's own database: opens it, backs it up and restores it."""
 
-import shutil
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 from sqlalchemy.exc import SQLAlchemyError
 
 from onnxbisect.errors import OptionError
+from onnxbisect.report.files import put
 from onnxbisect.report.text import clean, plural
 from onnxbisect_db import schema
 from onnxbisect_db.database import Database
@@ -110,10 +110,8 @@ def _copied(path: Path, to: Path) -> bool:
     if to.exists():
         return False
     to.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    unfinished = to.with_name(f"{to.name}.unfinished")
     try:
-        shutil.copyfile(path, unfinished)
+        put(to, path)
     except FileNotFoundError:
         return False
-    unfinished.replace(to)
     return True

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from onnxbisect.answer import Answer
 from onnxbisect.unitset import UnitSet
-from onnxbisect.verdict_json import from_json, to_json
+from onnxbisect.verdict import Verdict
 from onnxbisect_db import events, leases, queues
 from onnxbisect_db.database import now
 from onnxbisect_db.leases import Claimed, RowLease
@@ -32,7 +32,7 @@ class VerdictKey:
 
 def answer_of(row: KeptVerdict) -> Answer:
     """The answer in a row."""
-    return Answer(verdict=from_json(row.verdict), file_sha256=row.file_sha256, log=row.log)
+    return Answer(verdict=Verdict.from_json(row.verdict), file_sha256=row.file_sha256, log=row.log)
 
 
 def keep_verdict(session: Session, question: VerdictKey, answer: Answer, at: datetime) -> None:
@@ -41,7 +41,7 @@ def keep_verdict(session: Session, question: VerdictKey, answer: Answer, at: dat
         return
     kept = {
         **asdict(question),
-        "verdict": to_json(answer.verdict),
+        "verdict": answer.verdict.to_json(),
         "file_sha256": answer.file_sha256,
         "log": answer.log,
         "created_at": at,

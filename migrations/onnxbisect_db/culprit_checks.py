@@ -76,7 +76,9 @@ def _unasked(session: Session, backend: str, tool: str, version: str) -> Iterato
     for culprit, known in session.execute(found.order_by(CulpritVerdict.id)):
         if known.given.get(_PINNED):
             continue
-        key = _key(culprit, known, version)
+        # it has a space, so no client's idempotency key is equal
+        target = hashlib.sha256(f"{known.backend} {known.options} {known.tool} {version}".encode()).hexdigest()
+        key = f"culprit {culprit.id} {target}"
         before = tries.get(key, [])
         if len(before) < _TRIES and all(it.ended and it.version != version for it in before):
             number = max((it.number for it in before), default=-1) + 1  # earlier ones may have been deleted
@@ -103,12 +105,6 @@ def _tries(session: Session, culprit_ids: Select[str]) -> dict[str, list[_Try]]:
         asked, _, number = (key or " 0").rpartition(" ")
         found.setdefault(asked, []).append(_Try(number=int(number), ended=JobState(state).ended, version=version))
     return found
-
-
-def _key(culprit: KnownCulprit, known: CulpritVerdict, version: str) -> str:
-    """The idempotency key for a culprit and a version. It has a space, so no client's key is equal."""
-    target = hashlib.sha256(f"{known.backend} {known.options} {known.tool} {version}".encode()).hexdigest()
-    return f"culprit {culprit.id} {target}"
 
 
 def _ask(database: Database, files: FileStore, check: _Check) -> bool:

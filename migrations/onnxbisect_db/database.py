@@ -86,7 +86,8 @@ class Database:
         reading: dict[str, Any] = {_WRITES: False}
         if self._engine.dialect.name == "postgresql":
             reading |= {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
-        info = {_CLOCK: self._clock() if clock is None else lambda _session: clock()}
+        own: Clock = ServerClock() if self._engine.dialect.name == "postgresql" else own_clock
+        info = {_CLOCK: own if clock is None else lambda _session: clock()}
         self._reading = sessionmaker(self._engine.execution_options(**reading), expire_on_commit=False, info=info)
         self._writing = sessionmaker(self._engine, expire_on_commit=False, info=info)
         # SQLite has one writer and makes others sleep with increasing delays, so threads queue here instead
@@ -147,9 +148,6 @@ class Database:
     def _once(self, work: Callable[[Session], T]) -> T:
         with self.transaction() as session:
             return work(session)
-
-    def _clock(self) -> Clock:
-        return ServerClock() if self._engine.dialect.name == "postgresql" else own_clock
 
 
 def now(session: Session) -> datetime:

@@ -137,7 +137,14 @@ def record(session: Session, sending: Sending, tried: Try, *, jitter: float = 0.
     if endpoint is None or found is None:
         return False
     at = now(session)
-    found.tries = [*found.tries, _kept(tried, at)]
+    kept = {
+        "at": at.isoformat(),
+        "status": tried.status,
+        "milliseconds": tried.milliseconds,
+        "answer": tried.answer[:_ANSWER_CHARACTERS],
+        "problem": tried.problem,
+    }
+    found.tries = [*found.tries, kept]
     if found.epoch != sending.lease.epoch:
         return False
     found.lease_until = None
@@ -187,16 +194,6 @@ def _disable(session: Session, endpoint: Endpoint, at: datetime, why: str) -> No
     mine = (Delivery.endpoint_id == endpoint.id, Delivery.state == DeliveryState.PENDING)
     session.flush()
     session.execute(update(Delivery).where(*mine).values(state=DeliveryState.FAILED, lease_until=None))
-
-
-def _kept(tried: Try, at: datetime) -> dict[str, Any]:
-    return {
-        "at": at.isoformat(),
-        "status": tried.status,
-        "milliseconds": tried.milliseconds,
-        "answer": tried.answer[:_ANSWER_CHARACTERS],
-        "problem": tried.problem,
-    }
 
 
 _OF_TENANT, _AT_URL = (

@@ -88,7 +88,11 @@ class Unfinished:
             for at in range(0, len(chunk), _AT_A_TIME):
                 self._file.write(chunk[at : at + _AT_A_TIME])
         if self._size - self._hurried >= _HURRY_EVERY:
-            self._hurry()
+            # start writing to disk early, because the end waits for unwritten bytes; the pages stay in the page cache
+            if sys.platform == "linux":
+                size = self._size - self._hurried
+                os.posix_fadvise(self._file.fileno(), self._hurried, size, os.POSIX_FADV_DONTNEED)
+            self._hurried = self._size
 
     def seal(self) -> StoredFile:
         """End the writing: all bytes are on disk, and the file is not yet visible."""
@@ -127,14 +131,6 @@ class Unfinished:
         if self._digesting is not None:
             self._digesting.result()
             self._digesting = None
-
-    def _hurry(self) -> None:
-        """Start writing to disk early, because the end waits for unwritten bytes."""
-        if sys.platform == "linux":
-            # starts writing these pages; they stay in the page cache
-            size = self._size - self._hurried
-            os.posix_fadvise(self._file.fileno(), self._hurried, size, os.POSIX_FADV_DONTNEED)
-        self._hurried = self._size
 
 
 def demand_space(folder: Path, size: int, *, floor: int) -> None:

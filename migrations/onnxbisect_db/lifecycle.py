@@ -95,7 +95,8 @@ def retry(session: Session, job_id: str, tenant: str) -> Job | None:
         raise JobStateError(f"Only a job that has ended can be retried; this one is {job.state}.")
     targets = targets_of(session, job)
     to_repair = [search for search in targets if _lacks_repair(search, job)]
-    again = [search for search in targets if not _has_verdict(search) and search not in to_repair]
+    settled = [it for it in targets if it.state == JobState.DONE and it.verdict != Status.UNRESOLVED]
+    again = [search for search in targets if search not in settled and search not in to_repair]
     if not again and not to_repair:
         raise JobStateError("There is nothing to retry: every target of the job has a verdict.")
     at = now(session)
@@ -121,10 +122,6 @@ def begin_again(session: Session, search: Search) -> None:
     session.flush()  # ordinals are unique within a job
     session.add(new)
     notices.notify(session, notices.backend(new.backend))
-
-
-def _has_verdict(search: Search) -> bool:
-    return search.state == JobState.DONE and search.verdict != Status.UNRESOLVED
 
 
 def _lacks_repair(search: Search, job: Job) -> bool:

@@ -2,14 +2,13 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
 from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session, load_only
 
 from onnxbisect.answer import Ask
-from onnxbisect.verdict_json import from_json
+from onnxbisect.verdict import Verdict
 from onnxbisect_db import events, notices, searches
 from onnxbisect_db.database import now
 from onnxbisect_db.searches import ClaimedSearch
@@ -98,11 +97,25 @@ def recall(session: Session, claimed: ClaimedSearch, *, universe: str, identity:
     answered = select(Probe).where(Probe.search_id == newest, Probe.state == ProbeState.DONE, Probe.why != without)
     for probe in session.scalars(answered.order_by(Probe.attempt)):
         question, before = (probe.units_sha256, probe.attempt), (probe.units_sha256, probe.attempt - 1)
-        final = probe.verdict is not None and from_json(probe.verdict).final
+        final = probe.verdict is not None and Verdict.from_json(probe.verdict).final
         if probe.units == whole or question in have or not final or (probe.attempt > 0 and before not in have):
             continue
         have.add(question)
-        session.add(_recalled(probe, search, at))
+        copy = Probe(
+            search_id=search.id,
+            units=probe.units,
+            units_sha256=probe.units_sha256,
+            attempt=probe.attempt,
+            why=probe.why,
+            state=ProbeState.DONE,
+            key=probe.key,
+            verdict=probe.verdict,
+            file_sha256=probe.file_sha256,
+            cached=True,
+            created_at=at,
+            ended_at=at,
+        )
+        session.add(copy)
         taken += 1
     return taken
 
@@ -111,20 +124,3 @@ def _asked(session: Session, search_id: str) -> dict[_Question, Probe]:
     # refreshed under the job's lock, because this transaction may have read them before
     found = session.scalars(_OF_SEARCH, {"search": search_id}, execution_options={"populate_existing": True})
     return {(probe.units_sha256, probe.attempt): probe for probe in found}
-
-
-def _recalled(probe: Probe, search: Search, at: datetime) -> Probe:
-    return Probe(
-        search_id=search.id,
-        units=probe.units,
-        units_sha256=probe.units_sha256,
-        attempt=probe.attempt,
-        why=probe.why,
-        state=ProbeState.DONE,
-        key=probe.key,
-        verdict=probe.verdict,
-        file_sha256=probe.file_sha256,
-        cached=True,
-        created_at=at,
-        ended_at=at,
-    )

@@ -8,8 +8,7 @@ from sqlalchemy import and_, bindparam, func, select
 from sqlalchemy.orm import Session
 
 from onnxbisect.unitset import UnitSet
-from onnxbisect.verdict import Kind, Status
-from onnxbisect.verdict_json import from_json
+from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_db.answers import AnsweredProbe
 from onnxbisect_db.columns import constant
 from onnxbisect_db.statements import Page, page
@@ -85,7 +84,7 @@ def _answered(probe: Any) -> AnsweredProbe:
         probe_id=probe.id,
         units=int(probe.units, 16),
         attempt=probe.attempt,
-        verdict=from_json(probe.verdict),
+        verdict=Verdict.from_json(probe.verdict),
         why=probe.why,
         round=probe.round,
         key=probe.key or "",

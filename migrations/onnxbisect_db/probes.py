@@ -13,7 +13,6 @@ from sqlalchemy.orm import Session, aliased
 
 from onnxbisect.answer import Answer
 from onnxbisect.verdict import Kind, Status, Verdict
-from onnxbisect.verdict_json import to_json
 from onnxbisect_db import claims, events, leases, locking, notices, searches, trouble
 from onnxbisect_db.claims import Claim, VerdictKey
 from onnxbisect_db.database import now
@@ -152,7 +151,7 @@ def _answer(
     session: Session, job: Job, search: Search, probe: Probe, given: Answer, at: datetime, *, compiled: bool = True
 ) -> None:
     probe.state = ProbeState.DONE
-    probe.verdict = to_json(given.verdict)
+    probe.verdict = given.verdict.to_json()
     probe.file_sha256 = given.file_sha256
     probe.log = "" if probe.cached else given.log
     probe.lease_until = None

@@ -60,7 +60,9 @@ def forget(session: Session, job_id: str, tenant: str) -> list[str] | None:
     _delete(session, job_ids)
     for sha256 in sorted(models):  # sorted to avoid deadlocks
         _drop_model(session, tenant, sha256)
-    _drop_uploads(session, tenant, uploads)
+    others = session.scalars(select(Job.files).where(Job.tenant == tenant)) if uploads else ()
+    unused = uploads - {sha256 for files in others for sha256 in files}
+    session.execute(delete(Upload).where(Upload.tenant == tenant, Upload.sha256.in_(unused)))
     return release(session, spoken_of)
 
 
@@ -180,12 +182,6 @@ def _drop_model(session: Session, tenant: str, sha256: str) -> None:
     if model is not None and not session.scalars(select(used)).one():
         session.delete(model)
         session.flush()
-
-
-def _drop_uploads(session: Session, tenant: str, names: set[str]) -> None:
-    others = session.scalars(select(Job.files).where(Job.tenant == tenant)) if names else ()
-    unused = names - {sha256 for files in others for sha256 in files}
-    session.execute(delete(Upload).where(Upload.tenant == tenant, Upload.sha256.in_(unused)))
 
 
 def _drop_old_jobs(session: Session, retention: Retention) -> int:

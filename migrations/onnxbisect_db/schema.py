@@ -69,7 +69,12 @@ def upgrade(engine: Engine, to: str = "head") -> None:
         config.attributes["connection"] = connection
         command.upgrade(config, to)
         if connection.dialect.name == "sqlite":
-            _demand_whole(connection)
+            broken = connection.exec_driver_sql("PRAGMA foreign_key_check").fetchall()
+            if broken:
+                tables = ", ".join(sorted({row[0] for row in broken}))
+                raise SchemaError(
+                    f"The upgrade was undone: rows of {tables} would belong to nothing. Please report this."
+                )
 
 
 def _lock(connection: Connection) -> None:
@@ -79,13 +84,6 @@ def _lock(connection: Connection) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
     else:
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
-
-
-def _demand_whole(connection: Connection) -> None:
-    broken = connection.exec_driver_sql("PRAGMA foreign_key_check").fetchall()
-    if broken:
-        tables = ", ".join(sorted({row[0] for row in broken}))
-        raise SchemaError(f"The upgrade was undone: rows of {tables} would belong to nothing. Please report this.")
 
 
 def _config() -> "Config":

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from onnxbisect.verdict import Kind, Status
-from onnxbisect.verdict_json import from_json, to_json
+from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_backends.commands.toml_backend import TomlBackend
 from onnxbisect_backends.contract import Backend, Outcome
 from onnxbisect_backends.logs import Pattern, read_log
@@ -98,5 +97,5 @@ def test_tpu_mlir_says_where_it_has_not_folded() -> None:
     (log,) = [it["text"] for it in FILES["tpu-mlir"]["failures"] if "'Mod', 'Size'" in it["text"]]
     verdict = backend_of("tpu-mlir").judge(Outcome(exit_code=1, log=log))
     assert verdict.hints.unfolded == ("WARNING: ConstantFolding failed.", "WARNING: onnxsim opt failed.")
-    assert from_json(to_json(verdict)) == verdict
+    assert Verdict.from_json(verdict.to_json()) == verdict
     assert unfolded("INFO : ConstantFolding finished") == ()

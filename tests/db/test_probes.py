@@ -1,7 +1,6 @@
 """A probe in the hands of workers, and which one is next."""
 
 from onnxbisect.verdict import Kind, Status, Verdict
-from onnxbisect.verdict_json import from_json
 from onnxbisect_db import claims, leases, lifecycle, notices, probe_queries, probes, queues, searches
 from onnxbisect_db.claims import Claim
 from onnxbisect_db.database import Database
@@ -60,7 +59,7 @@ def state(database: Database, mine: Claim) -> Probe:
 def said(database: Database, mine: Claim) -> Verdict:
     kept = state(database, mine).verdict
     assert kept is not None
-    return from_json(kept)
+    return Verdict.from_json(kept)
 
 
 def test_a_claim_has_all_that_is_needed_to_ask(database: Database) -> None:

@@ -5,7 +5,6 @@ import json
 import pytest
 
 from onnxbisect.verdict import Hints, Kind, Status, Table, Verdict
-from onnxbisect.verdict_json import from_json, to_json
 from support.db.scenes import FAIL, PASS, UNSURE
 
 FULL = Verdict(
@@ -21,4 +20,4 @@ FULL = Verdict(
 
 @pytest.mark.parametrize("verdict", [FULL, PASS.verdict, FAIL.verdict, UNSURE.verdict])
 def test_verdicts_come_back_as_they_were(verdict: Verdict) -> None:
-    assert from_json(json.loads(json.dumps(to_json(verdict)))) == verdict
+    assert Verdict.from_json(json.loads(json.dumps(verdict.to_json()))) == verdict

@@ -13,7 +13,6 @@ from onnxbisect.key import Keyer
 from onnxbisect.model import Established, Model, load, session
 from onnxbisect.model.established import Allowance
 from onnxbisect.model.footprint import dims_of
-from onnxbisect.universe_json import to_json
 from support.engine.cut_models import save
 from support.examples import models
 
@@ -28,7 +27,7 @@ def same(one: Model, other: Model) -> None:
     for name, value in one.known.items():
         assert value.dtype == other.known[name].dtype, name
         np.testing.assert_array_equal(value, other.known[name], strict=True)
-    assert to_json(one.universe) == to_json(other.universe)
+    assert one.universe.to_json() == other.universe.to_json()
     told = [(it.units, it.notes, it.unbound, it.data_dependent, it.sha256) for it in (one, other)]
     assert told[0] == told[1]
     keyers, units = (Keyer(one), Keyer(other)), range(len(one.units))

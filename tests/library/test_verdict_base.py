@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from onnx_bisect.verdict_base import InMemoryVerdictBase, JournalEntry, VerdictBase, default_path, open_base
-from onnxbisect import verdict_json
 from onnxbisect.answer import LOG_BYTES, Answer, shorten_log
 from onnxbisect.job import Target
 from onnxbisect.probe_format import ProbeFormat
@@ -55,7 +54,7 @@ def test_an_answer_comes_back_as_it_was(base: VerdictBase) -> None:
 def test_an_answer_that_was_kept_before_tables_were_is_still_one() -> None:
     said = '"status": "fail", "kind": "crash", "fingerprint": "f", "message": "m", "seconds": 1.0'
     kept = f'{{{said}, "hints": {{"ops": ["Sin"], "nodes": [], "tensors": []}}}}'
-    verdict = verdict_json.from_json(json.loads(kept))
+    verdict = Verdict.from_json(json.loads(kept))
     assert (verdict.kind, verdict.hints.ops, verdict.tables) == (Kind.CRASH, ("Sin",), ())
 
 

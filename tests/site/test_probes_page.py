@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from onnxbisect import universe_json
 from onnxbisect.answer import Answer
 from onnxbisect.report.records import probe_name
 from onnxbisect.unitset import full, of
@@ -99,7 +98,7 @@ def test_the_timeline_says_how_parallel_it_was() -> None:
 @pytest.fixture
 def job(service: Service) -> Job:
     """The whole of four units was refused, then a half; the other is being asked, and a part of it waits."""
-    stored = service.files.put([json.dumps({"universe": universe_json.to_json(NET.universe)}).encode()]).sha256
+    stored = service.files.put([json.dumps({"universe": NET.universe.to_json()}).encode()]).sha256
     made = new_job(service.database, model_sha256=uploaded(service))
     prepare(service.database, made.searches[0].id, universe=stored, identity=IDENTITY)
     plan(service.database, made.searches[0].id, asks([0b1111, 0b0011, 0b1100, 0b0100]))

@@ -10,8 +10,7 @@ from onnxbisect.fingerprint import plain
 from onnxbisect.language import english
 from onnxbisect.report.ranges import spell
 from onnxbisect.unitset import size
-from onnxbisect.verdict import Kind, Status
-from onnxbisect.verdict_json import from_json
+from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_api.access import Reader
 from onnxbisect_api.found import job_of, search_of
 from onnxbisect_api.listing import PagedRows
@@ -95,7 +94,7 @@ def log(job_id: RowId, probe_id: RowId, service: TheService, caller: Reader) -> 
 
 def _view(probe: Probe, target: int) -> ProbeView:
     units = int(probe.units, 16)
-    verdict = None if probe.verdict is None else from_json(probe.verdict)
+    verdict = None if probe.verdict is None else Verdict.from_json(probe.verdict)
     return ProbeView(
         id=probe.id,
         target=target,

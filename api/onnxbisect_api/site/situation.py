@@ -14,8 +14,7 @@ from onnxbisect.language import _, english, marked
 from onnxbisect.report import words
 from onnxbisect.report.text import duration, plural
 from onnxbisect.unitset import size
-from onnxbisect.verdict import Status
-from onnxbisect.verdict_json import from_json
+from onnxbisect.verdict import Status, Verdict
 from onnxbisect_api.access import Caller
 from onnxbisect_api.addresses import Addresses
 from onnxbisect_api.found import job_of, search_of
@@ -126,7 +125,7 @@ def _claimed(probe: Probe) -> ClaimedProbe:
 
 def _recent_answer(probe: Probe) -> RecentAnswer:
     assert probe.verdict is not None  # noqa: S101 - answered probes have a verdict
-    verdict = from_json(probe.verdict)
+    verdict = Verdict.from_json(probe.verdict)
     return RecentAnswer(
         probe_id=probe.id,
         verdict=verdict.status.value,

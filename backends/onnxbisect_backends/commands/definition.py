@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from onnxbisect.errors import OptionError
 from onnxbisect.verdict import Kind
 from onnxbisect_backends.logs import compile_pattern
-from onnxbisect_backends.options import OptionHelp, WorthTrying, reason, unknown
+from onnxbisect_backends.options import OptionHelp, WorthTrying, model_at, reason, unknown
 from onnxbisect_backends.toolchains.catalogue import VERSION, VERSION_HELP, installed_versions, named
 
 #: `{word}` is a placeholder, `{{word}}` a literal `{word}`; other braces are text.
@@ -275,25 +275,8 @@ def _complain(error: ValidationError) -> str:
     where = [str(part) for part in first["loc"] if part not in ("str", "VersionCommand")]
     key = ".".join(where)
     if first["type"] == "extra_forbidden":
-        return unknown("key" if len(where) == 1 else f"key of {'.'.join(where[:-1])}", where[-1], _keys(where[:-1]))
+        *path, last = where
+        return unknown(f"key of {'.'.join(path)}" if path else "key", last, model_at(Definition, path).model_fields)
     if first["type"] == "missing":
         return f"the key '{key}' is missing."
     return f"{key}: {reason(first['msg'])}." if key else f"{reason(first['msg'])}."
-
-
-def _keys(where: list[str]) -> list[str]:
-    """The keys of the table at this path, from the models."""
-    table: type[BaseModel] = Definition
-    for part in where:
-        if part in table.model_fields:
-            table = _table_of(table.model_fields[part].annotation) or table
-    return [*table.model_fields]
-
-
-def _table_of(annotation: Any) -> type[BaseModel] | None:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    for argument in getattr(annotation, "__args__", ()):
-        if found := _table_of(argument):
-            return found
-    return None

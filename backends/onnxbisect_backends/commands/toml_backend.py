@@ -20,7 +20,6 @@ from onnxbisect_backends.commands.definition import (
     UNKNOWN,
     Definition,
     Success,
-    Unresolved,
     VersionCommand,
     fill,
     load_definition,
@@ -44,13 +43,17 @@ def judged(definition: Definition, patterns: Sequence[Pattern], outcome: Outcome
         return verdict
     rules = definition.success
     reading = read_log(outcome.log, patterns)
-    if why := _not_answered(definition.unresolved, outcome):
+    log, unresolved = plain(outcome.log), definition.unresolved
+    why = f"The compiler could not answer (exit status {outcome.exit_code})"
+    if outcome.exit_code not in unresolved.exit_codes:
+        silent = any(compile_pattern(regex).search(log) for regex in unresolved.log_matches)
+        why = "The compiler could not answer" if silent else ""
+    if why:
         return _unresolved(f"{why}: {reading.message}" if reading.message else f"{why}.", outcome)
     good_exit = outcome.exit_code in rules.exit_codes
     if not good_exit and (verdict := crashed(outcome, reading)):
         return verdict
     why = _missed(rules, outcome, reading)
-    log = plain(outcome.log)
     missing = next((regex for regex in rules.log_must_match if not compile_pattern(regex).search(log)), None)
     unsaid = missing and f"Ended with exit status {outcome.exit_code}, but the log has nothing like '{missing}'."
     fatal = rules.log_must_not_match or any(pattern.fails for pattern in patterns)
@@ -73,14 +76,6 @@ def judged(definition: Definition, patterns: Sequence[Pattern], outcome: Outcome
 
 def _unresolved(message: str, outcome: Outcome) -> Verdict:
     return Verdict(status=Status.UNRESOLVED, kind=Kind.ERROR, message=message, seconds=outcome.seconds)
-
-
-def _not_answered(rules: Unresolved, outcome: Outcome) -> str:
-    if outcome.exit_code in rules.exit_codes:
-        return f"The compiler could not answer (exit status {outcome.exit_code})"
-    if any(compile_pattern(regex).search(plain(outcome.log)) for regex in rules.log_matches):
-        return "The compiler could not answer"
-    return ""
 
 
 def _missed(rules: Success, outcome: Outcome, reading: Reading) -> str:

@@ -85,7 +85,17 @@ def learn_limits(
     if entry is None or not traits or (description.boundary_known and not anew):
         return 0
     known = entry.taken
-    file = _file(backend, description) if kept and description.version else None
+    file = None
+    if kept and description.version:
+        target = Target(
+            backend=backend.name,
+            tool=description.tool,
+            version=description.version,
+            options=backend.options,
+            calibration="",
+        )
+        identity = target_identity(target, description.probe_format, description.environment)
+        file = cache_folder() / "boundaries" / f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}.json"
     if file is not None and not anew:
         with suppress(OSError, ValueError, TypeError, KeyError):  # none yet, or not written by this program
             known |= {
@@ -154,15 +164,3 @@ def _is_known(trait: Trait, known: dict[Trait, bool]) -> bool:
             for it, takes in known.items()
         )
     return trait in known
-
-
-def _file(backend: Backend, description: Description) -> Path:
-    target = Target(
-        backend=backend.name,
-        tool=description.tool,
-        version=description.version,
-        options=backend.options,
-        calibration="",
-    )
-    identity = target_identity(target, description.probe_format, description.environment)
-    return cache_folder() / "boundaries" / f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}.json"

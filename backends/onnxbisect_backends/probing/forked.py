@@ -93,7 +93,9 @@ def _read(source: int, child: int, seconds: float) -> bytes | None:
     poll.register(source, select.POLLIN)
     while True:
         passed = time.monotonic() - began
-        left = seconds - min(passed, _worked(child))
+        fields = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
+        worked = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # CPU seconds of all its threads
+        left = seconds - min(passed, worked)
         if left <= 0 or passed > seconds * _IDLE:
             return None
         if poll.poll(max(left, 0.1) * 1000):
@@ -101,12 +103,6 @@ def _read(source: int, child: int, seconds: float) -> bytes | None:
             if not data:
                 return bytes(answer)
             answer += data
-
-
-def _worked(child: int) -> float:
-    """CPU seconds used by all threads of a process."""
-    fields = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _work(work: Callable[[], Established], allowance: Allowance, parent: int, sink: int) -> NoReturn:

@@ -287,8 +287,11 @@ def search_context(
     model = loaded.model
     _demand_shapes(model, backend)
     bound = for_model(backend, model.proto.graph)
-    description = _as_it_takes(model, with_known_limits(backend, bound.describe()))
+    description = with_known_limits(backend, bound.describe())
     backend = bound
+    reader = Reader(tool=description.tool, newest_ir=description.newest_ir, newest_opset=description.newest_opset)
+    if description.newer_unfolded and is_newer(model.proto, reader):
+        description = replace(description, probe_format=replace(description.probe_format, folds=False))
     demand_static(model, backend, description)
     samples = sampling(model, calibration, description.samples, backend)
     target = Target(
@@ -342,14 +345,6 @@ def _demand_shapes(model: Model, backend: Backend) -> None:
 def _apart(model: Model, description: Description) -> frozenset[int]:
     """The units that this target may treat otherwise than equal units elsewhere in the model."""
     return unguarded_outputs(model, description.probe_format.covered) | touching(model, description.named)
-
-
-def _as_it_takes(model: Model, description: Description) -> Description:
-    """The description, without constant folding if the model is newer than what the tool fully reads."""
-    reader = Reader(tool=description.tool, newest_ir=description.newest_ir, newest_opset=description.newest_opset)
-    if not description.newer_unfolded or not is_newer(model.proto, reader):
-        return description
-    return replace(description, probe_format=replace(description.probe_format, folds=False))
 
 
 def _in_doubt(certificate: DiagnosisProof, disputed: Sequence[str]) -> DiagnosisProof:

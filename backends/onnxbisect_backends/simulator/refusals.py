@@ -182,7 +182,10 @@ def refusals(model: onnx.ModelProto, rules: Rules) -> tuple[SimulatedRefusal, ..
     opset = imports.get("", 1)
     if "" in imports and (reason := _opset_refusal(opset, rules.profile)) is not None:
         return (SimulatedRefusal(kind=Kind.INVALID, reason=reason),)
-    walk = _Walk(model=model, rules=rules, folds=_folds(model, opset, rules.profile))
+    profile = rules.profile
+    too_new = profile.folds_max_opset is not None and opset > profile.folds_max_opset
+    too_new |= profile.folds_max_ir_version is not None and model.ir_version > profile.folds_max_ir_version
+    walk = _Walk(model=model, rules=rules, folds=profile.folds and not too_new)
     found = [*_input_refusals(model.graph, rules), *walk.graph(model.graph, outer=None, place=None)]
     found += [
         SimulatedRefusal(kind=Kind.ERROR, ops=ops, reason=f"{' and '.join(ops)} cannot both be in one model")
@@ -338,14 +341,6 @@ def _input_refusals(graph: onnx.GraphProto, rules: Rules) -> Iterator[SimulatedR
         dtype = str(TensorProto.DataType.Name(known.dtype)).lower() if is_known else str(known.dtype)
         if name not in weights and dtype not in rules.input_dtypes:
             yield SimulatedRefusal(kind=Kind.ERROR, tensors=(name,), reason=f"graph input of dtype {dtype}")
-
-
-def _folds(model: onnx.ModelProto, opset: int, profile: Profile) -> bool:
-    if profile.folds_max_opset is not None and opset > profile.folds_max_opset:
-        return False
-    if profile.folds_max_ir_version is not None and model.ir_version > profile.folds_max_ir_version:
-        return False
-    return profile.folds
 
 
 def _opset_refusal(opset: int, profile: Profile) -> str | None:

@@ -102,11 +102,13 @@ class GraphScope:
 
 def types_in(infos: Iterable[onnx.ValueInfoProto]) -> dict[str, TensorType]:
     """The tensor types that value infos state."""
-    return {
-        info.name: TensorType(dtype=info.type.tensor_type.elem_type, dims=_dims(info.type.tensor_type))
-        for info in infos
-        if info.type.HasField("tensor_type")
-    }
+    found = {}
+    for info in infos:
+        if info.type.HasField("tensor_type"):
+            kind = info.type.tensor_type
+            dims = tuple(d.dim_value if d.HasField("dim_value") else None for d in kind.shape.dim)
+            found[info.name] = TensorType(dtype=kind.elem_type, dims=dims if kind.HasField("shape") else None)
+    return found
 
 
 def enter(graph: onnx.GraphProto, *, opsets: Mapping[str, int], outer: GraphScope | None) -> GraphScope:
@@ -134,12 +136,6 @@ def schema_of(op: str, version: int, domain: str) -> onnx.defs.OpSchema | None:
         return onnx.defs.get_schema(op, version, domain)
     except onnx.defs.SchemaError:
         return None
-
-
-def _dims(tensor: onnx.TypeProto.Tensor) -> tuple[int | None, ...] | None:
-    if not tensor.HasField("shape"):
-        return None
-    return tuple(d.dim_value if d.HasField("dim_value") else None for d in tensor.shape.dim)
 
 
 def _constant_value(node: onnx.NodeProto) -> TensorProto | None:

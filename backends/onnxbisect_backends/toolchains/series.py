@@ -14,9 +14,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from onnxbisect.errors import BackendUnusableError, OptionError
+from onnxbisect.report.files import put
 from onnxbisect_backends.options import unknown
 from onnxbisect_backends.toolchains.catalogue import made_folder, numbers, read_definition, toolchains
-from onnxbisect_backends.toolchains.toolchain import PipError, Say, Toolchain, find_python, run_to_end
+from onnxbisect_backends.toolchains.toolchain import PipError, Say, Toolchain, run_to_end
 
 _VERSION = re.compile(r"[0-9][0-9A-Za-z.+!_-]*")
 _AVAILABLE = "Available versions:"
@@ -85,9 +86,7 @@ class Index:
         text = _written(near, version, self._minor, pins, elsewhere)
         folder = made_folder()
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{self._name}-{version}.toml"
-        path.with_suffix(".part").write_text(text, encoding="utf-8")
-        path.with_suffix(".part").replace(path)
+        put(folder / f"{self._name}-{version}.toml", text.encode())
         return read_definition(text, made=True)
 
     def _resolved(self, version: str) -> list[str]:
@@ -114,13 +113,7 @@ def opened(name: str, say: Say) -> Iterator[Index]:
     """
     if name not in SERIES:
         raise OptionError(unknown("compiler of which the package index has versions", name, SERIES))
-    near = toolchains()[name][-1]
-    minor, base = next(((it, path) for it in near.pythons if (path := find_python(it))), ("", None))
-    if base is None:
-        raise BackendUnusableError(
-            f"{name} runs on CPython {' or '.join(near.pythons)}, which was not found; install it (for example: "
-            f"uv python install {near.pythons[0]}) and try again."
-        )
+    minor, base = toolchains()[name][-1].interpreter()
     with TemporaryDirectory(prefix="onnx-bisect-index-") as place:
         try:
             run_to_end([str(base), "-I", "-m", "venv", f"{place}/venv"], say)

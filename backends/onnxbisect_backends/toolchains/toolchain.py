@@ -211,7 +211,7 @@ class Toolchain:
             yield lock.fileno()
 
     def _make(self, say: Say, lock: int) -> None:
-        base = self._interpreter()
+        _, base = self.interpreter()
         self._remove()
         try:
             say(f"a new environment of {base}")
@@ -242,10 +242,11 @@ class Toolchain:
             if other != self.folder:
                 say(f"no longer used by this version of onnx-bisect, and may be removed: {other}")
 
-    def _interpreter(self) -> Path:
+    def interpreter(self) -> tuple[str, Path]:
+        """The first of `pythons` that is here, and its path; raises BackendUnusableError."""
         for version in self.pythons:
             if path := find_python(version):
-                return path
+                return version, path
         raise BackendUnusableError(
             f"{self.name} {self.version} runs on CPython {' or '.join(self.pythons)}, which was not found on PATH, "
             f"under pyenv or under uv; install it (for example: uv python install {self.pythons[0]}) and try again."

@@ -171,7 +171,9 @@ def candidates(
     named = _named(file.proto, hints)
     settled = settled_by(reader.probe_format)
     errors = [it.id for it in found if it.severity is Severity.ERROR and it.id not in settled]
-    every = _with_following(_answering(finding.id for finding in found))
+    asked = _ids(_answering(finding.id for finding in found))
+    follow = _FOLLOWING if asked & _EXPANDING else frozenset()
+    every = [remedy for remedy in REMEDIES if remedy.id in asked | follow]
     exact = [remedy for remedy in every if remedy.exactness is Exactness.EXACT]
     of_errors = [remedy for error in errors for remedy in exact if error in remedy.answers]
     newer = [remedy for remedy in of_errors if not set(NEWER_THAN_TOOL).isdisjoint(remedy.answers)]
@@ -179,7 +181,6 @@ def candidates(
     # a file with a newer IR version and opset is refused for either
     alone = [_ids(newer), *(_ids([remedy]) for remedy in of_errors if remedy not in newer)]
     base = _ids(_answering(it.id for it in found if it.id in settled)).union(_BASE)
-    asked = _ids(_answering(finding.id for finding in found))
     made: set[tuple[str, ...]] = set()
     alone = [wanted for wanted in alone if wanted]
     for wanted in dict.fromkeys([*alone[: MOST_CANDIDATES - len(together)], *together]):
@@ -189,7 +190,7 @@ def candidates(
         if done in made or base.issuperset(done):
             continue
         made.add(done)
-        touched = bool(named) and not _untouched(candidate.proto, named)
+        touched = bool(named) and not named <= _as_they_are(candidate.proto, walk(candidate.proto.graph))
         folded = bool(hints.unfolded) and _FOLDING in done
         needed = touched or folded or not (_ids(of_errors) - base).isdisjoint(done)
         if needed or not named:
@@ -309,11 +310,6 @@ def _named(proto: onnx.ModelProto, hints: Hints) -> Counter[Hashable]:
     return _as_they_are(proto, nodes)
 
 
-def _untouched(proto: onnx.ModelProto, named: Counter[Hashable]) -> bool:
-    """Whether a changed file has all these nodes unchanged."""
-    return named <= _as_they_are(proto, walk(proto.graph))
-
-
 def _as_they_are(proto: onnx.ModelProto, nodes: Iterable[onnx.NodeProto]) -> Counter[Hashable]:
     """Each node with a note which of its inputs are constants."""
     constants = constant_names(proto.graph)
@@ -325,12 +321,6 @@ def _as_they_are(proto: onnx.ModelProto, nodes: Iterable[onnx.NodeProto]) -> Cou
 def _answering(findings: Iterable[str]) -> list[FileRemedy]:
     ids = set(findings)
     return [remedy for remedy in REMEDIES if not ids.isdisjoint(remedy.answers)]
-
-
-def _with_following(remedies: Iterable[FileRemedy]) -> list[FileRemedy]:
-    ids = _ids(remedies)
-    wanted = ids | _FOLLOWING if ids & _EXPANDING else ids
-    return [remedy for remedy in REMEDIES if remedy.id in wanted]
 
 
 def _ids(remedies: Iterable[FileRemedy]) -> frozenset[str]:

@@ -66,7 +66,11 @@ def scan_unroll(at: Site) -> tuple[str, ...]:
     collected: list[list[str]] = [[] for _ in body.output[carried:]]
     constants = _constants(at, body)
     for number in range(rounds):
-        slices = [_slice(at, name, number) for name in at.node.input[carried:]]
+        slices = []
+        for name in at.node.input[carried:]:
+            part = slice_axis(at, name, 0, number, number + 1)
+            old = at.opset < _AXES_INPUT
+            slices.append(at.op("Squeeze", part, axes=[0]) if old else at.op("Squeeze", part, at.integers([0])))
         formal = [value.name for value in body.input]
         outputs = _round(at, body, number, constants | dict(zip(formal, [*state, *slices], strict=True)))
         state = outputs[:carried]
@@ -79,11 +83,6 @@ def _demand_small(at: Site, body: onnx.GraphProto, rounds: int) -> None:
     at.demand(not body.sparse_initializer, "the body has a sparse constant")
     size = max(1, sum(1 for _ in walk(body))) * rounds
     at.demand(size <= _MOST_UNROLLED, f"it would become {size} nodes, more than the limit of {_MOST_NODES}")
-
-
-def _slice(at: Site, name: str, place: int) -> str:
-    part = slice_axis(at, name, 0, place, place + 1)
-    return at.op("Squeeze", part, at.integers([0])) if at.opset >= _AXES_INPUT else at.op("Squeeze", part, axes=[0])
 
 
 def _rounds(at: Site, body: onnx.GraphProto) -> int:

@@ -29,12 +29,6 @@ def inline_functions(file: File, reader: Reader) -> RemediedFile:
     inliner = _Inliner(proto)
     inliner.inline(result.graph)
     del result.functions[:]
-    _import(result, inliner)
-    sentence = f"{count(inliner.calls, 'call')} of {count(len(proto.functions), 'local function')} inlined"
-    return RemediedFile(proto=result, sentence=sentence, structure=True)
-
-
-def _import(result: onnx.ModelProto, inliner: "_Inliner") -> None:
     used = {domain_of(node) for node in walk(result.graph)} | {""}
     for index in reversed(range(len(result.opset_import))):
         domain = result.opset_import[index].domain
@@ -44,6 +38,8 @@ def _import(result: onnx.ModelProto, inliner: "_Inliner") -> None:
     for domain, version in inliner.opsets.items():
         if domain in used and domain not in there:
             result.opset_import.append(onnx.helper.make_opsetid(domain, version))
+    sentence = f"{count(inliner.calls, 'call')} of {count(len(proto.functions), 'local function')} inlined"
+    return RemediedFile(proto=result, sentence=sentence, structure=True)
 
 
 class _Inliner:
@@ -85,7 +81,10 @@ class _Inliner:
 
     def _body(self, call: onnx.NodeProto, function: onnx.FunctionProto) -> list[onnx.NodeProto]:
         scope = unused_prefix(call.name or f"{call.op_type}_{next(filter(None, call.output))}", self._taken)
-        names = _names(call, function, scope)
+        given = dict.fromkeys(function.input, "") | dict(zip(function.input, call.input, strict=False))
+        names = {name: f"{scope}{name}" for node in function.node for name in (*node.input, *node.output) if name}
+        outputs = {formal: actual for formal, actual in zip(function.output, call.output, strict=False) if actual}
+        names = names | outputs | given
         attributes = {attribute.name: attribute for attribute in function.attribute_proto}
         attributes |= {attribute.name: attribute for attribute in call.attribute}
         made = []
@@ -100,14 +99,6 @@ class _Inliner:
             trace(call, node)
             made.append(node)
         return made
-
-
-def _names(call: onnx.NodeProto, function: onnx.FunctionProto, scope: str) -> dict[str, str]:
-    """For each tensor of the function its name at the call; empty for inputs that the call omits."""
-    given = dict.fromkeys(function.input, "") | dict(zip(function.input, call.input, strict=False))
-    names = {name: f"{scope}{name}" for node in function.node for name in (*node.input, *node.output) if name}
-    outputs = {formal: actual for formal, actual in zip(function.output, call.output, strict=False) if actual}
-    return names | outputs | given
 
 
 def _fill_in(node: onnx.NodeProto, attributes: Mapping[str, onnx.AttributeProto]) -> None:

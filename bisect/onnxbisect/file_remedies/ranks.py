@@ -74,12 +74,16 @@ def lowered_ranks(file: File, most: int) -> RemediedFile:
     for node in graph.node:
         region.take(node)
     result = region.result()
-    before, after = (_high(nodes, facts, most) for nodes in (graph.node, result.graph.node))
-    if len(after) >= len(before):
+    high = []
+    for nodes in (graph.node, result.graph.node):
+        names = {name for node in nodes for name in (*node.input, *node.output)}
+        high.append(sum(len(facts.shape(name) or ()) > most for name in names))
+    before, after = high
+    if after >= before:
         raise NotApplicable(f"no tensor of more than {most} dimensions can have fewer")
     return RemediedFile(
         proto=result,
-        sentence=f"{count(len(before) - len(after), 'tensor')} of more than {most} dimensions written with fewer",
+        sentence=f"{count(before - after, 'tensor')} of more than {most} dimensions written with fewer",
         exactness=Exactness.EXACT if region.ops <= _SAME_BITS else Exactness.ROUNDING,
     )
 
@@ -97,12 +101,6 @@ def _form_of(ops: str) -> Callable[[Form], Form]:
         return form
 
     return register
-
-
-def _high(nodes: Sequence[onnx.NodeProto], facts: TensorFacts, most: int) -> set[str]:
-    """The tensors of more than `most` dimensions that nodes compute or read."""
-    names = {name for node in nodes for name in (*node.input, *node.output)}
-    return {name for name in names if len(facts.shape(name) or ()) > most}
 
 
 def _int(node: onnx.NodeProto, name: str, default: int) -> int:

@@ -60,17 +60,14 @@ def fold_constants(file: File, reader: Reader) -> RemediedFile:
 def _foldable(file: File) -> set[int]:
     graph = file.proto.graph
     kept = {value.name for value in graph.output} | annotated(graph) | _dequantised(file)
+    storable = {name for name, it in file.known.items() if it.nbytes <= _LARGEST and it.dtype != np.object_}
     return {
         index
         for index, node in enumerate(graph.node)
         if not is_constant(node)
         and any(node.output)
-        and all(name not in kept and _is_storable(file.known.get(name)) for name in node.output if name)
+        and all(name not in kept and name in storable for name in node.output if name)
     }
-
-
-def _is_storable(value: np.ndarray | None) -> bool:
-    return value is not None and value.nbytes <= _LARGEST and value.dtype != np.object_
 
 
 def _dequantised(file: File) -> set[str]:

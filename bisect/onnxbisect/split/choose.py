@@ -74,7 +74,11 @@ def work_of(model: Model) -> Work:
 
     At least 1, also where shapes are unknown. Subgraphs and local functions are not analysed.
     """
-    shapes = {name: dims_of(kind) for name, kind in model.types.items() if _has_shape(kind)}
+    shapes = {
+        name: dims_of(kind)
+        for name, kind in model.types.items()
+        if kind.HasField("tensor_type") and not is_unbound(kind)
+    }
     shapes |= {tensor.name: tuple(tensor.dims) for tensor in model.proto.graph.initializer}
     return np.array([max(_work(model.proto.graph.node[unit.node], shapes), 1) for unit in model.units], np.float64)
 
@@ -82,10 +86,6 @@ def work_of(model: Model) -> Work:
 def total(work: Work, units: UnitSet) -> float:
     """The sum of these units' work."""
     return float(work[indices(units)].sum())
-
-
-def _has_shape(kind: onnx.TypeProto) -> bool:
-    return kind.HasField("tensor_type") and not is_unbound(kind)
 
 
 def _work(node: onnx.NodeProto, shapes: Shapes) -> int:

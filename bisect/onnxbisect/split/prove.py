@@ -54,7 +54,11 @@ def prove(model: Model, folder: Path, given: Sequence[Sample] = ()) -> SplitProo
     samples = 0
     try:
         inputs = around(model.proto, model.types.get).graph.input
-        whole = _loadable_file(model, folder)
+        own = original(model)
+        lower = around(loadable(own), model.types.get)
+        whole = model.path if lower is own else folder / _WHOLE
+        if lower is not own:  # it is too new for onnxruntime, or has opaque nodes
+            write(lower, model, whole)
         made_up = [*random_feeds(inputs, max(_RANDOM, len(given)))]
         filled = ({**made_up[number], **sample} for number, sample in enumerate(given))
         for sample in chain(filled, made_up[:_RANDOM], edge_feeds(inputs, _EDGES)):
@@ -117,13 +121,3 @@ def _in_declared_types() -> Callable[[Path, dict[str, Any]], dict[str, Any]]:
         return dict(zip(names, session(file).run(names, inputs, Clock(inf)), strict=True))
 
     return run
-
-
-def _loadable_file(model: Model, folder: Path) -> Path:
-    """The model's own file, or a copy in `folder` that onnxruntime loads: at lower versions, without opaque nodes."""
-    own = original(model)
-    lower = around(loadable(own), model.types.get)
-    if lower is own:
-        return model.path
-    write(lower, model, folder / _WHOLE)
-    return folder / _WHOLE

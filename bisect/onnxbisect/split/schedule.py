@@ -1,6 +1,6 @@
 """Schedule units of two kinds, NPU and host, as few pieces that run one after another."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -96,19 +96,12 @@ def _connected(universe: Universe, steps: Sequence[int | None]) -> list[list[int
 def _delay(universe: Universe, part: Sequence[int], steps: list[int | None]) -> None:
     """Move a part to the step of its first consumer if that runs in the same place, so that fewer tensors cross."""
     own = set(part)
-    latest = min(_steps_of(_consumers(universe, part) - own, steps), default=None)
+    consumers = {consumer for unit in part for consumer in members(universe.successors[unit])} - own
+    latest = min((step for step in map(steps.__getitem__, consumers) if step is not None), default=None)
     here = steps[part[0]]
     if latest is not None and here is not None and latest % 2 == here % 2:
         for unit in part:
             steps[unit] = latest
-
-
-def _consumers(universe: Universe, units: Iterable[int]) -> set[int]:
-    return {consumer for unit in units for consumer in members(universe.successors[unit])}
-
-
-def _steps_of(units: Iterable[int], steps: Sequence[int | None]) -> list[int]:
-    return [step for step in (steps[unit] for unit in units) if step is not None]
 
 
 @dataclass(frozen=True, kw_only=True)

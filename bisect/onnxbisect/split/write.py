@@ -3,7 +3,7 @@
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
@@ -88,7 +88,11 @@ def cut_parts(
         wishes = None if seen else Wishes(inputs=(), outputs=tuple(name for name in made if name in crossing))
         piece = cutter.cut(part.units, on_npu if part.kind is PieceKind.NPU else _PLAIN, wishes)
         if part.kind is not PieceKind.NPU:
-            _loosen(piece.proto.graph, model.data_dependent)
+            # of dimensions that depend on values, as after NonZero, the known numbers are from one run
+            graph = piece.proto.graph
+            loose = (it for it in (*graph.input, *graph.output, *graph.value_info) if it.name in model.data_dependent)
+            for dim in (dim for value in loose for dim in value.type.tensor_type.shape.dim):
+                dim.Clear()
         return CutPart(kind=part.kind, piece=piece, seen=seen, share=total(work, part.units) / float(work.sum()))
 
     return tuple(map(cut, parts)), crossing
@@ -109,23 +113,13 @@ def _as_seen(
             fitting = (
                 seen
                 for seen in passed
-                if seen & needed == units and not seen & there and not _takes(universe, seen) & ~(seen | there)
+                if seen & needed == units
+                and not seen & there
+                and not union(universe.predecessors[unit] for unit in members(seen)) & ~(seen | there)
             )
             units = min(fitting, key=sort_key, default=units)
         there |= units
         yield replace(part, units=units)
-
-
-def _takes(universe: Universe, units: UnitSet) -> UnitSet:
-    return union(universe.predecessors[unit] for unit in members(units))
-
-
-def _loosen(graph: onnx.GraphProto, tensors: Collection[str]) -> None:
-    """Clear dimensions that depend on values, as after NonZero: the known numbers are from one run."""
-    for value in (*graph.input, *graph.output, *graph.value_info):
-        if value.name in tensors:
-            for dim in value.type.tensor_type.shape.dim:
-                dim.Clear()
 
 
 RUNNER = "run.py"

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 import cattrs
 
-from onnxbisect import errors, universe_json
+from onnxbisect import errors
 from onnxbisect.errors import BackendUnusableError, OnnxBisectError
 from onnxbisect.input_value import InputValues
 from onnxbisect.job import CompilesAfter, Stats, Target
@@ -36,8 +36,8 @@ from onnxbisect_db.answers import AnsweredProbe, Reply
 from onnxbisect_service.search_spec import Alternatives, SearchSpec
 
 _converter = cattrs.Converter(detailed_validation=False, unstruct_collection_overrides={AbstractSet: sorted})
-_converter.register_unstructure_hook(Universe, universe_json.to_json)
-_converter.register_structure_hook(Universe, lambda fields, _: universe_json.from_json(fields))
+_converter.register_unstructure_hook(Universe, Universe.to_json)
+_converter.register_structure_hook(Universe, lambda fields, _: Universe.from_json(fields))
 
 
 class OtherVersionError(BackendUnusableError):

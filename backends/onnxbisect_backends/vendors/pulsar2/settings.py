@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from onnxbisect.errors import OptionError
 from onnxbisect.language import did_you_mean
-from onnxbisect_backends.options import LOCAL, read_options, reason, unknown
+from onnxbisect_backends.options import LOCAL, model_at, read_options, reason, unknown
 from onnxbisect_backends.vendors.pulsar2.schema import BuildConfig, BuildOptions
 
 
@@ -35,14 +35,6 @@ def message_of(annotation: Any) -> type[BaseModel] | None:
     """The message type of a field, single or repeated; None if the field is no message."""
     kind, _ = element(annotation)
     return kind if issubclass(kind, BaseModel) else None
-
-
-def message_at(root: type[BaseModel], path: list[str]) -> type[BaseModel]:
-    """The message type at the end of a path of fields; list indices and fields that are no messages are skipped."""
-    for part in path:
-        if part in root.model_fields:
-            root = message_of(root.model_fields[part].annotation) or root
-    return root
 
 
 _Field = descriptor_pb2.FieldDescriptorProto
@@ -245,7 +237,7 @@ def _no_option(key: str, valid: list[str]) -> str:
     if key in OURS:
         return f"onnx-bisect sets '{key}' of pulsar2 itself for each probe; leave it out."
     *path, last = key.split(".")
-    if last in message_at(BuildOptions, path).model_fields:
+    if last in model_at(BuildOptions, path).model_fields:
         return f"'{key}' of pulsar2 is a structure; write it into the file that --option config=FILE names."
     guess = did_you_mean(key, valid)
     return f"'{key}' is no option of the backend 'pulsar2'{guess} `pulsar2 build -h` lists all, with their dots."
@@ -288,7 +280,7 @@ def _complaint(error: ValidationError) -> str:
             inner = message_of(about.annotation)
             if not path and inner is not None and field in inner.model_fields:
                 return f"'{field}' is a field of {name}, and stands beside it; write it inside."
-        return unknown(f"field of {'.'.join(path) or 'BuildConfig'}", field, message_at(BuildConfig, path).model_fields)
+        return unknown(f"field of {'.'.join(path) or 'BuildConfig'}", field, model_at(BuildConfig, path).model_fields)
     if first["type"] == "missing":
         return f"{'.'.join(where)} is missing."
     said = f"{reason(first['msg'])}."

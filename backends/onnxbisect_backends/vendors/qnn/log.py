@@ -102,7 +102,10 @@ class Support(BaseModel):
 
 def support_line(workdir: Path, probe: Path) -> str:
     """A log line with the trace in `workdir` for the model `probe`."""
-    listed = _listed(workdir / TRACE)
+    try:
+        listed = _Trace.model_validate_json((workdir / TRACE).read_bytes()).unsupported_nodes
+    except (OSError, ValidationError):  # missing or incomplete
+        listed = ()
     if not listed:
         return _MARK + Support().model_dump_json()
     graph = onnx.load(probe, load_external_data=False).graph
@@ -143,10 +146,3 @@ def _own_name(name: str, ops: Mapping[str, str]) -> str:
             return ""
         name = shorter
     return name
-
-
-def _listed(trace: Path) -> tuple[Listed, ...]:
-    try:
-        return _Trace.model_validate_json(trace.read_bytes()).unsupported_nodes
-    except (OSError, ValidationError):  # missing or incomplete
-        return ()
