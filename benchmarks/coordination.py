@@ -13,7 +13,7 @@ import simulated
 from generate import Generated
 from installation import Installed
 from onnxbisect.answer import Ask
-from onnxbisect.job import Target
+from onnxbisect.diagnosis import Target
 from onnxbisect.search import plan
 from onnxbisect.unitset import UnitSet
 from onnxbisect.verdict import Verdict

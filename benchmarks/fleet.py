@@ -32,8 +32,8 @@ import tables
 from generate import Generated
 from installation import Installed, cpu_seconds, installed
 from onnxbisect.answer import Answer
+from onnxbisect.diagnosis import Target
 from onnxbisect.errors import ModelError
-from onnxbisect.job import Target
 from onnxbisect.verdict import Status
 from onnxbisect_backends.contract import Description
 from onnxbisect_db import claims, models, probes, queues, search_queue, searches, workers
@@ -42,7 +42,7 @@ from onnxbisect_db.columns import new_id
 from onnxbisect_db.database import Database, now
 from onnxbisect_db.errors import LostClaimError
 from onnxbisect_db.queues import ClaimRequest
-from onnxbisect_db.search_queue import Taker
+from onnxbisect_db.search_queue import ClaimFilter
 from onnxbisect_db.states import JobState, Stage
 from onnxbisect_db.tables import Job, Search
 from onnxbisect_db.workers import Presence
@@ -162,7 +162,7 @@ class Fleet:
 
     def _coordinate(self, context: WorkerContext) -> None:
         """Claim searches, and write reports, while there are any."""
-        taker = Taker(worker="control", seconds=_LEASE, stages=(Stage.SEARCH, Stage.REPORT))
+        taker = ClaimFilter(worker="control", seconds=_LEASE, stages=(Stage.SEARCH, Stage.REPORT))
         run = self.database.run
         while (
             claimed := self._timed("claim a search", lambda: run(lambda session: search_queue.take(session, taker)))

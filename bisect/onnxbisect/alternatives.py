@@ -12,30 +12,6 @@ from onnxbisect.verdict import Status, Verdict
 
 
 @dataclass(frozen=True, kw_only=True)
-class Alternative:
-    """The results of compiling with `options` changed what the compiler refused without the change.
-
-    `culprits` are the verdicts on the culprits' files, in the order of the diagnosis. `whole` is the verdict on the
-    whole model, which is compiled only where no culprit is refused. None stands for what was not compiled. `problem` is
-    a sentence where nothing could be compiled. `calls` counts compiler calls, `cached` verdicts known before.
-    """
-
-    options: Mapping[str, str]
-    tool: str = ""
-    version: str = ""
-    culprits: tuple[Verdict | None, ...] = ()
-    whole: Verdict | None = None
-    problem: str = ""
-    calls: int = 0
-    cached: int = 0
-
-    @property
-    def compiles(self) -> bool:
-        """Whether the whole model compiles with these options."""
-        return self.whole is not None and self.whole.passed
-
-
-@dataclass(frozen=True, kw_only=True)
 class CulpritsThenWhole:
     """A planner (`onnxbisect.session.Planner`) for the culprits' files and, if all of them pass, the whole model.
 

@@ -77,7 +77,12 @@ def headline(log: str) -> str:
     """
     last = ""
     lines = [line[:_LINE] for line in plain(log).split("\n")]
-    traced = _traced(lines)
+    # the lines of Python tracebacks: the frames, the code below each, and what comes before them
+    traced: set[int] = set()
+    for index, line in enumerate(lines):
+        code = index - 1 in traced and line.startswith("    ")
+        if code or _FRAME.match(line) or line.startswith("Traceback (most recent call last)"):
+            traced.add(index)
     for index in reversed(range(len(lines))):
         head = without_source(lines[index].strip())
         if not head or index in traced:
@@ -109,16 +114,6 @@ def _exception(lines: Sequence[str], index: int, traced: Collection[int]) -> str
 def complains(line: str) -> bool:
     """Whether a line of a log says that something went wrong."""
     return bool(_COMPLAINT.search(line)) and not _NO_COMPLAINT.search(line)
-
-
-def _traced(lines: Sequence[str]) -> set[int]:
-    """The lines of Python tracebacks: the frames, the code below each, and what comes before them."""
-    found: set[int] = set()
-    for index, line in enumerate(lines):
-        code = index - 1 in found and line.startswith("    ")
-        if code or _FRAME.match(line) or line.startswith("Traceback (most recent call last)"):
-            found.add(index)
-    return found
 
 
 def fingerprint(text: str) -> str:

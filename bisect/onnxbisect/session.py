@@ -11,8 +11,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from onnxbisect.answer import Ask
-from onnxbisect.diagnosis import Diagnosis
-from onnxbisect.job import ProbeRecord
+from onnxbisect.diagnosis import Diagnosis, ProbeRecord
 from onnxbisect.search.plan import Plan, Verdicts
 from onnxbisect.unitset import UnitSet
 from onnxbisect.universe import Universe
@@ -58,7 +57,7 @@ class Ending(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Known:
+class SearchRecord:
     """The state of a search.
 
     `in_flight` are the compiles that are running. `calls_left` are those that the budget allows in addition; None if it
@@ -102,7 +101,7 @@ class Known:
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """What follows from `Known`.
+    """What follows from `SearchRecord`.
 
     `wanted` are the useful compiles, best first; `asks` are those that the budget allows. `ending` is None while the
     search goes on. After its end, compiles that are still in flight were only speculative.
@@ -116,7 +115,7 @@ class Step:
 
 def next_step(
     universe: Universe,
-    known: Known,
+    known: SearchRecord,
     planner: Planner,
     *,
     width: int = 1,
@@ -142,7 +141,7 @@ def next_step(
     return Step(plan=plan, wanted=tuple(wanted), asks=tuple(asks), ending=_ending(known, wanted, asks))
 
 
-def of_the_whole(step: Step, universe: Universe) -> Step:
+def only_whole_model(step: Step, universe: Universe) -> Step:
     """The first step of a search, which compiles the model as a whole, and nothing else."""
     asks = tuple(ask for ask in step.asks if ask.units == universe.everything and not ask.attempt)
     return replace(step, wanted=asks, asks=asks, ending=None if asks else Ending.FINISHED)
@@ -164,7 +163,7 @@ def _form_is_in_doubt(universe: Universe, records: Sequence[ProbeRecord], *, end
     return ending or (not failing and sum(verdict.passed for verdict in parts) >= _PARTS_THAT_PASS)
 
 
-def _ending(known: Known, wanted: Sequence[Ask], asks: Sequence[Ask]) -> Ending | None:
+def _ending(known: SearchRecord, wanted: Sequence[Ask], asks: Sequence[Ask]) -> Ending | None:
     if asks or (known.spent and known.in_flight):  # the budget has paid for what is in flight
         return None
     if not wanted:

@@ -10,8 +10,8 @@ from onnx_bisect.driver import Budget
 from onnx_bisect.events import Event, Note, ProbeAnswered, ProbeStarted
 from onnx_bisect.searching import Searching
 from onnx_bisect.steps.alternatives import AskOthers, CulpritVerdicts, asked_with
-from onnxbisect.alternatives import Alternative, CulpritsThenWhole
-from onnxbisect.diagnosis import Diagnosis
+from onnxbisect.alternatives import CulpritsThenWhole
+from onnxbisect.diagnosis import Alternative, Diagnosis
 from onnxbisect.errors import OptionError
 from onnxbisect.session import Ending
 from onnxbisect.terms import OtherValues

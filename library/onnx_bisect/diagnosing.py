@@ -22,9 +22,8 @@ from onnx_bisect.searching import Searches, Searching
 from onnx_bisect.steps.changed_files import GoesOn, NamedOptions, compiles_after, may_be_changed
 from onnx_bisect.steps.confirming import Answered, confirmed
 from onnx_bisect.steps.repair_compiler import RepairCompiler
-from onnxbisect.alternatives import Alternative
+from onnxbisect.diagnosis import Alternative, CompilesAfter
 from onnxbisect.errors import BackendUnusableError, ModelError, OptionError
-from onnxbisect.job import CompilesAfter
 from onnxbisect.preflight import NEWER_THAN_TOOL
 from onnxbisect.remedies import SearchedModel
 from onnxbisect.remedies.replacing import replacements

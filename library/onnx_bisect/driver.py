@@ -23,9 +23,8 @@ from onnx_bisect import verdict_base
 from onnx_bisect.events import Progress, plan_made, probe_answered, probe_started
 from onnx_bisect.verdict_base import VerdictBase
 from onnxbisect.answer import Answer, Ask, answer_about
-from onnxbisect.diagnosis import Diagnosis
-from onnxbisect.job import ProbeRecord, Stats
-from onnxbisect.session import AS_PART, OWN_FILE, Digests, Ending, Known, Planner, Step, next_step
+from onnxbisect.diagnosis import Diagnosis, ProbeRecord, Stats
+from onnxbisect.session import AS_PART, OWN_FILE, Digests, Ending, Planner, SearchRecord, Step, next_step
 from onnxbisect.unitset import UnitSet
 from onnxbisect.universe import Universe
 from onnxbisect_backends.probing.prober import ProbeResult, Probes
@@ -190,7 +189,7 @@ class Driver:
 
     def _next_step(self) -> Step:
         left = self._seconds_left()
-        known = Known(
+        known = SearchRecord(
             records=self._records,
             in_flight=frozenset((ask.units, ask.attempt) for running in self._running.values() for ask in running.asks),
             calls_left=None if self.budget.calls is None else self.budget.calls - self._calls,

@@ -7,9 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from onnxbisect.answer import Ask
-from onnxbisect.diagnosis import Certainty, Diagnosis
+from onnxbisect.diagnosis import Certainty, Diagnosis, ProbeRecord, Target
 from onnxbisect.finished import phrase
-from onnxbisect.job import ProbeRecord, Target
 from onnxbisect.language import _
 from onnxbisect.report import words
 from onnxbisect.report.records import probe_name

@@ -16,8 +16,7 @@ from onnx_bisect.searching import Searches, Searching
 from onnx_bisect.shown import ShownRepair
 from onnx_bisect.steps.repair_compiler import REPAIRED, RepairCompiler, copy_data
 from onnx_bisect.steps.repairing import REPORT, repair_model, written
-from onnxbisect.alternatives import Alternative
-from onnxbisect.diagnosis import Diagnosis
+from onnxbisect.diagnosis import Alternative, Diagnosis
 from onnxbisect.errors import OptionError
 from onnxbisect.remedies import Repair
 from onnxbisect.remedies.document import RepairDocument

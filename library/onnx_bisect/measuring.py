@@ -20,8 +20,8 @@ from onnx_bisect.verdict_base import InMemoryVerdictBase, VerdictBase, default_p
 from onnxbisect.answer import Answer
 from onnxbisect.cut.output_guard import guard_outputs
 from onnxbisect.cut.required_producers import runtime_dtype
+from onnxbisect.diagnosis import Target
 from onnxbisect.errors import OnnxBisectError, OptionError
-from onnxbisect.job import Target
 from onnxbisect.key import Keyer
 from onnxbisect.model import Model
 from onnxbisect.model.established import directly

@@ -10,10 +10,17 @@ import onnx
 
 from onnx_bisect.shown import ShownReport
 from onnxbisect.causes.terms import CauseState
-from onnxbisect.diagnosis import Certainty, CertificateStatus, CulpritKind
+from onnxbisect.diagnosis import (
+    Certainty,
+    CertificateStatus,
+    CompilesAfter,
+    CompletedDiagnosis,
+    CulpritKind,
+    Stats,
+    Target,
+)
 from onnxbisect.errors import OnnxBisectError, OptionError
 from onnxbisect.exactness import Exactness
-from onnxbisect.job import CompilesAfter, CompletedDiagnosis, Stats, Target
 from onnxbisect.model.external import external_tensors
 from onnxbisect.report import files, model_explorer
 from onnxbisect.report.contents import Report

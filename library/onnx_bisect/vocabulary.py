@@ -1,7 +1,7 @@
 """The types of other packages that are part of the public interface."""
 
 from onnxbisect.causes.terms import CauseState
-from onnxbisect.diagnosis import Certainty, CertificateStatus, CulpritKind
+from onnxbisect.diagnosis import Certainty, CertificateStatus, CompilesAfter, CulpritKind, Stats, Target
 from onnxbisect.errors import (
     BackendUnusableError,
     CutError,
@@ -11,7 +11,6 @@ from onnxbisect.errors import (
     ShortageError,
 )
 from onnxbisect.exactness import Exactness
-from onnxbisect.job import CompilesAfter, Stats, Target
 from onnxbisect.preflight import Inspection
 from onnxbisect.report.parts import PartsTable, SharedCause
 from onnxbisect.session import Ending

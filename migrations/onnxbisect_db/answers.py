@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from onnxbisect.job import ProbeRecord
+from onnxbisect.diagnosis import ProbeRecord
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -71,9 +71,9 @@ class Claim(Claimed):
 
 def claim(session: Session, request: ClaimRequest) -> Claim | None:
     """Claim the next probe; None if none is waiting."""
-    queue = queues.entered(session, request.backend)
+    queue = queues.queue_for_claim(session, request.backend)
     at = now(session)
-    for job, search, model, probe in queues.best(session, queue, request, at):
+    for job, search, model, probe in queues.next_probes(session, queue, request, at):
         if probe.state == ProbeState.QUEUED:
             lease = _take(session, job, search, probe, request, at)
             return Claim(lease=lease, job=job, model=model, search=search, probe=probe, alone=probe.crashes > 0)

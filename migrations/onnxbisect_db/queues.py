@@ -57,7 +57,7 @@ def locked(session: Session, backend: str) -> Queue:
     return queue
 
 
-def entered(session: Session, backend: str) -> Queue:
+def queue_for_claim(session: Session, backend: str) -> Queue:
     """The queue for a claim. It is locked only if it has a limit, which must hold at any time.
 
     Otherwise all workers would wait for each other.
@@ -135,7 +135,7 @@ class ClaimRequest:
     warm: Collection[str] = ()
 
 
-def best(session: Session, queue: Queue, request: ClaimRequest, at: datetime) -> Iterator[Row[*tuple[Any, ...]]]:
+def next_probes(session: Session, queue: Queue, request: ClaimRequest, at: datetime) -> Iterator[Row[*tuple[Any, ...]]]:
     """The next probes for that worker, each with job, search and model, until one is claimed (`LockedPick`); none once
     the limit is reached.
     """

@@ -48,7 +48,7 @@ _BOUNDLESS = 1 << 30
 
 
 @dataclass(frozen=True, kw_only=True)
-class Taker:
+class ClaimFilter:
     """A worker's request for a search at one of these stages. `backends` are those that it reads models for; None for
     all.
 
@@ -68,27 +68,31 @@ class Taker:
         return _BOUNDLESS if self.slots is None else max(self.slots // 2, 1)
 
 
-def take(session: Session, taker: Taker) -> ClaimedSearch | None:
+def take(session: Session, wanted: ClaimFilter) -> ClaimedSearch | None:
     """Claim the next search; None if none waits or its tenant holds its share.
 
     A worker must claim in sequence: each claim counts the searches that it holds.
     """
-    given = _given(session, taker)
+    given = _given(session, wanted)
     if not session.scalars(_ANY, given).one():  # a cheap check, because mostly there is none
         return None
-    given |= {"worker": taker.worker, "share": taker.share, "last_places": _last_places(session, taker.backends or ())}
+    given |= {
+        "worker": wanted.worker,
+        "share": wanted.share,
+        "last_places": _last_places(session, wanted.backends or ()),
+    }
     for _, search, _ in _CHOICE.of(session, given):
-        if search.stage in taker.stages:
+        if search.stage in wanted.stages:
             stage = Stage(search.stage)
-            claimed = searches.claim(session, search.id, stage, seconds=taker.seconds, worker=taker.worker)
+            claimed = searches.claim(session, search.id, stage, seconds=wanted.seconds, worker=wanted.worker)
             if claimed is not None:
                 return claimed
     return None
 
 
-def waits(session: Session, taker: Taker) -> bool:
+def waits(session: Session, wanted: ClaimFilter) -> bool:
     """Whether any search waits, also one whose tenant has enough in progress."""
-    return session.scalars(_ANY, _given(session, taker)).one()
+    return session.scalars(_ANY, _given(session, wanted)).one()
 
 
 def ahead(session: Session, search: Search, job: Job) -> int:
@@ -107,12 +111,12 @@ def ahead(session: Session, search: Search, job: Job) -> int:
     return session.scalars(found).one()
 
 
-def _given(session: Session, taker: Taker) -> dict[str, object]:
+def _given(session: Session, wanted: ClaimFilter) -> dict[str, object]:
     return {
-        "stages": list(taker.stages),
-        "any_backend": taker.backends is None,
-        "backends": list(taker.backends or ()),
-        "begin": taker.begin,
+        "stages": list(wanted.stages),
+        "any_backend": wanted.backends is None,
+        "backends": list(wanted.backends or ()),
+        "begin": wanted.begin,
         **leases.moments(now(session)),
     }
 

@@ -6,7 +6,7 @@ from sqlalchemy import update
 from onnxbisect_db import gauges, leases, probes, search_queue, workers
 from onnxbisect_db.database import Database
 from onnxbisect_db.reconcile import LEASE_SECONDS, leave, reconcile
-from onnxbisect_db.search_queue import Taker
+from onnxbisect_db.search_queue import ClaimFilter
 from onnxbisect_db.states import JobState, Stage
 from onnxbisect_db.tables import Job
 from onnxbisect_db.workers import Presence
@@ -26,7 +26,7 @@ def test_a_search_that_waits_for_nothing_is_coordinated(database: Database) -> N
     """Whatever the mishap was that nothing is asked, and nobody was told."""
     asking(database, [])
     asking(database, [1])
-    control = Taker(worker="w", seconds=LEASE, stages=(Stage.SEARCH,))
+    control = ClaimFilter(worker="w", seconds=LEASE, stages=(Stage.SEARCH,))
     assert database.run(lambda session: search_queue.take(session, control)) is None
     assert reconcile(database, "me")
     assert database.run(lambda session: search_queue.take(session, control)) is not None
@@ -82,7 +82,7 @@ def test_nothing_stands_still_when_the_clock_is_set_back(database: Database, clo
     assert reconcile(database, "living")
     again = {claimed(database, worker="living").probe.id for _ in range(2)}
     assert probe.probe.id in again
-    control = Taker(worker="living", seconds=LEASE, stages=(Stage.SEARCH,))
+    control = ClaimFilter(worker="living", seconds=LEASE, stages=(Stage.SEARCH,))
     found = database.run(lambda session: search_queue.take(session, control))
     assert found is not None
     assert (found.search.id, found.lease.epoch) == (held, taken.lease.epoch + 1)

@@ -9,14 +9,14 @@ import pytest
 from onnxbisect_db import queues, repairs, search_queue, searches, tokens, workers
 from onnxbisect_db.database import Database
 from onnxbisect_db.repairs import ChangedModel
-from onnxbisect_db.search_queue import Taker
+from onnxbisect_db.search_queue import ClaimFilter
 from onnxbisect_db.searches import ClaimedSearch
 from onnxbisect_db.states import Scope, Stage
 from onnxbisect_db.tables import Job, Search
 from onnxbisect_db.workers import Presence
 from support.db.scenes import LEASE, NPU, Clock, asking, new_job, prepare, read
 
-FOUR = Taker(worker="w", seconds=LEASE, stages=(Stage.PREPARE,), backends=(NPU,), slots=4)
+FOUR = ClaimFilter(worker="w", seconds=LEASE, stages=(Stage.PREPARE,), backends=(NPU,), slots=4)
 ONE = replace(FOUR, slots=1)
 CONTROL = replace(ONE, stages=(Stage.SEARCH, Stage.REPORT), backends=None)
 
@@ -42,7 +42,7 @@ def tenants(database: Database, *names: str) -> None:
             tokens.issue(session, tenant=name, name="t", scopes=[Scope.SUBMIT])
 
 
-def taken(database: Database, taker: Taker = FOUR) -> ClaimedSearch | None:
+def taken(database: Database, taker: ClaimFilter = FOUR) -> ClaimedSearch | None:
     return database.run(lambda session: search_queue.take(session, taker))
 
 

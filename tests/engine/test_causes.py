@@ -11,8 +11,7 @@ from onnx_bisect import report_schema
 from onnxbisect.causes.condition import RefusalConditions
 from onnxbisect.causes.explain import causes
 from onnxbisect.causes.terms import CauseState
-from onnxbisect.diagnosis import Certainty, CulpritKind
-from onnxbisect.job import CompletedDiagnosis
+from onnxbisect.diagnosis import Certainty, CompletedDiagnosis, CulpritKind
 from onnxbisect.report.document import document
 from onnxbisect.report.records import Records
 from onnxbisect.unitset import members, of, size

@@ -14,13 +14,21 @@ import pytest
 from onnx import NodeProto, helper
 
 from onnxbisect import universe_json, verdict_json
-from onnxbisect.alternatives import Alternative
-from onnxbisect.diagnosis import CertificateStatus, ContextUnits, CulpritKind, DiagnosisProof, Evidence
+from onnxbisect.diagnosis import (
+    Alternative,
+    CertificateStatus,
+    CompilesAfter,
+    CompletedDiagnosis,
+    ContextUnits,
+    CulpritKind,
+    DiagnosisProof,
+    Evidence,
+    Target,
+)
 from onnxbisect.exactness import Exactness
 from onnxbisect.export.failure import CodeLine, FailureKind
 from onnxbisect.export.report import Blamed, Component, ExportedPart, ExportReport, Tried
 from onnxbisect.finding import Finding, Severity
-from onnxbisect.job import CompilesAfter, CompletedDiagnosis, Target
 from onnxbisect.precision.plan import PrecisionEnding
 from onnxbisect.precision.report import Asked, Member, PrecisionReport
 from onnxbisect.preflight import Inspection, ModelModule, OpUse, Tensor, inspection_document

@@ -13,10 +13,10 @@ from onnxbisect.diagnosis import (
     Diagnosis,
     DiagnosisProof,
     Evidence,
+    ProbeRecord,
 )
-from onnxbisect.job import ProbeRecord
 from onnxbisect.search.plan import Plan, Verdicts
-from onnxbisect.session import OWN_FILE, Ending, Known, Step, next_step
+from onnxbisect.session import OWN_FILE, Ending, SearchRecord, Step, next_step
 from onnxbisect.unitset import UnitSet
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Kind, Status, Verdict
@@ -65,7 +65,7 @@ def failed(units: UnitSet, *, attempt: int = 0, cached: bool = False, file: str 
 
 
 def step(*asks: Ask, **known: object) -> Step:
-    return next_step(UNIVERSE, Known(**{"records": (), **known}), planner(*asks))  # type: ignore[arg-type]
+    return next_step(UNIVERSE, SearchRecord(**{"records": (), **known}), planner(*asks))  # type: ignore[arg-type]
 
 
 def test_without_a_budget_all_is_asked() -> None:
@@ -107,7 +107,7 @@ def own_files(*records: ProbeRecord, digests: dict[UnitSet, str] | None = None, 
 
     found = next_step(
         UNIVERSE,
-        Known(records=records, **known),  # type: ignore[arg-type]
+        SearchRecord(records=records, **known),  # type: ignore[arg-type]
         planner(blamed=[1, 4]),
         digests=asked_for,
     )
@@ -147,4 +147,4 @@ def test_attempts_are_in_their_order_whatever_order_answers_come_in() -> None:
         ProbeRecord(key="k", units=1, verdict=verdict, why="", round=1, attempt=attempt)
         for attempt, verdict in ((1, second), (0, first))
     ]
-    assert Known(records=records).verdicts == {1: [first, second]}
+    assert SearchRecord(records=records).verdicts == {1: [first, second]}

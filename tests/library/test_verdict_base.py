@@ -9,7 +9,7 @@ import pytest
 
 from onnx_bisect.verdict_base import InMemoryVerdictBase, JournalEntry, VerdictBase, default_path, open_base
 from onnxbisect.answer import LOG_BYTES, Answer, shorten_log
-from onnxbisect.job import Target
+from onnxbisect.diagnosis import Target
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Hints, Kind, Status, Table, Verdict

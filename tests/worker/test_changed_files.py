@@ -11,9 +11,9 @@ import pytest
 from onnx import TensorProto, helper
 
 import onnx_bisect
+from onnxbisect.diagnosis import CompilesAfter
 from onnxbisect.errors import ModelError
 from onnxbisect.exactness import Exactness
-from onnxbisect.job import CompilesAfter
 from onnxbisect.unitset import UnitSet
 from onnxbisect_db.database import Database
 from onnxbisect_db.states import JobState

@@ -19,7 +19,7 @@ from onnxbisect_db import claims, locking, plans, probes, queues, search_queue, 
 from onnxbisect_db.claims import Claim
 from onnxbisect_db.errors import LostClaimError
 from onnxbisect_db.queues import ClaimRequest
-from onnxbisect_db.search_queue import Taker
+from onnxbisect_db.search_queue import ClaimFilter
 from onnxbisect_db.searches import ClaimedSearch
 from onnxbisect_db.states import AT_BACKEND, Fault, Stage
 from onnxbisect_worker.context import DATABASE_AWAY, Work, WorkerContext, outside, sentence
@@ -101,7 +101,7 @@ def ask(keeper: LeaseKeeper[Claim]) -> None:
 
 
 def _wait_for_others(keeper: LeaseKeeper[Claim]) -> None:
-    """Wait until this worker compiles nothing else; it claims no other probe meanwhile (`queues.best`)."""
+    """Wait until this worker compiles nothing else; it claims no other probe meanwhile (`queues.next_probes`)."""
     while not keeper.ended:
         with keeper.service.database.session() as session:
             if not queues.others_run(session, keeper.context.worker, keeper.claimed.probe.id):
@@ -219,18 +219,18 @@ class Claiming:
         return None
 
     def _coordinated(self, session: Session, _able: Collection[str]) -> ClaimedSearch | None:
-        return search_queue.take(session, self._taker((Stage.SEARCH, Stage.REPORT), None, begin=True))
+        return search_queue.take(session, self._claim_filter((Stage.SEARCH, Stage.REPORT), None, begin=True))
 
     def _model(self, session: Session, able: Collection[str]) -> ClaimedSearch | None:
-        taker = self._taker(AT_BACKEND, able, begin=time.monotonic() >= self._begin_at)
-        claimed = search_queue.take(session, taker)
-        if claimed is None and taker.begin and search_queue.waits(session, taker):
+        wanted = self._claim_filter(AT_BACKEND, able, begin=time.monotonic() >= self._begin_at)
+        claimed = search_queue.take(session, wanted)
+        if claimed is None and wanted.begin and search_queue.waits(session, wanted):
             self._begin_at = time.monotonic() + _BEGIN_EVERY
         return claimed
 
-    def _taker(self, stages: Collection[Stage], backends: Collection[str] | None, *, begin: bool) -> Taker:
+    def _claim_filter(self, stages: Collection[Stage], backends: Collection[str] | None, *, begin: bool) -> ClaimFilter:
         context = self._context
-        return Taker(
+        return ClaimFilter(
             worker=context.worker,
             seconds=context.service.settings.lease_seconds,
             stages=stages,

@@ -19,7 +19,7 @@ from onnxbisect.errors import OnnxBisectError
 from onnxbisect.report.ranges import spell
 from onnxbisect.report.text import clip
 from onnxbisect.search import plan
-from onnxbisect.session import Ending, Known, Planner, next_step, of_the_whole
+from onnxbisect.session import Ending, Planner, SearchRecord, next_step, only_whole_model
 from onnxbisect.unitset import UnitSet, members, size
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Status
@@ -54,7 +54,7 @@ def coordinate(keeper: LeaseKeeper[ClaimedSearch]) -> None:
     width = width if known.records or spec.pieces or claimed.search.asked_for is None else 1
     forms_differ = keeper.forms_differ and not (spec.pieces or spec.brief)
     step = next_step(universe, known, planner, width=width, digests=digests, forms_differ=forms_differ)
-    whole = of_the_whole(step, universe)
+    whole = only_whole_model(step, universe)
     # only the whole is compiled before changed copies of the file, and these only if it was refused
     files_first = claimed.search.asked_for is None and claimed.search.compiles_after is None
     refused = files_first and whole.ending is not None and step.plan.diagnosis.verdict is Status.FAIL
@@ -80,7 +80,7 @@ def coordinate(keeper: LeaseKeeper[ClaimedSearch]) -> None:
     )
 
 
-def _known(session: Session, keeper: LeaseKeeper[ClaimedSearch]) -> tuple[Known, int]:
+def _known(session: Session, keeper: LeaseKeeper[ClaimedSearch]) -> tuple[SearchRecord, int]:
     """The answers of the search, and the number of compiles to plan for: its own that run, and slots that only its
     speculation could use.
     """
@@ -90,7 +90,7 @@ def _known(session: Session, keeper: LeaseKeeper[ClaimedSearch]) -> tuple[Known,
     quick = bool(here.answers) and fmean(it.verdict.seconds for it in here.answers) < _QUICK
     idle = 0 if quick else queues.idle(session, search.backend, search.id, slots)
     seconds_left = keeper.seconds_left(session)
-    known = Known(
+    known = SearchRecord(
         records=here.answers,
         in_flight=here.claimed,
         calls_left=None if calls is None else calls - session.get_one(Search, search.id).calls - len(here.claimed),

@@ -11,9 +11,9 @@ from uuid import uuid4
 
 from sqlalchemy.orm import Session
 
+from onnxbisect.diagnosis import CompilesAfter, Stats
 from onnxbisect.errors import OnnxBisectError
 from onnxbisect.exactness import Exactness
-from onnxbisect.job import CompilesAfter, Stats
 from onnxbisect.report.contents import Report
 from onnxbisect.report.text import clip
 from onnxbisect_backends import registry, remote

@@ -8,8 +8,7 @@ from math import isfinite
 from pathlib import Path
 from typing import cast
 
-from onnxbisect.diagnosis import Certainty, CulpritKind
-from onnxbisect.job import CompilesAfter
+from onnxbisect.diagnosis import Certainty, CompilesAfter, CulpritKind
 from onnxbisect.report import culprit_words, words
 from onnxbisect.report.compare import passed_in
 from onnxbisect.report.contents import Report

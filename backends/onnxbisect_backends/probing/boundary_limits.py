@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 import onnx
 
-from onnxbisect.job import Target
+from onnxbisect.diagnosis import Target
 from onnxbisect.model.model import Model
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.verdict import Status

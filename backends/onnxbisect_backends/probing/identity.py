@@ -6,7 +6,7 @@ from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 
-from onnxbisect.job import Target
+from onnxbisect.diagnosis import Target
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.universe import Universe
 

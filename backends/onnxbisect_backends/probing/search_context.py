@@ -21,10 +21,17 @@ from onnxbisect.cut import (
     write,
     write_as_written,
 )
-from onnxbisect.diagnosis import CertificateStatus, Diagnosis, DiagnosisProof
+from onnxbisect.diagnosis import (
+    CertificateStatus,
+    CompletedDiagnosis,
+    Diagnosis,
+    DiagnosisProof,
+    ProbeRecord,
+    Stats,
+    Target,
+)
 from onnxbisect.errors import CutError, OptionError
 from onnxbisect.file_remedies import File, repaired
-from onnxbisect.job import CompletedDiagnosis, ProbeRecord, Stats, Target
 from onnxbisect.key import Keyer
 from onnxbisect.model import Model
 from onnxbisect.model.binding import is_unbound

@@ -15,7 +15,6 @@ import onnx
 from onnxbisect.file_remedies.rank_region import Form, Region, Shape, attributes
 from onnxbisect.file_remedies.remedy import File, FileRemedy, RemediedFile
 from onnxbisect.language import count
-from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.order import is_topological
 from onnxbisect.rewrites import Exactness, NotApplicable
 

@@ -105,9 +105,6 @@ def _skeleton(
 
 def _has_long_vectors(proto: onnx.ModelProto) -> bool:
     graphs = [proto.graph, *(body for node in walk(proto.graph) for body in bodies(node))]
-    return any(_is_long(value.type) for graph in graphs for value in (*graph.value_info, *graph.input, *graph.output))
-
-
-def _is_long(kind: onnx.TypeProto) -> bool:
-    dims = kind.tensor_type.shape.dim
-    return len(dims) == 1 and dims[0].dim_value > _LONG
+    values = (value for graph in graphs for value in (*graph.value_info, *graph.input, *graph.output))
+    shapes = (value.type.tensor_type.shape.dim for value in values)
+    return any(len(dims) == 1 and dims[0].dim_value > _LONG for dims in shapes)

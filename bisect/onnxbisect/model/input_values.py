@@ -25,7 +25,15 @@ def bind_values(proto: onnx.ModelProto, values: Mapping[str, InputValue | np.nda
     """
     graph = proto.graph
     inputs = {value.name: value for value in graph.input}
-    bound = {name: _array(_input(name, inputs, constant_names(graph)), given) for name, given in values.items()}
+    bound = {}
+    for name, given in values.items():
+        if name not in inputs:
+            known = [each for each in inputs if each not in constant_names(graph)]
+            raise ModelError(
+                f"A value is given for {name!r}, which is no input of the model; its inputs are "
+                f"{', '.join(map(repr, known)) or 'none'}{did_you_mean(name, known)}"
+            )
+        bound[name] = _array(inputs[name], given)
     for tensors, names in (
         (graph.initializer, [tensor.name for tensor in graph.initializer]),
         (graph.sparse_initializer, [tensor.values.name for tensor in graph.sparse_initializer]),
@@ -59,16 +67,6 @@ def described(values: Mapping[str, np.ndarray]) -> list[str]:
         )
         for name, array in values.items()
     ]
-
-
-def _input(name: str, inputs: Mapping[str, onnx.ValueInfoProto], constants: set[str]) -> onnx.ValueInfoProto:
-    if name not in inputs:
-        known = [each for each in inputs if each not in constants]
-        raise ModelError(
-            f"A value is given for {name!r}, which is no input of the model; its inputs are "
-            f"{', '.join(map(repr, known)) or 'none'}{did_you_mean(name, known)}"
-        )
-    return inputs[name]
 
 
 def _array(value: onnx.ValueInfoProto, given: InputValue | np.ndarray) -> np.ndarray:

@@ -6,9 +6,8 @@ from typing import Any
 
 import onnx
 
-from onnxbisect.alternatives import Alternative
+from onnxbisect.diagnosis import Alternative, Target
 from onnxbisect.input_value import InputValue
-from onnxbisect.job import Target
 from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.input_values import plain
 from onnxbisect.model.model import Model

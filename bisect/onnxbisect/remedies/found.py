@@ -4,9 +4,8 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from onnxbisect.diagnosis import CulpritKind, DiagnosedCulprit, Diagnosis
+from onnxbisect.diagnosis import CompletedDiagnosis, CulpritKind, DiagnosedCulprit, Diagnosis
 from onnxbisect.fingerprint import fingerprint
-from onnxbisect.job import CompletedDiagnosis
 from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.model import Model
 from onnxbisect.model.variants import Variants

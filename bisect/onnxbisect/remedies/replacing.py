@@ -3,9 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from onnxbisect.diagnosis import DiagnosedCulprit
+from onnxbisect.diagnosis import CompletedDiagnosis, DiagnosedCulprit
 from onnxbisect.file_remedies import LOWER_RANKS, form_of_lower_rank
-from onnxbisect.job import CompletedDiagnosis
 from onnxbisect.remedies.advisor import Advisor
 from onnxbisect.remedies.candidate import Candidate
 from onnxbisect.remedies.found import SearchedModel

@@ -10,7 +10,7 @@ from onnxbisect.report.text import plural
 from onnxbisect.verdict import Status, Verdict
 
 if TYPE_CHECKING:  # reports are told in processes that plan nothing
-    from onnxbisect.alternatives import Alternative
+    from onnxbisect.diagnosis import Alternative
 
 
 def alternative_entries(alternatives: "Sequence[Alternative]", identities: Sequence[str]) -> list[AlternativeEntry]:

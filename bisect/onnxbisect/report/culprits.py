@@ -11,8 +11,7 @@ import onnx
 from onnxbisect.causes.condition import Condition, Contrast, RefusalConditions
 from onnxbisect.causes.explain import causes
 from onnxbisect.causes.wording import nothing_passed
-from onnxbisect.diagnosis import Certainty, ContextUnits, CulpritKind, DiagnosedCulprit
-from onnxbisect.job import CompletedDiagnosis
+from onnxbisect.diagnosis import Certainty, CompletedDiagnosis, ContextUnits, CulpritKind, DiagnosedCulprit
 from onnxbisect.model.scopes import label, named_bodies, qualified
 from onnxbisect.report.culprit_contents import (
     AtMost,

@@ -4,8 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from onnxbisect.diagnosis import Certainty, CertificateStatus
-from onnxbisect.job import CompletedDiagnosis, ProbeRecord
+from onnxbisect.diagnosis import Certainty, CertificateStatus, CompletedDiagnosis, ProbeRecord
 from onnxbisect.model.input_values import plain
 from onnxbisect.model.model import Model
 from onnxbisect.model.modules import parts, path_of_node, spelled

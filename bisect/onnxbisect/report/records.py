@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Iterable
 from functools import cached_property
 
-from onnxbisect.job import ProbeRecord
+from onnxbisect.diagnosis import ProbeRecord
 from onnxbisect.unitset import UnitSet, is_subset, size, union
 from onnxbisect.verdict import Hints, Status
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from onnxbisect.job import CompletedDiagnosis
+from onnxbisect.diagnosis import CompletedDiagnosis
 from onnxbisect.language import _
 from onnxbisect.report.contents import TableEntry
 from onnxbisect.report.records import Records

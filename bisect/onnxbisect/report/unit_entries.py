@@ -8,8 +8,7 @@ from typing import Any
 import onnx
 from onnx import AttributeProto, TensorProto
 
-from onnxbisect.diagnosis import Certainty, CulpritKind, Diagnosis
-from onnxbisect.job import CompletedDiagnosis
+from onnxbisect.diagnosis import Certainty, CompletedDiagnosis, CulpritKind, Diagnosis
 from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.scopes import domain_of
 from onnxbisect.report.contents import OpEntry, OpVerdict, UseEntry, UseInput

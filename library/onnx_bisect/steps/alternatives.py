@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from onnxbisect.alternatives import Alternative, CulpritsThenWhole
+from onnxbisect.alternatives import CulpritsThenWhole
+from onnxbisect.diagnosis import Alternative, ProbeRecord
 from onnxbisect.errors import BackendUnusableError, ModelError
-from onnxbisect.job import ProbeRecord
 from onnxbisect.unitset import UnitSet
 from onnxbisect_backends.contract import Backend
 from onnxbisect_backends.probing.loaded_model import LoadedModel

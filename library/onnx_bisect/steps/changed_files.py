@@ -13,6 +13,7 @@ from typing import Protocol
 import onnx
 
 from onnx_bisect.steps.repair_compiler import RepairCompiler, changed_model, copy_data
+from onnxbisect.diagnosis import CompilesAfter
 from onnxbisect.errors import ModelError
 from onnxbisect.file_remedies import (
     REORDERING,
@@ -24,7 +25,6 @@ from onnxbisect.file_remedies import (
     promising,
     with_lower_ranks,
 )
-from onnxbisect.job import CompilesAfter
 from onnxbisect.model import Model
 from onnxbisect.preflight import Reader
 from onnxbisect.remedies import ChangedFile, SearchedModel

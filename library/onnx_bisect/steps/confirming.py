@@ -12,8 +12,7 @@ from onnxbisect.causes.explain import causes
 from onnxbisect.causes.features import Features
 from onnxbisect.causes.table import RowIndex
 from onnxbisect.cut import write
-from onnxbisect.diagnosis import Certainty, CulpritKind
-from onnxbisect.job import CompletedDiagnosis
+from onnxbisect.diagnosis import Certainty, CompletedDiagnosis, CulpritKind
 from onnxbisect.model.facts import TensorFacts
 from onnxbisect.neighbours import Neighbour, neighbours
 from onnxbisect.unitset import UnitSet, lowest, size, union

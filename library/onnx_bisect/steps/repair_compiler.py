@@ -9,9 +9,8 @@ from typing import Protocol
 import onnx
 
 from onnxbisect.cut import units_of_nodes
-from onnxbisect.diagnosis import CertificateStatus, Diagnosis, DiagnosisProof
+from onnxbisect.diagnosis import CertificateStatus, Diagnosis, DiagnosisProof, Stats
 from onnxbisect.errors import CutError, ModelError
-from onnxbisect.job import Stats
 from onnxbisect.model import Model
 from onnxbisect.model.external import locations
 from onnxbisect.model.scopes import is_constant, reads

@@ -11,8 +11,7 @@ import onnx
 
 from onnx_bisect.steps.changed_files import changed_files, may_be_changed, with_fewer_dimensions
 from onnx_bisect.steps.repair_compiler import REPAIRED, RepairCompiler
-from onnxbisect.alternatives import Alternative
-from onnxbisect.diagnosis import Diagnosis
+from onnxbisect.diagnosis import Alternative, Diagnosis
 from onnxbisect.errors import OptionError
 from onnxbisect.model.binding import resized
 from onnxbisect.model.deciding import compared_values

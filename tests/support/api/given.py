@@ -8,8 +8,7 @@ from typing import Any
 
 from onnx import TensorProto, helper
 
-from onnxbisect.alternatives import Alternative
-from onnxbisect.diagnosis import DiagnosedCulprit, DiagnosisProof
+from onnxbisect.diagnosis import Alternative, DiagnosedCulprit, DiagnosisProof
 from onnxbisect.model.model import Model
 from onnxbisect.remedies import document as repairs
 from onnxbisect.report import network_file

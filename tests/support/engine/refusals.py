@@ -7,8 +7,7 @@ from pathlib import Path
 import onnx
 from onnx import parser
 
-from onnxbisect.diagnosis import Certainty, DiagnosedCulprit
-from onnxbisect.job import CompletedDiagnosis
+from onnxbisect.diagnosis import Certainty, CompletedDiagnosis, DiagnosedCulprit
 from onnxbisect.model import Model, load
 from onnxbisect.unitset import members
 from support.engine.report_factory import job_of, single

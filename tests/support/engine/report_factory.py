@@ -9,15 +9,18 @@ from onnx import TensorProto, helper
 from onnxbisect.diagnosis import (
     Certainty,
     CertificateStatus,
+    CompletedDiagnosis,
     ContextUnits,
     CulpritKind,
     DiagnosedCulprit,
     Diagnosis,
     DiagnosisProof,
     Evidence,
+    ProbeRecord,
+    Stats,
+    Target,
 )
 from onnxbisect.finding import Finding
-from onnxbisect.job import CompletedDiagnosis, ProbeRecord, Stats, Target
 from onnxbisect.model.model import Model, Unit
 from onnxbisect.unitset import UnitSet, members, of
 from onnxbisect.universe import Universe

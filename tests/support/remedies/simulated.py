@@ -9,8 +9,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxbisect.cut import Cutter, units_of_nodes, write
-from onnxbisect.diagnosis import Diagnosis
-from onnxbisect.job import CompletedDiagnosis, ProbeRecord, Stats, Target
+from onnxbisect.diagnosis import CompletedDiagnosis, Diagnosis, ProbeRecord, Stats, Target
 from onnxbisect.key import Keyer
 from onnxbisect.model import Model, load
 from onnxbisect.model.facts import TensorFacts

@@ -10,9 +10,8 @@ from threading import Event, Lock
 from typing import cast
 
 from onnxbisect.answer import Answer
-from onnxbisect.diagnosis import Diagnosis
+from onnxbisect.diagnosis import CompilesAfter, Diagnosis, Target
 from onnxbisect.errors import OnnxBisectError
-from onnxbisect.job import CompilesAfter, Target
 from onnxbisect.report.contents import Report
 from onnxbisect.search import plan
 from onnxbisect.unitset import UnitSet, members

@@ -11,7 +11,7 @@ import onnx
 from onnx_bisect.driver import Driver
 from onnx_bisect.verdict_base import InMemoryVerdictBase
 from onnxbisect.answer import Answer
-from onnxbisect.job import ProbeRecord, Stats
+from onnxbisect.diagnosis import ProbeRecord, Stats
 from onnxbisect.model.external import locations
 from onnxbisect.search import plan
 from onnxbisect.unitset import UnitSet

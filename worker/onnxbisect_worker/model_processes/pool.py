@@ -11,8 +11,8 @@ from threading import Condition, Lock
 from typing import Any, TypeVar, cast
 from uuid import uuid4
 
+from onnxbisect.diagnosis import CompilesAfter
 from onnxbisect.errors import OnnxBisectError
-from onnxbisect.job import CompilesAfter
 from onnxbisect.unitset import UnitSet
 from onnxbisect_backends import registry
 from onnxbisect_backends.probing.prober import ProbeResult

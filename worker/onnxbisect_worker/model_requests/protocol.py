@@ -22,9 +22,9 @@ from typing import Any, Protocol
 import cattrs
 
 from onnxbisect import errors
+from onnxbisect.diagnosis import CompilesAfter, Stats, Target
 from onnxbisect.errors import BackendUnusableError, OnnxBisectError
 from onnxbisect.input_value import InputValues
-from onnxbisect.job import CompilesAfter, Stats, Target
 from onnxbisect.report.contents import Report
 from onnxbisect.unitset import UnitSet
 from onnxbisect.universe import Universe

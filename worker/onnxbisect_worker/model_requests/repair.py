@@ -16,13 +16,12 @@ from onnx_bisect.steps.changed_files import GoesOn, NamedOptions, compiles_after
 from onnx_bisect.steps.confirming import Answered
 from onnx_bisect.steps.repair_compiler import RepairCompiler, unanswered
 from onnx_bisect.steps.repairing import repair_model, written
-from onnxbisect.alternatives import Alternative, CulpritsThenWhole
-from onnxbisect.diagnosis import Diagnosis
+from onnxbisect.alternatives import CulpritsThenWhole
+from onnxbisect.diagnosis import Alternative, CompletedDiagnosis, Diagnosis, Stats
 from onnxbisect.errors import ModelError, OnnxBisectError
-from onnxbisect.job import CompletedDiagnosis, Stats
 from onnxbisect.remedies import SearchedModel
 from onnxbisect.search import plan
-from onnxbisect.session import Known
+from onnxbisect.session import SearchRecord
 from onnxbisect.verdict import Status
 from onnxbisect_backends.contract import Backend
 from onnxbisect_backends.custom_ops import CustomOps
@@ -87,7 +86,7 @@ class ChangedModels:
         self, context: SearchContext, answers: Sequence[AnsweredProbe], stats: Stats, *, brief: bool = False
     ) -> CompletedDiagnosis:
         """The job for these answers on a model, or on a piece, which is searched in brief."""
-        verdicts = Known(records=answers).verdicts
+        verdicts = SearchRecord(records=answers).verdicts
         diagnosis = plan(context.universe, verdicts, recheck=self.recheck, brief=brief).diagnosis
         return context.job(diagnosis, answers, stats)
 

@@ -12,8 +12,8 @@ from onnx_bisect.steps.changed_files import may_be_changed
 from onnx_bisect.steps.confirming import confirmed
 from onnx_bisect.steps.known_target import inspect_for, known_target
 from onnxbisect.answer import Answer
+from onnxbisect.diagnosis import CompilesAfter, CompletedDiagnosis
 from onnxbisect.errors import BackendUnusableError, OnnxBisectError, OptionError
-from onnxbisect.job import CompilesAfter, CompletedDiagnosis
 from onnxbisect.model import Established
 from onnxbisect.preflight import Finding, inspect, inspection_document
 from onnxbisect.remedies.replacing import replacements
@@ -22,7 +22,7 @@ from onnxbisect.report.document import document
 from onnxbisect.report.files import culprit_dirs, put
 from onnxbisect.report.graph import network_of
 from onnxbisect.search import plan
-from onnxbisect.session import Known
+from onnxbisect.session import SearchRecord
 from onnxbisect.unitset import UnitSet
 from onnxbisect_backends import registry
 from onnxbisect_backends.calibration import first_sample
@@ -125,7 +125,7 @@ class ModelWork:
         neighbours: int,
     ) -> ModelQuestion | ReportOutcome:
         """See `ModelProcess.report`. The files are in the working folder under generated names."""
-        verdicts = Known(records=begun.answers).verdicts
+        verdicts = SearchRecord(records=begun.answers).verdicts
         diagnosis = plan(self._context.universe, verdicts, recheck=self._spec.recheck).diagnosis
         if compiles_after is not None:
             diagnosis = replace(diagnosis, culprits=(), needs_context=())
