@@ -18,7 +18,7 @@ from onnxbisect.causes.terms import Aspect, Relation
 from onnxbisect.file_remedies import File
 from onnxbisect.file_remedies.editing import copied, node_copy, set_nodes
 from onnxbisect.file_remedies.lowering import FORMS, OLDEST, lower_opset
-from onnxbisect.model.constants import constant_tensor
+from onnxbisect.model.external import constant_tensor
 from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.model import Model
 from onnxbisect.model.scopes import domain_of, is_constant, qualified

@@ -6,7 +6,7 @@ import pytest
 from onnx import parser
 
 from onnxbisect.model import load
-from onnxbisect.model.deciding import deciding_inputs, described
+from onnxbisect.model.input_values import binding_advice, deciding_inputs
 
 
 def suggested(folder: Path, signature: str, body: str, constants: str = "int64 z = {0}") -> list[str]:
@@ -14,7 +14,7 @@ def suggested(folder: Path, signature: str, body: str, constants: str = "int64 z
     text = f'<ir_version: 8, opset_import: ["" : 17]> g ({signature}) => (float[Q] y) <{constants}> {{ {body} }}'
     path.write_bytes(parser.parse_model(text).SerializeToString())
     model = load(path)
-    return [described(it) for it in deciding_inputs(model.proto.graph, model.known)]
+    return [binding_advice(it) for it in deciding_inputs(model.proto.graph, model.known)]
 
 
 IF = """[branch] y = If (c) <then_branch = t () => (float[Q] a) { a = Relu (x) },

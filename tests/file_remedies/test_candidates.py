@@ -10,7 +10,7 @@ from onnxbisect.errors import ModelError
 from onnxbisect.file_remedies import MOST_CANDIDATES, REMEDIES, ChangedCopy, File, candidates, repaired
 from onnxbisect.file_remedies.candidates import Applied
 from onnxbisect.model import load
-from onnxbisect.model.structure import complaint
+from onnxbisect.model.gate import complaint
 from onnxbisect.preflight import NEWER_THAN_TOOL, REFUSED_AT_BOUNDARY, Reader, checks, preflight
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.proof import compare, random_feeds

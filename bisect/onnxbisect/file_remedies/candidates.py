@@ -36,9 +36,9 @@ from onnxbisect.file_remedies.remedy import File, FileRemedy, RemediedFile
 from onnxbisect.file_remedies.removal import bound_masks, fold_constants, low_masks, remove_copies, remove_nan_guards
 from onnxbisect.model import Model
 from onnxbisect.model.established import Bounded, directly
+from onnxbisect.model.gate import complaint
 from onnxbisect.model.order import another_order
 from onnxbisect.model.scopes import constant_names, walk
-from onnxbisect.model.structure import complaint
 from onnxbisect.preflight import NEWER_THAN_TOOL, Finding, Reader, Severity, settled_by
 from onnxbisect.rewrites import Exactness, NotApplicable
 from onnxbisect.verdict import Hints

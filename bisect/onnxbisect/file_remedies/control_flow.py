@@ -11,8 +11,8 @@ from onnxbisect.cut.rename import rename_tensors
 from onnxbisect.file_remedies.editing import copied, drop_unread, every_name, set_nodes, trace, unused_prefix
 from onnxbisect.file_remedies.remedy import File, RemediedFile, file_remedy
 from onnxbisect.language import count
-from onnxbisect.model.constants import constant_tensor
-from onnxbisect.model.names import make_unique
+from onnxbisect.model.external import constant_tensor
+from onnxbisect.model.order import make_unique
 from onnxbisect.model.scopes import domain_of, is_constant, reads, walk
 from onnxbisect.preflight import Reader
 from onnxbisect.rewrites import Exactness, NotApplicable, Rule, Site, apply, pytorch, rewrite, rule

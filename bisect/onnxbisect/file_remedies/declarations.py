@@ -6,8 +6,7 @@ from onnxbisect.file_remedies.editing import copied, set_nodes
 from onnxbisect.file_remedies.remedy import File, RemediedFile, file_remedy
 from onnxbisect.language import count, shortened
 from onnxbisect.model.binding import is_unbound
-from onnxbisect.model.names import make_unique
-from onnxbisect.model.order import another_order, depth_first, is_topological
+from onnxbisect.model.order import another_order, depth_first, is_topological, make_unique
 from onnxbisect.model.scopes import constant_names
 from onnxbisect.preflight import Reader, contradict, type_text
 from onnxbisect.rewrites import NotApplicable

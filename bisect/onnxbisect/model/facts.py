@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from onnxbisect.model.constants import Stored, stored
-from onnxbisect.model.external import array_of
+from onnxbisect.model.external import Stored, array_of, stored
 from onnxbisect.model.model import Model
 from onnxbisect.model.scopes import opset_versions, reads
 

@@ -1,4 +1,8 @@
-"""Topological orders of a graph: its own, or one that keeps branches together, for intervals with few cut tensors."""
+"""The nodes of a graph: unique names, and topological orders.
+
+A unique name in a compiler's log or on the command line means one node. An order is the graph's own, or one that keeps
+branches together, for intervals with few cut tensors.
+"""
 
 from collections.abc import Sequence
 
@@ -6,7 +10,57 @@ import onnx
 
 from onnxbisect.errors import ModelError
 from onnxbisect.language import did_you_mean
-from onnxbisect.model.scopes import constant_names, is_constant, reads
+from onnxbisect.model.scopes import bodies, constant_names, is_constant, reads, walk
+
+
+def make_unique(nodes: Sequence[onnx.NodeProto]) -> list[str]:
+    """Name nameless nodes and rename all but the first of each duplicate, in place; returns the new names.
+
+    A generated name consists of the op and its first output, so edits elsewhere in the model do not change it.
+    Names from the file are never given to another node.
+    """
+    taken = {node.name for node in nodes if node.name}
+    seen: set[str] = set()
+    given: list[str] = []
+    for index, node in enumerate(nodes):
+        if node.name and node.name not in seen:
+            seen.add(node.name)
+            continue
+        output = next((name for name in node.output if name), str(index))
+        base = node.name or f"{node.op_type}_{output}"
+        name, count = base, 0
+        while name in taken:
+            count += 1
+            name = f"{base}_{count}"
+        node.name = name
+        taken.add(name)
+        seen.add(name)
+        given.append(name)
+    return given
+
+
+def with_unique_names(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model, or a copy with duplicate node names replaced; nameless nodes stay nameless.
+
+    The new names are those of `make_unique`. onnxruntime refuses models with duplicate names in one graph.
+    """
+    if not any(_shared_names(graph) for graph in _graphs(model)):
+        return model
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for graph in _graphs(copy):
+        if _shared_names(graph):
+            make_unique([node for node in graph.node if node.name])
+    return copy
+
+
+def _graphs(model: onnx.ModelProto) -> list[onnx.GraphProto]:
+    return [model.graph, *(body for node in walk(model.graph) for body in bodies(node))]
+
+
+def _shared_names(graph: onnx.GraphProto) -> bool:
+    names = [node.name for node in graph.node if node.name]
+    return len(set(names)) < len(names)
 
 
 def is_topological(graph: onnx.GraphProto) -> bool:

@@ -21,7 +21,7 @@ from onnx import AttributeProto, TensorProto, defs, helper, inliner
 from onnx.inliner import inline_selected_functions
 
 from onnxbisect.language import english
-from onnxbisect.model.names import with_unique_names
+from onnxbisect.model.order import with_unique_names
 from onnxbisect.model.scopes import bodies, domain_of, walk
 
 #: The types that are computed in float32 and rounded.

@@ -12,9 +12,9 @@ from onnx import helper
 
 from onnxbisect.language import english
 from onnxbisect.model.binding import is_unbound
-from onnxbisect.model.deciding import compared_values
 from onnxbisect.model.feeds import Fill, Sample, feed
 from onnxbisect.model.footprint import dims_of, peak, size_of
+from onnxbisect.model.input_values import compared_values
 from onnxbisect.model.load import MEMORY_LIMIT
 from onnxbisect.model.model import Model
 from onnxbisect.model.opaque import opaque_nodes

@@ -9,8 +9,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
-from onnxbisect.model.constants import forms, stored
-from onnxbisect.model.external import array_of
+from onnxbisect.model.external import array_of, forms, stored
 from onnxbisect.model.scopes import bodies, domain_of, opset_versions, reads
 from onnxbisect.model.shapeops import SEMANTIC_SLOTS, SHAPE_SLOTS
 

@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 
 from onnxbisect.language import count, english, shortened
-from onnxbisect.model.deciding import deciding_inputs, described
+from onnxbisect.model.input_values import binding_advice, deciding_inputs
 from onnxbisect.model.scopes import is_constant, label, named_bodies, qualified, walk
 from onnxbisect.preflight.subject import CheckResult, InspectedModel, NodeSite
 
@@ -46,7 +46,7 @@ def input_decides(subject: InspectedModel) -> CheckResult | None:
     deciding = {id(it.node) for it in found}
     holders = tuple(n.name for n in subject.graph.node if any(id(inner) in deciding for inner in walk([n])))
     return CheckResult(
-        nodes=holders, tensors=tuple(it.input.name for it in found), detail=". ".join(map(described, found))
+        nodes=holders, tensors=tuple(it.input.name for it in found), detail=". ".join(map(binding_advice, found))
     )
 
 

@@ -4,8 +4,8 @@ import onnx
 
 from onnxbisect.language import count, english, shortened
 from onnxbisect.model.external import byte_size, is_external, tensors
+from onnxbisect.model.gate import complaint
 from onnxbisect.model.scopes import bodies, captures, domain_of, qualified, reads
-from onnxbisect.model.structure import complaint
 from onnxbisect.preflight.subject import CheckResult, InspectedModel, type_text, unique
 
 _LIMIT = 2 << 30

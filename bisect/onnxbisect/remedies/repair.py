@@ -16,7 +16,7 @@ from onnxbisect.errors import ModelError
 from onnxbisect.language import count, english
 from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.model import Model
-from onnxbisect.model.names import make_unique, with_unique_names
+from onnxbisect.model.order import make_unique, with_unique_names
 from onnxbisect.model.scopes import bodies, captures, constant_names, qualified
 from onnxbisect.model.variants import Variants
 from onnxbisect.remedies.advise import Advice, CulpritPlace

@@ -12,7 +12,7 @@ import onnx
 from onnxbisect.errors import ModelError
 from onnxbisect.model import load
 from onnxbisect.model.facts import TensorFacts
-from onnxbisect.model.names import make_unique
+from onnxbisect.model.order import make_unique
 from onnxbisect.model.scopes import walk
 from onnxbisect.model.wording import quoted
 from onnxbisect.rewrites.rewriting import rewrite

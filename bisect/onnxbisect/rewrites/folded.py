@@ -8,7 +8,7 @@ import onnx
 from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from onnxbisect.model.constants import constant_tensor
+from onnxbisect.model.external import constant_tensor
 from onnxbisect.model.scopes import bodies, is_constant, reads
 
 #: Most elements of a folded constant.

@@ -8,7 +8,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxbisect.cut.rename import rename_tensors
-from onnxbisect.model.constants import constant_tensor
+from onnxbisect.model.external import constant_tensor
 from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.scopes import bodies, is_constant
 from onnxbisect.rewrites.patterns import Match

@@ -20,7 +20,7 @@ from onnxbisect.cut.wiring import read_wiring
 from onnxbisect.cut.write import Piece, write
 from onnxbisect.errors import OptionError
 from onnxbisect.language import english
-from onnxbisect.model.constants import constant_tensor
+from onnxbisect.model.external import constant_tensor
 from onnxbisect.model.feeds import Sample
 from onnxbisect.model.model import Model
 from onnxbisect.model.opaque import opaque_nodes

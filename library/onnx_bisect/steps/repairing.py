@@ -14,9 +14,9 @@ from onnx_bisect.steps.repair_compiler import REPAIRED, RepairCompiler
 from onnxbisect.diagnosis import Alternative, Diagnosis
 from onnxbisect.errors import OptionError
 from onnxbisect.model.binding import resized
-from onnxbisect.model.deciding import compared_values
 from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.feeds import Sample
+from onnxbisect.model.input_values import compared_values
 from onnxbisect.model.opaque import around
 from onnxbisect.model.read import original as original_of
 from onnxbisect.model.session import lowered
