@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from onnx import NodeProto, helper
 
-from onnxbisect import universe_json, verdict_json
 from onnxbisect.diagnosis import (
     Alternative,
     CertificateStatus,
@@ -65,6 +64,7 @@ from onnxbisect.split.manifest import (
 )
 from onnxbisect.split.schedule import PieceKind
 from onnxbisect.unitset import of
+from onnxbisect.universe import Universe
 from onnxbisect.verdict import Hints, Kind, Status, Table, Verdict
 from onnxbisect.version_history import VersionedPart, VersionHistory
 from support.engine.report_factory import HOSTILE, PASS, chain, culprit, job_of, refused, single
@@ -378,8 +378,8 @@ DOCUMENTS: dict[str, Callable[[], str]] = {
     "report.json": lambda: FORMS["report.json"](report()),
     "report.md": lambda: FORMS["report.md"](report()),
     "report_of_a_changed_file.json": lambda: FORMS["report.json"](document(changed())),
-    "universe.json": lambda: _json(universe_json.to_json(UNIVERSE), None),
-    "verdict.json": lambda: _json(verdict_json.to_json(verdict()), None),
+    "universe.json": lambda: _json(UNIVERSE.to_json(), None),
+    "verdict.json": lambda: _json(verdict().to_json(), None),
 }
 
 
@@ -392,7 +392,7 @@ def test_a_document_keeps_its_bytes(name: str) -> None:
 
 
 def test_what_was_written_is_read_again() -> None:
-    again = verdict_json.from_json(json.loads((GOLDEN / "verdict.json").read_text()))
+    again = Verdict.from_json(json.loads((GOLDEN / "verdict.json").read_text()))
     assert again == verdict()
     written = (GOLDEN / "universe.json").read_text()
-    assert _json(universe_json.to_json(universe_json.from_json(json.loads(written))), None) == written
+    assert _json(Universe.from_json(json.loads(written)).to_json(), None) == written
