@@ -1,9 +1,13 @@
-"""The application: routes, errors and headers."""
+"""The application: routes, errors and headers, and the server with limits that apply before the application."""
 
-from collections.abc import Sequence
+import resource
+from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.metadata import version
-from typing import Any
+from ipaddress import ip_address, ip_network
+from typing import Any, cast
 
+import uvicorn
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from starlette.datastructures import MutableHeaders
@@ -16,7 +20,7 @@ from onnxbisect_api import problems
 from onnxbisect_api.access import AccessControl
 from onnxbisect_api.headers import SecurityHeaders
 from onnxbisect_api.health import MeasuredRequests, Metrics, Readiness
-from onnxbisect_api.inspecting import InspectModel
+from onnxbisect_api.limits import BoundedProtocol, Connections
 from onnxbisect_api.problems import Mistake, ProblemDocument
 from onnxbisect_api.receiving import BodyLimit
 from onnxbisect_api.routes import (
@@ -29,24 +33,60 @@ from onnxbisect_api.routes import (
     graph,
     health,
     inspect,
-    job_forms,
     jobs,
     model_explorer,
     models,
     parts,
     probes,
-    repairs,
     reports,
     shared,
-    states,
     tokens,
     webhooks,
 )
+from onnxbisect_api.routes.inspect import InspectModel
 from onnxbisect_api.site.routers import ROUTERS as PAGES
 from onnxbisect_api.site.routers import problem_page
 from onnxbisect_api.units import Names, Networks, PassedUnitsCache
 from onnxbisect_api.watch import Watch
 from onnxbisect_service.service import Service
+from onnxbisect_service.settings import Settings
+
+#: Seconds that open requests, such as event streams, have to end when the server stops.
+_GRACE = 2
+#: Connections that asyncio accepts before it handles the first of them.
+_BACKLOG = 128
+
+
+def server_config(app: FastAPI, settings: Settings, **more: Any) -> uvicorn.Config:
+    """The configuration of a server for `app`."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # half of the descriptors are for files, the database and model processes
+    most = settings.connections if files == resource.RLIM_INFINITY else min(settings.connections, files // 2)
+    proxies = settings.trusted_proxies
+    connections = Connections(
+        most=most, most_of_address=min(settings.address_connections, most), is_proxy=_is_one_of(proxies)
+    )
+    return uvicorn.Config(
+        app,
+        # h11 limits the head of a request; httptools would read without limit
+        http=cast("Any", partial(BoundedProtocol, connections=connections)),
+        ws="none",
+        proxy_headers=bool(proxies),
+        forwarded_allow_ips=list(proxies),
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        backlog=_BACKLOG,
+        timeout_graceful_shutdown=_GRACE,
+        **more,
+    )
+
+
+def _is_one_of(proxies: tuple[str, ...]) -> Callable[[str], bool]:
+    networks = [ip_network(proxy) for proxy in proxies]
+    return lambda address: any(ip_address(address) in network for network in networks)
+
 
 _ROUTED = ("GET", "HEAD", "PUT", "POST", "PATCH", "DELETE")
 
@@ -130,16 +170,13 @@ def create_app(service: Service, *, inspect_model: InspectModel, lifespan: Lifes
     app.state.names = Names(service.files)
     app.state.networks = Networks(service.files)
     problems.install(app, problem_page)
+    app.include_router(jobs.forms_router, prefix="/v1")
+    for module in (models, files, jobs, reports):
+        app.include_router(module.router, prefix="/v1")
+    app.include_router(reports.repairs_router, prefix="/v1")
     for module in (
-        models,
-        files,
-        job_forms,
-        jobs,
-        reports,
-        repairs,
         shared,
         probes,
-        states,
         graph,
         model_explorer,
         events,

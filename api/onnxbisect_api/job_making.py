@@ -11,10 +11,10 @@ from onnxbisect.language import english
 from onnxbisect.terms import SearchTerms, requested
 from onnxbisect_api import health
 from onnxbisect_api.access import Caller
-from onnxbisect_api.addresses import Addresses
 from onnxbisect_api.job_request import PartRequest, RequestedTerms, TargetRequest
 from onnxbisect_api.job_view import Circumstances, PartsSubmitted, SubmittedView, job_view
 from onnxbisect_api.overviews import PART, PARTS
+from onnxbisect_api.parameters import Addresses
 from onnxbisect_api.problems import Problem
 from onnxbisect_backends import registry, remote
 from onnxbisect_backends.options import unknown

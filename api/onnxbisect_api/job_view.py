@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from onnxbisect.report.words import computes_others
 from onnxbisect.verdict import Status
 from onnxbisect_api import stored_files
-from onnxbisect_api.addresses import Addresses
+from onnxbisect_api.parameters import Addresses
 from onnxbisect_api.stored_files import REPAIR_FOLDER
 from onnxbisect_db import endpoints, queues, workers
 from onnxbisect_db.states import Fault, JobState, Stage

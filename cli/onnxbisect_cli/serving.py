@@ -15,8 +15,7 @@ from fastapi import FastAPI
 from starlette.types import Lifespan
 
 from onnxbisect.errors import OptionError
-from onnxbisect_api.app import create_app
-from onnxbisect_api.server import server_config
+from onnxbisect_api.app import create_app, server_config
 from onnxbisect_api.site import rendering
 from onnxbisect_api.watch import Watch
 from onnxbisect_backends import registry

@@ -6,7 +6,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from onnxbisect.language import CHINESE, within
-from onnxbisect_api.site.static import messages
+from onnxbisect_api.site.rendering import messages
 from onnxbisect_service.service import Service
 from support.api.callers import Callers
 from support.api.given import done, report_on

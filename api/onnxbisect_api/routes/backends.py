@@ -1,15 +1,156 @@
 """Compilers, and the workers that have them."""
 
+from collections.abc import Mapping
+from datetime import datetime
+from functools import cache
+
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
+from sqlalchemy.orm import Session
 
 from onnxbisect.language import english
 from onnxbisect_api.access import Admin, Reader
-from onnxbisect_api.backend_view import BackendView, WorkerView, backend_views, worker_views
 from onnxbisect_api.job_request import BackendName
 from onnxbisect_api.parameters import TheService
 from onnxbisect_api.problems import missing
-from onnxbisect_db import queues
+from onnxbisect_backends import registry
+from onnxbisect_backends.registry import BrokenBackend, LoadedBackend
+from onnxbisect_db import queues, workers
+from onnxbisect_db.queues import Length
+from onnxbisect_db.tables import Worker
+
+
+class OptionView(BaseModel):
+    """An option that a target's `options` may contain."""
+
+    name: str
+    default: str
+    choices: list[str] = Field(description="values that it takes; none where any goes")
+    help: str
+    local: bool = Field(description="names something of the worker's machine: takes nothing but its choices here")
+
+
+class BackendWorkerView(BaseModel):
+    """A worker, as one backend sees it."""
+
+    id: str
+    takes: bool = Field(description="whether it takes probes of this backend")
+    usable: bool | None = Field(description="whether the tool works there; null until the worker has seen")
+    says: str = Field(description="the tool and its version, or why it cannot be used there")
+    isolation: str | None = Field(
+        description="`namespaces`: compiles, and what reads models, see a part of that machine only; `none`; null "
+        "until the worker has seen"
+    )
+
+
+class BackendView(BaseModel):
+    """One compiler. Jobs for a backend that no worker has wait until one comes."""
+
+    name: str
+    summary: str
+    problem: str = Field(description="why it cannot be loaded here; workers may have it all the same")
+    options: list[OptionView]
+    workers: list[BackendWorkerView]
+    queued: int = Field(description="probes that wait")
+    running: int = Field(description="probes that are being compiled")
+    at_most: int | None = Field(description="how many may run at a time, such as the seats of a licence")
+
+    @property
+    def usable(self) -> bool:
+        """Whether a live worker with a working tool compiles probes for this backend now."""
+        return any(worker.takes and worker.usable is not False for worker in self.workers)
+
+
+class WorkerView(BaseModel):
+    """A worker process, as of its last heartbeat."""
+
+    id: str
+    alive: bool
+    backends: list[str]
+    tools: dict[str, str] = Field(description="by backend, the tool and its version, or why it cannot be used there")
+    unusable: list[str] = Field(description="backends whose tool does not work there")
+    slots: int = Field(description="compiles that it runs at a time")
+    busy: int = Field(description="probes that it has claimed")
+    started_at: datetime
+    seen_at: datetime
+
+
+def worker_views(session: Session) -> list[WorkerView]:
+    """All workers seen within a day."""
+    since, busy = workers.alive_since(session), workers.busy(session)
+    return [
+        WorkerView(
+            id=worker.id,
+            alive=worker.seen_at > since,
+            backends=worker.backends,
+            tools=worker.tools,
+            unusable=worker.unusable or [],
+            slots=worker.slots,
+            busy=busy.get(worker.id, 0),
+            started_at=worker.started_at,
+            seen_at=worker.seen_at,
+        )
+        for worker in workers.listed(session)
+    ]
+
+
+def backend_views(session: Session) -> list[BackendView]:
+    """The backends installed here, those of workers, and those with waiting work."""
+    since = workers.alive_since(session)
+    living = [worker for worker in workers.listed(session) if worker.seen_at > since]
+    lengths, limits = queues.lengths(session), queues.limits(session)
+    known = _installed()
+    reported = {name for worker in living for name in (*worker.backends, *worker.tools)}
+    return [
+        _view(name, known.get(name), living, lengths.get(name, Length(queued=0, running=0)), limits.get(name))
+        for name in sorted({*known, *reported, *lengths, *limits})
+    ]
+
+
+@cache
+def _installed() -> Mapping[str, LoadedBackend | BrokenBackend]:
+    """The backends installed here, cached: looking takes a second, and packages do not change in a running process."""
+    return registry.available()
+
+
+def _view(
+    name: str,
+    backend: LoadedBackend | BrokenBackend | None,
+    living: list[Worker],
+    length: Length,
+    at_most: int | None,
+) -> BackendView:
+    options = backend.options if isinstance(backend, LoadedBackend) else ()
+    return BackendView(
+        name=name,
+        summary=backend.summary if isinstance(backend, LoadedBackend) else "",
+        problem=backend.reason if isinstance(backend, BrokenBackend) else "",
+        options=[
+            OptionView(
+                name=option.name,
+                default=option.default,
+                choices=list(option.choices),
+                help=option.help,
+                local=option.local,
+            )
+            for option in options
+        ],
+        workers=[
+            BackendWorkerView(
+                id=worker.id,
+                takes=name in worker.backends,
+                usable=name not in worker.unusable if name in worker.tools else None,
+                says=worker.tools.get(name, ""),
+                isolation=worker.isolation.get(name),
+            )
+            for worker in living
+            if name in worker.backends or name in worker.tools
+        ],
+        queued=length.queued,
+        running=length.running,
+        at_most=at_most,
+    )
+
 
 router = APIRouter(tags=["backends"])
 

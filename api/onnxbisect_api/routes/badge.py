@@ -17,10 +17,9 @@ from onnxbisect.language import english
 from onnxbisect.report.text import clip, plural
 from onnxbisect.verdict import Status
 from onnxbisect_api.access import Reader
-from onnxbisect_api.addresses import TheAddresses
 from onnxbisect_api.headers import tag_of, unchanged
 from onnxbisect_api.listing import TheLabels
-from onnxbisect_api.parameters import UUID_PATTERN, TheService
+from onnxbisect_api.parameters import UUID_PATTERN, TheAddresses, TheService
 from onnxbisect_api.problems import Problem, missing
 from onnxbisect_db import jobs, tokens
 from onnxbisect_db.jobs import JobFilter

@@ -6,8 +6,7 @@ from starlette.concurrency import run_in_threadpool
 
 from onnxbisect.language import english
 from onnxbisect_api.access import IN_TURN, Reader, Submitter, Uploader
-from onnxbisect_api.addresses import TheAddresses
-from onnxbisect_api.parameters import Sha256, TheService
+from onnxbisect_api.parameters import Sha256, TheAddresses, TheService
 from onnxbisect_api.problems import missing
 from onnxbisect_api.receiving import DIGESTS, demand_length, quota_named, receive, upload_quota
 from onnxbisect_db import retention, uploads

@@ -1,20 +1,42 @@
-"""Known problems of a model for a target, before any compile."""
+"""Known problems of a model for a target, before any compile.
 
-from typing import Annotated, Any
+The API's process itself never reads a model, because models are untrusted.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Protocol
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from starlette.concurrency import run_in_threadpool
 
+from onnxbisect import input_value
 from onnxbisect.language import english
 from onnxbisect_api.access import AccessControl, Caller, Inspector
-from onnxbisect_api.inspecting import InspectModel
 from onnxbisect_api.job_request import InputShapes, InputValues, TargetRequest
 from onnxbisect_api.parameters import SHA256_PATTERN, TheService
 from onnxbisect_api.problems import missing
 from onnxbisect_backends import remote
 from onnxbisect_db import models
+from onnxbisect_db.tables import StoredModel
 from onnxbisect_service.service import Service
+
+
+class InspectModel(Protocol):
+    """Inspects a stored model in a separate process; an empty `backend` means no target."""
+
+    def __call__(
+        self,
+        service: Service,
+        model: StoredModel,
+        *,
+        backend: str,
+        options: Mapping[str, str],
+        shapes: Mapping[str, Sequence[int]],
+        values: input_value.InputValues,
+    ) -> dict[str, Any]:
+        """A document `onnx-bisect/inspection@1`; raises OnnxBisectError with a sentence for the user."""
+
 
 router = APIRouter(tags=["models"])
 

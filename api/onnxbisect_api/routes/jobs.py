@@ -11,13 +11,15 @@ from starlette.concurrency import run_in_threadpool
 from onnxbisect.language import english
 from onnxbisect.verdict import Status
 from onnxbisect_api import job_form
-from onnxbisect_api.access import IN_TURN, AccessControl, Caller, Contributor, Reader, Submitter, demand_good
-from onnxbisect_api.addresses import TheAddresses
+from onnxbisect_api.access import IN_TURN, AccessControl, Caller, Contributor, Reader, Submitter, Uploader, demand_good
+from onnxbisect_api.job_form import FormRoute, JobDocument
 from onnxbisect_api.job_making import accepted, demand_can_take, made, made_parts
 from onnxbisect_api.job_request import ONE_LINE, BackendName, JobRequest
 from onnxbisect_api.job_view import Circumstances, JobView, PartsSubmitted, SubmittedView, job_view
 from onnxbisect_api.listing import PagedRows, TheLabels
-from onnxbisect_api.parameters import SHA256_PATTERN, IdempotencyKey, RowId, TheService
+from onnxbisect_api.model_form import ReceivedForm
+from onnxbisect_api.model_upload import note_form, receive_form
+from onnxbisect_api.parameters import SHA256_PATTERN, IdempotencyKey, RowId, TheAddresses, TheService
 from onnxbisect_api.problems import missing
 from onnxbisect_api.watch import TheWatch
 from onnxbisect_db import jobs, lifecycle, retention
@@ -27,6 +29,8 @@ from onnxbisect_db.tables import Job
 from onnxbisect_service.service import Service
 
 router = APIRouter(tags=["jobs"])
+#: Jobs submitted together with their model; `router` has the description of the form.
+forms_router = APIRouter(route_class=FormRoute, include_in_schema=False)
 
 #: Longest wait of one request for a job's end, and seconds between checks that the client is still connected.
 _LONGEST_WAIT = 60.0
@@ -56,6 +60,34 @@ def submit(
         response.headers["Location"] = parts.report
         return parts
     view = made(terms, wanted.model, service, caller, addresses, idempotency_key=idempotency_key)
+    response.headers["Location"] = view.url
+    return view
+
+
+@forms_router.post("/jobs", status_code=202)
+async def submit_form(
+    request: Request,
+    service: TheService,
+    caller: Uploader,
+    addresses: TheAddresses,
+    response: Response,
+    idempotency_key: IdempotencyKey = None,
+) -> SubmittedView:
+    """Creates a job for the model in the form. The model is stored only if the job is created."""
+    document = JobDocument(lambda terms: accepted(terms, service, caller))
+
+    def keep(came: ReceivedForm) -> SubmittedView:
+        return made(
+            document.accepted,
+            came.sha256,
+            service,
+            caller,
+            addresses,
+            idempotency_key=idempotency_key,
+            first=lambda session: note_form(session, caller.tenant, came),
+        )
+
+    view = await receive_form(request, service, caller.tenant, keep, texts=document)
     response.headers["Location"] = view.url
     return view
 

@@ -13,11 +13,10 @@ from starlette.concurrency import run_in_threadpool
 from onnxbisect.language import english
 from onnxbisect_api import listing
 from onnxbisect_api.access import IN_TURN, Reader, Submitter, Uploader
-from onnxbisect_api.addresses import Addresses, TheAddresses
 from onnxbisect_api.listing import Paged
 from onnxbisect_api.model_form import ReceivedForm
 from onnxbisect_api.model_upload import ModelFile, note, note_form, receive_form
-from onnxbisect_api.parameters import Sha256, TheService
+from onnxbisect_api.parameters import Addresses, Sha256, TheAddresses, TheService
 from onnxbisect_api.problems import Problem, missing
 from onnxbisect_api.receiving import DIGESTS, demand_length, quota_named, receive, upload_quota
 from onnxbisect_db import models, retention

@@ -1,8 +1,8 @@
-"""The reports of a job in every form, and the culprits' files."""
+"""The reports of a job in every form, the culprits' files, and repairs."""
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
@@ -17,7 +17,15 @@ from onnxbisect_api.headers import tag_of, unchanged
 from onnxbisect_api.overviews import labelled, overview_of
 from onnxbisect_api.parameters import RowId, TheService, language_of
 from onnxbisect_api.problems import Problem
-from onnxbisect_api.stored_files import CulpritFileName, answered, culprit_sha256, stored
+from onnxbisect_api.stored_files import (
+    CulpritFileName,
+    RepairFileName,
+    answered,
+    culprit_sha256,
+    repair_form,
+    repair_sha256,
+    stored,
+)
 from onnxbisect_db.states import JobState
 from onnxbisect_db.tables import Job
 from onnxbisect_service.service import Service
@@ -127,3 +135,74 @@ def _overview(job: Job, form: ReportForm, request: Request, service: Service) ->
 def _written(text: str, form: ReportForm, headers: Mapping[str, str]) -> Response:
     content = text.encode("utf-8", "backslashreplace")
     return Response(content, media_type=form.media_type, headers=dict(headers))
+
+
+#: Repairs are a section of their own in the description.
+repairs_router = APIRouter(tags=["repairs"])
+
+_REPAIR: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The repair",
+        "content": {"application/json": {"schema": {"type": "object"}}, "text/markdown": _TEXT},
+    },
+    304: {"description": "The client has it"},
+}
+_REPAIR_FILE: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The file",
+        "content": {"application/octet-stream": _TEXT, "application/json": {"schema": {"type": "object"}}},
+    },
+    304: {"description": "The client has it"},
+}
+
+
+@repairs_router.get(
+    "/jobs/{job_id}/repair",
+    summary="The document of a repair",
+    response_class=Response,
+    responses=_REPAIR,
+    dependencies=[IN_TURN],
+)
+def repair(
+    job_id: RowId,
+    request: Request,
+    service: TheService,
+    caller: Reader,
+    target: TargetNumber = None,
+    form: Annotated[Literal["json", "md"], Query(alias="format")] = "json",
+) -> Response:
+    """The same document as the file `repair.json` or `repair.md` of `onnx-bisect fix`."""
+    with service.database.session() as session:
+        job = job_of(session, job_id, caller)
+        sha256 = repair_form(job, search_of(job, target), form)
+    policy = ReportForm(form).headers["Content-Security-Policy"]
+    placed = f'inline; filename="repair.{form}"'
+    headers = {"ETag": f'"{sha256}"', "Content-Disposition": placed, "Content-Security-Policy": policy}
+    return unchanged(request, headers) or stored(service, sha256, ReportForm(form).media_type, headers)
+
+
+@repairs_router.get(
+    "/jobs/{job_id}/repair/{name}",
+    summary="The repaired model, or the report on what is left",
+    response_class=Response,
+    responses=_REPAIR_FILE,
+    dependencies=[IN_TURN],
+)
+def repair_file(
+    job_id: RowId,
+    name: RepairFileName,
+    request: Request,
+    service: TheService,
+    caller: Reader,
+    target: TargetNumber = None,
+) -> Response:
+    """A repaired model uses the external data that was uploaded with the original. A report exists if culprits are
+    left.
+    """
+    with service.database.session() as session:
+        job = job_of(session, job_id, caller)
+        sha256 = repair_sha256(job, search_of(job, target), name)
+    saved_as = "repaired.onnx" if name == "model.onnx" else name
+    headers = {"ETag": f'"{sha256}"', "Content-Disposition": f'attachment; filename="{saved_as}"'}
+    media_type = "application/octet-stream" if name == "model.onnx" else "application/json"
+    return unchanged(request, headers) or stored(service, sha256, media_type, headers)

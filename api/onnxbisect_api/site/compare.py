@@ -12,9 +12,9 @@ from onnxbisect.language import english, marked
 from onnxbisect.report import words
 from onnxbisect.report.contents import Report
 from onnxbisect_api.access import IN_TURN, Caller, Reader
-from onnxbisect_api.comparing import Compared, Pair, compared
 from onnxbisect_api.found import job_of
 from onnxbisect_api.parameters import UUID_PATTERN, TheService
+from onnxbisect_api.routes.compare import Compared, Pair, compare_jobs
 from onnxbisect_api.site.rendering import page
 from onnxbisect_db import jobs
 from onnxbisect_db.states import JobState
@@ -71,7 +71,7 @@ def compare_page(request: Request, service: TheService, caller: Reader, a: _JobI
         offered = _offered(session, caller, before, after)
     found: Compared | None = None
     if before is not None and after is not None and before.id != after.id:
-        found = compared(before, after, service)
+        found = compare_jobs(before, after, service)
     return page(
         request,
         "compare.html.j2",

@@ -10,12 +10,10 @@ from fastapi.responses import RedirectResponse
 from pydantic import BeforeValidator, StringConstraints
 
 from onnxbisect_api.access import Reader, Submitter
-from onnxbisect_api.addresses import TheAddresses
-from onnxbisect_api.culprit_view import CulpritView, culprit_views
 from onnxbisect_api.job_request import ONE_LINE, BackendName
-from onnxbisect_api.parameters import RowId, TheService
+from onnxbisect_api.parameters import RowId, TheAddresses, TheService
 from onnxbisect_api.routes import culprits as rest
-from onnxbisect_api.routes.culprits import CulpritChange, OpenOrKnown
+from onnxbisect_api.routes.culprits import CulpritChange, CulpritView, OpenOrKnown, culprit_views
 from onnxbisect_api.site.rendering import page
 from onnxbisect_db import culprit_overview
 from onnxbisect_db.culprits import CulpritFilter

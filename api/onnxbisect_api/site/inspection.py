@@ -12,11 +12,11 @@ from onnxbisect.errors import OnnxBisectError
 from onnxbisect.language import english
 from onnxbisect_api import mistakes
 from onnxbisect_api.access import Caller, Inspector, Submitter, Uploader
-from onnxbisect_api.backend_view import backend_views
 from onnxbisect_api.job_form import FormRoute
 from onnxbisect_api.job_request import TargetRequest
 from onnxbisect_api.parameters import SHA256_PATTERN, TheService
 from onnxbisect_api.problems import Problem, status_and_sentence
+from onnxbisect_api.routes.backends import backend_views
 from onnxbisect_api.routes.inspect import InspectRequest, inspected
 from onnxbisect_api.site import new_fields
 from onnxbisect_api.site.new_fields import Complaints, FormValues

@@ -14,13 +14,12 @@ from onnxbisect.report.overview import Overview
 from onnxbisect.report.overview_forms import overview_page
 from onnxbisect.report.readers import readers
 from onnxbisect_api.access import IN_TURN, Contributor, Reader, Submitter
-from onnxbisect_api.addresses import TheAddresses
 from onnxbisect_api.forms import ReportForm
 from onnxbisect_api.found import document_of, job_of
 from onnxbisect_api.job_making import accepted, asked_before, made
 from onnxbisect_api.job_request import RepairRequest
 from onnxbisect_api.overviews import labelled, overview_of
-from onnxbisect_api.parameters import RowId, TheService, language_of
+from onnxbisect_api.parameters import RowId, TheAddresses, TheService, language_of
 from onnxbisect_api.routes import jobs
 from onnxbisect_api.site.rendering import page
 from onnxbisect_api.site.situation import Situation, situation

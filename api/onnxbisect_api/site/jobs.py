@@ -12,11 +12,10 @@ from onnxbisect.language import english
 from onnxbisect.verdict import Status
 from onnxbisect_api import listing
 from onnxbisect_api.access import Reader
-from onnxbisect_api.addresses import TheAddresses
 from onnxbisect_api.job_request import ONE_LINE, BackendName
 from onnxbisect_api.job_view import Circumstances, JobView, job_view
 from onnxbisect_api.listing import PagedRows
-from onnxbisect_api.parameters import UUID_PATTERN, TheService
+from onnxbisect_api.parameters import UUID_PATTERN, TheAddresses, TheService
 from onnxbisect_api.problems import Problem
 from onnxbisect_api.site.rendering import page
 from onnxbisect_db import jobs, workers

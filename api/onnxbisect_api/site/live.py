@@ -14,9 +14,8 @@ from fastapi.sse import KEEPALIVE_COMMENT, EventSourceResponse, format_sse_event
 from starlette.concurrency import run_in_threadpool
 
 from onnxbisect_api.access import AccessControl, Caller, Listener, demand_good
-from onnxbisect_api.addresses import Addresses, TheAddresses
 from onnxbisect_api.limits import Turns
-from onnxbisect_api.parameters import RowId, TheService, language_of
+from onnxbisect_api.parameters import Addresses, RowId, TheAddresses, TheService, language_of
 from onnxbisect_api.problems import Problem
 from onnxbisect_api.site.job import Target
 from onnxbisect_api.site.rendering import fragment

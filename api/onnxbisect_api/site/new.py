@@ -13,14 +13,13 @@ from onnxbisect.language import english
 from onnxbisect.terms import SearchTerms, terms_of
 from onnxbisect_api import job_making
 from onnxbisect_api.access import Caller, Contributor, Submitter, Uploader
-from onnxbisect_api.addresses import Addresses, TheAddresses
-from onnxbisect_api.backend_view import BackendView, OptionView, backend_views
 from onnxbisect_api.found import job_of
 from onnxbisect_api.job_form import FormRoute
 from onnxbisect_api.job_making import accepted, asked_before, made
 from onnxbisect_api.job_request import RequestedTerms
-from onnxbisect_api.parameters import SHA256_PATTERN, UUID_PATTERN, TheService
+from onnxbisect_api.parameters import SHA256_PATTERN, UUID_PATTERN, Addresses, TheAddresses, TheService
 from onnxbisect_api.problems import Problem, status_and_sentence
+from onnxbisect_api.routes.backends import BackendView, OptionView, backend_views
 from onnxbisect_api.site import new_fields
 from onnxbisect_api.site.new_fields import (
     MORE,

@@ -16,8 +16,8 @@ from onnxbisect_api.site import (
     netron,
     new,
     probes,
+    rendering,
     session,
-    static,
     tokens,
     webhooks,
 )
@@ -27,7 +27,7 @@ from onnxbisect_api.site.session import to_login
 ROUTERS = tuple(
     module.router
     for module in (
-        static,
+        rendering,
         session,
         jobs,
         new,

@@ -16,9 +16,9 @@ from onnxbisect.report.text import duration, plural
 from onnxbisect.unitset import size
 from onnxbisect.verdict import Status, Verdict
 from onnxbisect_api.access import Caller
-from onnxbisect_api.addresses import Addresses
 from onnxbisect_api.found import job_of, search_of
 from onnxbisect_api.job_view import Circumstances, JobView, TargetView, job_view
+from onnxbisect_api.parameters import Addresses
 from onnxbisect_api.units import PassedUnitsCache, StatesView, so_far
 from onnxbisect_db import probe_queries, search_queue
 from onnxbisect_db.repairs import changed_model

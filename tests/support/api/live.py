@@ -9,7 +9,7 @@ import uvicorn
 from fastapi import FastAPI
 from httpx2 import Client
 
-from onnxbisect_api.server import server_config
+from onnxbisect_api.app import server_config
 from onnxbisect_service.settings import Settings
 
 

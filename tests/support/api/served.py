@@ -13,7 +13,7 @@ _PROGRAM = """
 import socket, sys
 import uvicorn
 from onnxbisect_api.app import create_app
-from onnxbisect_api.server import server_config
+from onnxbisect_api.app import server_config
 from onnxbisect_service.service import open_service
 from onnxbisect_service.settings import Settings
 from onnxbisect_worker.inspecting import inspection
