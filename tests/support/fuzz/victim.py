@@ -52,7 +52,9 @@ def outcome(status: int, said: str) -> str:
     if status not in (0, 1, 2, 3) or "report it" in said or "Traceback" in said:
         return "fault"
     if status == 2:
-        sentence = last.startswith("onnx-bisect: ") and last.endswith((".", "?")) and last.isprintable() and len(last) < 600
+        sentence = (
+            last.startswith("onnx-bisect: ") and last.endswith((".", "?")) and last.isprintable() and len(last) < 600
+        )
         return "refused" if sentence else "fault"
     return {0: "compiles", 1: "culprits", 3: "no answer"}[status]
 
