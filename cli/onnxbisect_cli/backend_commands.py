@@ -38,9 +38,9 @@ def install_command(
     everything: Annotated[bool, typer.Option("--all", help="Every version of every compiler.")] = False,
 ) -> None:
     """Install vendors' compilers, each in an environment of its own in the cache. Exit status 3 if one fails."""
-    from onnxbisect_cli import backend_install
+    from onnxbisect_cli import backend_list
 
-    raise typer.Exit(backend_install.install(names or (), everything=everything))
+    raise typer.Exit(backend_list.install(names or (), everything=everything))
 
 
 @app.command(

@@ -1,17 +1,98 @@
 """`onnx-bisect backends`: the compilers of this machine and their options."""
 
 import shutil
+import sys
 import textwrap
+from collections.abc import Sequence
 
 import onnx_bisect
 from onnx_bisect import BackendInfo, BackendState
+from onnxbisect.errors import BackendUnusableError, OptionError
 from onnxbisect.report.text import clean
 from onnxbisect_backends import registry
 from onnxbisect_backends.sandbox import isolation
 from onnxbisect_backends.sandbox.isolation import Isolation
 from onnxbisect_backends.sandbox.process import kill_running
+from onnxbisect_backends.toolchains import series
+from onnxbisect_backends.toolchains.catalogue import named, toolchains
+from onnxbisect_backends.toolchains.toolchain import Toolchain
 from onnxbisect_cli import table
 from onnxbisect_cli.signals import stopping
+
+
+def install(names: Sequence[str], *, everything: bool = False) -> int:
+    """Install the named toolchains, or all of them; a failed installation does not stop the others.
+
+    Returns the exit status, 3 if one failed. OptionError for a wrong name.
+    """
+    known = toolchains()
+    if not names and not everything:
+        sizes = ", ".join(f"{name} ({versions[-1].gigabytes:g} GB)" for name, versions in known.items())
+        raise OptionError(f"Name what to install, or say --all; there are {sizes}.")
+    chosen = [_chosen(name) for name in names]
+    if everything:
+        chosen += [one for versions in known.values() for one in versions if one not in chosen and not one.made]
+    failed = 0
+    with stopping(_interrupt) as interruption:
+        try:
+            defined: list[Toolchain] = []
+            for one in chosen:  # a wrong version is reported before anything is installed
+                try:
+                    defined.append(one if isinstance(one, Toolchain) else _defined(*one))
+                except BackendUnusableError as error:
+                    failed = _report(error)
+            for toolchain in defined:
+                if toolchain.installed:
+                    _say(f"{toolchain.name} {toolchain.version}: installed in {toolchain.folder}")
+                    continue
+                try:
+                    toolchain.install(_say)
+                except BackendUnusableError as error:
+                    failed = _report(error)
+        except KeyboardInterrupt:
+            print("onnx-bisect: interrupted; nothing half-made is left.", file=sys.stderr)
+            return interruption.exit_code
+    return failed
+
+
+def _report(error: BackendUnusableError) -> int:
+    """Print the error; returns its exit status."""
+    print(f"onnx-bisect: {clean(str(error))}", file=sys.stderr, flush=True)
+    return error.exit_code
+
+
+def _defined(name: str, version: str) -> Toolchain:
+    """A toolchain for a version without pins in this program."""
+    with series.opened(name, _say) as index:
+        return index.define(version)
+
+
+def _chosen(name: str) -> Toolchain | tuple[str, str]:
+    """A known toolchain, or the name and version to look up on the package index."""
+    try:
+        return named(name)
+    except OptionError:
+        compiler, _, version = (part.strip() for part in name.partition("=="))
+        if version and compiler in series.SERIES:
+            return compiler, version
+        backend = registry.available().get(name)
+        if not isinstance(backend, registry.LoadedBackend):
+            raise
+        try:
+            missing = backend.factory({}).check()
+        except OptionError:  # only options are missing, which no installation provides
+            missing = None
+        if missing:
+            raise OptionError(f"'{name}' cannot be installed by this program. {missing}") from None
+        raise OptionError(f"'{name}' needs nothing installed.") from None
+
+
+def _interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def _say(line: str) -> None:
+    print(clean(line), flush=True)
 
 
 def show() -> int:

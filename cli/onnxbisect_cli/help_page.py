@@ -1,9 +1,10 @@
-"""How the help of a command looks: commands and options in groups, no types of Python."""
+"""How the help of a command looks: commands and options in groups, no types of Python; and words after `--`."""
 
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import typer
 from typer.core import TyperCommand, TyperGroup
 
 # The groups of commands, and of options beside those of `onnxbisect.terms`; both in the order of their first member.
@@ -18,6 +19,14 @@ INPUTS = "Inputs of the model"
 _TYPES = (
     (re.compile(r"<(?:list\[)?(?:path|str)\]?>", re.IGNORECASE), "TEXT"),
     (re.compile(r"<(?:int|float)(?: range)?>"), "NUMBER"),
+)
+
+_AFTER = "onnxbisect_cli.after"
+
+#: The last paragraph of the help of commands that take another command, behind the example.
+EPILOG = (
+    "\n\nCOMMAND is any compiler, '{model}' standing for the file to compile. Exit status 0 is a pass, 125 no answer, "
+    "anything else a failure."
 )
 
 
@@ -40,6 +49,26 @@ class Command(TyperCommand):
                     (name, record[1])
                 )
         _write(formatter, groups)
+
+
+class TakesCommand(Command):
+    """Keeps the words after `--` for `command_of`, and parses those before it."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override] # typer's own click
+        """Parse the words before the first `--`."""
+        place = args.index("--") if "--" in args else len(args)
+        ctx.meta[_AFTER] = tuple(args[place + 1 :])
+        return super().parse_args(ctx, args[:place])
+
+    def collect_usage_pieces(self, ctx: typer.Context) -> list[str]:  # type: ignore[override] # typer's own click
+        """The parts of the help's first line."""
+        return [*super().collect_usage_pieces(ctx), "[-- COMMAND]"]
+
+
+def command_of(ctx: typer.Context) -> tuple[str, ...]:
+    """The words after `--`."""
+    found: tuple[str, ...] = ctx.meta[_AFTER]
+    return found
 
 
 class Commands(TyperGroup):

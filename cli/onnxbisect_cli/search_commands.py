@@ -10,9 +10,8 @@ from onnxbisect.errors import OptionError
 from onnxbisect.terms import Alternatives, CallTerms, RepairTerms, SearchTerms, Timeout
 from onnxbisect_cli import arguments
 from onnxbisect_cli.arguments import Format, ListFormat
-from onnxbisect_cli.command_line import EPILOG, TakesCommand, command_of
 from onnxbisect_cli.exit_status import OPTION, ExitStatus
-from onnxbisect_cli.help_page import DIAGNOSE, TARGET, Command
+from onnxbisect_cli.help_page import DIAGNOSE, EPILOG, TARGET, Command, TakesCommand, command_of
 from onnxbisect_cli.parameters import (
     BackendName,
     BackendOptions,

@@ -67,10 +67,10 @@ def submit(request: SubmitRequest, *, wait: bool, out: Path | None, form: Format
 
         codes = submit_results.show(job, ended["targets"], labels, out, form)
         if request.terms.get("repair") is not None:
-            from onnxbisect_cli import submit_fix  # it imports the engine
-
             folders = {label: out if out is None or len(labels) == 1 else out / label for label in labels}
-            repairs = submit_fix.show(request.model, job, ended["targets"], folders, verbose=form is Format.TEXT)
+            repairs = submit_results.show_repairs(
+                request.model, job, ended["targets"], folders, verbose=form is Format.TEXT
+            )
             codes = {label: repairs.get(label, code) for label, code in codes.items()}
         return max(codes.values())
 

@@ -1,17 +1,23 @@
 """Shows and writes the results of a submitted job."""
 
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+import onnx
 
 from onnx_bisect import RemoteJob
 from onnx_bisect.client import failure
 from onnx_bisect.job_documents import TargetStatus
 from onnxbisect.errors import OnnxBisectError
+from onnxbisect.language import _
+from onnxbisect.report.text import clean
+from onnxbisect.verdict import Status
 from onnxbisect_cli.arguments import Format
 from onnxbisect_cli.reports import relabelled, render, render_overview, write_overview
 from onnxbisect_cli.results import exit_code, write_files
-from onnxbisect_cli.speech import say
+from onnxbisect_cli.speech import say, spoken
 
 
 def show(
@@ -43,3 +49,50 @@ def show(
         raise unwritten
     codes = {label: exit_code(result) for label, result in results.items()}
     return codes | {label: what.exit_code for label, what in failures.items()}
+
+
+#: Exit statuses by the verdict on the repaired model.
+_CODES = {Status.PASS: 0, Status.FAIL: 1, Status.UNRESOLVED: 3}
+
+
+def show_repairs(
+    model: Path, job: RemoteJob, targets: Sequence[TargetStatus], folders: Mapping[str, Path | None], *, verbose: bool
+) -> dict[str, int]:
+    """Show the repairs of `submit --fix` as `fix` does, and write each below its target's folder if there is one.
+
+    Returns the exit status of each finished target. `verbose` prints the repairs to standard output. If a repair cannot
+    be fetched, the error goes to standard error and gives the exit status.
+    """
+    from onnx_bisect.steps.repair_compiler import REPAIRED, copy_data  # these import the engine
+    from onnxbisect.remedies.summary import lines
+
+    codes = {}
+    for (label, folder), target in zip(folders.items(), targets, strict=True):
+        if target["state"] != "done":
+            continue
+        try:
+            repair = job.repair(target["number"])
+            codes[label] = _CODES[Status(repair.document.verdict)]
+            if verbose:
+                with spoken():
+                    print("\n" + "\n".join(lines(repair.document)))
+            if folder is not None:
+                names = repair.write(folder / "repair")
+                if REPAIRED in names:
+                    repaired = onnx.load(folder / "repair" / REPAIRED, load_external_data=False)
+                    copy_data(repaired, model.parent, folder / "repair")
+                if verbose:
+                    with spoken():
+                        print(
+                            clean(
+                                _(
+                                    "{folder} holds {files}.",
+                                    folder=f"{folder / 'repair'}{os.sep}",
+                                    files=", ".join(names),
+                                )
+                            )
+                        )
+        except OnnxBisectError as error:
+            say(f"{label}: {error}")
+            codes[label] = error.exit_code
+    return codes

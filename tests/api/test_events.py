@@ -12,12 +12,12 @@ from httpx2 import Client, Response, TimeoutException
 
 from onnxbisect_api.limits import AtATime
 from onnxbisect_api.routes import events as route
-from onnxbisect_api.site import live
+from onnxbisect_api.site import job as page
 from onnxbisect_api.watch import Watch
 from onnxbisect_db import events
 from onnxbisect_db.states import Scope
 from onnxbisect_service.service import Service
-from onnxbisect_worker.reporting import findings_of
+from onnxbisect_worker.coordinating import findings_of
 from support.api.callers import Callers
 from support.api.given import done, finish, refusing_exp, report_on, running
 from support.api.live import served
@@ -188,7 +188,7 @@ def test_a_revoked_token_s_streams_end_at_once(
     client: Client, callers: Callers, service: Service, monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
     """Not with the next heartbeat, which may come late."""
-    for module in (route, live):
+    for module in (route, page):
         monkeypatch.setattr(module, "_HEARTBEAT_SECONDS", 60.0)
     job = running(service)
     with client.stream("GET", address.format(job.id)) as silent:

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from onnxbisect_service.outbound import SETTING, Allowed, complaint
 from onnxbisect_service.settings import Settings
-from onnxbisect_worker.posting import HttpAnswer, Resolver, TargetRefusedError, UnknownHostError, post, resolved
+from onnxbisect_worker.delivering import HttpAnswer, Resolver, TargetRefusedError, UnknownHostError, post, resolved
 from support.worker.webhook_receiver import Receiver
 
 #: What leads to this very machine.

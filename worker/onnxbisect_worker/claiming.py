@@ -23,7 +23,7 @@ from onnxbisect_db.search_queue import ClaimFilter
 from onnxbisect_db.searches import ClaimedSearch
 from onnxbisect_db.states import AT_BACKEND, Fault, Stage
 from onnxbisect_worker.context import DATABASE_AWAY, Work, WorkerContext, outside, sentence
-from onnxbisect_worker.coordinating import coordinate
+from onnxbisect_worker.coordinating import coordinate, write_report
 from onnxbisect_worker.lease_keeper import LeaseKeeper, WorkT
 from onnxbisect_worker.model_requests.protocol import (
     ModelProcess,
@@ -34,7 +34,6 @@ from onnxbisect_worker.model_requests.protocol import (
     ToolBrokenError,
 )
 from onnxbisect_worker.repairing import change_file, repair
-from onnxbisect_worker.reporting import write_report
 
 log = logging.getLogger(__name__)
 

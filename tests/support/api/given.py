@@ -22,8 +22,8 @@ from onnxbisect_db import models, searches
 from onnxbisect_db.states import Stage
 from onnxbisect_db.tables import Job
 from onnxbisect_service.service import Service
+from onnxbisect_worker.coordinating import culprits_of, findings_of
 from onnxbisect_worker.repairing import remedies_of
-from onnxbisect_worker.reporting import culprits_of, findings_of
 from support.db.scenes import asks, new_job, plan, prepare, read, take
 from support.engine.report_factory import chain, job_of, single
 from support.remedies import simulated
