@@ -160,10 +160,24 @@ def _(draw: DrawFn) -> Instance:
     return _matmulnbits(draw, bits=draw(st.sampled_from([4, 8])))
 
 
-def scores_scale(queries: np.ndarray, keys: np.ndarray, values: np.ndarray, terms: int) -> float:
-    """The largest value's magnitude, times 1 plus the magnitudes that make up the largest score, times their number."""
-    score = float(np.abs(queries).max() * np.abs(keys).max()) * queries.shape[-1]
+def scores_scale(queries: np.ndarray, keys: np.ndarray, values: np.ndarray, terms: int, *, lowered: float = 0) -> float:
+    """The largest value's magnitude, times 1 plus the magnitudes that make up the largest score, times their number.
+
+    Where all keys of a row are masked, the largest score is `lowered`, too.
+    """
+    score = float(np.abs(queries).max() * np.abs(keys).max()) * queries.shape[-1] + lowered
     return float(np.abs(values).max()) * (1 + score) * (terms + 2)
+
+
+def _mask(draw: DrawFn, batch: int, steps: int, keys: int) -> np.ndarray | None:
+    """A mask of 0 and 1 for each key, or each query and key, or of how many keys count."""
+    kind = draw(st.sampled_from([(), (batch, keys), (batch, steps, keys), (batch,)]))
+    return integers(draw, kind, 0 if len(kind) > 1 else 1, 1 if len(kind) > 1 else keys, np.int32) if kind else None
+
+
+def _lowered(mask: np.ndarray | None) -> float:
+    """By how much the largest score of a row is lowered: a mask may leave none of its keys."""
+    return 0 if mask is None or mask.ndim == 1 or mask.any(axis=-1).all() else 1e4
 
 
 def _multihead(draw: DrawFn) -> Instance:
@@ -175,19 +189,15 @@ def _multihead(draw: DrawFn) -> Instance:
     cached = draw(st.sampled_from([0, 0, 2]))
     if bias is None and not cached and draw(st.booleans()):
         k, v = (np.ascontiguousarray(it.reshape(batch, keys, heads, width).transpose(0, 2, 1, 3)) for it in (k, v))
-    total, steps = (keys + cached, keys) if cached else (keys, steps)
-    q = q if not cached else floats(draw, (batch, steps, hidden), edges=TAME, spread=1)
-    mask = integers(draw, (batch, total), 0, 1, np.int32) if draw(st.booleans()) else None
+    total = keys + cached
+    mask = _mask(draw, batch, steps, total)
     added = floats(draw, (batch, heads, steps, total), edges=TAME) if draw(st.booleans()) else None
     cache = [floats(draw, (batch, heads, cached, width), edges=TAME, spread=1) for _ in range(2)] if cached else []
     most = 0 if bias is None else np.abs(bias).max()
     held = max([0.0, *(float(np.abs(it).max()) for it in cache)])
-    scale = scores_scale(np.abs(q) + most, np.abs(k) + most + 3 + held, np.abs(v) + most + held, hidden + 10)
-    if mask is not None and not mask.any(axis=1).all():  # a row of which all scores are lowered by 10000
-        scale *= 1e4
-    chosen = {"num_heads": heads}
-    if mask is None and keys == steps:
-        chosen["unidirectional"] = draw(st.integers(0, 1))
+    sizes = (np.abs(q) + most, np.abs(k) + most + 3 + held, np.abs(v) + most + held)
+    scale = scores_scale(*sizes, hidden + 10, lowered=_lowered(mask))
+    chosen = {"num_heads": heads, "unidirectional": draw(st.integers(0, 1)) if keys <= steps else 0}
     outputs = 3 if cached else 1
     given = (q, k, v, bias, mask, added, *cache)
     instance = node("MultiHeadAttention", *given, outputs=outputs, scale=scale, **chosen, **MS)
@@ -196,29 +206,40 @@ def _multihead(draw: DrawFn) -> Instance:
     return instance
 
 
-@case("multiheadattention-parts", lambda draw: _attention(draw))
+def _multihead_outside(draw: DrawFn) -> Instance:
+    """Fewer queries than keys: onnxruntime lets the last query see all keys, whatever `unidirectional` says."""
+    q, k, v = (floats(draw, (1, steps, 2), edges=TAME, spread=1) for steps in (1, 2, 2))
+    return node("MultiHeadAttention", q, k, v, num_heads=1, unidirectional=1, **MS)
+
+
+@case("multiheadattention-parts", _multihead_outside)
 def _(draw: DrawFn) -> Instance:
     return _multihead(draw)
 
 
-def _attention(draw: DrawFn, *, past: bool = False) -> Instance:
+def _attention(draw: DrawFn, *, ranges: bool = False) -> Instance:
     batch, steps, heads, width, depth = (draw(st.integers(1, 3)) for _ in range(5))
     hidden = heads * width
     x = floats(draw, (batch, steps, depth), edges=TAME, spread=1)
     weight, bias = floats(draw, (depth, 3 * hidden), edges=TAME, spread=1), floats(draw, (3 * hidden,), edges=TAME)
-    mask = integers(draw, (batch, steps), 0, 1, np.int32) if draw(st.booleans()) else None
-    if draw(st.booleans()):
-        mask = integers(draw, (batch,), 1, steps, np.int32)
-    largest = np.full((1, width), float(np.abs(x).max() * np.abs(weight).max()) * depth + float(np.abs(bias).max()))
-    scale = scores_scale(largest, largest, largest, (hidden + 2) * (depth + 2))
-    chosen = {"num_heads": heads, "unidirectional": 0 if mask is not None else draw(st.integers(0, 1))}
-    given = (x, Constant(weight), Constant(bias))
-    if past:
-        cache = floats(draw, (2, batch, heads, 2, width), edges=TAME)
-        return node("Attention", *given, None, cache, outputs=2, scale=scale, **chosen, **MS)
-    return node("Attention", *given, mask, scale=scale, **chosen, **MS)
+    cached = draw(st.sampled_from([0, 0, 2]))
+    cache = floats(draw, (2, batch, heads, cached, width), edges=TAME, spread=1) if cached else None
+    mask = _mask(draw, batch, steps, cached + steps)
+    if ranges:  # where the keys of each row end, and then where they begin
+        mask = np.array([cached + steps] * batch + [0] * batch, np.int32)
+    added = None  # onnxruntime takes no cache beside it
+    if not cached and draw(st.booleans()):
+        added = floats(draw, (batch, heads, steps, steps), edges=TAME)
+    most = float(np.abs(x).max() * np.abs(weight).max()) * depth + float(np.abs(bias).max())
+    largest = np.full((1, width), most + (0 if cache is None else float(np.abs(cache).max())))
+    extra = 0 if added is None else float(np.abs(added).max())
+    scale = scores_scale(largest, largest, largest, (hidden + 2) * (depth + 2), lowered=_lowered(mask) + extra)
+    chosen = {"num_heads": heads, "unidirectional": draw(st.integers(0, 1))}
+    outputs = 2 if cached or draw(st.booleans()) else 1
+    given = (x, Constant(weight), Constant(bias), mask, cache, added)
+    return node("Attention", *given, outputs=outputs, scale=scale, **chosen, **MS)
 
 
-@case("fusedattention-parts", lambda draw: _attention(draw, past=True))
+@case("fusedattention-parts", lambda draw: _attention(draw, ranges=True))
 def _(draw: DrawFn) -> Instance:
     return _attention(draw)

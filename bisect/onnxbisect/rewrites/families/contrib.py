@@ -7,7 +7,7 @@ The attention of language models, whose cache may have room for more, is in `lan
 from collections.abc import Sequence
 from itertools import pairwise
 from math import sqrt
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from onnx import TensorProto
@@ -58,33 +58,37 @@ def multiheadattention_parts(at: Site) -> tuple[str, ...]:
             start += shape[-1]
         tensors.append(_by_head(at, tensor, shape, heads))
     width, (queries, keys, values) = at.shape(0)[-1] // heads, tensors
-    steps = at.shape(1)[-2]
+    sizes = _Steps(queries=at.shape(0)[1], keys=at.shape(1)[-2], past=at.shape(6)[2] if at.has(6) else 0)
     if at.has(6) and at.has(7):
         at.demand(len(at.shape(1)) == 3, "keys that are split by head have a cache")
-        steps += at.shape(6)[2]
         keys, values = (concat(at, [at.input(slot), new], 2) for slot, new in ((6, keys), (7, values)))
-    masks = [_padding(at, 4, steps)] if at.has(4) else []
-    masks += [at.input(5)] if at.has(5) else []
-    result = _attention(at, queries, keys, values, masks, width, (at.shape(0)[1], steps))
+    result = _attention(at, queries, keys, values, width, sizes, padding=4)
     return reshape(at, transpose(at, result, [0, 2, 1, 3]), at.output_shape()), keys, values
+
+
+class _Steps(NamedTuple):
+    """How many queries and new keys there are, and keys in the cache before them."""
+
+    queries: int
+    keys: int
+    past: int
 
 
 @pytorch("an export that onnxruntime's optimiser did not change")
 @rule(
-    "com.microsoft::Attention -> MatMul Add Slice Reshape Transpose Mul Greater Cast Sub Softmax",
+    "com.microsoft::Attention -> MatMul Add Slice Reshape Transpose Mul Greater Cast Sub Softmax Concat",
     Exactness.ROUNDING,
     OF_SCORES,
     rank=27,
     source=ORT_CONTRIB,
 )
-def fusedattention_parts(at: Site) -> str:
-    """Queries, keys and values by one MatMul; Softmax of their scaled products, times the values, for each head."""
-    for slot in (0, 1, 2, 5):
+def fusedattention_parts(at: Site) -> tuple[str, ...]:
+    """Queries, keys and values by one MatMul; Softmax of their scaled products, times the values, behind a cache."""
+    for slot in (0, 1, 2, 4, 5):
         if at.has(slot):
             at.demand_dtype(TensorProto.FLOAT, slot=slot)
-    at.demand(not at.has(4) and not at.has(6), "there is a cache of past keys and values")
+    at.demand(not at.has(6), "the cache has a length of its own")
     at.demand(not at.attribute("do_rotary", 0), "it has a rotary embedding")
-    demand_unused(at, 1)
     batch, steps, _ = at.shape(0)
     heads, total = at.attribute("num_heads", 0), at.shape(1)[1]
     sizes = list(at.attribute("qkv_hidden_sizes", [total // 3] * 3))
@@ -95,10 +99,20 @@ def fusedattention_parts(at: Site) -> str:
         _by_head(at, slice_axis(at, projected, 2, start, end), (batch, steps, end - start), heads)
         for start, end in pairwise(ends)
     )
-    masks = [_padding(at, 3, steps)] if at.has(3) else []
-    masks += [at.input(5)] if at.has(5) else []
-    result = _attention(at, queries, keys, values, masks, sizes[0] // heads, (steps, steps))
-    return reshape(at, transpose(at, result, [0, 2, 1, 3]), [batch, steps, sizes[2]])
+    past = 0
+    if at.has(4):
+        cache = at.shape(4)
+        past = cache[3]
+        held = [reshape(at, slice_axis(at, at.input(4), 0, half, half + 1), cache[1:]) for half in (0, 1)]
+        keys, values = (concat(at, list(pair), 2) for pair in zip(held, (keys, values), strict=True))
+    kept = ""
+    if any(at.node.output[1:2]):
+        at.demand(sizes[1] == sizes[2], "keys and values are of different widths")
+        dims = [1, batch, heads, past + steps, sizes[1] // heads]
+        kept = concat(at, [reshape(at, each, dims) for each in (keys, values)], 0)
+    counts = _Steps(queries=steps, keys=steps, past=past)
+    result = _attention(at, queries, keys, values, sizes[0] // heads, counts, padding=3)
+    return reshape(at, transpose(at, result, [0, 2, 1, 3]), [batch, steps, sizes[2]]), kept
 
 
 def _by_head(at: Site, tensor: str, shape: Sequence[int], heads: int) -> str:
@@ -107,19 +121,23 @@ def _by_head(at: Site, tensor: str, shape: Sequence[int], heads: int) -> str:
     return transpose(at, reshape(at, tensor, [*shape[:-1], heads, shape[-1] // heads]), [0, 2, 1, 3])
 
 
-def _padding(at: Site, slot: int, keys: int) -> str:
-    """What a mask adds to the scores, [batch, 1, 1, keys]: one of 0 and 1 for each key, or of the keys that count."""
-    dims, mask = at.shape(slot), at.input(slot)
+def _padding(at: Site, slot: int, steps: _Steps) -> str:
+    """What a mask adds to the scores, for each row and key and mostly all heads and queries.
+
+    The mask has 0 and 1 for each key, or each query and key; or the number of keys that count.
+    """
+    dims, mask, keys = at.shape(slot), at.input(slot), steps.past + steps.keys
     dtype = at.value_dtype(slot)
     if len(dims) == 1:
         at.demand(dims[0] == at.shape(0)[0], "the mask has several numbers for each row")
         kept = at.op("Greater", reshape(at, mask, [dims[0], 1]), at.constant(np.arange(keys, dtype=dtype)[None]))
     else:
-        at.demand(len(dims) == 2 and dims[1] == keys, "the mask is not one of 0 and 1 for each key")
+        each = dims == (dims[0], steps.queries, keys)
+        at.demand(each or dims == (dims[0], keys), "the mask is not one of 0 and 1 for each key")
         kept = at.op("Greater", mask, at.constant(np.zeros((), dtype)))
     hidden = at.op("Sub", float32(at, 1), cast(at, kept, TensorProto.FLOAT))
     lowered = at.op("Mul", hidden, float32(at, at.attribute("mask_filter_value", _MASKED)))
-    return reshape(at, lowered, [dims[0], 1, 1, keys])
+    return reshape(at, lowered, [dims[0], 1, dims[1] if len(dims) == 3 else 1, keys])
 
 
 def float32(at: Site, value: float) -> str:
@@ -127,17 +145,18 @@ def float32(at: Site, value: float) -> str:
     return at.constant(np.array(value, np.float32))
 
 
-def _attention(
-    at: Site, queries: str, keys: str, values: str, masks: Sequence[str], width: int, steps: tuple[int, int]
-) -> str:
-    """Attention of [batch, heads, steps, width]; `steps` are those of queries and keys."""
+def _attention(at: Site, queries: str, keys: str, values: str, width: int, steps: _Steps, *, padding: int) -> str:
+    """Attention of [batch, heads, steps, width]; `padding` is the slot of the mask, behind which others are added."""
     factor = at.attribute("scale", 0.0) or 1 / sqrt(width)
     scores = at.op("MatMul", queries, transpose(at, keys, [0, 1, 3, 2]))
     scores = at.op("Mul", scores, float32(at, factor))
-    for mask in masks:
-        scores = at.op("Add", scores, mask)
+    if at.has(padding):
+        scores = at.op("Add", scores, _padding(at, padding, steps))
+    if at.has(5):
+        scores = at.op("Add", scores, at.input(5))
     if at.attribute("unidirectional", 0):
-        later = np.triu(np.ones(steps, np.bool_), k=1 + steps[1] - steps[0])  # queries are the last of the keys
+        at.demand(steps.queries >= steps.keys, "the last query sees keys that come after it")
+        later = np.triu(np.ones((steps.queries, steps.past + steps.keys), np.bool_), k=1 + steps.past)
         lowest = np.finfo(np.float32).min
         scores = at.op("Add", scores, at.constant(np.where(later, lowest, np.float32(0))[None, None]))
     return at.op("MatMul", at.op("Softmax", scores, axis=3), values)
