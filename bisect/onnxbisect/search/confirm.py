@@ -15,6 +15,7 @@ from onnxbisect.search.context import (
     VERY_FEW_UNITS,
     clusters,
     every_way,
+    few_contexts,
     grown_contexts,
     neighbours_kept,
     other_contexts,
@@ -24,7 +25,14 @@ from onnxbisect.search.context import (
 from onnxbisect.search.oracle import Oracle, Question
 from onnxbisect.search.pattern import Occurrence, enough_to_show
 from onnxbisect.search.pattern import alone as alone_probe
-from onnxbisect.search.places import commonest_of_lists, is_named, lists_ops, refused_by_name, rests_on_a_part
+from onnxbisect.search.places import (
+    commonest_of_lists,
+    is_all_that_is_named,
+    is_named,
+    lists_ops,
+    refused_by_name,
+    rests_on_a_part,
+)
 from onnxbisect.search.suspect import Suspect
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
 from onnxbisect.universe import Universe
@@ -259,7 +267,8 @@ class Confirmer:
         if not self._small or lists_ops(self._universe, self._oracle, suspects):
             return ()
         why = english("{say} in a small context", say=self._say(suspect))
-        return tuple((probe, why) for probe in small_contexts(self._universe, suspect.units))
+        small = few_contexts if is_all_that_is_named(self._universe, self._oracle, suspects) else small_contexts
+        return tuple((probe, why) for probe in small(self._universe, suspect.units))
 
     def _grown_contexts(self, suspect: Suspect, suspects: Sequence[Suspect]) -> list[Question]:
         """Contexts for an interaction of a small model where a log names ops.

@@ -5,7 +5,7 @@ which a remainder leaves out, so these probes put them back.
 """
 
 from collections.abc import Iterable, Sequence
-from itertools import combinations
+from itertools import combinations, cycle
 
 from onnxbisect.search.pattern import Occurrence, components, joined, occurrences
 from onnxbisect.search.remembered import remembered
@@ -42,6 +42,12 @@ _FUSED = 4
 _MOST_FUSED = 4
 #: Most places of one suspect that are asked in such a model.
 _MOST_PLACES = 6
+#: How many sets of other units an op is asked with where the log of the whole model names it and nothing else is
+#: wrong, and in how many of them each unit is, in a model of fewest units and of more: for most pairs of units, one of
+#: the sets has the first and not the second.
+_FEW_SETS, _MORE_SETS = (3, 1), (4, 2)
+#: Most units of a model that is asked the fewer.
+_FEWEST_UNITS = 7
 #: In a model of at most so many units all contexts are asked even if a log names the op; that costs few calls.
 VERY_FEW_UNITS = 4
 
@@ -235,6 +241,20 @@ def small_contexts(universe: Universe, units: UnitSet) -> list[UnitSet]:
     for count in range(3, _FUSED + 1):
         found += [one for one in connected if size(one) == count][:_MOST_FUSED]
     return [probe for probe in dict.fromkeys(found) if probe != universe.everything]
+
+
+def few_contexts(universe: Universe, units: UnitSet) -> list[UnitSet]:
+    """A suspect of a small model with a few sets of the other units; units that follow each other are in others.
+
+    What excuses the op where nothing is beside it that would fail with it shows in a set that has the one and not the
+    other.
+    """
+    count, each = _FEW_SETS if len(universe) <= _FEWEST_UNITS else _MORE_SETS
+    found = [units] * count
+    for other, chosen in zip(_outwards(universe, units), cycle(combinations(range(count), each)), strict=False):
+        for index in chosen:
+            found[index] |= 1 << other
+    return [probe for probe in dict.fromkeys(found) if probe not in (units, universe.everything)]
 
 
 def grown_contexts(universe: Universe, suspect: Suspect) -> list[UnitSet]:

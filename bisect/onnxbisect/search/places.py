@@ -10,6 +10,7 @@ from onnxbisect.search.context import (
     PATTERN,
     REACH,
     VERY_FEW_UNITS,
+    few_contexts,
     small_contexts,
     windows,
 )
@@ -48,8 +49,9 @@ def seen_to_fail(universe: Universe, oracle: Oracle, state: SearchState) -> Unit
     Units of variants that a profile lacks cannot be in a passing probe, so no probe has to contain them. Places are
     equal if their surroundings within three steps look alike.
 
-    In a model of few units a place counts only if each of its small contexts was asked (`context.small_contexts`),
-    unless a log lists the ops of several suspects: what fails with more may be another culprit that it is part of.
+    In a model of few units a place counts only if each of its small contexts was asked (`context.small_contexts`; of an
+    op that is all the log of the whole model names and all that is wrong, `context.few_contexts`), unless a log lists
+    the ops of several suspects: what fails with more may be another culprit that it is part of.
     """
     suspects = state.suspects
     doubted = union(universe.variant_members[variant] for variant in state.only_alone)
@@ -74,7 +76,8 @@ def seen_to_fail(universe: Universe, oracle: Oracle, state: SearchState) -> Unit
         if all(group in groups for group in windows(universe, unit, singles, NEAR, FEW_NEAR))
     )
     if len(universe) <= FEW_UNITS and not lists_ops(universe, oracle, suspects):
-        contexts = {unit: small_contexts(universe, 1 << unit) for unit in members(seen)}
+        small = few_contexts if is_all_that_is_named(universe, oracle, suspects) else small_contexts
+        contexts = {unit: small(universe, 1 << unit) for unit in members(seen)}
         seen = of(unit for unit, asked in contexts.items() if all(oracle.look(probe) is not None for probe in asked))
     return union(_alike(universe, suspect, seen) for suspect in suspects if suspect.single)
 
@@ -168,6 +171,17 @@ def lists_ops(universe: Universe, oracle: Oracle, suspects: Sequence[Suspect]) -
         if verdict is not None and len(ops & named_ops.union(verdict.hints.ops)) > 1:
             return True
     return False
+
+
+def is_all_that_is_named(universe: Universe, oracle: Oracle, suspects: Sequence[Suspect]) -> bool:
+    """Whether the log of the whole model names all places of the only suspect, in the words that it gets alone, and
+    nothing else, and the rest of the model passes."""
+    if len(suspects) != 1 or not suspects[0].single or not is_named(universe, oracle, suspects[0]):
+        return False
+    whole, places = universe.everything, suspects[0].everywhere
+    said, said_alone = oracle.look(whole), oracle.look(suspects[0].fails)
+    alike = said is not None and said_alone is not None and said.fingerprint == said_alone.fingerprint
+    return alike and oracle.refused_by_log(whole) == places and oracle.passes_within(whole & ~places)
 
 
 def rests_on_a_part(universe: Universe, oracle: Oracle, suspect: Suspect) -> bool:
