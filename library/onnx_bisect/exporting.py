@@ -22,8 +22,6 @@ from onnxbisect.export.plan import (
     Module,
     Question,
     Tree,
-    inside,
-    outermost,
     plan,
 )
 from onnxbisect.export.report import Blamed, Component, ExportedPart, ExportReport, Tried, html, markdown, sarif, some
@@ -190,9 +188,7 @@ class _Asking:
         self._probe, self._work, self._tell = probe, work, tell
         self._evidence: dict[tuple[Question, How], _Evidence] = {}
         self.described: Described = probe.described
-        self.tree = Tree(
-            [Module(path=it.path, cls=it.cls, key=it.key, signatures=it.signatures) for it in self.described.modules]
-        )
+        self.tree = Tree([Module(**it.model_dump(exclude={"calls"})) for it in self.described.modules])
 
     def search(self, how: How) -> ExportOutcome:
         """Ask until nothing is open."""
@@ -223,7 +219,7 @@ class _Asking:
             question = Question(module=path)
             if (
                 path not in known
-                and not any(inside(it, path) for it in blamed)
+                and blamed.isdisjoint(self.tree.reached(path))
                 and self.ask(question, how).answer.exports
             ):
                 more.append(ExportingModule(path=path, without=frozenset(), asked=(question,)))
@@ -289,11 +285,11 @@ class _Asking:
                     path=path,
                     cls=self.tree.modules[path].cls,
                     exports=path not in own,
-                    failing=tuple(it for it in failing if inside(it, path) and it != path),
+                    failing=tuple(it for it in failing if it in self.tree.reached(path) and it != path),
                 )
                 for path in self.tree.children(ROOT)
             ),
-            never=tuple(sorted(outermost(self.described.never))),
+            never=self.described.never,
             methods=self.described.methods,
             notes=self._notes(),
         )
@@ -302,7 +298,7 @@ class _Asking:
         foreign = self.described.foreign
         with within(ENGLISH):
             names = some(foreign)
-        alone = english("Not asked alone, since they take or return objects of other classes: {names}.", names=names)
+        alone = english("Not asked alone, since they take or return other things than tensors: {names}.", names=names)
         return (*([TRAINING] if self.described.training else []), *([alone] if foreign else []))
 
     def _blamed(self, culprit: FailingModule, how: How, tried: tuple[Tried, ...]) -> Blamed:

@@ -57,7 +57,7 @@ def test_a_branch_is_named_with_its_line(shell: Shell) -> None:
     (culprit,) = report["culprits"]
     assert (culprit["path"], culprit["kind"], culprit["place"]["line"]) == ("1.gate", "branch on values", 5)
     assert report["proven"]
-    assert report["notes"][-1] == "Not asked alone, since they take or return objects of other classes: 0, 1."
+    assert report["notes"][-1] == "Not asked alone, since they take or return other things than tensors: 0, 1."
     sarif = json.loads(Path(shell.folder, "out", "build", "export.sarif").read_text())
     place = sarif["runs"][0]["results"][0]["locations"][0]["physicalLocation"]
     assert (place["artifactLocation"]["uri"], place["region"]["startLine"]) == ("model.py", 5)

@@ -13,10 +13,7 @@ from onnxbisect.export.plan import (
     Module,
     Question,
     Tree,
-    inside,
-    joined,
     plan,
-    relative,
 )
 from support.examples import examples
 
@@ -33,39 +30,51 @@ class World:
     def answer(self, question: Question) -> ExportAnswer:
         """What an exporter says; its complaint names a failing module, or any, or none."""
         path = question.module
-        hidden = [joined(path, it) for it in question.stand_ins]
-        failing = [
-            it
-            for it in self.tree.modules
-            if it in self.bad and inside(it, path) and not any(inside(it, one) for one in hidden)
-        ]
+        failing = [it for it in self.running(path, question.stand_ins) if it in self.bad]
         if not failing:
             return ExportAnswer(exports=True)
         chance = Random(f"{self.seed} {question.module} {sorted(question.stand_ins)}")
-        below = [it for it in self.tree.modules if inside(it, path)]
+        below = self.running(path, frozenset())
         named = failing[0] if self.helpful else chance.choice([*failing, *below])
         known = self.helpful or chance.random() < 0.8
-        return ExportAnswer(exports=False, suspect=relative(named, path) if known else None)
+        return ExportAnswer(exports=False, suspect=named if known else None)
+
+    def running(self, path: str, hidden: frozenset[str]) -> list[str]:
+        """The modules whose code runs where these have stand-ins."""
+        if path in hidden:
+            return []
+        below = (one for child in self.tree.children(path) for one in self.running(child, hidden))
+        return list(dict.fromkeys([path, *below]))
 
 
 def world(seed: int, *, helpful: bool = False) -> World:
-    """Modules of at most six kinds: a kind has the same modules inside wherever it stands."""
+    """Modules of at most six kinds: a kind has the same modules inside wherever it stands; some call a shared one."""
     chance = Random(seed)
     kinds: list[list[int]] = []
     for number in range(chance.randint(1, 6)):
         kinds.append([chance.randrange(number) for _ in range(chance.randint(0, 3))] if number else [])
     failing = {kind for kind in range(len(kinds)) if chance.random() < 0.3}
-    modules: list[tuple[str, int]] = []
+    sharing = {kind for kind in range(len(kinds)) if chance.random() < 0.3}
+    methods = {kind for kind in range(len(kinds) - 1) if chance.random() < 0.2}
+    modules: list[tuple[str, str, int, str]] = []
 
-    def place(path: str, kind: int) -> None:
-        modules.append((path, kind))
+    def place(home: str, kind: int, caller: str) -> None:
+        path = f"{home}.encode" if kind in methods else home
+        modules.append((path, home, kind, caller))
         for number, child in enumerate(kinds[kind]):
-            place(joined(path, f"m{number}"), child)
+            place(f"{home}.m{number}" if home else f"m{number}", child, path)
 
-    place(ROOT, len(kinds) - 1)
-    tree = Tree([Module(path=path, cls=f"K{kind}", key=str(kind), signatures=("x",)) for path, kind in modules])
-    bad = frozenset(path for path, kind in modules if kind in failing)
-    return World(tree=tree, bad=bad, seed=seed, helpful=helpful)
+    place(ROOT, len(kinds) - 1, "")
+    callers = tuple(path for path, _, kind, _ in modules if kind in sharing)
+    tree = [
+        Module(path=path, home=home, cls="K", key=str(kind), signatures=("x",), callers=(caller,) if path else ())
+        for path, home, kind, caller in modules
+    ]
+    if callers:
+        tree.append(Module(path="shared", home="shared", cls="S", key="shared", signatures=("x",), callers=callers))
+    bad = {path for path, _, kind, _ in modules if kind in failing}
+    shared = {"shared"} if callers and chance.random() < 0.5 else set()
+    return World(tree=Tree(tree), bad=frozenset(bad | shared), seed=seed, helpful=helpful)
 
 
 def searched(one: World) -> tuple[ExportOutcome, dict[Question, ExportAnswer]]:
@@ -99,7 +108,7 @@ def test_what_is_not_to_blame_is_in_a_part_that_was_seen_to_pass(seed: int) -> N
         other
         for part in outcome.parts
         for path in one.tree.modules
-        if inside(path, part.path) and not any(inside(path, it) for it in part.without)
+        if path in one.running(part.path, part.without)
         for other in one.tree.alike(path)
     }
     assert covered | one.bad >= set(one.tree.modules)
@@ -111,19 +120,24 @@ def test_what_is_not_to_blame_is_in_a_part_that_was_seen_to_pass(seed: int) -> N
 def test_a_complaint_that_names_the_module_saves_exports(seed: int) -> None:
     one = world(seed, helpful=True)
     _, answers = searched(one)
-    kinds_in_bad = {one.tree.modules[it].key for bad in one.bad for it in one.tree.below(bad)}
+    kinds_in_bad = {one.tree.modules[it].key for bad in one.bad for it in one.running(bad, frozenset()) if it != bad}
     bad_kinds = {one.tree.modules[it].key for it in one.bad}
     # the whole before and after each culprit, each alone and with stand-ins, and once each kind inside of culprits
     assert len(answers) <= 1 + 3 * len(bad_kinds) + 2 * len(kinds_in_bad)
 
 
+def module(path: str, signatures: tuple[str, ...] = ("x",), callers: tuple[str, ...] = ("",)) -> Module:
+    return Module(
+        path=path, home=path, cls="M", key=path or "M", signatures=signatures, callers=callers if path else ()
+    )
+
+
 def test_a_module_that_fails_only_where_it_stands_is_no_culprit_but_what_holds_it() -> None:
-    modules = [Module(path=it, cls=it or "M", key=it or "M", signatures=("x",)) for it in ("", "a", "a.b", "c")]
-    tree = Tree(modules)
+    tree = Tree([module(""), module("a"), module("a.b", callers=("a",)), module("c")])
     answers: dict[Question, ExportAnswer] = {}
     while isinstance(step := plan(tree, answers), Question):
-        fails = step.module in ("", "a") and "b" not in step.stand_ins and not step.stand_ins & {"a", "a.b"}
-        suspect = {"": "a.b", "a": "b"}.get(step.module)
+        fails = step.module in ("", "a") and not step.stand_ins & {"a", "a.b"}
+        suspect = {"": "a.b", "a": "a.b"}.get(step.module)
         answers[step] = ExportAnswer(exports=not fails, suspect=suspect if fails else None)
     assert [it.path for it in step.culprits] == ["a"]
     assert step.whole is not None
@@ -131,12 +145,7 @@ def test_a_module_that_fails_only_where_it_stands_is_no_culprit_but_what_holds_i
 
 
 def test_every_signature_of_a_module_is_asked_where_the_first_one_passes() -> None:
-    tree = Tree(
-        [
-            Module(path="", cls="M", key="M", signatures=("x",)),
-            Module(path="a", cls="A", key="A", signatures=("2x3", "4x3")),
-        ]
-    )
+    tree = Tree([module(""), module("a", signatures=("2x3", "4x3"))])
     answers: dict[Question, ExportAnswer] = {}
     while isinstance(step := plan(tree, answers), Question):
         fails = (step.module == "" and not step.stand_ins) or step.signature == 1
@@ -145,7 +154,7 @@ def test_every_signature_of_a_module_is_asked_where_the_first_one_passes() -> No
 
 
 def test_an_export_that_a_stand_in_broke_blames_nothing() -> None:
-    tree = Tree([Module(path=it, cls=it or "M", key=it or "M", signatures=("x",)) for it in ("", "a")])
+    tree = Tree([module(""), module("a")])
     answers = {
         Question(module=""): ExportAnswer(exports=False, suspect="a"),
         Question(module="a"): ExportAnswer(exports=False),
@@ -156,3 +165,14 @@ def test_an_export_that_a_stand_in_broke_blames_nothing() -> None:
     assert [it.path for it in outcome.culprits] == ["a"]
     assert [it.module for it in outcome.undecided] == [""]
     assert outcome.whole is None
+
+
+def test_a_module_that_another_one_keeps_is_blamed_where_a_third_one_calls_it() -> None:
+    tree = Tree([module(""), module("a"), module("a.gate", callers=("a", "b")), module("b")])
+    answers: dict[Question, ExportAnswer] = {}
+    while isinstance(step := plan(tree, answers), Question):
+        fails = "a.gate" not in step.stand_ins
+        answers[step] = ExportAnswer(exports=not fails, suspect="b" if fails and step.module == "" else None)
+    assert [it.path for it in step.culprits] == ["a.gate"]
+    assert step.whole is not None
+    assert step.whole.without == {"a.gate"}

@@ -344,3 +344,150 @@ def test_a_python_without_torch_is_one_sentence(tmp_path: Path) -> None:
 def test_mistakes_of_the_call_are_one_sentence(source: str, settings: dict[str, str], sentence: str) -> None:
     with pytest.raises(OptionError, match=sentence.replace(".", r"\.")):
         onnx_bisect.export(source, settings=settings)
+
+
+#: Modules that are used by other ways than their forward; the functions build models.
+WAYS = """
+import functools, numpy, torch
+from torch import nn
+class Gate(nn.Module):
+    def forward(self, x):
+        if x.mean() > 0:
+            return x * 2
+        return x - 1
+class Base(nn.Module):
+    def refine(self, x): return x + 1
+    def project(self, x, *, scale):
+        if x.mean() > 0:
+            return {"out": x * scale}
+        return {"out": x}
+class Head(Base):
+    def project(self, x, *, scale): return super().project(x, scale=scale)
+    def forward(self, x): return x
+class Encoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head, self.lin = Head(), nn.Linear(4, 4)
+    def again(self, x): return self.head.project(x, scale=x.sum())["out"]
+    def encode(self, x): return self.lin(self.again(x))
+class Nested(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.encoder, self.out, self.tied, self.lost = Encoder(), nn.Linear(4, 4), nn.Linear(4, 7), nn.Linear(4, 4)
+    def forward(self, x): return nn.functional.linear(self.out(self.encoder.encode(x)), self.tied.weight)
+class Table(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(4))
+    @property
+    def table(self): return torch.from_numpy(numpy.sin(self.weight.detach().numpy()))
+    @property
+    def width(self): return len(self.weight)
+class Property(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.positions = Table()
+    def forward(self, x): return x + self.positions.table * self.positions.width
+class Codec(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.down, self.up = nn.Linear(4, 4), nn.Linear(4, 4)
+    def clipped(self, x):
+        if x.mean() > 0:
+            return x * 2
+        return x
+    def encode(self, x): return self.clipped(self.down(x))
+    def decode(self, x):
+        for _ in range(int(x.abs().sum()) % 3 + 1):
+            x = x.sin()
+        return self.up(x)
+    def forward(self, x): return self.up(self.down(x))
+class Two(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.codec, self.mid = Codec(), nn.Linear(4, 4)
+    def forward(self, x): return self.codec.decode(self.mid(self.codec.encode(x))) + self.codec(x)
+class Layer(nn.Module):
+    def __init__(self, gate, width):
+        super().__init__()
+        self.gate, self.lin = gate, nn.Linear(4, width)
+    def forward(self, x): return self.lin(self.gate(x))
+class Shared(nn.Module):
+    def __init__(self):
+        super().__init__()
+        gate = Gate()
+        self.a, self.b = Layer(gate, 4), Layer(gate, 5)
+    def forward(self, x): return self.b(self.a(x))
+class Kept(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.codec, self.gate, self.lin = Codec(), Gate(), nn.Linear(4, 4)
+        self.encode = self.codec.encode
+    def forward(self, x): return self.gate.forward(self.lin(self.encode(x)))
+class State(nn.Module):
+    def update(self, x):
+        if x.mean() > 0:
+            self.last = x
+        else:
+            self.last = -x
+    @torch.no_grad()
+    def read(self, x): return self.last * x
+class Stateful(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.state = State()
+    def forward(self, x):
+        self.state.update(x)
+        return self.state.read(x)
+x = torch.linspace(-1, 1.5, 8).view(2, 4)
+def build(name): return globals()[name](), (x,)
+nested, prop, two, shared, kept, stateful = (
+    functools.partial(build, it) for it in ("Nested", "Property", "Two", "Shared", "Kept", "Stateful")
+)
+"""
+
+
+@pytest.mark.compiler
+@pytest.mark.long
+@pytest.mark.parametrize("exporter", ["dynamo", "legacy"])
+@pytest.mark.parametrize(
+    ("function", "culprits"),
+    [
+        ("nested", [("encoder.head.project", "Head.project", FailureKind.BRANCH)]),
+        ("prop", [("positions.table", "Table.table", FailureKind.NUMPY)]),
+        (
+            "two",
+            [
+                ("codec.decode", "Codec.decode", FailureKind.LOOP),
+                ("codec.encode", "Codec.encode", FailureKind.BRANCH),
+            ],
+        ),
+        ("shared", [("a.gate", "Gate", FailureKind.BRANCH)]),
+        ("kept", [("codec.encode", "Codec.encode", FailureKind.BRANCH), ("gate", "Gate", FailureKind.BRANCH)]),
+    ],
+)
+def test_a_method_that_others_call_is_a_question_of_its_own(
+    python: Path, tmp_path: Path, exporter: str, function: str, culprits: list[tuple[str, str, FailureKind]]
+) -> None:
+    (tmp_path / "model.py").write_text(WAYS)
+    source = f"{tmp_path / 'model.py'}:{function}"
+    report = onnx_bisect.export(source, python=python, settings={"exporter": exporter}).report
+    if exporter == "legacy":  # numpy's result is a constant in the module, too; one of two gates always goes one way
+        culprits = [it for it in culprits if it[0] not in ("positions.table", "gate")]
+    assert [(it.path, it.cls, it.kind) for it in report.culprits] == culprits
+    if (exporter, function) != ("legacy", "shared"):  # that exporter takes no node of one module twice
+        assert report.proven
+        assert set(report.parts[0].without) == {it[0] for it in culprits}
+
+
+@pytest.mark.compiler
+@pytest.mark.long
+def test_what_is_not_run_is_named_and_no_more(python: Path, tmp_path: Path) -> None:
+    """A tied weight is used, whoever calls its module; methods of a base class count, too."""
+    (tmp_path / "model.py").write_text(WAYS)
+    nested = onnx_bisect.export(f"{tmp_path / 'model.py'}:nested", python=python).report
+    assert nested.never == ("lost",)
+    assert nested.methods == ("Base.refine", "Head.forward")
+    stateful = onnx_bisect.export(f"{tmp_path / 'model.py'}:stateful", python=python).report
+    assert stateful.notes[-1].endswith("return other things than tensors: state.update.")
+    assert (stateful.never, stateful.methods) == ((), ())

@@ -35,20 +35,22 @@ class _Message(BaseModel):
 
 
 class DescribedModule(_Message):
-    """A module that the example inputs reach."""
+    """A module, or a method of one, that the example inputs reach; see `onnxbisect.export.plan.Module`."""
 
     path: str
     cls: str
     key: str
     signatures: tuple[str, ...]
     calls: int
+    callers: tuple[str, ...]
+    home: str
 
 
 class Described(_Message):
-    """The model of `build()`. `never` are modules that these inputs do not reach.
+    """The model of `build()`. `never` are the outermost modules that these inputs do not reach.
 
-    `foreign` take or return objects of other classes than torch's and Python's, so that they cannot be asked alone.
-    `methods` are those of the user's classes, beside forward, that did not run.
+    `foreign` take or return other things than tensors, so that they cannot be asked alone.
+    `methods` are those of the user's classes that did not run.
     """
 
     modules: tuple[DescribedModule, ...]

@@ -10,7 +10,7 @@ stand-ins for all that failed, until it passes, which proves that nothing else i
 is asked first: where it leads nowhere, the children are asked one by one.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,46 +20,60 @@ ROOT = ""
 
 @dataclass(frozen=True, kw_only=True)
 class Module:
-    """One module, as it was called.
+    """One module as it was called: its `forward`, or another method that code outside of the module calls.
 
+    The path of a method ends with its name (`encoder.encode`), and `home` is the path of its module.
     `key` is the digest of class, configuration and the shapes of its weights, of its own and of all modules inside.
     `signatures` describe the arguments of its calls, each distinct one once, in the order of the calls.
+    `callers` are the paths of those that call it; only the model has none.
     """
 
     path: str
     cls: str
     key: str
     signatures: tuple[str, ...]
-    calls: int = 1
+    callers: tuple[str, ...]
+    home: str
 
 
 class Tree:
-    """The called modules by their paths. The parent of a module is the nearest called one that contains it."""
+    """The called modules by their paths. What a module calls is in it, wherever the path says that it is kept."""
 
     def __init__(self, modules: Sequence[Module]) -> None:
         self.modules: Mapping[str, Module] = {it.path: it for it in modules}
 
     def children(self, path: str) -> tuple[str, ...]:
-        """The called modules directly inside this one."""
+        """The modules that this one calls."""
         return self._children.get(path, ())
 
     def alike(self, path: str) -> tuple[str, ...]:
         """All modules of its class, configuration and calls, itself among them: they are one question."""
         return self._alike[self._identity(path)]
 
-    def below(self, path: str) -> Iterator[str]:
-        """All called modules inside this one, parents first."""
-        for child in self.children(path):
-            yield child
-            yield from self.below(child)
+    def reached(self, path: str, closed: Set[str] = frozenset()) -> frozenset[str]:
+        """The module and what it calls, directly or not, where the modules in `closed` call nothing."""
+        found, open_ = {path}, [path]
+        while open_:
+            one = open_.pop()
+            fresh = set() if one in closed else {*self.children(one)} - found
+            found |= fresh
+            open_ += fresh
+        return frozenset(found)
+
+    def corresponding(self, path: str, first: str, other: str) -> str:
+        """What `path` is in `first`, in `other`, which is like it; modules that are kept elsewhere are themselves."""
+        if path == first:
+            return other
+        within, found = self.modules[first].home + ".", self.modules[other].home + "."
+        moved = found + path[len(within) :]
+        return moved if path.startswith(within) and moved in self.modules else path
 
     @cached_property
     def _children(self) -> Mapping[str, tuple[str, ...]]:
         found: dict[str, tuple[str, ...]] = {}
-        for path in self.modules:
-            if path != ROOT:
-                parent = next(it for it in containing(path) if it in self.modules)
-                found[parent] = (*found.get(parent, ()), path)
+        for path, it in self.modules.items():
+            for caller in it.callers:
+                found[caller] = (*found.get(caller, ()), path)
         return found
 
     @cached_property
@@ -73,36 +87,9 @@ class Tree:
         return self.modules[path].key, self.modules[path].signatures
 
 
-def containing(path: str) -> Iterator[str]:
-    """The paths of what contains a module, the nearest first; the model itself is the last."""
-    while path:
-        path = path.rpartition(".")[0]
-        yield path
-
-
-def inside(path: str, other: str) -> bool:
-    """Whether the module is the other one or is in it."""
-    return path == other or other == ROOT or path.startswith(f"{other}.")
-
-
-def relative(path: str, base: str) -> str:
-    """The path as seen from a module that contains it."""
-    return path if base == ROOT else path[len(base) + 1 :]
-
-
-def joined(base: str, path: str) -> str:
-    """The inverse of `relative`."""
-    return f"{base}.{path}" if base and path else base or path
-
-
-def outermost(paths: Sequence[str] | frozenset[str]) -> frozenset[str]:
-    """Those that are in no other one of them."""
-    return frozenset(it for it in paths if not any(it != other and inside(it, other) for other in paths))
-
-
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """One export: a module with the arguments of one of its signatures. `stand_ins` are relative to the module."""
+    """One export: a module with the arguments of one of its signatures, and with stand-ins for modules in it."""
 
     module: str
     stand_ins: frozenset[str] = frozenset()
@@ -113,7 +100,7 @@ class Question:
 class ExportAnswer:
     """Whether the export succeeded and computes what the module computes.
 
-    `suspect` is the module that the complaint is about, relative to the exported one; None if none is known.
+    `suspect` is the module that the complaint is about; None if none is known.
     `undecided`: the export failed because of a stand-in, or was not possible here, which says nothing of the module.
     """
 
@@ -179,7 +166,7 @@ class _UnansweredError(Exception):
 class _Search:
     def __init__(self, tree: Tree, answers: Mapping[Question, ExportAnswer]) -> None:
         self._tree, self._answers = tree, answers
-        self._found: dict[str, frozenset[str]] = {}  # by the first module of its kind, relative to it
+        self._found: dict[str, frozenset[str]] = {}  # by the first module of its kind
         self._culprits: dict[str, FailingModule] = {}
         self._undecided: dict[str, Question] = {}
         self._parts: dict[str, ExportingModule] = {}
@@ -188,8 +175,9 @@ class _Search:
         """The culprits in this module, itself included, and what stays undecided."""
         first = self._tree.alike(path)[0]
         if first not in self._found:
-            self._found[first] = frozenset(relative(it, first) for it in self._search(first))
-        return frozenset(joined(path, it) for it in self._found[first])
+            self._found[first] = frozenset()  # for modules that call each other
+            self._found[first] = self._search(first)
+        return frozenset(self._tree.corresponding(it, first, path) for it in self._found[first])
 
     def outcome(self) -> ExportOutcome:
         """What the search found; only the outermost parts count."""
@@ -199,14 +187,14 @@ class _Search:
         return ExportOutcome(
             culprits=tuple(culprits),
             undecided=tuple(self._undecided.values()),
-            parts=tuple(it for it in parts if not any(_covers(other, it.path) for other in parts)),
+            parts=tuple(it for it in parts if not any(self._covers(other, it.path) for other in parts)),
         )
 
     def _search(self, path: str) -> frozenset[str]:
         failing = self._known_in(path)
         explored: set[str] = set()
         while True:
-            stand_ins = outermost(failing)
+            stand_ins = failing & self._tree.reached(path, failing)
             answer, asked = self._export(path, stand_ins)
             if answer.exports:
                 self._parts[path] = ExportingModule(path=path, without=stand_ins, asked=asked)
@@ -225,8 +213,7 @@ class _Search:
         """The answers for all signatures, to the first that fails."""
         asked: list[Question] = []
         for number in range(len(self._tree.modules[path].signatures)):
-            inner = frozenset(relative(it, path) for it in stand_ins)
-            asked.append(Question(module=path, stand_ins=inner, signature=number))
+            asked.append(Question(module=path, stand_ins=stand_ins, signature=number))
             if asked[-1] not in self._answers:
                 raise _UnansweredError(asked[-1])
             answer = self._answers[asked[-1]]
@@ -236,17 +223,10 @@ class _Search:
 
     def _suspect(self, path: str, answer: ExportAnswer, stand_ins: frozenset[str], explored: set[str]) -> str | None:
         """The module inside to look at next: the one of the complaint, else the next child; None if all were."""
-
-        def left(one: str) -> bool:
-            return one not in explored and not any(inside(one, it) for it in stand_ins)
-
-        if answer.suspect:
-            named = joined(path, answer.suspect)
-            called = next((it for it in (named, *containing(named)) if it in self._tree.modules), path)
-            above = [called, *containing(called)]
-            if called != path and left(called) and not any(it in explored for it in above[: above.index(path)]):
-                return called
-        return next((it for it in self._tree.children(path) if left(it)), None)
+        asked = stand_ins | explored
+        if answer.suspect != path and answer.suspect in self._tree.reached(path, asked) - asked:
+            return answer.suspect
+        return next((it for it in self._tree.children(path) if it not in asked), None)
 
     def _known_in(self, path: str) -> frozenset[str]:
         """What other parts of the search found to fail in this module: it need not be asked without stand-ins."""
@@ -254,9 +234,8 @@ class _Search:
 
     def _everywhere(self, path: str, found: frozenset[str]) -> frozenset[str]:
         """These modules and all of their kind inside of the module."""
-        known = (one for one in found if one in self._tree.modules)
-        return frozenset(it for one in known for it in self._tree.alike(one) if it != path and inside(it, path))
+        alike = {it for one in found for it in self._tree.alike(one)} - {path}
+        return self._tree.reached(path) & alike
 
-
-def _covers(part: ExportingModule, path: str) -> bool:
-    return part.path != path and inside(path, part.path) and not any(inside(path, it) for it in part.without)
+    def _covers(self, part: ExportingModule, path: str) -> bool:
+        return path != part.path and path in self._tree.reached(part.path, part.without) - part.without

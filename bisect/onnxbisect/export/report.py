@@ -209,7 +209,7 @@ def footer(report: ExportReport) -> list[str]:
     never = [uncalled] if report.never else []
     if report.methods:
         unrun = some(report.methods)
-        never.append(_("Not covered, methods beside forward that these inputs do not run: {names}.", names=unrun))
+        never.append(_("Not covered, methods that these inputs do not run: {names}.", names=unrun))
     counted = f"{plural(report.modules, 'module')}, {plural(report.exports, 'export')}, {report.seconds:.0f} s"
     return ["", *map(translated, report.notes), *never, f"{counted}, torch {report.torch}, {report.settings}"]
 

@@ -1,0 +1,404 @@
+"""Exports one module in a child process, and records samples of it. Runs in the user's Python, see torch_probe.py."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+from probed_calls import CallWatch, clipped, copied, joined, signature, tensors
+from probed_model import Loaded, chained
+from torch import nn
+from torch.utils import _pytree as pytree
+
+
+class Export:
+    """One order: a module, its stand-ins, and how to export it."""
+
+    def __init__(self, loaded: Loaded, order: Mapping[str, Any]) -> None:
+        self.loaded, self.order = loaded, order
+        self.path, self.file, self.how = order["module"], order["file"], order["how"]
+        self.hidden = order["stand_ins"]
+        module, method = loaded.targets[self.path]
+        self.module = module if method == "forward" else Method(module, method)
+        self.program: Any = None
+        self.constants: dict[str, Any] = {}
+
+    def answer(self) -> dict[str, object]:
+        """Export the module, and write samples of it."""
+        began = time.monotonic()
+        set_up(self.loaded.model, self.how)
+        inputs = list(filter(None, (self.captured(args, kwargs) for args, kwargs in self.loaded.samples)))
+        if not inputs:
+            return {"problem": "never", "detail": ""}
+        args, kwargs = inputs[0]
+        reference = Recorded(self, args, kwargs)
+        if self.hidden and reference.without_tensors():
+            return {"problem": "stand-in", "detail": reference.without_tensors()}
+        undo = [stand_in(self, path, reference) for path in self.hidden]
+        failure, inputs_of_file = None, []
+        with warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always")
+            try:
+                inputs_of_file = (self.legacy if self.how["exporter"] == "legacy" else self.dynamo)(args, kwargs)
+            except BaseException as error:
+                failure = self.failed(error)
+        answer: dict[str, object] = {
+            "seconds": time.monotonic() - began,
+            "warnings": [
+                {**self.place(it.filename, it.lineno), "message": str(it.message)}
+                for it in heard
+                if "TracerWarning" in it.category.__name__ and not it.filename.startswith(self.loaded.libraries)
+            ],
+        }
+        if failure:
+            return {**answer, "failure": failure}
+        for it in undo:
+            it()
+        return {**answer, "inputs": inputs_of_file, "samples": self.saved_samples(inputs, reference)}
+
+    def captured(self, args: Any, kwargs: Any) -> Any:
+        """The arguments of the module's first call with the signature, when the model runs on these inputs."""
+        if not self.path:
+            return copied((args, kwargs))
+        wanted = list(self.loaded.calls[self.path].signatures)[self.order["signature"]]
+        found: list[Any] = []
+
+        def note(path: str, args: Any, kwargs: Any) -> None:
+            fits = signature(args, kwargs) == wanted or self.how.get("attention") or self.how.get("use_cache") is False
+            if path == self.path and fits:
+                found.append(copied((args, kwargs)))
+                raise CapturedError
+
+        with suppress(CapturedError), CallWatch(self.loaded, note):
+            self.loaded.run(self.loaded.model, *copied((args, kwargs)))
+        return found[0] if found else None
+
+    def dynamo(self, args: Any, kwargs: Any) -> list[list[str]]:
+        """Export with torch.export; returns the inputs by name and key."""
+        args, kwargs = copied((args, kwargs))
+        self.program = torch.export.export(self.module, args, kwargs, strict=self.how["strict"])
+        opset = {"opset_version": self.how["opset"]} if self.how["opset"] else {}
+        made = torch.onnx.export(self.program, (), None, dynamo=True, verbose=False, **opset)
+        got = made.model.opset_imports[""]
+        if opset and got != self.how["opset"]:  # the exporter logs this, and goes on
+            raise RuntimeError(
+                "the exporter cannot make opset {}: its file has opset {}".format(self.how["opset"], got)
+            )
+        made.save(self.file)
+        named = enumerate(self.program.graph_signature.user_inputs)
+        return [[it, f"i{number}"] for number, it in named if isinstance(it, str)]
+
+    def legacy(self, args: Any, kwargs: Any) -> list[list[str]]:
+        """Export with the TorchScript tracer; returns the inputs, whose names are the keys."""
+        args, kwargs = copied((args, kwargs))
+        leaves: list[Any] = pytree.tree_flatten((args, kwargs))[0]
+        taken: list[Any] = []
+        tracing: Any = sys.modules["torch.jit._trace"]
+        flatten = tracing._flatten
+
+        def noted(values: Any) -> Any:
+            flat = flatten(values)
+            taken.append(flat[0])
+            return flat
+
+        tracing._flatten = noted
+        module = self.module
+        if self.path and not kwargs.keys() <= named_or_positional(module):
+            # this exporter passes all by position; the model itself has to be exported as it is
+            module, args, kwargs = Positional(module, len(args), list(kwargs)), (*args, *kwargs.values()), {}
+        # the last dict is taken for the keyword arguments: without one, a dict that is an argument would be
+        settings = {"dynamo": False, "opset_version": self.how["opset"] or 17}
+        torch.onnx.export(module, (*args, kwargs), self.file, **settings)
+        if not taken:
+            return []
+        keys = {id(leaf): f"i{number}" for number, leaf in enumerate(leaves)}
+        for position, it in enumerate(taken[0]):
+            if id(it) not in keys:  # a Python number, which became a tensor
+                keys[id(it)] = f"x{position}"
+                self.constants[keys[id(it)]] = it.detach().numpy()
+        # once more with names, for what has no effect is not among the file's inputs
+        names = [keys[id(it)] for it in taken[0]]
+        torch.onnx.export(module, (*args, kwargs), self.file, input_names=names, **settings)
+        return [[it, it] for it in names]
+
+    def failed(self, error: BaseException) -> dict[str, object]:
+        """What failed and where: the deepest line of the user's code, and the deepest module that was at work."""
+        chain = chained(error)
+        place: tuple[str, int] | None = None
+        suspect: str | None = None
+        node: Any = None
+        frames = [pair for it in reversed(chain) for pair in [*traceback.walk_tb(it.__traceback__)][::-1]]
+        for frame, line in frames:  # the first cause first, and of each the deepest frame first
+            file = frame.f_code.co_filename
+            here = frame.f_locals.get(frame.f_code.co_varnames[0]) if frame.f_code.co_argcount else None
+            if place is None and Path(file).is_file() and not file.startswith(self.loaded.libraries):
+                place = (file, line)
+            home = self.loaded.paths.get(id(here))
+            if suspect is None and home is not None:
+                paths = (joined(home, frame.f_code.co_name), home)
+                suspect = next((it for it in paths if it in self.loaded.calls), None)
+            for name in ("node", "n"):
+                it = frame.f_locals.get(name)
+                if node is None and isinstance(it, torch.fx.Node) and it.op == "call_function":
+                    node = it
+        ours = any(frame.f_code.co_name == "stand_in_forward" for frame, _ in frames)
+        if node is not None and place is None:
+            place = self.node_place(node)
+            suspect = self.node_module(node) or suspect
+        elif place is None:
+            told = re.findall(r'File "([^"]+)", line (\d+)', str(error))
+            users = [(file, int(line)) for file, line in told if not file.startswith(self.loaded.libraries)]
+            place = users[-1] if users else None
+        return {
+            "types": [cls.__name__ for it in chain for cls in type(it).__mro__[:-3]],
+            "message": clipped(str(chain[-1]) or str(error), 1000),
+            "outer": clipped(str(error), 300),
+            "op": "" if node is None else str(node.target),
+            "stage": "torch.export" if self.program is None and self.how["exporter"] != "legacy" else "onnx",
+            "suspect": suspect,
+            "stand_in": ours or "stand_in_forward" in str(error),
+            **(self.place(*place) if place else {"file": "", "line": 0, "source": ""}),
+        }
+
+    def node_module(self, node: Any) -> str | None:
+        """The deepest module that made a node of the traced graph and can be asked alone."""
+        for path, _ in reversed([*node.meta.get("nn_module_stack", {}).values()]):
+            with suppress(AttributeError):
+                module = self.module.get_submodule(re.sub(r"^(L\['self'\]|_export_root)\.?", "", path))
+                found: str | None = self.loaded.paths.get(id(module))
+                if found in self.loaded.calls:
+                    return found
+        return None
+
+    def node_place(self, node: Any) -> tuple[str, int] | None:
+        """The user's line that made a node of the traced graph."""
+        lines = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
+        users = [(file, int(line)) for file, line in lines if not file.startswith(self.loaded.libraries)]
+        return users[-1] if users else None
+
+    def place(self, file: str, line: int) -> dict[str, object]:
+        """A line of code, with its text."""
+        try:
+            source = Path(file).read_text(encoding="utf-8").splitlines()[line - 1].strip()
+        except (OSError, ValueError, IndexError):
+            source = ""
+        return {"file": file, "line": line, "source": clipped(source, 200)}
+
+    def saved_samples(self, inputs: Sequence[Any], reference: Recorded) -> list[str]:
+        """Files with inputs and eager outputs, of the captured inputs and of perturbed ones.
+
+        `iN` are tensors among the arguments, `oN` outputs, `nN` outputs for inputs that differ by rounding, `sP:M:N`
+        outputs of the M-th call of a module P that has a stand-in, `tP:M:N` tensors that it got, `xN` constants that
+        became inputs.
+        """
+        try:
+            import numpy
+        except ImportError:
+            return []
+        saved: list[str] = []
+        shapes = [tuple(it.shape) for it in tensors(inputs[0])]
+        for number, (origin, (args, kwargs)) in enumerate(
+            [("captured", it) for it in inputs if [tuple(one.shape) for one in tensors(it)] == shapes]
+            + [(how, perturbed(inputs[0], how)) for how in ("shuffled", "negated", "random")]
+        ):
+            try:
+                recorded = reference if number == 0 else Recorded(self, args, kwargs)
+                arrays = {**recorded.arrays(args, kwargs), **self.constants}
+                near = rounded((args, kwargs))
+                again = Recorded(self, near[0], near[1], seed=1)
+                arrays.update((f"n{n}", it.numpy()) for n, it in enumerate(tensors(again.output)))
+            except Exception:  # the module itself does not take these numbers
+                if origin == "captured":
+                    raise
+                continue
+            numpy.savez(f"{self.file}.{len(saved)}.npz", **arrays)
+            saved.append(origin)
+        return saved
+
+
+class CapturedError(BaseException):
+    """Ends a run of the model: the inputs of the module in question are known."""
+
+
+class Method(nn.Module):  # type: ignore[misc] # torch is not there for mypy
+    """A module whose forward is another method, or a property, of a module in it."""
+
+    def __init__(self, module: Any, name: str) -> None:
+        super().__init__()
+        self.module = module
+        found = inspect.getattr_static(type(module), name)
+        forward: Any
+
+        if isinstance(found, property):
+
+            def forward() -> Any:
+                return getattr(module, name)
+
+        else:
+
+            def forward(*args: Any, **kwargs: Any) -> Any:
+                return getattr(module, name)(*args, **kwargs)
+
+            forward.__signature__ = inspect.signature(getattr(module, name))
+        self.forward = forward
+
+
+class Positional(nn.Module):  # type: ignore[misc] # torch is not there for mypy
+    """A module whose keyword arguments are given by position."""
+
+    def __init__(self, module: Any, count: int, names: Sequence[str]) -> None:
+        super().__init__()
+        self.module, self.count, self.names = module, count, names
+
+    def forward(self, *args: Any) -> Any:
+        """Call the module."""
+        return self.module(*args[: self.count], **dict(zip(self.names, args[self.count :], strict=True)))
+
+
+def named_or_positional(module: Any) -> set[str]:
+    """The parameters that take an argument by name or by position."""
+    parameters = inspect.signature(module.forward).parameters.values()
+    return {it.name for it in parameters if it.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD}
+
+
+class Recorded:
+    """An eager run of a module: its output, and what modules that get stand-ins made, in the order of calls."""
+
+    def __init__(self, export: Export, args: Any, kwargs: Any, seed: int = 0) -> None:
+        self.calls: list[tuple[str, str, Any, Any]] = []
+        given: list[Any] = []  # of the modules at work that get stand-ins: only the outermost one does its work
+
+        def begin(path: str, args: Any, kwargs: Any) -> None:
+            if path in export.hidden:
+                given.append(copied((args, kwargs)))
+
+        def end(path: str, output: Any) -> None:
+            if path in export.hidden:
+                inputs = given.pop()
+                if not given:
+                    self.calls.append((path, signature(*inputs), copied(output), inputs))
+
+        own = copied((args, kwargs))
+        with CallWatch(export.loaded, begin, end):
+            self.output = copied(export.loaded.run(export.module, own[0], own[1], seed))
+
+    def without_tensors(self) -> str:
+        """A module that cannot have a stand-in, because it returns no tensor."""
+        return next((path for path, _, output, _ in self.calls if not tensors(output)), "")
+
+    def arrays(self, args: Any, kwargs: Any) -> dict[str, Any]:
+        """Everything of the run as numpy arrays, by key."""
+        leaves = pytree.tree_flatten((args, kwargs))[0]
+        found = {f"i{n}": it.numpy() for n, it in enumerate(leaves) if isinstance(it, torch.Tensor)}
+        found.update((f"o{n}", it.numpy()) for n, it in enumerate(tensors(self.output)))
+        for number, (path, _, output, given) in enumerate(self.calls):
+            call = sum(it[0] == path for it in self.calls[:number])
+            found.update((f"s{path}:{call}:{n}", it.numpy()) for n, it in enumerate(tensors(output)))
+            found.update((f"t{path}:{call}:{n}", it.numpy()) for n, it in enumerate(tensors(given)))
+        return found
+
+
+def stand_in(export: Export, path: str, recorded: Recorded) -> Callable[[], None]:
+    """Let one node of the domain `host` do what the module does, and make outputs of the recorded forms.
+
+    Returns what takes it back.
+    """
+    known = {text: output for where, text, output, _ in reversed(recorded.calls) if where == path}
+    name = "host::" + path.replace(".", "_")
+
+    def symbolic(flat: list[Any], made: list[Any]) -> Any:
+        ops: Any = getattr(torch.onnx, "ops", None)
+        if not hasattr(ops, "symbolic_multi_out"):
+            raise RuntimeError("this version of torch has no torch.onnx.ops.symbolic_multi_out; 2.8 has it")
+        forms = {"dtypes": [it.dtype for it in made], "shapes": [tuple(it.shape) for it in made]}
+        return ops.symbolic_multi_out(name, flat, {"module": path}, version=1, **forms)
+
+    def traced(*flat: Any) -> Any:
+        made = tensors(next(iter(known.values())))
+
+        class StandIn(torch.autograd.Function):  # type: ignore[misc] # torch is not there for mypy
+            @staticmethod
+            def forward(context: Any, *flat: Any) -> Any:
+                return tuple(it.clone() for it in made)
+
+            @staticmethod
+            def symbolic(graph: Any, *flat: Any) -> Any:
+                return graph.op(name, *flat, outputs=len(made), module_s=path)
+
+        outputs = StandIn.apply(*flat)
+        return outputs if isinstance(outputs, tuple) else (outputs,)
+
+    def stand_in_forward(*args: Any, **kwargs: Any) -> Any:
+        output = next(iter(known.values()))
+        if len(known) > 1:
+            output = known.get(signature(args, kwargs), output)
+        leaves, spec = pytree.tree_flatten(output)
+        made = [it for it in leaves if isinstance(it, torch.Tensor)]
+        flat = tensors((args, kwargs))
+        outputs = iter(traced(*flat) if export.how["exporter"] == "legacy" else symbolic(flat, made))
+        return pytree.tree_unflatten([next(outputs) if isinstance(it, torch.Tensor) else it for it in leaves], spec)
+
+    module, method = export.loaded.targets[path]
+    found: Any = inspect.getattr_static(type(module), method)
+    if isinstance(found, property):
+        owner = next(it for it in type(module).__mro__ if method in vars(it))
+        getter: Any = found.fget
+        setattr(owner, method, property(lambda it: stand_in_forward() if it is module else getter(it)))
+        return lambda: setattr(owner, method, found)
+    own = vars(module).get(method)
+    setattr(module, method, stand_in_forward)
+    return lambda: delattr(module, method) if own is None else setattr(module, method, own)
+
+
+def set_up(model: Any, how: Mapping[str, Any]) -> None:
+    """Apply settings of transformers' models."""
+    if how.get("attention") and hasattr(model, "set_attn_implementation"):
+        model.set_attn_implementation(how["attention"])
+    if how.get("use_cache") is False:
+        for module in model.modules():
+            if getattr(getattr(module, "config", None), "use_cache", None):
+                module.config.use_cache = False
+
+
+def perturbed(inputs: Any, how: str) -> Any:
+    """Other numbers of the same forms and, but for signs, of the same range."""
+    chance: Any = torch.Generator().manual_seed(len(how))
+
+    def other(it: Any) -> Any:
+        if not isinstance(it, torch.Tensor) or it.is_complex() or not it.numel():
+            return it
+        mixed = it.flatten()[torch.randperm(it.numel(), generator=chance)].view(it.shape)
+        if it.is_floating_point():
+            if how == "shuffled":
+                return mixed
+            spread = it.float().std() if it.numel() > 1 else it.float().abs().max()
+            return -mixed if how == "negated" else (torch.randn(it.shape, generator=chance) * spread).to(it.dtype)
+        if it.dtype == torch.bool:  # a flag, or a mask of which all is set, is the same when shuffled
+            return ~mixed if how == "negated" else mixed
+        if it.numel() == 1:
+            return it + 1 if how != "negated" else torch.clamp(it - 1, min=min(0, int(it.min())))
+        low, high = int(it.min()), int(it.max())
+        if low == high:  # most often a mask of which all is set: padding is at its end, and no row is without a token
+            low, high = min(low, 0), max(high, 1)
+            made = torch.randint(low, high + 1, it.shape, generator=chance).sort(-1, descending=True).values
+            made[..., :1] = high if it.shape[-1] > 1 else made
+            return made.to(it.dtype)
+        return mixed if how == "shuffled" else torch.randint(low, high + 1, it.shape, generator=chance).to(it.dtype)
+
+    return pytree.tree_map(other, copied(inputs))
+
+
+def rounded(inputs: Any) -> Any:
+    """The inputs within their rounding: where the outputs differ by more, no comparison is due."""
+    return pytree.tree_map(
+        lambda it: it * (1 + 1e-6) if isinstance(it, torch.Tensor) and it.is_floating_point() else it, inputs
+    )
