@@ -13,9 +13,9 @@ from pydantic import BaseModel, Field
 from sqlalchemy.orm import Session
 
 from onnxbisect.diagnosis import Certainty
-from onnxbisect.report import network_file
+from onnxbisect.drawing import network_file
+from onnxbisect.drawing.network import Network
 from onnxbisect.report.contents import Report, UnitState
-from onnxbisect.report.network import Network
 from onnxbisect.report.ranges import indices, spell
 from onnxbisect.unitset import UnitSet, full, of
 from onnxbisect_db import probe_queries

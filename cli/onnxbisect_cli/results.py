@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 from onnx_bisect import Result
-from onnxbisect.report import model_explorer
+from onnxbisect.drawing import model_explorer
 from onnxbisect.report.files import culprit_dirs
 from onnxbisect.verdict import Status
 from onnxbisect_backends.probing.prober import COMPILED, PROBE_NAME

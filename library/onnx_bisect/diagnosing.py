@@ -23,14 +23,14 @@ from onnx_bisect.steps.changed_files import GoesOn, NamedOptions, compiles_after
 from onnx_bisect.steps.confirming import Answered, confirmed
 from onnx_bisect.steps.repair_compiler import RepairCompiler
 from onnxbisect.diagnosis import Alternative, CompilesAfter
+from onnxbisect.drawing import model_explorer
+from onnxbisect.drawing.graph import network_of
 from onnxbisect.errors import BackendUnusableError, ModelError, OptionError
 from onnxbisect.preflight import NEWER_THAN_TOOL
 from onnxbisect.remedies import SearchedModel
 from onnxbisect.remedies.replacing import replacements
-from onnxbisect.report import model_explorer
 from onnxbisect.report.contents import Report
 from onnxbisect.report.document import document
-from onnxbisect.report.graph import network_of
 from onnxbisect.session import Ending
 from onnxbisect.terms import OtherValues, SearchKeywords, SearchTerms, made, with_keywords
 from onnxbisect.verdict import Status

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from onnxbisect.report import model_explorer
+from onnxbisect.drawing import model_explorer
 from onnxbisect_backends.probing.prober import DATA_NAME, LOG_NAME, PROBE_NAME
 
 

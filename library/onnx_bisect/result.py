@@ -19,10 +19,11 @@ from onnxbisect.diagnosis import (
     Stats,
     Target,
 )
+from onnxbisect.drawing import model_explorer
 from onnxbisect.errors import OnnxBisectError, OptionError
 from onnxbisect.exactness import Exactness
 from onnxbisect.model.external import external_tensors
-from onnxbisect.report import files, model_explorer
+from onnxbisect.report import files
 from onnxbisect.report.contents import Report
 from onnxbisect.report.culprit_contents import CulpritEntry
 from onnxbisect.report.files import FORMS, culprit_dirs, put

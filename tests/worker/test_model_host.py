@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from onnxbisect.drawing import network_file
 from onnxbisect.errors import ModelError, OnnxBisectError
-from onnxbisect.report import network_file
 from onnxbisect_db.errors import DamagedFileError
 from onnxbisect_worker.context import outside
 from onnxbisect_worker.model_processes.confinement import environment

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, Field
 
+from onnxbisect.drawing.network import Network, drawing
+from onnxbisect.drawing.network_file import dumped
 from onnxbisect.language import english
-from onnxbisect.report.network import Network, drawing
-from onnxbisect.report.network_file import dumped
 from onnxbisect.report.ranges import chosen
 from onnxbisect.report.text import clip
 from onnxbisect_api.access import IN_TURN, Reader

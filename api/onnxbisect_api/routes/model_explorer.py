@@ -4,10 +4,10 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
+from onnxbisect.drawing import model_explorer
+from onnxbisect.drawing.network import Network
+from onnxbisect.drawing.network_file import dumped
 from onnxbisect.language import english
-from onnxbisect.report import model_explorer
-from onnxbisect.report.network import Network
-from onnxbisect.report.network_file import dumped
 from onnxbisect_api.access import IN_TURN, Reader
 from onnxbisect_api.found import document_of, job_of, report_of, search_of
 from onnxbisect_api.headers import tag_of, unchanged

@@ -9,13 +9,13 @@ from typing import Any
 from onnx import TensorProto, helper
 
 from onnxbisect.diagnosis import Alternative, DiagnosedCulprit, DiagnosisProof
+from onnxbisect.drawing import network_file
+from onnxbisect.drawing.graph import network_of
 from onnxbisect.model.model import Model
 from onnxbisect.remedies import document as repairs
-from onnxbisect.report import network_file
 from onnxbisect.report.contents import Report
 from onnxbisect.report.document import document
 from onnxbisect.report.files import culprit_dirs
-from onnxbisect.report.graph import network_of
 from onnxbisect.rewrites import Exactness
 from onnxbisect.verdict import Status, Verdict
 from onnxbisect_db import models, searches

@@ -13,14 +13,14 @@ from onnx_bisect.steps.confirming import confirmed
 from onnx_bisect.steps.known_target import inspect_for, known_target
 from onnxbisect.answer import Answer
 from onnxbisect.diagnosis import CompilesAfter, CompletedDiagnosis
+from onnxbisect.drawing import network_file
+from onnxbisect.drawing.graph import network_of
 from onnxbisect.errors import BackendUnusableError, OnnxBisectError, OptionError
 from onnxbisect.model import Established
 from onnxbisect.preflight import Finding, inspect, inspection_document
 from onnxbisect.remedies.replacing import replacements
-from onnxbisect.report import network_file
 from onnxbisect.report.document import document
 from onnxbisect.report.files import culprit_dirs, put
-from onnxbisect.report.graph import network_of
 from onnxbisect.search import plan
 from onnxbisect.session import SearchRecord
 from onnxbisect.unitset import UnitSet

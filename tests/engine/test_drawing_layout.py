@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onnxbisect.report.layout import NODE_HEIGHT, NODE_WIDTH, GraphLayout, layout
+from onnxbisect.drawing.layout import NODE_HEIGHT, NODE_WIDTH, GraphLayout, layout
 from support.examples import examples
 
 Graph = tuple[int, list[tuple[int, int]]]
@@ -141,7 +141,7 @@ def test_any_graph_has_one_picture(graph: Graph) -> None:
 
 def test_it_is_the_same_in_every_process() -> None:
     code = (
-        "import random, hashlib; from onnxbisect.report.layout import layout; r = random.Random(7);"
+        "import random, hashlib; from onnxbisect.drawing.layout import layout; r = random.Random(7);"
         "edges = [tuple(sorted(r.sample(range(300), 2))) for _ in range(450)];"
         "print(hashlib.sha256(repr(layout(300, edges)).encode()).hexdigest())"
     )

@@ -8,11 +8,11 @@ if its nodes have names, because both refer to nodes by name. The formats are th
 from collections.abc import Iterator
 from typing import Any
 
+from onnxbisect.drawing.network import Network
+from onnxbisect.drawing.network_file import dumped
 from onnxbisect.language import in_english
 from onnxbisect.report import words
 from onnxbisect.report.contents import Report
-from onnxbisect.report.network import Network
-from onnxbisect.report.network_file import dumped
 from onnxbisect.report.ranges import indices
 from onnxbisect.report.text import clip
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from onnxbisect.report.layout import layout
+from onnxbisect.drawing.layout import layout
 
 DRAWING = "onnx-bisect/graph@1"
 

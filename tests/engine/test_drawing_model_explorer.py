@@ -9,9 +9,9 @@ from typing import Any
 from jsonschema import Draft202012Validator
 from onnx import TensorProto, helper
 
-from onnxbisect.report import model_explorer
+from onnxbisect.drawing import model_explorer
+from onnxbisect.drawing.graph import network_of
 from onnxbisect.report.document import document
-from onnxbisect.report.graph import network_of
 from support.engine.report_factory import HOSTILE, chain, job_of, model_of, single
 
 

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
+from onnxbisect.drawing import network_file
+from onnxbisect.drawing.graph import network_of
+from onnxbisect.drawing.network import Network, drawing
 from onnxbisect.model import load
-from onnxbisect.report import network_file
 from onnxbisect.report.culprit_facts import UnitProperties
-from onnxbisect.report.graph import network_of
-from onnxbisect.report.network import Network, drawing
 from onnxbisect.report.ranges import chosen, indices, spell
 from onnxbisect.unitset import members, of
 from support.engine.report_factory import HOSTILE, chain, model_of

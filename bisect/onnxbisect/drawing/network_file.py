@@ -7,7 +7,7 @@ part of the model, or a unit, needs both.
 import json
 from typing import IO
 
-from onnxbisect.report.network import Network, drawing
+from onnxbisect.drawing.network import Network, drawing
 
 
 def to_bytes(network: Network) -> bytes:
