@@ -68,7 +68,7 @@ def read_calibration(
     inputs: Sequence[onnx.ValueInfoProto],
     most: int,
     *,
-    option: str = "--calibration",
+    option: str = "--samples",
     bound: Mapping[str, np.ndarray] = MappingProxyType({}),
     recorded: Sequence[onnx.ValueInfoProto] = (),
 ) -> Calibration:
@@ -83,7 +83,7 @@ def read_calibration(
         return calibration_of(_sample(name, file, kinds, bound, more) for name, file in files[:most])
 
 
-def first_sample(path: Path | None, option: str = "--calibration") -> ReadSample | None:
+def first_sample(path: Path | None, option: str = "--samples") -> ReadSample | None:
     """Reads the first sample at `path`, for `load`; None without a path."""
     if path is None:
         return None

@@ -101,6 +101,7 @@ class Description:
     otherwise that is measured where it matters (`onnxbisect_backends.probing.boundary_limits`). `computes_in` is the
     type in which the target stores float32 tensors, `float16` or `bfloat16`; empty if it is another or unknown.
     `disputed` are ops about which real runs contradicted the list that answers for the target, each with what was seen.
+    `values_matter`: verdicts depend on the numbers that reach a probe, so that equal pieces of a model are told apart.
     """
 
     tool: str
@@ -118,6 +119,7 @@ class Description:
     boundary_known: bool = False
     computes_in: Literal["", "float16", "bfloat16"] = ""
     disputed: Mapping[str, str] = field(default_factory=dict)
+    values_matter: bool = False
 
 
 class Backend(Protocol):
@@ -234,11 +236,21 @@ def compute(backend: Backend, model: Path, samples: Path, out: Path, workdir: Pa
     """Run a model in the compiler's own arithmetic, as its chip would.
 
     Calls the backend's optional method `compute`. `samples` is a folder of `0.npz`, `1.npz`, …, keyed by the model's
-    inputs. The exit code is 0 if `out`, which does not exist yet, has a file of the same name for each, keyed by the
-    place of each output.
+    inputs, beside which may be other files. `workdir` is empty, or what a compile of this model left. The exit code is
+    0 if `out`, which does not exist yet, has a file of the same name for each, keyed by the place of each output.
     """
     run = cast("Callable[..., Outcome]", getattr(backend, "compute"))  # noqa: B009 - it is optional
     return run(model, samples, out, workdir, limits)
+
+
+def verification(backend: Backend) -> float | None:
+    """How far the numbers of what compiles may be from onnxruntime's, as a share of an output's largest number.
+
+    The backend's optional attribute `verifies_within`; None, also without it, if nothing is to be compared. Drivers
+    compare (`onnxbisect_backends.verifying`), with what `compute` gives.
+    """
+    found: float | None = getattr(backend, "verifies_within", None)
+    return found
 
 
 def computes_mixed(backend: Backend) -> bool:

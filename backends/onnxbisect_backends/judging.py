@@ -3,6 +3,7 @@
 import re
 import signal as signals
 
+from onnxbisect.language import english
 from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_backends.contract import Outcome
 from onnxbisect_backends.logs import Reading
@@ -93,6 +94,16 @@ def signal_name(number: int) -> str:
         return signals.Signals(number).name
     except ValueError:
         return f"signal {number}"
+
+
+def last_words(outcome: Outcome) -> str:
+    """How a run ended that did not succeed, without a full stop."""
+    if outcome.timed_out:
+        return english("it did not end within {seconds} s", seconds=f"{outcome.seconds:.0f}")
+    if outcome.signal is not None:
+        return english("its process died ({how})", how=signal_name(outcome.signal))
+    lines = [line.strip() for line in outcome.log.splitlines() if line.strip()]
+    return outcome.broken.rstrip(".") or (lines[-1].rstrip(".!") if lines else english("its process died"))
 
 
 def _fail(kind: Kind, end: str, mark: str, outcome: Outcome, reading: Reading) -> Verdict:

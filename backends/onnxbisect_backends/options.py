@@ -7,7 +7,7 @@ from enum import Enum
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from onnxbisect.errors import OptionError
 from onnxbisect.language import english, nearest
@@ -71,6 +71,30 @@ class OptionHelp:
         found = (value for message in messages for value in re.findall(self.worth_trying.pattern, message))
         new = [value for value in dict.fromkeys(found) if value not in listed]
         return ",".join([*listed, *new]) if new else ""
+
+
+class VerifyOptions(BaseModel):
+    """The options of a backend that can compute (`contract.compute`)."""
+
+    verify: bool = Field(
+        default=False, description="compare the numbers with those of onnxruntime: a model that computes others fails"
+    )
+    tolerance: float = Field(
+        default=0.02,
+        gt=0,
+        lt=1,
+        description="largest difference, as a share of an output's largest number, with verify",
+    )
+
+    @property
+    def idle(self) -> set[str]:
+        """Those that change nothing."""
+        return set() if self.verify else {"verify", "tolerance"}
+
+    @property
+    def within(self) -> float | None:
+        """`contract.verification`."""
+        return self.tolerance if self.verify else None
 
 
 def explained(model: type[BaseModel], prefix: str = "") -> tuple[OptionHelp, ...]:

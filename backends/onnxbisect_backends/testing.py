@@ -21,6 +21,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
@@ -28,9 +29,10 @@ import pytest
 
 from onnxbisect.errors import ShortageError
 from onnxbisect.verdict import Status, Verdict
-from onnxbisect_backends.contract import Backend, Limits
+from onnxbisect_backends.contract import Backend, Limits, computes
 from onnxbisect_backends.measurement.sample_models import conv_net, oddly_named, with_op, write_whole
 from onnxbisect_backends.sandbox.process import kill_running
+from onnxbisect_backends.verifying import COMPARED_ON, compared
 
 __all__ = ["BackendConformance", "conv_net", "processes_in", "with_op"]
 
@@ -116,6 +118,21 @@ class BackendConformance:
         assert set(second.hints.ops) <= ops
         assert set(second.hints.nodes) <= {node.name for node in nodes}
         assert {*second.hints.tensors, *second.hints.right} <= tensors
+
+    def test_computes_the_numbers_of_onnxruntime(self, tmp_path: Path) -> None:
+        """What it says of what it compiled (`contract.compute`), on samples of the inputs; odd names change nothing."""
+        backend, probe, workdir = self.backend(), _probe(tmp_path), _workdir(tmp_path)
+        if not computes(backend):
+            pytest.skip("it does not compute here")
+        source = tmp_path / "source.onnx"
+        onnx.save(oddly_named(self.accepted()), source)
+        write_whole(source, replace(backend.describe(), samples=COMPARED_ON), probe)
+        passed = backend.judge(backend.compile(probe, workdir, self.limits))
+
+        verdict = compared(backend, probe, workdir, self.limits, passed, 0.02)
+
+        assert (verdict.status, verdict.message) == (Status.PASS, "")
+        assert verdict.tables[-1].rows[0][1] == "same"
 
     def test_odd_names_change_nothing(self, tmp_path: Path) -> None:
         assert self._ask(oddly_named(self.accepted()), tmp_path / "a b 'c' {x} ü").status is Status.PASS

@@ -25,7 +25,9 @@ class Identities:
     Constant's value.
     """
 
-    def __init__(self, model: Model, wiring: Wiring, *, weights: bool, apart: Collection[int] = ()) -> None:
+    def __init__(
+        self, model: Model, wiring: Wiring, *, weights: bool, apart: Collection[int] = (), values: bool = False
+    ) -> None:
         self._model = model
         self._weights = weights
         self._contents = Contents(model.proto, model.path.parent, weights=weights)
@@ -41,11 +43,16 @@ class Identities:
         )
         places: dict[bytes, int] = {}
         self.kind = tuple(
-            places.setdefault(digest("apart", label) if unit in apart else label, len(places))
+            places.setdefault(self._placed(unit, label, apart, values), len(places))
             for unit, label in enumerate(labels)
         )
         self.kinds = tuple(places)
         self.tokens = np.frombuffer(b"".join(self._tokens(wiring, nodes)), np.uint8).reshape(-1, DIGEST_SIZE)
+
+    def _placed(self, unit: int, label: bytes, apart: Collection[int], values: bool) -> bytes:
+        if values:
+            return digest("values", self._model.identity, unit, label)
+        return digest("apart", label) if unit in apart else label
 
     def _tokens(self, wiring: Wiring, nodes: Iterable[onnx.NodeProto]) -> Iterator[bytes]:
         model = self._model

@@ -56,6 +56,7 @@ Jobs = Annotated[int, typer.Option("--jobs", "-j", rich_help_panel=LIMITS, min=1
 CalibrationPath = Annotated[
     Path | None,
     typer.Option(
+        "--samples",
         "--calibration",
         rich_help_panel=INPUTS,
         metavar="PATH",
@@ -81,6 +82,7 @@ BackendOptions = Annotated[
 ]
 
 Samples = Annotated[Path | None, SAMPLES]
+OldCalibrationPath = Annotated[Path | None, typer.Option("--calibration", hidden=True, help="The compiler's samples.")]
 CustomOpFunctions = Annotated[
     list[str] | None,
     typer.Option(

@@ -66,7 +66,7 @@ def parts_of(
         )
     if calibration is not None:
         raise OptionError(
-            "--calibration is for one model: of several, a manifest says which samples are for which "
+            "--samples is for one model: of several, a manifest says which samples are for which "
             '(docs/parts.md), as calibration = "FOLDER".'
         )
     return _with_own(_labelled(parts), input_shapes, input_values)

@@ -62,7 +62,7 @@ def typed(request: SearchRequest, files: str) -> TypedCommand:
     for key, value in request.options.items():
         words += ["--option", f"{key}={value}"]
     if request.calibration is not None:  # answers are kept by samples: without them the diagnosis would begin anew
-        words += ["--calibration", str(request.calibration)]
+        words += ["--samples", str(request.calibration)]
     inputs = bound_inputs(request.input_shapes, request.input_values)
     return TypedCommand(
         model=str(request.model), target=words, inputs=inputs, command=request.command or (), files=files

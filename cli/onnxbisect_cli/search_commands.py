@@ -24,6 +24,7 @@ from onnxbisect_cli.parameters import (
     ModelPath,
     ModelPaths,
     NoCache,
+    OldCalibrationPath,
     ReportForm,
     ReportsFolder,
     Samples,
@@ -150,7 +151,7 @@ def fix_command(
     input_value: InputValues = None,
     jobs: Jobs = 1,
     call_terms: CallTerms,
-    calibration: CalibrationPath = None,
+    calibration: OldCalibrationPath = None,
     no_cache: NoCache = False,
     _lang: Lang = None,
 ) -> None:
@@ -172,7 +173,7 @@ def fix_command(
         jobs=jobs,
         terms=call_terms,
         cache=not no_cache,
-        calibration=calibration,
+        calibration=calibration or terms.sample_path,
     )
     request = fix_job.FixRequest(
         search=search,
@@ -315,7 +316,7 @@ def split_command(
     input_shape: InputShapes = None,
     input_value: InputValues = None,
     timeout: Timeout = None,
-    calibration: CalibrationPath = None,
+    calibration: OldCalibrationPath = None,
     samples: Samples = None,
     op: CustomOpFunctions = None,
     _lang: Lang = None,
@@ -337,7 +338,7 @@ def split_command(
         command=command_of(context),
         options=arguments.key_values(option or (), "--option"),
         seconds=timeout,
-        calibration=calibration,
+        calibration=calibration or samples,
         custom_ops=functions_of(op or (), samples),
     )
     raise typer.Exit(split_model.run(request))

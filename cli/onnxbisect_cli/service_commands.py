@@ -1,6 +1,7 @@
 """The command-line interface of the service."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +16,7 @@ from onnxbisect_cli.help_page import SERVICE, TARGET, Command
 from onnxbisect_cli.parameters import (
     InputShapes,
     InputValues,
+    OldCalibrationPath,
     ReportForm,
     ReportsFolder,
     option_name,
@@ -151,9 +153,7 @@ def submit_command(
     input_shape: InputShapes = None,
     input_value: InputValues = None,
     terms: SearchTerms,
-    calibration: Annotated[
-        Path | None, typer.Option("--calibration", metavar="PATH", help="A .npz of input samples, or a folder.")
-    ] = None,
+    calibration: OldCalibrationPath = None,
     label: Annotated[
         list[str] | None,
         typer.Option("--label", metavar="NAME=VALUE", help="Such as repo, branch, commit; repeatable."),
@@ -192,12 +192,11 @@ def submit_command(
     from onnx_bisect import RemoteTarget
     from onnxbisect_cli import parts, submit_job, targets
 
-    if not fix and repair != RepairTerms():
-        options = ", ".join(map(option_name, terms_of(RepairTerms)))
+    if not fix and replace(repair, samples=None) != RepairTerms():
+        options = ", ".join(option_name(it) for it in terms_of(RepairTerms) if it.name != "samples")
         raise OptionError(f"{options} are about a repair: add --fix.")
-    found = parts.parts_of(
-        models, arguments.shapes(input_shape or ()), arguments.values(input_value or ()), calibration
-    )
+    samples = calibration or repair.sample_path
+    found = parts.parts_of(models, arguments.shapes(input_shape or ()), arguments.values(input_value or ()), samples)
     asked = targets.chosen(backend, option or ())
     request = submit_job.SubmitRequest(
         model=found[0].model,

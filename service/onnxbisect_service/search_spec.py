@@ -33,7 +33,7 @@ class SearchSpec(SearchTerms):
     """The settings of a job's searches, the same on each target.
 
     The budget limits the search on one target together with its repair. `calibration` maps file names to the SHA-256
-    of stored files: samples of the model's inputs, like a folder for `--calibration`.
+    of stored files: samples of the model's inputs, like a folder for `--samples`.
     """
 
     input_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)

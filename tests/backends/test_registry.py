@@ -109,7 +109,11 @@ def test_every_file_is_named_after_its_backend() -> None:
     [
         ("whitlist", {}, "'whitlist' is no backend; did you mean 'whitelist'?"),
         ("zzz", {}, "'zzz' is no backend; valid: "),
-        ("onnxruntime", {"optimisation": "enable_all"}, "did you mean 'optimization'? Valid: optimization."),
+        (
+            "onnxruntime",
+            {"optimisation": "enable_all"},
+            "did you mean 'optimization'? Valid: optimization, tolerance, verify.",
+        ),
         ("onnxruntime", {"optimization": "max"}, "cannot be 'max': input should be 'disable_all'"),
     ],
 )

@@ -101,8 +101,8 @@ def test_the_command_that_run_suggests_has_its_samples(shell: Shell) -> None:
     model = small(shell, "Relu", "Abs")
     (shell.folder / "my samples").mkdir()
     np.savez(shell.folder / "my samples" / "0.npz", x=np.ones((2, 3), np.float32))
-    run = shell.call("run", model, "--calibration", "my samples", *refusing("Abs"))
-    assert "onnx-bisect fix small.onnx --calibration 'my samples' -- " in run.out
+    run = shell.call("run", model, "--samples", "my samples", *refusing("Abs"))
+    assert "onnx-bisect fix small.onnx --samples 'my samples' -- " in run.out
 
 
 def test_untouched_nodes_and_metadata_are_the_same_bytes(shell: Shell) -> None:

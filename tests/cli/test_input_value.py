@@ -170,7 +170,7 @@ def test_types_are_those_of_the_users_sample_where_nothing_is_declared(shell: Sh
     (shell.folder / "samples").mkdir()
     np.savez(shell.folder / "samples" / "0.npz", x=np.ones(8, np.float32), s=np.array([4, 4]))
     target = ["--backend", "whitelist", "--option", "deny=Abs", "--no-cache"]
-    done = shell.call("run", "net.onnx", *target, "--calibration", "samples", "--out", "out")
+    done = shell.call("run", "net.onnx", *target, "--samples", "samples", "--out", "out")
     assert (done.code, "1 op at 1 place, 1 unit of 3" in done.out, "proven" in done.out) == (1, True, True)
     (culprit,) = (shell.folder / "out").glob("culprits/*/model.onnx")
     assert [dim.dim_value for dim in onnx.load(culprit).graph.input[0].type.tensor_type.shape.dim] == [4]

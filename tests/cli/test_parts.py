@@ -164,7 +164,7 @@ def test_models_of_one_file_name_are_told_apart_by_their_folders(three: Shell) -
     [
         (["net", "net/part1.onnx"], "named twice"),
         (["net/part1.onnx", "gone.onnx"], "gone.onnx"),
-        (["net", "--calibration", "net"], "one model"),
+        (["net", "--samples", "net"], "one model"),
         (["empty"], "no .onnx file"),
         (["wrong.toml"], "part.0.model"),
         (["none.toml"], "cannot be read"),

@@ -114,7 +114,7 @@ def test_verdicts_belong_to_the_calibration_data(shell: Shell) -> None:
     text = """<ir_version: 8, opset_import: ["": 17]> net (float[2,6] x, int64[2] rows) => (float[2,6] y)
     <float[2,6] table = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}> { g = Gather(table, rows)  y = Add(x, g) }"""
     onnx.save(parser.parse_model(text), shell.folder / "net.onnx")
-    command = ["net.onnx", "--backend", "pulsar2", "--option", "calibration_size=2", "--calibration"]
+    command = ["net.onnx", "--backend", "pulsar2", "--option", "calibration_size=2", "--samples"]
     one, other = (calibration(shell.folder / name, row) for row, name in enumerate(("one", "other")))
 
     first = shell.report(*command, one)
@@ -129,7 +129,7 @@ def test_verdicts_belong_to_the_calibration_data(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--calibration", "missing"], "--calibration missing cannot be read"),
+        (["--samples", "missing"], "--samples missing cannot be read"),
         (["--option", "npu_mode=NPU3", "--option", "target_hardware=AX615"], "AX615 has only NPU1 and NPU2"),
         (["--option", "input_shapes=x:4x6", "--input-shape", "x=2,6"], "make the input 'x' 4x6, and --input-shape"),
         (["--option", "input_shapes=x:4x6"], "The model does not work where 'x' is 4x6 instead of 2x6"),
@@ -148,7 +148,7 @@ def test_what_cannot_be_asked_is_one_sentence(shell: Shell, arguments: list[str]
 def test_calibration_that_nobody_wants_is_said_to_be_unused(shell: Shell) -> None:
     samples = calibration(shell.folder / "samples", row=1)
 
-    done = shell.call("run", small(shell.folder), "--backend", "onnxruntime", "--calibration", samples)
+    done = shell.call("run", small(shell.folder), "--backend", "onnxruntime", "--samples", samples)
 
     assert "onnxruntime takes no input samples" in done.err
     assert done.code == 0

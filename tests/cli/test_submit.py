@@ -551,7 +551,7 @@ def test_a_server_says_what_no_repair_takes_away(server: Server, tmp_path: Path)
     assert run.code == 1
     assert "Erf  no remedy" in run.out
     assert Path("report.json") in files(tmp_path / "out" / "repair")
-    alone = server.submit(model, *denied, "--samples", tmp_path)
+    alone = server.submit(model, *denied, "--count", "2")
     assert (alone.code, "add --fix" in alone.err) == (2, True)
 
 

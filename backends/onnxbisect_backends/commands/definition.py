@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from onnxbisect.errors import OptionError
 from onnxbisect.verdict import Kind
 from onnxbisect_backends.logs import compile_pattern
-from onnxbisect_backends.options import OptionHelp, WorthTrying, model_at, reason, unknown
+from onnxbisect_backends.options import OptionHelp, VerifyOptions, WorthTrying, explained, model_at, reason, unknown
 from onnxbisect_backends.toolchains.catalogue import VERSION, VERSION_HELP, installed_versions, named
 
 #: `{word}` is a placeholder, `{{word}}` a literal `{word}`; other braces are text.
@@ -19,6 +19,9 @@ PLACEHOLDER = re.compile(r"\{\{(\w+)\}\}|\{(\w+)\}")
 
 #: Placeholders that need no declaration; `{toolchain}` needs the key `toolchain`.
 BUILT_IN = ("model", "workdir", "out", "here", "python", "toolchain")
+
+#: Placeholders of the command that runs what was compiled.
+COMPUTING = ("samples", "numbers", "inputs", "outputs")
 
 #: The version of a tool whose file does not say how to learn it.
 UNKNOWN = "unknown"
@@ -145,6 +148,9 @@ class Definition(_Table):
     #: Commands that run before `command`; the first that ends in a status neither 0 nor of success ends the compile.
     prepare: tuple[Command, ...] = ()
     command: Command
+    #: Runs what was compiled on `{samples}`, and writes `{numbers}` (`contract.compute`); the work directory is that of
+    #: the compile. `{inputs}` and `{outputs}` are their names as JSON. It brings the options `verify` and `tolerance`.
+    compute: Command | None = None
     env: dict[str, Text] = {}
     #: Variables of the user's environment that the compiler gets too.
     inherit_env: tuple[str, ...] = ()
@@ -181,14 +187,17 @@ class Definition(_Table):
         words = [word for command in self.commands for word in command]
         if not any("model" in placeholders(word) for word in words):
             raise ValueError("command does not say where the model goes; write {model} in its place")
-        if taken := sorted(set(self.options) & set(BUILT_IN)):
+        if taken := sorted(set(self.options) & {*BUILT_IN, *COMPUTING}):
             raise ValueError(f"options.{taken[0]} has the name of a built-in placeholder")
+        if self.compute and (taken := sorted(set(self.options) & set(VerifyOptions.model_fields))):
+            raise ValueError(f"options.{taken[0]}: the file has this option already, since it says how to compute")
         valid = {*BUILT_IN, *self.options} - (set() if self.toolchain else {"toolchain"})
         asking = self.version.command if isinstance(self.version, VersionCommand) else ()
-        for element in (*words, *asking, *self.env.values()):
+        computing = [(word, valid | set(COMPUTING)) for word in self.compute or ()]
+        for element, here in [*((word, valid) for word in (*words, *asking, *self.env.values())), *computing]:
             for name in placeholders(element):
-                if name not in valid:
-                    known = ", ".join(f"{{{word}}}" for word in sorted(valid))
+                if name not in here:
+                    known = ", ".join(f"{{{word}}}" for word in sorted(here))
                     raise ValueError(
                         f"'{element}' has the placeholder {{{name}}}, which is neither built in nor an option; "
                         f"there are {known}"
@@ -231,6 +240,8 @@ class Definition(_Table):
             )
             for name, option in self.options.items()
         ]
+        if self.compute:
+            own += explained(VerifyOptions)
         if self.takes_version:
             own.append(OptionHelp(name=VERSION, help=VERSION_HELP, worth_trying=installed_versions(self.toolchain)))
         return tuple(own)

@@ -4,7 +4,7 @@ import json
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -29,7 +29,7 @@ from onnxbisect_backends.commands.named_files import files_named, short_hash
 from onnxbisect_backends.contract import Access, Description, Limits, Outcome
 from onnxbisect_backends.judging import crashed, unfinished
 from onnxbisect_backends.logs import Pattern, Reading, compile_pattern, read_log
-from onnxbisect_backends.options import unknown
+from onnxbisect_backends.options import VerifyOptions, read_options, unknown
 from onnxbisect_backends.sandbox.confined_view import listed
 from onnxbisect_backends.sandbox.process import clean_env, find_executable, inherited, not_found, run, with_artifacts
 from onnxbisect_backends.toolchains.catalogue import VERSION, in_use
@@ -115,6 +115,10 @@ class TomlBackend:
         self._definition = load_definition(self._path)
         version = options.get(VERSION, "") if self._definition.takes_version else ""
         others = {key: it for key, it in options.items() if key != VERSION or not self._definition.takes_version}
+        comparing = {
+            key: others.pop(key) for key in VerifyOptions.model_fields if self._definition.compute and key in others
+        }
+        self._verifying = read_options(VerifyOptions, comparing, self._definition.name)
         self._values = _chosen(self._definition, others)
         self._version = {VERSION: version} if version else {}
         wanted = self._definition.toolchain
@@ -122,6 +126,7 @@ class TomlBackend:
         if wanted:
             self._toolchain = in_use(wanted, version) if self._definition.takes_version else toolchain_named(wanted)
         words = [word for command in self._definition.commands for word in command]
+        words += self._definition.compute or ()
         own = [word for word in words if "here" in placeholders(word)]
         own += [self._program(command[0]) for command in self._definition.commands if _is_relative(command[0])]
         named = files_named(self._filled(own), self._path.parent)
@@ -139,7 +144,13 @@ class TomlBackend:
 
         These are the words with `{here}`, and programs that are named by a relative path.
         """
-        return {**self._values, **self._version, "definition": self._digest}
+        comparing = self._verifying.model_dump(exclude=self._verifying.idle)
+        return {**self._values, **comparing, **self._version, "definition": self._digest}
+
+    @property
+    def verifies_within(self) -> float | None:
+        """`contract.verification`."""
+        return self._verifying.within
 
     @property
     def file(self) -> Path:
@@ -231,6 +242,35 @@ class TomlBackend:
         outcome = self._run_all(workdir, self._bounded(limits), probe)
         return with_artifacts(outcome, probe, workdir, self._toolchain.folder if self._toolchain else None)
 
+    @property
+    def compute(self) -> Callable[[Path, Path, Path, Path, Limits], Outcome]:
+        """`contract.compute`, of a file that says how."""
+        if self._definition.compute is None:
+            raise AttributeError("compute")
+        return self._compute
+
+    def _compute(self, model: Path, samples: Path, out: Path, workdir: Path, limits: Limits) -> Outcome:
+        """Compile the model if that is not done yet, and run what was made of it."""
+        import onnx  # the API imports this module, and must not load ONNX
+
+        from onnxbisect.model.scopes import constant_names
+
+        workdir, model = workdir.absolute(), model.absolute()
+        limits = self._bounded(limits)
+        if not any(path for glob in self.products for path in workdir.glob(glob)):
+            compiled = self.compile(model, workdir, limits)
+            if not self.judge(compiled).passed:
+                return replace(compiled, exit_code=compiled.exit_code or 1)
+        graph = onnx.load(model, load_external_data=False).graph
+        weights = constant_names(graph)
+        places = {
+            "samples": str(samples.absolute()),
+            "numbers": str(out.absolute()),
+            "inputs": json.dumps([it.name for it in graph.input if it.name not in weights]),
+            "outputs": json.dumps([it.name for it in graph.output]),
+        }
+        return self._run(self._definition.compute or (), workdir, limits, model, places)
+
     def judge(self, outcome: Outcome) -> Verdict:
         """Decide by the file's conditions of success; its patterns give kind, message and hints."""
         return judged(self._definition, self.patterns, outcome)
@@ -274,8 +314,10 @@ class TomlBackend:
             )
         return so_far
 
-    def _run(self, words: Sequence[str], workdir: Path, limits: Limits, probe: Path) -> Outcome:
-        places = {"model": str(probe), "workdir": str(workdir), "out": str(workdir / "out")}
+    def _run(
+        self, words: Sequence[str], workdir: Path, limits: Limits, probe: Path, more: Mapping[str, str] | None = None
+    ) -> Outcome:
+        places = {"model": str(probe), "workdir": str(workdir), "out": str(workdir / "out"), **(more or {})}
         cwd = workdir if self._definition.cwd == "work" else self._path.parent
         it, env = self._definition, self._env(workdir, places)
         # the user's own compiler may need a licence server; an installed toolchain needs no network

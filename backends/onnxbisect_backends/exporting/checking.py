@@ -72,7 +72,7 @@ def check(file: Path, exported: Exported) -> ExportCheck:
 
 
 def write_samples(file: Path, exported: Exported, folder: Path) -> int:
-    """Write samples as `.npz` keyed by the file's names of tensors, for `--samples` and `--calibration`.
+    """Write samples as `.npz` keyed by the file's names of tensors, for `--samples`.
 
     They have the inputs, what stand-ins made and were given, and the module's outputs.
     """

@@ -27,7 +27,7 @@ from onnxbisect.precision.metric import Outputs
 from onnxbisect.precision.tensors import SampledTensor, read_seen
 from onnxbisect.report.text import clip
 from onnxbisect_backends.contract import Backend, Limits, compute, compute_mixed, list_quantised
-from onnxbisect_backends.contract import Outcome as Ended
+from onnxbisect_backends.judging import last_words
 from onnxbisect_backends.samples import save
 from onnxbisect_backends.sandbox.process import clean_env
 
@@ -235,16 +235,6 @@ def tensors_of_nodes(graph: onnx.GraphProto, tensors: Iterable[str]) -> Mapping[
         if node:
             found.setdefault(node, []).append(tensor)
     return found
-
-
-def last_words(ended: Ended) -> str:
-    """How a process ended that did not succeed."""
-    if ended.timed_out:
-        return english("it did not end within {seconds} s", seconds=f"{ended.seconds:.0f}")
-    if ended.signal is not None:
-        return english("its process died ({how})", how=signal.Signals(ended.signal).name)
-    lines = [line.strip() for line in ended.log.splitlines() if line.strip()]
-    return ended.broken.rstrip(".") or (lines[-1].rstrip(".!") if lines else english("its process died"))
 
 
 def _write_model(model: Model, file: Path) -> None:

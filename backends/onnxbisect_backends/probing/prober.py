@@ -31,6 +31,7 @@ from onnxbisect_backends.judging import killed_from_outside
 from onnxbisect_backends.samples import samples_folder
 from onnxbisect_backends.sandbox.oom import oom_kills
 from onnxbisect_backends.sandbox.process import demand_plenty
+from onnxbisect_backends.verifying import verified
 
 #: The probe's file name, the same in every folder, with no characters that trouble compilers.
 PROBE_NAME = "model.onnx"
@@ -166,6 +167,7 @@ class Prober:
             if outcome.broken and not outcome.short:
                 demand_plenty(folder)
             verdict = _given_up(outcome, usual) or self._backend.judge(outcome)
+            verdict = verified(self._backend, probe, workdir, limits, verdict)
         except (OnnxBisectError, MemoryError):
             raise
         except Exception as error:  # a bug of a third party's backend says nothing about the model
@@ -281,7 +283,7 @@ class PieceCompiler:
             if self.samples is not None:
                 self.samples(probe, renamed)
             outcome = self.backend.compile(probe, workdir, self.limits)
-            verdict = self.backend.judge(outcome)
+            verdict = verified(self.backend, probe, workdir, self.limits, self.backend.judge(outcome))
             if verdict.passed:
                 keep_products(self.backend, outcome, workdir, file.parent / COMPILED / file.stem)
         return verdict

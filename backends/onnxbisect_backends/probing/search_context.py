@@ -57,10 +57,10 @@ from onnxbisect_backends.probing.identity import target_identity
 from onnxbisect_backends.probing.loaded_model import LoadedModel, demand_static
 from onnxbisect_backends.probing.prober import CulpritFiles, Keep, Prober
 from onnxbisect_backends.samples import samples_folder, write_samples
+from onnxbisect_backends.verifying import as_compared
 
 _MADE_UP = (
-    "The input samples that the compiler was given come from made-up inputs of the model; "
-    "--calibration gives it your own."
+    "The input samples that the compiler was given come from made-up inputs of the model; --samples gives it your own."
 )
 
 
@@ -242,6 +242,10 @@ class SearchContext:
         model, samples = self.loaded.model, self.samples
         passed = diagnosis.verdict is Status.PASS
         doubts = [f"Real runs contradicted the profile. {detail}." for detail in self._disputed]
+        if self.description.values_matter:
+            whole = self.universe.everything
+            said = (it.verdict.message for it in probes if it.units == whole and it.verdict.passed)
+            doubts += filter(None, dict.fromkeys(said))  # why nothing was compared
         notes = (*model.notes, *(() if passed else self._lowered), *(() if samples is None else samples.notes), *doubts)
         return CompletedDiagnosis(
             model=replace(model, universe=self.universe, notes=notes),
@@ -273,8 +277,7 @@ class SearchContext:
 
     @cached_property
     def _keyer(self) -> Keyer:
-        apart = _apart(self.loaded.model, self.description)
-        return Keyer(self.loaded.model, weights=self.description.weights_matter, apart=apart)
+        return _keyer(self.loaded.model, self.description)
 
     def _cut(self, units: UnitSet) -> Piece:
         """The piece in the target's probe format; one that is newer than the tool takes is written for it."""
@@ -294,7 +297,7 @@ def search_context(
     model = loaded.model
     _demand_shapes(model, backend)
     bound = for_model(backend, model.proto.graph)
-    description = with_known_limits(backend, bound.describe())
+    description = as_compared(bound, with_known_limits(backend, bound.describe()))
     backend = bound
     reader = Reader(tool=description.tool, newest_ir=description.newest_ir, newest_opset=description.newest_opset)
     if description.newer_unfolded and is_newer(model.proto, reader):
@@ -316,8 +319,8 @@ def search_context(
         constant = producers_of_constants(model)
         required = {it: required.get(it, 0) | constant.get(it, 0) for it in sorted({*required, *constant})}
         universe = split_variants_by_producers(replace(universe, required_producers=required))
-    if description.weights_matter:
-        universe = _with_weights_told_apart(universe, Keyer(model, weights=True, apart=_apart(model, description)))
+    if description.weights_matter or description.values_matter:
+        universe = _with_weights_told_apart(universe, _keyer(model, description))
     return SearchContext(
         loaded=loaded,
         description=description,
@@ -329,12 +332,17 @@ def search_context(
 
 
 def _with_weights_told_apart(universe: Universe, keyer: Keyer) -> Universe:
-    """The universe in which units of one solo have equal weights; variants stay, so they are still asked together."""
+    """The universe in which units of one solo have equal keys; variants stay, so they are still asked together."""
     numbers: dict[tuple[int, str], int] = {}
     told = tuple(
         numbers.setdefault((solo, keyer.key(1 << unit)), len(numbers)) for unit, solo in enumerate(universe.solo)
     )
     return replace(universe, solo=told, weightless=universe.solo)
+
+
+def _keyer(model: Model, description: Description) -> Keyer:
+    apart = _apart(model, description)
+    return Keyer(model, weights=description.weights_matter, apart=apart, values=description.values_matter)
 
 
 def _demand_shapes(model: Model, backend: Backend) -> None:

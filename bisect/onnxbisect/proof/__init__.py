@@ -4,7 +4,7 @@
 measures two arrays.
 """
 
-from onnxbisect.proof.difference import OutputDifference, difference, finite
+from onnxbisect.proof.difference import OutputDifference, difference, fault, finite
 from onnxbisect.proof.outputs import (
     EDGES,
     RECORDED,
@@ -27,6 +27,7 @@ __all__ = [
     "demand_recorded",
     "difference",
     "edge_feeds",
+    "fault",
     "finite",
     "random_feeds",
     "those_that_run",

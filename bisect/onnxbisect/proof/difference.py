@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from onnxbisect.language import english
 from onnxbisect.terms import Tolerance
 
 #: A result of onnxruntime: a tensor, None for an empty optional, or a sequence.
@@ -91,3 +92,64 @@ def difference(output: str, before: Value, after: Value, tolerance: Tolerance) -
         beyond=int(beyond.sum()),
         form=form,
     )
+
+
+def fault(output: str, before: np.ndarray, after: np.ndarray, tolerance: Tolerance) -> str:
+    """What is wrong with an output that is to be compared in numbers alone; empty if nothing is.
+
+    NaN, infinities, one number everywhere and numbers that end at a limit are named, since they say more of what a
+    compiler did than a difference. Where `before` is not finite, nothing is compared.
+    """
+    if before.shape != after.shape:
+        return english(
+            "'{output}' has the shape {found}, not {expected}",
+            output=output,
+            found=list(after.shape),
+            expected=list(before.shape),
+        )
+    known = np.isfinite(before) if before.dtype.kind in "fc" else np.ones(before.shape, np.bool_)
+    wide = np.complex128 if "c" in (before.dtype.kind, after.dtype.kind) else np.float64
+    old, new = before[known].astype(wide), after[known].astype(wide)
+    for broken, name in ((np.isnan(new), "NaN"), (np.isinf(new), english("infinite"))):
+        if broken.any():
+            return english(
+                "'{output}' is {what} in {count} of {all} places where it should be a number",
+                output=output,
+                what=name,
+                count=int(broken.sum()),
+                all=old.size,
+            )
+    found = difference(output, old, new, tolerance)
+    if found.agrees:
+        return ""
+    if wide is np.float64 and old.size > 1 and np.ptp(new) == 0:
+        return english(
+            "'{output}' is {number} everywhere, and should reach from {low} to {high}",
+            output=output,
+            number=f"{new[0]:.4g}",
+            low=f"{old.min():.4g}",
+            high=f"{old.max():.4g}",
+        )
+    if wide is np.float64 and (limit := _limit(output, old, new, tolerance)) is not None:
+        return english(
+            "'{output}' saturates at {limit}, and should reach from {low} to {high}",
+            output=output,
+            limit=f"{limit:.6g}",
+            low=f"{old.min():.4g}",
+            high=f"{old.max():.4g}",
+        )
+    return english(
+        "'{output}' differs by up to {most}, in numbers up to {largest}",
+        output=output,
+        most=f"{found.absolute:.3g}",
+        largest=f"{np.abs(old).max():.3g}",
+    )
+
+
+def _limit(output: str, old: np.ndarray, new: np.ndarray, tolerance: Tolerance) -> float | None:
+    """The number beyond which numbers are cut off, if that explains the difference."""
+    for end, beyond in ((new.max(), old > new.max()), (new.min(), old < new.min())):
+        cut = beyond & (new == end)
+        if cut.sum() > 1 and difference(output, np.where(cut, new, old), new, tolerance).agrees:
+            return float(end)
+    return None

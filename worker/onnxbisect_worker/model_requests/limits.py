@@ -11,7 +11,17 @@ import onnx
 
 from onnxbisect.model.values import Sample
 from onnxbisect.verdict import Verdict
-from onnxbisect_backends.contract import Backend, Description, Limits, Outcome, for_model, input_shapes, own_samples
+from onnxbisect_backends.contract import (
+    Backend,
+    Description,
+    Limits,
+    Outcome,
+    compute,
+    for_model,
+    input_shapes,
+    own_samples,
+    verification,
+)
 
 
 class Bounds:
@@ -87,6 +97,17 @@ class UnboundBackend:
 
     def judge(self, outcome: Outcome) -> Verdict:
         return self._backend.judge(outcome)
+
+    @property
+    def verifies_within(self) -> float | None:
+        return verification(self._backend)
+
+    def compute(self, model: Path, samples: Path, out: Path, workdir: Path, limits: Limits) -> Outcome:
+        with self._bounds.lifted():
+            return compute(self._backend, model, samples, out, workdir, limits)
+
+    def beside(self, other: Backend) -> Backend:
+        return UnboundBackend(other, self._bounds)
 
 
 def _set_memory(size: int) -> None:

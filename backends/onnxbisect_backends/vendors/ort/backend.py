@@ -6,19 +6,20 @@ A real compiler that is always at hand: it refuses unknown ops, dtypes without a
 import os
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_backends.contract import Description, Limits, Outcome
 from onnxbisect_backends.judging import crashed, unfinished
 from onnxbisect_backends.logs import Pattern, compile_pattern, read_log
-from onnxbisect_backends.options import WorthTrying, read_options
+from onnxbisect_backends.options import VerifyOptions, WorthTrying, read_options
 from onnxbisect_backends.sandbox.process import clean_env, run, with_artifacts
 
 
@@ -47,6 +48,7 @@ PREAMBLE = re.compile(
 
 
 _SCRIPT = Path(__file__).with_name("ort_session.py")
+_RUN_SCRIPT = Path(__file__).with_name("ort_run.py")
 
 #: The newest IR version and opset that a release loads, by what was tried.
 _NEWEST = {"1.31": (13, 26)}
@@ -59,7 +61,7 @@ _MEMORY, _MEMORY_OF_BYTE = 2 << 30, 16
 _REFUSED = 3
 
 
-class OrtOptions(BaseModel):
+class OrtOptions(VerifyOptions):
     """The options of the backend."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -82,7 +84,12 @@ class OnnxRuntimeBackend:
     @property
     def options(self) -> dict[str, Any]:
         """The effective options."""
-        return self._options.model_dump()
+        return self._options.model_dump(exclude=self._options.idle)
+
+    @property
+    def verifies_within(self) -> float | None:
+        """`contract.verification`."""
+        return self._options.within
 
     def describe(self) -> Description:
         """The version installed beside this program."""
@@ -106,15 +113,13 @@ class OnnxRuntimeBackend:
 
     def compile(self, probe: Path, workdir: Path, limits: Limits) -> Outcome:
         """Create a session of one probe."""
-        # -P: this package's own modules must not shadow others; PYTHONPATH: it imports what this process can import
-        argv = [sys.executable, "-P", str(_SCRIPT), str(probe.absolute()), self._options.optimization.upper()]
-        path = os.pathsep.join(entry for entry in sys.path if entry)
-        own = {"PYTHONPATH": path, "PYTHONIOENCODING": "utf-8:backslashreplace"}
-        # the official builds send telemetry to Microsoft by default
-        env = clean_env(workdir, extra={**own, "ORT_DISABLE_TELEMETRY": "1"})
-        limits = replace(limits, memory_bytes=min(limits.memory_bytes or _memory(probe), _memory(probe)))
-        outcome = run(argv, cwd=workdir, env=env, limits=limits)
-        return with_artifacts(outcome, probe, workdir)
+        words = [str(_SCRIPT), str(probe.absolute()), self._options.optimization.upper()]
+        return with_artifacts(self._run(words, probe, workdir, limits), probe, workdir)
+
+    def compute(self, model: Path, samples: Path, out: Path, workdir: Path, limits: Limits) -> Outcome:
+        """Run a model with the optimisations of the options."""
+        words = [str(_RUN_SCRIPT), str(model.absolute()), self._options.optimization.upper()]
+        return self._run([*words, str(samples.absolute()), str(out.absolute())], model, workdir, limits)
 
     def judge(self, outcome: Outcome) -> Verdict:
         """Decide by the exit status; the error gives kind and hints."""
@@ -135,6 +140,15 @@ class OnnxRuntimeBackend:
             hints=reading.hints,
             seconds=outcome.seconds,
         )
+
+    def _run(self, words: Sequence[str], model: Path, workdir: Path, limits: Limits) -> Outcome:
+        # -P: this package's own modules must not shadow others; PYTHONPATH: it imports what this process can import
+        path = os.pathsep.join(entry for entry in sys.path if entry)
+        own = {"PYTHONPATH": path, "PYTHONIOENCODING": "utf-8:backslashreplace"}
+        # the official builds send telemetry to Microsoft by default
+        env = clean_env(workdir, extra={**own, "ORT_DISABLE_TELEMETRY": "1"})
+        limits = replace(limits, memory_bytes=min(limits.memory_bytes or _memory(model), _memory(model)))
+        return run([sys.executable, "-P", *words], cwd=workdir, env=env, limits=limits)
 
 
 def _memory(probe: Path) -> int:

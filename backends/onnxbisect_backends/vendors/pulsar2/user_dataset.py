@@ -133,7 +133,7 @@ def _files(stack: ExitStack, config: InputQuantConfig) -> dict[str, tuple[str, S
     name = f"calibration_dataset {config.calibration_dataset} of the pulsar2 configuration"
     if not config.calibration_dataset.endswith(_ARCHIVES):
         raise OptionError(f"{name} is no archive; pulsar2 takes .tar, .tar.gz and .zip.")
-    wanted = "its path is taken from the working directory, and --calibration takes other samples instead."
+    wanted = "its path is taken from the working directory, and --samples takes other samples instead."
     path = Path(config.calibration_dataset)
     files = stack.enter_context(files_at(path, _ENDINGS[config.calibration_format], name, wanted))
     named = {PurePosixPath(name).stem: (name, file) for name, file in files}

@@ -13,14 +13,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import ConfigDict, Field, field_validator
 
 from onnxbisect.fingerprint import fingerprint, headline
 from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from onnxbisect_backends.contract import Access, Description, Limits, Outcome
 from onnxbisect_backends.judging import crashed, unfinished
 from onnxbisect_backends.logs import read_log
-from onnxbisect_backends.options import WorthTrying, read_options, unknown
+from onnxbisect_backends.options import VerifyOptions, WorthTrying, read_options, unknown
 from onnxbisect_backends.reproduce import write_script
 from onnxbisect_backends.sandbox.process import run, with_artifacts
 from onnxbisect_backends.toolchains.catalogue import VERSION_HELP, in_use, installed_versions
@@ -52,7 +52,7 @@ _GENERATIONS = ("SM8350", "SM8450", "SM8550", "SM8650", "SM8750", "SM8850")
 _COMPUTES_IN: Mapping[str, Literal["float16", "bfloat16"]] = {"fp16": "float16", "bf16": "bfloat16"}
 
 
-class QnnOptions(BaseModel):
+class QnnOptions(VerifyOptions):
     """The options of the backend."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -106,7 +106,12 @@ class QnnBackend:
     @property
     def options(self) -> dict[str, Any]:
         """The effective options."""
-        return self._options.model_dump(exclude=set() if self._options.version else {"version"})
+        return self._options.model_dump(exclude=self._options.idle | (set() if self._options.version else {"version"}))
+
+    @property
+    def verifies_within(self) -> float | None:
+        """`contract.verification`."""
+        return self._options.within
 
     @property
     def profile(self) -> str:

@@ -36,7 +36,7 @@ def main(model: str, samples: str, out: str, provider_options: str) -> int:
         session = onnxruntime.InferenceSession(model, options, enable_fallback=0)
         names = [output.name for output in session.get_outputs()]
         Path(out).mkdir()
-        for number in range(len(list(Path(samples).iterdir()))):
+        for number in range(len(list(Path(samples).glob("*.npz")))):
             with np.load(Path(samples) / f"{number}.npz") as arrays:
                 values = session.run(names, dict(arrays))
             np.savez(Path(out) / f"{number}.npz", **{str(place): value for place, value in enumerate(values)})

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, Field
 
 from onnxbisect.errors import OptionError
 from onnxbisect.fingerprint import headline
@@ -20,7 +20,7 @@ from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from onnxbisect_backends.contract import Access, Description, Limits, Outcome
 from onnxbisect_backends.judging import crashed, unfinished
 from onnxbisect_backends.logs import read_log
-from onnxbisect_backends.options import WorthTrying, read_options
+from onnxbisect_backends.options import VerifyOptions, WorthTrying, read_options
 from onnxbisect_backends.reproduce import write_script
 from onnxbisect_backends.samples import samples_of
 from onnxbisect_backends.sandbox.process import run, with_artifacts
@@ -67,7 +67,7 @@ def _split(text: object) -> object:
     return [part.strip() for part in text.split(",") if part.strip()] if isinstance(text, str) else text
 
 
-class RknnOptions(BaseModel):
+class RknnOptions(VerifyOptions):
     """The options of the backend. Those with the toolkit's own names become arguments of `RKNN.config`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -106,7 +106,7 @@ class RknnOptions(BaseModel):
 
 
 #: Options that are not the toolkit's configuration under the same name.
-_OURS = frozenset({"target", "fallback", "quantize", "calibration_size", "version"})
+_OURS = frozenset({"target", "fallback", "quantize", "calibration_size", "version", "verify", "tolerance"})
 
 #: Options that reports always show.
 _ALWAYS = ("target", "fallback", "quantize")
@@ -140,7 +140,12 @@ class RknnBackend:
     def options(self) -> dict[str, Any]:
         """The main options, and those set differently from the toolkit's defaults."""
         chosen = {name: getattr(self._options, name) for name in _ALWAYS}
-        return {**chosen, **self._options.model_dump(exclude_defaults=True, mode="json")}
+        return {**chosen, **self._options.model_dump(exclude_defaults=True, exclude=self._options.idle, mode="json")}
+
+    @property
+    def verifies_within(self) -> float | None:
+        """`contract.verification`."""
+        return self._options.within
 
     @property
     def profile(self) -> str:
@@ -184,6 +189,15 @@ class RknnBackend:
         argv = [str(_SCRIPT), model.name, "out.rknn", order]
         outcome = self._run(argv, workdir, _bounded(limits, model.stat().st_size))
         return with_artifacts(outcome, model, workdir, self._toolchain.folder)
+
+    def compute(self, model: Path, samples: Path, out: Path, workdir: Path, limits: Limits) -> Outcome:
+        """Convert the model again, and run it on the simulator that comes with the toolkit."""
+        files = sorted(samples.glob("*.npz"), key=lambda path: int(path.stem))
+        asked = {"quantize": self._options.quantize, "samples": [str(path.absolute()) for path in files], "run": True}
+        order = json.dumps({"config": self._config(), **asked})
+        copy = Path(shutil.copyfile(model, workdir.absolute() / "model.onnx"))
+        argv = [str(_SCRIPT), copy.name, str(out.absolute()), order]
+        return self._run(argv, workdir, _bounded(limits, copy.stat().st_size))
 
     def list_quantised(self, model: Path, samples: Path, workdir: Path, limits: Limits) -> Outcome:
         """Quantise the model, whatever `quantize` says; its nodes are fused before."""

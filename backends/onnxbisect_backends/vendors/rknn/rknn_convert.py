@@ -3,6 +3,9 @@
 `rknn_convert.py MODEL OUT ORDER`, where ORDER is JSON: `config` goes to `RKNN.config`, `quantize` is a flag, and
 `samples` are files of input values for calibration. Exit status 0: every call returned 0. 1: refused. 2: the toolkit
 was not called, for the reason on standard error. Status 0 is no proof of success; the judge also reads the log.
+
+With `run` in the order OUT is no model but the folder of `N.npz` to write, keyed by the place of each output: what the
+toolkit's simulator computes of each sample.
 """
 
 import ctypes
@@ -48,12 +51,31 @@ def main(model: str, out: str, order: str) -> int:
             rknn.config(**asked["config"])
             or rknn.load_onnx(model=model)
             or rknn.build(do_quantization=asked["quantize"], dataset=dataset)
-            or rknn.export_rknn(out)
+            or (rknn.init_runtime() if asked.get("run") else rknn.export_rknn(out))
         )
+        if asked.get("run") and not refused:
+            simulate(rknn, [load(path, names) for path in asked["samples"]], Path(out))
         return 1 if refused else 0
     except Exception as error:  # the toolkit has already printed details
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1
+
+
+def load(path: str, names: list[str]) -> list[np.ndarray]:
+    """The arrays of a sample, in the order of the model's inputs."""
+    with np.load(path) as arrays:
+        return [arrays[name] for name in names]
+
+
+def simulate(rknn: RKNN, samples: list[list[np.ndarray]], out: Path) -> None:
+    """Run each sample on the simulator, and write its outputs; raises ValueError if it gives none."""
+    out.mkdir()
+    for number, arrays in enumerate(samples):
+        # of arrays that are no images the form is ignored; without it, images are taken for NHWC
+        values = rknn.inference(inputs=arrays, data_format=["nchw"] * len(arrays))
+        if values is None:
+            raise ValueError(f"The simulator gave no outputs of sample {number}.")
+        np.savez(out / f"{number}.npz", **{str(place): value for place, value in enumerate(values)})
 
 
 def _dataset(inputs: list[str], samples: list[str]) -> str:

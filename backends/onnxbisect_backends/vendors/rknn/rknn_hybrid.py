@@ -23,6 +23,9 @@ except (ImportError, OSError) as error:  # a system library is missing, which sa
     print(f"RKNN-Toolkit2 cannot be loaded: {error}", file=sys.stderr)
     sys.exit(2)
 
+sys.path.append(str(Path(__file__).parent))
+from rknn_convert import simulate  # type: ignore[import-not-found]
+
 _REFUSED = 3
 #: The kind of tensors that the toolkit does not quantise: inputs and outputs, which it gives integer twins.
 _NOT_QUANTISED = "float32"
@@ -49,7 +52,7 @@ def _samples(model: str, folder: Path) -> list[list[np.ndarray]]:
     weights = {tensor.name for tensor in graph.initializer}
     names = [it.name for it in graph.input if it.name not in weights]
     samples = []
-    for number in range(len(list(folder.iterdir()))):
+    for number in range(len(list(folder.glob("*.npz")))):
         with np.load(folder / f"{number}.npz") as arrays:
             samples.append([arrays[name] for name in names])
     return samples
@@ -96,13 +99,7 @@ def _run(model: str, samples: list[list[np.ndarray]], keep: list[str], out: Path
         ),
     )
     _done("init_runtime", rknn.init_runtime())
-    out.mkdir()
-    for number, arrays in enumerate(samples):
-        # of arrays that are no images the form is ignored; without it, images are taken for NHWC
-        values = rknn.inference(inputs=arrays, data_format=["nchw"] * len(arrays))
-        if values is None:
-            raise ValueError(f"The simulator gave no outputs of sample {number}.")
-        np.savez(out / f"{number}.npz", **{str(place): value for place, value in enumerate(values)})
+    simulate(rknn, samples, out)
     rknn.release()
 
 

@@ -1,0 +1,191 @@
+"""A compiler that compiles everything and computes one op wrong: `verify` finds that op and no other."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from onnx_bisect import Result, diagnose
+from onnxbisect.proof import Tolerance, fault
+from onnxbisect.verdict import Kind, Status
+
+#: Copies the model in place of compiling it, and computes it with onnxruntime, what some op gives changed.
+COMPILER = """
+import json, shutil, sys
+from pathlib import Path
+import numpy as np, onnx, onnxruntime
+from onnx import helper, numpy_helper
+
+def main(model, samples, numbers, op, how):
+    proto = onnx.load(model)
+    graph = proto.graph
+    for node in [it for it in graph.node if it.op_type == op]:
+        wrong, right = node.output[0] + "_right", node.output[0]
+        node.output[0] = wrong
+        constants = dict(zero=0.0, half=0.5, limit=0.7, big=1e38)
+        for name, value in constants.items():
+            if name not in [it.name for it in graph.initializer]:
+                graph.initializer.append(numpy_helper.from_array(np.array(value, np.float32), name))
+        made = dict(
+            scaled=[("Mul", [wrong, "half"])],
+            nan=[("Mul", [wrong, "zero"]), ("Div", ["0", "zero"])],
+            infinite=[("Mul", [wrong, "big"]), ("Mul", ["0", "big"])],
+            saturated=[("Min", [wrong, "limit"])],
+            constant=[("Mul", [wrong, "zero"]), ("Add", ["0", "half"])],
+            overflow=[("Cast16", [wrong]), ("Cast32", ["0"])],
+        )[how]
+        last = ""
+        for place, (kind, reads) in enumerate(made):
+            out = right if place == len(made) - 1 else right + "_" + str(place)
+            reads = [last if it == "0" else it for it in reads]
+            if kind.startswith("Cast"):
+                to = onnx.TensorProto.FLOAT16 if kind == "Cast16" else onnx.TensorProto.FLOAT
+                graph.node.append(helper.make_node("Cast", reads, [out], to=to))
+            else:
+                graph.node.append(helper.make_node(kind, reads, [out]))
+            last = out
+    nodes, known = list(graph.node), {it.name for it in (*graph.input, *graph.initializer)}
+    ordered = []
+    while nodes:
+        node = next(it for it in nodes if all(not name or name in known for name in it.input))
+        nodes.remove(node)
+        ordered.append(node)
+        known.update(node.output)
+    del graph.node[:]
+    graph.node.extend(ordered)
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    Path(numbers).mkdir()
+    for file in Path(samples).glob("*.npz"):
+        values = session.run(None, dict(np.load(file)))
+        np.savez(Path(numbers) / file.name, **{str(place): it for place, it in enumerate(values)})
+
+if sys.argv[1] == "compile":
+    shutil.copyfile(*sys.argv[2:])
+else:
+    main(*sys.argv[2:])
+"""
+
+
+@pytest.fixture
+def wrong(tmp_path: Path) -> Path:
+    """The TOML file of such a compiler; its options say which op is wrong, and how."""
+    (tmp_path / "wrong.py").write_text(COMPILER)
+    start = [sys.executable, "{here}/wrong.py"]
+    lines = [
+        'name = "wrong"',
+        f"command = {json.dumps([*start, 'compile', '{model}', '{out}.bin'])}",
+        f"compute = {json.dumps([*start, 'run', '{out}.bin', '{samples}', '{numbers}', '{op}', '{how}'])}",
+        'boundary_known = true\nversion = "1"\n[success]\nfiles = ["out.bin"]',
+        '[options.op]\ndefault = "Tanh"\n[options.how]\ndefault = "scaled"',
+    ]
+    path = tmp_path / "wrong.toml"
+    path.write_text("\n".join(lines))
+    return path
+
+
+def net(folder: Path, *, scale: float = 1.0) -> Path:
+    """Two branches of different ops; `scale` is what the last Mul multiplies by."""
+    rng = np.random.default_rng(0)
+    nodes = [
+        helper.make_node("MatMul", ["x", "w1"], ["a"], name="first"),
+        helper.make_node("Tanh", ["a"], ["b"], name="tanh"),
+        helper.make_node("Sigmoid", ["a"], ["c"], name="sigmoid"),
+        helper.make_node("Add", ["b", "c"], ["d"], name="add"),
+        helper.make_node("Softplus", ["d"], ["e"], name="softplus"),
+        helper.make_node("MatMul", ["e", "w2"], ["f"], name="second"),
+        helper.make_node("Mul", ["f", "s"], ["g"], name="small"),
+        helper.make_node("Mul", ["g", "t"], ["h"], name="large"),
+        helper.make_node("Div", ["h", "t"], ["y"], name="back"),
+    ]
+    weights = {
+        "w1": rng.standard_normal((8, 8)),
+        "w2": rng.standard_normal((8, 8)),
+        "s": np.array(1.5),
+        "t": np.array(scale),
+    }
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (4, 8))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (4, 8))],
+        [numpy_helper.from_array(it.astype(np.float32), name) for name, it in weights.items()],
+    )
+    path = folder / "net.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+def found(model: Path, backend: Path, **options: str) -> Result:
+    return diagnose(
+        model, backend=backend, options={"verify": "true", **options}, cache=False, files=False, budget_calls=14
+    )
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("op", "how", "said"),
+    [
+        ("Tanh", "scaled", "differs by up to"),
+        ("Sigmoid", "nan", "is NaN in 32 of 32 places"),
+        ("Softplus", "infinite", "is infinite in 32 of 32 places"),
+        ("Tanh", "saturated", "saturates at 0.7"),
+        ("Sigmoid", "constant", "is 0.5 everywhere"),
+    ],
+)
+def test_the_op_that_is_computed_wrong_is_found_and_no_other(
+    tmp_path: Path, wrong: Path, op: str, how: str, said: str
+) -> None:
+    result = found(net(tmp_path), wrong, op=op, how=how)
+
+    assert [culprit.ops for culprit in result.culprits] == [(op,)]
+    assert result.culprits[0].failure == Kind.NUMERIC
+    assert said in result.culprits[0].message
+
+
+@pytest.mark.long
+def test_an_op_that_overflows_in_one_place_is_found_there_alone(tmp_path: Path, wrong: Path) -> None:
+    """The numbers that reach an op decide, so that equal nodes are different questions."""
+    result = found(net(tmp_path, scale=1e5), wrong, op="Mul", how="overflow", tolerance="0.05")
+
+    assert [culprit.nodes for culprit in result.culprits] == [("large",)]
+    assert "'h' is infinite" in result.culprits[0].message
+
+
+@pytest.mark.long
+def test_without_verify_or_within_the_tolerance_it_compiles(tmp_path: Path, wrong: Path) -> None:
+    model = net(tmp_path)
+
+    assert diagnose(model, backend=wrong, cache=False, files=False).verdict is Status.PASS
+    assert found(model, wrong, op="None").verdict is Status.PASS
+
+
+BEFORE = np.array([-3.0, -1.0, 0.0, 2.0, 5.0, 6.0], np.float32)
+
+
+@pytest.mark.parametrize(
+    ("after", "said"),
+    [
+        (BEFORE + 1e-3, ""),
+        (BEFORE * 1.1, "'y' differs by up to 0.6, in numbers up to 6"),
+        (np.where(BEFORE > 5, np.nan, BEFORE), "'y' is NaN in 1 of 6 places where it should be a number"),
+        (np.where(BEFORE > 5, np.inf, BEFORE), "'y' is infinite in 1 of 6 places where it should be a number"),
+        (np.clip(BEFORE, -3, 4), "'y' saturates at 4, and should reach from -3 to 6"),
+        (np.clip(BEFORE, -0.5, 6), "'y' saturates at -0.5, and should reach from -3 to 6"),
+        # one place is no limit, nor is the largest number of others
+        (np.clip(BEFORE, -3, 5.5), "'y' differs by up to 0.5, in numbers up to 6"),
+        (np.full(6, 2.5), "'y' is 2.5 everywhere, and should reach from -3 to 6"),
+        (BEFORE[:5], "'y' has the shape [5], not [6]"),
+    ],
+)
+def test_what_is_wrong_is_named(after: np.ndarray, said: str) -> None:
+    assert fault("y", BEFORE, after, Tolerance(absolute=1e-6, relative=0.01)) == said
+
+
+def test_where_there_is_no_number_to_compare_with_nothing_is_wrong() -> None:
+    before = np.array([np.nan, np.inf, 1.0])
+
+    assert fault("y", before, np.array([0.0, np.nan, 1.0]), Tolerance()) == ""
