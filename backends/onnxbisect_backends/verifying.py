@@ -4,7 +4,10 @@ That concerns backends with the optional method `compute`, where the user gives 
 compiles is run on its samples in the compiler's own arithmetic and in onnxruntime, and their outputs are compared.
 """
 
+import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,11 +22,15 @@ from onnxbisect.model.shapeops import RANDOM
 from onnxbisect.proof import Tolerance, fault
 from onnxbisect.report.text import clip
 from onnxbisect.verdict import Hints, Kind, Status, Table, Verdict
-from onnxbisect_backends.contract import Backend, Description, Limits, compute, verification
+from onnxbisect_backends.contract import Backend, Description, Limits, Outcome, compute, verification
 from onnxbisect_backends.judging import last_words
 from onnxbisect_backends.samples import made_up, samples_folder, samples_of
-from onnxbisect_backends.vendors.ort.backend import OnnxRuntimeBackend
+from onnxbisect_backends.sandbox.process import clean_env, run
 
+#: A session holds about three times the weights. The limit for one folded constant (`ort_session.py`) does not bound
+#: many of them, or what a hostile model of a few bytes takes in other ways.
+_MEMORY, _MEMORY_OF_BYTE = 2 << 30, 16
+_SCRIPT = Path(__file__).with_name("ort_run.py")
 #: Folders of outputs in the work directory of a compile.
 _REFERENCE, _NUMBERS = "onnx-bisect-reference", "onnx-bisect-numbers"
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16)
@@ -65,7 +72,9 @@ def compared(backend: Backend, probe: Path, workdir: Path, limits: Limits, verdi
     if drawn := sorted({node.op_type for node in walk(graph)} & RANDOM):
         return _not_compared(verdict, english("{op} draws random numbers", op=drawn[0]))
     reference, numbers = workdir / _REFERENCE, workdir / _NUMBERS
-    ended = compute(_onnxruntime(backend), probe, folder, reference, workdir, limits)
+    lifted: Callable[[], AbstractContextManager[None]] = getattr(backend, "lifted", nullcontext)
+    with lifted():  # limits of this process that a driver has
+        ended = computed(probe, "disable_all", folder, reference, workdir, limits)
     if ended.exit_code != 0:
         return _not_compared(verdict, english("onnxruntime cannot run it: {reason}", reason=last_words(ended)))
     ended = compute(backend, probe, folder, numbers, workdir, limits)
@@ -86,10 +95,24 @@ def compared(backend: Backend, probe: Path, workdir: Path, limits: Limits, verdi
     return _other_numbers(verdict, wrong[0])
 
 
-def _onnxruntime(backend: Backend) -> Backend:
-    """What the numbers are compared with: nothing is fused. A driver may say how it is to be called."""
-    beside: Callable[[Backend], Backend] = getattr(backend, "beside", lambda other: other)
-    return beside(OnnxRuntimeBackend({"optimization": "disable_all"}))
+def computed(model: Path, level: str, samples: Path, out: Path, workdir: Path, limits: Limits) -> Outcome:
+    """`contract.compute`, by onnxruntime with this level of optimisation (`ort_run.py`)."""
+    words = [str(_SCRIPT), str(model.absolute()), level.upper(), str(samples.absolute()), str(out.absolute())]
+    return run_onnxruntime(words, model, workdir, limits)
+
+
+def run_onnxruntime(words: Sequence[str], model: Path, workdir: Path, limits: Limits) -> Outcome:
+    """Run a script that uses onnxruntime, within the memory that a session of the model may hold."""
+    # -P: this package's own modules must not shadow others; PYTHONPATH: it imports what this process can import
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    own = {"PYTHONPATH": path, "PYTHONIOENCODING": "utf-8:backslashreplace"}
+    # the official builds send telemetry to Microsoft by default
+    env = clean_env(workdir, extra={**own, "ORT_DISABLE_TELEMETRY": "1"})
+    # the same for small ones, and for the data beside the file
+    beside = sum(path.stat().st_size for path in model.parent.iterdir() if path.is_file())
+    memory = _MEMORY + _MEMORY_OF_BYTE * (beside >> 20 << 20)
+    limits = replace(limits, memory_bytes=min(limits.memory_bytes or memory, memory))
+    return run([sys.executable, "-P", *words], cwd=workdir, env=env, limits=limits)
 
 
 def _files(count: int) -> list[str]:

@@ -3,7 +3,7 @@
 import resource
 import signal
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -106,8 +106,8 @@ class UnboundBackend:
         with self._bounds.lifted():
             return compute(self._backend, model, samples, out, workdir, limits)
 
-    def beside(self, other: Backend) -> Backend:
-        return UnboundBackend(other, self._bounds)
+    def lifted(self) -> AbstractContextManager[None]:
+        return self._bounds.lifted()
 
 
 def _set_memory(size: int) -> None:

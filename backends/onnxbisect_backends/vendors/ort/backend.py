@@ -3,11 +3,7 @@
 A real compiler that is always at hand: it refuses unknown ops, dtypes without a kernel, and malformed nodes.
 """
 
-import os
 import re
-import sys
-from collections.abc import Sequence
-from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,7 +16,8 @@ from onnxbisect_backends.contract import Description, Limits, Outcome
 from onnxbisect_backends.judging import crashed, unfinished
 from onnxbisect_backends.logs import Pattern, compile_pattern, read_log
 from onnxbisect_backends.options import VerifyOptions, WorthTrying, read_options
-from onnxbisect_backends.sandbox.process import clean_env, run, with_artifacts
+from onnxbisect_backends.sandbox.process import with_artifacts
+from onnxbisect_backends.verifying import computed, run_onnxruntime
 
 
 def _pattern(regex: str, kind: Kind = Kind.UNSUPPORTED) -> Pattern:
@@ -48,14 +45,9 @@ PREAMBLE = re.compile(
 
 
 _SCRIPT = Path(__file__).with_name("ort_session.py")
-_RUN_SCRIPT = Path(__file__).with_name("ort_run.py")
 
 #: The newest IR version and opset that a release loads, by what was tried.
 _NEWEST = {"1.31": (13, 26)}
-
-#: A session holds about three times the weights. Its own limit for one folded constant (`ort_session.py`) does not
-#: bound many of them, or what a hostile model of a few bytes takes in other ways.
-_MEMORY, _MEMORY_OF_BYTE = 2 << 30, 16
 
 #: The exit status of `ort_session.py` for a refusal.
 _REFUSED = 3
@@ -114,12 +106,11 @@ class OnnxRuntimeBackend:
     def compile(self, probe: Path, workdir: Path, limits: Limits) -> Outcome:
         """Create a session of one probe."""
         words = [str(_SCRIPT), str(probe.absolute()), self._options.optimization.upper()]
-        return with_artifacts(self._run(words, probe, workdir, limits), probe, workdir)
+        return with_artifacts(run_onnxruntime(words, probe, workdir, limits), probe, workdir)
 
     def compute(self, model: Path, samples: Path, out: Path, workdir: Path, limits: Limits) -> Outcome:
         """Run a model with the optimisations of the options."""
-        words = [str(_RUN_SCRIPT), str(model.absolute()), self._options.optimization.upper()]
-        return self._run([*words, str(samples.absolute()), str(out.absolute())], model, workdir, limits)
+        return computed(model, self._options.optimization, samples, out, workdir, limits)
 
     def judge(self, outcome: Outcome) -> Verdict:
         """Decide by the exit status; the error gives kind and hints."""
@@ -140,18 +131,3 @@ class OnnxRuntimeBackend:
             hints=reading.hints,
             seconds=outcome.seconds,
         )
-
-    def _run(self, words: Sequence[str], model: Path, workdir: Path, limits: Limits) -> Outcome:
-        # -P: this package's own modules must not shadow others; PYTHONPATH: it imports what this process can import
-        path = os.pathsep.join(entry for entry in sys.path if entry)
-        own = {"PYTHONPATH": path, "PYTHONIOENCODING": "utf-8:backslashreplace"}
-        # the official builds send telemetry to Microsoft by default
-        env = clean_env(workdir, extra={**own, "ORT_DISABLE_TELEMETRY": "1"})
-        limits = replace(limits, memory_bytes=min(limits.memory_bytes or _memory(model), _memory(model)))
-        return run([sys.executable, "-P", *words], cwd=workdir, env=env, limits=limits)
-
-
-def _memory(probe: Path) -> int:
-    """The bytes of memory that a session of this file, and of the data beside it, may hold, the same for small ones."""
-    beside = sum(path.stat().st_size for path in probe.parent.iterdir() if path.is_file())
-    return _MEMORY + _MEMORY_OF_BYTE * (beside >> 20 << 20)
