@@ -137,7 +137,7 @@ def test_a_small_file_that_computes_many_constants_ends_at_a_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each is below the size that stays a node; the limit is lower here, so that it is reached in a second."""
-    monkeypatch.setattr("onnxbisect_backends.vendors.ort.backend._MEMORY", 400 << 20)
+    monkeypatch.setattr("onnxbisect_backends.verifying._MEMORY", 400 << 20)
     steps = [helper.make_node("Neg", [f"t{place}"], [f"t{place + 1}"]) for place in range(20)]
     together = helper.make_node("Sum", [f"t{place}" for place in range(21)], ["big"])
     first = helper.make_node("Expand", ["one", "shape"], ["t0"])
