@@ -16,8 +16,7 @@ from onnxbisect.diagnosis import Certainty
 from onnxbisect.drawing import network_file
 from onnxbisect.drawing.network import Network
 from onnxbisect.report.contents import Report, UnitState
-from onnxbisect.report.ranges import indices, spell
-from onnxbisect.unitset import UnitSet, full, of
+from onnxbisect.unitset import UnitSet, full, indices_of, of, spell
 from onnxbisect_db import probe_queries
 from onnxbisect_db.files import FileStore
 from onnxbisect_db.probe_queries import PassedUnits
@@ -139,7 +138,7 @@ def so_far(search: Search, passed: UnitSet) -> StatesView:
     """The states during a search, as far as they are known; `onnxbisect.report.unit_entries` defines them."""
     culprit = suspected = 0
     for found in search.found.values():
-        places = of(indices(found.get("places", "")))
+        places = of(indices_of(found.get("places", "")))
         if found.get("certainty") == Certainty.CONFIRMED:
             culprit |= places
         else:

@@ -1,17 +1,18 @@
 """Sets of units as Python integers: bit `i` is unit `i`.
 
 Sets of a model with 10 000 units take 1.2 kB; union, difference and subset test take a microsecond, and integers are
-hashable. The planner repeats thousands of set operations for each probe.
+hashable. The planner repeats thousands of set operations for each probe. As text, a set is `0-57,60`: ascending,
+inclusive ranges of units, empty for the empty set.
 """
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-UnitSet = int
+UnitSet = Annotated[int, "units"]
 
 _FEW = 64
 _DIGITS = bytes.maketrans(b"\x00\x01", b"01")
@@ -84,3 +85,41 @@ def is_subset(part: UnitSet, whole: UnitSet) -> bool:
 def sort_key(units: UnitSet) -> tuple[int, tuple[int, ...]]:
     """Shortlex order: fewer units first, then the units earlier in the model. Makes every choice reproducible."""
     return size(units), tuple(members(units))
+
+
+def spell(units: UnitSet) -> str:
+    """The set as ascending, inclusive ranges of unit indices; empty text for the empty set."""
+    parts: list[str] = []
+    start = end = -1
+    for index in members(units):
+        if index == end + 1 and start >= 0:
+            end = index
+            continue
+        if start >= 0:
+            parts.append(_range(start, end))
+        start = end = index
+    if start >= 0:
+        parts.append(_range(start, end))
+    return ",".join(parts)
+
+
+def indices_of(text: str) -> Iterator[int]:
+    """The unit indices that `spell` wrote, ascending."""
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        yield from range(int(first), int(last or first) + 1)
+
+
+def chosen(text: str, count: int) -> list[int]:
+    """The unit indices in untrusted text, in any order: those below `count`, ascending, each once."""
+    flags = bytearray(count)
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        start, end = int(first), min(int(last or first) + 1, count)
+        if start < end:
+            flags[start:end] = b"\x01" * (end - start)
+    return [index for index, flag in enumerate(flags) if flag]
+
+
+def _range(start: int, end: int) -> str:
+    return str(start) if start == end else f"{start}-{end}"

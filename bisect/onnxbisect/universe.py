@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 from onnxbisect.unitset import UnitSet, full, members, of
 
@@ -39,42 +38,6 @@ class Universe:
 
     def __len__(self) -> int:
         return len(self.variant)
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON data, so that a planner can continue in another process or on another machine.
-
-        Sets of units become lists of their members, because most sets are small and the integers can have ten thousand
-        bits.
-        """
-        return {
-            "variant": self.variant,
-            "solo": self.solo,
-            "weightless": self.weightless,
-            "op": self.op,
-            "names": self.names,
-            "tensors": self.tensors,
-            "successors": [list(members(units)) for units in self.successors],
-            "needs": [[unit, list(members(units))] for unit, units in sorted(self.required_producers.items())],
-            "advertised": None if self.advertised is None else sorted(self.advertised),
-            "doubted": list(members(self.doubted)),
-        }
-
-    @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> "Universe":
-        """What `to_json` returned."""
-        advertised = fields["advertised"]
-        return cls(
-            variant=tuple(fields["variant"]),
-            solo=tuple(fields["solo"]),
-            weightless=tuple(fields.get("weightless", ())),  # earlier versions wrote none
-            op=tuple(fields["op"]),
-            names=tuple(map(tuple, fields["names"])),
-            tensors=tuple(map(tuple, fields["tensors"])),
-            successors=tuple(map(of, fields["successors"])),
-            required_producers={unit: of(units) for unit, units in fields["needs"]},
-            advertised=None if advertised is None else frozenset(advertised),
-            doubted=of(fields.get("doubted", [])),
-        )
 
     @cached_property
     def everything(self) -> UnitSet:

@@ -1,9 +1,11 @@
 """The result of compiling a probe; docs/engine.md defines the terms."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
+
+from onnxbisect.json_form import from_json, to_json
 
 
 class Status(StrEnum):
@@ -91,29 +93,13 @@ class Verdict:
 
     def to_json(self) -> dict[str, Any]:
         """JSON data with the names of the fields, for every verdict store."""
-        return asdict(self)
+        fields: dict[str, Any] = to_json(self)
+        return fields
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "Verdict":
-        """What `to_json` returned; raises ValueError, TypeError or KeyError for anything else."""
-        kind = fields["kind"]
-        return cls(
-            status=Status(fields["status"]),
-            kind=None if kind is None else Kind(kind),
-            fingerprint=fields["fingerprint"],
-            message=fields["message"],
-            hints=Hints(**{name: tuple(values) for name, values in fields["hints"].items()}),
-            seconds=fields["seconds"],
-            tables=tuple(
-                Table(
-                    title=table["title"],
-                    columns=tuple(table["columns"]),
-                    rows=tuple(map(tuple, table["rows"])),
-                    counted=table["counted"],
-                )
-                for table in fields.get("tables", ())  # verdicts stored by older versions have none
-            ),
-        )
+        """What `to_json` returned; raises ValueError, TypeError, KeyError or AttributeError for anything else."""
+        return from_json(fields, cls)
 
     @property
     def passed(self) -> bool:

@@ -2,12 +2,12 @@
 
 import json
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from onnxbisect.json_form import to_json
 from onnxbisect.language import _
 from onnxbisect.terms import LIMITS, SEARCH
 from onnxbisect_cli import arguments
@@ -111,7 +111,7 @@ def export_command(
             progress=_say,
         )
     if form is ListFormat.JSON:
-        found = [asdict(it.report) for it in results]
+        found = [to_json(it.report) for it in results]
         print(json.dumps(found if len(found) > 1 else found[0], indent=2, ensure_ascii=False))
     elif form is ListFormat.MD:
         with spoken():

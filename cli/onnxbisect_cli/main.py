@@ -49,7 +49,6 @@ app.add_typer(service_commands.app)
 OF_THE_SERVICE = frozenset(
     [
         "alembic",
-        "cattrs",
         "celery",
         "fastapi",
         "httpcore2",

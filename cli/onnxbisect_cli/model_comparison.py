@@ -3,19 +3,20 @@
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
 from onnxbisect.errors import OptionError
 from onnxbisect.input_value import InputValue
+from onnxbisect.json_form import to_json
 from onnxbisect.model import Model, load
 from onnxbisect.model.feeds import Sample
 from onnxbisect.model.opaque import around
 from onnxbisect.model.read import original, read
 from onnxbisect.model.session import has_narrow_types, lowered
 from onnxbisect.model.wording import some
-from onnxbisect.proof import OutputComparison, OutputDifference, Tolerance, compare, edge_feeds, finite, random_feeds
+from onnxbisect.proof import OutputComparison, OutputDifference, Tolerance, compare, edge_feeds, random_feeds
 from onnxbisect.report.text import clean, clip_left, plural
 from onnxbisect_backends.calibration import first_sample
 from onnxbisect_backends.custom_ops import CustomOps
@@ -62,7 +63,7 @@ def run(request: CompareRequest, form: ListFormat) -> int:
         type_of=model.types.get,
     )
     if form is ListFormat.JSON:
-        print(json.dumps({"agrees": found.agrees, **asdict(found, dict_factory=finite)}, indent=2))
+        print(json.dumps({"agrees": found.agrees, **to_json(found)}, indent=2))
     else:
         _show(found, request.tolerance)
         if has_narrow_types(before) or has_narrow_types(after):

@@ -2,11 +2,11 @@
 
 import json
 import sys
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
+from onnxbisect.json_form import to_json
 from onnxbisect.terms import SEARCH, BudgetCalls, BudgetSeconds, Timeout
 from onnxbisect_cli import arguments
 from onnxbisect_cli.arguments import ListFormat
@@ -106,7 +106,7 @@ def precision_command(
         progress=_say,
     )
     if form is ListFormat.JSON:
-        print(json.dumps(asdict(result.report), indent=2, ensure_ascii=False))
+        print(json.dumps(to_json(result.report), indent=2, ensure_ascii=False))
     elif form is ListFormat.MD:
         print(markdown(result.report), end="")
     else:

@@ -215,7 +215,7 @@ class Client:
     def repair(self, job_id: str, target: int) -> "RemoteRepair":
         """The result of the repair of a target; targets count from 1."""
         from onnx_bisect.remote_repair import RemoteRepair
-        from onnx_bisect.steps.repair_document import read_document
+        from onnxbisect.remedies.document import RepairDocument
 
         def fetch(path: str, to: Path) -> bool:
             path, _, form = path.partition("?format=")
@@ -224,7 +224,7 @@ class Client:
             return self._server.send("GET", address, fine=(404,), to=to, params=params).is_success
 
         document = self._server.json("GET", f"/v1/jobs/{job_id}/repair", params={"target": target})
-        return RemoteRepair(document=read_document(document), fetch=fetch)
+        return RemoteRepair(document=RepairDocument.of_json(document), fetch=fetch)
 
     def culprit_file(self, job_id: str, target: int, number: int, name: str, to: Path) -> bool:
         """Download a file of a culprit to `to`; culprits count from 1. Returns False if it has no file of that name."""

@@ -4,7 +4,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 from typing import TypedDict, Unpack
@@ -25,6 +25,7 @@ from onnxbisect.export.plan import (
     plan,
 )
 from onnxbisect.export.report import Blamed, Component, ExportedPart, ExportReport, Tried, html, markdown, sarif, some
+from onnxbisect.json_form import to_json
 from onnxbisect.language import ENGLISH, english, within
 from onnxbisect.report.files import put
 from onnxbisect.report.text import clip, slug
@@ -161,7 +162,7 @@ def export(
         report = asking.report(source, outcome, how, tried, named, compiled)
     report = replace(report, seconds=round(time.monotonic() - began, 1))
     if out is not None:
-        put(Path(out) / "export.json", json.dumps(asdict(report), indent=2, ensure_ascii=False).encode() + b"\n")
+        put(Path(out) / "export.json", json.dumps(to_json(report), indent=2, ensure_ascii=False).encode() + b"\n")
         put(Path(out) / "export.md", markdown(report).encode())
         put(Path(out) / "export.html", html(report).encode())
         put(Path(out) / "export.sarif", sarif(report, str(Path.cwd())).encode())

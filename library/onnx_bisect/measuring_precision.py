@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from onnx_bisect.precision_search import (
     finite,
 )
 from onnxbisect.errors import BackendUnusableError, OptionError
+from onnxbisect.json_form import to_json
 from onnxbisect.language import english
 from onnxbisect.model.model import Model
 from onnxbisect.model.scopes import constant_names
@@ -209,7 +210,7 @@ def precision(
         )
         if out is not None:
             folder = Path(out)
-            put(folder / REPORT, json.dumps(asdict(report), indent=1, ensure_ascii=False).encode() + b"\n")
+            put(folder / REPORT, json.dumps(to_json(report), indent=1, ensure_ascii=False).encode() + b"\n")
             put(folder / PAGE, markdown(report).encode())
             put(folder / PICTURE, svg(report).encode())
             for name in (MODEL, *FILES):

@@ -19,9 +19,8 @@ from onnxbisect.model.session import lowered
 from onnxbisect.model.wording import some
 from onnxbisect.report import words
 from onnxbisect.report.contents import Report, TargetEntry
-from onnxbisect.report.ranges import chosen
 from onnxbisect.split import SHARE, Manifest
-from onnxbisect.unitset import UnitSet, of
+from onnxbisect.unitset import UnitSet, chosen, of
 from onnxbisect.verdict import Status
 from onnxbisect_backends import contract
 from onnxbisect_backends.calibration import first_sample

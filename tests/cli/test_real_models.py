@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import onnx_bisect
 from onnxbisect.model import load
-from onnxbisect.report.ranges import indices
+from onnxbisect.unitset import indices_of
 from onnxbisect.verdict import Kind
 from onnxbisect_backends.simulator import profiles
 from onnxbisect_backends.simulator.refusals import Rules, refusals
@@ -102,7 +102,7 @@ def test_every_refused_node_is_a_culprit_and_no_other(shell: Shell, path: Path, 
     report = shell.report(str(path), "--backend", "whitelist", "--option", f"profile={profile}", *bound, "--as-is")
     assert occurrences(report) == sorted(refused)
     assert report["certificate"]["status"] == ("bounded" if unknown or doubted else "proven")
-    assert len(list(indices(report["unresolved"]))) == len(unknown)
+    assert len(list(indices_of(report["unresolved"]))) == len(unknown)
     assert report["needs_context"] == []
 
 

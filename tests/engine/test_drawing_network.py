@@ -15,8 +15,7 @@ from onnxbisect.drawing.graph import network_of
 from onnxbisect.drawing.network import Network, drawing
 from onnxbisect.model import load
 from onnxbisect.report.culprit_facts import UnitProperties
-from onnxbisect.report.ranges import chosen, indices, spell
-from onnxbisect.unitset import members, of
+from onnxbisect.unitset import chosen, indices_of, members, of, spell
 from support.engine.report_factory import HOSTILE, chain, model_of
 from support.examples import examples
 
@@ -167,7 +166,7 @@ def test_a_node_of_a_thousand_attributes_has_the_rest_counted() -> None:
 @given(st.sets(st.integers(0, 60), max_size=20), st.integers(0, 70))
 def test_a_strangers_ranges(units: set[int], count: int) -> None:
     text = spell(of(units))
-    assert chosen(text, count) == [unit for unit in indices(text) if unit < count]
+    assert chosen(text, count) == [unit for unit in indices_of(text) if unit < count]
     assert chosen(",".join([text, text, "5-3"]), count) == chosen(text, count)
 
 

@@ -20,8 +20,7 @@ from onnxbisect.diagnosis import (
 )
 from onnxbisect.report.contents import OpEntry, ProbeEntry, Report
 from onnxbisect.report.document import document
-from onnxbisect.report.ranges import indices, spell
-from onnxbisect.unitset import members, of
+from onnxbisect.unitset import indices_of, members, of, spell
 from onnxbisect.verdict import Kind, Status
 from support.engine.report_factory import PASS, chain, culprit, job_of, refused, single
 
@@ -240,7 +239,7 @@ def test_probe_node_lists_are_left_out_where_units_say_it_shorter():
 
 def test_unit_ranges_read_back_as_they_were_written():
     for units in (0, 1, of([0, 1, 2]), of([3]), of([0, 2, 3, 9, 10, 11, 64]), (1 << 200) - 1):
-        assert list(indices(spell(units))) == list(members(units))
+        assert list(indices_of(spell(units))) == list(members(units))
     assert spell(of([0, 1, 2, 5, 7, 8])) == "0-2,5,7-8"
 
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from onnxbisect.answer import Answer
+from onnxbisect.json_form import to_json
 from onnxbisect.report.records import probe_name
 from onnxbisect.unitset import full, of
 from onnxbisect.verdict import Kind, Status, Verdict
@@ -98,7 +99,7 @@ def test_the_timeline_says_how_parallel_it_was() -> None:
 @pytest.fixture
 def job(service: Service) -> Job:
     """The whole of four units was refused, then a half; the other is being asked, and a part of it waits."""
-    stored = service.files.put([json.dumps({"universe": NET.universe.to_json()}).encode()]).sha256
+    stored = service.files.put([json.dumps({"universe": to_json(NET.universe)}).encode()]).sha256
     made = new_job(service.database, model_sha256=uploaded(service))
     prepare(service.database, made.searches[0].id, universe=stored, identity=IDENTITY)
     plan(service.database, made.searches[0].id, asks([0b1111, 0b0011, 0b1100, 0b0100]))

@@ -12,7 +12,7 @@ from playwright.sync_api import expect
 from sqlalchemy import select
 from starlette.testclient import TestClient
 
-from onnx_bisect.steps.repair_document import read_document
+from onnxbisect.remedies.document import RepairDocument
 from onnxbisect.remedies.place_graph import before_and_after
 from onnxbisect_db import repairs, searches
 from onnxbisect_db.repairs import ChangedModel
@@ -61,7 +61,7 @@ def test_each_place_is_shown_before_and_after_with_its_numbers(callers: Callers,
 
 
 def test_edges_of_a_place_lead_from_its_inputs_to_its_outputs() -> None:
-    document = read_document(repair_document())
+    document = RepairDocument.of_json(repair_document())
     pictures = before_and_after(document.changes[0])
     assert pictures is not None
     before, after = pictures

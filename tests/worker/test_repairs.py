@@ -14,9 +14,9 @@ from onnx import TensorProto, helper
 from sqlalchemy import select
 
 import onnx_bisect
-from onnx_bisect.steps.repair_document import read_document
 from onnxbisect.errors import ModelError
 from onnxbisect.proof import Tolerance
+from onnxbisect.remedies.document import RepairDocument
 from onnxbisect.remedies.summary import headline, outcome
 from onnxbisect.rewrites import Exactness
 from onnxbisect.unitset import UnitSet
@@ -295,7 +295,7 @@ def test_a_job_is_repaired_as_fix_repairs_it(
     calls = ("diagnosis_calls", "repair_calls")
     assert told_there["repair_calls"] <= told_here["repair_calls"] <= 2
     assert told_there == json.loads(json.dumps(told_here)) | {name: told_there[name] for name in calls}
-    assert [outcome(it) for it in read_document(told_there).alternatives] == [
+    assert [outcome(it) for it in RepairDocument.of_json(told_there).alternatives] == [
         "takes 1 of 2 culprits: Erf",
         "takes every culprit, and not the whole model: Killed by SIGSEGV, without a word.",
         "the whole model compiles",
@@ -321,7 +321,7 @@ def test_what_no_rule_repairs_is_left_as_fix_leaves_it(tmp_path: Path, monkeypat
             it.ended(job)
         finally:
             running.stop()
-        told_there = read_document(json.loads(content(it, job, "repair.json")))
+        told_there = RepairDocument.of_json(json.loads(content(it, job, "repair.json")))
     assert [row.ops for row in local.left] == [row.ops for row in told_there.left] == [("Asinh",)]
     assert headline(told_there) == headline(local)
     assert told_there.repair_calls == local.repair_calls

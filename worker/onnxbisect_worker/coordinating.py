@@ -20,16 +20,16 @@ from sqlalchemy.orm import Session
 from onnxbisect.alternatives import CulpritsThenWhole
 from onnxbisect.diagnosis import Certainty, CompilesAfter, CulpritKind, DiagnosedCulprit, Diagnosis
 from onnxbisect.errors import OnnxBisectError
+from onnxbisect.json_form import from_json
 from onnxbisect.report import culprit_words, words
 from onnxbisect.report.compare import passed_in
 from onnxbisect.report.contents import Report
 from onnxbisect.report.culprit_words import CulpritGroup
 from onnxbisect.report.files import FORMS, culprit_dirs
-from onnxbisect.report.ranges import spell
 from onnxbisect.report.text import clip, slug
 from onnxbisect.search import plan
 from onnxbisect.session import Ending, Planner, SearchRecord, next_step, only_whole_model
-from onnxbisect.unitset import UnitSet, members, size
+from onnxbisect.unitset import UnitSet, members, size, spell
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Kind, Status
 from onnxbisect_db import culprits, plans, probe_queries, queues, searches, workers
@@ -41,7 +41,7 @@ from onnxbisect_service.search_spec import SearchSpec
 from onnxbisect_worker.context import outside
 from onnxbisect_worker.lease_keeper import LeaseKeeper
 from onnxbisect_worker.model_requests.protocol import ModelProcess, ModelQuestion, ReportOutcome, StepProgress
-from onnxbisect_worker.repairing import BudgetLeft, replayed, stored_change
+from onnxbisect_worker.repairing import BudgetLeft, replayed
 
 #: Most stored characters of a culprit's identity, of an op's name, and of other text.
 _IDENTITY, _OP, _TEXT = 80, 120, 2000
@@ -170,7 +170,7 @@ def _most_neighbours(spec: SearchSpec, begun: StepProgress, left: BudgetLeft) ->
 
 def _compiles_after(claimed: ClaimedSearch) -> CompilesAfter | None:
     found = claimed.search.compiles_after
-    return stored_change(found) if found and "sentence" in found else None
+    return from_json(found, CompilesAfter) if found and "sentence" in found else None
 
 
 #: Most units of a culprit shown while the search runs.

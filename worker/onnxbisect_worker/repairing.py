@@ -4,7 +4,7 @@ import json
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from onnxbisect.diagnosis import CompilesAfter, Stats
 from onnxbisect.errors import OnnxBisectError
-from onnxbisect.exactness import Exactness
+from onnxbisect.json_form import from_json, to_json
 from onnxbisect.report.contents import Report
 from onnxbisect.report.text import clip
 from onnxbisect_backends import registry, remote
@@ -42,7 +42,7 @@ def change_file(keeper: LeaseKeeper[ClaimedSearch]) -> None:
     came, files = done
     before = keeper.claimed.search.compiles_after
     if came.file_after is not None and "model.onnx" in files:
-        change = asdict(came.file_after)
+        change = to_json(came.file_after)
         onnx, spec = files["model.onnx"], replace(keeper.spec, input_shapes={}, input_values={})  # it has them bound
         keeper.write(
             lambda session: searches.go_on_in(
@@ -51,20 +51,12 @@ def change_file(keeper: LeaseKeeper[ClaimedSearch]) -> None:
         )
         log.info("search %s: going on in a changed file", keeper.claimed.search.id)
         return
-    found, first = came.compiles_after, stored_change((before or {}).get("file_after"))
+    found, first = came.compiles_after, (before or {}).get("file_after")
     if found is not None and first is not None:
-        found = found.following(first)
-    compiles_after = {} if found is None else asdict(found)
+        found = found.following(from_json(first, CompilesAfter))
+    compiles_after = {} if found is None else to_json(found)
     keeper.write(lambda session: searches.changed(session, keeper.claimed, compiles_after))
     log.info("search %s: done with changed files", keeper.claimed.search.id)
-
-
-def stored_change(stored: Mapping[str, Any] | None) -> CompilesAfter | None:
-    """The change that `asdict` made these fields of; None for None."""
-    if stored is None:
-        return None
-    typed = {"remedies": tuple(stored["remedies"]), "exactness": Exactness(stored["exactness"])}
-    return CompilesAfter(**{**stored, **typed})
 
 
 def repair(keeper: LeaseKeeper[ClaimedSearch]) -> None:

@@ -9,8 +9,8 @@ from pydantic import BaseModel, Field
 from onnxbisect.drawing.network import Network, drawing
 from onnxbisect.drawing.network_file import dumped
 from onnxbisect.language import english
-from onnxbisect.report.ranges import chosen
 from onnxbisect.report.text import clip
+from onnxbisect.unitset import chosen
 from onnxbisect_api.access import IN_TURN, Reader
 from onnxbisect_api.found import document_of, job_of, search_of
 from onnxbisect_api.headers import tag_of, unchanged

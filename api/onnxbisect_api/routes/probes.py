@@ -8,8 +8,7 @@ from starlette.responses import PlainTextResponse
 
 from onnxbisect.fingerprint import plain
 from onnxbisect.language import english
-from onnxbisect.report.ranges import spell
-from onnxbisect.unitset import size
+from onnxbisect.unitset import size, spell
 from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_api.access import Reader
 from onnxbisect_api.found import job_of, search_of

@@ -7,9 +7,8 @@ from typing import Any
 
 from onnxbisect.fingerprint import plain
 from onnxbisect.language import english
-from onnxbisect.report.ranges import indices, spell
 from onnxbisect.report.records import probe_name
-from onnxbisect.unitset import UnitSet, members, of, size
+from onnxbisect.unitset import UnitSet, indices_of, members, of, size, spell
 from onnxbisect_api.access import Caller
 from onnxbisect_api.found import document_of, job_of
 from onnxbisect_api.problems import missing
@@ -139,7 +138,7 @@ def _units(names: Names, search: Search, units: UnitSet, states: StatesView) -> 
         called = names.of(search.universe or "")
     except FileNotFoundError:
         return ()
-    sorted_by = {state: of(indices(text)) for state, text in states.states.items()}
+    sorted_by = {state: of(indices_of(text)) for state, text in states.states.items()}
     first = [unit for unit, _ in zip(members(units), range(_NAMED), strict=False)]
     return tuple(
         UnitLine(

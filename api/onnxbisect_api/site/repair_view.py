@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from onnx_bisect.steps.repair_document import read_document
 from onnxbisect.errors import OnnxBisectError
 from onnxbisect.proof import OutputDifference
 from onnxbisect.remedies.document import Change, LeftRow, RepairDocument
@@ -42,7 +41,7 @@ class RepairOnPage:
 def repair_on_page(found: object, search: Search) -> RepairOnPage | None:
     """A target's repair from the stored document `found`; None if this version cannot read it."""
     try:
-        document = read_document(found)
+        document = RepairDocument.of_json(found)
     except OnnxBisectError:
         return None
     return RepairOnPage(

@@ -13,8 +13,8 @@ from onnxbisect.drawing.network_file import dumped
 from onnxbisect.language import in_english
 from onnxbisect.report import words
 from onnxbisect.report.contents import Report
-from onnxbisect.report.ranges import indices
 from onnxbisect.report.text import clip
+from onnxbisect.unitset import indices_of
 
 #: Their names in a report's folder.
 FILES = ("model-explorer/graph.json", "model-explorer/verdicts.json")
@@ -82,11 +82,11 @@ def verdicts(network: Network, document: Report) -> dict[str, Any]:
     results = {}
     for state, units in document["units"]["states"].items():
         background, text = _COLOURS[state]
-        for unit in indices(units):
+        for unit in indices_of(units):
             results[names[unit]] = {"value": _WORDS.get(state, state), "bgColor": background, "textColor": text}
     for number, culprit in reversed(list(enumerate(document["culprits"], 1))):
         for units in (culprit["units"], *culprit["occurrence_units"]):
-            for unit in indices(units):
+            for unit in indices_of(units):
                 said = f"culprit {number}: {clip(culprit['message'], _MESSAGE)}"
                 results[names[unit]] = results[names[unit]] | {"value": said}
     named = {

@@ -2,11 +2,12 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import onnx
 
 from onnxbisect.finding import Finding
+from onnxbisect.json_form import to_json
 from onnxbisect.model.model import Model
 from onnxbisect.model.modules import parts, path_of_node
 from onnxbisect.model.read import original
@@ -163,7 +164,7 @@ def inspect(
 
 def inspection_document(seen: Inspection) -> dict[str, object]:
     """The inspection as JSON data in the format `onnx-bisect/inspection@1`, with names unescaped."""
-    return {"format": FORMAT, **asdict(seen)}
+    return {"format": FORMAT, **to_json(seen)}
 
 
 def _ops(model: Model) -> tuple[OpUse, ...]:

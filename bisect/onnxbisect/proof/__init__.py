@@ -4,7 +4,7 @@
 measures two arrays.
 """
 
-from onnxbisect.proof.difference import OutputDifference, difference, fault, finite
+from onnxbisect.proof.difference import OutputDifference, difference, fault
 from onnxbisect.proof.outputs import (
     EDGES,
     RECORDED,
@@ -28,7 +28,6 @@ __all__ = [
     "difference",
     "edge_feeds",
     "fault",
-    "finite",
     "random_feeds",
     "those_that_run",
 ]

@@ -1,10 +1,8 @@
 """Measure the difference between two arrays."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import reduce
-from math import inf, isfinite
-from typing import Any
+from math import inf
 
 import numpy as np
 
@@ -49,11 +47,6 @@ class OutputDifference:
             beyond=self.beyond + other.beyond,
             form=self.form or other.form,
         )
-
-
-def finite(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """Dataclass fields for JSON, with None for infinite and undefined numbers."""
-    return {key: None if isinstance(value, float) and not isfinite(value) else value for key, value in pairs}
 
 
 def difference(output: str, before: Value, after: Value, tolerance: Tolerance) -> OutputDifference:

@@ -1,18 +1,20 @@
 """A repair as data: the contents of `repair.json`, from which all other forms are written."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import onnx
 
 from onnxbisect.diagnosis import Alternative, Target
+from onnxbisect.errors import OnnxBisectError
 from onnxbisect.input_value import InputValue
+from onnxbisect.json_form import from_json, to_json
 from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.input_values import plain
 from onnxbisect.model.model import Model
 from onnxbisect.model.scopes import is_constant, qualified, walk
-from onnxbisect.proof import OutputDifference, Tolerance, finite
+from onnxbisect.proof import OutputDifference, Tolerance
 from onnxbisect.remedies.advisor import Left
 from onnxbisect.remedies.contract import Repair
 from onnxbisect.remedies.found import SearchedModel
@@ -20,7 +22,7 @@ from onnxbisect.remedies.proofs import PlaceProof
 from onnxbisect.report import source_lines
 from onnxbisect.report.origin import origin
 from onnxbisect.rewrites import Exactness, Rule
-from onnxbisect.verdict import Verdict
+from onnxbisect.verdict import Status, Verdict
 
 #: The value of `format`; a change that breaks readers counts the number up.
 FORMAT = "onnx-bisect/repair@1"
@@ -140,7 +142,7 @@ class RepairDocument:
     model: str
     model_sha256: str
     target: Target
-    verdict: str
+    verdict: Status
     repaired: bool
     complete: bool
     allow: Exactness
@@ -161,7 +163,16 @@ class RepairDocument:
 
     def to_json(self) -> dict[str, Any]:
         """The document as JSON values."""
-        return asdict(self, dict_factory=finite)
+        document: dict[str, Any] = to_json(self)
+        return document
+
+    @classmethod
+    def of_json(cls, data: object) -> "RepairDocument":
+        """What `to_json` wrote, maybe on another machine. Raises OnnxBisectError if this version cannot read it."""
+        try:
+            return from_json(data, cls)
+        except (ValueError, TypeError, KeyError, AttributeError):
+            raise OnnxBisectError("This is no repair that this version of onnx-bisect can read.") from None
 
 
 def document(
@@ -184,7 +195,7 @@ def document(
         model=original.path.name,
         model_sha256=original.sha256,
         target=repair.before.job.target,
-        verdict=repair.after.diagnosis.verdict.value,
+        verdict=repair.after.diagnosis.verdict,
         repaired=repair.model is not None,
         complete=not repair.stopped,
         allow=allow,

@@ -11,10 +11,9 @@ from typing_extensions import TypedDict
 
 from onnxbisect.diagnosis import Certainty, CertificateStatus, CulpritKind
 from onnxbisect.language import english
-from onnxbisect.report.contents import Report, TargetEntry
+from onnxbisect.report.contents import LISTED, Report, TargetEntry
 from onnxbisect.report.culprit_contents import CulpritEntry
-from onnxbisect.report.ranges import LISTED, chosen
-from onnxbisect.unitset import is_subset, of
+from onnxbisect.unitset import chosen, is_subset, of
 from onnxbisect.verdict import Kind, Status
 
 #: The value of `format`; an incompatible change increments the number.

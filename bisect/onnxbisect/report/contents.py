@@ -21,6 +21,9 @@ from onnxbisect.verdict import Kind, Status
 #: The value of a report's `format`; an incompatible change increments the number.
 FORMAT: Final = "onnx-bisect/report@1"
 
+#: Longer lists of nodes are given as ranges of units alone.
+LISTED: Final = 50
+
 OpVerdict = Literal["fail", "mixed", "unknown", "needs_context", "pass"]
 UnitState = Literal["culprit", "suspected", "needs_context", "pass", "unknown"]
 

@@ -13,6 +13,7 @@ from onnxbisect.causes.explain import causes
 from onnxbisect.causes.wording import nothing_passed
 from onnxbisect.diagnosis import Certainty, CompletedDiagnosis, ContextUnits, CulpritKind, DiagnosedCulprit
 from onnxbisect.model.scopes import label, named_bodies, qualified
+from onnxbisect.report.contents import LISTED
 from onnxbisect.report.culprit_contents import (
     AtMost,
     CauseEntry,
@@ -29,10 +30,9 @@ from onnxbisect.report.culprit_contents import (
 from onnxbisect.report.culprit_facts import UnitProperties, surroundings
 from onnxbisect.report.links import culprit_dir_name, op_name
 from onnxbisect.report.origin import Origin, origin
-from onnxbisect.report.ranges import LISTED, spell
 from onnxbisect.report.records import Records
 from onnxbisect.report.text import slug
-from onnxbisect.unitset import UnitSet, lowest, members, of, size
+from onnxbisect.unitset import UnitSet, lowest, members, of, size, spell
 from onnxbisect.verdict import Status
 
 _ORIGINS = 20

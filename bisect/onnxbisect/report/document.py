@@ -12,6 +12,7 @@ from onnxbisect.report import words
 from onnxbisect.report.alternatives import alternative_entries
 from onnxbisect.report.contents import (
     FORMAT,
+    LISTED,
     CertificateEntry,
     CompilesAfterEntry,
     ModelEntry,
@@ -25,12 +26,11 @@ from onnxbisect.report.contents import (
 from onnxbisect.report.culprit_contents import ReplaceBy
 from onnxbisect.report.culprits import Entries, cause_entries
 from onnxbisect.report.links import op_name, path_below
-from onnxbisect.report.ranges import LISTED, spell
 from onnxbisect.report.records import Records
 from onnxbisect.report.tables import tables
 from onnxbisect.report.unit_entries import States, op_table, states, use_entries
 from onnxbisect.split.schedule import PieceKind, schedule
-from onnxbisect.unitset import UnitSet, is_subset, lowest, members, size
+from onnxbisect.unitset import UnitSet, is_subset, lowest, members, size, spell
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Status
 

@@ -17,10 +17,10 @@ from onnxbisect.report.contents import Report, UnitsEntry
 from onnxbisect.report.culprit_contents import DrawnEdge, DrawnNode, Surroundings
 from onnxbisect.report.links import Links
 from onnxbisect.report.next_steps import next_steps
-from onnxbisect.report.ranges import indices
 from onnxbisect.report.readers import readers
 from onnxbisect.report.tables import summary
 from onnxbisect.report.text import clean, clip, clip_left, duration, plural
+from onnxbisect.unitset import indices_of
 
 _ALONE = Links()
 
@@ -135,12 +135,12 @@ def strip(document: Report) -> Markup:
     count = len(units["names"])
     state = ["unknown"] * count
     for name, text in units["states"].items():
-        for index in indices(text):
+        for index in indices_of(text):
             state[index] = name
     number: dict[int, int] = {}
     for position, culprit in enumerate(document["culprits"][: extent.CULPRITS], 1):
         for text in culprit["occurrence_units"]:
-            for index in indices(text):
+            for index in indices_of(text):
                 number.setdefault(index, position)
     columns = next(columns for most, columns in _FINENESS if most is None or count <= most) // 2
     halves: list[str] = []

@@ -11,8 +11,7 @@ from onnxbisect.diagnosis import CertificateStatus
 from onnxbisect.report.contents import OpEntry, OpVerdict, Report, StatsEntry, TargetEntry
 from onnxbisect.report.culprit_contents import CulpritEntry
 from onnxbisect.report.links import op_name
-from onnxbisect.report.ranges import indices
-from onnxbisect.unitset import UnitSet, is_subset, members, of
+from onnxbisect.unitset import UnitSet, indices_of, is_subset, members, of
 from onnxbisect.verdict import Status
 
 if TYPE_CHECKING:
@@ -288,7 +287,7 @@ def _verdict(row: OpEntry | None) -> OverviewOpCell:
 
 
 def _units(text: str) -> UnitSet:
-    return of(indices(text))
+    return of(indices_of(text))
 
 
 def _first(place: UnitSet) -> int:

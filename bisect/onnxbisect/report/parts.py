@@ -2,9 +2,10 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
+from onnxbisect.json_form import to_json
 from onnxbisect.report.contents import Report
 from onnxbisect.report.culprit_contents import CauseEntry, CulpritEntry
 from onnxbisect.report.links import op_name
@@ -104,8 +105,7 @@ class PartsTable:
 
     def to_json(self) -> dict[str, Any]:
         """The table as JSON values."""
-        document: dict[str, Any] = json.loads(json.dumps({"format": FORMAT, **asdict(self)}))
-        return document
+        return {"format": FORMAT, **to_json(self)}
 
 
 def parts_table(parts: Sequence[ModelPart], targets: Mapping[str, str]) -> PartsTable:

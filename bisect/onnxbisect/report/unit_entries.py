@@ -12,9 +12,8 @@ from onnxbisect.diagnosis import Certainty, CompletedDiagnosis, CulpritKind, Dia
 from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.scopes import domain_of
 from onnxbisect.report.contents import OpEntry, OpVerdict, UseEntry, UseInput
-from onnxbisect.report.ranges import spell
 from onnxbisect.report.records import Records
-from onnxbisect.unitset import UnitSet, members, of, size
+from onnxbisect.unitset import UnitSet, members, of, size, spell
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Status
 

@@ -13,8 +13,8 @@ from onnxbisect.report.culprit_contents import (
     Difference,
     EvidenceEntry,
 )
-from onnxbisect.report.ranges import indices
 from onnxbisect.report.text import plural, uncoloured
+from onnxbisect.unitset import indices_of
 from onnxbisect.verdict import Kind
 
 #: Most ops named for a replacement.
@@ -268,14 +268,14 @@ def meaning(document: Report) -> str:
 def unknown_ops(document: Report) -> str:
     """`Gemm 15, Clip 5`: the ops of the units of which nothing is known, the most frequent first."""
     units = document["units"]
-    ops = Counter(units["ops"][unit] for unit in indices(units["states"]["unknown"]))
+    ops = Counter(units["ops"][unit] for unit in indices_of(units["states"]["unknown"]))
     return ", ".join(f"{op} {count}" for op, count in ops.most_common())
 
 
 def unknown_nodes(document: Report) -> list[str]:
     """The names of the units of which nothing is known, in model order."""
     units = document["units"]
-    return [units["names"][unit] for unit in indices(units["states"]["unknown"])]
+    return [units["names"][unit] for unit in indices_of(units["states"]["unknown"])]
 
 
 def doubt(document: Report) -> str:
@@ -339,7 +339,7 @@ def certainty(culprit: CulpritEntry) -> str:
 
 def inferred(culprit: CulpritEntry) -> str:
     """At how many of its places an op was seen to fail; empty if at all of them."""
-    unseen = len(list(indices(culprit.get("inferred_units", ""))))  # reports of earlier versions do not have it
+    unseen = len(list(indices_of(culprit.get("inferred_units", ""))))  # reports of earlier versions do not have it
     if not unseen or culprit["certainty"] == "suspected":
         return ""
     places = len(culprit["occurrences"])

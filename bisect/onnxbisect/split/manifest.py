@@ -2,8 +2,9 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
+from onnxbisect.json_form import to_json
 from onnxbisect.report.contents import TargetEntry
 from onnxbisect.split.schedule import PieceKind
 
@@ -128,7 +129,7 @@ class Manifest:
 
     def to_json(self) -> str:
         """The text of `manifest.json`."""
-        return json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n"
+        return json.dumps({"format": FORMAT, **to_json(self)}, indent=1) + "\n"
 
     @property
     def refused(self) -> bool:

@@ -8,11 +8,12 @@ from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from threading import Condition, Lock
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, get_type_hints
 from uuid import uuid4
 
 from onnxbisect.diagnosis import CompilesAfter
 from onnxbisect.errors import OnnxBisectError
+from onnxbisect.json_form import from_json, to_json
 from onnxbisect.unitset import UnitSet
 from onnxbisect_backends import registry
 from onnxbisect_backends.probing.prober import ProbeResult
@@ -25,7 +26,6 @@ from onnxbisect_worker.model_requests.protocol import (
     OWN,
     Case,
     ChangeOutcome,
-    Document,
     ModelQuestion,
     Prepared,
     ProcessKilledError,
@@ -35,7 +35,6 @@ from onnxbisect_worker.model_requests.protocol import (
     Setup,
     StepOutcome,
     StepProgress,
-    converter,
     raised,
 )
 
@@ -81,12 +80,12 @@ class ModelClient:
     def draw(self) -> str:
         return self._ask(str, "draw")
 
-    def inspect(self) -> Document:
+    def inspect(self) -> dict[str, Any]:
         """Known problems of the model for the target, as `onnx-bisect/inspection@1`; compiles nothing.
 
         Without a backend, problems for compilers in general.
         """
-        return self._ask(Document, "inspect")
+        return self._ask(dict[str, Any], "inspect")
 
     def key(self, units: UnitSet, *, as_part: bool = False) -> str:
         return self._ask(str, "key", units=units, as_part=as_part)
@@ -155,11 +154,13 @@ class ModelClient:
 
     def _ask(self, kind: type[T], what: str, **given: Any) -> T:
         self.requests += 1
-        answer = self._started().ask({"do": what, "given": converter.unstructure(given)})
+        kinds = get_type_hints(getattr(type(self), what), include_extras=True)
+        typed = {name: to_json(value, kinds[name]) for name, value in given.items()}
+        answer = self._started().ask({"do": what, "given": typed})
         if "error" not in answer:
             try:
-                return converter.structure(answer["result"], kind)
-            except Exception as wrong:  # converters raise anything
+                return from_json(answer["result"], kind)
+            except Exception as wrong:  # hostile data raises anything
                 self.kill()
                 raise ProcessLostError("The process that had the model gave an answer that is none.") from wrong
         error = raised(answer)
@@ -174,7 +175,7 @@ class ModelClient:
             if self._process is None:
                 setup = self._setup()
                 self._process = ChildProcess(setup.folder, self._server, seconds=setup.seconds)
-                self._process.tell(converter.unstructure(setup))
+                self._process.tell(to_json(setup))
             return self._process
 
     def _setup(self) -> Setup:

@@ -31,6 +31,7 @@ import onnxruntime  # noqa: F401 - see above
 from onnx import TensorProto, helper
 
 from onnxbisect.errors import BackendUnusableError, OnnxBisectError, shortage
+from onnxbisect.json_form import from_json, to_json
 from onnxbisect.model.established import directly
 from onnxbisect.report.html import compile_all, environment
 from onnxbisect_backends import registry
@@ -45,7 +46,6 @@ from onnxbisect_worker.model_requests.protocol import (
     PROCESS_NAME,
     ProcessLostError,
     Setup,
-    converter,
     failure,
 )
 from onnxbisect_worker.model_requests.work import ModelWork
@@ -124,7 +124,7 @@ def _keep(channel_number: int, output: int, status: int, lock: int) -> NoReturn:
     line = lines.readline()
     if not line:  # the worker no longer needs it
         os._exit(0)
-    setup = converter.structure(json.loads(line), Setup)
+    setup = from_json(json.loads(line), Setup)
     prctl(PR_SET_CHILD_SUBREAPER, 1)  # orphaned compiles become children of this process
     keeper = os.getpid()
     model_process = os.fork()
@@ -215,9 +215,9 @@ def _answer(work: ModelWork, setup: Setup, request: Mapping[str, Any]) -> dict[s
 
 def _result(work: ModelWork, request: Mapping[str, Any]) -> Any:
     method = getattr(work, request["do"])
-    kinds = get_type_hints(method)
-    given = {name: converter.structure(value, kinds[name]) for name, value in request["given"].items()}
-    return converter.unstructure(method(**given), unstructure_as=kinds["return"])
+    kinds = get_type_hints(method, include_extras=True)
+    given = {name: from_json(value, kinds[name]) for name, value in request["given"].items()}
+    return to_json(method(**given), kinds["return"])
 
 
 if __name__ == "__main__":

@@ -4,27 +4,23 @@ A model process has one model and one target, and handles one request at a time.
 process is lost.
 
 A message is one JSON object on a line. The first one is the `Setup`. A request names a method of `ModelProcess`:
-`{"do": name, "given": {argument: ...}}`. An answer is `{"result": ...}`, or `{"error": class, "text": sentence}`. The
-`converter` reads both by the types of the method. A model may have taken over the process, so its answers are not
-trusted: one of another type is an error.
+`{"do": name, "given": {argument: ...}}`. An answer is `{"result": ...}`, or `{"error": class, "text": sentence}`. Both
+are read by the types of the method. A model may have taken over the process, so its answers are not trusted: one of
+another type is an error.
 """
 
 import json
-from base64 import b64decode, b64encode
 from collections.abc import Collection, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
 
-import cattrs
-
 from onnxbisect import errors
 from onnxbisect.diagnosis import CompilesAfter, Stats, Target
 from onnxbisect.errors import BackendUnusableError, OnnxBisectError
-from onnxbisect.input_value import InputValues
+from onnxbisect.json_form import from_json, to_json
 from onnxbisect.report.contents import Report
 from onnxbisect.unitset import UnitSet
 from onnxbisect.universe import Universe
@@ -33,11 +29,7 @@ from onnxbisect_backends.contract import Confinement, Description
 from onnxbisect_backends.probing.identity import REVISION
 from onnxbisect_backends.probing.prober import ProbeResult
 from onnxbisect_db.answers import AnsweredProbe, Reply
-from onnxbisect_service.search_spec import Alternatives, SearchSpec
-
-_converter = cattrs.Converter(detailed_validation=False, unstruct_collection_overrides={AbstractSet: sorted})
-_converter.register_unstructure_hook(Universe, Universe.to_json)
-_converter.register_structure_hook(Universe, lambda fields, _: Universe.from_json(fields))
+from onnxbisect_service.search_spec import SearchSpec
 
 
 class OtherVersionError(BackendUnusableError):
@@ -49,7 +41,7 @@ class OtherVersionError(BackendUnusableError):
 
 def this_version() -> str:
     """The version of this program, for `Prepared.made_by`."""
-    return f"{version('onnx-bisect')}, probe files {REVISION}"
+    return f"{version('onnx-bisect')}, probe files {REVISION}, form 2"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,10 +68,10 @@ class Prepared:
 
     def to_bytes(self) -> bytes:
         """The file; equal contents give equal bytes."""
-        fields = _converter.unstructure(self)
+        fields = to_json(self)
         established = fields.pop("established")
         line = json.dumps(fields, sort_keys=True, separators=(",", ":"))
-        return b"\n".join([line.encode(), b64encode(established)])
+        return b"\n".join([line.encode(), established.encode()])
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> "Prepared":
@@ -92,29 +84,13 @@ class Prepared:
                 f"The search was begun by another version of onnx-bisect ({made_by}) than this worker has "
                 f"({this_version()}): start the job again when all workers have the same."
             )
-        return _converter.structure({**fields, "established": b64decode(established)}, cls)
+        return from_json({**fields, "established": established.decode()}, cls)
 
 
 #: The name of a model process among the system's processes.
 PROCESS_NAME = "model-process"
 #: The subfolder that the process writes to; the lock is beside it.
 OWN = "own"
-
-#: A document of JSON values, which messages have as it is.
-Document = dict[str, Any]
-_AS_IT_IS = (Report, Document, InputValues)
-
-#: Converts values of messages. Unit sets are hexadecimal, because Python limits decimal digits of integers in JSON.
-converter = cattrs.Converter(detailed_validation=False)
-converter.register_unstructure_hook(int, lambda number: f"{number:x}")
-converter.register_structure_hook(int, lambda text, _: int(text, 16))
-converter.register_unstructure_hook(bool, bool)
-converter.register_structure_hook(bool, lambda value, _: bool(value))
-converter.register_structure_hook(Alternatives, lambda value, _: value)
-converter.register_unstructure_hook(Prepared, lambda prepared: prepared.to_bytes().decode())
-converter.register_structure_hook(Prepared, lambda text, _: Prepared.from_bytes(text.encode()))
-converter.register_unstructure_hook_func(lambda kind: kind in _AS_IT_IS, lambda document: document)
-converter.register_structure_hook_func(lambda kind: kind in _AS_IT_IS, lambda document, _: document)
 
 
 class ProcessLostError(OnnxBisectError):

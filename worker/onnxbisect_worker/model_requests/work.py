@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 from uuid import uuid4
 
 from onnx_bisect.steps.changed_files import may_be_changed
@@ -37,7 +38,6 @@ from onnxbisect_worker.model_requests.layout import PreparedFiles, demanded
 from onnxbisect_worker.model_requests.limits import Bounds, UnboundBackend
 from onnxbisect_worker.model_requests.protocol import (
     ChangeOutcome,
-    Document,
     ModelQuestion,
     OtherVersionError,
     Prepared,
@@ -93,7 +93,7 @@ class ModelWork:
     def draw(self) -> str:
         return network_file.to_bytes(network_of(self._loaded.model)).decode()
 
-    def inspect(self) -> Document:
+    def inspect(self) -> dict[str, Any]:
         model = self._loaded.model
         if not self._case.backend:
             found = inspect(model)

@@ -1,0 +1,77 @@
+"""Values as JSON: the one converter of what goes to files, to the database and to other processes.
+
+Values are frozen dataclasses, whose fields are the keys. A field that is missing gets its default, so a field that a
+later version adds needs one; unknown keys are ignored. Sets of units are lists of their members, because integers with
+as many bits as a model has units have more digits than Python reads. Bytes are base64, and a number that is infinite or
+undefined is null. Typed dictionaries and unions of JSON's own types are JSON already.
+"""
+
+from base64 import b64decode, b64encode
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from functools import cache
+from math import inf, isfinite
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin
+
+from typing_extensions import is_typeddict
+
+from onnxbisect.unitset import UnitSet, members, of
+
+if TYPE_CHECKING:
+    from cattrs import Converter
+
+T = TypeVar("T")
+
+_OF_JSON = (bool, int, float, str, Any, object)
+#: More units than a model can have: a set takes memory by its highest member, and data may come from a hostile process.
+_UNITS = 1 << 24
+
+
+def to_json(value: object, kind: Any = None) -> Any:
+    """The value as JSON data. `kind` is its type where the value does not say it: a set of units, or several values."""
+    return _converter().unstructure(value, unstructure_as=kind)
+
+
+def from_json(data: Any, kind: type[T]) -> T:
+    """The value that `to_json` wrote; raises ValueError, TypeError, KeyError or AttributeError for other data."""
+    return _converter().structure(data, kind)
+
+
+@cache
+def _converter() -> "Converter":
+    from cattrs import Converter  # as long as it takes, commands without a value to write would wait for it
+
+    converter = Converter(detailed_validation=False, unstruct_collection_overrides={AbstractSet: sorted})
+    converter.register_unstructure_hook_func(lambda kind: kind == UnitSet, lambda units: list(members(units)))
+    converter.register_structure_hook_func(lambda kind: kind == UnitSet, lambda numbers, _: _units(numbers))
+    converter.register_structure_hook_func(lambda kind: kind is str, _text)
+    converter.register_unstructure_hook(float, lambda number: number if isfinite(number) else None)
+    converter.register_structure_hook(float, lambda number, _: inf if number is None else float(number))
+    converter.register_unstructure_hook(bytes, lambda content: b64encode(content).decode())
+    converter.register_structure_hook(bytes, lambda text, _: b64decode(text))
+    converter.register_unstructure_hook_func(_is_json, lambda data: data)
+    converter.register_structure_hook_func(_is_json, lambda data, _: data)
+    return converter
+
+
+def _text(data: object, _kind: object) -> str:
+    if not isinstance(data, str):
+        raise TypeError("no text")
+    return data
+
+
+def _units(numbers: list[int]) -> UnitSet:
+    if numbers and not 0 <= min(numbers) <= max(numbers) < _UNITS:
+        raise ValueError("no set of units")
+    return of(numbers)
+
+
+def _is_json(kind: Any) -> bool:
+    """Whether values of this type are JSON as they are."""
+    if is_typeddict(kind):
+        return True
+    parts = [part for part in get_args(kind) if part is not NoneType]
+    if get_origin(kind) not in (Union, UnionType) or len(parts) < 2:
+        return False
+    return all(part in _OF_JSON or get_origin(part) in (Literal, Sequence, Mapping) or _is_json(part) for part in parts)
