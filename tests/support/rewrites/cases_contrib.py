@@ -138,26 +138,18 @@ def _(draw: DrawFn) -> Instance:
     return _fusedconv(draw, *draw(st.sampled_from([*kinds, ("HardSigmoid", [0.25, 0.5])])))
 
 
-def _matmulnbits(draw: DrawFn, *, level: int = 0, bits: int = 4) -> Instance:
-    depth, columns, block = (
-        draw(st.sampled_from([16, 24, 32, 48])),
-        draw(st.integers(1, 5)),
-        draw(st.sampled_from([16, 32])),
-    )
-    blocks = -(-depth // block)
-    packed = integers(draw, (columns, blocks, block * bits // 8), 0, 255, np.uint8)
-    scales = floats(draw, (columns * blocks,), edges=(), low=0.01, high=0.5)
-    zeros = integers(draw, (columns * -(-blocks * bits // 8),), 0, 255, np.uint8) if draw(st.booleans()) else None
-    x = floats(draw, (*shape(draw, 1, 2), depth), edges=TAME, spread=1)
-    scale = np.abs(x.astype(np.float64)).sum(-1, keepdims=True) * (1 << bits) * 0.5 * (depth + 2)
-    given = [x, Constant(packed), Constant(scales), *([] if zeros is None else [Constant(zeros)])]
-    sizes = {"K": depth, "N": columns, "bits": bits, "block_size": block, "accuracy_level": level}
-    return node("MatMulNBits", *given, scale=scale, **sizes, **MS)
-
-
-@case("matmulnbits-matmul", lambda draw: _matmulnbits(draw, level=4))
+@case("fusedgemm-gemm", lambda draw: node("FusedGemm", *(floats(draw, (2, 2)),) * 3, activation="Softplus", **MS))
 def _(draw: DrawFn) -> Instance:
-    return _matmulnbits(draw, bits=draw(st.sampled_from([4, 8])))
+    rows, depth, columns = (draw(st.integers(1, 4)) for _ in range(3))
+    turns = {name: draw(st.integers(0, 1)) for name in ("transA", "transB")}
+    a, b = floats(draw, (rows, depth), edges=TAME, spread=1), floats(draw, (depth, columns), edges=TAME, spread=1)
+    c = floats(draw, (columns,), edges=TAME)
+    factors = {"alpha": draw(st.sampled_from([1.0, 0.5])), "beta": draw(st.sampled_from([1.0, -2.0]))}
+    kinds = [("Relu", {}), ("Tanh", {}), ("Sigmoid", {}), ("LeakyRelu", {"activation_alpha": 0.125})]
+    kind, chosen = draw(st.sampled_from(kinds))
+    scale = of_products(a, b) + 2 * np.abs(c)
+    given = [np.ascontiguousarray(it.T) if turn else it for it, turn in zip((a, b), turns.values(), strict=True)]
+    return node("FusedGemm", *given, Constant(c), activation=kind, scale=scale, **chosen, **factors, **turns, **MS)
 
 
 def scores_scale(queries: np.ndarray, keys: np.ndarray, values: np.ndarray, terms: int, *, lowered: float = 0) -> float:

@@ -27,7 +27,10 @@ def bits_differ(old: np.ndarray, new: np.ndarray) -> np.ndarray:
 
 def allowed(old: np.ndarray, new: np.ndarray, bound: Bound, scale: np.ndarray | float | None) -> np.ndarray:
     """Where two arrays agree within a bound; `scale` is the magnitude that it is of, the output's own where None."""
-    if old.dtype.kind != "f":
+    if old.dtype.kind not in "fb":
+        near: np.ndarray = np.abs(old.astype(np.int64) - new.astype(np.int64)) <= bound.absolute
+        return near
+    if old.dtype.kind == "b":
         return old == new
     wide_old, wide_new = old.astype(np.float64), new.astype(np.float64)
     magnitude = np.abs(wide_old) if scale is None else np.asarray(scale, np.float64)

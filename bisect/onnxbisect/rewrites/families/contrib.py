@@ -316,54 +316,36 @@ _ACTIVATIONS = "Relu Tanh Sigmoid LeakyRelu Clip HardSigmoid"
 def fusedconv_conv(at: Site) -> str:
     """Conv, the tensor that is added, and the activation."""
     demand_float32(at)
-    kind = at.attribute("activation", "")
-    none: list[float] = []
-    parameters = at.attribute("activation_params", none)
-    at.demand(kind in _ACTIVATIONS.split(), f"the activation {kind!r} is not known")
     own = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
     attributes: dict[str, Any] = {name: at.attribute(name, None) for name in own if at.has_attribute(name)}
     (result,) = at.ops("Conv", [at.input(slot) for slot in range(3) if at.has(slot)], 1, **attributes)
     if at.has(3):
         result = at.op("Add", result, at.input(3))
+    none: list[float] = []
+    return _activated(at, result, at.attribute("activation_params", none))
+
+
+@pytorch("an export that onnxruntime's optimiser did not change")
+@rule(f"com.microsoft::FusedGemm -> Gemm {_ACTIVATIONS}", Exactness.ROUNDING, OF_PRODUCTS, rank=13, source=ORT_CONTRIB)
+def fusedgemm_gemm(at: Site) -> str:
+    """Gemm, then the activation."""
+    demand_float32(at)
+    own: dict[str, Any] = {
+        name: at.attribute(name, None) for name in ("alpha", "beta", "transA", "transB") if at.has_attribute(name)
+    }
+    result = at.op("Gemm", *at.node.input, **own)
+    given = [
+        at.attribute(f"activation_{name}", 0.0) for name in ("alpha", "beta") if at.has_attribute(f"activation_{name}")
+    ]
+    return _activated(at, result, given)
+
+
+def _activated(at: Site, result: str, parameters: Sequence[float]) -> str:
+    """The activation that a fused node names, with its parameters."""
+    kind = at.attribute("activation", "")
+    at.demand(kind in _ACTIVATIONS.split(), f"the activation {kind!r} is not known")
     if kind == "Clip":
         return clip(at, result, *parameters)
     names = {"LeakyRelu": ["alpha"], "HardSigmoid": ["alpha", "beta"]}.get(kind, [])
-    given: dict[str, Any] = dict(zip(names, parameters, strict=True))
+    given: dict[str, Any] = dict(zip(names, parameters, strict=False))
     return at.ops(kind, [result], 1, **given)[0]
-
-
-@pytorch("the model before its weights were quantised")
-@rule("com.microsoft::MatMulNBits -> MatMul Add", Exactness.ROUNDING, OF_PRODUCTS, rank=24, source=ORT_CONTRIB)
-def matmulnbits_matmul(at: Site) -> str:
-    """The weights of 2, 4 or 8 bits written out as floats, which take up to 16 times the space; then MatMul."""
-    at.demand_dtype(TensorProto.FLOAT)
-    at.demand(at.attribute("accuracy_level", 0) < 4, "onnxruntime computes the product in 8 bits")
-    at.demand(not at.has(4), "the groups of the weights are in another order")
-    weights = at.constant(_written_out(at))
-    product = at.op("MatMul", at.input(0), weights)
-    return at.op("Add", product, at.input(5)) if at.has(5) else product
-
-
-def _written_out(at: Site) -> np.ndarray:
-    """The matrix of MatMulNBits, [K, N]: (number - zero point) * scale for blocks along K."""
-    depth, columns = at.attribute("K", 0), at.attribute("N", 0)
-    bits, block = at.attribute("bits", 4), at.attribute("block_size", 0)
-    at.demand(bits in (2, 4, 8) and block > 0, f"weights of {bits} bits in blocks of {block}")
-    blocks = -(-depth // block)
-    packed, scales = at.value(1), at.value(2)
-    at.demand(packed.dtype == np.uint8 and scales.dtype == np.float32, "weights or scales are of another type")
-    numbers = _unpacked(packed.reshape(columns, -1), bits)[:, : blocks * block].reshape(columns, blocks, block)
-    zeros = np.full((1, 1, 1), 1 << (bits - 1), np.float32)
-    if at.has(3):
-        stored = at.value(3)
-        if stored.dtype == np.uint8:
-            stored = _unpacked(stored.reshape(columns, -1), bits)[:, :blocks]
-        zeros = stored.reshape(columns, blocks, 1).astype(np.float32)
-    values = (numbers.astype(np.float32) - zeros) * scales.reshape(columns, blocks, 1)
-    return np.ascontiguousarray(values.reshape(columns, -1)[:, :depth].T)
-
-
-def _unpacked(packed: np.ndarray, bits: int) -> np.ndarray:
-    """The numbers in bytes of each row, lowest bits first."""
-    shifts = np.arange(0, 8, bits, dtype=np.uint8)
-    return ((packed[..., None] >> shifts) & ((1 << bits) - 1)).reshape(len(packed), -1)
