@@ -1,7 +1,7 @@
 """The application: routes, errors and headers, and the server with limits that apply before the application."""
 
 import resource
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from importlib.metadata import version
 from ipaddress import ip_address, ip_network
@@ -63,8 +63,11 @@ def server_config(app: FastAPI, settings: Settings, **more: Any) -> uvicorn.Conf
     # half of the descriptors are for files, the database and model processes
     most = settings.connections if files == resource.RLIM_INFINITY else min(settings.connections, files // 2)
     proxies = settings.trusted_proxies
+    networks = [ip_network(proxy) for proxy in proxies]
     connections = Connections(
-        most=most, most_of_address=min(settings.address_connections, most), is_proxy=_is_one_of(proxies)
+        most=most,
+        most_of_address=min(settings.address_connections, most),
+        is_proxy=lambda address: any(ip_address(address) in network for network in networks),
     )
     return uvicorn.Config(
         app,
@@ -81,11 +84,6 @@ def server_config(app: FastAPI, settings: Settings, **more: Any) -> uvicorn.Conf
         timeout_graceful_shutdown=_GRACE,
         **more,
     )
-
-
-def _is_one_of(proxies: tuple[str, ...]) -> Callable[[str], bool]:
-    networks = [ip_network(proxy) for proxy in proxies]
-    return lambda address: any(ip_address(address) in network for network in networks)
 
 
 _ROUTED = ("GET", "HEAD", "PUT", "POST", "PATCH", "DELETE")
@@ -109,7 +107,13 @@ class Methods:
         elif scope["method"] == "HEAD" and not self._has(scope, "HEAD") and self._has(scope, "GET"):
             await self._answer_head(scope, receive, send)
         else:
-            await self._app(scope, receive, self._naming_all(scope, send))
+
+            async def sent(message: Message) -> None:
+                if message["type"] == "http.response.start" and message["status"] == 405:
+                    MutableHeaders(scope=message)["Allow"] = self._allow(scope)
+                await send(message)
+
+            await self._app(scope, receive, sent)
 
     def _has(self, scope: Scope, method: str) -> bool:
         return any(route.matches({**scope, "method": method})[0] is Match.FULL for route in self._routes)
@@ -120,14 +124,6 @@ class Methods:
         if "GET" in found:
             found.add("HEAD")
         return ", ".join(sorted({*found, "OPTIONS"})) if found else ""
-
-    def _naming_all(self, scope: Scope, send: Send) -> Send:
-        async def sent(message: Message) -> None:
-            if message["type"] == "http.response.start" and message["status"] == 405:
-                MutableHeaders(scope=message)["Allow"] = self._allow(scope)
-            await send(message)
-
-        return sent
 
     async def _answer_head(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer with the head of the GET response and no body; a stream ends after its head."""

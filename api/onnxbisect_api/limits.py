@@ -64,14 +64,11 @@ class Counters:
             try:
                 _hit(self._shared, rate, who)
             except StorageError as error:
-                self._leave_alone(error)
+                _LOG.warning("redis does not count requests, so this process does: %s", error.storage_error)
+                self._shared_after = time.monotonic() + _PAUSE_SECONDS
             else:
                 return
         _hit(self._own, rate, who)
-
-    def _leave_alone(self, error: StorageError) -> None:
-        _LOG.warning("redis does not count requests, so this process does: %s", error.storage_error)
-        self._shared_after = time.monotonic() + _PAUSE_SECONDS
 
 
 def _shared(url: str) -> SlidingWindowCounterRateLimiter | None:
@@ -160,7 +157,9 @@ class Connections:
         if len(same) >= self._most_of_address and not self._is_proxy(address):
             gives_way = _oldest_waiting(same)
         elif self._count >= self._most:
-            gives_way = next(filter(None, map(_oldest_waiting, self._crowds())), None)
+            gives_way = next(
+                filter(None, map(_oldest_waiting, sorted(self._by_address.values(), key=len, reverse=True))), None
+            )
         else:
             self._add(connection, address)
             return True
@@ -183,10 +182,6 @@ class Connections:
     def _add(self, connection: "BoundedProtocol", address: str) -> None:
         self._by_address.setdefault(counted_address(address), {})[connection] = None
         self._count += 1
-
-    def _crowds(self) -> list[dict["BoundedProtocol", None]]:
-        """The connections of each address; the address with the most connections comes first."""
-        return sorted(self._by_address.values(), key=len, reverse=True)
 
 
 def _oldest_waiting(connections: dict["BoundedProtocol", None]) -> "BoundedProtocol | None":

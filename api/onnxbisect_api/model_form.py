@@ -223,14 +223,6 @@ class ModelForm:
     def _files(self) -> list[Unfinished]:
         return [*self._data.values(), *([self._model[1]] if self._model is not None else [])]
 
-    def _take_model(self, name: str) -> None:
-        if self._model is not None:
-            raise Problem(
-                422, english("The form has two files in the field 'model': data of the model belongs in 'data'.")
-            )
-        model = self._current = self._begin()
-        self._model = (name, model)
-
     def _take_data(self, location: str) -> None:
         demand_location(location)
         if location in self._data:
@@ -290,7 +282,12 @@ class ModelForm:
                 ),
             )
         if field == _MODEL:
-            self._take_model(name)
+            if self._model is not None:
+                raise Problem(
+                    422, english("The form has two files in the field 'model': data of the model belongs in 'data'.")
+                )
+            model = self._current = self._begin()
+            self._model = (name, model)
         else:
             self._take_data(name)
 

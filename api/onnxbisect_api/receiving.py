@@ -39,7 +39,9 @@ class BodyLimit:
         self._forms = forms
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or self._is_upload(scope):
+        if scope["type"] != "http" or (
+            scope["path"] in self._uploads or (scope["path"] in self._forms and is_form(scope))
+        ):
             await self._app(scope, receive, send)
             return
         declared = dict(scope["headers"]).get(b"content-length", b"0")
@@ -65,9 +67,6 @@ class BodyLimit:
             return message
 
         await self._app(scope, received, send)
-
-    def _is_upload(self, scope: Scope) -> bool:
-        return scope["path"] in self._uploads or (scope["path"] in self._forms and is_form(scope))
 
 
 def is_form(scope: Scope) -> bool:

@@ -12,7 +12,7 @@ from functools import wraps
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Annotated, Any, ParamSpec, TypeVar, cast
+from typing import Annotated, ParamSpec, TypeVar
 
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
@@ -128,16 +128,11 @@ _Answer = TypeVar("_Answer")
 def serve() -> None:
     """Answer an agent until standard input ends; then end what was started."""
     with closing(Works()) as works:
-        _keep_output_for_messages()
+        sys.stdout.flush()  # only messages go to standard output: what native libraries print goes to standard error
+        messages = os.dup(sys.stdout.fileno())
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+        sys.stdout = os.fdopen(messages, "w", encoding="utf-8")
         server(works).run("stdio")
-
-
-def _keep_output_for_messages() -> None:
-    """Let only messages go to standard output: what native libraries print goes to standard error."""
-    sys.stdout.flush()
-    messages = os.dup(sys.stdout.fileno())
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    sys.stdout = os.fdopen(messages, "w", encoding="utf-8")
 
 
 def server(works: Works) -> MCPServer:
@@ -250,10 +245,17 @@ def server(works: Works) -> MCPServer:
         number: Annotated[int, Field(ge=1, description="of the culprit")],
     ) -> answers.Explained:
         """Say why a culprit is refused, what compiles instead, what replaces it, and which files show it."""
-        document = _report(Path(report))
+        path = Path(report)
+        try:
+            document: Report = json.loads(path.read_bytes())
+            found = document["format"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise OptionError(f"{path} is no report.json of a diagnosis.") from error
+        if found != FORMAT:
+            raise OptionError(f"{path} is {found}, and not {FORMAT}.")
         if number > len(document["culprits"]):
             raise OptionError(f"The report has {len(document['culprits'])} culprits, and no number {number}.")
-        return answers.explained(document, number, Path(report).parent)
+        return answers.explained(document, number, path.parent)
 
     return made
 
@@ -285,14 +287,3 @@ def _folder(out: str | None) -> Path:
     folder = Path(mkdtemp(prefix="onnx-bisect-") if out is None else out).absolute()
     folder.mkdir(parents=True, exist_ok=True)
     return folder
-
-
-def _report(path: Path) -> Report:
-    try:
-        document: dict[str, Any] = json.loads(path.read_bytes())
-        found = document["format"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise OptionError(f"{path} is no report.json of a diagnosis.") from error
-    if found != FORMAT:
-        raise OptionError(f"{path} is {found}, and not {FORMAT}.")
-    return cast(Report, document)

@@ -9,12 +9,12 @@ from onnxbisect.answer import shorten_log
 from onnxbisect.errors import BackendUnusableError
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.report.text import clean, duration, plural, uncoloured
-from onnxbisect.verdict import Status, Verdict
+from onnxbisect.verdict import Status
 from onnxbisect_backends import registry
 from onnxbisect_backends.contract import Backend, Limits
 from onnxbisect_backends.measurement.sample_models import conv_net, write_whole
 from onnxbisect_backends.probing.boundary_limits import learn_limits, refused_traits
-from onnxbisect_backends.probing.boundary_traits import Trait, as_measured, usual_traits
+from onnxbisect_backends.probing.boundary_traits import as_measured, usual_traits
 from onnxbisect_backends.sandbox.process import kill_running
 from onnxbisect_backends.sandbox.working_folder import working_folder
 from onnxbisect_cli.results import COMPILES, CULPRITS, UNRESOLVED
@@ -37,7 +37,13 @@ def check(name: str, options: Mapping[str, str]) -> int:
         raise BackendUnusableError(complaint)
     with working_folder() as folder:
         with stopping(kill_running) as interruption:
-            verdict, log = _ask(backend, folder)
+            model, probe, workdir = folder / "net.onnx", folder / "probe" / "model.onnx", folder / "work"
+            probe.parent.mkdir()
+            workdir.mkdir()
+            onnx.save(conv_net(), model)
+            write_whole(model, backend.describe(), probe)
+            outcome = backend.compile(probe, workdir, Limits())
+            verdict, log = backend.judge(outcome), outcome.log
             measured = list(measured_boundary(backend, folder)) if verdict.passed else []
         if interruption.number is not None:
             return interruption.exit_code
@@ -53,16 +59,6 @@ def check(name: str, options: Mapping[str, str]) -> int:
     for line in measured:
         print(line)
     return code
-
-
-def _ask(backend: Backend, folder: Path) -> tuple[Verdict, str]:
-    model, probe, workdir = folder / "net.onnx", folder / "probe" / "model.onnx", folder / "work"
-    probe.parent.mkdir()
-    workdir.mkdir()
-    onnx.save(conv_net(), model)
-    write_whole(model, backend.describe(), probe)
-    outcome = backend.compile(probe, workdir, Limits())
-    return backend.judge(outcome), outcome.log
 
 
 #: The limits that a compiler's TOML file can declare.
@@ -82,7 +78,10 @@ def measured_boundary(backend: Backend, folder: Path) -> Iterator[str]:
     refused = refused_traits(backend)
     found = ", ".join(clean(str(trait)) for trait in refused) if refused else "nothing"
     yield f"At a model's boundary it refuses {found} ({plural(calls, 'compile')})."
-    limits = as_measured(ProbeFormat(), dict.fromkeys(refused, False) | dict.fromkeys(_taken(backend), True))
+    limits = as_measured(
+        ProbeFormat(),
+        dict.fromkeys(refused, False) | dict.fromkeys(set(usual_traits()) - set(refused_traits(backend)), True),
+    )
     lines = list(_lines(limits))
     if description.boundary_known:
         if missing := [name for name, _ in lines if not _covers(description.probe_format, limits, name)]:
@@ -93,10 +92,6 @@ def measured_boundary(backend: Backend, folder: Path) -> Iterator[str]:
     if lines:
         yield "  [probe_format]"
         yield from (f"  {name} = {value}" for name, value in lines)
-
-
-def _taken(backend: Backend) -> set[Trait]:
-    return set(usual_traits()) - set(refused_traits(backend))
 
 
 def _covers(declared: ProbeFormat, measured: ProbeFormat, name: str) -> bool:

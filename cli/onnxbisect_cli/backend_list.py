@@ -106,7 +106,9 @@ def show() -> int:
     outside = [clean(it.name) for it in found if it.state is not BackendState.BROKEN and not it.isolated]
     level = isolation.available()
     but = f", but for {', '.join(outside)}" if outside and level is not Isolation.NONE else ""
-    _print(f"Isolation of compiles, and of what reads models, in a service on this machine: {level}{but}.")
+    isolated = clean(f"Isolation of compiles, and of what reads models, in a service on this machine: {level}{but}.")
+    width = max(shutil.get_terminal_size().columns, 40)
+    print("\n".join(textwrap.wrap(isolated, width, break_on_hyphens=False)))
     print("Any command:             onnx-bisect run MODEL -- my_compile {model}")
     print("Your own as a TOML file: onnx-bisect run MODEL --backend ./mychip.toml")
     return 0
@@ -132,7 +134,3 @@ def _row(backend: BackendInfo) -> tuple[str, str, str, str]:
     version = "" if about is None else f"{about.tool} {about.version}"
     reason = f"{backend.summary} {backend.reason}".strip() if about is None else ""
     return backend.name, backend.state, version, reason
-
-
-def _print(text: str) -> None:
-    print("\n".join(textwrap.wrap(clean(text), max(shutil.get_terminal_size().columns, 40), break_on_hyphens=False)))

@@ -23,7 +23,19 @@ def compare_reports(before: Path, after: Path, form: ListFormat) -> int:
         case ListFormat.JSON:
             print(json.dumps(found, indent=1))
         case ListFormat.MD:
-            print(_markdown(found))
+            blocks = [f"# {found['headline']}", f"- a: {code(_side(found['a']))}", f"- b: {code(_side(found['b']))}"]
+            rows = [
+                (
+                    kind,
+                    code(ops_of(culprit), cell=True),
+                    _places(culprit),
+                    code(clip(first_node(culprit), 120), cell=True),
+                    code(words.failure(culprit), cell=True),
+                )
+                for kind, culprits in _lists(found)
+                for culprit in culprits[:_MOST_ROWS]
+            ]
+            print("\n\n".join([*blocks, table(("", "ops", "places", "first node", "the compiler says"), rows)]))
         case ListFormat.TEXT:
             print("\n".join(_lines(found, terminal_width())))
     return 1 if found["new"] else 0
@@ -51,22 +63,6 @@ def _grid(culprits: Sequence[ComparedCulprit], width: int) -> Iterator[str]:
         yield line.rstrip()
 
 
-def _markdown(found: Comparison) -> str:
-    blocks = [f"# {found['headline']}", f"- a: {code(_side(found['a']))}", f"- b: {code(_side(found['b']))}"]
-    rows = [
-        (
-            kind,
-            code(ops_of(culprit), cell=True),
-            _places(culprit),
-            code(clip(first_node(culprit), 120), cell=True),
-            code(words.failure(culprit), cell=True),
-        )
-        for kind, culprits in _lists(found)
-        for culprit in culprits[:_MOST_ROWS]
-    ]
-    return "\n\n".join([*blocks, table(("", "ops", "places", "first node", "the compiler says"), rows)])
-
-
 def _lists(found: Comparison) -> Sequence[tuple[str, Sequence[ComparedCulprit]]]:
     return (("fixed", found["fixed"]), ("new", found["new"]), ("unchanged", found["unchanged"]))
 
@@ -87,7 +83,7 @@ def _places(culprit: ComparedCulprit) -> str:
 
 def run(request: model_comparison.CompareRequest, form: ListFormat) -> int:
     """Compare two reports or two models; OptionError for one of each."""
-    reports = [_is_report(path) for path in (request.before, request.after)]
+    reports = [(path.is_dir() or path.suffix == ".json") for path in (request.before, request.after)]
     if all(reports):
         if request.samples or request.input_shapes or request.tensors:
             raise OptionError("--samples, --input-shape and --tensors are for models, and these are reports.")
@@ -97,7 +93,3 @@ def run(request: model_comparison.CompareRequest, form: ListFormat) -> int:
             f"One of {request.before} and {request.after} is a report, the other a model: compare two of a kind."
         )
     return model_comparison.run(request, form)
-
-
-def _is_report(path: Path) -> bool:
-    return path.is_dir() or path.suffix == ".json"

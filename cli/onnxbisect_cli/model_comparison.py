@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -11,12 +11,11 @@ from onnxbisect.errors import OptionError
 from onnxbisect.input_value import InputValue
 from onnxbisect.json_form import to_json
 from onnxbisect.model import Model, load
-from onnxbisect.model.feeds import Sample
 from onnxbisect.model.opaque import around
 from onnxbisect.model.read import original, read
 from onnxbisect.model.session import has_narrow_types, lowered
 from onnxbisect.model.wording import some
-from onnxbisect.proof import OutputComparison, OutputDifference, Tolerance, compare, edge_feeds, random_feeds
+from onnxbisect.proof import OutputDifference, Tolerance, compare, edge_feeds, random_feeds
 from onnxbisect.report.text import clean, clip_left, plural
 from onnxbisect_backends.calibration import first_sample
 from onnxbisect_backends.custom_ops import CustomOps
@@ -52,10 +51,14 @@ def run(request: CompareRequest, form: ListFormat) -> int:
     before, after = original(model), original(other)
     for note in dict.fromkeys(filter(None, map(lowered, (before, after)))):
         print(clean(f"onnx-bisect: {note}"), file=sys.stderr)
+    inputs = around(model.proto, model.types.get).graph.input
+    made_up = chain(random_feeds(inputs, request.count), edge_feeds(inputs, request.count))
+    given = CustomOps(samples=request.samples).read(model, model.proto)
+    filled = ({**feeds, **sample} for feeds, sample in zip(random_feeds(inputs, len(given)), given, strict=True))
     found = compare(
         before,
         after,
-        _feeds(request, model),
+        chain(filled, made_up),
         tolerance=request.tolerance,
         folder=request.before.parent,
         other_folder=request.after.parent,
@@ -65,7 +68,18 @@ def run(request: CompareRequest, form: ListFormat) -> int:
     if form is ListFormat.JSON:
         print(json.dumps({"agrees": found.agrees, **to_json(found)}, indent=2))
     else:
-        _show(found, request.tolerance)
+        apart = [it for it in found.within if not it.agrees]
+        cells = [
+            (clip_left(it.output, 60), f"{it.absolute:.3g}", f"{it.relative:.3g}", str(it.unlike), _verdict(it))
+            for it in [*found.differences, *apart[:_MOST_SHOWN]]
+        ]
+        table.show(("tensor", "largest difference", "relative", "NaN or infinity", "verdict"), cells)
+        if found.within:
+            first = f"; the first is {clip_left(apart[0].output, 80)}" if apart else ""
+            print(f"Within, {len(apart)} of {plural(len(found.within), 'tensor')} of the same name differ{first}.")
+        allowed = f"{request.tolerance.absolute:g} + {request.tolerance.relative:g} times the largest magnitude"
+        agree = "agree" if found.agrees else "do not agree"
+        print(f"The models {agree} within {allowed}, on {plural(found.samples, 'sample')}.")
         if has_narrow_types(before) or has_narrow_types(after):
             print(_ROUNDED + ("" if found.agrees else _ALLOWING))
     return 0 if found.agrees else 1
@@ -82,29 +96,6 @@ def _loaded(request: CompareRequest, path: Path) -> Model:
         input_values={name: value for name, value in request.input_values.items() if name not in gone},
         bounded=forked,
     )
-
-
-def _feeds(request: CompareRequest, model: Model) -> Iterator[Sample]:
-    inputs = around(model.proto, model.types.get).graph.input
-    made_up = chain(random_feeds(inputs, request.count), edge_feeds(inputs, request.count))
-    given = CustomOps(samples=request.samples).read(model, model.proto)
-    filled = ({**feeds, **sample} for feeds, sample in zip(random_feeds(inputs, len(given)), given, strict=True))
-    return chain(filled, made_up)
-
-
-def _show(found: OutputComparison, tolerance: Tolerance) -> None:
-    apart = [it for it in found.within if not it.agrees]
-    cells = [
-        (clip_left(it.output, 60), f"{it.absolute:.3g}", f"{it.relative:.3g}", str(it.unlike), _verdict(it))
-        for it in [*found.differences, *apart[:_MOST_SHOWN]]
-    ]
-    table.show(("tensor", "largest difference", "relative", "NaN or infinity", "verdict"), cells)
-    if found.within:
-        first = f"; the first is {clip_left(apart[0].output, 80)}" if apart else ""
-        print(f"Within, {len(apart)} of {plural(len(found.within), 'tensor')} of the same name differ{first}.")
-    allowed = f"{tolerance.absolute:g} + {tolerance.relative:g} times the largest magnitude"
-    agree = "agree" if found.agrees else "do not agree"
-    print(f"The models {agree} within {allowed}, on {plural(found.samples, 'sample')}.")
 
 
 def _verdict(found: OutputDifference) -> str:

@@ -13,7 +13,7 @@ from onnxbisect_db import schema
 from onnxbisect_db.database import Database
 from onnxbisect_db.errors import SchemaError
 from onnxbisect_db.schema import copy_sqlite
-from onnxbisect_service.settings import Settings, load_settings
+from onnxbisect_service.settings import load_settings
 
 
 @contextmanager
@@ -80,7 +80,13 @@ def back_up(data: Path | None, to: Path) -> None:
         raise OptionError(
             f"The files are in {settings.files}: back the bucket up with its own means, and the database before it."
         )
-    source = _demand_sqlite(settings)
+    if not settings.database.startswith("sqlite"):
+        raise OptionError(
+            f"The database is PostgreSQL: back it up with 'pg_dump --format=custom', then copy {settings.files_folder}."
+        )
+    source = Path(settings.database.partition("///")[2])
+    if not source.is_file():
+        raise OptionError(f"There is no database {source}: give the --data that 'onnx-bisect serve' has.")
     if to.resolve() in (settings.data.resolve(), source.resolve().parent):
         raise OptionError(f"{to} is the folder of the service itself: name another one, best on another disk.")
     with closing(Database(settings.database)) as database:
@@ -92,17 +98,6 @@ def back_up(data: Path | None, to: Path) -> None:
     files = sorted(settings.files_folder.glob("??/*"))
     new = sum(_copied(path, to / "files" / path.relative_to(settings.files_folder)) for path in files)
     print(clean(f"{to} has the database (version {version}) and {plural(len(files), 'file')}, {new} of them new."))
-
-
-def _demand_sqlite(settings: Settings) -> Path:
-    if not settings.database.startswith("sqlite"):
-        raise OptionError(
-            f"The database is PostgreSQL: back it up with 'pg_dump --format=custom', then copy {settings.files_folder}."
-        )
-    source = Path(settings.database.partition("///")[2])
-    if not source.is_file():
-        raise OptionError(f"There is no database {source}: give the --data that 'onnx-bisect serve' has.")
-    return source
 
 
 def _copied(path: Path, to: Path) -> bool:

@@ -42,14 +42,10 @@ def render(document: Report, form: Format, *, files: str = "", typed: TypedComma
     `typed` is how the user named model and target.
     """
     with spoken():
-        return _rendered(document, form, files, typed)
-
-
-def _rendered(document: Report, form: Format, files: str, typed: TypedCommand | None) -> str:
-    if form is Format.TEXT:
-        return "\n".join(lines(document, width=terminal_width(), files=files, typed=typed)) + "\n"
-    text = FORMS[_FILES[form]](document)
-    return text if text.endswith("\n") else text + "\n"
+        if form is Format.TEXT:
+            return "\n".join(lines(document, width=terminal_width(), files=files, typed=typed)) + "\n"
+        text = FORMS[_FILES[form]](document)
+        return text if text.endswith("\n") else text + "\n"
 
 
 def relabelled(overview: Overview, labels: Sequence[str]) -> Overview:
@@ -88,19 +84,15 @@ def render_parts(table: PartsTable, form: Format, *, several: bool, files: str =
     folder of the files, empty if there is none.
     """
     with spoken():
-        return _rendered_parts(table, form, several=several, files=files)
-
-
-def _rendered_parts(table: PartsTable, form: Format, *, several: bool, files: str) -> str:
-    if form is Format.TEXT:
-        return "\n".join(parts_forms.lines(table, width=terminal_width(), files=files)) + "\n"
-    link = _below if several else _beside
-    match form:
-        case Format.MD:
-            return parts_forms.markdown(table, link)
-        case Format.HTML:
-            return parts_forms.html(table, link)
-    return json.dumps(table.to_json(), indent=1) + "\n"
+        if form is Format.TEXT:
+            return "\n".join(parts_forms.lines(table, width=terminal_width(), files=files)) + "\n"
+        link = _below if several else _beside
+        match form:
+            case Format.MD:
+                return parts_forms.markdown(table, link)
+            case Format.HTML:
+                return parts_forms.html(table, link)
+        return json.dumps(table.to_json(), indent=1) + "\n"
 
 
 def write_parts(table: PartsTable, out: Path, *, several: bool) -> None:

@@ -11,7 +11,7 @@ from onnxbisect.model import load
 from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.scopes import is_constant, qualified
 from onnxbisect.report.text import clean, clip_left, plural
-from onnxbisect.rewrites import BrokenRules, Rewrite, Rule, RuleRefusal, installed, judged
+from onnxbisect.rewrites import BrokenRules, Rule, RuleRefusal, installed, judged
 from onnxbisect_backends.probing.forked import forked
 from onnxbisect_cli import table
 from onnxbisect_cli.arguments import ListFormat
@@ -86,7 +86,17 @@ def match(
         for it in judged(facts, node, found.rules):
             if isinstance(it, RuleRefusal) and _ANY in it.rule.takes:
                 continue
-            rows.append(_match_row(node.name, qualified(node), it))
+            made = [] if isinstance(it, RuleRefusal) else list(dict.fromkeys(map(qualified, it.replacement.nodes)))
+            rows.append(
+                MatchRow(
+                    node=node.name,
+                    op=qualified(node),
+                    rule=it.rule.id,
+                    exactness=it.rule.exactness,
+                    gives=made,
+                    refused=it.reason if isinstance(it, RuleRefusal) else "",
+                )
+            )
     if form is ListFormat.JSON:
         print(json.dumps({"matches": rows}, indent=2))
         return
@@ -134,18 +144,6 @@ def _markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator
     yield f"|{' --- |' * len(columns)}"
     for cells in rows:
         yield f"| {' | '.join(clean(cell).replace('|', chr(92) + '|') for cell in cells)} |"
-
-
-def _match_row(node: str, op: str, found: Rewrite | RuleRefusal) -> MatchRow:
-    made = [] if isinstance(found, RuleRefusal) else list(dict.fromkeys(map(qualified, found.replacement.nodes)))
-    return MatchRow(
-        node=node,
-        op=op,
-        rule=found.rule.id,
-        exactness=found.rule.exactness,
-        gives=made,
-        refused=found.reason if isinstance(found, RuleRefusal) else "",
-    )
 
 
 def _ops(ops: Sequence[str], most: int = _MOST_OPS) -> str:

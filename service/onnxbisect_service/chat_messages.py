@@ -48,7 +48,15 @@ class _Said:
 
 def chat_message(form: WebhookFormat, payload: Mapping[str, Any], *, secret: str | None, at: datetime) -> ChatMessage:
     """The message of an event, signed at that time if the chat gave a secret. `form` is that of a chat."""
-    said = _said(payload)
+    data: Mapping[str, Any] = payload["data"]
+    title, good, lines = _words(EventType(payload["type"]), data)
+    labels = ", ".join(f"{name}: {value}" for name, value in data.get("labels", {}).items())
+    said = _Said(
+        title=clip(f"onnx-bisect: {title}", _TITLE),
+        text=_fitting([*lines, *([labels] if labels else [])]) or "—",
+        good=good,
+        page=data.get("page"),
+    )
     message = ChatMessage(body=_BODIES[form](said))
     return message if secret is None else _SIGNED[form](message, secret, at)
 
@@ -67,18 +75,6 @@ def refusal(form: WebhookFormat, answer: str) -> str:
     except (ValueError, KeyError, TypeError):
         return f"It does not answer as {LABELS[form]} does: is the format right?"
     return "" if number == 0 else clip(f"{LABELS[form]} refuses it: {number} {said.get(words, '')}", 300)
-
-
-def _said(payload: Mapping[str, Any]) -> _Said:
-    data: Mapping[str, Any] = payload["data"]
-    title, good, lines = _words(EventType(payload["type"]), data)
-    labels = ", ".join(f"{name}: {value}" for name, value in data.get("labels", {}).items())
-    return _Said(
-        title=clip(f"onnx-bisect: {title}", _TITLE),
-        text=_fitting([*lines, *([labels] if labels else [])]) or "—",
-        good=good,
-        page=data.get("page"),
-    )
 
 
 def _words(kind: EventType, data: Mapping[str, Any]) -> tuple[str, bool | None, list[str]]:

@@ -85,7 +85,10 @@ class CeleryNotifier:
                 return
             try:
                 if self._producer is None:
-                    self._producer = self._connected()
+                    # a separate connection with short timeouts, unlike those that wait for messages
+                    timeouts = {"max_retries": 0, "socket_timeout": _PATIENCE, "socket_connect_timeout": _PATIENCE}
+                    connection = self._app.connection_for_write(transport_options=timeouts, connect_timeout=_PATIENCE)
+                    self._producer = self._app.amqp.Producer(connection, auto_declare=False)
                 for topic in sorted(topics):
                     queue = _queue(topic)
                     self._app.send_task(
@@ -100,12 +103,6 @@ class CeleryNotifier:
                 log.warning("the queue cannot be reached: %s", type(error).__name__)
                 self._quiet_until = time.monotonic() + _QUIET
                 self._drop()
-
-    def _connected(self) -> Any:
-        # a separate connection with short timeouts, unlike those that wait for messages
-        timeouts = {"max_retries": 0, "socket_timeout": _PATIENCE, "socket_connect_timeout": _PATIENCE}
-        connection = self._app.connection_for_write(transport_options=timeouts, connect_timeout=_PATIENCE)
-        return self._app.amqp.Producer(connection, auto_declare=False)
 
     def _drop(self) -> None:
         producer, self._producer = self._producer, None

@@ -113,7 +113,13 @@ def complaint(url: str, allow: Iterable[str]) -> str | None:
         return "The webhook's URL names a host that cannot be: write it as https://host/path."
     if parsed.port is not None and not 0 < parsed.port < 65536:
         return "The webhook's URL names a port that cannot be."
-    return _private(host, Allowed.read(allow))
+    allowed = Allowed.read(allow)
+    name = host.rstrip(".")
+    address = literal(name)
+    local = name == "localhost" or name.endswith(".localhost")
+    if allowed.names(host) or (address is None and not local):
+        return None
+    return None if allowed.permits(host, address or IPv4Address("127.0.0.1")) else refusal(host)
 
 
 def refusal(host: str) -> str:
@@ -134,15 +140,6 @@ def literal(host: str) -> Address | None:
         return IPv4Address(socket.inet_aton(host))
     except OSError:
         return None
-
-
-def _private(host: str, allowed: Allowed) -> str | None:
-    name = host.rstrip(".")
-    address = literal(name)
-    local = name == "localhost" or name.endswith(".localhost")
-    if allowed.names(host) or (address is None and not local):
-        return None
-    return None if allowed.permits(host, address or IPv4Address("127.0.0.1")) else refusal(host)
 
 
 def _is_public(address: Address) -> bool:

@@ -42,12 +42,12 @@ class LatestPrepared:
         with self._lock:
             found = self._kept.setdefault(sha256, found)
             self._kept.move_to_end(sha256)
-            while len(self._kept) > 1 and (len(self._kept) > _MOST or self._taken() > self._memory):
+            while len(self._kept) > 1 and (
+                len(self._kept) > _MOST
+                or sum(_bytes(prepared.universe) for prepared in self._kept.values()) > self._memory
+            ):
                 self._kept.popitem(last=False)
         return found
-
-    def _taken(self) -> int:
-        return sum(_bytes(prepared.universe) for prepared in self._kept.values())
 
 
 def _bytes(universe: Universe) -> int:

@@ -62,11 +62,17 @@ def write_report(keeper: LeaseKeeper[ClaimedSearch]) -> None:
     ) -> ModelQuestion | ReportOutcome:
         with keeper.service.database.session() as session:
             logs = probe_queries.failure_logs(session, claimed.search.id)
-        neighbours, after = _most_neighbours(keeper.spec, begun, left), _compiles_after(claimed)
+        found = claimed.search.compiles_after
+        after = from_json(found, CompilesAfter) if found and "sentence" in found else None
         first = (claimed.search.compiles_after or {}).get("file_after")
         file_after = "" if first is None else first["sentence"]
         return process.report(
-            begun, folder, logs=logs, compiles_after=after, file_after=file_after, neighbours=neighbours
+            begun,
+            folder,
+            logs=logs,
+            compiles_after=after,
+            file_after=file_after,
+            neighbours=_most_neighbours(keeper.spec, begun, left),
         )
 
     done = replayed(keeper, step)
@@ -168,11 +174,6 @@ def _most_neighbours(spec: SearchSpec, begun: StepProgress, left: BudgetLeft) ->
     return wanted if left.calls is None else min(wanted, made + left.calls)
 
 
-def _compiles_after(claimed: ClaimedSearch) -> CompilesAfter | None:
-    found = claimed.search.compiles_after
-    return from_json(found, CompilesAfter) if found and "sentence" in found else None
-
-
 #: Most units of a culprit shown while the search runs.
 _SHOWN = 8
 #: Speculation costs a replay of the planner for every question or two.
@@ -261,14 +262,10 @@ def _found(universe: Universe, diagnosis: Diagnosis, *, over: bool) -> Mapping[s
     Suspected ones may prove innocent, so they are left out until the search is `over`.
     """
     return {
-        _name(culprit): _words(universe, culprit)
+        hashlib.sha256(f"{culprit.units:x}".encode()).hexdigest()[:16]: _words(universe, culprit)
         for culprit in diagnosis.culprits
         if over or culprit.certainty is not Certainty.SUSPECTED
     }
-
-
-def _name(culprit: DiagnosedCulprit) -> str:
-    return hashlib.sha256(f"{culprit.units:x}".encode()).hexdigest()[:16]
 
 
 def _words(universe: Universe, culprit: DiagnosedCulprit) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from onnxbisect_db.deliveries import Sending, Try
 from onnxbisect_db.states import WebhookFormat
 from onnxbisect_service import outbound
 from onnxbisect_service.chat_messages import chat_message, refusal
-from onnxbisect_service.outbound import Address, Allowed, complaint
+from onnxbisect_service.outbound import Allowed, complaint
 from onnxbisect_service.service import Service
 from onnxbisect_service.settings import Settings
 from onnxbisect_worker.context import Work
@@ -87,19 +87,15 @@ def post(
         pool.stream("POST", target, headers=list(sent.items()), content=body) as response,
     ):
         received = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in response.headers}
-        return HttpAnswer(status=response.status, headers=received, body=_beginning(response))
-
-
-def _beginning(response: httpcore2.Response) -> bytes:
-    found = b""
-    try:
-        for chunk in response.iter_stream():
-            found += chunk
-            if len(found) >= _ANSWER_BYTES:
-                break
-    except (OSError, httpcore2.ProtocolError):
-        pass  # the rest of the body is not needed
-    return found[:_ANSWER_BYTES]
+        found = b""
+        try:
+            for chunk in response.iter_stream():
+                found += chunk
+                if len(found) >= _ANSWER_BYTES:
+                    break
+        except (OSError, httpcore2.ProtocolError):
+            pass  # the rest of the body is not needed
+        return HttpAnswer(status=response.status, headers=received, body=found[:_ANSWER_BYTES])
 
 
 class _Network(httpcore2.NetworkBackend):
@@ -126,7 +122,15 @@ class _Network(httpcore2.NetworkBackend):
         for number, address in enumerate(addresses):
             try:
                 # A silent address must not use up the time of the others.
-                return _Stream(_connected(address, port, _left(self._until) / (len(addresses) - number)), self._until)
+                family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+                made = socket.socket(family, socket.SOCK_STREAM)
+                try:
+                    made.settimeout(_left(self._until) / (len(addresses) - number))
+                    made.connect((str(address), port))
+                except BaseException:
+                    made.close()
+                    raise
+                return _Stream(made, self._until)
             except OSError as error:
                 failure = error
         raise failure
@@ -170,18 +174,6 @@ class _Stream(httpcore2.NetworkStream):
 
     def get_extra_info(self, info: str) -> None:
         """None: the pool needs no information, because the connection is used once."""
-
-
-def _connected(address: Address, port: int, seconds: float) -> socket.socket:
-    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
-    made = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        made.settimeout(seconds)
-        made.connect((str(address), port))
-    except BaseException:
-        made.close()
-        raise
-    return made
 
 
 def _in_time(resolve: Resolver, host: str, seconds: float) -> Sequence[str]:

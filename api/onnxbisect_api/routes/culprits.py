@@ -106,24 +106,20 @@ def culprit_details(session: Session, culprit: KnownCulprit, addresses: Addresse
     names = {verdict.model_sha256: verdict.model_name for verdict in reversed(lately)}
     jobs = dict.fromkeys(verdict.job_id for verdict in lately if verdict.job_id is not None)
     files = {} if kept is None or kept.files is None else kept.files
+    found: dict[tuple[str, str], CulpritTarget] = {}
+    for it in versions_of(session, [culprit.id])[culprit.id]:
+        target = found.setdefault(it.target, CulpritTarget(backend=it.backend, options=it.given, versions=[]))
+        version = VersionView(tool=it.tool, version=it.version, status=it.status, first=it.first, last=it.last)
+        target.versions.append(version)
     return CulpritDetails(
         **dict(brief),
-        targets=_targets(versions_of(session, [culprit.id])[culprit.id]),
+        targets=list(found.values()),
         models=[CulpritModel(sha256=sha256, name=name) for sha256, name in names.items()],
         labels={name: sorted(values) for name, values in sorted(labels.items())},
         jobs=[addresses.job(job) for job in list(jobs)[:_JOBS]],
         files={name: f"{brief.url}/{name}" for name in files if name in get_args(CulpritFileName)},
         issue=f"{brief.url}/issue.md",
     )
-
-
-def _targets(versions: Sequence[TargetVersion]) -> list[CulpritTarget]:
-    found: dict[tuple[str, str], CulpritTarget] = {}
-    for it in versions:
-        target = found.setdefault(it.target, CulpritTarget(backend=it.backend, options=it.given, versions=[]))
-        version = VersionView(tool=it.tool, version=it.version, status=it.status, first=it.first, last=it.last)
-        target.versions.append(version)
-    return list(found.values())
 
 
 def _view(culprit: KnownCulprit, cost: Cost, addresses: Addresses) -> CulpritView:
@@ -158,6 +154,7 @@ def issue(service: Service, culprit: KnownCulprit, refused: CulpritVerdict, vers
     ops = " + ".join(code(op) for op in culprit.ops[:8])
     tool = code(f"{refused.tool} {refused.version}")
     same = [it for it in versions if it.target == (refused.backend, refused.options)]
+    rows = [(code(name, cell=True), code(str(value), cell=True)) for name, value in refused.given.items()]
     blocks = [
         f"# {ops} is refused by {tool}",
         f"The compiler says {code(culprit.message)}. What is refused: {code(culprit.cause)}.",
@@ -166,18 +163,13 @@ def issue(service: Service, culprit: KnownCulprit, refused: CulpritVerdict, vers
             ("version", "says"),
             [(code(f"{it.tool} {it.version}", cell=True), it.status.value) for it in same],
         ),
-        *_options(refused),
+        *([table(("option", "value"), rows)] if rows else []),
         "## Reproduce",
         _reproduce(refused),
         "## Log",
         *_log(service, refused.files or {}),
     ]
     return "\n\n".join(blocks) + "\n"
-
-
-def _options(refused: CulpritVerdict) -> list[str]:
-    rows = [(code(name, cell=True), code(str(value), cell=True)) for name, value in refused.given.items()]
-    return [table(("option", "value"), rows)] if rows else []
 
 
 def _reproduce(refused: CulpritVerdict) -> str:

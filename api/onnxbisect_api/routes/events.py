@@ -97,7 +97,13 @@ async def _frames(
     yield format_sse_event(retry=_RETRY_MILLISECONDS)
     while True:
         for event in so_far.events:
-            yield _written(event)
+            content = {
+                "number": event.number,
+                "type": event.type,
+                "at": event.created_at.isoformat(),
+                "data": event.data,
+            }
+            yield format_sse_event(data_str=json.dumps(content), event=event.type, id=str(event.number))
         if so_far.over:
             return
         while not so_far.more and not await watch.past(
@@ -111,11 +117,6 @@ async def _frames(
                 so_far = await run_in_threadpool(_read, service, caller, job_id, so_far.known)
         except Problem:  # the job was deleted, the token revoked, or the service too busy
             return
-
-
-def _written(event: Event) -> bytes:
-    content = {"number": event.number, "type": event.type, "at": event.created_at.isoformat(), "data": event.data}
-    return format_sse_event(data_str=json.dumps(content), event=event.type, id=str(event.number))
 
 
 def _number(text: str) -> int:

@@ -81,7 +81,10 @@ def create(wanted: EndpointRequest, service: TheService, caller: Admin) -> Endpo
     if complaint is not None:
         raise OptionError(complaint)
     with service.database.transaction() as session:
-        _demand_room(session, service, caller)
+        # raise QuotaError (507) if the tenant has the maximum number of webhooks, each of which gets every event
+        most = service.settings.tenant_webhooks
+        if len(endpoints.listed(session, caller.tenant)) >= most:
+            raise QuotaError(f"You have {most} webhooks already: delete one that you do not need.")
         endpoint = endpoints.add(
             session,
             tenant=caller.tenant,
@@ -172,13 +175,6 @@ def redeliver(delivery_id: RowId, service: TheService, caller: Admin) -> Deliver
     if found is None:
         raise missing(english("delivery"))
     return _delivery_view(found)
-
-
-def _demand_room(session: Session, service: Service, caller: Caller) -> None:
-    """Raise QuotaError (507) if the tenant has the maximum number of webhooks, each of which gets every event."""
-    most = service.settings.tenant_webhooks
-    if len(endpoints.listed(session, caller.tenant)) >= most:
-        raise QuotaError(f"You have {most} webhooks already: delete one that you do not need.")
 
 
 def _changed(

@@ -104,11 +104,22 @@ def _shown(pair: Pair) -> _Shown:
             numbers_before={},
             numbers_after={},
         )
+    then, now = (
+        {
+            f"{row['domain']}::{row['op']}" if row["domain"] else str(row["op"]): words.op_verdict(report, row)
+            for row in report["op_table"]
+        }
+        for report in (pair.before, pair.after)
+    )
     return _Shown(
         pair=pair,
         problem="",
         facts=_facts(pair.before, pair.after),
-        ops=_ops(pair.before, pair.after),
+        ops=[
+            _OpChange(op=op, before=then.get(op, ""), after=now.get(op, ""))
+            for op in sorted({*then, *now})
+            if then.get(op) != now.get(op)
+        ],
         numbers_before=_numbers(pair.before),
         numbers_after=_numbers(pair.after),
     )
@@ -141,21 +152,6 @@ def _facts(before: Report, after: Report) -> list[_Fact]:
             after=after["certificate"]["sentence"],
             differs=before["certificate"]["status"] != after["certificate"]["status"],  # sentences may differ in counts
         ),
-    ]
-
-
-def _ops(before: Report, after: Report) -> list[_OpChange]:
-    then, now = (
-        {
-            f"{row['domain']}::{row['op']}" if row["domain"] else str(row["op"]): words.op_verdict(report, row)
-            for row in report["op_table"]
-        }
-        for report in (before, after)
-    )
-    return [
-        _OpChange(op=op, before=then.get(op, ""), after=now.get(op, ""))
-        for op in sorted({*then, *now})
-        if then.get(op) != now.get(op)
     ]
 
 

@@ -1,6 +1,6 @@
 """The page with known problems of a model for a target, before any compile."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, Any
 
@@ -67,7 +67,8 @@ async def _inspected(request: Request, service: Service, caller: Caller, typed: 
     if not typed.one("model"):
         return await run_in_threadpool(answered, {"model": english("Choose a model.")}, status=422)
     try:
-        options = _options(typed.one("options").splitlines())
+        pairs = (line.partition("=") for line in typed.one("options").splitlines() if line.strip())
+        options = {name.strip(): value.strip() for name, _, value in pairs}
         backend = typed.one("backend")
         target = TargetRequest(backend=backend, options=options) if backend else None
         found = await inspected(InspectRequest(model=typed.one("model"), target=target), request, service, caller)
@@ -78,11 +79,6 @@ async def _inspected(request: Request, service: Service, caller: Caller, typed: 
         status, sentence = status_and_sentence(error)
         return await run_in_threadpool(answered, {"": sentence}, status=status)
     return await run_in_threadpool(answered, found=found)
-
-
-def _options(lines: Iterable[str]) -> dict[str, str]:
-    pairs = (line.partition("=") for line in lines if line.strip())
-    return {name.strip(): value.strip() for name, _, value in pairs}
 
 
 def _page(

@@ -1,7 +1,6 @@
 """The page for a new job: a model, and the compilers."""
 
 import re
-from collections.abc import Mapping
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
@@ -89,7 +88,9 @@ def _submitted(request: Request, service: Service, caller: Caller, addresses: Ad
     """Create the job and redirect to its page, or show the form again with errors beside its fields."""
     with service.database.session() as session:
         offered = workers.slots(session)
-        defaults = {view.name: _defaults(view) for view in backend_views(session)}
+        defaults = {
+            view.name: {option.name: option.default for option in _offered(view)} for view in backend_views(session)
+        }
     lacks = {} if typed.one("model") else {"model": english("Choose a model.")}
     try:
         read = terms(typed, defaults, lambda target: job_making.checked([target], offered))
@@ -173,10 +174,6 @@ def _page(
         samples=0 if before is None else len(before.calibration) + len(before.repair.samples if before.repair else ()),
         most_seconds=service.settings.compile_seconds,
     )
-
-
-def _defaults(view: BackendView) -> Mapping[str, str]:
-    return {option.name: option.default for option in _offered(view)}
 
 
 def _offered(view: BackendView) -> list[OptionView]:

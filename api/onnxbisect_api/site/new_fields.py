@@ -191,7 +191,7 @@ def terms(
 
 
 def _repair(typed: FormValues, complaints: dict[str, str]) -> dict[str, dict[str, str]]:
-    others = _given({"alternatives": typed.one("alternatives")})
+    others = {"alternatives": value} if (value := typed.one("alternatives")) else {}
     if typed.one("repair"):
         return {"repair": {"allow": typed.one("repair"), **others}}
     if others:
@@ -255,10 +255,6 @@ def _values(lines: Iterable[str]) -> dict[str, InputValue]:
 
 def _shown(text: str) -> str:
     return repr(clip(text, 60))
-
-
-def _given(values: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in values.items() if value}
 
 
 def _field(location: tuple[int | str, ...], ticked: Sequence[str]) -> str:

@@ -82,7 +82,8 @@ def _folder() -> _Folder:
     files = {
         name: _File(content=content, media_type=media_type)
         for name, content in sorted(found.items())
-        if (media_type := _type(name)) is not None
+        if (media_type := next((media_type for ending, media_type in _TYPES.items() if name.endswith(ending)), None))
+        is not None
     }
     digest = hashlib.sha256()
     for name, file in files.items():
@@ -100,10 +101,6 @@ def _below(folder: Traversable, prefix: str) -> list[tuple[str, bytes]]:
         else:
             found.append((f"{prefix}{entry.name}", entry.read_bytes()))
     return found
-
-
-def _type(name: str) -> str | None:
-    return next((media_type for ending, media_type in _TYPES.items() if name.endswith(ending)), None)
 
 
 #: Only this site's scripts, styles, URLs and form targets; no framing.
@@ -124,11 +121,13 @@ def page(
 ) -> HTMLResponse:
     """A response with the template `name`, filled with the values `what`. `caller` determines the navigation."""
     scopes = caller.scopes if caller is not None else frozenset()
+    # where the page is loaded again in another language; empty for the answer to a form, which would be lost
+    query = f"?{request.url.query}" if request.url.query else ""
     content = fragment(
         name,
         language_of(request),
         here=request.url.path,
-        this_page=_this(request),
+        this_page=(f"{request.url.path}{query}" if request.method == "GET" else ""),
         caller=caller,
         may_submit=bool(scopes & {Scope.SUBMIT, Scope.ADMIN}),
         may_administer=Scope.ADMIN in scopes,
@@ -146,12 +145,6 @@ def fragment(name: str, language: str, **what: Any) -> str:
     """The template `name` in a language, filled with the values `what`, as text, such as for a server-sent event."""
     with within(language):
         return _templates().get_template(name).render(**what)
-
-
-def _this(request: Request) -> str:
-    """Where the page is loaded again in another language; empty for the answer to a form, which would be lost."""
-    query = f"?{request.url.query}" if request.url.query else ""
-    return f"{request.url.path}{query}" if request.method == "GET" else ""
 
 
 def prepare() -> None:

@@ -192,7 +192,10 @@ def _end_like(status: int) -> NoReturn:
 
 def _answer(work: ModelWork, setup: Setup, request: Mapping[str, Any]) -> dict[str, Any]:
     try:
-        return {"result": _result(work, request)}
+        method = getattr(work, request["do"])
+        kinds = get_type_hints(method, include_extras=True)
+        given = {name: from_json(value, kinds[name]) for name, value in request["given"].items()}
+        return {"result": to_json(method(**given), kinds["return"])}
     except BackendUnusableError as error:
         blamed = work.blamed(error)
         return failure(blamed, work.plain(str(blamed)))
@@ -211,13 +214,6 @@ def _answer(work: ModelWork, setup: Setup, request: Mapping[str, Any]) -> dict[s
         traceback.print_exc()
         text = f"onnx-bisect has a fault that this model brings out: {type(error).__name__}: {error}. Please report it."
         return failure(OnnxBisectError(), work.plain(text))
-
-
-def _result(work: ModelWork, request: Mapping[str, Any]) -> Any:
-    method = getattr(work, request["do"])
-    kinds = get_type_hints(method, include_extras=True)
-    given = {name: from_json(value, kinds[name]) for name, value in request["given"].items()}
-    return to_json(method(**given), kinds["return"])
 
 
 if __name__ == "__main__":
