@@ -179,6 +179,25 @@ print("last line")
     assert written(tmp_path) == ()
 
 
+def test_of_lines_that_differ_in_numbers_one_is_enough(python: Callable[..., Outcome]) -> None:
+    """A compiler with an error for each register; what it says in their midst is not lost."""
+    code = """
+for number in range(4000):
+    print(f"E [20:30:{number}] register 0x{number:x} overflows")
+    if number == 2000:
+        print("No lowering found for: node_7")
+"""
+
+    outcome = python(code, log_bytes=4000)
+
+    assert not outcome.log_truncated
+    assert "No lowering found for: node_7\n" in outcome.log
+    assert "lines left out that differ from these in numbers" in outcome.log
+    assert outcome.log.startswith("E [20:30:0]")
+    assert outcome.log.endswith("overflows\n")
+    assert len(outcome.log) < 4300
+
+
 def test_a_short_log_is_whole(python: Callable[..., Outcome]) -> None:
     outcome = python("print('x' * 999)", log_bytes=1000)
 

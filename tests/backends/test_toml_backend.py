@@ -276,7 +276,7 @@ def test_log_and_memory_limits_are_in_the_units_of_their_names(tmp_path: Path) -
     ],
 )
 def test_a_cut_log_proves_nothing_where_the_log_decides(tmp_path: Path, rules: str) -> None:
-    script = "seq 5000; echo No lowering; seq 5000"
+    script = "seq 5000; printf '%2000s\\n' 'No lowering'; seq 5000"
 
     outcome, verdict = ask(backend(tmp_path, shell(script, f"[limits]\nlog_kb = 2\n{rules}")), tmp_path)
 

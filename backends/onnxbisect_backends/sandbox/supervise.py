@@ -14,6 +14,7 @@ import contextlib
 import ctypes
 import json
 import os
+import re
 import resource
 import select
 import signal
@@ -25,6 +26,9 @@ PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 #: Processes and threads of a compiler that is confined; some start one for each of a hundred cores, several times.
 MOST_PROCESSES = 4096
+#: Of a log's middle: lines that are kept, the longest of them, what they are compared without, and what they must have.
+MOST_FORMS, LONGEST_LINE = 500, 1000
+NUMBER, LETTERS = re.compile(rb"0x[0-9a-f]+|\d+"), re.compile(rb"[A-Za-z]{3}")
 
 
 def beside(name: str) -> Any:
@@ -44,13 +48,20 @@ else:
 
 
 class Log:
-    """The first and the last half of `limit` bytes of output; the middle is only counted."""
+    """The first and the last half of `limit` bytes of output, and of the lines between them each that says a new thing.
+
+    Some compilers print one error for each register that they set, half a million times. `lost` counts bytes of lines
+    of which nothing is kept.
+    """
 
     def __init__(self, limit: int) -> None:
         self.half = max(1, limit // 2)
         self.head = bytearray()
         self.tail = bytearray()
-        self.dropped = 0
+        self.between = bytearray()
+        self.unended = b""
+        self.said: set[bytes] = set()
+        self.repeated = self.lost = 0
 
     def add(self, data: bytes) -> None:
         """Append bytes."""
@@ -61,13 +72,35 @@ class Log:
         self.tail += data
         surplus = len(self.tail) - self.half
         if surplus > 0:
+            self._condense(bytes(self.tail[:surplus]))
             del self.tail[:surplus]
-            self.dropped += surplus
+
+    def _condense(self, data: bytes) -> None:
+        lines = (self.unended + data).split(b"\n")
+        self.unended = lines.pop()
+        if len(self.unended) > LONGEST_LINE:
+            self.lost += len(self.unended)
+            self.unended = b""
+        for line in lines:
+            form = NUMBER.sub(b"0", line)
+            if form in self.said:
+                self.repeated += 1
+            elif len(self.said) < MOST_FORMS and len(line) <= LONGEST_LINE and LETTERS.search(form):
+                self.said.add(form)
+                self.between += line + b"\n"
+            else:
+                self.lost += len(line) + 1
 
     def text(self) -> bytes:
-        """The kept bytes, with a line that says how many were dropped."""
-        gap = f"\n[... {self.dropped} bytes left out ...]\n".encode() if self.dropped else b""
-        return bytes(self.head) + gap + bytes(self.tail)
+        """The kept bytes, with lines that say how much is left out."""
+        gap = bytes(self.between)
+        if self.repeated:
+            gap += f"[... {self.repeated} lines left out that differ from these in numbers ...]\n".encode()
+        cut = self.unended
+        if self.lost:
+            gap += f"[... {self.lost + len(cut)} bytes left out ...]\n".encode()
+            cut = b""
+        return bytes(self.head) + (b"\n" + gap if gap else b"") + cut + bytes(self.tail)
 
 
 def prctl(option: int, value: int) -> None:
@@ -230,7 +263,7 @@ def supervise(spec: dict[str, Any], confined: Any) -> tuple[dict[str, Any], byte
         "survivors": survivors,
         "seconds": seconds,
         "peak_memory": peak,
-        "truncated": log.dropped > 0,
+        "truncated": log.lost > 0,
     }, log.text()
 
 
