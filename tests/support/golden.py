@@ -8,5 +8,5 @@ def same_as_golden(name: str, text: str) -> bool:
     path = TESTS / "golden" / name
     if not path.exists():
         path.write_text(text, "utf-8")
-    assert text == path.read_text("utf-8")
+    assert text == path.read_text("utf-8"), f"if it is meant: rm {path}, and run it again"
     return True
