@@ -14,6 +14,7 @@ NAMES = {
     "sam3": "transformers Sam3Model",
     "sam2": "transformers Sam2Model",
     "mixtral": "transformers MixtralForCausalLM",
+    "llama_cache": "transformers LlamaForCausalLM, a cache's tensors in and out",
     "whisper": "transformers WhisperModel",
     "ssdlite": "torchvision SSDlite with NMS",
     "timm_repvit": "timm repvit_m0_9",

@@ -99,6 +99,31 @@ def whisper():
     )
 
 
+class Cached(nn.Module):
+    """A language model whose cache goes in and out as tensors."""
+
+    def __init__(self):
+        super().__init__()
+        from transformers import LlamaConfig, LlamaForCausalLM
+
+        config = LlamaConfig(**SMALL, vocab_size=64, num_hidden_layers=2, num_key_value_heads=2)
+        self.model = LlamaForCausalLM(config)
+
+    def forward(self, token, keys, values):
+        """The next token's logits, and the longer cache."""
+        from transformers import DynamicCache
+
+        cache = DynamicCache(ddp_cache_data=list(zip(keys, values, strict=True)))
+        made = self.model(input_ids=token, past_key_values=cache, use_cache=True)
+        return made.logits, [(it.keys, it.values) for it in made.past_key_values.layers]
+
+
+def llama_cache():
+    """One step of a language model with five tokens in its cache."""
+    cache = [torch.randn(1, 2, 5, 16) for _ in range(4)]
+    return Cached(), (torch.randint(0, 63, (1, 1)), cache[:2], cache[2:])
+
+
 class Detector(nn.Module):
     """A detector whose boxes go through non-maximum suppression."""
 

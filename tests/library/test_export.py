@@ -491,3 +491,107 @@ def test_what_is_not_run_is_named_and_no_more(python: Path, tmp_path: Path) -> N
     stateful = onnx_bisect.export(f"{tmp_path / 'model.py'}:stateful", python=python).report
     assert stateful.notes[-1].endswith("return other things than tensors: state.update.")
     assert (stateful.never, stateful.methods) == ((), ())
+
+
+#: Dicts where exporters take them for keyword arguments, and caches, which modules change.
+TRAPS = """
+import functools, torch
+from torch import nn
+from torch.utils import _pytree as pytree
+class Inner(nn.Module):
+    def forward(self, x, extra): return x * extra.pop("a") - extra["z"]
+class Dicts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lin, self.inner = nn.Linear(4, 4), Inner()
+    def forward(self, x, masks): return self.inner(self.lin(x), {"z": masks["b"] * 2, "a": masks.pop("a")})
+class Named(nn.Module):
+    def forward(self, x, masks): return self.inner(x, extra=masks)
+    def __init__(self):
+        super().__init__()
+        self.inner = Inner()
+class Empty(nn.Module):
+    def forward(self, x, extra): return x + extra["y"] if "y" in extra else x * 2
+class Cache:
+    def __init__(self, kept=()): self.kept = list(kept)
+class Registered(Cache): pass
+pytree.register_pytree_node(Registered, lambda it: (it.kept, None), lambda kept, context: Registered(kept))
+class Gate(nn.Module):
+    def forward(self, x):
+        if x.mean() > 0:
+            return x * 2
+        return x - 1
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lin, self.gate = nn.Linear(4, 4), Gate()
+    def forward(self, x, cache):
+        cache.kept.append(self.gate(self.lin(x)))
+        return sum(cache.kept)
+class Decoder(nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.kind, self.layers = kind, nn.ModuleList([Layer(), Layer()])
+    def forward(self, x, past):
+        cache = self.kind(past)
+        for layer in self.layers:
+            x = layer(x, cache)
+        return x, cache.kept
+class Outside(Decoder):
+    def forward(self, x, past):
+        for layer in self.layers:
+            x = layer(x, past)
+        return x
+def tensors(): return {"b": torch.linspace(-1, 1, 8).view(2, 4), "a": torch.linspace(0, 2, 8).view(2, 4)}
+x = torch.linspace(-1, 1.5, 8).view(2, 4)
+def dicts(): return Dicts(), (x, tensors())
+def named(): return Named(), (x,), {"masks": {"z": x, "a": x + 1}}
+def empty(): return Empty(), (x, {})
+def cache(): return Decoder(Cache), (x, [x, x * 2])
+def outside(): return Outside(Cache), (x, Cache([x]))
+def registered(): return Outside(Registered), (x, Registered([x]))
+"""
+
+
+@pytest.mark.compiler
+@pytest.mark.long
+@pytest.mark.parametrize("exporter", ["dynamo", "legacy"])
+@pytest.mark.parametrize("function", ["dicts", "named", "empty"])
+def test_a_last_dict_is_an_argument(python: Path, tmp_path: Path, exporter: str, function: str) -> None:
+    (tmp_path / "model.py").write_text(TRAPS)
+    source = f"{tmp_path / 'model.py'}:{function}"
+    result = onnx_bisect.export(
+        source, python=python, settings={"exporter": exporter}, out=tmp_path / "out", components=True
+    )
+    assert result.exports
+    inputs = {
+        it.path: len(onnx.load(tmp_path / "out" / it.file).graph.input) for it in result.report.parts if it.samples
+    }
+    assert (
+        inputs
+        == {
+            "dicts": {"": 3, "lin": 1, "inner": 3},
+            "named": {"": 3, "inner": 3},
+            "empty": {"": 1},
+        }[function]
+    )
+
+
+@pytest.mark.compiler
+@pytest.mark.long
+@pytest.mark.parametrize("exporter", ["dynamo", "legacy"])
+@pytest.mark.parametrize("function", ["cache", "outside", "registered"])
+def test_what_a_cache_goes_through_is_asked_nonetheless(
+    python: Path, tmp_path: Path, exporter: str, function: str
+) -> None:
+    """The modules between which a cache goes are asked as a part of the model, what is in them alone."""
+    (tmp_path / "model.py").write_text(TRAPS)
+    source = f"{tmp_path / 'model.py'}:{function}"
+    report = onnx_bisect.export(source, python=python, settings={"exporter": exporter}).report
+    assert {it.path: it.kind for it in report.culprits} == {
+        **({} if function == "cache" else {"": FailureKind.CONTAINER}),
+        "layers.0.gate": FailureKind.BRANCH,
+    }
+    assert report.notes[-1].endswith("return other things than tensors: layers.0, layers.1.")
+    assert report.proven == (function == "cache")
+    assert all(it.samples for it in report.parts)

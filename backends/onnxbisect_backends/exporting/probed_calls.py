@@ -190,9 +190,10 @@ def tensors(tree: Any) -> list[Any]:
 
 
 def plain(tree: Any) -> bool:
-    """Whether all leaves are of classes that every exporter takes."""
+    """Whether these are only tensors, simple values, and containers of them that every exporter takes."""
     known = (*SIMPLE, torch.Tensor, torch.dtype, torch.device, torch.layout)
-    return all(isinstance(it, known) for it in pytree.tree_flatten(tree)[0])
+    leaves = pytree.tree_flatten(tree, is_leaf=lambda it: not isinstance(it, (tuple, list, dict)))[0]
+    return all(isinstance(it, known) for it in leaves)
 
 
 def copied(tree: Any, to: str | None = None) -> Any:

@@ -94,8 +94,9 @@ class Export:
                 "the exporter cannot make opset {}: its file has opset {}".format(self.how["opset"], got)
             )
         made.save(self.file)
-        named = enumerate(self.program.graph_signature.user_inputs)
-        return [[it, f"i{number}"] for number, it in named if isinstance(it, str)]
+        named = [it for it in enumerate(self.program.graph_signature.user_inputs) if isinstance(it[1], str)]
+        # the exporter renames an input that is an output, too
+        return [[it + suffix, f"i{number}"] for suffix in ("_orig", "") for number, it in named]
 
     def legacy(self, args: Any, kwargs: Any) -> list[list[str]]:
         """Export with the TorchScript tracer; returns the inputs, whose names are the keys."""

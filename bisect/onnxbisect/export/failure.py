@@ -80,8 +80,8 @@ REMEDIES = {
         "give it an ONNX form (custom_translation_table), write it with ops of torch, or run this module on the host"
     ),
     FailureKind.CONTAINER: english(
-        "pass and return tensors, or lists, tuples and dicts of them; flatten other containers in the "
-        "caller; for a cache of transformers --set use_cache=false"
+        "pass and return tensors, or lists, tuples and dicts of them, and make other containers, such as a cache, in a "
+        "wrapper's forward; for a cache that a model of transformers only returns --set use_cache=false"
     ),
     FailureKind.IN_PLACE: english(
         "write the result to a new tensor (torch.cat, torch.where), and use reshape in place of view; in an "
