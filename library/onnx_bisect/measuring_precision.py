@@ -28,13 +28,18 @@ from onnxbisect.model.scopes import constant_names
 from onnxbisect.model.wording import some
 from onnxbisect.precision.low import Low
 from onnxbisect.precision.metric import METRICS, Wanted, wanted
-from onnxbisect.precision.report import Asked, PrecisionReport, markdown, svg
+from onnxbisect.precision.report import PrecisionReport, markdown, svg
 from onnxbisect.report.files import put
 from onnxbisect.report.text import clip
 from onnxbisect.unitset import members
 from onnxbisect_backends.calibration import Calibration, first_sample, read_calibration
 from onnxbisect_backends.contract import Limits, computes, computes_mixed
-from onnxbisect_backends.precision.arithmetic import OrtArithmetic, SelfQuantisingTarget, TargetArithmetic
+from onnxbisect_backends.precision.arithmetic import (
+    HostedTarget,
+    OrtArithmetic,
+    SelfQuantisingTarget,
+    TargetArithmetic,
+)
 from onnxbisect_backends.precision.configurations import FILES, configurations
 from onnxbisect_backends.precision.scoring import BuiltIn, Scorer, UserMetric
 from onnxbisect_backends.sandbox.working_folder import working_folder
@@ -115,7 +120,7 @@ def precision(
         raise OptionError(
             english("There is no low precision '{low}'; there are {names}.", low=clip(low, 60), names=", ".join(Low))
         )
-    if not own and low != Low.INT8:
+    if not own and low == Low.FLOAT16 and not (computes(chosen) and chosen.describe().computes_in == Low.FLOAT16):
         raise OptionError(english("With '{backend}' the low precision is int8.", backend=chosen.name))
     want = wanted(metric, at_least, at_most)
     if samples is None:
@@ -143,28 +148,31 @@ def precision(
                     low=low,
                 )
             )
-        search = PrecisionSearch(subject, SCREEN, quantiser, scorer, record, tell)
-        found = search.search(space, budget)
-        screened: tuple[Asked, ...] = ()
+        screen = search = PrecisionSearch(subject, SCREEN, quantiser, scorer, record, tell)
+        screened = space
         tensors: Mapping[str, Sequence[str]] = {}  # of each node, of a compiler that quantises by itself
         fused: list[str] = []
         if not own:
-            screened = tuple(search.asked)
-            screen, resumed = found.keep, search.resumed
-            target: Arithmetic = TargetArithmetic(quantiser, chosen, limits)
-            if computes_mixed(chosen):
+            target: Arithmetic
+            if low == Low.FLOAT16:
+                target = HostedTarget(quantiser, loaded, chosen, limits)
+            elif computes_mixed(chosen):
                 target = SelfQuantisingTarget(quantiser, chosen, limits)
                 target.quantise(loaded.proto.graph)
                 tensors = target.tensors
                 fused = [subject.nodes[unit].name for unit in space.order if subject.nodes[unit].name not in tensors]
                 there = [unit for unit, node in enumerate(subject.nodes) if node.name in tensors]
                 space = replace(space, order=subject.by_suspicion(there))
-            first = sorted(space.order, key=lambda unit: not screen >> unit & 1)
+            else:
+                target = TargetArithmetic(quantiser, chosen, limits)
             search = PrecisionSearch(subject, chosen.name, target, scorer, record, tell)
-            search.resumed = resumed
             search.merged = frozenset(node.name for node in subject.nodes if tensors and node.name not in tensors)
-            space = replace(space, order=tuple(first), groups=(), guess=screen & space.everything)
-            found = search.search(space, budget, len(screened) + 1)
+            # a threshold that the target misses, or reaches with everything low, ends the search before the screen
+            if search.ends(space, budget) and screen.ends(screened, budget):
+                guess = screen.search(screened, budget).keep
+                first = sorted(space.order, key=lambda unit: not guess >> unit & 1)
+                space = replace(space, order=tuple(first), groups=(), guess=guess & space.everything)
+        found = search.search(space, budget)
         value, full, all_low = (search.value(it) for it in (found.keep, space.everything, 0))
         kept = [subject.nodes[unit] for unit in members(found.keep)]
         files = configurations(kept, Low(low), tensors)
@@ -173,6 +181,14 @@ def precision(
             for name, it in files.items()
             if it.left_out
         ]
+        if low == Low.FLOAT16 and not own:
+            remarks.insert(
+                0,
+                english(
+                    "Nodes that stay in high precision were measured on the host: {backend} computes in float16 alone.",
+                    backend=chosen.name,
+                ),
+            )
         if fused:
             remarks.insert(
                 0,
@@ -203,8 +219,8 @@ def precision(
             ending=found.ending,
             members=search.members(found),
             work=subject.share(found.keep),
-            asks=(*screened, *search.asked),
-            resumed=search.resumed,
+            asks=tuple(record.asked),
+            resumed=record.resumed,
             seconds=round(time.monotonic() - began, 1),
             notes=(*search.notes, *remarks),
         )
@@ -217,7 +233,7 @@ def precision(
                 (folder / name).unlink(missing_ok=True)  # it may be of an earlier search
             for name, it in files.items():
                 put(folder / name, it.content.encode())
-            if not tensors and (file := search.model_file(found.keep)) is not None:
+            if not tensors and (own or low == Low.INT8) and (file := search.model_file(found.keep)) is not None:
                 _copy_model(file, folder / MODEL)
     return PrecisionResult(report=report, folder=None if out is None else Path(out))
 

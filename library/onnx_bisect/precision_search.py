@@ -91,9 +91,12 @@ class MeasurementBudget:
 
 
 class Record:
-    """The measurements of a folder, which a later search of the same question continues from."""
+    """The measurements of all arithmetics in order, and those of a folder, from which a later search of the same
+    question continues: `resumed` counts the ones that were taken from there.
+    """
 
     def __init__(self, folder: Path | None, identity: object) -> None:
+        self.asked, self.resumed = list[Asked](), 0
         self.values: dict[tuple[str, frozenset[str]], float] = {}
         self._file = None if folder is None else folder / RECORD
         if self._file is None:
@@ -131,7 +134,7 @@ class PrecisionSearch:
     def __init__(
         self, subject: PrecisionSubject, on: str, arithmetic: Arithmetic, scorer: Scorer, record: Record, tell: Tell
     ) -> None:
-        self.on, self.asked, self.resumed = on, list[Asked](), 0
+        self.on = on
         self._subject, self._arithmetic, self._scorer = subject, arithmetic, scorer
         self._record, self._tell = record, tell
         #: The nodes that the target merges into those that read them.
@@ -142,33 +145,53 @@ class PrecisionSearch:
         self._mute: set[UnitSet] = set()
         self._files: dict[UnitSet, Path] = {}
 
-    def search(self, space: Space, budget: MeasurementBudget, first: int = 1) -> MinimalSet:
-        """Measure until nothing is open, or the budget is spent; asks are numbered from `first`.
+    def ends(self, space: Space, budget: MeasurementBudget) -> bool:
+        """Measure everything high and everything low; whether a set is to be found between them.
 
         Raises OptionError if full precision misses.
         """
-        want, everything = self._subject.want, space.everything
-        while isinstance(step := plan(space, self._scores, want.at_least), KeptSet):
-            names = self._subject.names(step.keep)
-            if (self.on, names) in self._record.values:
-                self.resumed += 1
-                value = self._record.values[self.on, names]
-            elif budget.spent:
-                if step.why in (Why.FULL, Why.LOW):
-                    raise OptionError(english("The budget ended before anything could be measured; give more."))
-                return so_far(space, self._scores, want.at_least)
-            else:
-                budget.take()
-                value = self._measure(step)
-                if step.keep not in self._mute:  # what did not run is asked again another time
-                    self._record.add(self.on, names, value)
-            self._note(step, value, first)
+        while isinstance(step := plan(space, self._scores, self._subject.want.at_least), KeptSet):
+            if step.why not in (Why.FULL, Why.LOW):
+                return True
+            self._ask(step, budget)
+        return self._reached(step, space).ending is not PrecisionEnding.NOTHING
+
+    def search(self, space: Space, budget: MeasurementBudget) -> MinimalSet:
+        """Measure until nothing is open, or the budget is spent. Raises OptionError if full precision misses."""
+        while isinstance(step := plan(space, self._scores, self._subject.want.at_least), KeptSet):
+            if not self._ask(step, budget):
+                return so_far(space, self._scores, self._subject.want.at_least)
+        return self._reached(step, space)
+
+    def _ask(self, step: KeptSet, budget: MeasurementBudget) -> bool:
+        """Take the value from the record or measure it; False if the budget does not allow that."""
+        names = self._subject.names(step.keep)
+        if (self.on, names) in self._record.values:
+            self._record.resumed += 1
+            value = self._record.values[self.on, names]
+        elif budget.spent:
+            if step.why in (Why.FULL, Why.LOW):
+                raise OptionError(english("The budget ended before anything could be measured; give more."))
+            return False
+        else:
+            budget.take()
+            value = self._measure(step)
+            if step.keep not in self._mute:  # what did not run is asked again another time
+                self._record.add(self.on, names, value)
+        self._note(step, value)
+        return True
+
+    def _reached(self, step: MinimalSet, space: Space) -> MinimalSet:
+        """The result; raises OptionError if full precision misses."""
+        want = self._subject.want
         if step.ending is PrecisionEnding.MISSED:
             raise OptionError(
                 english(
-                    "Full precision itself has {metric} {seen}, and {what} is wanted; give another threshold.",
+                    "Full precision itself has {metric} {seen} on {backend}, and {what} is wanted; give another "
+                    "threshold.",
+                    backend=self.on,
                     metric=clip(want.metric, 100),
-                    seen=want.shown(self.value(everything)),
+                    seen=want.shown(self.value(space.everything)),
                     what=want.words,
                 )
             )
@@ -225,12 +248,12 @@ class PrecisionSearch:
             place.with_suffix(".onnx").unlink(missing_ok=True)
         return value
 
-    def _note(self, ask: KeptSet, value: float, first: int) -> None:
+    def _note(self, ask: KeptSet, value: float) -> None:
         want = self._subject.want
         self._scores[ask.keep] = want.score(value)
-        number = self._number[ask.keep] = len(self.asked) + first
+        number = self._number[ask.keep] = len(self._record.asked) + 1
         shown, kept = self.shown(ask.keep), size(ask.keep)
-        self.asked.append(
+        self._record.asked.append(
             Asked(
                 number=number,
                 on=self.on,

@@ -11,6 +11,7 @@ import onnx
 import onnxruntime
 import pytest
 import yaml
+from onnx import helper
 
 import onnx_bisect
 from onnx_bisect import ModelError, OptionError, PrecisionResult
@@ -18,7 +19,7 @@ from onnxbisect.language import CHINESE, within
 from onnxbisect.precision.plan import PrecisionEnding
 from onnxbisect.precision.report import markdown, svg, terminal
 from onnxbisect_backends.contract import Limits
-from onnxbisect_backends.precision.arithmetic import tensors_of_nodes
+from onnxbisect_backends.precision.arithmetic import in_turns, tensors_of_nodes
 from onnxbisect_backends.precision.scoring import UserMetric
 from onnxbisect_backends.registry import make
 from support.precision import CHANNELS, SIZE, Net, planted_pair, scaled_channel
@@ -213,7 +214,8 @@ def test_a_metric_that_fails_is_one_sentence(folder: Path, tmp_path: Path, funct
 
 def test_a_threshold_that_full_precision_misses_is_one_sentence(folder: Path) -> None:
     expected = (
-        "^Full precision itself has sqnr 200.0 dB, and sqnr of at least 300.0 dB is wanted; give another threshold.$"
+        "^Full precision itself has sqnr 200.0 dB on onnxruntime, and sqnr of at least 300.0 dB is wanted; "
+        "give another threshold.$"
     )
     with pytest.raises(OptionError, match=expected):
         onnx_bisect.precision(folder / "net.onnx", samples=folder / "samples", at_least=300)
@@ -324,7 +326,7 @@ def test_the_set_is_proven_on_the_emulator_of_the_target(folder: Path, tmp_path:
     assert (found.keep, report.ending, report.backend) == (PAIR, PrecisionEnding.MINIMAL, "qnn")
     there = [it for it in report.asks if it.on == "qnn"]
     assert [it.kept for it in there] == [9, 0, 2, 1, 1]  # the ends, the set, and each member left out
-    assert [it.number for it in there] == [6, 7, 8, 9, 10]
+    assert [it.number for it in there] == [1, 2, 8, 9, 10]  # the ends come before onnxruntime's search
     assert {it.asked for it in report.members} == {9, 10}
     assert report.full is not None
     assert 40 < report.full < 200  # float16
@@ -332,8 +334,64 @@ def test_the_set_is_proven_on_the_emulator_of_the_target(folder: Path, tmp_path:
         folder / "net.onnx", backend="qnn", samples=folder / "samples", at_least=25, out=tmp_path
     )
     assert (again.keep, again.report.resumed) == (PAIR, len(report.asks))
+    told: list[str] = []
+    with pytest.raises(
+        OptionError, match=r"^Full precision itself has sqnr \d+.\d dB on qnn, and sqnr of at least 190"
+    ):
+        onnx_bisect.precision(
+            folder / "net.onnx", backend="qnn", samples=folder / "samples", at_least=190, progress=told.append
+        )
+    assert len(told) == 1  # what only the target misses is found before any search
+
+
+@pytest.mark.compiler
+@pytest.mark.long
+@pytest.mark.parametrize("backend", ["qnn", "rknn"])
+def test_a_variance_that_overflows_in_the_targets_float16_is_kept_on_the_host(tmp_path: Path, backend: str) -> None:
+    if complaint := make(backend, {}).check():
+        pytest.skip(complaint)
+    net = Net(2)
+    net.convolution()
+    net.variance()
+    net.convolution()
+    file = net.write(tmp_path)
+    found = onnx_bisect.precision(file, backend=backend, samples=tmp_path / "samples", low="float16", at_least=30)
+    report = found.report
+    assert list(found.keep) == net.planted
+    assert report.ending is PrecisionEnding.MINIMAL
+    assert all(it.without is None or it.without < 30 for it in report.members)
+    assert all("and float16 ends at 65504: it becomes infinite." in it.reason for it in report.members)
+    assert report.notes == (
+        f"Nodes that stay in high precision were measured on the host: {backend} computes in float16 alone.",
+    )
+
+
+def test_float16_is_for_targets_that_compute_in_it(folder: Path) -> None:
     with pytest.raises(OptionError, match="With 'qnn' the low precision is int8"):
-        onnx_bisect.precision(folder / "net.onnx", backend="qnn", samples=folder / "samples", low="float16")
+        onnx_bisect.precision(
+            folder / "net.onnx",
+            backend="qnn",
+            options={"precision": "bf16", "soc_model": "88"},
+            samples=folder / "samples",
+            low="float16",
+        )
+
+
+def test_steps_alternate_between_host_and_target_and_read_no_later_one() -> None:
+    """A diamond: the kept node of one branch stands beside a low one of the other, and both are read again."""
+    ops = [("a", "x", "x"), ("b", "a", "a"), ("c", "a", "x"), ("d", "b", "c"), ("e", "d", "c")]
+    nodes = [helper.make_node("Add", [one, two], [name], name=name) for name, one, two in ops]
+    graph = helper.make_graph(nodes, "g", [], [])
+    every = frozenset("abcde")
+
+    def named(keep: str) -> list[tuple[bool, str]]:
+        return [(host, "".join(it.name for it in some)) for host, some in in_turns(graph, frozenset(keep), every)]
+
+    assert named("") == [(False, "abcde")]
+    assert named("b") == [(False, "ac"), (True, "b"), (False, "de")]
+    assert named("be") == [(False, "ac"), (True, "b"), (False, "d"), (True, "e")]
+    assert named("ad") == [(True, "a"), (False, "bc"), (True, "d"), (False, "e")]
+    assert named("abcde") == [(True, "abcde")]
 
 
 @pytest.mark.compiler

@@ -79,6 +79,21 @@ class Net:
         self.add("Mul", self.store(np.array(by)))
         self.planted += [self.add("Pow", self.store(np.array(2.0))), self.add("Mul", self.store(np.array(by**-2)))]
 
+    def variance(self, by: float = 2000.0) -> None:
+        """Division by the root of a variance that float16 does not hold, nor the squares before."""
+        self.add("Mul", self.store(np.array(by)))
+        large = self._last
+        self.add("ReduceMean", axes=[1, 2, 3], keepdims=1)
+        self.add("Sub", large)
+        centred = self._last
+        self.planted += [
+            self.add("Mul", centred),
+            self.add("ReduceMean", axes=[1, 2, 3], keepdims=1),
+            self.add("Sqrt"),
+        ]
+        self.add("Reciprocal")
+        self.add("Mul", centred)
+
     def write(self, folder: Path, samples: int = 2) -> Path:
         """The model's file, with its samples in `folder/samples`."""
         shape = [1, CHANNELS, SIZE, SIZE]

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,7 +23,8 @@ from onnxbisect.errors import ModelError
 from onnxbisect.language import english
 from onnxbisect.model.feeds import Sample
 from onnxbisect.model.model import Model
-from onnxbisect.precision.low import Low
+from onnxbisect.model.scopes import is_constant, reads
+from onnxbisect.precision.low import Low, can_be_low
 from onnxbisect.precision.metric import Outputs
 from onnxbisect.precision.tensors import SampledTensor, read_seen
 from onnxbisect.report.text import clip
@@ -30,6 +32,7 @@ from onnxbisect_backends.contract import Backend, Limits, compute, compute_mixed
 from onnxbisect_backends.judging import last_words
 from onnxbisect_backends.samples import save
 from onnxbisect_backends.sandbox.process import clean_env
+from onnxbisect_backends.verifying import computed
 
 _SCRIPT = Path(__file__).with_name("low_precision.py")
 
@@ -89,6 +92,17 @@ class OrtArithmetic:
             )
         seen, weights = read_seen(self._folder / "tensors.json")
         return ReferenceRun(reference=self.outputs(self.reference), seen=seen, weights=weights)
+
+    @property
+    def given(self) -> Sequence[Sample]:
+        """The samples."""
+        return self._given
+
+    @property
+    def low_nodes(self) -> frozenset[str]:
+        """The names of the nodes that can be low, once it has measured."""
+        seen = read_seen(self._folder / "tensors.json")[0]
+        return frozenset(node.name for node in self._model.proto.graph.node if can_be_low(node, self._low, seen))
 
     @property
     def folder(self) -> Path:
@@ -181,6 +195,112 @@ class TargetArithmetic:
         if ended.exit_code != 0:
             return Ran(problem=last_words(ended)), place
         return Ran(outputs=self._quantiser.outputs(place)), place
+
+
+class HostedTarget:
+    """The arithmetic of a compiler that computes float32 models in float16: kept nodes run on the host in float32.
+
+    The other nodes are compiled in pieces, as few as the kept ones leave, and run where the compiler does.
+    """
+
+    def __init__(self, quantiser: OrtArithmetic, model: Model, backend: Backend, limits: Limits) -> None:
+        self._quantiser, self._model, self._backend, self._limits = quantiser, model, backend, limits
+        self._work = quantiser.folder / "target"
+        self._work.mkdir()
+        self._runs = 0
+
+    def run(self, keep: Iterable[str]) -> tuple[Ran, Path]:
+        """As `OrtArithmetic.run`; there is no model of its own."""
+        self._runs += 1
+        place = self._work / f"out{self._runs}"
+        steps = in_turns(self._model.proto.graph, frozenset(keep), self._quantiser.low_nodes)
+        samples = [dict(it) for it in self._quantiser.given]
+        with tempfile.TemporaryDirectory(dir=self._work) as folder:
+            for number, (on_host, nodes) in enumerate(steps):
+                problem = self._step(Path(folder, str(number)), nodes, samples, on_host=on_host)
+                if problem:
+                    return Ran(problem=problem), place
+        names = [it.name for it in self._model.proto.graph.output]
+        place.mkdir()
+        outputs = []
+        for number, sample in enumerate(samples):
+            outputs.append({str(slot): sample[name] for slot, name in enumerate(names) if name in sample})
+            save(place / f"{number}.npz", outputs[-1])
+        return Ran(outputs=tuple(outputs)), place
+
+    def _step(
+        self, folder: Path, nodes: Sequence[onnx.NodeProto], samples: Sequence[dict[str, np.ndarray]], *, on_host: bool
+    ) -> str:
+        """Compute some nodes, and add what they make to the samples; what went wrong."""
+        folder.mkdir()
+        piece = piece_of(self._model, nodes)
+        file, given, out, work = (folder / name for name in ("model.onnx", "samples", "out", "work"))
+        write(piece, self._model, file, self_contained=True)
+        given.mkdir()
+        work.mkdir()
+        for number, sample in enumerate(samples):
+            save(given / f"{number}.npz", {it.name: sample[it.name] for it in piece.graph.input})
+        if on_host:
+            ended = computed(file, "disable_all", given, out, work, self._limits)
+        else:
+            ended = compute(self._backend, file, given, out, work, self._limits)
+        if ended.exit_code != 0:
+            return last_words(ended)
+        for number, sample in enumerate(samples):
+            with np.load(out / f"{number}.npz") as arrays:
+                sample.update({it.name: arrays[str(slot)] for slot, it in enumerate(piece.graph.output)})
+        return ""
+
+
+def in_turns(
+    graph: onnx.GraphProto, keep: frozenset[str], lowerable: frozenset[str]
+) -> list[tuple[bool, list[onnx.NodeProto]]]:
+    """The nodes in steps that run one after the other, alternately on the host and on the target.
+
+    Of kept nodes and others it is as few steps as there can be. Where everything that can be low is kept, all runs on
+    the host. Constants belong to each step that reads them (`piece_of`).
+    """
+    nodes = [node for node in graph.node if not is_constant(node)]
+    if lowerable <= keep:
+        return [(True, nodes)]
+    steps: dict[int, list[onnx.NodeProto]] = {}
+    turn: dict[str, int] = {}
+    for node in nodes:
+        host = node.name in keep
+        before = max((turn.get(name, 0) for name in reads(node)), default=0)
+        own = before if before % 2 == host else before + 1
+        steps.setdefault(own, []).append(node)
+        turn |= dict.fromkeys(node.output, own)
+    return [(turn_of % 2 == 1, steps[turn_of]) for turn_of in sorted(steps)]
+
+
+def piece_of(model: Model, nodes: Sequence[onnx.NodeProto]) -> onnx.ModelProto:
+    """These nodes as a model: it gives what the rest of the model, or its caller, reads."""
+    whole = model.proto.graph
+    own = {id(node) for node in nodes}
+    constants = {name: node for node in whole.node if is_constant(node) for name in node.output}
+    made = {name for node in nodes for name in node.output if name}
+    read = dict.fromkeys(name for node in nodes for name in reads(node) if name not in made)
+    elsewhere = {name for node in whole.node if id(node) not in own for name in reads(node)}
+    wanted = elsewhere | {it.name for it in whole.output}
+    stored = [it for it in whole.initializer if it.name in read]
+    given = {it.name for it in stored} | {it.values.name for it in whole.sparse_initializer}
+    proto = onnx.ModelProto(ir_version=model.proto.ir_version, functions=model.proto.functions)
+    proto.opset_import.extend(model.proto.opset_import)
+    graph = proto.graph
+    graph.name = "piece"
+    graph.node.extend([*(constants[name] for name in read if name in constants), *nodes])
+    graph.initializer.extend(stored)
+    graph.sparse_initializer.extend(whole.sparse_initializer)
+    types = {it.name: it.type for it in (*whole.input, *whole.output)} | dict(model.types)
+    inputs = [name for name in read if name not in constants and name not in given]
+    graph.input.extend(onnx.ValueInfoProto(name=name, type=types[name]) for name in inputs)
+    outputs = [name for node in nodes for name in node.output if name in wanted]
+    graph.output.extend(onnx.ValueInfoProto(name=name, type=types[name]) for name in outputs)
+    graph.value_info.extend(
+        onnx.ValueInfoProto(name=name, type=types[name]) for name in made if name in types and name not in outputs
+    )
+    return proto
 
 
 class SelfQuantisingTarget:
