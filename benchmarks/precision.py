@@ -71,13 +71,12 @@ class Measured:
 
 def searched(net: Measured) -> tuple[UnitSet, int]:
     """This program's set, and its asks."""
-    search = PrecisionSearch(
-        net.subject, "onnxruntime", net.arithmetic, BuiltIn("sqnr"), Record(None, None), lambda _: None
-    )
+    record = Record(None, None)
+    search = PrecisionSearch(net.subject, "onnxruntime", net.arithmetic, BuiltIn("sqnr"), record, lambda _: None)
     found = search.search(net.subject.space, MeasurementBudget(None, None, time.monotonic()))
     assert found.ending in (PrecisionEnding.MINIMAL, PrecisionEnding.NOTHING)
     net.known[found.keep] = search.value(found.keep)
-    return found.keep, len(search.asked)
+    return found.keep, len(record.asked)
 
 
 def worst_first(net: Measured) -> tuple[UnitSet, int]:

@@ -120,7 +120,7 @@ def precision(
         raise OptionError(
             english("There is no low precision '{low}'; there are {names}.", low=clip(low, 60), names=", ".join(Low))
         )
-    if not own and low == Low.FLOAT16 and not (computes(chosen) and chosen.describe().computes_in == Low.FLOAT16):
+    if not own and low == Low.FLOAT16 and not (computes(chosen) and str(chosen.describe().computes_in) == low):
         raise OptionError(english("With '{backend}' the low precision is int8.", backend=chosen.name))
     want = wanted(metric, at_least, at_most)
     if samples is None:
