@@ -3,7 +3,8 @@
 Values are frozen dataclasses, whose fields are the keys. A field that is missing gets its default, so a field that a
 later version adds needs one; unknown keys are ignored. Sets of units are lists of their members, because integers with
 as many bits as a model has units have more digits than Python reads. Bytes are base64, and a number that is infinite or
-undefined is null. Typed dictionaries and unions of JSON's own types are JSON already.
+undefined is null. Typed dictionaries and unions of JSON's own types are JSON already; an object behind a protocol is
+one that the reader has put beside the data.
 """
 
 from base64 import b64decode, b64encode
@@ -42,7 +43,7 @@ def from_json(data: Any, kind: type[T]) -> T:
 def _converter() -> "Converter":
     from cattrs import Converter  # as long as it takes, commands without a value to write would wait for it
 
-    converter = Converter(detailed_validation=False, unstruct_collection_overrides={AbstractSet: sorted})
+    converter = Converter(detailed_validation=False, unstruct_collection_overrides={AbstractSet: sorted, tuple: list})
     converter.register_unstructure_hook_func(lambda kind: kind == UnitSet, lambda units: list(members(units)))
     converter.register_structure_hook_func(lambda kind: kind == UnitSet, lambda numbers, _: _units(numbers))
     converter.register_structure_hook_func(lambda kind: kind is str, _text)
@@ -68,8 +69,8 @@ def _units(numbers: list[int]) -> UnitSet:
 
 
 def _is_json(kind: Any) -> bool:
-    """Whether values of this type are JSON as they are."""
-    if is_typeddict(kind):
+    """Whether values of this type stay as they are."""
+    if is_typeddict(kind) or getattr(kind, "_is_protocol", False):
         return True
     parts = [part for part in get_args(kind) if part is not NoneType]
     if get_origin(kind) not in (Union, UnionType) or len(parts) < 2:

@@ -21,7 +21,7 @@ from onnxbisect.diagnosis import (
 )
 from onnxbisect.drawing import model_explorer
 from onnxbisect.errors import OnnxBisectError, OptionError
-from onnxbisect.exactness import Exactness
+from onnxbisect.json_form import from_json
 from onnxbisect.model.external import external_tensors
 from onnxbisect.report import files
 from onnxbisect.report.contents import Report
@@ -179,68 +179,26 @@ class Result(ShownReport):
         job: CompletedDiagnosis | None = None,
     ) -> Self:
         """Create a result from a report."""
-        certificate = report["certificate"]
-        after = report.get("compiles_after")  # servers of earlier versions have no such field
+        after = report.get("compiles_after")
         return cls(
             verdict=Status(report["verdict"]),
             headline=report["headline"],
-            causes=tuple(
-                Cause(text=it["text"], state=CauseState(it["state"]), culprits=tuple(it["culprits"]))
-                for it in report.get("causes", ())  # servers of earlier versions have no such field
-            ),
+            causes=from_json(report.get("causes", ()), tuple[Cause, ...]),  # servers of earlier versions have none
             culprits=tuple(
-                Culprit(
-                    id=it["id"],
-                    kind=CulpritKind(it["kind"]),
-                    certainty=Certainty(it["certainty"]),
-                    confidence=it["confidence"],
-                    ops=tuple(it["ops"]),
-                    nodes=tuple(it["nodes"]),
-                    occurrences=tuple(map(tuple, it["occurrences"])),
-                    failure=Kind(it["failure"]),
-                    message=it["message"],
-                    number=number,
-                    attachments=attachments,
-                )
+                from_json({**it, "number": number, "attachments": attachments}, Culprit)
                 for number, it in enumerate(report["culprits"], 1)
             ),
-            needs_context=tuple(
-                NeedsContext(
-                    ops=tuple(it["ops"]), nodes=tuple(it["nodes"]), occurrences=tuple(map(tuple, it["occurrences"]))
-                )
-                for it in report["needs_context"]
-            ),
-            certificate=Certificate(
-                status=CertificateStatus(certificate["status"]),
-                sentence=certificate["sentence"],
-                assumes=tuple(certificate["assumes"]),
-                unknown=tuple(certificate["unknown"]),
-            ),
-            target=Target(**report["target"]),
-            stats=Stats(**report["stats"]),
+            needs_context=from_json(report["needs_context"], tuple[NeedsContext, ...]),
+            certificate=from_json(report["certificate"], Certificate),
+            target=from_json(report["target"], Target),
+            stats=from_json(report["stats"], Stats),
             report=report,
             attachments=attachments,
             alternatives=tuple(
-                TriedOptions(
-                    options=it["options"],
-                    version=it["version"],
-                    takes=tuple(it["takes"]),
-                    refuses=tuple(one["culprit"] for one in it["refuses"]),
-                    whole=None if it["whole"] is None else Status(it["whole"]),
-                    problem=it["problem"],
-                )
+                from_json({**it, "refuses": [one["culprit"] for one in it["refuses"]]}, TriedOptions)
                 for it in report.get("alternatives", ())
             ),
-            compiles_after=None
-            if after is None
-            else CompilesAfter(
-                sentence=after["sentence"],
-                remedies=tuple(after["remedies"]),
-                exactness=Exactness(after["exactness"]),
-                domain=after["domain"],
-                calls=after["calls"],
-                options=after.get("options", {}),
-            ),
+            compiles_after=None if after is None else from_json(after, CompilesAfter),
             ending=ending,
             job=job,
         )

@@ -7,7 +7,7 @@ from onnxbisect.language import _
 from onnxbisect.report.contents import Report
 from onnxbisect.report.culprit_contents import AlternativeEntry
 from onnxbisect.report.text import plural
-from onnxbisect.verdict import Status, Verdict
+from onnxbisect.verdict import Status
 
 if TYPE_CHECKING:  # reports are told in processes that plan nothing
     from onnxbisect.diagnosis import Alternative
@@ -72,17 +72,13 @@ def _entry(one: "Alternative", identities: Sequence[str]) -> AlternativeEntry:
             for identity, verdict in pairs
             if verdict is not None and verdict.failed
         ],
-        "unknown": [identity for identity, verdict in pairs if not _is_answer(verdict)],
+        "unknown": [identity for identity, verdict in pairs if verdict is None or verdict.status is Status.UNRESOLVED],
         "whole": None if one.whole is None else one.whole.status,
         "message": "" if one.whole is None or one.whole.passed else one.whole.message,
         "problem": one.problem,
         "compiler_calls": one.calls,
         "cached": one.cached,
     }
-
-
-def _is_answer(verdict: Verdict | None) -> bool:
-    return verdict is not None and verdict.status is not Status.UNRESOLVED
 
 
 def _ranges(numbers: Sequence[int]) -> str:

@@ -148,23 +148,12 @@ def _what(culprit: CulpritEntry) -> tuple[Hashable, ...]:
     return (culprit["kind"], *culprit["ops"])
 
 
-def _by_id(culprit: CulpritEntry) -> Iterable[Hashable]:
-    return [culprit["id"]]
-
-
-def _by_nodes(culprit: CulpritEntry) -> Iterable[Hashable]:
-    return [(_what(culprit), tuple(nodes)) for nodes in culprit["occurrences"] if all(nodes)]
-
-
-def _by_complaint(culprit: CulpritEntry) -> Iterable[Hashable]:
-    complaint = (culprit["failure"], culprit["fingerprint"])
-    return [(_what(culprit), complaint)] if culprit["fingerprint"] else []
-
-
 _WAYS: Mapping[Way, Callable[[CulpritEntry], Iterable[Hashable]]] = {
-    "id": _by_id,
-    "nodes": _by_nodes,
-    "complaint": _by_complaint,
+    "id": lambda culprit: [culprit["id"]],
+    "nodes": lambda culprit: [(_what(culprit), tuple(nodes)) for nodes in culprit["occurrences"] if all(nodes)],
+    "complaint": lambda culprit: (
+        [(_what(culprit), culprit["failure"], culprit["fingerprint"])] if culprit["fingerprint"] else []
+    ),
 }
 
 

@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import onnx
 
@@ -12,10 +12,10 @@ from onnxbisect.causes.condition import Condition, Contrast, RefusalConditions
 from onnxbisect.causes.explain import causes
 from onnxbisect.causes.wording import nothing_passed
 from onnxbisect.diagnosis import Certainty, CompletedDiagnosis, ContextUnits, CulpritKind, DiagnosedCulprit
+from onnxbisect.json_form import to_json
 from onnxbisect.model.scopes import label, named_bodies, qualified
 from onnxbisect.report.contents import LISTED
 from onnxbisect.report.culprit_contents import (
-    AtMost,
     CauseEntry,
     ConditionEntry,
     ContrastEntry,
@@ -92,7 +92,9 @@ class Entries:
             "occurrences": [self.names(place) for place in culprit.places],
             "occurrence_units": [spell(place) for place in culprit.places],
             "inferred_units": spell(culprit.inferred),
-            "at_most": self._at_most(culprit),
+            "at_most": {"allowed": size(culprit.units) - 1, "among": size(culprit.among)}
+            if culprit.kind is CulpritKind.COUNT
+            else None,
             "failure": culprit.failure,
             "fingerprint": culprit.fingerprint,
             "message": culprit.message,
@@ -145,11 +147,6 @@ class Entries:
                     break
         return found
 
-    def _at_most(self, culprit: DiagnosedCulprit) -> AtMost | None:
-        if culprit.kind is not CulpritKind.COUNT:
-            return None
-        return {"allowed": size(culprit.units) - 1, "among": size(culprit.among)}
-
     def needs_context(self, group: ContextUnits) -> NeedsContextEntry:
         """The entry of units that fail only when they are cut out."""
         around = group.passes_with
@@ -178,7 +175,9 @@ class Entries:
         for culprit in self._culprits:
             ops = self.ops(culprit.units)
             facts = (
-                [] if culprit.kind is CulpritKind.CAPACITY else [self._asked(unit) for unit in members(culprit.units)]
+                []
+                if culprit.kind is CulpritKind.CAPACITY
+                else [sorted(self._facts.of(unit, shapes=False).items()) for unit in members(culprit.units)]
             )
             text = json.dumps([culprit.kind.value, ops, facts, culprit.fingerprint])
             digest = hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:8]
@@ -186,9 +185,6 @@ class Entries:
             seen[name] = seen.get(name, 0) + 1
             found.append(name if seen[name] == 1 else f"{name}-{seen[name]}")
         return found
-
-    def _asked(self, unit: int) -> list[tuple[str, str]]:
-        return sorted(self._facts.of(unit, shapes=False).items())
 
     def _origins(self, occurrences: tuple[UnitSet, ...]) -> list[OriginEntry]:
         """The distinct source places of the nodes of all occurrences, in model order, and every line once at least."""
@@ -201,16 +197,7 @@ class Entries:
                 if known := found.get(place) or (of_line.get(line) if len(found) >= _ORIGINS else None):
                     known["nodes"] += 1
                 elif place and len(of_line) < _ORIGINS:
-                    found[place] = {
-                        "node": self.node(unit).name,
-                        "file": place.file,
-                        "line": place.line,
-                        "function": place.function,
-                        "code": place.code,
-                        "scope": place.scope,
-                        "module": place.module,
-                        "nodes": 1,
-                    }
+                    found[place] = cast(OriginEntry, {"node": self.node(unit).name, **to_json(place), "nodes": 1})
                     of_line.setdefault(line, found[place])
         return list(found.values())
 

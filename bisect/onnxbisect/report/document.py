@@ -2,9 +2,10 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, cast
 
-from onnxbisect.diagnosis import Certainty, CertificateStatus, CompletedDiagnosis, ProbeRecord
+from onnxbisect.diagnosis import Certainty, CertificateStatus, CompilesAfter, CompletedDiagnosis, ProbeRecord
+from onnxbisect.json_form import to_json
 from onnxbisect.model.input_values import plain
 from onnxbisect.model.model import Model
 from onnxbisect.model.modules import parts, path_of_node, spelled
@@ -21,9 +22,9 @@ from onnxbisect.report.contents import (
     PieceEntry,
     ProbeEntry,
     Report,
+    StatsEntry,
     UnitsEntry,
 )
-from onnxbisect.report.culprit_contents import ReplaceBy
 from onnxbisect.report.culprits import Entries, cause_entries
 from onnxbisect.report.links import op_name, path_below
 from onnxbisect.report.records import Records
@@ -63,7 +64,7 @@ def document(job: CompletedDiagnosis, replaced: "Sequence[Advised | None]" = ())
             "options": dict(job.target.options),
         },
         "verdict": job.diagnosis.verdict,
-        "compiles_after": _compiles_after(job),
+        "compiles_after": None if job.compiles_after is None else _compiles_after(job.compiles_after),
         "causes": causes,
         "culprits": [
             entries.culprit(number, culprit, identity, cause_of[identity])
@@ -77,57 +78,50 @@ def document(job: CompletedDiagnosis, replaced: "Sequence[Advised | None]" = ())
         "uses": use_entries(job, known),
         "partition": partition_entries(job, records, entries),
         "tables": tables(job, records),
-        "preflight": [
-            {
-                "id": finding.id,
-                "severity": finding.severity,
-                "nodes": list(finding.nodes),
-                "tensors": list(finding.tensors),
-                "detail": finding.detail,
-                "why": finding.why,
-                "fix": finding.fix,
-                "remedy": finding.remedy,
-            }
-            for finding in job.preflight
-        ],
+        "preflight": to_json(job.preflight),
         "units": _units(job, entries, known),
         "probes": [_probe(name, probe, entries) for name, probe in records.named_probes],
         "unresolved": spell(job.diagnosis.unresolved),
         "flaky": [
-            {"size": size(units), "units": spell(units), "probes": _asked(records, units)}
+            {
+                "size": size(units),
+                "units": spell(units),
+                "probes": [name for name, probe in records.named_probes if probe.units == units],
+            }
             for units in job.diagnosis.flaky
         ],
-        "stats": {
-            "compiler_calls": job.stats.compiler_calls,
-            "cached": job.stats.cached,
-            "rounds": job.stats.rounds,
-            "compile_seconds": round(job.stats.compile_seconds, 3),
-            "engine_seconds": round(job.stats.engine_seconds, 3),
-            "wall_seconds": round(job.stats.wall_seconds, 3),
-        },
+        "stats": cast(StatsEntry, {name: round(value, 3) for name, value in to_json(job.stats).items()}),
     }
+    whole = [it.verdict for it in job.probes if it.units == job.model.universe.everything]
+    unanswered = [verdict.message for verdict in whole if verdict.status is Status.UNRESOLVED]
+    # whether the model compiles and only its numbers are wrong: by its culprits, or if there are none, as a whole
+    kinds = [it.failure for it in job.diagnosis.culprits] or [it.kind for it in whole if it.failed and it.kind]
     certain = sum(culprit.certainty is Certainty.CONFIRMED for culprit in job.diagnosis.culprits)
     result["headline"] = words.headline(
         result["verdict"],
         job.model.path.name,
         words.target(result["target"]),
         certain,
-        _message_of_whole(job),
-        others=_computes_others(job),
+        unanswered[-1] if unanswered else "",
+        others=words.computes_others(kinds),
         alike=_said_of_everything(job),
     )
     for entry, candidate in zip(result["culprits"], replaced, strict=False):
-        entry["replace_by"] = None if candidate is None else _replace_by(candidate)
+        entry["replace_by"] = (
+            None
+            if candidate is None
+            else {
+                "rules": list(candidate.rules),
+                "gives": list(candidate.gives),
+                "exactness": candidate.exactness,
+            }
+        )
     if job.file_after:
         result["file_after"] = job.file_after
         result["headline"] = words.in_file_after(result["headline"], job.file_after)
     if result["compiles_after"] is not None:
         result["headline"] = words.compiles_after(result, result["compiles_after"])
     return result
-
-
-def _replace_by(found: "Advised") -> ReplaceBy:
-    return {"rules": list(found.rules), "gives": list(found.gives), "exactness": found.exactness}
 
 
 def _model(job: CompletedDiagnosis) -> ModelEntry:
@@ -151,34 +145,11 @@ def _model(job: CompletedDiagnosis) -> ModelEntry:
     return entry
 
 
-def _compiles_after(job: CompletedDiagnosis) -> CompilesAfterEntry | None:
-    found = job.compiles_after
-    if found is None:
-        return None
-    entry: CompilesAfterEntry = {
-        "sentence": found.sentence,
-        "remedies": list(found.remedies),
-        "exactness": found.exactness,
-        "domain": found.domain,
-        "calls": found.calls,
-    }
-    return entry | {"options": dict(found.options)} if found.options else entry
-
-
-def _computes_others(job: CompletedDiagnosis) -> bool:
-    """Whether the model compiles and only its numbers are wrong: by its culprits, or if there are none, as a whole."""
-    if job.diagnosis.culprits:
-        return words.computes_others([culprit.failure for culprit in job.diagnosis.culprits])
-    whole = job.model.universe.everything
-    kinds = [it.verdict.kind for it in job.probes if it.units == whole and it.verdict.failed]
-    return words.computes_others([kind for kind in kinds if kind is not None])
-
-
-def _message_of_whole(job: CompletedDiagnosis) -> str:
-    """The compiler's message where the whole model stayed unresolved; empty if there is none."""
-    whole = job.model.universe.everything
-    said = [it.verdict.message for it in job.probes if it.units == whole and it.verdict.status is Status.UNRESOLVED]
-    return said[-1] if said else ""
+def _compiles_after(found: CompilesAfter) -> CompilesAfterEntry:
+    entry: CompilesAfterEntry = to_json(found)
+    if not found.options:
+        del entry["options"]
+    return entry
 
 
 def _said_of_everything(job: CompletedDiagnosis) -> str:
@@ -191,12 +162,7 @@ def _said_of_everything(job: CompletedDiagnosis) -> str:
     if len(said) != 1 or any(not it.verdict.failed or it.verdict.hints for it in answered):
         return ""
     ops = {job.model.universe.op[lowest(it.units)] for it in answered if size(it.units) == 1}
-    return _first_line(answered[0].verdict.message) if len(ops) > 1 else ""
-
-
-def _first_line(message: str) -> str:
-    lines = message.strip().splitlines()
-    return lines[0].strip() if lines else ""
+    return answered[0].verdict.message.strip().partition("\n")[0].strip() if len(ops) > 1 else ""
 
 
 def _certificate(job: CompletedDiagnosis, records: Records, known: States) -> CertificateEntry:
@@ -276,10 +242,6 @@ def _probe(name: str, probe: ProbeRecord, entries: Entries) -> ProbeEntry:
     }
 
 
-def _asked(records: Records, units: UnitSet) -> list[str]:
-    return [name for name, probe in records.named_probes if probe.units == units]
-
-
 def partition_entries(job: CompletedDiagnosis, records: Records, entries: Entries) -> list[PieceEntry]:
     """Pieces of the remainder, as far as it is known to pass."""
     remainder = job.diagnosis.remainder
@@ -334,19 +296,17 @@ def module_entries(model: Model, known: States) -> list[ModuleEntry]:
             "name": spelled(path) if path else "",
             "size": size(units),
             "units": spell(units),
-            "verdict": _verdict(units, known),
+            "verdict": "fail"
+            if units & known.culprit
+            else "unknown"
+            if units & (known.suspected | known.unknown)
+            else "pass",
             "refused": _ops(model, units & known.culprit),
             "suspected": _ops(model, units & known.suspected),
             "unknown": size(units & known.unknown),
         }
         for path, units in parts(paths).items()
     ]
-
-
-def _verdict(units: UnitSet, known: States) -> Literal["pass", "fail", "unknown"]:
-    if units & known.culprit:
-        return "fail"
-    return "unknown" if units & (known.suspected | known.unknown) else "pass"
 
 
 def _ops(model: Model, units: UnitSet) -> list[OpCount]:

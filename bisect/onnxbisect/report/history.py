@@ -58,19 +58,18 @@ def history_document(history: VersionHistory) -> dict[str, Any]:
                 "places": part.places,
                 "message": part.message,
                 "takes": {history.versions[number]: part.answers[number] for number in sorted(part.answers)},
-                "changes": [_change(history, change) for change in part.changes],
+                "changes": [
+                    {
+                        "takes": change.takes,
+                        "before": history.versions[change.before],
+                        "since": history.versions[change.after],
+                        "open": list(history.versions[change.before + 1 : change.after]),
+                    }
+                    for change in part.changes
+                ],
             }
             for part in history.parts
         ],
-    }
-
-
-def _change(history: VersionHistory, change: VersionChange) -> dict[str, Any]:
-    return {
-        "takes": change.takes,
-        "before": history.versions[change.before],
-        "since": history.versions[change.after],
-        "open": [history.versions[number] for number in range(change.before + 1, change.after)],
     }
 
 
@@ -104,7 +103,7 @@ def _sentence(history: VersionHistory, change: VersionChange) -> str:
     since, before = history.versions[change.after], history.versions[change.before]
     words = ("taken", "refuses") if change.takes else ("refused", "takes")
     sentence = f"{words[0]} since {since}, {before} {words[1]} it"
-    between = [history.versions[number] for number in range(change.before + 1, change.after)]
+    between = history.versions[change.before + 1 : change.after]
     if between:
         listed = between[0] if len(between) == 1 else f"{between[0]} to {between[-1]}"
         sentence += f" (no answer from {listed})"

@@ -21,7 +21,7 @@ def markdown(document: Report) -> str:
     document = readers(document)
     model, about, stats = document["model"], document["target"], document["stats"]
     blocks = [
-        f"# {_verdict(document)} · {code(model['name'])}",
+        f"# {words.outcome(document)} · {code(model['name'])}",
         _("Target: {target}", target=code(words.target(about)))
         + (f", {code(words.tool(about))}" if words.tool(about) else ""),
         *([f"**{plain(document['headline'])}**"] if _leads(document) else []),
@@ -92,15 +92,10 @@ def culprit_readme(document: Report, number: int) -> str:
         ("## " + _("What it proves")),
         *_findings(document, culprit),
         *more,
-        *_next_of(document),
+        *([("## " + _("What next")), *map(_step, steps)] if (steps := next_steps(document)) else []),
         _("Culprit {id}, report of model {sha}.", id=code(culprit["id"]), sha=code(document["model"]["sha256"][:12])),
     ]
     return "\n\n".join(blocks) + "\n"
-
-
-def _next_of(document: Report) -> list[str]:
-    steps = next_steps(document)
-    return [("## " + _("What next")), *map(_step, steps)] if steps else []
 
 
 def _reproduce(document: Report, name: str, target: str, folder: str) -> list[str]:
@@ -117,10 +112,6 @@ def _reproduce(document: Report, name: str, target: str, folder: str) -> list[st
         where,
         fence(words.command(document, "model.onnx", folder)),
     ]
-
-
-def _verdict(document: Report) -> str:
-    return words.outcome(document)
 
 
 def _leads(document: Report) -> bool:

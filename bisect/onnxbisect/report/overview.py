@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal, NotRequired
 from typing_extensions import TypedDict
 
 from onnxbisect.diagnosis import CertificateStatus
-from onnxbisect.report.contents import OpEntry, OpVerdict, Report, StatsEntry, TargetEntry
+from onnxbisect.report.contents import OpVerdict, Report, StatsEntry, TargetEntry
 from onnxbisect.report.culprit_contents import CulpritEntry
 from onnxbisect.report.links import op_name
 from onnxbisect.unitset import UnitSet, indices_of, is_subset, members, of
@@ -179,7 +179,7 @@ class _Row:
 
 def overview(model: AskedModel, asked: Sequence[TargetReport]) -> Overview:
     """The overview as JSON values. Names and messages are unescaped."""
-    rows = sorted(_rows(asked), key=lambda row: min(_first(place) for place in row.places))
+    rows = sorted(_rows(asked), key=lambda row: min(next(members(place), 0) for place in row.places))
     return {
         "format": FORMAT,
         "model": {
@@ -271,24 +271,20 @@ def _ops(asked: Sequence[TargetReport]) -> list[OverviewOp]:
         it.label: {(row["domain"], row["op"]): row for row in (it.report["op_table"] if it.report else ())}
         for it in asked
     }
+    unasked: OverviewOpCell = {"verdict": "unknown", "failing": 0}
     found = {op: row["nodes"] for table in tables.values() for op, row in table.items()}
     return [
         {
             "op": op_name(*op),
             "nodes": found[op],
-            "cells": {label: _verdict(table.get(op)) for label, table in tables.items()},
+            "cells": {
+                label: {"verdict": table[op]["verdict"], "failing": table[op]["failing"]} if op in table else unasked
+                for label, table in tables.items()
+            },
         }
         for op in sorted(found)
     ]
 
 
-def _verdict(row: OpEntry | None) -> OverviewOpCell:
-    return {"verdict": row["verdict"], "failing": row["failing"]} if row else {"verdict": "unknown", "failing": 0}
-
-
 def _units(text: str) -> UnitSet:
     return of(indices_of(text))
-
-
-def _first(place: UnitSet) -> int:
-    return next(members(place), 0)

@@ -5,7 +5,7 @@ from typing import cast
 from onnxbisect.finished import phrase, translated
 from onnxbisect.language import ENGLISH, current
 from onnxbisect.report.contents import Report
-from onnxbisect.report.culprit_contents import CauseEntry, CulpritEntry, VariantFact
+from onnxbisect.report.culprit_contents import CauseEntry, CulpritEntry
 
 
 def readers(document: Report) -> Report:
@@ -56,10 +56,6 @@ def _cause(cause: CauseEntry) -> CauseEntry:
     }
 
 
-def _fact(fact: VariantFact) -> VariantFact:
-    return {**fact, "what": phrase(fact["what"])}
-
-
 def _culprit(culprit: CulpritEntry) -> CulpritEntry:
     entry: CulpritEntry = {
         **culprit,
@@ -69,5 +65,5 @@ def _culprit(culprit: CulpritEntry) -> CulpritEntry:
         ],
     }
     if "variant" in culprit:
-        entry["variant"] = [_fact(fact) for fact in culprit["variant"]]
+        entry["variant"] = [{**fact, "what": phrase(fact["what"])} for fact in culprit["variant"]]
     return entry

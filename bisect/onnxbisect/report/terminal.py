@@ -4,9 +4,10 @@ from rich.cells import cell_len
 
 from onnxbisect.language import _
 from onnxbisect.report import alternatives, culprit_words, modules, source_lines, words
-from onnxbisect.report.contents import OpEntry, Report
-from onnxbisect.report.culprit_contents import PassingVariant, Subgraph
+from onnxbisect.report.contents import Report
+from onnxbisect.report.culprit_contents import Subgraph
 from onnxbisect.report.culprit_words import CulpritGroup
+from onnxbisect.report.links import op_name
 from onnxbisect.report.next_steps import TypedCommand, next_steps
 from onnxbisect.report.readers import readers
 from onnxbisect.report.tables import summary
@@ -131,16 +132,12 @@ def instead_lines(document: Report, width: int) -> list[str]:
         if culprit_words.in_company(document, culprit):
             continue
         # A variant with many differences tells little; report.json lists all variants.
-        close = sorted((one for one in culprit["passes_instead"] if len(one["differs"]) <= 2), key=_differences)
-        for variant in close[:1]:
+        close = [one for one in culprit["passes_instead"] if len(one["differs"]) <= 2]
+        for variant in sorted(close, key=lambda one: len(one["differs"]))[:1]:
             differences = _("; ").join(words.difference(entry) for entry in variant["differs"])
             said = _("{op} with {differences}", op=variant["op"], differences=differences)
             shown.append(clip(f"{number:>3}  {said}", width))
     return [_("Passes instead"), *shown] if shown else []
-
-
-def _differences(variant: PassingVariant) -> int:
-    return len(variant["differs"])
 
 
 def ops_of(entry: Subgraph) -> str:
@@ -247,17 +244,15 @@ def _modules(document: Report, width: int) -> list[str]:
 def _ops(document: Report, width: int) -> list[str]:
     groups: dict[str, list[str]] = {}
     for row in document["op_table"]:
-        groups.setdefault(words.op_verdict(document, row), []).append(_op_item(row))
+        groups.setdefault(words.op_verdict(document, row), []).append(
+            f"{clip(op_name(row['domain'], row['op']), 40)} "
+            + (f"{row['failing']}/{row['nodes']}" if row["verdict"] == "mixed" else str(row["nodes"]))
+        )
     labels = max(map(cell_len, groups), default=0)
     shown = []
     for verdict, items in groups.items():
         shown += wrapped(f"  {padded(verdict, labels)}  ", items, width, at_most=3 if verdict == _("compiles") else 8)
     return [_("Ops"), *shown] if shown else []
-
-
-def _op_item(row: OpEntry) -> str:
-    name = clip(f"{row['domain']}::{row['op']}" if row["domain"] else row["op"], 40)
-    return f"{name} {row['failing']}/{row['nodes']}" if row["verdict"] == "mixed" else f"{name} {row['nodes']}"
 
 
 def _partition(document: Report, width: int) -> list[str]:
