@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Lifespan, Message, Receive, Scope, Send
 
-from onnxbisect_api import problems
+from onnxbisect_api import health, problems
 from onnxbisect_api.access import AccessControl
 from onnxbisect_api.headers import SecurityHeaders
 from onnxbisect_api.health import MeasuredRequests, Metrics, Readiness
@@ -31,7 +31,6 @@ from onnxbisect_api.routes import (
     events,
     files,
     graph,
-    health,
     inspect,
     jobs,
     model_explorer,
@@ -43,11 +42,11 @@ from onnxbisect_api.routes import (
     tokens,
     webhooks,
 )
+from onnxbisect_api.routes.events import Watch
 from onnxbisect_api.routes.inspect import InspectModel
 from onnxbisect_api.site.routers import ROUTERS as PAGES
 from onnxbisect_api.site.routers import problem_page
 from onnxbisect_api.units import Names, Networks, PassedUnitsCache
-from onnxbisect_api.watch import Watch
 from onnxbisect_service.service import Service
 from onnxbisect_service.settings import Settings
 

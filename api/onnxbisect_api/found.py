@@ -1,13 +1,19 @@
-"""Look up a job of the caller, one of its targets, and their stored documents, or raise a problem."""
+"""Look up a job of the caller, one of its targets, and their stored documents and files, or raise a problem."""
 
 import json
-from typing import cast
+import re
+from collections.abc import Mapping
+from typing import Literal, cast
 
+from fastapi import Request, Response
+from fastapi.responses import FileResponse
 from sqlalchemy.orm import Session
+from starlette.responses import MalformedRangeHeader, RangeNotSatisfiable
 
 from onnxbisect.language import english
 from onnxbisect.report.contents import Report
 from onnxbisect_api.access import Caller
+from onnxbisect_api.headers import unchanged
 from onnxbisect_api.problems import Problem, missing
 from onnxbisect_db import jobs
 from onnxbisect_db.states import JobState
@@ -67,3 +73,109 @@ def stored_json(service: Service, sha256: str) -> object:
     except FileNotFoundError:  # the job was deleted during this request
         raise missing(english("job")) from None
     return document
+
+
+CulpritFileName = Literal["model.onnx", "model.data", "compiler.log"]
+
+
+class _StoredFile(FileResponse):
+    """A file, or a part of it. A `Range` that cannot be read is ignored, as RFC 9110 says."""
+
+    @classmethod
+    def _parse_range_header(cls, http_range: str, file_size: int) -> list[tuple[int, int]]:
+        try:
+            return super()._parse_range_header(http_range, file_size)
+        except MalformedRangeHeader:
+            return []
+        except RangeNotSatisfiable:
+            whole = f"bytes */{file_size}"
+            raise Problem(416, f"The file has {file_size:,} bytes, and none there.", {"Content-Range": whole}) from None
+
+
+def culprit_sha256(search: Search, number: int, name: CulpritFileName) -> str:
+    """SHA-256 of a file of the culprit with this number, counted from 1; a problem if there is none."""
+    report_of(search)
+    place = re.compile(rf"culprits/{number:02d}-[^/]*/{re.escape(name)}")
+    sha256: str | None = next((sha256 for path, sha256 in search.files.items() if place.fullmatch(path)), None)
+    if sha256 is None:
+        raise missing(english("file of this culprit"))
+    return sha256
+
+
+def culprit_file_address(job_url: str, path: str, target: int) -> str:
+    """The URL of a culprit's file: `culprits/02-Exp/model.onnx` is at `culprits/2/model.onnx`."""
+    culprit, _, name = path.removeprefix("culprits/").partition("/")
+    return f"{job_url}/culprits/{culprit_number(culprit)}/{name}?target={target}"
+
+
+def culprit_number(folder: str) -> int:
+    """The number of the culprit in the folder `02-Exp`: 2."""
+    return int(folder.partition("-")[0])
+
+
+def answered(request: Request, service: Service, sha256: str, name: CulpritFileName) -> Response:
+    """A response with a culprit's stored file, or a 304 if the client has it."""
+    is_log = name.endswith(".log")
+    placed = "inline" if is_log else "attachment"
+    headers = {"ETag": f'"{sha256}"', "Content-Disposition": f'{placed}; filename="{name}"'}
+    media_type = "text/plain" if is_log else "application/octet-stream"
+    return unchanged(request, headers) or stored(service, sha256, media_type, headers)
+
+
+def stored(service: Service, sha256: str, media_type: str, headers: Mapping[str, str]) -> FileResponse:
+    """A response with a stored file."""
+    try:
+        path = service.files.path(sha256)
+    except FileNotFoundError:  # the job was deleted during this request
+        raise missing(english("job")) from None
+    return _StoredFile(path, media_type=media_type, headers=dict(headers))
+
+
+#: Names of a repair's files in URLs.
+RepairFileName = Literal["model.onnx", "report.json"]
+
+REPAIR_FOLDER = "repair/"
+_DOCUMENT, _MODEL = f"{REPAIR_FOLDER}repair.json", f"{REPAIR_FOLDER}repaired.onnx"
+
+
+def repair_form(job: Job, search: Search, form: Literal["json", "md"]) -> str:
+    """SHA-256 of the repair's document as JSON or Markdown; a 409 if there is none."""
+    sha256: str | None = search.files.get(f"{REPAIR_FOLDER}repair.{form}")
+    if sha256 is None:
+        raise Problem(409, _why_not(job, search))
+    return sha256
+
+
+def repair_sha256(job: Job, search: Search, name: RepairFileName) -> str:
+    """SHA-256 of the repaired model, or of the report on what is left."""
+    repair_form(job, search, "json")
+    sha256: str | None = search.files.get(_MODEL if name == "model.onnx" else f"{REPAIR_FOLDER}{name}")
+    if sha256 is None:
+        raise missing(english("file of this repair"))
+    return sha256
+
+
+def repair_file_address(job_url: str, path: str, target: int) -> str:
+    """The URL of a repair's file: `repair/repaired.onnx` is at `repair/model.onnx`."""
+    if path.startswith(f"{REPAIR_FOLDER}repair."):
+        return f"{job_url}/repair?target={target}&format={path.rpartition('.')[2]}"
+    name = "model.onnx" if path == _MODEL else path.removeprefix(REPAIR_FOLDER)
+    return f"{job_url}/repair/{name}?target={target}"
+
+
+def repair_document(service: Service, search: Search) -> object:
+    """The repair's document; None if there is none."""
+    sha256 = search.files.get(_DOCUMENT)
+    return None if sha256 is None else stored_json(service, sha256)
+
+
+def _why_not(job: Job, search: Search) -> str:
+    if job.request.get("repair") is None:
+        return "No repair was asked for: make a job with the field 'repair'."
+    if search.repair is not None:
+        return f"There is no repair, since it failed: {search.repair['problem']}"
+    if search.state == JobState.FAILED:
+        return f"There is no repair, since the target failed: {search.problem}"
+    if search.state == JobState.CANCELLED:
+        return "There is no repair, since the job was cancelled: retry it."
+    return f"There is no repair yet: the target is {search.state}. Wait with GET /v1/jobs/{{id}}?wait=60."

@@ -1,4 +1,7 @@
-"""The state of the service: whether this process can answer requests, and Prometheus metrics."""
+"""The state of the service: whether this process can answer requests, and Prometheus metrics.
+
+Their addresses have no `/v1`: orchestrators and Prometheus expect them there.
+"""
 
 import asyncio
 import tempfile
@@ -9,13 +12,18 @@ from pathlib import Path
 from typing import TypeVar
 
 import redis
-from prometheus_client import CollectorRegistry, Histogram, generate_latest
+from fastapi import APIRouter, Request
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
+from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
+from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from onnxbisect.errors import shortage
+from onnxbisect_api.access import Operator
+from onnxbisect_api.problems import Problem
 from onnxbisect_db import gauges
 from onnxbisect_db.database import Database
 from onnxbisect_db.errors import FilesUnreachableError
@@ -200,3 +208,40 @@ def _by(name: str, says: str, labels: list[str], values: Mapping[Labels, float])
     for key, value in sorted(values.items()):
         family.add_metric(key, value)
     return family
+
+
+router = APIRouter(tags=["health"])
+
+
+class HealthView(BaseModel):
+    """The process is healthy."""
+
+    status: str = "ok"
+
+
+@router.get("/livez", summary="Liveness of the process")
+async def live() -> HealthView:
+    """Succeeds whenever the process answers. Nothing else is checked, because a restart would repair nothing else."""
+    return HealthView()
+
+
+@router.get("/readyz", summary="Readiness for requests")
+async def ready(request: Request) -> HealthView:
+    """Checks the database with this version's tables, the queue, the file store, and that the disk can be written to.
+
+    A 503 names what fails. The answer may be two seconds old.
+    """
+    readiness: Readiness = request.app.state.readiness
+    wrong = await readiness.complaints()
+    if wrong:
+        raise Problem(503, " ".join(wrong), {"Retry-After": "5"})
+    return HealthView()
+
+
+@router.get("/metrics", summary="Metrics for Prometheus", response_class=PlainTextResponse)
+async def metrics(request: Request, caller: Operator) -> PlainTextResponse:
+    """Of the whole service, so for a token with the scope `operator`, which is made on the server. They contain no
+    tenants, models or labels.
+    """
+    metrics: Metrics = request.app.state.metrics
+    return PlainTextResponse(await metrics.text(), media_type=CONTENT_TYPE_LATEST)

@@ -10,9 +10,8 @@ from sqlalchemy.orm import Session
 
 from onnxbisect.report.words import computes_others
 from onnxbisect.verdict import Status
-from onnxbisect_api import stored_files
+from onnxbisect_api.found import REPAIR_FOLDER, culprit_file_address, repair_file_address
 from onnxbisect_api.parameters import Addresses
-from onnxbisect_api.stored_files import REPAIR_FOLDER
 from onnxbisect_db import endpoints, queues, workers
 from onnxbisect_db.states import Fault, JobState, Stage
 from onnxbisect_db.tables import Job, Search
@@ -214,7 +213,7 @@ def _repair(search: Search, url: str) -> RepairView:
     return RepairView(
         state=state,
         url=f"{url}/repair?target={number}" if state is JobState.DONE else None,
-        model=stored_files.repair_file_address(url, path, number)
+        model=repair_file_address(url, path, number)
         if (path := f"{REPAIR_FOLDER}repaired.onnx") in search.files
         else None,
         **{**came, "verdict": _status(came["verdict"])},
@@ -224,8 +223,8 @@ def _repair(search: Search, url: str) -> RepairView:
 def _address_of(url: str, path: str, target: int) -> str:
     """The URL of a file of a report."""
     if path.startswith(REPAIR_FOLDER):
-        return stored_files.repair_file_address(url, path, target)
-    return stored_files.culprit_file_address(url, path, target)
+        return repair_file_address(url, path, target)
+    return culprit_file_address(url, path, target)
 
 
 def _lack(search: Search, circumstances: Circumstances) -> str:

@@ -1,21 +1,33 @@
-"""`onnx-bisect run`: searches, then reports on the screen and in files."""
+"""`onnx-bisect run`: searches, then reports on the screen and in files; of several targets or models a table, too."""
 
+import signal
 import sys
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
 
+from onnx_bisect.job_documents import Part
+from onnxbisect.errors import BackendUnusableError, ModelError, ShortageError
 from onnxbisect.language import english
+from onnxbisect.report import words
 from onnxbisect.report.next_steps import TypedCommand, bound_inputs
+from onnxbisect.report.overview import AskedModel, TargetReport, overview
+from onnxbisect.report.parts import ModelPart as Row
+from onnxbisect.report.parts import parts_table
 from onnxbisect.report.text import plural
 from onnxbisect.verdict import Status
-from onnxbisect_cli.arguments import Format, demand_folder
-from onnxbisect_cli.bisection import SearchRequest, bisected
+from onnxbisect_backends.calibration import first_sample
+from onnxbisect_backends.contract import Backend, Description, for_model, input_shapes
+from onnxbisect_backends.probing.loaded_model import LoadedModel, demand_static
+from onnxbisect_cli.arguments import Format, demand_folder, demand_overview
+from onnxbisect_cli.bisection import SearchRequest, backend_of, bisected
 from onnxbisect_cli.exit_status import ExitStatus
-from onnxbisect_cli.reports import render
+from onnxbisect_cli.reports import render, render_overview, render_parts, write_overview, write_parts
 from onnxbisect_cli.results import CULPRITS, exit_code, fresh_folder, write_files
+from onnxbisect_cli.signals import Interruption, stopping
 from onnxbisect_cli.speech import say
 
 
@@ -93,3 +105,158 @@ def print_report(text: str, *, compiles: bool | None) -> None:
         found = (style for prefix, style in _STYLES if line.startswith(prefix))
         style = headline if number == 0 else next(found, "")
         console.print(Text(line, style=style), soft_wrap=True)
+
+
+_BEFORE = "the run was interrupted before its turn"
+_Known = tuple[Backend, Description] | str
+
+
+def run_several(models: Sequence[Part], requests: Mapping[str, SearchRequest], out: Path | None, form: Format) -> int:
+    """Run each request, by the label of its target, on each model. Returns the highest exit status.
+
+    An unusable compiler or unreadable model does not stop the rest; a user's mistake stops all before any compile.
+    """
+    demand_overview(form)
+    if out is not None:
+        demand_folder(out)
+    backends = {label: _described(request) for label, request in requests.items()}
+    asking = _Asking(out=out, models=len(models), targets=len(requests))
+    found = [asking.part(model, requests, backends) for model in models]
+    files = "" if out is None or asking.unwritten else str(out)
+    if len(models) > 1:
+        table = parts_table(found, {label: _target(label, request, found) for label, request in requests.items()})
+        if out is not None and not asking.unwritten:
+            write_parts(table, out, several=len(requests) > 1)
+        sys.stdout.write(render_parts(table, form, several=len(requests) > 1, files=files))
+    elif subject := found[0].subject:
+        sys.stdout.write(render_overview(overview(subject, found[0].asked), form, files=files))
+    sys.stdout.flush()
+    if asking.unwritten is not None:
+        raise asking.unwritten
+    if asking.interrupted:
+        cached = next(iter(requests.values())).cache
+        go_on = english("all verdicts are kept and the same command goes on from here")
+        rest = go_on if cached else english("nothing is kept")
+        say(f"interrupted; {rest}.")
+        return Interruption(number=asking.interrupted).exit_code
+    return asking.worst
+
+
+@dataclass(kw_only=True)
+class _Asking:
+    """The searches in sequence. `interrupted` is the signal that ended them, 0 if none; `worst` the highest exit status
+    so far; `unwritten` the error that kept a report from being written.
+    """
+
+    out: Path | None
+    models: int
+    targets: int
+    number: int = 0
+    worst: int = 0
+    interrupted: int = 0
+    unwritten: OSError | ShortageError | None = None
+
+    def part(self, model: Part, requests: Mapping[str, SearchRequest], backends: Mapping[str, _Known]) -> Row:
+        """Search one model on all targets. If the model is the only one, ModelError is raised when it is unreadable."""
+        heads = [TargetReport(label=label, backend=request.backend or "") for label, request in requests.items()]
+        if self.interrupted:
+            return _part(model, None, [replace(head, reason=_BEFORE, ended=True) for head in heads])
+        try:
+            loaded = _loaded(model, {})
+            if self.models == 1:
+                for known in backends.values():
+                    if not isinstance(known, str):
+                        demand_static(loaded.model, *known)
+                        for_model(known[0], loaded.model.proto.graph)
+        except ModelError as error:
+            if self.models == 1:
+                raise
+            say(f"{model.label}: {error}")
+            self.worst = max(self.worst, error.exit_code)
+            self.number += self.targets
+            return _part(model, None, [replace(head, reason=str(error)) for head in heads])
+        asked = [self._ask(head, model, loaded, requests[head.label], backends[head.label]) for head in heads]
+        subject = AskedModel.of(loaded.model)
+        if self.out is not None and self.targets > 1 and not self.unwritten:
+            write_overview(overview(subject, asked), self._folder(self.out, model))
+        return _part(model, subject, asked)
+
+    def _ask(
+        self, head: TargetReport, model: Part, loaded: LoadedModel, request: SearchRequest, known: _Known
+    ) -> TargetReport:
+        asked = replace(head, reason=_BEFORE, ended=True)
+        if self.interrupted:
+            return asked
+        name = self._say(model.label, head.label)
+        with stopping(_interrupt) as outside:
+            try:
+                if isinstance(known, str):
+                    raise BackendUnusableError(known)
+                if own := input_shapes(known[0]):  # this target binds other input shapes
+                    loaded = _loaded(model, own)
+                demand_static(loaded.model, *known)
+                out = None if self.out is None else self._folder(self.out, model)
+                if out is not None and self.targets > 1:
+                    out /= head.label
+                kept = None if out is None else fresh_folder(out)
+                request = replace(request, calibration=model.calibration, artifacts=kept)
+                result, interruption = bisected(request, loaded)
+                asked = replace(head, report=result.report)
+                self.interrupted = interruption.number or 0
+                self.worst = max(self.worst, exit_code(result))
+                if out is not None:
+                    write_files(result, out)
+            except (BackendUnusableError, ModelError) as error:
+                say(f"{name}: {error}")
+                self.worst = max(self.worst, error.exit_code)
+                asked = replace(head, reason=str(error))
+            except (OSError, ShortageError) as error:  # on a full disk the other searches still run
+                self.unwritten = error
+                asked = asked if asked.report else replace(head, reason=str(error))
+            except KeyboardInterrupt:  # outside of a search, which handles signals itself
+                self.interrupted = outside.number or signal.SIGINT
+        return asked
+
+    def _say(self, model: str, target: str) -> str:
+        """Print which search begins; returns its name."""
+        self.number += 1
+        kind, name = ("search", f"{model}, {target}")
+        if self.models == 1:
+            kind, name = "target", target
+        elif self.targets == 1:
+            kind, name = "model", model
+        count = self.models * self.targets
+        say(f"{kind} {self.number} of {count}, {name}")
+        return name
+
+    def _folder(self, out: Path, model: Part) -> Path:
+        return out if self.models == 1 else out / model.label
+
+
+def _loaded(part: Part, own: Mapping[str, Sequence[int]]) -> LoadedModel:
+    """The model; `own` are the shapes that a target binds."""
+    shapes, sample = {**own, **part.input_shapes}, first_sample(part.calibration)
+    return LoadedModel(part.model, shapes, input_values=part.input_values, sample=sample)
+
+
+def _part(model: Part, subject: AskedModel | None, asked: Sequence[TargetReport]) -> Row:
+    return Row(label=model.label, name=model.model.name, subject=subject, asked=tuple(asked))
+
+
+def _described(request: SearchRequest) -> _Known:
+    """The backend, or a sentence why it is unusable; OptionError for a user's mistake."""
+    try:
+        backend = backend_of(request)
+        return backend.check() or (backend, backend.describe())
+    except BackendUnusableError as error:
+        return str(error)
+
+
+def _target(label: str, request: SearchRequest, found: Sequence[Row]) -> str:
+    """The description of a column's target, as its reports have it."""
+    reports = [asked.report for part in found for asked in part.asked if asked.label == label and asked.report]
+    return words.target(reports[0]["target"]) if reports else request.backend or label
+
+
+def _interrupt() -> None:
+    raise KeyboardInterrupt

@@ -85,7 +85,7 @@ def run_command(
     _lang: Lang = None,
 ) -> None:
     """Diagnose MODEL. Exit status: 0 it compiles, 1 culprits, 2 usage or bad input, 3 no answer."""
-    from onnxbisect_cli import parts, run_job, several, targets
+    from onnxbisect_cli import parts, run_job, targets
     from onnxbisect_cli.bisection import SearchRequest
 
     command = command_of(context)
@@ -115,7 +115,7 @@ def run_command(
     if len(found) > 1 or len(requests) > 1:
         if exit_status is ExitStatus.GIT_BISECT:
             raise OptionError(f"{OPTION} git-bisect is for one model and one target: it asks one question.")
-        raise typer.Exit(several.run(found, requests, out, form))
+        raise typer.Exit(run_job.run_several(found, requests, out, form))
     raise typer.Exit(run_job.run(next(iter(requests.values())), out, form, exit_status))
 
 

@@ -16,8 +16,8 @@ from starlette.types import Lifespan
 
 from onnxbisect.errors import OptionError
 from onnxbisect_api.app import create_app, server_config
+from onnxbisect_api.routes.events import Watch
 from onnxbisect_api.site import rendering
-from onnxbisect_api.watch import Watch
 from onnxbisect_backends import registry
 from onnxbisect_cli.own_database import is_current, upgrade
 from onnxbisect_db import tokens
@@ -25,10 +25,9 @@ from onnxbisect_db.database import Database
 from onnxbisect_db.errors import SchemaError
 from onnxbisect_db.states import Scope
 from onnxbisect_service import logs
-from onnxbisect_service.secrecy import keep_secrets
 from onnxbisect_service.service import Service, open_service
-from onnxbisect_service.settings import Settings
-from onnxbisect_worker.inspecting import inspection
+from onnxbisect_service.settings import Settings, keep_secrets
+from onnxbisect_worker.model_processes.pool import inspection
 
 _BACKLOG = 2048
 

@@ -1,6 +1,8 @@
 """The settings of an installation, from environment variables `ONNXBISECT_*`; one class for all processes."""
 
+import ctypes
 import re
+import sys
 from datetime import timedelta
 from ipaddress import ip_network
 from pathlib import Path
@@ -227,3 +229,16 @@ def load_settings(**given: Any) -> Settings:
         first = error.errors(include_url=False, include_input=False)[0]
         name = str(first["loc"][0]) if first["loc"] else "?"
         raise OptionError(f"ONNXBISECT_{name.upper()} is wrong: {reason(first['msg'])}.") from None
+
+
+_PR_SET_DUMPABLE = 4
+
+
+def keep_secrets() -> None:
+    """Make this process undumpable: only root can read its memory, environment and descriptors, and it writes no core.
+
+    Forked processes inherit this; executed programs, such as compilers, do not. It works on Linux and does nothing
+    elsewhere.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)

@@ -12,8 +12,8 @@ from httpx2 import Client, Response, TimeoutException
 
 from onnxbisect_api.limits import AtATime
 from onnxbisect_api.routes import events as route
+from onnxbisect_api.routes.events import Watch
 from onnxbisect_api.site import job as page
-from onnxbisect_api.watch import Watch
 from onnxbisect_db import events
 from onnxbisect_db.states import Scope
 from onnxbisect_service.service import Service

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect
 from starlette.testclient import TestClient
 
-from onnxbisect_api.watch import Watch
+from onnxbisect_api.routes.events import Watch
 from onnxbisect_db import lifecycle, searches, workers
 from onnxbisect_db.states import Fault, Scope, Stage
 from onnxbisect_db.tables import Job

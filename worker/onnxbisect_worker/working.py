@@ -17,9 +17,8 @@ from onnxbisect_backends import registry
 from onnxbisect_db.errors import SchemaError
 from onnxbisect_service import logs
 from onnxbisect_service.notifying import install, make_app
-from onnxbisect_service.secrecy import keep_secrets
 from onnxbisect_service.service import Service, open_service
-from onnxbisect_service.settings import Settings
+from onnxbisect_service.settings import Settings, keep_secrets
 from onnxbisect_worker.model_processes.confinement import tell_level
 from onnxbisect_worker.model_processes.pool import ModelPool
 from onnxbisect_worker.running import Running

@@ -21,7 +21,7 @@ from onnxbisect_api.model_form import ReceivedForm
 from onnxbisect_api.model_upload import note_form, receive_form
 from onnxbisect_api.parameters import SHA256_PATTERN, IdempotencyKey, RowId, TheAddresses, TheService
 from onnxbisect_api.problems import missing
-from onnxbisect_api.watch import TheWatch
+from onnxbisect_api.routes.events import TheWatch
 from onnxbisect_db import jobs, lifecycle, retention
 from onnxbisect_db.jobs import JobFilter
 from onnxbisect_db.states import JobState

@@ -12,20 +12,23 @@ from onnxbisect.report.overview import Overview
 from onnxbisect.report.overview_forms import html, markdown
 from onnxbisect_api.access import IN_TURN, Reader
 from onnxbisect_api.forms import ReportForm, accepted
-from onnxbisect_api.found import document_of, job_of, report_of, search_of
-from onnxbisect_api.headers import tag_of, unchanged
-from onnxbisect_api.overviews import labelled, overview_of
-from onnxbisect_api.parameters import RowId, TheService, language_of
-from onnxbisect_api.problems import Problem
-from onnxbisect_api.stored_files import (
+from onnxbisect_api.found import (
     CulpritFileName,
     RepairFileName,
     answered,
     culprit_sha256,
+    document_of,
+    job_of,
     repair_form,
     repair_sha256,
+    report_of,
+    search_of,
     stored,
 )
+from onnxbisect_api.headers import tag_of, unchanged
+from onnxbisect_api.overviews import labelled, overview_of
+from onnxbisect_api.parameters import RowId, TheService, language_of
+from onnxbisect_api.problems import Problem
 from onnxbisect_db.states import JobState
 from onnxbisect_db.tables import Job
 from onnxbisect_service.service import Service

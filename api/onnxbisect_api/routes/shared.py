@@ -10,10 +10,9 @@ from starlette.concurrency import run_in_threadpool
 
 from onnxbisect_api import tickets
 from onnxbisect_api.access import AccessControl
-from onnxbisect_api.found import job_of, search_of
+from onnxbisect_api.found import culprit_sha256, job_of, search_of, stored
 from onnxbisect_api.parameters import RowId, TheService
 from onnxbisect_api.routes.reports import FILE, CulpritNumber, TargetNumber
-from onnxbisect_api.stored_files import culprit_sha256, stored
 from onnxbisect_service.service import Service
 
 router = APIRouter(tags=["reports"])

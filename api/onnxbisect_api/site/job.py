@@ -20,7 +20,7 @@ from onnxbisect.report.overview_forms import overview_page
 from onnxbisect.report.readers import readers
 from onnxbisect_api.access import IN_TURN, AccessControl, Caller, Contributor, Listener, Reader, Submitter, demand_good
 from onnxbisect_api.forms import ReportForm
-from onnxbisect_api.found import document_of, job_of
+from onnxbisect_api.found import culprit_file_address, culprit_number, document_of, job_of, repair_document
 from onnxbisect_api.job_making import accepted, asked_before, made
 from onnxbisect_api.job_request import RepairRequest
 from onnxbisect_api.limits import Turns
@@ -28,11 +28,10 @@ from onnxbisect_api.overviews import labelled, overview_of
 from onnxbisect_api.parameters import Addresses, RowId, TheAddresses, TheService, language_of
 from onnxbisect_api.problems import Problem
 from onnxbisect_api.routes import jobs
+from onnxbisect_api.routes.events import TheWatch, Watch
 from onnxbisect_api.site.rendering import fragment, page
 from onnxbisect_api.site.situation import Situation, situation
-from onnxbisect_api.stored_files import culprit_file_address, culprit_number, repair_document
 from onnxbisect_api.units import CulpritUnits, Names, PassedUnitsCache, of_report
-from onnxbisect_api.watch import TheWatch, Watch
 from onnxbisect_db.states import Scope
 from onnxbisect_db.tables import Job, Search
 from onnxbisect_service.service import Service

@@ -9,13 +9,12 @@ from onnxbisect.language import english
 from onnxbisect.report.links import culprit_dir_name
 from onnxbisect_api import tickets
 from onnxbisect_api.access import IN_TURN, Reader
-from onnxbisect_api.found import document_of, job_of, report_of, search_of
+from onnxbisect_api.found import culprit_sha256, document_of, job_of, report_of, search_of
 from onnxbisect_api.parameters import RowId, TheAddresses, TheService
 from onnxbisect_api.problems import missing
 from onnxbisect_api.routes.reports import CulpritNumber
 from onnxbisect_api.routes.shared import NETRON, what
 from onnxbisect_api.site.rendering import page
-from onnxbisect_api.stored_files import culprit_sha256
 
 router = APIRouter()
 

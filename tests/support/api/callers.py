@@ -6,7 +6,7 @@ from onnxbisect_api.app import create_app
 from onnxbisect_db import tokens
 from onnxbisect_db.states import Scope
 from onnxbisect_service.service import Service
-from onnxbisect_worker.inspecting import inspection
+from onnxbisect_worker.model_processes.pool import inspection
 
 
 class Callers:

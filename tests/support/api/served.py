@@ -16,7 +16,7 @@ from onnxbisect_api.app import create_app
 from onnxbisect_api.app import server_config
 from onnxbisect_service.service import open_service
 from onnxbisect_service.settings import Settings
-from onnxbisect_worker.inspecting import inspection
+from onnxbisect_worker.model_processes.pool import inspection
 
 listening = socket.create_server(("127.0.0.1", 0))
 settings = Settings()

@@ -3,7 +3,7 @@
 import re
 import stat
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -13,11 +13,15 @@ from uuid import uuid4
 
 from onnxbisect.diagnosis import CompilesAfter
 from onnxbisect.errors import OnnxBisectError
+from onnxbisect.input_value import InputValues
 from onnxbisect.json_form import from_json, to_json
 from onnxbisect.unitset import UnitSet
 from onnxbisect_backends import registry
 from onnxbisect_backends.probing.prober import ProbeResult
 from onnxbisect_db.files import FileStore
+from onnxbisect_db.tables import StoredModel
+from onnxbisect_service.search_spec import SearchSpec
+from onnxbisect_service.service import Service
 from onnxbisect_service.settings import Settings
 from onnxbisect_worker.model_processes.confinement import confinement, environment
 from onnxbisect_worker.model_processes.process import ChildProcess, ForkServer
@@ -308,3 +312,29 @@ def clear_hosts(settings: Settings) -> None:
     folder = hosts_folder(settings)
     for left in folder.iterdir() if folder.is_dir() else ():
         remove(left)
+
+
+def inspection(
+    service: Service,
+    model: StoredModel,
+    *,
+    backend: str,
+    options: Mapping[str, str],
+    shapes: Mapping[str, Sequence[int]],
+    values: InputValues,
+) -> dict[str, Any]:
+    """`onnx-bisect/inspection@1` of a stored model, from a process started for it; an empty `backend` means no target.
+
+    Raises OnnxBisectError with a sentence for the user.
+    """
+    case = Case(
+        tenant=model.tenant,
+        onnx=model.onnx_file,
+        model_name=model.name,
+        files=model.files,
+        backend=backend,
+        options=options,
+        spec=SearchSpec(input_shapes={name: tuple(shape) for name, shape in shapes.items()}, input_values=values),
+    )
+    with closing(ModelPool(service.settings, service.files)) as pool, pool.acquire(case) as process:
+        return process.inspect()
