@@ -1,6 +1,10 @@
 """What searches of real models cost with vendors' compilers: calls, compiler seconds, and what was found.
 
     python benchmarks/compilers.py [--reports FOLDER] MODEL.onnx… -- --backend rknn [OPTIONS OF onnx-bisect run]
+    python benchmarks/compilers.py FOLDER --dearest docs/compilers.md
+
+The second form searches eight pairs that take most of a compiler's time, and writes their table: calls and seconds
+before, which are those that stood there, and now.
 
 One model after the other, one compile at a time, without verdicts of other runs. Seconds are wall time: on a machine
 that does other things as well they are upper bounds. `make compilers` installs the compilers.
@@ -16,6 +20,17 @@ from typing import Any
 
 import tables
 
+#: The dearest searches, and the options of `onnx-bisect run` for them.
+_DEAREST = (
+    ("control_captures", "--backend rknn"),
+    ("sequence_ops", "--backend rknn"),
+    ("quant_qdq_timm_resnet18__ts17", "--backend tpu-mlir --option version=1.8.1 --timeout 300 --budget-calls 200"),
+    ("sam_part1_prompt__ts11", "--backend qnn --option soc_model=SM8350 --budget-calls 150"),
+    ("local_functions", "--backend rknn"),
+    ("custom_domain_unknown", "--backend rknn"),
+    ("sam_decoder__ts11", "--backend qnn --option soc_model=SM8350"),
+    ("control_captures", "--backend tpu-mlir --option version=1.8.1 --timeout 300 --budget-calls 200"),
+)
 _HEAD = ["model", "units", "calls", "compiler s", "culprits", "certificate", "unknown"]
 
 
@@ -26,7 +41,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", type=Path, nargs="+", metavar="MODEL.onnx")
     parser.add_argument("--reports", type=Path, metavar="FOLDER", help="keep the reports here, as MODEL.json")
+    parser.add_argument("--dearest", type=Path, metavar="FILE.md", help="where the table of the dearest pairs is")
     given, options = parser.parse_args(words[:at]), words[at + 1 :]
+    if given.dearest:
+        _dearest(given.models[0], given.dearest)
+        return
     print(tables.table(_HEAD, []), flush=True)
     for model in given.models:
         report = _search(model, options)
@@ -34,6 +53,30 @@ def main() -> None:
             given.reports.mkdir(parents=True, exist_ok=True)
             (given.reports / f"{model.stem}.json").write_text(json.dumps(report))
         print(f"| {' | '.join(_row(model, report))} |", flush=True)
+
+
+def _dearest(folder: Path, path: Path) -> None:
+    """Search the dearest pairs, and write the calls and seconds of each beside those of the last time."""
+    inside = path.read_text("utf-8").split("<!-- begin dearest -->")[1].split("<!-- end dearest -->")[0]
+    cells = [line.strip("| ").split(" | ") for line in inside.splitlines() if line.startswith("| ")][2:]
+    before = {(row[0], row[1]): row[-2:] for row in cells}
+    rows = []
+    for model, options in _DEAREST:
+        report = _search(folder / f"{model}.onnx", options.split())
+        name, target = model.partition("__")[0], _target(options)
+        stats = report["stats"]
+        now = [stats["compiler_calls"], f"{stats['compile_seconds']:.0f}"]
+        rows.append([name, target, *before.get((name, target), ["-", "-"]), *now])
+        print(f"| {' | '.join(map(str, rows[-1]))} |", flush=True)
+    head = ["model", "compiler", "calls before", "s before", "calls", "s"]
+    document = path.read_text("utf-8")  # again: the searches take long
+    path.write_text(tables.fill(document, {"dearest": tables.table(head, rows)}), "utf-8")
+
+
+def _target(options: str) -> str:
+    """The compiler and the chip, of the options of a search."""
+    words = options.split()
+    return " ".join(word for word in words if word in ("rknn", "tpu-mlir", "qnn") or word.startswith("soc_model="))
 
 
 def _search(model: Path, options: Sequence[str]) -> Mapping[str, Any]:

@@ -228,3 +228,32 @@ def test_deformable_attention_of_six_dimensions_compiles_with_fewer(shell: Shell
     assert done.code == 0, done.out
     assert "dimensions written with fewer" in done.out
     assert "The outputs are identical" in done.out
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("name", "kind", "heads", "width"),
+    [("bert_base12_h256_dyn__ts17", "bert", 4, 256), ("timm_vit_tiny_patch16_224__ts17", "vit", 3, 192)],
+)
+def test_what_the_optimizer_of_onnxruntime_fused_is_taken_apart(
+    shell: Shell, name: str, kind: str, heads: int, width: int
+) -> None:
+    optimizer = pytest.importorskip("onnxruntime.transformers.optimizer")
+    model = onnx.load(REAL.parent / f"real/{name}.onnx")
+    for value in model.graph.input:
+        for dim, length in zip(value.type.tensor_type.shape.dim, (1, 16), strict=False):
+            if not dim.dim_value:
+                dim.dim_value = length
+    del model.graph.value_info[:]
+    onnx.save(model, shell.folder / "plain.onnx")
+    fused = optimizer.optimize_model(
+        str(shell.folder / "plain.onnx"), model_type=kind, num_heads=heads, hidden_size=width, opt_level=0
+    )
+    fused.save_model_to_file(str(shell.folder / "fused.onnx"))
+    assert sum(node.domain == "com.microsoft" for node in fused.model.graph.node) == 36
+
+    done = shell.call("fix", "fused.onnx", "--backend", "qnn")
+
+    assert done.code == 0, done.out
+    assert "36 replaced nodes" in done.out
+    assert "The outputs agree in onnxruntime" in done.out

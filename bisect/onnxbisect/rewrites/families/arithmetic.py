@@ -365,11 +365,11 @@ def clip_max_min_any(at: Site) -> str:
 )
 def clip_relu(at: Site) -> str:
     """high - Relu(high - low - Relu(x - low)), which stays finite at infinity."""
-    at.demand_dtype(TensorProto.FLOAT)
+    at.demand_dtype(TensorProto.FLOAT, TensorProto.FLOAT16)
     low, high = _limits(at)
     at.demand(low is not None and high is not None, "a limit is left out")
     low, high = at.known(low, "no lower limit"), at.known(high, "no upper limit")
-    at.demand(max(abs(low), abs(high)) < _FAR_FROM_OVERFLOW, "a limit is too large")
+    at.demand(max(abs(low), abs(high)) < np.finfo(at.value_dtype(0)).max / 16, "a limit is too large")
     x = at.input(0)
     above = at.op("Relu", at.op("Sub", x, at.scalar(low)) if low else x)
     short = at.op("Relu", at.op("Sub", at.scalar(rounded(high - low, at)), above))
