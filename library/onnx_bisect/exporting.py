@@ -30,12 +30,22 @@ from onnxbisect.language import ENGLISH, english, within
 from onnxbisect.report.files import put
 from onnxbisect.report.text import clip, slug
 from onnxbisect_backends.exporting.checking import ExportCheck, check, write_samples
-from onnxbisect_backends.exporting.probe import Described, ExportProcess, How, active_python
+from onnxbisect_backends.exporting.probe import Described, ExportProcess, How, Line, active_python
 from onnxbisect_backends.exporting.probe import Exported as Answered
 from onnxbisect_backends.exporting.settings import changed, settings_of
 from onnxbisect_backends.sandbox.working_folder import working_folder
 
 TRAINING = english("The model was in training mode; it was exported in evaluation mode.")
+
+#: Why a module could not be asked, by the problem's name.
+_UNDECIDED = {
+    "never": english("The model does not call it with these settings."),
+    "stand-in": english("{detail} returns no tensor, so that no stand-in can replace it."),
+    "version": english(
+        "torch {detail} has no stand-ins for the newer exporter: each part is proven, the whole is not; torch 2.8 has "
+        "them, and so has --set exporter=legacy."
+    ),
+}
 
 #: Called with a line about each export.
 Tell = Callable[[str], None]
@@ -67,7 +77,7 @@ class _Evidence:
     def answer(self) -> ExportAnswer:
         """The evidence as the search sees it."""
         problem, failure = self.answered.problem, self.answered.failure
-        if problem in ("stand-in", "never", "probe"):
+        if problem in _UNDECIDED or problem == "probe":
             return ExportAnswer(exports=False, undecided=True)
         if problem or self.check.differs:
             return ExportAnswer(exports=False)
@@ -78,6 +88,8 @@ class _Evidence:
     @property
     def failure(self) -> Failure:
         """Why it does not export, for people."""
+        if self.answered.problem in _UNDECIDED:
+            return Failure(message=_UNDECIDED[self.answered.problem].format(detail=self.answered.detail))
         if self.answered.problem == "time":
             return Failure(message=f"it did not end within {self.answered.detail} s", types=("TimeLimit",))
         if self.answered.problem:
@@ -86,8 +98,9 @@ class _Evidence:
             (CodeLine(file=it.file, line=it.line, source=it.source), it.message) for it in self.answered.warnings
         )
         if refusal := self.answered.failure:
-            place = CodeLine(file=refusal.file, line=refusal.line, source=refusal.source) if refusal.file else None
-            return Failure(message=refusal.message, types=refusal.types, op=refusal.op, place=place, warned=warned)
+            return Failure(
+                message=refusal.message, types=refusal.types, op=refusal.op, place=_place(refusal), warned=warned
+            )
         said = f"the export succeeds and is wrong: {self.check.differs}"
         return Failure(message=said, differs=self.check.differs, warned=warned, lost=self.check.lost)
 
@@ -182,6 +195,10 @@ def export_each(
     return tuple(export(f"{file}:{name}" if file else name, out=folders[name], **settings) for name in names)
 
 
+def _place(line: Line) -> CodeLine | None:
+    return CodeLine(file=line.file, line=line.line, source=line.source) if line.file else None
+
+
 class _Asking:
     """Asks the probe, and keeps the evidence."""
 
@@ -189,7 +206,9 @@ class _Asking:
         self._probe, self._work, self._tell = probe, work, tell
         self._evidence: dict[tuple[Question, How], _Evidence] = {}
         self.described: Described = probe.described
-        self.tree = Tree([Module(**it.model_dump(exclude={"calls"})) for it in self.described.modules])
+        self.tree = Tree([Module(**it.model_dump(exclude={"calls", "defined"})) for it in self.described.modules])
+
+        self._defined = {it.path: _place(it.defined) for it in self.described.modules}
 
     def search(self, how: How) -> ExportOutcome:
         """Ask until nothing is open."""
@@ -312,7 +331,7 @@ class _Asking:
             places=culprit.places,
             signature=module.signatures[culprit.asked.signature],
             kind=cause.kind,
-            place=cause.place,
+            place=cause.place or self._defined.get(culprit.path),
             message=clip(first_sentence(failure.message), 200),
             remedy=remedy(cause, failure),
             tried=tried,

@@ -206,6 +206,10 @@ def test_silent_errors_of_the_older_exporter_are_found(python: Path) -> None:
         "positions": (FailureKind.NUMPY, True),
         "whitening": (FailureKind.NO_FORM, False),
     }
+    # what has no line of its own is at the line that defines the module's forward
+    places = {it.path: it.place.source for it in result.report.culprits if it.place}
+    assert places["memory"].startswith("def forward(self, x: Tensor, frame: int")
+    assert len(places) == len(found)
     assert {it.path for it in result.report.components if it.exports} == set(RIGHT)
     assert result.report.proven
 

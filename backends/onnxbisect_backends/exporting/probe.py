@@ -34,6 +34,15 @@ class _Message(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
+class Line(_Message):
+    """A line of the user's code; `message` is what was said of it."""
+
+    file: str = ""
+    line: int = 0
+    source: str = ""
+    message: str = ""
+
+
 class DescribedModule(_Message):
     """A module, or a method of one, that the example inputs reach; see `onnxbisect.export.plan.Module`."""
 
@@ -44,6 +53,7 @@ class DescribedModule(_Message):
     calls: int
     callers: tuple[str, ...]
     home: str
+    defined: Line = Line()
 
 
 class Described(_Message):
@@ -61,15 +71,6 @@ class Described(_Message):
     python: str
     samples: int
     training: bool
-
-
-class Line(_Message):
-    """A line of the user's code; `message` is what was said of it."""
-
-    file: str = ""
-    line: int = 0
-    source: str = ""
-    message: str = ""
 
 
 class ExportRefusal(Line):

@@ -39,6 +39,8 @@ class Export:
         inputs = list(filter(None, (self.captured(args, kwargs) for args, kwargs in self.loaded.samples)))
         if not inputs:
             return {"problem": "never", "detail": ""}
+        if self.hidden and self.how["exporter"] != "legacy" and not hasattr(torch.onnx, "ops"):
+            return {"problem": "version", "detail": torch.__version__}
         args, kwargs = inputs[0]
         reference = Recorded(self, args, kwargs)
         if self.hidden and reference.without_tensors():
@@ -317,9 +319,7 @@ def stand_in(export: Export, path: str, recorded: Recorded) -> Callable[[], None
     name = "host::" + path.replace(".", "_")
 
     def symbolic(flat: list[Any], made: list[Any]) -> Any:
-        ops: Any = getattr(torch.onnx, "ops", None)
-        if not hasattr(ops, "symbolic_multi_out"):
-            raise RuntimeError("this version of torch has no torch.onnx.ops.symbolic_multi_out; 2.8 has it")
+        ops: Any = torch.onnx.ops
         forms = {"dtypes": [it.dtype for it in made], "shapes": [tuple(it.shape) for it in made]}
         return ops.symbolic_multi_out(name, flat, {"module": path}, version=1, **forms)
 

@@ -6,6 +6,7 @@ import functools
 import hashlib
 import importlib.util
 import inspect
+import linecache
 import os
 import sys
 import traceback
@@ -15,7 +16,7 @@ from types import MethodType
 from typing import Any
 
 import torch
-from probed_calls import SIMPLE, Calls, CallWatch, UsedWeights, clipped, copied, is_code, uncalled
+from probed_calls import SIMPLE, Calls, CallWatch, UsedWeights, bases, clipped, copied, is_code, uncalled
 from torch import nn
 
 #: Attributes that number a layer; layers that differ in nothing else are one question.
@@ -182,6 +183,7 @@ class Loaded:
                     "calls": sum(it.signatures.values()),
                     "callers": it.callers,
                     "home": self.paths[id(module)],
+                    "defined": defined(type(module), method),
                 }
             )
         return {
@@ -234,6 +236,18 @@ def of_transformers(name: str) -> Any:
     if "use_cache" in takes:  # a cache is no tensor: it would keep the modules that take it from being asked alone
         inputs["use_cache"] = False
     return made.eval(), (), inputs
+
+
+def defined(cls: Any, method: str) -> dict[str, object]:
+    """The line of the user's code that defines a method."""
+    found = inspect.getattr_static(cls, method, None)
+    code = getattr(inspect.unwrap(getattr(found, "fget", None) or found), "__code__", None)
+    if code is None or cls not in bases(cls):
+        return {}
+    for number in range(code.co_firstlineno, code.co_firstlineno + 20):  # decorators are before it
+        if (line := linecache.getline(code.co_filename, number).strip()).startswith("def "):
+            return {"file": code.co_filename, "line": number, "source": clipped(line, 200)}
+    return {}
 
 
 def key(module: Any) -> str:
