@@ -1,6 +1,6 @@
 """A repair as data: the contents of `repair.json`, from which all other forms are written."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -206,7 +206,8 @@ def document(
         samples=0 if proof is None else proof.samples,
         left=tuple(left_row(it, nodes) for it in repair.left),
         struck=tuple(
-            StruckRow(node=it.candidate.node, rules=_ids(it.candidate.rules), reason=it.reason) for it in repair.struck
+            StruckRow(node=it.candidate.node, rules=tuple(rule.id for rule in it.candidate.rules), reason=it.reason)
+            for it in repair.struck
         ),
         input_shapes=input_shapes or {},
         input_values={name: plain(array) for name, array in original.input_values.items()},
@@ -306,7 +307,3 @@ def _tensor(name: str, facts: TensorFacts) -> str:
     shape = "" if dims is None else f"[{', '.join('?' if dim is None else str(dim) for dim in dims)}]"
     dtype = onnx.TensorProto.DataType.Name(kind.tensor_type.elem_type).lower()
     return f"{name}: {dtype}{shape}"
-
-
-def _ids(rules: Iterable[Rule]) -> tuple[str, ...]:
-    return tuple(rule.id for rule in rules)

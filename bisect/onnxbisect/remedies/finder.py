@@ -1,6 +1,6 @@
 """Find the candidates of a node: the result of each rule, and of rules applied to new nodes in turn."""
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
+from collections.abc import Hashable, Iterable, Sequence, Set
 from itertools import combinations, islice
 
 import onnx
@@ -41,7 +41,8 @@ class Finder:
                 continue
             made = self._rewrite(rule, node, self._facts)
             if isinstance(made, Rewrite):
-                gives = ", ".join(dict.fromkeys(self._refused(made, known)))
+                pairs = zip(made.replacement.nodes, made.variants(), strict=True)
+                gives = ", ".join(dict.fromkeys(qualified(new) for new, variant in pairs if known.refuses(variant)))
                 found += self._variations(made, known) or [
                     RuleRefusal(rule=rule, reason=f"it makes {gives} in a form that the compiler refuses")
                 ]
@@ -54,10 +55,6 @@ class Finder:
         rule, own = candidate.rules[0], f"{candidate.node}/"
         if all(name.startswith(own) for name in nodes):
             self._together.setdefault(rule.id, set()).add(frozenset(name.removeprefix(own) for name in nodes))
-
-    def _refused(self, made: Rewrite, known: SeenVariants) -> list[str]:
-        pairs = zip(made.replacement.nodes, made.variants(), strict=True)
-        return [qualified(node) for node, variant in pairs if known.refuses(variant)]
 
     def _variations(self, made: Rewrite, known: SeenVariants) -> list[Candidate]:
         """The rewrite, and variations with new nodes replaced so that no group that fails together remains."""
@@ -145,7 +142,9 @@ def _joined(
             *made.replacement.initializers,
             *(tensor for it in inner for tensor in it.replacement.initializers),
         ),
-        opsets=_opsets(made.replacement, inner),
+        opsets={
+            name: one for it in (made.replacement, *(it.replacement for it in inner)) for name, one in it.opsets.items()
+        },
         removes=made.replacement.removes,
     )
     own, own_name = made.rule.domain, f"{made.node.name}/"
@@ -161,13 +160,6 @@ def _joined(
         solos=tuple(solos),
         checks=(*checks, *(check for it in inner for check in it.checks)),
     )
-
-
-def _opsets(own: Replacement, inner: Sequence[Candidate]) -> Mapping[str, int]:
-    found = dict(own.opsets)
-    for it in inner:
-        found.update(it.replacement.opsets)
-    return found
 
 
 def _names(replacement: Replacement) -> set[str]:

@@ -4,7 +4,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from onnxbisect.diagnosis import CompletedDiagnosis, CulpritKind, DiagnosedCulprit, Diagnosis
+from onnxbisect.diagnosis import CompletedDiagnosis, CulpritKind, Diagnosis
 from onnxbisect.fingerprint import fingerprint
 from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.model import Model
@@ -103,7 +103,15 @@ class SearchedModel:
     @cached_property
     def culprits(self) -> tuple[Named, ...]:
         """The culprits in the order of the diagnosis."""
-        return tuple(self._named(culprit) for culprit in self.diagnosis.culprits)
+        return tuple(
+            Named(
+                kind=culprit.kind,
+                ops=tuple(self.model.universe.op[unit] for unit in members(culprit.units)),
+                places=tuple(CulpritPlace(tuple(map(self._name, members(place)))) for place in culprit.places),
+                message=culprit.message,
+            )
+            for culprit in self.diagnosis.culprits
+        )
 
     @cached_property
     def passing(self) -> frozenset[str]:
@@ -173,11 +181,3 @@ class SearchedModel:
     def _name(self, unit: int) -> str:
         name = str(self.model.proto.graph.node[self.model.units[unit].node].name)
         return self.names.get(name, name)
-
-    def _named(self, culprit: DiagnosedCulprit) -> Named:
-        return Named(
-            kind=culprit.kind,
-            ops=tuple(self.model.universe.op[unit] for unit in members(culprit.units)),
-            places=tuple(CulpritPlace(tuple(map(self._name, members(place)))) for place in culprit.places),
-            message=culprit.message,
-        )

@@ -90,16 +90,14 @@ class InLowPrecision:
         Elements where the original is not finite in this type are not compared: the model fails there anyway.
         """
         for candidate in self._chosen:
+            # the rules' own bounds, and a few epsilons for what is rounded in between
+            absolute = sum(rule.bound.absolute for rule in candidate.rules)
+            allowed = Tolerance(absolute=absolute, relative=_EPSILONS * self._low.epsilon)
             for name in candidate.outputs:
                 old, new = values[_before(candidate) + name], values[_after(candidate) + name]
                 if old.dtype == np.float32 and old.shape == new.shape:
                     old, new = (np.where(np.isfinite(old), each, 0) for each in (old, new))
-                yield candidate, difference(name, old, new, self._allowed(candidate))
-
-    def _allowed(self, candidate: Candidate) -> Tolerance:
-        """A few epsilons for intermediate rounding, in addition to the rules' own bounds."""
-        absolute = sum(rule.bound.absolute for rule in candidate.rules)
-        return Tolerance(absolute=absolute, relative=_EPSILONS * self._low.epsilon)
+                yield candidate, difference(name, old, new, allowed)
 
     def _add(self, nodes: Sequence[onnx.NodeProto], initializers: Sequence[onnx.TensorProto], scope: str) -> None:
         """Add nodes; the tensors they produce get names with this scope."""

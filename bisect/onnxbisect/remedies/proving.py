@@ -109,7 +109,7 @@ class OrtProver:
         """Prove all replacements together."""
         try:
             samples = len(self._referred.samples)
-            places = self._places(chosen)
+            places = tuple(place for some in self._shares(chosen) for place in self._measured(some))
             if not any(place.problem for place in places):
                 places = self._also_in_low_precision(places)
             outputs = self._whole(chosen) if not any(place.problem for place in places) else ()
@@ -186,9 +186,6 @@ class OrtProver:
                 _take(worst, difference(old.name, before[old.name], found, tolerance))
         return tuple(worst.values())
 
-    def _places(self, chosen: Sequence[Candidate]) -> tuple[PlaceProof, ...]:
-        return tuple(place for some in self._shares(chosen) for place in self._measured(some))
-
     def _shares(self, chosen: Sequence[Candidate]) -> Iterator[list[Candidate]]:
         """The places in groups whose fetched tensors fit into memory."""
         share: list[Candidate] = []
@@ -242,12 +239,13 @@ class OrtProver:
                 computed = _run(session, piece.outputs, piece.feeds({**sample, **tensors}))
                 for candidate, found in piece.differences(dict(zip(piece.outputs, computed, strict=True))):
                     _take(worst[candidate.node], found)
-        return tuple(self._in(low, place, tuple(worst[place.candidate.node].values())) for place in places)
-
-    def _in(self, low: LowPrecision, place: PlaceProof, found: tuple[OutputDifference, ...]) -> PlaceProof:
-        wrong = next((it for it in found if not it.agrees), None)
-        problem = "" if wrong is None else f"in {low.name}, which the target computes in: {too_far(wrong)}"
-        return replace(place, low=found, problem=problem)
+        result = []
+        for place in places:
+            differences = tuple(worst[place.candidate.node].values())
+            wrong = next((it for it in differences if not it.agrees), None)
+            problem = "" if wrong is None else f"in {low.name}, which the target computes in: {too_far(wrong)}"
+            result.append(replace(place, low=differences, problem=problem))
+        return tuple(result)
 
     def _place(
         self,

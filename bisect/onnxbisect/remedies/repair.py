@@ -213,7 +213,8 @@ class _Repairer:
             if taken:
                 self._advisor.learn_passing(candidate)
             else:
-                self._advisor.learn_refused(candidate, _blamed(found))
+                alone = {it.nodes[0] for one in found.culprits for it in one.places if len(it.nodes) == 1}
+                self._advisor.learn_refused(candidate, alone)
                 self._advisor.learn_together(candidate, found)
                 refused = (
                     english("refused by the compiler: {said}", said=said)
@@ -246,11 +247,6 @@ class _Repairer:
                 candidate, english("{sentence}: {said}", sentence=refused, said=said) if said else refused
             )
         return bool(guilty)
-
-
-def _blamed(found: SearchedModel) -> set[str]:
-    """The nodes that are refused alone."""
-    return {place.nodes[0] for it in found.culprits for place in it.places if len(place.nodes) == 1}
 
 
 def _culprits_in(found: SearchedModel, candidate: Candidate, repaired: Collection[CulpritPlace]) -> list[str]:

@@ -106,20 +106,11 @@ def _splice(model: onnx.ModelProto, replacements: Mapping[int, Replacement]) -> 
             continue
         for new in replacements[index].nodes:
             graph.node.append(new)
-            _trace(node, graph.node[-1])
+            made = graph.node[-1]
+            own = {entry.key for entry in made.metadata_props}  # the source line stays that of the replaced node
+            made.metadata_props.extend(entry for entry in node.metadata_props if entry.key not in own)
+            made.doc_string = made.doc_string or node.doc_string
         graph.initializer.extend(replacements[index].initializers)
-        _import(model, replacements[index].opsets)
-
-
-def _trace(old: onnx.NodeProto, new: onnx.NodeProto) -> None:
-    """Copy the metadata about the source line from the replaced node."""
-    own = {entry.key for entry in new.metadata_props}
-    new.metadata_props.extend(entry for entry in old.metadata_props if entry.key not in own)
-    new.doc_string = new.doc_string or old.doc_string
-
-
-def _import(model: onnx.ModelProto, opsets: Mapping[str, int]) -> None:
-    there = {entry.domain for entry in model.opset_import}
-    for domain, version in opsets.items():
-        if domain not in there:
-            model.opset_import.append(onnx.helper.make_opsetid(domain, version))
+        there = {entry.domain for entry in model.opset_import}
+        added = {domain: version for domain, version in replacements[index].opsets.items() if domain not in there}
+        model.opset_import.extend(onnx.helper.make_opsetid(*it) for it in added.items())

@@ -191,7 +191,7 @@ def _checked(node: onnx.NodeProto, replacement: Replacement, facts: TensorFacts)
         line = next((line.strip() for line in str(error).splitlines() if line.strip()), "no reason given")
         raise NotApplicable(f"onnx refuses the replacement: {line}") from error
     types = {value.name: value.type for value in [*graph.value_info, *graph.input, *graph.output]}
-    types |= {tensor.name: _type_of(tensor) for tensor in graph.initializer}
+    types |= {it.name: helper.make_tensor_type_proto(it.data_type, list(it.dims)) for it in graph.initializer}
     return types
 
 
@@ -231,10 +231,6 @@ def _imports(facts: TensorFacts, replacement: Replacement) -> list[onnx.Operator
 
 def _is_small(shape: tuple[int | None, ...] | None) -> bool:
     return shape is not None and prod(_SMALL + 1 if dim is None else dim for dim in shape) <= _SMALL
-
-
-def _type_of(tensor: onnx.TensorProto) -> onnx.TypeProto:
-    return helper.make_tensor_type_proto(tensor.data_type, list(tensor.dims))
 
 
 def _outside(replacement: Replacement) -> list[str]:

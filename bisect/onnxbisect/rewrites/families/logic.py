@@ -116,10 +116,6 @@ def _numbers(at: Site) -> list[str]:
     return [cast(at, name, TensorProto.FLOAT) for name in at.inputs()]
 
 
-def _one(at: Site) -> str:
-    return at.constant(np.array(1, np.float32))
-
-
 @pytorch("(a.float() * b.float()).bool() instead of a & b")
 @rule("And -> Cast Mul", Exactness.EXACT, rank=28, source=operator("And"))
 def and_mul(at: Site) -> str:
@@ -149,4 +145,4 @@ def xor_sub(at: Site) -> str:
 def not_sub(at: Site) -> str:
     """One less 0 or 1."""
     (a,) = _numbers(at)
-    return cast(at, at.op("Sub", _one(at), a), TensorProto.BOOL)
+    return cast(at, at.op("Sub", at.constant(np.array(1, np.float32)), a), TensorProto.BOOL)
