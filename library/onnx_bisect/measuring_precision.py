@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
@@ -20,20 +21,25 @@ from onnx_bisect.precision_search import (
     Tell,
     finite,
 )
+from onnxbisect.cut import write
 from onnxbisect.errors import BackendUnusableError, OptionError
 from onnxbisect.json_form import to_json
 from onnxbisect.language import english
+from onnxbisect.model.feeds import Sample
 from onnxbisect.model.model import Model
 from onnxbisect.model.scopes import constant_names
 from onnxbisect.model.wording import some
+from onnxbisect.precision.equivalents import rewritten
 from onnxbisect.precision.low import Low
 from onnxbisect.precision.metric import METRICS, Wanted, wanted
+from onnxbisect.precision.plan import MinimalSet, PrecisionEnding, Space
 from onnxbisect.precision.report import PrecisionReport, markdown, svg
+from onnxbisect.proof import Tolerance, fault
 from onnxbisect.report.files import put
 from onnxbisect.report.text import clip
-from onnxbisect.unitset import members
+from onnxbisect.unitset import UnitSet, members, of, size
 from onnxbisect_backends.calibration import Calibration, first_sample, read_calibration
-from onnxbisect_backends.contract import Limits, computes, computes_mixed
+from onnxbisect_backends.contract import Backend, Limits, computes, computes_mixed
 from onnxbisect_backends.precision.arithmetic import (
     HostedTarget,
     OrtArithmetic,
@@ -47,7 +53,10 @@ from onnxbisect_backends.sandbox.working_folder import working_folder
 #: The backend whose arithmetic every search begins with.
 SCREEN = "onnxruntime"
 #: The files beside each other in the folder of a result.
-REPORT, PAGE, PICTURE, MODEL = "precision.json", "precision.md", "precision.svg", "mixed.onnx"
+REPORT, PAGE, PICTURE = "precision.json", "precision.md", "precision.svg"
+MODEL, CHANGED = "mixed.onnx", "rewritten.onnx"
+#: Behind the name of an arithmetic that is asked about the rewritten model.
+REWRITTEN = ", rewritten"
 #: Most samples that are used.
 MOST_SAMPLES = 32
 
@@ -133,14 +142,16 @@ def precision(
     loaded = load_model(model, input_shapes, input_values, first_sample(path, "--samples")).model
     given = _samples(loaded, path)
     limits = Limits(seconds=timeout)
-    with working_folder() as work, OrtArithmetic(loaded, given.samples, Low(low), work, timeout) as quantiser:
-        scorer = _scorer(want, loaded, quantiser, limits)
-        subject = PrecisionSubject(loaded, quantiser.measure(), Low(low), want)
-        described = chosen.describe()
+    described = chosen.describe()
+    with working_folder() as work, ExitStack() as stack:
+        question = _Question(chosen, Low(low), want, given.samples, limits, stack, work)
+        first = question.on(loaded)
+        scorer = _scorer(want, loaded, first.quantiser, limits)
         identity = [loaded.identity, given.digest, str(low), scorer.identity, described.version, chosen.options]
         record = Record(None if out is None else Path(out), identity)
-        budget, tell, space = MeasurementBudget(budget_calls, budget_seconds, began), progress or _silent, subject.space
-        if not space.order:
+        budget, tell = MeasurementBudget(budget_calls, budget_seconds, began), progress or _silent
+        subject, space, quantiser, tensors = first.subject, first.space, first.quantiser, first.tensors
+        if not subject.space.order:
             raise OptionError(
                 english(
                     "Nothing of {model} can be {low}: it has no node with float32 tensors that onnxruntime quantises.",
@@ -148,31 +159,15 @@ def precision(
                     low=low,
                 )
             )
-        screen = search = PrecisionSearch(subject, SCREEN, quantiser, scorer, record, tell)
-        screened = space
-        tensors: Mapping[str, Sequence[str]] = {}  # of each node, of a compiler that quantises by itself
-        fused: list[str] = []
-        if not own:
-            target: Arithmetic
-            if low == Low.FLOAT16:
-                target = HostedTarget(quantiser, loaded, chosen, limits)
-            elif computes_mixed(chosen):
-                target = SelfQuantisingTarget(quantiser, chosen, limits)
-                target.quantise(loaded.proto.graph)
-                tensors = target.tensors
-                fused = [subject.nodes[unit].name for unit in space.order if subject.nodes[unit].name not in tensors]
-                there = [unit for unit, node in enumerate(subject.nodes) if node.name in tensors]
-                space = replace(space, order=subject.by_suspicion(there))
-            else:
-                target = TargetArithmetic(quantiser, chosen, limits)
-            search = PrecisionSearch(subject, chosen.name, target, scorer, record, tell)
-            search.merged = frozenset(node.name for node in subject.nodes if tensors and node.name not in tensors)
-            # a threshold that the target misses, or reaches with everything low, ends the search before the screen
-            if search.ends(space, budget) and screen.ends(screened, budget):
-                guess = screen.search(screened, budget).keep
-                first = sorted(space.order, key=lambda unit: not guess >> unit & 1)
-                space = replace(space, order=tuple(first), groups=(), guess=guess & space.everything)
+        search = PrecisionSearch(subject, chosen.name, first.arithmetic, scorer, record, tell)
+        search.merged = frozenset(node.name for node in subject.nodes if tensors and node.name not in tensors)
+        # a threshold that the target misses, or reaches with everything low, ends the search before the screen
+        if search.ends(space, budget) and not own:
+            screen = PrecisionSearch(subject, SCREEN, quantiser, scorer, record, tell)
+            if screen.ends(subject.space, budget):
+                space = likely(space, screen.search(subject.space, budget).keep)
         found = search.search(space, budget)
+        changed = _changed(question, first, search, found, scorer, record, budget, tell)
         value, full, all_low = (search.value(it) for it in (found.keep, space.everything, 0))
         kept = [subject.nodes[unit] for unit in members(found.keep)]
         files = configurations(kept, Low(low), tensors)
@@ -189,7 +184,11 @@ def precision(
                     backend=chosen.name,
                 ),
             )
-        if fused:
+        if fused := [
+            subject.nodes[unit].name
+            for unit in subject.space.order
+            if tensors and subject.nodes[unit].name not in tensors
+        ]:
             remarks.insert(
                 0,
                 english(
@@ -223,19 +222,140 @@ def precision(
             resumed=record.resumed,
             seconds=round(time.monotonic() - began, 1),
             notes=(*search.notes, *remarks),
+            changes=() if changed is None else changed.sentences,
+            changed_keep=() if changed is None else changed.keep,
+            changed_shown="" if changed is None else changed.shown,
         )
         if out is not None:
             folder = Path(out)
             put(folder / REPORT, json.dumps(to_json(report), indent=1, ensure_ascii=False).encode() + b"\n")
             put(folder / PAGE, markdown(report).encode())
             put(folder / PICTURE, svg(report).encode())
-            for name in (MODEL, *FILES):
+            for name in (MODEL, CHANGED, *FILES):
                 (folder / name).unlink(missing_ok=True)  # it may be of an earlier search
             for name, it in files.items():
                 put(folder / name, it.content.encode())
             if not tensors and (own or low == Low.INT8) and (file := search.model_file(found.keep)) is not None:
                 _copy_model(file, folder / MODEL)
+            if changed is not None:
+                _copy_model(changed.file, folder / CHANGED)
     return PrecisionResult(report=report, folder=None if out is None else Path(out))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Asked:
+    """One model on its target: what runs it with nodes low, and the nodes of which the target can be told.
+
+    `tensors` are those of each node, of a compiler that quantises by itself.
+    """
+
+    model: Model
+    quantiser: OrtArithmetic
+    arithmetic: Arithmetic
+    subject: PrecisionSubject
+    space: Space
+    tensors: Mapping[str, Sequence[str]]
+
+
+class _Question:
+    """What is asked of a model, and of those that compute the same; their processes end with `stack`."""
+
+    def __init__(
+        self,
+        chosen: Backend,
+        low: Low,
+        want: Wanted,
+        samples: Sequence[Sample],
+        limits: Limits,
+        stack: ExitStack,
+        work: Path,
+    ) -> None:
+        self.low, self.work = low, work
+        self._chosen, self._want, self._samples = chosen, want, samples
+        self._limits, self._stack = limits, stack
+
+    def on(self, model: Model, name: str = "model", like: PrecisionSubject | None = None) -> _Asked:
+        """The model on the target; with `like` the outputs are compared with those of another."""
+        folder = self.work / name
+        folder.mkdir()
+        quantiser = self._stack.enter_context(
+            OrtArithmetic(model, self._samples, self.low, folder, self._limits.seconds)
+        )
+        measured = quantiser.measure()
+        if like is not None:
+            measured = replace(measured, reference=like.measured.reference)
+        subject = PrecisionSubject(model, measured, self.low, self._want)
+        space, tensors = subject.space, dict[str, Sequence[str]]()
+        arithmetic: Arithmetic = quantiser
+        if self._chosen.name != SCREEN and space.order:
+            if self.low is Low.FLOAT16:
+                arithmetic = HostedTarget(quantiser, model, self._chosen, self._limits)
+            elif computes_mixed(self._chosen):
+                arithmetic = target = SelfQuantisingTarget(quantiser, self._chosen, self._limits)
+                target.quantise(model.proto.graph)
+                tensors.update(target.tensors)
+                there = [unit for unit, node in enumerate(subject.nodes) if node.name in tensors]
+                space = replace(space, order=subject.by_suspicion(there), groups=())
+            else:
+                arithmetic = TargetArithmetic(quantiser, self._chosen, self._limits)
+        return _Asked(
+            model=model, quantiser=quantiser, arithmetic=arithmetic, subject=subject, space=space, tensors=tensors
+        )
+
+
+def likely(space: Space, keep: UnitSet) -> Space:
+    """The space with a set that suffices elsewhere, which is asked about first."""
+    order = sorted(space.order, key=lambda unit: not keep >> unit & 1)
+    return replace(space, order=tuple(order), groups=(), guess=keep & space.everything)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Changed:
+    """A model that computes the same and needs fewer nodes in high precision: its file, and what was measured of it."""
+
+    sentences: tuple[str, ...]
+    keep: tuple[str, ...]
+    shown: str
+    file: Path
+
+
+def _changed(
+    question: _Question,
+    asked: _Asked,
+    search: PrecisionSearch,
+    found: MinimalSet,
+    scorer: Scorer,
+    record: Record,
+    budget: MeasurementBudget,
+    tell: Tell,
+) -> _Changed | None:
+    """The model with rewrites of the nodes to keep, if fewer have to stay then, measured as those were."""
+    kept = [asked.subject.nodes[unit].name for unit in members(found.keep)]
+    proto, changes = rewritten(asked.model, kept, question.low, asked.subject.measured.seen)
+    if not changes or found.ending is not PrecisionEnding.MINIMAL or budget.spent:
+        return None
+    file = question.work / CHANGED
+    write(proto, asked.model, file, self_contained=True)
+    other = question.on(load_model(file, None, None).model, "rewritten", asked.subject)
+    computed = other.quantiser.outputs(other.quantiser.reference)
+    for before, after in zip(asked.subject.measured.reference, computed, strict=True):
+        if any(fault(name, it, after[name], Tolerance()) for name, it in before.items()):
+            return None  # rounding in float32 alone makes too much of a difference
+    again = PrecisionSearch(other.subject, search.on + REWRITTEN, other.arithmetic, scorer, record, tell)
+    touched = {name for it in changes for name in it.nodes}
+    rest = of(unit for unit, node in enumerate(other.subject.nodes) if node.name in set(kept) - touched)
+    try:
+        left = again.search(likely(other.space, rest), budget)
+    except OptionError:  # full precision misses, or the budget ended
+        return None
+    if left.ending is PrecisionEnding.BUDGET or size(left.keep) >= len(kept):
+        return None
+    return _Changed(
+        sentences=tuple(it.sentence for it in changes),
+        keep=tuple(other.subject.nodes[unit].name for unit in members(left.keep)),
+        shown=again.shown(left.keep),
+        file=file,
+    )
 
 
 def _copy_model(file: Path, target: Path) -> None:

@@ -20,12 +20,13 @@ def test_the_set_is_printed_and_written_and_a_mistake_is_one_sentence(shell: She
         "precision.md",
         "precision.svg",
         "pulsar2.json",
+        "rewritten.onnx",
         "rknn.hybrid.yaml",
         "tensorrt.txt",
         "tpu_mlir.qtable",
     }
     again = shell.call(*words, "--at-least", "25", "--out", "out", "--format", "json")
-    assert (again.code, json.loads(again.out)["resumed"]) == (1, 5)
+    assert (again.code, json.loads(again.out)["resumed"]) == (1, 7)
 
     missed = shell.call(*words, "--at-least", "999", "--out", "out")
     assert missed.code == 2

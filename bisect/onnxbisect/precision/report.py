@@ -45,7 +45,10 @@ class Member:
 
 @dataclass(frozen=True, kw_only=True)
 class PrecisionReport:
-    """What `onnx-bisect precision` found; docs/precision.md says what each field means."""
+    """What `onnx-bisect precision` found; docs/precision.md says what each field means.
+
+    `changes` are rewrites that leave fewer nodes to keep, `changed_keep`, for a metric of `changed_shown`.
+    """
 
     schema: str = "onnx-bisect/precision@1"
     model: str
@@ -72,6 +75,27 @@ class PrecisionReport:
     resumed: int
     seconds: float
     notes: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()
+    changed_keep: tuple[str, ...] = ()
+    changed_shown: str = ""
+
+    @property
+    def changed(self) -> str:
+        """What was measured of the model with `changes`, in one sentence; empty without any."""
+        if not self.changes:
+            return ""
+        if not self.changed_keep:
+            return english(
+                "With these changes, which compute the same, all of it can be {low}: {seen} (rewritten.onnx).",
+                low=self.low,
+                seen=self.changed_shown,
+            )
+        return english(
+            "With these changes, which compute the same, {names} have to stay in high precision, no others: {seen} "
+            "(rewritten.onnx).",
+            names=", ".join(f"'{name}'" for name in self.changed_keep),
+            seen=self.changed_shown,
+        )
 
     @property
     def headline(self) -> str:
@@ -125,6 +149,8 @@ def terminal(report: PrecisionReport) -> list[str]:
             )
         lines.append(f"{'':{width}} {translated(one.reason)}")
     lines += [""] if report.members else []
+    lines += [f"  {translated(change)}" for change in report.changes]
+    lines += [translated(report.changed), ""] if report.changes else []
     lines += [translated(note) for note in report.notes]
     lines.append(_footer(report))
     return [clean(line) for line in lines]
@@ -140,6 +166,7 @@ def markdown(report: PrecisionReport) -> str:
             f"| {_code(one.node)} | {_code(one.op)} | {one.shown} | {_cell(one.reason)} |" for one in report.members
         ]
         lines.append("")
+    lines += [*(f"- {change}" for change in report.changes), "", report.changed, ""] if report.changes else []
     lines += ["| ask | arithmetic | kept high | metric | why |", "| --- | --- | --- | --- | --- |"]
     lines += [f"| {it.number} | {it.on} | {it.kept} | {it.shown} | {it.why} |" for it in report.asks]
     lines += ["", *report.notes, _footer(report)]
