@@ -599,3 +599,36 @@ def test_what_a_cache_goes_through_is_asked_nonetheless(
     assert report.notes[-1].endswith("return other things than tensors: layers.0, layers.1.")
     assert report.proven == (function == "cache")
     assert all(it.samples for it in report.parts)
+
+
+LEFT = '''
+import torch
+from torch import nn
+class Decoder(nn.Module):
+    """Padded positions see nothing, and the sum over what they see depends on what is done about it."""
+    def generate(self): pass
+    def forward(self, x, mask):
+        seen = torch.ones(5, 5).tril().bool() & mask[:, None].bool()
+        return nn.functional.scaled_dot_product_attention(x, x, x, attn_mask=seen)
+class Blind(Decoder):
+    def forward(self, x, mask):
+        if mask[0, 0] == 0:
+            return super().forward(x, mask) * 2
+        return super().forward(x, mask)
+x, mask = torch.linspace(-1, 2, 40).view(2, 5, 4), torch.ones(2, 5, dtype=torch.long)
+def right(): return Decoder(), (x, mask)
+def wrong(): return Blind(), (x, mask)
+'''
+
+
+@pytest.mark.compiler
+@pytest.mark.long
+def test_a_mask_padded_on_the_left_is_tried_where_text_is_generated(python: Path, tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(LEFT)
+    source, legacy = tmp_path / "model.py", {"exporter": "legacy"}
+    right = onnx_bisect.export(f"{source}:right", python=python, settings=legacy, out=tmp_path / "out")
+    assert right.exports
+    assert right.report.parts[0].samples == 5
+    assert len([*(tmp_path / "out" / "samples" / "model").iterdir()]) == 4
+    (culprit,) = onnx_bisect.export(f"{source}:wrong", python=python, settings=legacy).report.culprits
+    assert re.search("output 0 on left-padded inputs: differs by", culprit.message)

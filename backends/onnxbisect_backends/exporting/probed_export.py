@@ -201,7 +201,7 @@ class Export:
 
         `iN` are tensors among the arguments, `oN` outputs, `nN` outputs for inputs that differ by rounding, `sP:M:N`
         outputs of the M-th call of a module P that has a stand-in, `tP:M:N` tensors that it got, `xN` constants that
-        became inputs.
+        became inputs, and `m` the mask of a model that generates text, padded on the left.
         """
         try:
             import numpy
@@ -209,9 +209,11 @@ class Export:
             return []
         saved: list[str] = []
         shapes = [tuple(it.shape) for it in tensors(inputs[0])]
+        padded, mask = left_padded(inputs[0], self.module)
         for number, (origin, (args, kwargs)) in enumerate(
             [("captured", it) for it in inputs if [tuple(one.shape) for one in tensors(it)] == shapes]
             + [(how, perturbed(inputs[0], how)) for how in ("shuffled", "negated", "random")]
+            + [("left-padded", padded)] * (mask is not None)
         ):
             try:
                 recorded = reference if number == 0 else Recorded(self, args, kwargs)
@@ -219,6 +221,10 @@ class Export:
                 near = rounded((args, kwargs))
                 again = Recorded(self, near[0], near[1], seed=1)
                 arrays.update((f"n{n}", it.numpy()) for n, it in enumerate(tensors(again.output)))
+                if origin == "left-padded":
+                    arrays["m"] = mask.numpy()
+                    if not any(it.shape[:2] == mask.shape for it in tensors(recorded.output)):
+                        continue
             except Exception:  # the module itself does not take these numbers
                 if origin == "captured":
                     raise
@@ -396,6 +402,20 @@ def perturbed(inputs: Any, how: str) -> Any:
         return mixed if how == "shuffled" else torch.randint(low, high + 1, it.shape, generator=chance).to(it.dtype)
 
     return pytree.tree_map(other, copied(inputs))
+
+
+def left_padded(inputs: Any, model: Any) -> tuple[Any, Any]:
+    """The inputs with the mask of a model that generates text padded on the left, and that mask; None without one.
+
+    Other models are not made for it, and compute anything there.
+    """
+    made = copied(inputs)
+    generates = any(hasattr(it, "generate") for it in model.modules())
+    masks = [it for it in tensors(made) if it.dim() == 2 and it.shape[-1] > 1 and not it.is_floating_point()]
+    found = next((it for it in masks if generates and bool((it == 1).all())), None)
+    if found is not None:
+        found[:1, : found.shape[-1] // 2] = 0
+    return made, found
 
 
 def rounded(inputs: Any) -> Any:
