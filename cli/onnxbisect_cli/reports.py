@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeVar, cast
 
 from onnxbisect.errors import OptionError
-from onnxbisect.report import parts_forms
+from onnxbisect.report import parts
 from onnxbisect.report.contents import FORMAT, Report
 from onnxbisect.report.files import FORMS, put
 from onnxbisect.report.next_steps import TypedCommand
@@ -85,13 +85,13 @@ def render_parts(table: PartsTable, form: Format, *, several: bool, files: str =
     """
     with spoken():
         if form is Format.TEXT:
-            return "\n".join(parts_forms.lines(table, width=terminal_width(), files=files)) + "\n"
+            return "\n".join(parts.lines(table, width=terminal_width(), files=files)) + "\n"
         link = _below if several else _beside
         match form:
             case Format.MD:
-                return parts_forms.markdown(table, link)
+                return parts.markdown(table, link)
             case Format.HTML:
-                return parts_forms.html(table, link)
+                return parts.html(table, link)
         return json.dumps(table.to_json(), indent=1) + "\n"
 
 

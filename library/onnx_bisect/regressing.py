@@ -19,10 +19,10 @@ from onnx_bisect.searching import Searching
 from onnx_bisect.steps.alternatives import asked_with
 from onnxbisect.diagnosis import DiagnosedCulprit
 from onnxbisect.errors import BackendUnusableError, OptionError
+from onnxbisect.report.history import VersionedPart, VersionHistory, next_version
 from onnxbisect.terms import CallKeywords, CallTerms, made, with_keywords
 from onnxbisect.unitset import UnitSet, members
 from onnxbisect.verdict import Status, Verdict
-from onnxbisect.version_history import VersionedPart, VersionHistory, next_version
 from onnxbisect_backends import registry
 from onnxbisect_backends.calibration import first_sample
 from onnxbisect_backends.options import unknown

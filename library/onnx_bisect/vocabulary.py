@@ -12,11 +12,11 @@ from onnxbisect.errors import (
 )
 from onnxbisect.exactness import Exactness
 from onnxbisect.preflight import Inspection
+from onnxbisect.report.history import VersionHistory
 from onnxbisect.report.parts import PartsTable, SharedCause
 from onnxbisect.session import Ending
 from onnxbisect.terms import RepairTerms, Tolerance
 from onnxbisect.verdict import Hints, Kind, Status, Verdict
-from onnxbisect.version_history import VersionHistory
 
 __all__ = [
     "BackendUnusableError",

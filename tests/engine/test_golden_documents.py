@@ -45,11 +45,13 @@ from onnxbisect.remedies.document import (
     RuleRow,
     StruckRow,
 )
-from onnxbisect.report import history, overview_forms, parts_forms
+from onnxbisect.report import history, overview_forms
+from onnxbisect.report import parts as parts_chapter
 from onnxbisect.report.compare import compare
 from onnxbisect.report.contents import Report
 from onnxbisect.report.document import document
 from onnxbisect.report.files import FORMS
+from onnxbisect.report.history import VersionedPart, VersionHistory
 from onnxbisect.report.overview import AskedModel, TargetReport, overview
 from onnxbisect.report.parts import ModelPart, PartsTable, parts_table
 from onnxbisect.split.manifest import (
@@ -66,7 +68,6 @@ from onnxbisect.split.manifest import (
 from onnxbisect.split.schedule import PieceKind
 from onnxbisect.unitset import of
 from onnxbisect.verdict import Hints, Kind, Status, Table, Verdict
-from onnxbisect.version_history import VersionedPart, VersionHistory
 from support.engine.report_factory import HOSTILE, PASS, chain, culprit, job_of, refused, single
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -361,8 +362,8 @@ DOCUMENTS: dict[str, Callable[[], str]] = {
     "overview.md": lambda: overview_forms.markdown(overview(AskedModel.of(NET), asked())),
     "overview.txt": lambda: "\n".join(overview_forms.lines(overview(AskedModel.of(NET), asked()), files="out")),
     "parts.json": lambda: _json(parts().to_json()),
-    "parts.md": lambda: parts_forms.markdown(parts(), lambda *path: "/".join(path)),
-    "parts.txt": lambda: "\n".join(parts_forms.lines(parts(), files="out")),
+    "parts.md": lambda: parts_chapter.markdown(parts(), lambda *path: "/".join(path)),
+    "parts.txt": lambda: "\n".join(parts_chapter.lines(parts(), files="out")),
     "precision.json": lambda: json.dumps(to_json(precision()), indent=1, ensure_ascii=False) + "\n",
     "regress.json": lambda: _json(history.history_document(versions())),
     "regress.md": lambda: history.history_markdown(versions()),

@@ -123,5 +123,5 @@ def test_an_overview_of_before_has_no_ops() -> None:
 def test_links_go_where_the_reports_are() -> None:
     found = table(target("a", single(MODEL, [1])), target("b"))
     assert 'href="a/report.html"' in html(found)
-    assert "[b](b/report.md)" in markdown(found)
+    assert "[`b`](b/report.md)" in markdown(found)
     assert 'href="report?target=b&amp;form=report.html"' in html(found, "report?target={}&form={}".format)

@@ -4,8 +4,7 @@ from onnxbisect.exactness import Exactness
 from onnxbisect.report.contents import Report
 from onnxbisect.report.document import document
 from onnxbisect.report.overview import AskedModel, TargetReport
-from onnxbisect.report.parts import ModelPart, parts_table
-from onnxbisect.report.parts_forms import answer, headline, html, lines, markdown
+from onnxbisect.report.parts import ModelPart, answer, headline, html, lines, markdown, parts_table
 from onnxbisect.verdict import Status
 from support.engine.report_factory import chain, job_of, single
 

@@ -13,8 +13,14 @@ from onnx import TensorProto, helper
 
 import onnx_bisect
 from onnx_bisect import OptionError, VersionHistory
-from onnxbisect.report.history import history_document, history_lines, history_markdown
-from onnxbisect.version_history import VersionedPart, changes, next_version
+from onnxbisect.report.history import (
+    VersionedPart,
+    changes,
+    history_document,
+    history_lines,
+    history_markdown,
+    next_version,
+)
 from onnxbisect_backends.toolchains import series
 from onnxbisect_backends.toolchains.catalogue import made_folder, named
 from support.backends.tiny_index import TinyIndex

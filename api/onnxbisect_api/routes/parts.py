@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 
 from onnxbisect.language import english
-from onnxbisect.report import parts_forms
+from onnxbisect.report import parts
 from onnxbisect_api.access import IN_TURN, Reader
 from onnxbisect_api.forms import ReportForm, accepted
 from onnxbisect_api.headers import tag_of, unchanged
@@ -83,7 +83,7 @@ def table(
 
     text = {
         ReportForm.JSON: lambda: json.dumps(made.to_json(), indent=1) + "\n",
-        ReportForm.MD: lambda: parts_forms.markdown(made, link),
-        ReportForm.HTML: lambda: parts_forms.html(made, link),
+        ReportForm.MD: lambda: parts.markdown(made, link),
+        ReportForm.HTML: lambda: parts.html(made, link),
     }[form]()
     return Response(text.encode("utf-8", "backslashreplace"), media_type=form.media_type, headers=headers)

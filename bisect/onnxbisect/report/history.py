@@ -1,41 +1,141 @@
-"""A version history for people and as data: `onnx-bisect/regress@1`."""
+"""The compiler versions at which parts of a model began to be refused or accepted: `onnx-bisect/regress@1`.
 
+Versions are numbered from the oldest. An answer is whether a version accepts a part, or None if it gave no answer;
+versions that were not called are missing.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
-from onnxbisect.report.text import aligned, clean, clip, code, plain, plural, table
-from onnxbisect.version_history import VersionChange, VersionedPart, VersionHistory
+from onnxbisect.report.blocks import Heading, Item, Quoted, Section, TextTable, as_markdown, terminal_lines
+from onnxbisect.report.text import plural
 
 #: The value of `format`; a change that breaks readers counts the number up.
 FORMAT = "onnx-bisect/regress@1"
 
 _WORDS = {True: "yes", False: "no", None: "?"}
 
+#: The answers about one part by version number.
+Answers = Mapping[int, bool | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class VersionChange:
+    """Two versions with different answers and no answer between them; `takes` is the newer version's."""
+
+    before: int
+    after: int
+    takes: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class VersionedPart:
+    """A part of the model with the answers of versions; without `nodes` it is the whole model.
+
+    `message` is the compiler's text where it refuses the part, `places` the number of occurrences.
+    """
+
+    answers: Answers
+    ops: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+    places: int = 1
+    message: str = ""
+
+    @cached_property
+    def changes(self) -> tuple[VersionChange, ...]:
+        """The changes of this part, oldest first."""
+        return changes(self.answers)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VersionHistory:
+    """The answers of compiler versions about a model. `parts` begins with the whole model.
+
+    `unusable` are sentences about versions that could not be called. `finished` tells that no further call would narrow
+    a change. `installs` and `calls` count the installations and compiler calls made.
+    """
+
+    model: str
+    compiler: str
+    versions: tuple[str, ...]
+    parts: tuple[VersionedPart, ...]
+    unusable: Mapping[int, str]
+    finished: bool
+    installs: int
+    calls: int
+
+    @property
+    def asked(self) -> tuple[int, ...]:
+        """The versions that were called, oldest first."""
+        return tuple(sorted({number for part in self.parts for number in part.answers}))
+
+
+def changes(answers: Answers) -> tuple[VersionChange, ...]:
+    """The pairs of neighbouring answers that differ, oldest first."""
+    known = sorted(number for number, answer in answers.items() if answer is not None)
+    return tuple(
+        VersionChange(before=one, after=other, takes=bool(answers[other]))
+        for one, other in pairwise(known)
+        if answers[one] != answers[other]
+    )
+
+
+def next_version(parts: Sequence[Answers], unusable: frozenset[int] = frozenset()) -> int | None:
+    """The version to call for all parts next; None where no call would narrow a change.
+
+    It is in the middle of the widest gap between two different answers, so a part that changed once costs about log2 of
+    the number of versions. Skips versions that are `unusable` or gave no answer.
+    """
+    gaps = [
+        (change, left)
+        for answers in parts
+        for change in changes(answers)
+        if (left := set(range(change.before + 1, change.after)) - unusable - answers.keys())
+    ]
+    if not gaps:
+        return None
+    change, left = max(gaps, key=lambda gap: (len(gap[1]), -gap[0].before))
+    middle = (change.before + change.after) / 2
+    return min(left, key=lambda number: (abs(number - middle), number))
+
 
 def history_lines(history: VersionHistory, *, width: int = 100) -> list[str]:
     """As plain lines."""
-    shown = [clean(_head(history)), ""]
-    for part in history.parts:
-        shown.append(clean(f"{_called(part)}: {_since(history, part)}"))
-        if part.message:
-            shown.append(clip(f"    {part.message}", width))
-    rows = [("", *(history.versions[number] for number in history.asked))]
-    rows += [(clip(_called(part), 40), *_cells(history, part)) for part in history.parts]
-    shown += ["", *aligned(rows, [40, *(16 for _ in history.asked)])]
-    return [line.rstrip() for line in [*shown, "", *map(clean, _notes(history))]]
+    return terminal_lines(_sections(history), width)
 
 
 def history_markdown(history: VersionHistory) -> str:
-    """As GitHub-flavoured Markdown. All that comes from the model or the compiler is in code spans."""
-    items = []
-    for part in history.parts:
-        said = f": {code(clip(part.message, 300))}" if part.message else ""
-        items.append(f"- {code(_called(part))}: {plain(_since(history, part))}{said}")
-    head = ("", *(code(history.versions[number], cell=True) for number in history.asked))
-    rows = [(code(_called(part), cell=True), *_cells(history, part)) for part in history.parts]
-    return (
-        "\n\n".join([f"# {plain(_head(history))}", "\n".join(items), table(head, rows), *map(plain, _notes(history))])
-        + "\n"
+    """As GitHub-flavoured Markdown."""
+    return as_markdown(_sections(history))
+
+
+def _sections(history: VersionHistory) -> Iterator[Section]:
+    asked, names = history.asked, [Quoted(_called(part)) for part in history.parts]
+    yield Heading(
+        f"{history.model} on {history.compiler}, {history.versions[0]} to {history.versions[-1]}: "
+        f"{len(asked)} of {plural(len(history.versions), 'version')} asked, {plural(history.installs, 'install')}, "
+        f"{plural(history.calls, 'compiler call')}"
     )
+    parts = list(zip(names, history.parts, strict=True))
+    yield [Item(name, _since(history, part), part.message) for name, part in parts]
+    yield TextTable(
+        head=["", *(Quoted(history.versions[number]) for number in asked)],
+        rows=[
+            [name, *(_WORDS[part.answers[number]] if number in part.answers else "" for number in asked)]
+            for name, part in parts
+        ],
+        limits=[40, *(16 for _ in asked)],
+    )
+    for number, why in sorted(history.unusable.items()):
+        yield f"{history.versions[number]} could not be asked: {why}"
+    if not history.finished:
+        yield "The search ended early: changes may lie elsewhere between the versions that are named."
+    if unasked := len(history.versions) - len(asked) - len(history.unusable):
+        them = "1 version between them was" if unasked == 1 else f"{unasked} versions between them were"
+        yield f"{them} not asked; a change that was undone between them is not seen."
 
 
 def history_document(history: VersionHistory) -> dict[str, Any]:
@@ -73,15 +173,6 @@ def history_document(history: VersionHistory) -> dict[str, Any]:
     }
 
 
-def _head(history: VersionHistory) -> str:
-    asked, installed = len(history.asked), plural(history.installs, "install")
-    return (
-        f"{history.model} on {history.compiler}, {history.versions[0]} to {history.versions[-1]}: "
-        f"{asked} of {plural(len(history.versions), 'version')} asked, {installed}, "
-        f"{plural(history.calls, 'compiler call')}"
-    )
-
-
 def _called(part: VersionedPart) -> str:
     if not part.nodes:
         return "the whole model"
@@ -108,19 +199,3 @@ def _sentence(history: VersionHistory, change: VersionChange) -> str:
         listed = between[0] if len(between) == 1 else f"{between[0]} to {between[-1]}"
         sentence += f" (no answer from {listed})"
     return sentence
-
-
-def _cells(history: VersionHistory, part: VersionedPart) -> tuple[str, ...]:
-    return tuple(_WORDS[part.answers[number]] if number in part.answers else "" for number in history.asked)
-
-
-def _notes(history: VersionHistory) -> list[str]:
-    unasked = len(history.versions) - len(history.asked) - len(history.unusable)
-    unusable = sorted(history.unusable.items())
-    notes = [f"{history.versions[number]} could not be asked: {why}" for number, why in unusable]
-    if not history.finished:
-        notes.append("The search ended early: changes may lie elsewhere between the versions that are named.")
-    if unasked:
-        them = "1 version between them was" if unasked == 1 else f"{unasked} versions between them were"
-        notes.append(f"{them} not asked; a change that was undone between them is not seen.")
-    return notes

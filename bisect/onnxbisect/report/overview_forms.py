@@ -1,14 +1,15 @@
 """The overview as text lines, as Markdown, and as one HTML file."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from onnxbisect.finished import translated
 from onnxbisect.language import _, marked
 from onnxbisect.report import words
+from onnxbisect.report.blocks import Heading, Item, Quoted, Section, TextTable, as_markdown, terminal_lines
 from onnxbisect.report.html import environment
 from onnxbisect.report.overview import Overview, OverviewOpCell, OverviewTarget
-from onnxbisect.report.text import aligned, clean, clip, code, duration, plural, table
+from onnxbisect.report.text import duration, plural
 from onnxbisect.verdict import Status
 
 #: How the headline of a model ends that compiles, and whose numbers are wrong.
@@ -25,7 +26,7 @@ STATES = {
 
 @dataclass(kw_only=True)
 class OverviewRow:
-    """Rows of the overview that read the same: variants of one op with the same results on every target."""
+    """TextTable of the overview that read the same: variants of one op with the same results on every target."""
 
     ops: str
     first: str
@@ -205,26 +206,8 @@ def lines(overview: Overview, *, width: int = 100, files: str = "") -> list[str]
 
     A target's line may be longer, and of the table only the column of nodes is shortened.
     """
-    width = max(width, _NARROW)
-    targets = overview["targets"]
-    shown = [clean(headline(overview))]
-    label = max(len(target["label"]) for target in targets)
-    for target in targets:
-        shown.append(f"  {clean(target['label']):<{label}}  {clean(summary(overview, target))}")
-        if about := asked(target):
-            shown.append(f"  {'':<{label}}  {clip(about, width - label - 4)}")
-    if table := rows(overview):
-        cells = [
-            ("op", "places", _("first node"), *(target["label"] for target in targets)),
-            *(_cells(line, len(targets)) for line in table),
-        ]
-        limits = [min(34, width // 3), 6, 0, *([24] * len(targets))]
-        taken = sum(min(limit, max(len(row[i]) for row in cells)) + 2 for i, limit in enumerate(limits))
-        limits[2] = max(12, width - taken)
-        shown += ["", *aligned(cells, limits, right=(1,), keep_end=(2,))]
-    if files:
-        shown += ["", _("Overview: {files}", files=clean(files))]
-    return [line.rstrip() for line in shown]
+    where = [_("Overview: {files}", files=files)] if files else []
+    return terminal_lines([*_sections(overview, max(width, _NARROW)), *where], max(width, _NARROW))
 
 
 def _beside(label: str, name: str) -> str:
@@ -232,44 +215,34 @@ def _beside(label: str, name: str) -> str:
 
 
 def markdown(overview: Overview, link: Callable[[str, str], str] = _beside) -> str:
-    """For a pull request or an issue. Text from the model or a compiler is in code spans.
+    """For a pull request or an issue.
 
     `link` returns where a file is, given a label and the file's name.
     """
+    return as_markdown(_sections(overview, _NARROW, link))
+
+
+def _sections(overview: Overview, width: int, link: Callable[[str, str], str] | None = None) -> Iterator[Section]:
     targets = overview["targets"]
-    head = ("target", "asked", "answer", "report")
-    about = [
-        (
-            code(target["label"], cell=True),
-            code(asked(target), cell=True),
-            summary(overview, target)
-            if target["report"]
-            else f"{state_name(target)}: {code(target['sentence'], cell=True)}",
-            f"[{target['label']}]({link(target['label'], 'report.md')})" if target["report"] else "",
-        )
-        for target in targets
-    ]
-    blocks = [
-        ("# " + _("{name} on {targets}", name=code(overview["model"]["name"]), targets=plural(len(targets), "target"))),
-        table(head, about),
-    ]
+    yield Heading(headline(overview))
+    where = {it["label"]: link(it["label"], "report.md") if link and it["report"] else "" for it in targets}
+    yield [Item(Quoted(it["label"], where[it["label"]]), summary(overview, it), asked(it)) for it in targets]
     if found := rows(overview):
-        blocks += [
-            ("## " + _("Culprits by target")),
-            table(
-                ("ops", "places", _("first node"), *(code(target["label"], cell=True) for target in targets)),
-                (
-                    (
-                        code(line.ops, cell=True),
-                        str(line.places),
-                        code(line.first, cell=True),
-                        *(line.cell(target) for target in range(len(targets))),
-                    )
-                    for line in found
-                ),
-            ),
+        cells: list[list[str | Quoted]] = [
+            [Quoted(line.ops), str(line.places), Quoted(line.first), *(line.cell(it) for it in range(len(targets)))]
+            for line in found
         ]
-    return "\n\n".join(blocks) + "\n"
+        ops, nodes = min(34, width // 3), _("first node")
+        wide = [max(len(str(row[i])) for row in cells) for i in range(3, 3 + len(targets))]
+        others = [max(len(it["label"]), size) + 2 for it, size in zip(targets, wide, strict=True)]
+        left = width - sum(min(26, it) for it in others) - min(ops, max(len(line.ops) for line in found)) - 10
+        yield TextTable(
+            head=["op", "places", nodes, *(Quoted(it["label"]) for it in targets)],
+            rows=cells,
+            limits=[ops, 6, max(12, left), *([24] * len(targets))],
+            right=(1,),
+            keep_end=(2,),
+        )
 
 
 def html(overview: Overview, link: Callable[[str, str], str] = _beside) -> str:
@@ -283,7 +256,3 @@ def html(overview: Overview, link: Callable[[str, str], str] = _beside) -> str:
             doc=overview,
         )
     )
-
-
-def _cells(line: OverviewRow, targets: int) -> tuple[str, ...]:
-    return (line.ops, str(line.places), line.first, *(line.cell(target) for target in range(targets)))

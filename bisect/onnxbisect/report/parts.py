@@ -1,15 +1,25 @@
-"""Several models on the same targets, such as the parts of one network: `onnx-bisect/parts@1`, made from reports."""
+"""Several models on the same targets, such as the parts of one network: `onnx-bisect/parts@1`, made from reports.
+
+The table has forms as text lines, as Markdown, and as one HTML file.
+"""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rich.cells import cell_len
+
 from onnxbisect.json_form import to_json
+from onnxbisect.language import _
+from onnxbisect.report.blocks import Heading, Item, Quoted, Section, TextTable, as_markdown, terminal_lines
 from onnxbisect.report.contents import Report
 from onnxbisect.report.culprit_contents import CauseEntry, CulpritEntry
+from onnxbisect.report.html import environment
 from onnxbisect.report.links import op_name
 from onnxbisect.report.overview import AskedModel, TargetReport
+from onnxbisect.report.overview_forms import STATES
+from onnxbisect.report.text import clip, duration, plural
 
 #: The value of `format`; a change that breaks readers counts the number up.
 FORMAT = "onnx-bisect/parts@1"
@@ -190,3 +200,144 @@ def _passes_in(cause: CauseEntry, reports: Mapping[str, Report | None]) -> Itera
         for row in report["op_table"] if report else ():
             if row["passing"] and op_name(row["domain"], row["op"]) == conditions[0]["op"]:
                 yield label
+
+
+_NARROW = 60
+#: Most ops of a cell, and most causes, that are named; the rest is counted.
+_OPS, _CAUSES = 6, 12
+
+#: Returns where a file is, from the model's label, the target's label and the file's name.
+Link = Callable[[str, str, str], str]
+
+
+def headline(found: PartsTable) -> str:
+    """`3 models: 1 compiles for whitelist (profile=edgesam), 3 compile for qnn`."""
+    count = len(found.models)
+    said = []
+    for label, name in found.targets.items():
+        states = [row.cells[label].state for row in found.models]
+        passing, open_ = states.count("pass"), sum(state not in ("pass", "fail") for state in states)
+        unknown = (" " + _("({open} without an answer)", open=open_)) if open_ else ""
+        target = name if len(found.targets) == 1 else label
+        if passing > 1:
+            text = _("{passing} compile for {target}{unknown}", passing=passing, target=target, unknown=unknown)
+        elif passing:
+            text = _("1 compiles for {target}{unknown}", target=target, unknown=unknown)
+        else:
+            text = _("none compiles for {target}{unknown}", target=target, unknown=unknown)
+        said.append(text)
+    return f"{plural(count, 'model')}: {', '.join(said)}"
+
+
+def answer(cell: Cell) -> str:
+    """`compiles`; `Sin, Cos, Abs 5`; `Gemm 15, bounded`; `compiles after: ir_version 10 → 9`; `no answer`."""
+    if cell.compiles_after:
+        return _("compiles after: {compiles_after}", compiles_after=cell.compiles_after)
+    if cell.state != "fail":
+        return STATES[cell.state]
+    shown = ", ".join(map(_named_ops, cell.refused[:_OPS]))
+    more = len(cell.refused) - _OPS
+    counted = (" " + _("and {more} more", more=more)) if more > 0 else ""
+    bounded = _(", bounded") if cell.certificate == "bounded" else ""
+    return f"{shown}{counted}{bounded}" if shown else STATES[cell.state] + bounded
+
+
+def telling(found: PartsTable) -> list[SharedCause]:
+    """The causes in several models, then those that say more than the op's name, which the cell has."""
+    return [cause for cause in found.causes if len(cause.shares) > 1 or cause.state in ("observed", "confirmed")]
+
+
+def cause_sentence(cause: SharedCause) -> str:
+    """`tensors of rank 6 or more: 13 places in 2 models (encoder 9, decoder 4)`."""
+    shares = ", ".join(f"{share.model} {share.places}" for share in cause.shares)
+    where = _(
+        "{places} in {models} ({shares})",
+        places=plural(cause.places, "place"),
+        models=plural(len(cause.shares), "model"),
+        shares=shares,
+    )
+    suspected = "" if cause.established else _(", suspected")
+    passes = _("; compiles in {passes_in}", passes_in=", ".join(cause.passes_in)) if cause.passes_in else ""
+    return f"{cause.text}: {where}{suspected}{passes}"
+
+
+def lines(found: PartsTable, *, width: int = 100, files: str = "") -> list[str]:
+    """The table in about `width` columns, without line ends; `files` says where its files were written."""
+    where = [_("Reports: {files}", files=f"{files}/parts.html")] if files else []
+    return terminal_lines([*_sections(found, max(width, _NARROW)), *where], max(width, _NARROW))
+
+
+def markdown(found: PartsTable, link: Link) -> str:
+    """For a pull request or an issue; `link` returns where the reports are."""
+    return as_markdown(_sections(found, _NARROW, link))
+
+
+def _sections(found: PartsTable, width: int, link: Link | None = None) -> Iterator[Section]:
+    yield Heading(headline(found))
+    first = min(max(cell_len(text) for text in ("model", *(row.label for row in found.models))), 40)
+    each = max(16, (width - first - 2) // len(found.targets) - 2)
+
+    def cell(row: PartRow, target: str) -> Quoted:
+        reported = link is not None and row.cells[target].certificate
+        return Quoted(answer(row.cells[target]), link(row.label, target, "report.md") if link and reported else "")
+
+    yield TextTable(
+        head=["model", *map(Quoted, found.targets)],
+        rows=[[Quoted(row.label), *(cell(row, target) for target in found.targets)] for row in found.models],
+        limits=[first, *([each] * len(found.targets))],
+    )
+    if reasons := _reasons(found):
+        yield [Item(Quoted(sentence)) for sentence in reasons]
+    if causes := telling(found):
+        yield Heading(_("Causes"), 2)
+        shown = [_with_target(found, cause) for cause in causes[:_CAUSES]]
+        more = [_("and {more} more", more=len(causes) - _CAUSES)] if len(causes) > _CAUSES else []
+        yield [Item(Quoted(clip(sentence, 2 * width))) for sentence in (*shown, *more)]
+    yield _cost(found)
+
+
+def html(found: PartsTable, link: Link) -> str:
+    """One file that opens offline, without scripts; links to the reports, as `link` says."""
+    return (
+        environment()
+        .get_template("parts.html.j2")
+        .render(
+            headline=headline(found),
+            table=found,
+            answer=answer,
+            link=lambda row, target: link(row.label, target, "report.html"),
+            reasons=_reasons(found),
+            causes=[_with_target(found, cause) for cause in telling(found)],
+            cost=_cost(found),
+        )
+    )
+
+
+def _named_ops(refused: RefusedOps) -> str:
+    ops = " + ".join(refused.ops[:4]) + (
+        " " + _("+ {more} more", more=len(refused.ops) - 4) if len(refused.ops) > 4 else ""
+    )
+    places = f" {refused.places}" if refused.places > 1 else ""
+    return f"{ops}{places}" if refused.established else f"{ops}{places} " + _("(suspected)")
+
+
+def _reasons(found: PartsTable) -> list[str]:
+    """Why there is no result, each reason once."""
+    reasons = {
+        cell.sentence: row.label
+        for row in reversed(found.models)
+        for cell in row.cells.values()
+        if not cell.certificate
+    }
+    return [f"{label}: {sentence}" for sentence, label in reversed(reasons.items())]
+
+
+def _with_target(found: PartsTable, cause: SharedCause) -> str:
+    sentence = cause_sentence(cause)
+    return f"{cause.target}: {sentence}" if len(found.targets) > 1 else sentence
+
+
+def _cost(found: PartsTable) -> str:
+    cells = [cell for row in found.models for cell in row.cells.values()]
+    calls = sum(cell.compiler_calls for cell in cells)
+    return f"{plural(calls, 'compiler call')}, {duration(sum(cell.wall_seconds for cell in cells))}"
