@@ -165,8 +165,8 @@ def _difference(arrays: Arrays, outputs: Sequence[Value], origin: str) -> str:
             kept = arrays["m"].astype(bool)
             if before.shape[:2] != kept.shape:
                 continue
-            if np.shape(after) == before.shape:
-                before, after = before[kept], np.asarray(after)[kept]
+            if isinstance(after, np.ndarray) and after.shape == before.shape:
+                before, after = before[kept], after[kept]
         found = difference(str(number), before, after, RECORDED)
         if not found.agrees:
             return f"output {number} on {_inputs(origin)}: {found.form or f'differs by {found.absolute:.2g}'}"
