@@ -113,22 +113,23 @@ class Attendance:
         while not self._stopping.is_set():
             if backends:
                 try:
-                    self._learn(self._ask_backends(backends))
+                    answers = self._ask_backends(backends)
+                    unusable = {name for name, (usable, _, _) in answers.items() if not usable}
+                    self._presence = replace(
+                        self._presence,
+                        tools={**self._presence.tools, **{name: words for name, (_, words, _) in answers.items()}},
+                        unusable=self._presence.unusable - answers.keys() | unusable,
+                        isolation={
+                            **self._presence.isolation,
+                            **{name: level for name, (_, _, level) in answers.items()},
+                        },
+                    )
+                    self._wake.set()
                 except Exception as error:  # no process can start, or its output is invalid
                     log.warning("tools cannot be asked what they are: %s: %s", type(error).__name__, error)
             self._doubting.wait(_LOOK_EVERY)
             self._doubting.clear()
             backends, self._doubted = sorted(self._presence.unusable | self._doubted), frozenset()
-
-    def _learn(self, answers: Mapping[str, tuple[bool, str, str]]) -> None:
-        unusable = {name for name, (usable, _, _) in answers.items() if not usable}
-        self._presence = replace(
-            self._presence,
-            tools={**self._presence.tools, **{name: words for name, (_, words, _) in answers.items()}},
-            unusable=self._presence.unusable - answers.keys() | unusable,
-            isolation={**self._presence.isolation, **{name: level for name, (_, _, level) in answers.items()}},
-        )
-        self._wake.set()
 
     def _ask_backends(self, backends: Sequence[str]) -> Mapping[str, tuple[bool, str, str]]:
         """Whether each backend is usable, its description, and its isolation.

@@ -249,7 +249,16 @@ class ModelPool:
         try:
             yield process
         finally:
-            self._take_back(process)
+            with self._lock:
+                self._acquired.remove(process)
+                self._idle.append(process)
+                self._lock.notify_all()
+                surplus = [it for it in self._idle if not it.usable]
+                self._idle = [it for it in self._idle if it not in surplus]
+                while len(self._idle) > 1 and self._crowded():
+                    surplus.append(self._idle.pop(0))
+            for it in surplus:
+                it.close()
 
     def warm(self) -> Collection[str]:
         with self._lock:
@@ -285,18 +294,6 @@ class ModelPool:
 
         self._lock.wait_for(lambda: fit(self._idle) or not fit(self._acquired), _PATIENCE)
         return fit(self._idle)
-
-    def _take_back(self, process: ModelClient) -> None:
-        with self._lock:
-            self._acquired.remove(process)
-            self._idle.append(process)
-            self._lock.notify_all()
-            surplus = [it for it in self._idle if not it.usable]
-            self._idle = [it for it in self._idle if it not in surplus]
-            while len(self._idle) > 1 and self._crowded():
-                surplus.append(self._idle.pop(0))
-        for it in surplus:
-            it.close()
 
     def _crowded(self) -> bool:
         return len(self._idle) > self._most_idle or sum(it.size for it in self._idle) > self._most_bytes
