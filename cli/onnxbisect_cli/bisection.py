@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import onnx_bisect
 from onnx_bisect.models import Source
@@ -37,6 +38,21 @@ class SearchRequest:
     calibration: Path | None = None
     alternatives: OtherValues | None = None
 
+    @property
+    def keywords(self) -> dict[str, Any]:
+        """What `diagnose`, `fix` and `regress` take of it; OptionError if the compiler is missing or wrong."""
+        named = self.backend if self.backend and not self.command else None
+        return {
+            "backend": named or backend_of(self),
+            "options": self.options if named else {},
+            "input_shapes": self.input_shapes,
+            "input_values": self.input_values,
+            "jobs": self.jobs,
+            "calibration": self.calibration,
+            "cache": self.cache,
+            **vars(self.terms),
+        }
+
 
 def bisected(request: SearchRequest, model: Source | None = None) -> tuple[onnx_bisect.Result, Interruption]:
     """The result, and the signal that ended the search, if any. Raises OnnxBisectError before any compile.
@@ -44,23 +60,15 @@ def bisected(request: SearchRequest, model: Source | None = None) -> tuple[onnx_
     `model` is the request's model if it was loaded before.
     """
     cancellation = onnx_bisect.Cancellation()
-    named = request.backend if request.backend and not request.command else None
     with Shown(cancellation) as shown:
         result = onnx_bisect.diagnose(
             model or request.model,
-            backend=named or backend_of(request),
-            options=request.options if named else {},
-            input_shapes=request.input_shapes,
-            input_values=request.input_values,
-            jobs=request.jobs,
-            calibration=request.calibration,
-            cache=request.cache,
             files=request.files,
             artifacts=request.artifacts,
             alternatives=request.alternatives,
-            **vars(request.terms),
             progress=shown,
             cancellation=cancellation,
+            **request.keywords,
         )
     return result, shown.interruption
 

@@ -1,5 +1,6 @@
 """The command-line interface of commands that read models and reports and call no compiler."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -103,18 +104,23 @@ def extract_command(
     _lang: Lang = None,
 ) -> None:
     """Cut nodes, a module, or everything between two sets of tensors out of MODEL into a stand-alone ONNX file."""
-    from onnxbisect_cli import extraction
+    if sum([nodes is not None, scope is not None, inputs is not None or outputs is not None]) != 1:
+        raise OptionError("Say what to cut out: either --nodes, or --scope, or --inputs and --outputs.")
+    import onnx_bisect
+    from onnx_bisect.models import load_model
+    from onnxbisect.report.text import clean, plural
 
-    extraction.extract(
-        model,
+    loaded = load_model(model, arguments.shapes(input_shape or ()), arguments.values(input_value or ()))
+    known, tensors = {node.name for node in loaded.model.proto.graph.node}, set(loaded.model.types)
+    count = onnx_bisect.extract(
+        loaded,
         output,
-        nodes=nodes,
+        nodes=None if nodes is None else arguments.names(nodes, known),
         scopes=scope,
-        inputs=inputs,
-        outputs=outputs,
-        input_shapes=arguments.shapes(input_shape or ()),
-        input_values=arguments.values(input_value or ()),
+        inputs=None if inputs is None else arguments.names(inputs, tensors),
+        outputs=None if outputs is None else arguments.names(outputs, tensors),
     )
+    print(clean(f"{output}: {plural(count, 'node')}"), file=sys.stderr)
 
 
 @app.command(

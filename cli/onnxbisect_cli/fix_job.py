@@ -51,21 +51,13 @@ def run(request: FixRequest) -> int:
     search, folder = request.search, request.out / "repair"
     demand_folder(folder)
     cancellation = onnx_bisect.Cancellation()
-    named = search.backend if search.backend and not search.command else None
     with Shown(cancellation) as shown:
         result = onnx_bisect.fix(
             search.model,
-            backend=named or backend_of(search),
-            options=search.options if named else {},
-            input_shapes=search.input_shapes,
-            input_values=search.input_values,
             custom_ops=request.custom_ops,
-            jobs=search.jobs,
-            calibration=search.calibration,
-            cache=search.cache,
             progress=shown,
             cancellation=cancellation,
-            **vars(search.terms),
+            **search.keywords,
             **vars(request.terms),
         )
     with spoken():

@@ -34,24 +34,15 @@ class Range:
 
 def run(search: SearchRequest, versions: Range, form: ListFormat) -> int:
     """Search the versions; returns the exit status. The history goes to standard output, progress to standard error."""
-    if search.backend is None:
-        raise OptionError("No compiler is named: give --backend NAME ('onnx-bisect backends' lists them).")
     cancellation = onnx_bisect.Cancellation()
     try:
         with Shown(cancellation) as shown:
             history = onnx_bisect.regress(
                 search.model,
-                backend=search.backend,
                 versions=(versions.first, versions.last),
-                options=search.options,
-                input_shapes=search.input_shapes,
-                input_values=search.input_values,
-                jobs=search.jobs,
-                calibration=search.calibration,
-                cache=search.cache,
                 progress=shown,
                 cancellation=cancellation,
-                **vars(search.terms),
+                **search.keywords,
             )
     except KeyboardInterrupt:  # outside a search: during an installation, or between two searches
         print("onnx-bisect: interrupted; verdicts and installed versions are kept.", file=sys.stderr)

@@ -337,7 +337,7 @@ def split_command(
         backend=backend,
         command=command_of(context),
         options=arguments.key_values(option or (), "--option"),
-        seconds=timeout,
+        timeout=timeout,
         calibration=calibration or samples,
         custom_ops=functions_of(op or (), samples),
     )

@@ -39,7 +39,7 @@ class SplitRequest:
     backend: str | None = None
     command: Sequence[str] = ()
     options: Mapping[str, str] = field(default_factory=dict)
-    seconds: float | None = None
+    timeout: float | None = None
     calibration: Path | None = None
     custom_ops: CustomOps = field(default_factory=CustomOps)
 
@@ -60,7 +60,7 @@ def run(request: SplitRequest) -> int:
                 host_share=request.share,
                 samples=request.custom_ops.samples,
                 custom_ops=request.custom_ops.functions,
-                timeout=request.seconds,
+                timeout=request.timeout,
                 calibration=request.calibration,
                 progress=_say,
             )
