@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from onnxbisect.json_form import to_json
 from onnxbisect.language import _
 from onnxbisect.terms import LIMITS, SEARCH
 from onnxbisect_cli import arguments
@@ -93,6 +92,7 @@ def export_command(
     """
     import onnx_bisect
     from onnxbisect.export.report import markdown, terminal
+    from onnxbisect.json_form import to_json
 
     if out is not None:
         arguments.demand_folder(out)

@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from onnxbisect.json_form import to_json
 from onnxbisect.terms import SEARCH, BudgetCalls, BudgetSeconds, Timeout
 from onnxbisect_cli import arguments
 from onnxbisect_cli.arguments import ListFormat
@@ -83,6 +82,7 @@ def precision_command(
     be used, or a threshold that full precision misses, 3 the budget ended before the set was known to be minimal.
     """
     import onnx_bisect
+    from onnxbisect.json_form import to_json
     from onnxbisect.precision.plan import PrecisionEnding
     from onnxbisect.precision.report import markdown, terminal
 

@@ -1,6 +1,6 @@
 """The lines of the user's source that culprits come from: `model.py:112  x[:, i, :]`, each line once."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -83,7 +83,8 @@ def missing(document: Report) -> str:
 def _line(group: Sequence[OriginEntry]) -> SourceLine:
     first = group[0]
     nodes = sum(it.get("nodes", 1) for it in group)
-    scopes = _scopes(group)
+    # modules that the nodes' names do not contain
+    scopes = list(dict.fromkeys(str(it["scope"]) for it in group if it["scope"] and it["scope"] not in it["node"]))
     if first["file"] is None:
         return SourceLine(where=str(first["scope"]), code="", nodes=nodes)
     where = f"{_name(first['file'])}:{first['line']}"
@@ -92,11 +93,6 @@ def _line(group: Sequence[OriginEntry]) -> SourceLine:
     more = f" {_('and {more} more', more=len(scopes) - 1)}" if len(scopes) > 1 else ""
     modules = f"{scopes[0]}{more}" if scopes else ""
     return SourceLine(where=where, code=first["code"] or "", nodes=nodes, file=first["file"], modules=modules)
-
-
-def _scopes(group: Iterable[OriginEntry]) -> list[str]:
-    """Modules that the nodes' names do not contain."""
-    return list(dict.fromkeys(str(it["scope"]) for it in group if it["scope"] and it["scope"] not in it["node"]))
 
 
 def _name(file: str) -> str:

@@ -23,7 +23,9 @@ def clean(text: str) -> str:
     r"""One printable line: every control, bidi, zero-width or lone surrogate character becomes `\x1b` or `\u202e`."""
     if text.isascii() and text.isprintable():
         return text
-    return "".join(_escape(char) if _hidden(char) else char for char in text)
+    # The last two code points of each plane are no characters; XML 1.0 forbids those of the first.
+    hidden = (unicodedata.category(char) in _HIDDEN or ord(char) & 0xFFFE == 0xFFFE for char in text)
+    return "".join(_escape(char) if hide else char for char, hide in zip(text, hidden, strict=True))
 
 
 def uncoloured(text: str) -> str:
@@ -64,11 +66,6 @@ def slug(text: str, width: int = 40) -> str:
     """`text` as part of a file name: letters and digits of ASCII, joined by single hyphens; never empty."""
     kept = "".join(char if char.isascii() and char.isalnum() else "-" for char in text)
     return "-".join(part for part in kept.split("-") if part)[:width].rstrip("-") or "op"
-
-
-def _hidden(char: str) -> bool:
-    # The last two code points of each plane are no characters; XML 1.0 forbids those of the first.
-    return unicodedata.category(char) in _HIDDEN or ord(char) & 0xFFFE == 0xFFFE
 
 
 def _escape(char: str) -> str:

@@ -134,17 +134,13 @@ def _value(attribute: onnx.AttributeProto) -> Any:
 
 def op_table(job: CompletedDiagnosis, states: States, records: Records, identities: Sequence[str]) -> list[OpEntry]:
     """One row for each op of the model: refused ones first, then by name."""
-    rows = [_row(job, states, records, identities, op, of(units)) for op, units in _units_by_op(job).items()]
-    order = {"fail": 0, "mixed": 1, "unknown": 2, "needs_context": 3, "pass": 4}
-    return sorted(rows, key=lambda row: (order[row["verdict"]], row["domain"], row["op"]))
-
-
-def _units_by_op(job: CompletedDiagnosis) -> Mapping[tuple[str, str], list[int]]:
     groups: dict[tuple[str, str], list[int]] = {}
     for index, unit in enumerate(job.model.units):
         node = job.model.proto.graph.node[unit.node]
         groups.setdefault((domain_of(node), node.op_type), []).append(index)
-    return groups
+    rows = [_row(job, states, records, identities, op, of(units)) for op, units in groups.items()]
+    order = {"fail": 0, "mixed": 1, "unknown": 2, "needs_context": 3, "pass": 4}
+    return sorted(rows, key=lambda row: (order[row["verdict"]], row["domain"], row["op"]))
 
 
 def _row(
