@@ -164,6 +164,13 @@ def _qlinear(draw: DrawFn, op: str) -> Instance:
         chosen = {"alpha": 0.125}
     elif op == "QLinearAveragePool":
         chosen = {"kernel_shape": [2, 2], "channels_last": 0}
+    elif op == "QLinearWhere":
+        given = [integers(draw, (5, 5), 0, 1).astype(np.bool_), *given, some(1, 5, 5), *steps()]
+    elif op == "QGemm":
+        turned = draw(st.integers(0, 1))
+        given = [some(2, 4), *steps(), Constant(some(3, 4) if turned else some(4, 3)), *steps()]
+        given.append(Constant(integers(draw, (3,), -999, 999, np.int32)) if draw(st.booleans()) else None)
+        chosen = {"transB": turned}
     elif op == "QLinearConcat":
         return node(op, *steps(), *given, some(1, 1, 5, 5), *steps(), axis=1, **MS)
     given += steps()
@@ -180,7 +187,7 @@ def _channels_last(draw: DrawFn) -> Instance:
 
 _OPS = (
     *("QLinearConv", "QLinearMatMul", "QLinearAdd", "QLinearMul", "QLinearSigmoid", "QLinearLeakyRelu"),
-    *("QLinearGlobalAveragePool", "QLinearAveragePool", "QLinearConcat"),
+    *("QLinearGlobalAveragePool", "QLinearAveragePool", "QLinearConcat", "QLinearWhere", "QGemm"),
 )
 
 

@@ -178,14 +178,19 @@ def contribquantize_quantize(at: Site) -> str:
 
 
 _STEP = Bound(absolute=1, note="of the whole numbers, where the exact result lies halfway between two of them")
-_BINARY, _UNARY = "QLinearAdd QLinearMul", "QLinearSigmoid QLinearLeakyRelu QLinearGlobalAveragePool QLinearAveragePool"
-_QLINEAR = " ".join(f"com.microsoft::{op}" for op in f"{_BINARY} {_UNARY} QLinearConcat QLinearSoftmax".split())
+_QLINEAR = " ".join(
+    f"com.microsoft::{op}"
+    for op in (
+        *("QLinearAdd", "QLinearMul", "QLinearSigmoid", "QLinearLeakyRelu", "QLinearGlobalAveragePool"),
+        *("QLinearAveragePool", "QLinearConcat", "QLinearSoftmax", "QLinearWhere", "QGemm"),
+    )
+)
 
 
 @pytorch("quant_format=QuantFormat.QDQ in onnxruntime's quantiser, instead of QOperator")
 @rule(
     f"QLinearConv QLinearMatMul {_QLINEAR} -> DequantizeLinear Conv MatMul Add Mul Sigmoid LeakyRelu GlobalAveragePool "
-    "AveragePool Concat Softmax QuantizeLinear",
+    "AveragePool Concat Softmax Where Gemm QuantizeLinear",
     Exactness.APPROXIMATE,
     _STEP,
     rank=24,
@@ -198,14 +203,22 @@ def qlinear_qdq(at: Site) -> str:
         count = (len(at.node.input) - 2) // 3
         inputs = [_dequantized(at, 2 + 3 * number) for number in range(count)]
         return at.op("QuantizeLinear", concat(at, inputs, at.attribute("axis", 0)), at.input(0), at.input(1))
-    kind = op.removeprefix("QLinear")
-    pair = kind in ("Add", "Mul", "Conv", "MatMul")
+    if op == "QLinearWhere":
+        chosen = at.op("Where", at.input(0), _dequantized(at, 1), _dequantized(at, 4))
+        return at.op("QuantizeLinear", chosen, at.input(7), at.input(8))
+    kind = op.removeprefix("QLinear").removeprefix("Q")
     given, end = [_dequantized(at, 0)], 3
-    if pair:
-        given, end = [*given, _dequantized(at, 3, axis=0 if kind == "Conv" else -1)], 6
-    if kind == "Conv" and at.has(8):
+    if kind in ("Add", "Mul", "Conv", "MatMul", "Gemm"):
+        columns = 0 if kind == "Conv" or at.attribute("transB", 0) else -1
+        given, end = [*given, _dequantized(at, 3, axis=columns)], 6
+    bias = {"Conv": 8, "Gemm": 6}.get(kind, len(at.node.input))
+    if at.has(bias):
         scales = (at.value(1) * at.value(4)).astype(np.float32)
-        given.append(at.constant((at.value(8) * scales).astype(np.float32)))
+        given.append(at.constant((at.value(bias) * scales).astype(np.float32)))
+    if kind == "Gemm":
+        at.demand(at.attribute("alpha", 1.0) == 1, "the product has a factor")
+        at.demand(at.has(7), "it gives floats")
+        end = 7
     at.demand(not at.attribute("channels_last", 0), "channels come last")
     left_out = ("channels_last", "opset")
     own: dict[str, Any] = {it.name: at.attribute(it.name, None) for it in at.node.attribute if it.name not in left_out}
