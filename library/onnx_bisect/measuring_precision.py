@@ -121,7 +121,8 @@ def precision(
     if not (own or computes(chosen) or computes_mixed(chosen)):
         raise OptionError(
             english(
-                "precision has no arithmetic of '{backend}'; it has that of onnxruntime, qnn and rknn.",
+                "precision has no arithmetic of '{backend}'; it has that of onnxruntime, qnn, rknn, tpu-mlir and of "
+                "others that can run what they compile.",
                 backend=chosen.name,
             )
         )
@@ -170,7 +171,7 @@ def precision(
         changed = _changed(question, first, search, found, scorer, record, budget, tell)
         value, full, all_low = (search.value(it) for it in (found.keep, space.everything, 0))
         kept = [subject.nodes[unit] for unit in members(found.keep)]
-        files = configurations(kept, Low(low), tensors)
+        files = configurations(kept, Low(low), chosen.name, tensors)
         remarks = [
             english("{file} cannot name {names}.", file=name, names=some(it.left_out))
             for name, it in files.items()

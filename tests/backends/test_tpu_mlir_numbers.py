@@ -131,7 +131,7 @@ def test_other_numbers_on_one_made_up_sample_are_not_believed(
         Path("differs").touch()
         return 1 if len(asked) == 1 else second
 
-    monkeypatch.setattr(tpu_mlir_steps, "_step", step)
+    monkeypatch.setattr(tpu_mlir_steps, "call", step)
     order = {"verify": True, "tolerance": "0.99,0.99", "made_up": invented}
     status = tpu_mlir_steps._transform(tmp_path, "model.onnx", order, ["0.npz", "1.npz"])
     assert asked == (["0.npz", "1.npz"] if invented else ["0.npz"])

@@ -25,15 +25,18 @@ class Configuration:
 
 
 def configurations(
-    nodes: Sequence[onnx.NodeProto], low: Low, measured: Mapping[str, Sequence[str]] | None = None
+    nodes: Sequence[onnx.NodeProto], low: Low, backend: str = "", measured: Mapping[str, Sequence[str]] | None = None
 ) -> dict[str, Configuration]:
     """Each vendor's file by its name, for these nodes to stay precise and all others low; empty without nodes.
 
-    `measured` are the tensors that RKNN has of each node, where it was asked.
+    `measured` are the tensors that a compiler has of each node, where it was asked, as RKNN or TPU-MLIR.
     """
     written = {name: write(nodes, low) for name, (precisions, write) in _FORMS.items() if nodes and low in precisions}
-    if nodes and measured:
-        written[_RKNN] = _layers([name for node in nodes for name in measured[node.name]])
+    named = [name for node in nodes for name in measured.get(node.name, ())] if measured else []
+    if named and backend == "rknn":
+        written[_RKNN] = _layers(named)
+    if named and backend == "tpu-mlir":
+        written[_TPU_MLIR] = Configuration(content="".join(f"{name} F16\n" for name in named))
     return written
 
 
@@ -78,11 +81,11 @@ def tensorrt(nodes: Sequence[onnx.NodeProto], low: Low) -> Configuration:
     )
 
 
-_RKNN = "rknn.hybrid.yaml"
+_RKNN, _TPU_MLIR = "rknn.hybrid.yaml", "tpu_mlir.qtable"
 _Write = Callable[[Sequence[onnx.NodeProto], Low], Configuration]
 _FORMS: Mapping[str, tuple[tuple[Low, ...], _Write]] = {
     "pulsar2.json": ((Low.INT8,), pulsar2),
-    "tpu_mlir.qtable": ((Low.INT8, Low.FLOAT16), tpu_mlir),
+    _TPU_MLIR: ((Low.INT8, Low.FLOAT16), tpu_mlir),
     _RKNN: ((Low.INT8,), rknn),
     "tensorrt.txt": ((Low.INT8, Low.FLOAT16), tensorrt),
 }

@@ -10,6 +10,7 @@ status 0: done. 3: refused, with the reason in the last line. Anything else: the
 import ctypes
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,8 @@ sys.path.append(str(Path(__file__).parent))
 from rknn_convert import simulate  # type: ignore[import-not-found]
 
 _REFUSED = 3
+#: What it says of a name that it has listed itself.
+_UNKNOWN = re.compile(r"Invalid operands name '(.*)' in custom_quantize_layers")
 #: The kind of tensors that the toolkit does not quantise: inputs and outputs, which it gives integer twins.
 _NOT_QUANTISED = "float32"
 
@@ -73,6 +76,16 @@ def _quantise(model: str, samples: list[list[np.ndarray]], config: dict[str, obj
     rknn.release()
     found = _settings(model)["quantize_parameters"]
     integers = [name for name, it in found.items() if it["dtype"] != _NOT_QUANTISED]
+    # it lists some that it then does not know, such as an operand of an Add that it has made
+    while True:
+        try:
+            _chosen(model, integers, "every", config).release()
+            break
+        except ValueError as error:
+            unknown = _UNKNOWN.search(str(error))
+            if unknown is None or unknown[1] not in integers:
+                raise
+            integers.remove(unknown[1])
     Path("tensors.json").write_text(json.dumps(integers))
 
 
@@ -83,11 +96,12 @@ def _settings(model: str) -> dict[str, dict[str, Any]]:
     return settings
 
 
-def _run(model: str, samples: list[list[np.ndarray]], keep: list[str], out: Path, config: dict[str, object]) -> None:
+def _chosen(model: str, keep: list[str], name: str, config: dict[str, object]) -> RKNN:
+    """The model with these tensors in float16."""
     stem = Path(model).stem
     settings = _settings(model)
     settings["custom_quantize_layers"] = dict.fromkeys(keep, "float16")
-    chosen = f"{out.name}.cfg"
+    chosen = f"{name}.cfg"
     with Path(chosen).open("w") as stream:
         ruamel.yaml.YAML(typ="safe").dump(settings, stream)
     rknn = RKNN(verbose=False)
@@ -98,6 +112,11 @@ def _run(model: str, samples: list[list[np.ndarray]], keep: list[str], out: Path
             model_input=f"{stem}.model", data_input=f"{stem}.data", model_quantization_cfg=chosen
         ),
     )
+    return rknn
+
+
+def _run(model: str, samples: list[list[np.ndarray]], keep: list[str], out: Path, config: dict[str, object]) -> None:
+    rknn = _chosen(model, keep, out.name, config)
     _done("init_runtime", rknn.init_runtime())
     simulate(rknn, samples, out)
     rknn.release()

@@ -40,6 +40,9 @@ from onnxbisect_backends.vendors.tpu_mlir.log import (
 )
 
 _SCRIPT = Path(__file__).with_name("tpu_mlir_steps.py")
+_MIXED_SCRIPT = Path(__file__).with_name("tpu_mlir_mixed.py")
+#: The processor whose arithmetic is asked where the options name none.
+_USUAL = "bm1684x"
 
 #: The exit statuses of `tpu_mlir_steps.py` if the compiler was not called: an option unknown to this version, and any
 #: other error.
@@ -204,6 +207,23 @@ class TpuMlirBackend:
         outcome = with_artifacts(outcome, probe.absolute(), workdir, folder)
         return replace(outcome, log=_BAR.sub("", outcome.log))
 
+    def list_quantised(self, model: Path, samples: Path, workdir: Path, limits: Limits) -> Outcome:
+        """Convert the model and calibrate it in int8, whatever `quantize` says."""
+        return self._mixed(model, samples, {}, workdir, limits)
+
+    def compute_mixed(
+        self, model: Path, samples: Path, keep: Sequence[str], out: Path, workdir: Path, limits: Limits
+    ) -> Outcome:
+        """Run the model in the tool's interpreter of quantised models, the kept ops in float16."""
+        return self._mixed(model, samples, {"keep": list(keep), "out": str(out.absolute())}, workdir, limits)
+
+    def _mixed(
+        self, model: Path, samples: Path, wanted: Mapping[str, object], workdir: Path, limits: Limits
+    ) -> Outcome:
+        order = json.dumps({"processor": self._options.processor or _USUAL, **wanted})
+        words = (str(model.absolute()), str(samples.absolute()), order)
+        return self._run(words, workdir, limits, script=_MIXED_SCRIPT)
+
     def vendor_files(self, probe: Path) -> None:
         """Write the input values and the commands of all steps beside the model."""
         order = self._order(probe)
@@ -308,10 +328,10 @@ class TpuMlirBackend:
         facts: Mapping[str, Any] = json.loads(lines[-1])
         return facts
 
-    def _run(self, words: Sequence[str], workdir: Path, limits: Limits) -> Outcome:
+    def _run(self, words: Sequence[str], workdir: Path, limits: Limits, script: Path = _SCRIPT) -> Outcome:
         # a fixed order for sets that the tool prints, and unbuffered output to keep its order
         extra = {"PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8:backslashreplace"}
-        argv = ["python3", str(_SCRIPT), *words]
+        argv = ["python3", str(script), *words]
         if self._toolchain:
             return run(argv, cwd=workdir, env=self._toolchain.environment(workdir, extra), limits=limits, network=False)
         env = clean_env(workdir, inherit=_SDK_VARIABLES, extra=extra)

@@ -53,7 +53,7 @@ def main(words: list[str]) -> int:
     del sys.path[0]
     if words[0] == "tool":
         return _tool(words[1], words[2:])
-    root = _root()
+    root = find_root()
     if root is None:
         print(f"{_MARK} TPU-MLIR is not to be found: its envsetup.sh sets TPUC_ROOT, its package is tpu_mlir.")
         return _NO_QUESTION
@@ -66,7 +66,7 @@ def main(words: list[str]) -> int:
         return _NO_QUESTION
 
 
-def _root() -> "Path | None":
+def find_root() -> "Path | None":
     """The tool's folder; also sets the environment that its commands need."""
     # the PyPI package sets the environment on import; for an SDK, envsetup.sh has set it
     with suppress(ImportError):
@@ -112,17 +112,17 @@ def _compile(root: Path, model: str, order: "dict[str, Any]") -> int:
         status, order["verify"] = 0, False
     if status or not order["processor"]:
         return status
-    return next((failed for step in deploy(order) if (failed := _step(root, *step))), 0)
+    return next((failed for step in deploy(order) if (failed := call(root, *step))), 0)
 
 
 def _transform(root: Path, model: str, order: "dict[str, Any]", samples: "list[str]") -> int:
     """Convert the model and compare; other numbers on one made-up sample may be chance, so another one is tried."""
-    status = _step(root, *transform(model, order, samples[:1]))
+    status = call(root, *transform(model, order, samples[:1]))
     if status and order["made_up"] and len(samples) > 1 and Path(_DIFFERS).exists():
         print(f"{_MARK} other numbers on made-up input: comparing on another sample", flush=True)
         for file in (_DIFFERS, "outputs.npz"):
             Path(file).unlink(missing_ok=True)
-        status = _step(root, *transform(model, order, samples[1:]))
+        status = call(root, *transform(model, order, samples[1:]))
     return status
 
 
@@ -169,13 +169,17 @@ def transform(model: str, order: "dict[str, Any]", samples: "list[str]") -> "lis
     return words
 
 
+def calibration(count: int) -> "list[str]":
+    """The tool that finds the ranges of tensors, and its arguments."""
+    return ["run_calibration", "probe.mlir", "--dataset", SAMPLES, "--input_num", str(count), "-o", "table"]
+
+
 def deploy(order: "dict[str, Any]") -> "list[list[str]]":
     """The tools that compile the converted model for a processor, with arguments, in order."""
     steps = []
     words = ["model_deploy", "--mlir", "probe.mlir", "--chip", order["processor"], "--quantize", order["quantize"]]
     if order["calibrate"]:
-        count = str(order["calibrate"])
-        steps.append(["run_calibration", "probe.mlir", "--dataset", SAMPLES, "--input_num", count, "-o", "table"])
+        steps.append(calibration(order["calibrate"]))
         words += ["--calibration_table", "table"]
     if order["verify"]:
         words += ["--test_input", "probe_in_f32.npz", "--test_reference", "outputs.npz"]
@@ -183,10 +187,10 @@ def deploy(order: "dict[str, Any]") -> "list[list[str]]":
     return [*steps, [*words, "--model", order["result"]]]
 
 
-def _step(root: Path, tool: str, *words: str) -> int:
+def call(root: Path, tool: str, *words: str) -> int:
     """Run one of the tool's scripts; its exit status, as a shell gives it after a signal."""
     script = str(root / "python" / "tools" / f"{tool}.py")
-    done = subprocess.run([sys.executable, __file__, "tool", script, *words], check=False)
+    done = subprocess.run([sys.executable, str(Path(__file__).absolute()), "tool", script, *words], check=False)
     return done.returncode if done.returncode >= 0 else 128 - done.returncode
 
 

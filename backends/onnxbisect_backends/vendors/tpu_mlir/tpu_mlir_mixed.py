@@ -1,0 +1,90 @@
+"""A script for the tool's Python: quantise a model but for some ops, and run it in the tool's own arithmetic.
+
+`tpu_mlir_mixed.py MODEL SAMPLES ORDER`: SAMPLES is a folder of `N.npz` keyed by the model's inputs, ORDER is JSON, of
+which `processor` is what to compile for. The first call converts the model and calibrates it, and writes
+`tensors.json`, the names of the ops that are left after fusing. A call with `out`, the folder of `N.npz` to write,
+keyed by the place of each output, computes the ops of `keep` in float16 and all others in int8, and runs each sample
+as the tool does that compares (its interpreter, not the chip's emulator). All calls of one model have the same working
+directory. Exit status 0: done. 3: refused, with the reason in the last line. Anything else: the tool was not called.
+"""
+
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+sys.path.append(str(Path(__file__).parent))
+import tpu_mlir_steps  # type: ignore[import-not-found]
+
+_REFUSED = 3
+_NO_QUESTION = 2
+#: The tool's kinds of ops that compute nothing.
+_NOTHING = ("top.None", "top.Weight", "top.Input")
+
+
+def main(model: str, samples: str, order: str) -> int:
+    """Convert if that is not done yet, and run the model if that is wanted; returns the exit status."""
+    asked = json.loads(order)
+    if (root := tpu_mlir_steps.find_root()) is None:
+        print("TPU-MLIR is not to be found.", file=sys.stderr)
+        return _NO_QUESTION
+    os.environ["TMPDIR"] = "."  # the tool creates sockets there, whose paths must be short
+    sys.path[:0] = [str(root / "python" / "tools"), str(root / "python")]
+    try:
+        files = sorted(Path(samples).glob("*.npz"), key=lambda path: int(path.stem))
+        if not Path("tensors.json").is_file():
+            _convert(root, model, [str(file) for file in files])
+        if "out" in asked:
+            _run(model, len(files), asked["keep"], Path(asked["out"]), asked["processor"])
+    except Exception as error:
+        traceback.print_exc()
+        print(f"\n{type(error).__name__}: {' '.join(str(error).split())}", file=sys.stderr)
+        return _REFUSED
+    return 0
+
+
+def _convert(root: Path, model: str, files: list[str]) -> None:
+    import onnx
+    from utils.mlir_parser import MlirParser  # type: ignore[import-not-found]
+
+    given = tpu_mlir_steps.write_samples(onnx.load(model, load_external_data=False).graph, files, len(files))
+    order = {"verify": False, "calibrate": len(given), "processor": "", "quantize": "INT8", "result": ""}
+    steps = [tpu_mlir_steps.transform(model, order, given[:1]), tpu_mlir_steps.calibration(len(given))]
+    for step in steps:
+        if status := tpu_mlir_steps.call(root, *step):
+            raise ValueError(f"{step[0]} ended with exit status {status}")
+    names = [it.name for it in MlirParser("probe.mlir").ops if it.type not in _NOTHING]
+    Path("tensors.json").write_text(json.dumps(names))
+
+
+def _run(model: str, count: int, keep: list[str], out: Path, processor: str) -> None:
+    import numpy
+    import onnx
+    from model_runner import mlir_inference  # type: ignore[import-not-found]
+    from utils.mlir_shell import mlir_lowering  # type: ignore[import-not-found]
+
+    table = f"{out.name}.qtable"
+    Path(table).write_text("".join(f"{name} F16\n" for name in keep))
+    lowered = f"{out.name}.mlir"
+    mlir_lowering("probe.mlir", lowered, "INT8", processor, cali_table="table", quantize_table=table)
+    names = [it.name for it in onnx.load(model, load_external_data=False).graph.output]
+    out.mkdir()
+    for number in range(count):
+        with numpy.load(f"{tpu_mlir_steps.SAMPLES}/{number}.npz") as arrays:
+            found: dict[str, Any] = mlir_inference(dict(arrays), lowered, False)
+        numpy.savez(out / f"{number}.npz", **{str(place): _output(name, found) for place, name in enumerate(names)})
+
+
+def _output(name: str, found: dict[str, Any]) -> Any:
+    """The tool's name of an output is the model's, with an op and what it has added: `y_Gemm`, `y_Gemm_f32`."""
+    named = [it for it in found if it == name or it.startswith(f"{name}_")]
+    wanted = [it for it in named if it.endswith("_f32")] or named
+    if not wanted:
+        raise ValueError(f"there is no output {name} among {', '.join(found)}")
+    return found[wanted[0]]
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
