@@ -231,6 +231,7 @@ def test_deformable_attention_of_six_dimensions_compiles_with_fewer(shell: Shell
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("name", "kind", "heads", "width"),
     [("bert_base12_h256_dyn__ts17", "bert", 4, 256), ("timm_vit_tiny_patch16_224__ts17", "vit", 3, 192)],
