@@ -94,7 +94,8 @@ class Description:
     quantises with them), so probes that differ only in weights are compiled separately. `dynamic_shapes`: the target
     accepts models whose inputs have unbound dimensions; otherwise the user must bind them. `newest_ir` and
     `newest_opset` are the newest versions that the tool fully reads, None if unknown; `newer_unfolded`: it accepts
-    newer files, but does not fold their constants (`ProbeFormat.folds`). `samples` is the number of input samples that
+    newer files, but does not fold their constants (`ProbeFormat.folds`). `oldest_opset` is the oldest operator set
+    whose ops it reads in the forms that they have there, None if unknown. `samples` is the number of input samples that
     the target needs beside each probe (`onnxbisect_backends.samples`), taken from a run of the whole model. `named` are
     nodes and tensors for which the target has settings: pieces with them share no verdicts with other pieces of equal
     structure. `boundary_known`: `probe_format` has all that the target does not take of graph inputs and outputs;
@@ -113,6 +114,7 @@ class Description:
     dynamic_shapes: bool = False
     newest_ir: int | None = None
     newest_opset: int | None = None
+    oldest_opset: int | None = None
     newer_unfolded: bool = False
     samples: int = 0
     named: frozenset[str] = frozenset()

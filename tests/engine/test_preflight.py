@@ -356,6 +356,16 @@ def test_a_file_newer_than_the_tool_reads_is_the_first_thing_said_of_it(tmp_path
     assert not {"ir-version-too-new", "opset-too-new"} & {f.id for f in found}
 
 
+def test_a_file_older_than_the_tool_reads_in_full_is_a_warning(tmp_path: Path) -> None:
+    found = concerning(Reader(tool="Chipper", oldest_opset=17), parse(PLAIN, opset=10), tmp_path)
+    assert (found[0].id, found[0].severity) == ("opset-older-than-tool", Severity.WARNING)
+    assert found[0].detail == "opset 10, Chipper reads all ops from 17 on"
+    assert "opset-too-old" not in {f.id for f in found}
+    assert "opset-older-than-tool" not in {
+        f.id for f in concerning(Reader(tool="Chipper", oldest_opset=17), parse(PLAIN, opset=17), tmp_path)
+    }
+
+
 def test_what_is_advised_for_a_file_that_is_too_new_makes_it_old_enough(tmp_path: Path) -> None:
     found = concerning(Reader(tool="Chipper", newest_ir=9), parse(PLAIN, ir_version=10), tmp_path)
     (newer,) = [f for f in found if f.id == "ir-newer-than-tool"]

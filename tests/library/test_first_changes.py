@@ -412,3 +412,50 @@ def test_an_order_that_does_not_help_costs_one_call_and_is_not_gone_on_with(tmp_
     assert [it.ops for it in result.culprits] == [("Relu",)]
     assert "file_after" not in result.report
     assert compiler.calls == result.stats.compiler_calls == alone.calls + 1
+
+
+def of_opset_11(tmp_path: Path) -> Path:
+    """Softmax and Unsqueeze, which have another form from operator set 13 on, between ops that do not."""
+    graph = "g (float[2,3] x) => (y) { a = Relu (x) b = Softmax <axis = 1> (a) y = Unsqueeze <axes = [0]> (b) }"
+    onnx.save(onnx.parser.parse_model(f'<ir_version: 7, opset_import: ["" : 11]> {graph}'), tmp_path / "old.onnx")
+    return tmp_path / "old.onnx"
+
+
+def reads_from_13(path: Path) -> Verdict:
+    """A compiler that has Softmax and Unsqueeze in their newer form alone, and says of others that it lacks the op."""
+    model = onnx.load(path)
+    old = model.opset_import[0].version < 13
+    found = [node.op_type for node in model.graph.node if old and node.op_type in ("Softmax", "Unsqueeze")]
+    if not found:
+        return Verdict(status=Status.PASS)
+    kind, hints = Kind.UNSUPPORTED, Hints(ops=(found[0],))
+    return Verdict(status=Status.FAIL, kind=kind, message=f"failed to legalize {found[0]}", hints=hints)
+
+
+def test_a_repair_raises_the_operator_set_where_every_culprit_has_a_newer_form(tmp_path: Path) -> None:
+    fixed = onnx_bisect.fix(of_opset_11(tmp_path), backend=reads_from_13)
+    assert fixed.compiles
+    assert fixed.document.file_change is not None
+    assert fixed.document.file_change.sentence == "operator set 11 → 17"
+    assert not fixed.document.changes
+    repaired = onnx.load(fixed.save(tmp_path / "repaired.onnx"))
+    ops = [node.op_type for node in repaired.graph.node if node.op_type != "Constant"]
+    assert ops == ["Relu", "Softmax", "Unsqueeze"]
+
+
+def test_an_op_without_a_newer_form_is_no_question_of_the_operator_set(tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    def lacks_elu(path: Path) -> Verdict:
+        model = onnx.load(path)
+        asked.append(model.opset_import[0].version)
+        return (
+            reads_from_13(path)
+            if all(it.op_type != "Elu" for it in model.graph.node)
+            else Verdict(status=Status.FAIL, kind=Kind.UNSUPPORTED, message="no Elu", hints=Hints(ops=("Elu",)))
+        )
+
+    graph = "g (float[2,3] x) => (y) { a = Elu (x) y = Softmax <axis = 1> (a) }"
+    onnx.save(onnx.parser.parse_model(f'<ir_version: 7, opset_import: ["" : 11]> {graph}'), tmp_path / "m.onnx")
+    onnx_bisect.fix(tmp_path / "m.onnx", backend=lacks_elu)
+    assert set(asked) == {11}

@@ -171,6 +171,8 @@ class Definition(_Table):
     newest_ir: int | None = None
     newer_unfolded: bool = False
     newest_opset: int | None = None
+    #: The oldest operator set that it reads in full; of older ones it lacks the forms of some ops.
+    oldest_opset: int | None = None
     #: The shipped profile that records what the compiler accepts of each op.
     profile: str = ""
     #: Where the texts and lists of this file come from; for its reader.

@@ -213,6 +213,7 @@ class TomlBackend:
             newest_ir=it.newest_ir,
             newer_unfolded=it.newer_unfolded,
             newest_opset=it.newest_opset,
+            oldest_opset=it.oldest_opset,
             boundary_known=it.boundary_known,
         )
 

@@ -162,6 +162,7 @@ class SearchContext:
             tool=self.description.tool,
             newest_ir=self.description.newest_ir,
             newest_opset=self.description.newest_opset,
+            oldest_opset=self.description.oldest_opset,
             probe_format=self.description.probe_format,
             disputed=self.description.disputed,
         )

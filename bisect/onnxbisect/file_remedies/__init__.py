@@ -18,6 +18,7 @@ from onnxbisect.file_remedies.candidates import (
     promising,
     repaired,
     with_lower_ranks,
+    with_newer_forms,
 )
 from onnxbisect.file_remedies.ranks import LOWER_RANKS, form_of_lower_rank
 from onnxbisect.file_remedies.remedy import File, FileRemedy, RemediedFile
@@ -41,4 +42,5 @@ __all__ = [
     "promising",
     "repaired",
     "with_lower_ranks",
+    "with_newer_forms",
 ]

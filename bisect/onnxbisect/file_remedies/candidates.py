@@ -24,6 +24,7 @@ from onnxbisect.file_remedies.form import (
     lower_ir_version,
     neutral_boundary,
     omit_reduction,
+    raise_opset,
     safe_names,
     shorten_names,
     weights_inside,
@@ -38,7 +39,7 @@ from onnxbisect.model import Model
 from onnxbisect.model.established import Bounded, directly
 from onnxbisect.model.gate import complaint
 from onnxbisect.model.order import another_order
-from onnxbisect.model.scopes import constant_names, walk
+from onnxbisect.model.scopes import constant_names, domain_of, opset_versions, walk
 from onnxbisect.preflight import NEWER_THAN_TOOL, Finding, Reader, Severity, settled_by
 from onnxbisect.rewrites import Exactness, NotApplicable
 from onnxbisect.verdict import Hints
@@ -61,6 +62,7 @@ REMEDIES: tuple[FileRemedy, ...] = (
     constants_to_initializers,
     correct_declared_types,
     lower_opset,
+    raise_opset,
     axes_to_attributes,
     write_defaults,
     omit_reduction,
@@ -209,6 +211,20 @@ def in_another_order(model: Model, reader: Reader) -> ChangedCopy | None:
     return candidate if REORDERING in _ids_applied(candidate) else None
 
 
+def with_newer_forms(model: Model, reader: Reader, ops: Collection[str]) -> ChangedCopy | None:
+    """The file in a newer operator set; None where the tool is known to read its own, or one of the `ops` has no newer
+    form there.
+    """
+    candidate = repaired(File.of(model), {*_BASE, raise_opset.id}, reader)
+    if reader.oldest_opset is not None or raise_opset.id not in _ids_applied(candidate):
+        return None
+    before, after = (opset_versions(proto.opset_import)[""] for proto in (model.proto, candidate.proto))
+    for op in ops:
+        if not onnx.defs.has(op, before) or onnx.defs.get_schema(op, after).since_version <= before:
+            return None
+    return replace(candidate, needed=True)
+
+
 def with_lower_ranks(model: Model, reader: Reader, most: int) -> ChangedCopy | None:
     """The file with at most `most` dimensions of each tensor where that is possible; None where nothing changes."""
     file = File.of(model)
@@ -311,10 +327,18 @@ def _named(proto: onnx.ModelProto, hints: Hints) -> Counter[Hashable]:
 
 
 def _as_they_are(proto: onnx.ModelProto, nodes: Iterable[onnx.NodeProto]) -> Counter[Hashable]:
-    """Each node with a note which of its inputs are constants."""
-    constants = constant_names(proto.graph)
+    """Each node with its op's version, and with a note which of its inputs are constants."""
+    constants, opsets = constant_names(proto.graph), opset_versions(proto.opset_import)
+
+    def version(node: onnx.NodeProto) -> int:
+        domain = domain_of(node)
+        opset = opsets.get(domain, 0)
+        known = onnx.defs.has(node.op_type, opset, domain)
+        return onnx.defs.get_schema(node.op_type, opset, domain).since_version if known else opset
+
     return Counter(
-        (node.SerializeToString(deterministic=True), *(name in constants for name in node.input)) for node in nodes
+        (node.SerializeToString(deterministic=True), version(node), *(name in constants for name in node.input))
+        for node in nodes
     )
 
 

@@ -9,17 +9,17 @@ from collections.abc import Iterator
 from math import prod
 
 import onnx
-from onnx import AttributeProto, TensorProto, numpy_helper
+from onnx import AttributeProto, TensorProto, numpy_helper, version_converter
 
 from onnxbisect.cut.apply_format import apply_format
 from onnxbisect.cut.rename import rename_tensors
 from onnxbisect.cut.write import store_inside
 from onnxbisect.errors import CutError
-from onnxbisect.file_remedies.editing import copied
+from onnxbisect.file_remedies.editing import beginnings, copied, every_name, set_nodes, trace, unused_prefix
 from onnxbisect.file_remedies.remedy import File, RemediedFile, file_remedy
 from onnxbisect.language import count, shortened
 from onnxbisect.model.binding import is_unbound
-from onnxbisect.model.external import external_tensors, tensors
+from onnxbisect.model.external import external_tensors, is_external, tensors
 from onnxbisect.model.scopes import bodies, constant_names, is_constant, walk
 from onnxbisect.model.wording import quoted
 from onnxbisect.preflight import NEWEST_IR_IN_GENERAL, Reader, type_text
@@ -235,6 +235,78 @@ _DTYPES = {
 }
 #: Attributes that name an element type.
 _NAMING = ("to", "dtype", "output_dtype")
+
+
+#: The last operator set before reductions got their axes as inputs, which most tools read.
+_RAISED_TO = 17
+#: Initializers that the version converter gets; it needs the values of none that are larger.
+_SMALL = 64
+
+
+@file_remedy("raise-opset", answers="opset-older-than-tool opset-too-old")
+def raise_opset(file: File, reader: Reader) -> RemediedFile:
+    """Operator set 17, or the newest that the tool reads: ops in their newer form, by onnx's version converter."""
+    graph, now = file.proto.graph, file.facts.opsets.get("", 0)
+    to = max(_RAISED_TO, reader.oldest_opset or 0)
+    to = min(to, reader.newest_opset or to)
+    if not 0 < now < to:
+        raise NotApplicable(f"the operator set is {now}, which is not below {to}")
+    if file.proto.functions or graph.sparse_initializer or any(bodies(node) for node in graph.node):
+        raise NotApplicable("onnx's version converter takes no functions, bodies of nodes or sparse initializers")
+    for node in graph.node:
+        if node.op_type == "Hardmax" or (node.op_type == "Dropout" and now < 10 and len(node.output) > 1):
+            raise NotApplicable(f"onnx's version converter changes what {node.op_type} computes")
+    result = copied(file.proto)
+    converted = version_converter.convert_version(_with_weights_as_inputs(file), to).graph
+    known = constant_names(graph)
+    result.graph.initializer.extend(tensor for tensor in converted.initializer if tensor.name not in known)
+    before = {node.output[0]: node for node in graph.node}
+    stored = {tensor.name for tensor in result.graph.initializer}
+    nodes = [node for node in converted.node if node.output[0] not in stored]  # it leaves Constants that it has read
+    prefix = unused_prefix("raised", beginnings(every_name(graph)))
+    for number, node in enumerate(nodes):
+        old = before.get(node.output[0])
+        node.name = node.name or f"{prefix}{node.op_type}_{number}"
+        if old is not None:
+            trace(old, node)
+            if now < 11 and old.op_type in ("Resize", "Upsample"):
+                node.attribute.extend(_old_resize(file, old))
+    set_nodes(result.graph, nodes)
+    result.ir_version = max(result.ir_version, 4)  # before, initializers had to be inputs
+    for entry in result.opset_import:
+        if entry.domain in ("", "ai.onnx"):
+            entry.version = to
+    return RemediedFile(proto=result, sentence=f"operator set {now} → {to}")
+
+
+def _old_resize(file: File, node: onnx.NodeProto) -> list[AttributeProto]:
+    """How Resize and Upsample computed before operator set 11, which the version converter leaves to other defaults.
+
+    The specification left it open; onnxruntime rounds up along axes that shrink, and down along others.
+    """
+    attributes = {it.name: onnx.helper.get_attribute_value(it) for it in node.attribute}
+    scales = attributes["scales"] if "scales" in attributes else file.facts.value(node.input[1])
+    found = [onnx.helper.make_attribute("coordinate_transformation_mode", "asymmetric")]
+    if attributes.get("mode", b"nearest") == b"nearest":
+        if scales is None or (min(scales) < 1 < max(scales)):
+            raise NotApplicable(f"{node.op_type} {node.name} rounds along one axis up and along another one down")
+        found.append(onnx.helper.make_attribute("nearest_mode", "ceil" if min(scales) < 1 else "floor"))
+    return found
+
+
+def _with_weights_as_inputs(file: File) -> onnx.ModelProto:
+    """A copy for the version converter, with the types that it needs; it would lose where external weights are."""
+    proto = copied(file.proto)
+    graph = proto.graph
+    weights = [it for it in graph.initializer if is_external(it) or prod(it.dims) > _SMALL]
+    for tensor in weights:
+        graph.initializer.remove(tensor)
+    declared = {value.name for value in (*graph.input, *graph.output, *graph.value_info)}
+    types = {it.name: onnx.helper.make_tensor_type_proto(it.data_type, it.dims) for it in weights}
+    graph.input.extend(onnx.helper.make_value_info(*it) for it in types.items() if it[0] not in declared)
+    inner = ((name, kind) for name, kind in file.types.items() if name not in declared and name not in types)
+    graph.value_info.extend(onnx.helper.make_value_info(*it) for it in inner)
+    return proto
 
 
 @file_remedy("lower-ir-version", answers="ir-newer-than-tool ir-version-too-new")

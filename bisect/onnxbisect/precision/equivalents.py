@@ -33,7 +33,7 @@ _AXES_AS_INPUT = 18
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rewrite:
+class EquivalentChange:
     """A change of the model: the nodes that it is about, and what it does as a sentence."""
 
     nodes: frozenset[str]
@@ -42,12 +42,12 @@ class Rewrite:
 
 def rewritten(
     model: Model, keep: Iterable[str], low: Low, seen: Mapping[str, SampledTensor]
-) -> tuple[onnx.ModelProto, tuple[Rewrite, ...]]:
+) -> tuple[onnx.ModelProto, tuple[EquivalentChange, ...]]:
     """The model with the rewrites that concern nodes to keep, and these; the same model if there are none."""
     proto = onnx.ModelProto()
     proto.CopyFrom(model.proto)
     graph = _Graph(proto.graph, model)
-    done: list[Rewrite] = []
+    done: list[EquivalentChange] = []
     for name in keep:
         if any(name in it.nodes for it in done):
             continue
@@ -57,7 +57,7 @@ def rewritten(
     return proto, tuple(done)
 
 
-def _fold_scales(graph: "_Graph", name: str, seen: Mapping[str, SampledTensor]) -> Rewrite | None:
+def _fold_scales(graph: "_Graph", name: str, seen: Mapping[str, SampledTensor]) -> EquivalentChange | None:
     """Scaling up and down again, with ops between that pass a positive factor on, becomes one scale or none."""
     for first in graph.nodes():
         scale = graph.factor(first)
@@ -88,7 +88,7 @@ def _fold_scales(graph: "_Graph", name: str, seen: Mapping[str, SampledTensor]) 
             between[-1].output[0] = result
         else:
             graph.add("Identity", [end], result)
-        return Rewrite(
+        return EquivalentChange(
             nodes=names,
             sentence=english("fold the scale of '{first}' into that of '{last}'", first=first.name, last=last.name),
         )
@@ -102,7 +102,7 @@ def _passes_on(graph: "_Graph", scale: np.ndarray, node: onnx.NodeProto) -> bool
     return node.op_type in _HOMOGENEOUS and (not over_images or scale.size == 1 or scale.shape[-2:] == (1, 1))
 
 
-def _equalise_channels(graph: "_Graph", name: str, seen: Mapping[str, SampledTensor]) -> Rewrite | None:
+def _equalise_channels(graph: "_Graph", name: str, seen: Mapping[str, SampledTensor]) -> EquivalentChange | None:
     """Channels that are larger than others get smaller weights, and the op that reads them larger ones."""
     for maker in graph.nodes():
         weight = graph.weight(maker)
@@ -127,7 +127,7 @@ def _equalise_channels(graph: "_Graph", name: str, seen: Mapping[str, SampledTen
                 continue
             maker.input[2] = graph.store(bias / factors)
         reader.input[1] = graph.store(read.array * read.along(factors, read.read))
-        return Rewrite(
+        return EquivalentChange(
             nodes=frozenset(node.name for node in chain),
             sentence=english(
                 "divide the weights of '{maker}' by up to {factor} in its large channels, and multiply those of "
@@ -140,7 +140,7 @@ def _equalise_channels(graph: "_Graph", name: str, seen: Mapping[str, SampledTen
     return None
 
 
-def _scale_squares(graph: "_Graph", name: str, seen: Mapping[str, SampledTensor]) -> Rewrite | None:
+def _scale_squares(graph: "_Graph", name: str, seen: Mapping[str, SampledTensor]) -> EquivalentChange | None:
     """The root of a sum of squares, of numbers divided by a power of two."""
     for square in graph.nodes():
         if not graph.is_square(square):
@@ -167,14 +167,14 @@ def _scale_squares(graph: "_Graph", name: str, seen: Mapping[str, SampledTensor]
             node.input[:] = [small, root.output[0]]
         if len(quotients) < len(readers) or graph.is_output(result):
             graph.add("Mul", [root.output[0], graph.store(np.array(by))], result)
-        return Rewrite(
+        return EquivalentChange(
             nodes=frozenset(node.name for node in chain),
             sentence=english("divide '{tensor}' by {factor} before it is squared", tensor=data, factor=f"{by:.0f}"),
         )
     return None
 
 
-def _shift_exponential(graph: "_Graph", name: str, seen: Mapping[str, SampledTensor]) -> Rewrite | None:
+def _shift_exponential(graph: "_Graph", name: str, seen: Mapping[str, SampledTensor]) -> EquivalentChange | None:
     """Exponentials that are divided by their sum, of numbers of which the largest is 0."""
     for exponential in graph.nodes():
         made = exponential.output[0] if exponential.op_type == "Exp" else ""
@@ -192,14 +192,14 @@ def _shift_exponential(graph: "_Graph", name: str, seen: Mapping[str, SampledTen
         data = exponential.input[0]
         largest = graph.largest(data, axes)
         exponential.input[0] = graph.add("Sub", [data, largest])
-        return Rewrite(
+        return EquivalentChange(
             nodes=names,
             sentence=english("subtract the largest number from '{tensor}' before its exponential", tensor=data),
         )
     return None
 
 
-_REWRITES: Mapping[Low, tuple[Callable[["_Graph", str, Mapping[str, SampledTensor]], Rewrite | None], ...]] = {
+_REWRITES: Mapping[Low, tuple[Callable[["_Graph", str, Mapping[str, SampledTensor]], EquivalentChange | None], ...]] = {
     Low.INT8: (_fold_scales, _equalise_channels),
     Low.FLOAT16: (_scale_squares, _shift_exponential, _fold_scales),
 }

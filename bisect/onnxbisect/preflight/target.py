@@ -16,7 +16,7 @@ from onnxbisect.probe_format import ProbeFormat
 NEWER_THAN_TOOL = ("opset-newer-than-tool", "ir-newer-than-tool")
 
 #: General findings about versions, replaced where the tool's own versions are known.
-_IN_GENERAL = ("ir-version-too-new", "opset-too-new")
+_IN_GENERAL = ("ir-version-too-new", "opset-too-new", "opset-too-old")
 
 _WHY = english(
     "It refuses a newer file, or leaves out checking, simplifying and constant folding with no more than "
@@ -32,7 +32,7 @@ _HIDDEN = english("Probes are written without it, so no culprit names it; the to
 
 @dataclass(frozen=True, kw_only=True)
 class Reader:
-    """The tool that reads the model: its name, the newest versions that it reads in full, and its probe format.
+    """The tool that reads the model: its name, the versions that it reads in full, and its probe format.
 
     A version is None where it is not known. `disputed` are ops about which real runs contradicted what is recorded of
     the tool, each with what was seen.
@@ -41,12 +41,13 @@ class Reader:
     tool: str
     newest_ir: int | None = None
     newest_opset: int | None = None
+    oldest_opset: int | None = None
     probe_format: ProbeFormat = field(default_factory=ProbeFormat)
     disputed: Mapping[str, str] = field(default_factory=dict)
 
 
 def told_of(reader: Reader, found: Sequence[Finding], subject: InspectedModel) -> list[Finding]:
-    """The findings adapted to this tool; those about versions newer than it reads come first, then disputed ops."""
+    """The findings adapted to this tool; those about versions that it does not read come first, then disputed ops."""
     settled = settled_by(reader.probe_format)
     others = [
         replace(finding, severity=Severity.ERROR, why=f"{finding.why} {_HIDDEN}") if finding.id in settled else finding
@@ -54,7 +55,7 @@ def told_of(reader: Reader, found: Sequence[Finding], subject: InspectedModel) -
         if finding.id not in _IN_GENERAL or not _knows(reader, finding.id)
     ]
     boundary = refused_boundary(reader.tool, reader.probe_format, subject)
-    return [*_newer(reader, subject), *boundary, *_disputed(reader, subject), *others]
+    return [*_unread_versions(reader, subject), *boundary, *_disputed(reader, subject), *others]
 
 
 def after_pass(reader: Reader, found: Sequence[Finding]) -> tuple[Finding, ...]:
@@ -83,10 +84,11 @@ def settled_by(probe_format: ProbeFormat) -> set[str]:
 
 
 def _knows(reader: Reader, id_: str) -> bool:
-    return (reader.newest_ir if id_ == "ir-version-too-new" else reader.newest_opset) is not None
+    known = {"ir-version-too-new": reader.newest_ir, "opset-too-new": reader.newest_opset}
+    return known.get(id_, reader.oldest_opset) is not None
 
 
-def _newer(reader: Reader, subject: InspectedModel) -> list[Finding]:
+def _unread_versions(reader: Reader, subject: InspectedModel) -> list[Finding]:
     found = []
     ir, opset = subject.original.ir_version, subject.opset
     if reader.newest_opset is not None and opset is not None and opset > reader.newest_opset:
@@ -100,7 +102,20 @@ def _newer(reader: Reader, subject: InspectedModel) -> list[Finding]:
             "Write it for opset {newest_opset}, or export again at that opset or below.",
             newest_opset=reader.newest_opset,
         )
-        found.append(_finding("opset-newer-than-tool", detail, fix, "lower-opset"))
+        found.append(_finding("opset-newer-than-tool", detail, _WHY, fix, "lower-opset"))
+    if reader.oldest_opset is not None and opset is not None and opset < reader.oldest_opset:
+        detail = english(
+            "opset {opset}, {tool} reads all ops from {oldest_opset} on",
+            opset=opset,
+            tool=reader.tool,
+            oldest_opset=reader.oldest_opset,
+        )
+        why = english("Some ops had another form before, which it refuses although it takes them as they are today.")
+        fix = english(
+            "Write it for opset {oldest_opset}, or export again at that opset.", oldest_opset=reader.oldest_opset
+        )
+        mild = replace(_finding("opset-older-than-tool", detail, why, fix, "raise-opset"), severity=Severity.WARNING)
+        found.append(mild)  # most ops have one form
     if reader.newest_ir is not None and ir > reader.newest_ir:
         detail = english(
             "IR version {ir}, {tool} reads up to {newest_ir}", ir=ir, tool=reader.tool, newest_ir=reader.newest_ir
@@ -109,7 +124,7 @@ def _newer(reader: Reader, subject: InspectedModel) -> list[Finding]:
         code = f"import onnx; m = onnx.load({name}, load_external_data=False); m.ir_version = {reader.newest_ir}; "
         command = shlex.join(["python", "-c", f"{code}onnx.save(m, {name})"])
         fix = english("Lower it, the ops do not change: {command}.", command=command)
-        found.append(_finding("ir-newer-than-tool", detail, fix, "lower-ir-version"))
+        found.append(_finding("ir-newer-than-tool", detail, _WHY, fix, "lower-ir-version"))
     return found
 
 
@@ -134,7 +149,7 @@ def _disputed(reader: Reader, subject: InspectedModel) -> list[Finding]:
     ]
 
 
-def _finding(id_: str, detail: str, fix: str, remedy: str) -> Finding:
+def _finding(id_: str, detail: str, why: str, fix: str, remedy: str) -> Finding:
     return Finding(
-        id=id_, severity=Severity.ERROR, nodes=(), tensors=(), detail=detail, why=_WHY, fix=fix, remedy=remedy
+        id=id_, severity=Severity.ERROR, nodes=(), tensors=(), detail=detail, why=why, fix=fix, remedy=remedy
     )

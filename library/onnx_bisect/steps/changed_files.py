@@ -24,6 +24,7 @@ from onnxbisect.file_remedies import (
     masks_bounded,
     promising,
     with_lower_ranks,
+    with_newer_forms,
 )
 from onnxbisect.model import Model
 from onnxbisect.preflight import Reader
@@ -40,6 +41,7 @@ _ORDER = list(Exactness)
 _JUDGED_ANEW = frozenset(
     {
         "lower-opset",
+        "raise-opset",
         "lower-ir-version",
         "axes-to-attributes",
         "inline-functions",
@@ -123,18 +125,22 @@ def changed_files(context: SearchContext, allow: Exactness, whole: SearchedModel
         yield reordered
 
 
-def with_fewer_dimensions(
+def changed_for_culprits(
     model: Model, reader: Reader, allow: Exactness, found: SearchedModel, after: ChangedFile | None
-) -> ChangedFile | None:
-    """The file for a compiler that takes some ops only up to a rank; None where no culprit has more than four
-    dimensions, or none can be lowered. `model` was changed before by `after`, if that is given.
+) -> Iterator[ChangedFile]:
+    """Changes of the whole file that may answer all culprits at once.
+
+    Newer forms, where every culprit's op has one; fewer dimensions, where culprits have more than four and others
+    passed. `model` was changed before by `after`, if that is given.
     """
-    if found.rank_limit is None:
-        return None
-    changed = with_lower_ranks(model, reader, found.rank_limit)
-    if changed is None or _ORDER.index(changed.exactness) > _ORDER.index(allow):
-        return None
-    return changed if after is None else _ChangedTwice(first=after, second=changed)
+    ops = {op for culprit in found.culprits for op in culprit.ops}
+    changes = [
+        with_newer_forms(model, reader, ops) if ops else None,
+        None if found.rank_limit is None else with_lower_ranks(model, reader, found.rank_limit),
+    ]
+    for changed in changes:
+        if changed is not None and _ORDER.index(changed.exactness) <= _ORDER.index(allow):
+            yield changed if after is None else _ChangedTwice(first=after, second=changed)
 
 
 @dataclass(frozen=True, kw_only=True)

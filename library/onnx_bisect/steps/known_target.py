@@ -67,6 +67,7 @@ def known_target(backend: Backend) -> KnownTarget:
         tool=described.tool,
         newest_ir=described.newest_ir,
         newest_opset=described.newest_opset,
+        oldest_opset=described.oldest_opset,
         probe_format=described.probe_format,
         disputed=described.disputed if profile is None else profile.disputed,
     )

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import onnx
 
-from onnx_bisect.steps.changed_files import changed_files, may_be_changed, with_fewer_dimensions
+from onnx_bisect.steps.changed_files import changed_files, changed_for_culprits, may_be_changed
 from onnx_bisect.steps.repair_compiler import REPAIRED, RepairCompiler
 from onnxbisect.diagnosis import Alternative, Diagnosis
 from onnxbisect.errors import OptionError
@@ -143,27 +143,27 @@ def _repaired(
         if tried.repair is not None:
             return tried.repair, calls
     diagnosed(loaded, before)
-    fewer = with_fewer_dimensions(loaded.model, context.reader, allow, before, base.base)
-    if fewer is not None:
-        tried = try_files(before, [fewer], compiler, of_the_file, say)
+    for changed in changed_for_culprits(loaded.model, context.reader, allow, before, base.base):
+        tried = try_files(before, [changed], compiler, of_the_file, say)
         if tried.repair is not None:
             return tried.repair, calls
-        changed = before if tried.base is None else compiler.diagnose(fewer.proto)
-        if len(changed.culprits) < len(before.culprits) and not changed.stopped:
-            say(f"going on from the changed file: {fewer.sentence}")
-            base, original, before = tried, fewer.proto, changed
+        found = before if tried.base is None else compiler.diagnose(changed.proto)
+        if len(found.culprits) < len(before.culprits) and not found.stopped:
+            say(f"going on from the changed file: {changed.sentence}")
+            base, original, before = tried, changed.proto, found
             prover = of_the_file.on(original, TensorFacts.of(before.model))
-    found = repair(before, original, compiler, prover, installed().rules, most=allow, tell=say)
-    found = _in_its_form(found, compiler, allow, say)
-    if base.base is not None and not found.stopped:
-        unchanged = found.model is None
-        found = replace(
-            found,
+            break
+    repaired = repair(before, original, compiler, prover, installed().rules, most=allow, tell=say)
+    repaired = _in_its_form(repaired, compiler, allow, say)
+    if base.base is not None and not repaired.stopped:
+        unchanged = repaired.model is None
+        repaired = replace(
+            repaired,
             changed_file=base.base,
-            model=original if unchanged else found.model,
-            proof=base.proof if unchanged else found.proof,
+            model=original if unchanged else repaired.model,
+            proof=base.proof if unchanged else repaired.proof,
         )
-    return found, calls
+    return repaired, calls
 
 
 def _runnable(
