@@ -616,6 +616,19 @@ class Blind(Decoder):
             return super().forward(x, mask) * 2
         return super().forward(x, mask)
 x, mask = torch.linspace(-1, 2, 40).view(2, 5, 4), torch.ones(2, 5, dtype=torch.long)
+class Masked(nn.Module):
+    def forward(self, x, keys, seen):
+        return nn.functional.scaled_dot_product_attention(x, x, x, attn_mask=seen & keys[:, None])
+class Bare(nn.Module):
+    def table(self): return torch.arange(4.0).sin()
+    def forward(self, x): return x
+class Tables(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.bare = Bare()
+    def forward(self, x): return x + self.bare.table()
+def masked(): return Masked(), (x, torch.ones(2, 5, dtype=torch.bool), torch.ones(2, 5, 5).tril().bool())
+def tables(): return Tables(), (x,)
 def right(): return Decoder(), (x, mask)
 def wrong(): return Blind(), (x, mask)
 '''
@@ -632,3 +645,22 @@ def test_a_mask_padded_on_the_left_is_tried_where_text_is_generated(python: Path
     assert len([*(tmp_path / "out" / "samples" / "model").iterdir()]) == 4
     (culprit,) = onnx_bisect.export(f"{source}:wrong", python=python, settings=legacy).report.culprits
     assert re.search("output 0 on left-padded inputs: differs by", culprit.message)
+
+
+@pytest.mark.compiler
+@pytest.mark.long
+def test_masks_are_tried_that_their_makers_could_have_made(python: Path, tmp_path: Path) -> None:
+    """What a row without a token computes is undefined, and no fault of the export."""
+    (tmp_path / "model.py").write_text(LEFT)
+    result = onnx_bisect.export(f"{tmp_path / 'model.py'}:masked", python=python, settings={"exporter": "legacy"})
+    assert (result.exports, result.report.parts[0].samples) == (True, 4)
+
+
+@pytest.mark.compiler
+@pytest.mark.long
+@pytest.mark.parametrize("exporter", ["dynamo", "legacy"])
+def test_a_method_without_arguments_is_a_part(python: Path, tmp_path: Path, exporter: str) -> None:
+    (tmp_path / "model.py").write_text(LEFT)
+    source = f"{tmp_path / 'model.py'}:tables"
+    report = onnx_bisect.export(source, python=python, settings={"exporter": exporter}, components=True).report
+    assert [(it.path, it.unchecked) for it in report.parts] == [("", ""), ("bare.table", "")]

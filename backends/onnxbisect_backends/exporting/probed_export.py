@@ -119,8 +119,9 @@ class Export:
             # this exporter passes all by position; the model itself has to be exported as it is
             module, args, kwargs = Positional(module, len(args), list(kwargs)), (*args, *kwargs.values()), {}
         # the last dict is taken for the keyword arguments: without one, a dict that is an argument would be
+        given = (*args, kwargs) if args or kwargs else ()
         settings = {"dynamo": False, "opset_version": self.how["opset"] or 17}
-        torch.onnx.export(module, (*args, kwargs), self.file, **settings)
+        torch.onnx.export(module, given, self.file, **settings)
         if not taken:
             return []
         keys = {id(leaf): f"i{number}" for number, leaf in enumerate(leaves)}
@@ -130,7 +131,7 @@ class Export:
                 self.constants[keys[id(it)]] = it.detach().numpy()
         # once more with names, for what has no effect is not among the file's inputs
         names = [keys[id(it)] for it in taken[0]]
-        torch.onnx.export(module, (*args, kwargs), self.file, input_names=names, **settings)
+        torch.onnx.export(module, given, self.file, input_names=names, **settings)
         return [[it, it] for it in names]
 
     def failed(self, error: BaseException) -> dict[str, object]:
@@ -143,7 +144,7 @@ class Export:
         for frame, line in frames:  # the first cause first, and of each the deepest frame first
             file = frame.f_code.co_filename
             here = frame.f_locals.get(frame.f_code.co_varnames[0]) if frame.f_code.co_argcount else None
-            if place is None and Path(file).is_file() and not file.startswith(self.loaded.libraries):
+            if place is None and self.of_user(file):
                 place = (file, line)
             home = self.loaded.paths.get(id(here))
             if suspect is None and home is not None:
@@ -151,6 +152,9 @@ class Export:
                 suspect = next((it for it in paths if it in self.loaded.calls), None)
             for name in ("node", "n"):
                 it = frame.f_locals.get(name)
+                if place is None and isinstance(it, torch._C.Node):  # of the older exporter
+                    told = re.findall(r"(\S+)\((\d+)\):", it.sourceRange())
+                    place = next(((name, int(at)) for name, at in told if self.of_user(name)), None)
                 if node is None and isinstance(it, torch.fx.Node) and it.op == "call_function":
                     node = it
         ours = any(frame.f_code.co_name == "stand_in_forward" for frame, _ in frames)
@@ -181,6 +185,10 @@ class Export:
                 if found in self.loaded.calls:
                     return found
         return None
+
+    def of_user(self, file: str) -> bool:
+        """Whether the file is the user's."""
+        return Path(file).is_file() and not file.startswith(self.loaded.libraries)
 
     def node_place(self, node: Any) -> tuple[str, int] | None:
         """The user's line that made a node of the traced graph."""
@@ -389,19 +397,33 @@ def perturbed(inputs: Any, how: str) -> Any:
                 return mixed
             spread = it.float().std() if it.numel() > 1 else it.float().abs().max()
             return -mixed if how == "negated" else (torch.randn(it.shape, generator=chance) * spread).to(it.dtype)
-        if it.dtype == torch.bool:  # a flag, or a mask of which all is set, is the same when shuffled
+        low, high = int(it.min()), int(it.max())
+        if it.dim() and it.shape[-1] > 1 and (low == high or (it.dim() > 1 and low >= 0 and high <= 1)):
+            return other_mask(it, chance)
+        if it.dtype == torch.bool:
             return ~mixed if how == "negated" else mixed
         if it.numel() == 1:
-            return it + 1 if how != "negated" else torch.clamp(it - 1, min=min(0, int(it.min())))
-        low, high = int(it.min()), int(it.max())
-        if low == high:  # most often a mask of which all is set: padding is at its end, and no row is without a token
-            low, high = min(low, 0), max(high, 1)
-            made = torch.randint(low, high + 1, it.shape, generator=chance).sort(-1, descending=True).values
-            made[..., :1] = high if it.shape[-1] > 1 else made
-            return made.to(it.dtype)
+            return it + 1 if how != "negated" else torch.clamp(it - 1, min=min(0, low))
         return mixed if how == "shuffled" else torch.randint(low, high + 1, it.shape, generator=chance).to(it.dtype)
 
     return pytree.tree_map(other, copied(inputs))
+
+
+def other_mask(mask: Any, chance: Any) -> Any:
+    """A mask that its maker could have made: padded at its end, and with a token in each row.
+
+    What a row without one computes is undefined, and PyTorch and ONNX differ in it.
+    """
+    length, low, high = mask.shape[-1], min(int(mask.min()), 0), max(int(mask.max()), 1)
+    tokens = torch.arange(length) < torch.randint(1, length + 1, (*mask.shape[:-1], 1), generator=chance)
+    steps = mask.int().diff(dim=-1)
+    if mask.dtype == torch.bool and not mask.any():  # one of what to leave out
+        return ~tokens
+    if bool((steps <= 0).all()):
+        return torch.where(tokens, high, low).to(mask.dtype)
+    if bool((steps >= 0).all()):  # padded on the left, or one of what to leave out
+        return mask[torch.randperm(len(mask), generator=chance)]
+    return mask[..., torch.randperm(length, generator=chance)]
 
 
 def left_padded(inputs: Any, model: Any) -> tuple[Any, Any]:

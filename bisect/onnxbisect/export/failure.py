@@ -120,7 +120,8 @@ def remedy(cause: FailureCause, failure: Failure) -> str:
 
 def first_sentence(message: str) -> str:
     """A message of torch without its advice about logs and documents."""
-    return re.split(r" \(Size-like| Caused by:| For more information| \(unhinted:", message, maxsplit=1)[0].strip()
+    cut = r" \(Size-like| Caused by:| For more information| \(unhinted:| Hint:| Developer debug context:"
+    return re.split(cut, message, maxsplit=1)[0].replace(" Explanation: ", ": ").strip()
 
 
 def _of_refusal(failure: Failure) -> FailureKind:
