@@ -17,6 +17,7 @@ from onnxbisect_backends.probing.boundary_limits import learn_limits, refused_tr
 from onnxbisect_backends.probing.boundary_traits import as_measured, usual_traits
 from onnxbisect_backends.sandbox.process import kill_running
 from onnxbisect_backends.sandbox.working_folder import working_folder
+from onnxbisect_backends.verifying import as_compared, verified
 from onnxbisect_cli.results import COMPILES, CULPRITS, UNRESOLVED
 from onnxbisect_cli.signals import stopping
 
@@ -41,9 +42,10 @@ def check(name: str, options: Mapping[str, str]) -> int:
             probe.parent.mkdir()
             workdir.mkdir()
             onnx.save(conv_net(), model)
-            write_whole(model, backend.describe(), probe)
+            write_whole(model, as_compared(backend, backend.describe()), probe)
             outcome = backend.compile(probe, workdir, Limits())
-            verdict, log = backend.judge(outcome), outcome.log
+            verdict = verified(backend, probe, workdir, Limits(), backend.judge(outcome))
+            log = outcome.log
             measured = list(measured_boundary(backend, folder)) if verdict.passed else []
         if interruption.number is not None:
             return interruption.exit_code

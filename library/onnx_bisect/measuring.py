@@ -46,6 +46,7 @@ from onnxbisect_backends.probing.search_context import sampling
 from onnxbisect_backends.sandbox.process import kill_running
 from onnxbisect_backends.sandbox.working_folder import working_folder
 from onnxbisect_backends.simulator.profiles import Profile, profile_text
+from onnxbisect_backends.verifying import as_compared
 
 #: The answer for models with inputs that the compiler does not accept, whatever their ops.
 _NO_QUESTION = Verdict(status=Status.UNRESOLVED, kind=Kind.INVALID, message="not a model that the compiler takes")
@@ -107,7 +108,7 @@ def measure(
     Returns None if it was cancelled. Raises OptionError for unknown ops and wrong options, and BackendUnusableError.
     """
     chosen = usable_backend(backend, options or {}, jobs)
-    description = chosen.describe()
+    description = as_compared(chosen, chosen.describe())
     tests = _tests_of(ops)
     cancellation = cancellation or Cancellation()
     calls = 0

@@ -18,7 +18,7 @@ from onnx_bisect import ModelError, OptionError, PrecisionResult
 from onnxbisect.language import CHINESE, within
 from onnxbisect.precision.plan import PrecisionEnding
 from onnxbisect.precision.report import markdown, svg, terminal
-from onnxbisect_backends.contract import Limits
+from onnxbisect_backends.contract import Limits, list_quantised
 from onnxbisect_backends.precision.arithmetic import in_turns, tensors_of_nodes
 from onnxbisect_backends.precision.scoring import UserMetric
 from onnxbisect_backends.registry import make
@@ -447,6 +447,42 @@ def test_a_compiler_that_quantises_by_itself_proves_the_set_by_its_own_tensors(t
     assert not (tmp_path / "out" / "mixed.onnx").exists()  # a QDQ model of another set of nodes would mislead
     again = search()
     assert (again.keep, again.report.resumed) == (found.keep, len(report.asks))
+
+
+@pytest.mark.compiler
+@pytest.mark.long
+def test_tpu_mlir_needs_two_nodes_and_its_table_names_them_as_it_does(tmp_path: Path) -> None:
+    """It merges the first scale into the convolution before it, so that the Relu behind has to stay."""
+    if complaint := make("tpu-mlir", {}).check():
+        pytest.skip(complaint)
+    file = scaled_channel(tmp_path)
+    found = onnx_bisect.precision(
+        file, backend="tpu-mlir", samples=tmp_path / "samples", at_least=30, out=tmp_path / "out"
+    )
+    assert found.keep == ("Relu_r3", "Mul_down")
+    assert found.report.ending is PrecisionEnding.MINIMAL
+    assert (tmp_path / "out" / "tpu_mlir.qtable").read_text() == "r3_Relu F16\ndown_Mul F16\n"
+    assert found.report.changed_keep == ()
+
+
+@pytest.mark.compiler
+@pytest.mark.long
+def test_a_constant_that_rknn_lists_is_no_tensor_to_keep(tmp_path: Path) -> None:
+    """RKNN quantises the constant of a Sub, and refuses its name afterwards: SAM's decoder could not be measured."""
+    backend = make("rknn", {})
+    if complaint := backend.check():
+        pytest.skip(complaint)
+    net = Net(3)
+    net.convolution()
+    net.add("Neg")
+    net.add("Add", net.store(np.array([1.5])))
+    net.convolution()
+    file, work = net.write(tmp_path), tmp_path / "work"
+    work.mkdir()
+    ended = list_quantised(backend, file, tmp_path / "samples", work, Limits(seconds=300))
+    assert ended.exit_code == 0, ended.log
+    listed = json.loads((work / "tensors.json").read_text())
+    assert not [name for name in listed if name.startswith("w")]
 
 
 def test_tensors_that_a_compiler_adds_belong_to_the_node_that_they_are_named_after() -> None:
