@@ -163,6 +163,13 @@ def export(
             raise OptionError(f"There is no file {clip(str(file), 200)}.")
     chosen = Path(python) if python else active_python()
     with working_folder() as work, ExportProcess(chosen, source, seconds=timeout, memory=memory) as probe:
+        there = probe.described.settings
+        for name in ("attention", "use_cache"):
+            if name not in there and getattr(how, name) is not None:
+                raise OptionError(
+                    english("The model has no setting {name}: models of transformers have it.", name=name)
+                )
+            others = {it: one for it, one in others.items() if name in there or getattr(one, name) is None}
         asking = _Asking(probe, work, progress or (lambda line: None))
         outcome = asking.search(how)
         if components:

@@ -261,6 +261,18 @@ def test_a_source_that_prints_a_megabyte_is_asked_nonetheless(python: Path, tmp_
 
 @pytest.mark.compiler
 @pytest.mark.long
+def test_settings_that_a_model_does_not_have_are_not_tried(python: Path, tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(METHODS)
+    source = f"{tmp_path / 'model.py'}:build"
+    with pytest.raises(OptionError, match=r"The model has no setting attention: models of transformers have it\."):
+        onnx_bisect.export(source, python=python, settings={"attention": "eager"})
+    settings = {"opset": "99"}
+    (culprit,) = onnx_bisect.export(source, python=python, settings=settings, tries=["all"]).report.culprits
+    assert [it.setting for it in culprit.tried] == ["strict=true", "exporter=legacy", "opset=17", "opset=23"]
+
+
+@pytest.mark.compiler
+@pytest.mark.long
 def test_a_python_without_transformers_is_one_sentence(python: Path) -> None:
     with pytest.raises(OptionError, match=r"hf:some/model needs transformers, which \S+ does not have"):
         onnx_bisect.export("hf:some/model", python=python)

@@ -60,13 +60,14 @@ class Described(_Message):
     """The model of `build()`. `never` are the outermost modules that these inputs do not reach.
 
     `foreign` take or return other things than tensors, so that they cannot be asked alone.
-    `methods` are those of the user's classes that did not run.
+    `methods` are those of the user's classes that did not run, `settings` those of models of transformers that it has.
     """
 
     modules: tuple[DescribedModule, ...]
     never: tuple[str, ...]
     foreign: tuple[str, ...]
     methods: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
     torch: str
     python: str
     samples: int

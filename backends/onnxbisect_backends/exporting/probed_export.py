@@ -376,12 +376,11 @@ def stand_in(export: Export, path: str, recorded: Recorded) -> Callable[[], None
 
 def set_up(model: Any, how: Mapping[str, Any]) -> None:
     """Apply settings of transformers' models."""
-    if how.get("attention") and hasattr(model, "set_attn_implementation"):
-        model.set_attn_implementation(how["attention"])
-    if how.get("use_cache") is False:
-        for module in model.modules():
-            if getattr(getattr(module, "config", None), "use_cache", None):
-                module.config.use_cache = False
+    for module in model.modules():
+        if how.get("attention") and hasattr(module, "set_attn_implementation"):
+            module.set_attn_implementation(how["attention"])
+        if how.get("use_cache") is False and getattr(getattr(module, "config", None), "use_cache", None):
+            module.config.use_cache = False
 
 
 def perturbed(inputs: Any, how: str) -> Any:

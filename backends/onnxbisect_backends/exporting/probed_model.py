@@ -186,8 +186,14 @@ class Loaded:
                     "defined": defined(type(module), method),
                 }
             )
+        parts = [*self.model.modules()]
+        settings = {
+            "attention": any(hasattr(it, "set_attn_implementation") for it in parts),
+            "use_cache": any(hasattr(getattr(it, "config", None), "use_cache") for it in parts),
+        }
         return {
             "modules": modules,
+            "settings": [name for name, there in settings.items() if there],
             "never": self.never,
             "methods": self.methods,
             "foreign": self.foreign,
