@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from onnxbisect.answer import Ask
 from onnxbisect.diagnosis import CertificateStatus, Diagnosis, DiagnosisProof
+from onnxbisect.language import shortened
 from onnxbisect.search.plan import Plan, Verdicts
-from onnxbisect.unitset import UnitSet, members, size
+from onnxbisect.unitset import UnitSet, members
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Status, Verdict
 
@@ -28,7 +29,11 @@ class CulpritsThenWhole:
         taken = all(verdicts[units][-1].passed for units in self.culprits if units in verdicts)
         if not open_ and taken and whole not in verdicts:
             open_ = [whole]
-        asks = [Ask(units=units, attempt=0, why=self._why(universe, units)) for units in open_]
+        asks = []
+        for units in open_:
+            ops = [universe.op[unit] for unit in members(units)]
+            what = "the whole model" if units == whole else shortened(ops, 3, " + ")
+            asks.append(Ask(units=units, attempt=0, why=f"{what} with {self.called}"))
         asked = verdicts.get(whole)
         diagnosis = Diagnosis(  # only of whether the model compiles
             verdict=asked[-1].status if asked else Status.UNRESOLVED,
@@ -42,11 +47,3 @@ class CulpritsThenWhole:
     def answers(self, universe: Universe, verdicts: Mapping[UnitSet, Verdict]) -> tuple[Verdict | None, ...]:
         """The verdicts on the culprits, in their order, and the verdict on the whole model."""
         return (*(verdicts.get(units) for units in self.culprits), verdicts.get(universe.everything))
-
-    def _why(self, universe: Universe, units: UnitSet) -> str:
-        if units == universe.everything:
-            what = "the whole model"
-        else:
-            ops = [universe.op[unit] for unit in members(units)]
-            what = " + ".join(ops[:3]) + (f" and {size(units) - 3} more" if len(ops) > 3 else "")
-        return f"{what} with {self.called}"

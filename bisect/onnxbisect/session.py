@@ -138,7 +138,11 @@ def next_step(
     if not wanted and digests is not None:
         wanted = _own_files(plan.diagnosis, known.records, digests)
     asks = known.affordable(wanted)
-    return Step(plan=plan, wanted=tuple(wanted), asks=tuple(asks), ending=_ending(known, wanted, asks))
+    ending = None
+    if not asks and not (known.spent and known.in_flight):  # the budget has paid for what is in flight
+        spent = Ending.SECONDS if known.out_of_time else Ending.CALLS
+        ending = spent if wanted else Ending.FINISHED
+    return Step(plan=plan, wanted=tuple(wanted), asks=tuple(asks), ending=ending)
 
 
 def only_whole_model(step: Step, universe: Universe) -> Step:
@@ -161,14 +165,6 @@ def _form_is_in_doubt(universe: Universe, records: Sequence[ProbeRecord], *, end
     if any((it.verdict.kind, it.verdict.fingerprint) in failing for it in whole):
         return False
     return ending or (not failing and sum(verdict.passed for verdict in parts) >= _PARTS_THAT_PASS)
-
-
-def _ending(known: SearchRecord, wanted: Sequence[Ask], asks: Sequence[Ask]) -> Ending | None:
-    if asks or (known.spent and known.in_flight):  # the budget has paid for what is in flight
-        return None
-    if not wanted:
-        return Ending.FINISHED
-    return Ending.SECONDS if known.out_of_time else Ending.CALLS
 
 
 def _own_files(diagnosis: Diagnosis, records: Sequence[ProbeRecord], digests: Digests) -> list[Ask]:

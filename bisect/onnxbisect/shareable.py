@@ -55,7 +55,14 @@ def shareable(model: onnx.ModelProto, fails: Fails) -> onnx.ModelProto | None:
         numbers = np.array(listed.floats, np.float32)
         if (name not in settings or numbers.size > SMALL) and not is_telling(numbers):
             listed.floats[:] = _random(numbers, rng).tolist()
-    return _shrunk(made, fails) if fails(made) else None
+    if not fails(made):
+        return None
+    inputs = (dim.dim_value for value in made.graph.input for dim in value.type.tensor_type.shape.dim)
+    weights = (dim for tensor in made.graph.initializer for dim in tensor.dims)
+    for old in sorted({size for size in (*inputs, *weights) if size > 1}, reverse=True):
+        smaller = (each for new in _SIZES if new < old for each in _resized(made, old, new))
+        made = next((each for each in smaller if fails(each)), made)
+    return made
 
 
 def _with_plain_names(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -120,16 +127,6 @@ def _random(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         return np.asarray(rng.integers(array.min(), array.max(), array.shape, endpoint=True, dtype=array.dtype))
     values = rng.standard_normal(array.shape)
     return np.asarray(np.abs(values) if (array >= array.dtype.type(0)).all() else values).astype(array.dtype)
-
-
-def _shrunk(model: onnx.ModelProto, fails: Fails) -> onnx.ModelProto:
-    """The model with every size of its inputs and weights minimised, largest first."""
-    inputs = (dim.dim_value for value in model.graph.input for dim in value.type.tensor_type.shape.dim)
-    weights = (dim for tensor in model.graph.initializer for dim in tensor.dims)
-    for old in sorted({size for size in (*inputs, *weights) if size > 1}, reverse=True):
-        smaller = (each for new in _SIZES if new < old for each in _resized(model, old, new))
-        model = next((each for each in smaller if fails(each)), model)
-    return model
 
 
 def _resized(model: onnx.ModelProto, old: int, new: int) -> Iterator[onnx.ModelProto]:

@@ -13,11 +13,11 @@ from onnxbisect.unitset import UnitSet
 from onnxbisect.verdict import Verdict
 from onnxbisect_db import events, leases, queues
 from onnxbisect_db.database import now
-from onnxbisect_db.leases import Claimed, RowLease
+from onnxbisect_db.leases import Claimed
 from onnxbisect_db.queues import ClaimRequest
 from onnxbisect_db.statements import insert_if_new
 from onnxbisect_db.states import EventType, ProbeState
-from onnxbisect_db.tables import Job, KeptVerdict, Probe, Search
+from onnxbisect_db.tables import KeptVerdict, Probe
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,18 +75,14 @@ def claim(session: Session, request: ClaimRequest) -> Claim | None:
     at = now(session)
     for job, search, model, probe in queues.next_probes(session, queue, request, at):
         if probe.state == ProbeState.QUEUED:
-            lease = _take(session, job, search, probe, request, at)
+            job.served_at = at
+            probe.state = ProbeState.RUNNING
+            probe.worker = request.worker
+            probe.duplicate_id = None
+            probe.round = search.round + 1
+            probe.started_at = at
+            facts = {"search": search.id, "probe": probe.id, "why": probe.why, "worker": request.worker}
+            events.tell(session, job, EventType.PROBE_ASKED, at, **facts)
+            lease = leases.claim(probe, at, seconds=request.seconds)
             return Claim(lease=lease, job=job, model=model, search=search, probe=probe, alone=probe.crashes > 0)
     return None
-
-
-def _take(session: Session, job: Job, search: Search, probe: Probe, request: ClaimRequest, at: datetime) -> RowLease:
-    job.served_at = at
-    probe.state = ProbeState.RUNNING
-    probe.worker = request.worker
-    probe.duplicate_id = None
-    probe.round = search.round + 1
-    probe.started_at = at
-    facts = {"search": search.id, "probe": probe.id, "why": probe.why, "worker": request.worker}
-    events.tell(session, job, EventType.PROBE_ASKED, at, **facts)
-    return leases.claim(probe, at, seconds=request.seconds)

@@ -113,7 +113,13 @@ def create(session: Session, wanted: NewJob, *, tenant: str, idempotency_key: st
         .returning(Job.id)
     ).one_or_none()
     if made is None:
-        return Created(job=_earlier(session, tenant, idempotency_key, digest), new=False)
+        same_key = _with_searches().where(Job.tenant == tenant, Job.idempotency_key == idempotency_key)
+        job = session.scalars(same_key).one()
+        if job.idempotency_sha256 != digest:
+            raise IdempotencyError(
+                f"The idempotency key was used for another request, which made job {job.id}: use a new key."
+            )
+        return Created(job=job, new=False)
     for ordinal, target in enumerate(wanted.targets):
         session.add(Search(job_id=job_id, ordinal=ordinal, backend=target.backend, options=dict(target.options)))
         notices.notify(session, notices.backend(target.backend))
@@ -133,16 +139,6 @@ def create(session: Session, wanted: NewJob, *, tenant: str, idempotency_key: st
     events.tell(session, session.get_one(Job, job_id), EventType.JOB_QUEUED, at)
     session.flush()
     return Created(job=session.scalars(_with_searches().where(Job.id == job_id)).one(), new=True)
-
-
-def _earlier(session: Session, tenant: str, key: str | None, digest: str) -> Job:
-    same_key = _with_searches().where(Job.tenant == tenant, Job.idempotency_key == key)
-    job = session.scalars(same_key).one()
-    if job.idempotency_sha256 != digest:
-        raise IdempotencyError(
-            f"The idempotency key was used for another request, which made job {job.id}: use a new key."
-        )
-    return job
 
 
 def get(session: Session, job_id: str, tenant: str) -> Job | None:

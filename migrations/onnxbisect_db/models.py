@@ -32,7 +32,13 @@ def keep(
     known = session.get(StoredModel, (tenant, sha256), with_for_update=True, populate_existing=True)
     fresh = {"name": name, "size": size, "onnx": onnx, "files": dict(files or {}), "used_at": at}
     if known is not None and (known.onnx, known.files) != (fresh["onnx"], fresh["files"]):
-        _demand_idle(session, known)
+        going = Job.state.in_([state for state in JobState if not state.ended])
+        users = select(Job.id).where(Job.tenant == known.tenant, Job.model_sha256 == known.sha256, going)
+        user = session.scalars(users.limit(1)).one_or_none()
+        if user is not None:
+            raise InUseError(
+                f"Job {user} is reading this model with other external data: wait until it has ended, or cancel it."
+            )
     kept = (
         insert(session, StoredModel)
         .values(tenant=tenant, sha256=sha256, created_at=at, **fresh)
@@ -82,13 +88,3 @@ def remove(session: Session, sha256: str, tenant: str) -> set[str] | None:
     files = model.all_files
     session.execute(delete(StoredModel).where(StoredModel.tenant == tenant, StoredModel.sha256 == sha256))
     return files
-
-
-def _demand_idle(session: Session, model: StoredModel) -> None:
-    going = Job.state.in_([state for state in JobState if not state.ended])
-    users = select(Job.id).where(Job.tenant == model.tenant, Job.model_sha256 == model.sha256, going)
-    user = session.scalars(users.limit(1)).one_or_none()
-    if user is not None:
-        raise InUseError(
-            f"Job {user} is reading this model with other external data: wait until it has ended, or cancel it."
-        )

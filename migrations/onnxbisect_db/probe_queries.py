@@ -187,11 +187,9 @@ def summaries(session: Session, search_id: str) -> list[ProbeSummary]:
             "message": row["message"] or "",
         }
         probes.append(ProbeSummary(**{**row, **typed}))
-    return sorted(probes, key=_order)
-
-
-def _order(probe: ProbeSummary) -> tuple[bool, datetime, int, str]:
-    return not probe.was_started, probe.started_at or probe.created_at, -probe.units.bit_count(), probe.id
+    return sorted(
+        probes, key=lambda it: (not it.was_started, it.started_at or it.created_at, -it.units.bit_count(), it.id)
+    )
 
 
 # Single columns, because logs are long and there are hundreds of answers.

@@ -79,7 +79,10 @@ def _attribute(constraint: AttrConstraint, node: onnx.NodeProto, scope: GraphSco
 
 
 def _input(constraint: InputConstraint, node: onnx.NodeProto, scope: GraphScope) -> str | None:
-    tensor = _named_input(constraint.name, node, scope)
+    schema = scope.schema(node)
+    formals = () if schema is None else schema.inputs
+    given = {formal.name: name for formal, name in zip(formals, node.input, strict=False)}
+    tensor = given.get(constraint.name) or None  # it may be omitted, or missing in this opset
     allowed = _tuple(constraint.value)
     if tensor is None:
         return None
@@ -121,17 +124,6 @@ def _input(constraint: InputConstraint, node: onnx.NodeProto, scope: GraphScope)
             return f"input {constraint.name} is {dtype}, {wish}"
         case "note" | "shape_note":
             return None
-
-
-def _named_input(name: str, node: onnx.NodeProto, scope: GraphScope) -> str | None:
-    """The tensor at the schema's input of this name; None if it is omitted or this opset lacks it."""
-    schema = scope.schema(node)
-    if schema is None:
-        return None
-    position = next((index for index, formal in enumerate(schema.inputs) if formal.name == name), None)
-    if position is None or position >= len(node.input):
-        return None
-    return node.input[position] or None
 
 
 def default_of(node: onnx.NodeProto, name: str, scope: GraphScope) -> Scalar | list[Scalar] | None:

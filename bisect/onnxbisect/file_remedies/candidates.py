@@ -170,7 +170,9 @@ def candidates(
     `model.load`.
     """
     file, found = File.of(model), list(findings)
-    named = _named(file.proto, hints)
+    ops = {op.rpartition("::")[2] for op in hints.ops}
+    nodes = [node for node in walk(file.proto.graph) if node.op_type in ops or node.name in hints.nodes]
+    named = _as_they_are(file.proto, nodes)
     settled = settled_by(reader.probe_format)
     errors = [it.id for it in found if it.severity is Severity.ERROR and it.id not in settled]
     asked = _ids(_answering(finding.id for finding in found))
@@ -317,13 +319,6 @@ def _applied(remedy: FileRemedy, file: File, reader: Reader) -> RemediedFile:
     if refused and not complaint(file.proto):
         raise NotApplicable(f"onnx refuses the result: {refused}")
     return change
-
-
-def _named(proto: onnx.ModelProto, hints: Hints) -> Counter[Hashable]:
-    """The nodes that a tool named, or whose ops it named; op types without domains, which tools leave out."""
-    ops = {op.rpartition("::")[2] for op in hints.ops}
-    nodes = [node for node in walk(proto.graph) if node.op_type in ops or node.name in hints.nodes]
-    return _as_they_are(proto, nodes)
 
 
 def _as_they_are(proto: onnx.ModelProto, nodes: Iterable[onnx.NodeProto]) -> Counter[Hashable]:

@@ -32,7 +32,11 @@ _AXES_INPUT = 13
 def loop_unroll(at: Site) -> tuple[str, ...]:
     """The nodes of the body, as often as a constant number of rounds says."""
     body = at.known(next((it.g for it in at.node.attribute if it.name == "body"), None), "it has no body")
-    rounds = _rounds(at, body)
+    if at.has(1) and not at.value(1).all():
+        rounds = 0
+    else:
+        at.demand(_goes_on(at, body), "its condition is computed")
+        rounds = max(0, int(at.value(0).item()))
     _demand_small(at, body, rounds)
     state = list(at.node.input[2:])
     carried = len(state)
@@ -83,14 +87,6 @@ def _demand_small(at: Site, body: onnx.GraphProto, rounds: int) -> None:
     at.demand(not body.sparse_initializer, "the body has a sparse constant")
     size = max(1, sum(1 for _ in walk(body))) * rounds
     at.demand(size <= _MOST_UNROLLED, f"it would become {size} nodes, more than the limit of {_MOST_NODES}")
-
-
-def _rounds(at: Site, body: onnx.GraphProto) -> int:
-    """How often the body runs."""
-    if at.has(1) and not at.value(1).all():
-        return 0
-    at.demand(_goes_on(at, body), "its condition is computed")
-    return max(0, int(at.value(0).item()))
 
 
 def _goes_on(at: Site, body: onnx.GraphProto) -> bool:

@@ -196,9 +196,14 @@ class _Attempt:
         finally:
             self.timed_out = session.timed_out
         del session
+        values = {name: results[out] for name, out in self._value_outputs.items()}
+        for name, array in values.items():
+            dtype = self._dtypes.get(name, 0)
+            if dtype in CARRIERS:
+                values[name] = array.astype(helper.tensor_dtype_to_np_dtype(dtype))
         return Run(
             shapes={name: tuple(results[out].tolist()) for name, out in self._shape_outputs.items()},
-            values={name: self._restore(name, results[out]) for name, out in self._value_outputs.items()},
+            values=values,
             dtypes=self._missing_dtypes(),
             ran=ran,
             refused=refused,
@@ -210,10 +215,6 @@ class _Attempt:
             return [self.run(Fill.ONES, chosen, found.ran, found.refused, clock)]
         except Exception:  # onnxruntime's exceptions share no base class but this
             return []
-
-    def _restore(self, name: str, array: np.ndarray) -> np.ndarray:
-        dtype = self._dtypes.get(name, 0)
-        return array.astype(helper.tensor_dtype_to_np_dtype(dtype)) if dtype in CARRIERS else array
 
     def _missing_dtypes(self) -> dict[str, int]:
         """Load a second session to find the element types that inference did not find; runs nothing."""

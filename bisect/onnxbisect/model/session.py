@@ -193,7 +193,10 @@ def loadable(model: onnx.ModelProto) -> onnx.ModelProto:
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     copy.ir_version = min(copy.ir_version, _IR)
-    if unknown := _newer_ops(copy):
+    used = {(domain_of(node), node.op_type) for node in _all_nodes(copy)}
+    used -= {(function.domain, function.name) for function in copy.functions}
+    known = {it for it in used if it[0] in _OPSETS and defs.has(it[1], it[0])}
+    if unknown := {it for it in known if not defs.has(it[1], _OPSETS[it[0]], it[0])}:
         copy = inline_selected_functions(copy, sorted(unknown), inline_schema_functions=True)
     imports = [*copy.opset_import, *(entry for function in copy.functions for entry in function.opset_import)]
     versions = {domain_of(entry): entry.version for entry in imports}
@@ -224,17 +227,6 @@ def _too_new(model: onnx.ModelProto) -> list[tuple[str, int, int]]:
         if entry.version > newest and (what, entry.version, newest) not in found:
             found.append((what, entry.version, newest))
     return found
-
-
-def _newer_ops(model: onnx.ModelProto) -> set[tuple[str, str]]:
-    """The ops that no loadable operator set has."""
-    used = {(domain_of(node), node.op_type) for node in _all_nodes(model)}
-    own = {(function.domain, function.name) for function in model.functions}
-    return {
-        (domain, op)
-        for domain, op in used - own
-        if domain in _OPSETS and defs.has(op, domain) and not defs.has(op, _OPSETS[domain], domain)
-    }
 
 
 def _drop_newer_defaults(node: onnx.NodeProto, version: int) -> None:

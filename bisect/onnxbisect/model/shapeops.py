@@ -179,21 +179,18 @@ class _Analysis:
 
     def follow(self, nodes: Iterable[onnx.NodeProto], scope: dict[str, Level], depth: int) -> None:
         for node in nodes:
-            for name, level in zip(node.output, self._outputs(node, scope, depth), strict=True):
+            domain = domain_of(node)
+            function = self._functions.get((domain, node.op_type, node.overload))
+            if function is not None:
+                levels = self._call(function, node, scope, depth)
+            elif not domain and node.op_type == "If":
+                levels = self._branch(node, scope, depth)
+            else:
+                levels = [self._level(node, domain, scope)] * len(node.output)
+            for name, level in zip(node.output, levels, strict=True):
                 if name:
                     # Tensors in a function body may have the same names as tensors of the main graph.
                     scope[name] = max(level, Level.SHAPE) if depth == 0 and name in self._settled else level
-
-    def _outputs(self, node: onnx.NodeProto, scope: Mapping[str, Level], depth: int) -> Sequence[Level]:
-        count = len(node.output)
-        domain = domain_of(node)
-        function = self._functions.get((domain, node.op_type, node.overload))
-        if function is not None:
-            return self._call(function, node, scope, depth)
-        if not domain and node.op_type == "If":
-            return self._branch(node, scope, depth)
-        level = self._level(node, domain, scope)
-        return [level] * count
 
     def _call(
         self, function: onnx.FunctionProto, node: onnx.NodeProto, scope: Mapping[str, Level], depth: int

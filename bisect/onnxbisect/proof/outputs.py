@@ -105,7 +105,11 @@ def compare(
     _demand_same_opaque(before, after)
     before, after = around(before, type_of), around(after, type_of)
     outputs = _names(before.graph.output)
-    within = _shared(before.graph, after.graph) if tensors else []
+    within: list[str] = []
+    if tensors:  # that nodes of both graphs make, without graph outputs
+        made = (name for node in before.graph.node for name in node.output)
+        theirs = {name for node in after.graph.node for name in node.output} - {*outputs, *_names(after.graph.output)}
+        within = [name for name in made if name and name in theirs and name not in outputs]
     names = [*outputs, *within]
     if within:
         before, after = _telling(before, within), _telling(after, within)
@@ -158,14 +162,6 @@ def those_that_run(model: onnx.ModelProto, feeds: Iterable[Sample], folder: Path
             continue
         found.append(sample)
     return found
-
-
-def _shared(before: onnx.GraphProto, after: onnx.GraphProto) -> list[str]:
-    """Tensors that nodes of both graphs make, without graph outputs."""
-    theirs = {name for node in after.node for name in node.output}
-    outputs = {value.name for graph in (before, after) for value in graph.output}
-    made = (name for node in before.node for name in node.output)
-    return [name for name in made if name and name in theirs and name not in outputs]
 
 
 def _telling(model: onnx.ModelProto, names: Iterable[str]) -> onnx.ModelProto:

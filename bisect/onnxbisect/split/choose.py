@@ -125,7 +125,11 @@ def choose(
     the fewest parts, then the most NPU parts that compiled exactly as they are, then the most work on the NPU. Raises
     CutError where no needed unit compiled.
     """
-    probes = _largest(passed, needed)
+    # The needed units of each probe, largest first, without subsets of a set that is already in the result.
+    probes: list[UnitSet] = []
+    for units in sorted({units & needed for units in passed} - {0}, key=lambda it: (-size(it), it)):
+        if len(probes) < _MOST_PROBES and not any(is_subset(units, other) for other in probes):
+            probes.append(units)
     seen = frozenset(units & needed for units in passed)
     most = max((_weight(_settled(universe, needed, probe, seen), work) for probe in probes), default=0.0)
     if not most:
@@ -138,15 +142,6 @@ def choose(
 
     orders = (parts for probe in probes for parts in _orders(universe, needed, probe, seen, work, least))
     return min(orders, key=cost)
-
-
-def _largest(passed: Sequence[UnitSet], needed: UnitSet) -> list[UnitSet]:
-    """The needed units of each probe, largest first, without subsets of a set that is already in the result."""
-    found: list[UnitSet] = []
-    for units in sorted({units & needed for units in passed} - {0}, key=lambda it: (-size(it), it)):
-        if len(found) < _MOST_PROBES and not any(is_subset(units, other) for other in found):
-            found.append(units)
-    return found
 
 
 def _orders(

@@ -62,7 +62,14 @@ def _scheduled(universe: Universe, npu: UnitSet, host: UnitSet, first: int) -> t
         step = max((first, *(it for it in before if it is not None)))
         steps[unit] = step + (step % 2 != (npu >> unit & 1))
     for part in reversed(_connected(universe, steps)):
-        _delay(universe, part, steps)
+        # Move a part to the step of its first consumer if that runs in the same place, so that fewer tensors cross.
+        own = set(part)
+        consumers = {consumer for unit in part for consumer in members(universe.successors[unit])} - own
+        latest = min((step for step in map(steps.__getitem__, consumers) if step is not None), default=None)
+        here = steps[part[0]]
+        if latest is not None and here is not None and latest % 2 == here % 2:
+            for unit in part:
+                steps[unit] = latest
     taken: dict[int, list[int]] = {}
     for unit, at in enumerate(steps):
         if at is not None:
@@ -91,17 +98,6 @@ def _connected(universe: Universe, steps: Sequence[int | None]) -> list[list[int
         if step is not None:
             groups.setdefault(find(unit), []).append(unit)
     return sorted(groups.values(), key=lambda part: (steps[part[0]], part[0]))
-
-
-def _delay(universe: Universe, part: Sequence[int], steps: list[int | None]) -> None:
-    """Move a part to the step of its first consumer if that runs in the same place, so that fewer tensors cross."""
-    own = set(part)
-    consumers = {consumer for unit in part for consumer in members(universe.successors[unit])} - own
-    latest = min((step for step in map(steps.__getitem__, consumers) if step is not None), default=None)
-    here = steps[part[0]]
-    if latest is not None and here is not None and latest % 2 == here % 2:
-        for unit in part:
-            steps[unit] = latest
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -196,6 +196,11 @@ def _entry(
     data = path.with_suffix(".data")
     piece, graph = part.piece, part.piece.proto.graph
     nodes = model.proto.graph.node
+    note = ""
+    if part.kind is PieceKind.NPU and part.seen:
+        note = english("Exactly these nodes were seen to compile, in the file of a probe and not in this one.")
+    elif part.kind is PieceKind.NPU:
+        note = english("These nodes were seen to compile as part of a larger piece, not by themselves.")
     return WrittenPiece(
         file=path.name,
         kind=part.kind,
@@ -203,7 +208,7 @@ def _entry(
         data=DataFile(file=data.name, sha256=_sha256(data)) if data.exists() else None,
         compiled=False if part.kind is PieceKind.NPU else None,
         refused=False,
-        note=_note(part),
+        note=note,
         share=round(part.share, 6),
         nodes=tuple(nodes[model.units[unit].node].name for unit in members(piece.units)),
         inputs=tuple(_taken(value, piece.original(value.name), files, crossing) for value in graph.input),
@@ -251,14 +256,6 @@ def plain(attribute: onnx.AttributeProto) -> object:
     if attribute.type == onnx.AttributeProto.STRINGS:
         return [it.decode(errors="replace") for it in value]
     return str(value)
-
-
-def _note(part: CutPart) -> str:
-    if part.kind is not PieceKind.NPU:
-        return ""
-    if part.seen:
-        return english("Exactly these nodes were seen to compile, in the file of a probe and not in this one.")
-    return english("These nodes were seen to compile as part of a larger piece, not by themselves.")
 
 
 def _asked(entry: WrittenPiece, folder: Path, compile_piece: Compile) -> WrittenPiece:

@@ -112,15 +112,11 @@ _CHANGED = {"DFT": 20}
 _ONES = ("dilations",)
 
 
+@cache
 def schema_at(op: str, version: int) -> defs.OpSchema | None:
     """The schema of an ONNX operator in an operator set; None if it has none or a withdrawn one."""
-    schema = _schema(op, version)
+    schema = defs.get_schema(op, version) if defs.has(op, version) else None
     return None if schema is None or schema.deprecated else schema
-
-
-@cache
-def _schema(op: str, version: int) -> defs.OpSchema | None:
-    return defs.get_schema(op, version) if defs.has(op, version) else None
 
 
 def fitted(node: onnx.NodeProto, facts: TensorFacts, now: int, to: int) -> onnx.NodeProto:
@@ -138,7 +134,11 @@ def fitted(node: onnx.NodeProto, facts: TensorFacts, now: int, to: int) -> onnx.
     given = len(node.input)
     while given and not node.input[given - 1]:
         given -= 1
-    if not older.min_input <= given <= older.max_input or not _outputs_fit(node, older):
+    used = [slot for slot, name in enumerate(node.output) if name]
+    fit = not used or used[-1] < older.max_output
+    if node.op_type == "BatchNormalization" and len(used) > 1:
+        fit = False
+    if not older.min_input <= given <= older.max_input or not fit:
         raise NotApplicable(f"{node.op_type} of operator set {to} has other inputs or outputs")
     for slot, name in enumerate(node.input):
         formal = older.inputs[min(slot, len(older.inputs) - 1)]
@@ -146,13 +146,6 @@ def fitted(node: onnx.NodeProto, facts: TensorFacts, now: int, to: int) -> onnx.
             raise NotApplicable(f"operator set {to} demands the input {formal.name} of {node.op_type}")
     _demand_types(node, facts, older, to)
     return _with_attributes(node, newer, older, to)
-
-
-def _outputs_fit(node: onnx.NodeProto, older: defs.OpSchema) -> bool:
-    used = [slot for slot, name in enumerate(node.output) if name]
-    if node.op_type == "BatchNormalization" and len(used) > 1:
-        return False
-    return len(used) == 0 or used[-1] < older.max_output
 
 
 def _with_attributes(node: onnx.NodeProto, newer: defs.OpSchema, older: defs.OpSchema, to: int) -> onnx.NodeProto:
