@@ -14,7 +14,7 @@ from onnxbisect_backends.sandbox import isolation
 from onnxbisect_backends.sandbox.isolation import Isolation
 from onnxbisect_backends.sandbox.process import kill_running
 from onnxbisect_backends.toolchains import series
-from onnxbisect_backends.toolchains.catalogue import named, toolchains
+from onnxbisect_backends.toolchains.catalogue import toolchain_named, toolchains
 from onnxbisect_backends.toolchains.toolchain import Toolchain
 from onnxbisect_cli import table
 from onnxbisect_cli.signals import stopping
@@ -70,7 +70,7 @@ def _defined(name: str, version: str) -> Toolchain:
 def _chosen(name: str) -> Toolchain | tuple[str, str]:
     """A known toolchain, or the name and version to look up on the package index."""
     try:
-        return named(name)
+        return toolchain_named(name)
     except OptionError:
         compiler, _, version = (part.strip() for part in name.partition("=="))
         if version and compiler in series.SERIES:

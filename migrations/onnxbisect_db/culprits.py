@@ -114,7 +114,7 @@ def _question(search: Search) -> tuple[object, ...]:
     return search.options, request.get("input_shapes") or {}, request.get("input_values") or {}
 
 
-def answered(session: Session, job: Job, search: Search, at: datetime) -> None:
+def record_recheck(session: Session, job: Job, search: Search, at: datetime) -> None:
     """Record the verdict of a job that compiled a known culprit; an unresolved one has no effect."""
     entry = session.get(KnownCulprit, job.culprit_id, with_for_update=True, populate_existing=True)
     status = Status(search.verdict or Status.UNRESOLVED)
@@ -241,7 +241,7 @@ def set_known(session: Session, culprit_id: str, tenant: str, *, known: bool) ->
     return entry
 
 
-def lately(session: Session, culprit_id: str, *, limit: int) -> list[CulpritVerdict]:
+def latest_findings(session: Session, culprit_id: str, *, limit: int) -> list[CulpritVerdict]:
     """The latest verdicts of jobs that found it, newest first."""
     found = select(CulpritVerdict).where(CulpritVerdict.culprit_id == culprit_id, CulpritVerdict.found)
     return list(session.scalars(found.order_by(CulpritVerdict.at.desc(), CulpritVerdict.id.desc()).limit(limit)))

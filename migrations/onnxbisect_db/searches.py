@@ -212,7 +212,7 @@ def finish(
     if job.culprit_id is None:
         culprits.record(session, job, search, found, now(session))
     else:
-        culprits.answered(session, job, search, now(session))
+        culprits.record_recheck(session, job, search, now(session))
     if job.request.get("repair") is not None:
         _move(session, search, Stage.REPAIR)
     else:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from onnxbisect.errors import BackendUnusableError, OptionError
-from onnxbisect_backends.toolchains.catalogue import in_use, made_folder, named, read_definition, toolchains
+from onnxbisect_backends.toolchains.catalogue import in_use, made_folder, read_definition, toolchain_named, toolchains
 from onnxbisect_backends.toolchains.series import SERIES, Series, opened
 from onnxbisect_backends.toolchains.toolchain import Toolchain
 from support.backends.tiny_index import TINY
@@ -43,7 +43,7 @@ def test_versions_are_resolved_and_written_down(index: Path, monkeypatch: pytest
         assert made.requirements == ("tiny-compiler==1.10", "tiny-needs==2.0")  # and not tiny-reports-home
         assert made.pythons == (TINY.minor,)
         written = made_folder() / "tiny-1.10.toml"
-        assert read_definition(written.read_text(), made=True) == made == named("tiny==1.10")
+        assert read_definition(written.read_text(), made=True) == made == toolchain_named("tiny==1.10")
         assert [it.version for it in toolchains()["tiny"]] == ["1.0", "1.10"]
 
         written.write_text("name = [")
@@ -67,7 +67,7 @@ def test_versions_are_resolved_and_written_down(index: Path, monkeypatch: pytest
 def test_a_version_that_comes_with_the_program_goes_before_newer_ones(index: Path) -> None:
     known = made_folder() / "tiny-1.0.toml"
     (made_folder() / "tiny-1.10.toml").write_text(known.read_text().replace("1.0", "1.10"))
-    shipped, newer = named("tiny==1.0"), named("tiny==1.10")
+    shipped, newer = toolchain_named("tiny==1.0"), toolchain_named("tiny==1.10")
     pretend(newer)
     assert in_use("tiny") == newer  # nothing else is installed
     pretend(shipped)
@@ -79,7 +79,7 @@ def test_a_version_that_comes_with_the_program_goes_before_newer_ones(index: Pat
         )
         assert in_use("tiny").version == "1.0"
         assert in_use("tiny", "1.10") == newer
-        assert named("tiny").version == "1.0"
+        assert toolchain_named("tiny").version == "1.0"
         with pytest.raises(
             OptionError, match=r"'1\.7' is no version of tiny that is here.*backends install tiny==1\.7"
         ):

@@ -22,7 +22,7 @@ from onnxbisect_backends.contract import Limits, Outcome
 from onnxbisect_backends.sandbox.process import run
 from onnxbisect_backends.testing import processes_in
 from onnxbisect_backends.toolchains import catalogue as module
-from onnxbisect_backends.toolchains.catalogue import named, toolchains
+from onnxbisect_backends.toolchains.catalogue import toolchain_named, toolchains
 from onnxbisect_backends.toolchains.toolchain import Toolchain, find_python
 
 HERE = "{}.{}".format(*sys.version_info)
@@ -250,12 +250,12 @@ def test_the_newest_version_is_meant_where_none_is_said(monkeypatch: pytest.Monk
     versions = tuple(replace(TINY, version=version) for version in ("1.9", "1.10"))
     monkeypatch.setattr(module, "toolchains", lambda: {"tiny": versions})
 
-    assert named("tiny").version == "1.10"
-    assert named("tiny==1.9").version == "1.9"
+    assert toolchain_named("tiny").version == "1.10"
+    assert toolchain_named("tiny==1.9").version == "1.9"
     with pytest.raises(OptionError, match=r"'1\.8' is no version of tiny that can be installed.*1\.10, 1\.9"):
-        named("tiny==1.8")
+        toolchain_named("tiny==1.8")
     with pytest.raises(OptionError, match="did you mean 'tiny'"):
-        named("tinny")
+        toolchain_named("tinny")
 
 
 def test_versions_are_in_order_and_pins_are_exact() -> None:

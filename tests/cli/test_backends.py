@@ -8,7 +8,7 @@ import pytest
 
 from onnxbisect_backends.sandbox import isolation
 from onnxbisect_backends.toolchains import catalogue
-from onnxbisect_backends.toolchains.catalogue import named
+from onnxbisect_backends.toolchains.catalogue import toolchain_named
 from onnxbisect_backends.toolchains.toolchain import Toolchain
 from onnxbisect_cli import backend_list
 from support.backends.tiny_index import TINY as INDEX
@@ -161,12 +161,12 @@ def test_a_version_of_the_package_index_is_resolved_and_installed(
     done = shell.call("backends", "install", "tiny==1.0", "tiny==3")
     assert done.code == 2
     assert "'3' is no version of tiny on the package index; valid: 1.0, 1.10, 1.2." in done.err
-    assert not named("tiny==1.0").installed
+    assert not toolchain_named("tiny==1.0").installed
 
     done = shell.call("backends", "install", "tiny==1.2")
 
     assert done.code == 0, done.err
     assert "tiny 1.2: finding out what it needs" in done.out
     assert "tiny 1.2: installed in" in done.out
-    assert named("tiny==1.2").installed
+    assert toolchain_named("tiny==1.2").installed
     assert shell.call("backends", "install", "tiny==1.2").out.startswith("tiny 1.2: installed in")

@@ -119,7 +119,7 @@ def test_a_culprit_of_several_jobs_is_one_entry_of_their_tenant(database: Databa
             ("1", Status.FAIL),
             ("2", Status.FAIL),
         ]
-        assert [verdict.version for verdict in culprits.lately(session, sin.id, limit=9)] == ["2", "1"]
+        assert [verdict.version for verdict in culprits.latest_findings(session, sin.id, limit=9)] == ["2", "1"]
 
 
 def test_culprits_are_found_by_where_they_occur(database: Database) -> None:
@@ -203,7 +203,7 @@ def test_culprits_outlive_jobs_that_are_deleted_by_their_age(database: Database,
     retention.sweep(database, Files(tmp_path, floor=0), Retention(jobs=timedelta(0)))
     entry = listed(database)[0]
     with database.session() as session:
-        assert [(it.job_id, it.model_name) for it in culprits.lately(session, entry.id, limit=9)] == [
+        assert [(it.job_id, it.model_name) for it in culprits.latest_findings(session, entry.id, limit=9)] == [
             (None, "net.onnx")
         ]
         assert "e" * 64 in retention.needed(session)
@@ -214,7 +214,7 @@ def test_one_set_of_files_outlives_jobs_for_each_version_of_a_target(
 ) -> None:
     def kept() -> list[str | None]:
         with database.session() as session:
-            verdicts = culprits.lately(session, listed(database)[0].id, limit=9)
+            verdicts = culprits.latest_findings(session, listed(database)[0].id, limit=9)
             return [verdict.files["model.onnx"][0] if verdict.files else None for verdict in verdicts]
 
     def finish_one(version: str, name: str) -> Job:

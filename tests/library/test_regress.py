@@ -22,7 +22,7 @@ from onnxbisect.report.history import (
     next_version,
 )
 from onnxbisect_backends.toolchains import series
-from onnxbisect_backends.toolchains.catalogue import made_folder, named
+from onnxbisect_backends.toolchains.catalogue import made_folder, toolchain_named
 from support.backends.tiny_index import TinyIndex
 
 #: Asinh is taken from 1.3 on, Cosh refused from 1.6 on, and Atan refused by all.
@@ -57,7 +57,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for version, refused in REFUSED.items():
         text = f'name = "tiny"\nversion = "{version}"\npythons = ["3.11"]\ngigabytes = 1\nrequirements = []\n'
         (made_folder() / f"tiny-{version}.toml").write_text(text)
-        folder = named(f"tiny=={version}").folder
+        folder = toolchain_named(f"tiny=={version}").folder
         (folder / "bin").mkdir(parents=True)
         (folder / "bin" / "python").symlink_to(sys.executable)
         (folder / "bin" / "tinyc").write_text(PROGRAM.format(refused=" ".join(refused)))
@@ -115,7 +115,7 @@ def test_the_whole_model_has_a_history_too(installed: Path, tmp_path: Path) -> N
 
 
 def test_a_version_that_cannot_be_asked_is_passed_over_and_named(installed: Path, tmp_path: Path) -> None:
-    (named("tiny==1.5").folder / "bin" / "tinyc").unlink()
+    (toolchain_named("tiny==1.5").folder / "bin" / "tinyc").unlink()
     history = onnx_bisect.regress(model(tmp_path, "Relu", "Cosh"), backend=installed, versions=("1.3", "1.8"))
     assert told(history)["Cosh"] == [("1.4", "1.6", False)]
     assert history.versions[next(iter(history.unusable))] == "1.5"

@@ -97,7 +97,7 @@ def culprit_views(session: Session, found: Sequence[KnownCulprit], addresses: Ad
 def culprit_details(session: Session, culprit: KnownCulprit, addresses: Addresses) -> CulpritDetails:
     """One culprit, with the places where it occurs."""
     (brief,) = culprit_views(session, [culprit], addresses)
-    lately = culprits.lately(session, culprit.id, limit=_LATELY)
+    lately = culprits.latest_findings(session, culprit.id, limit=_LATELY)
     kept = culprits.reproducing(session, culprit.id)
     labels: dict[str, set[str]] = {}
     for verdict in lately:
@@ -259,7 +259,7 @@ def issue_text(culprit_id: RowId, service: TheService, caller: Reader) -> Respon
     """Steps to reproduce, environment, and the end of the log, without names of models. The log may name nodes."""
     with service.database.session() as session:
         culprit = found(session, culprit_id, caller)
-        refused = culprits.reproducing(session, culprit.id) or culprits.lately(session, culprit.id, limit=1)[0]
+        refused = culprits.reproducing(session, culprit.id) or culprits.latest_findings(session, culprit.id, limit=1)[0]
         versions = versions_of(session, [culprit.id])[culprit.id]
     try:
         text = issue(service, culprit, refused, versions)

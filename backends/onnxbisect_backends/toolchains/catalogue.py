@@ -57,7 +57,7 @@ def toolchain(name: str, version: str | None = None) -> Toolchain:
     raise OptionError(unknown(f"version of {name} that can be installed", version, [it.version for it in known[name]]))
 
 
-def named(requirement: str) -> Toolchain:
+def toolchain_named(requirement: str) -> Toolchain:
     """The toolchain for `NAME` or `NAME==VERSION`."""
     name, _, version = requirement.partition("==")
     return toolchain(name.strip(), version.strip() or None)
