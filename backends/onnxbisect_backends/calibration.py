@@ -30,7 +30,7 @@ from onnxbisect.model.binding import is_unbound
 from onnxbisect.model.feeds import Sample
 from onnxbisect.model.footprint import dims_of
 from onnxbisect.model.load import ReadSample
-from onnxbisect.model.runnable import CARRIERS
+from onnxbisect.model.runnable import fed_dtype
 from onnxbisect_backends.options import unknown
 
 _ENDINGS = (".npz", ".npy")
@@ -223,7 +223,7 @@ def read_array(name: str, key: str, stream: IO[bytes], kind: onnx.TypeProto, *, 
         raise OptionError(f"The sample file {name} is damaged at '{key}': {error}.") from error
     if unknown_type and dtype.kind not in "biufc":
         raise OptionError(f"The sample file {name} has no array of numbers for '{key}'.")
-    expected = dtype if unknown_type else np.dtype(helper.tensor_dtype_to_np_dtype(CARRIERS.get(elem_type, elem_type)))
+    expected = dtype if unknown_type else fed_dtype(elem_type)
     if dtype != expected:
         raise OptionError(f"The sample file {name} has {dtype} for the input '{key}', which is {expected}: convert it.")
     if not unknown_type and not is_unbound(kind) and shape != dims_of(kind):

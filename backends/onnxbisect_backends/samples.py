@@ -11,9 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from onnx import helper
 
-from onnxbisect.model.runnable import CARRIERS
+from onnxbisect.model.runnable import fed_dtype
 from onnxbisect.model.scopes import constant_names
 from onnxbisect.model.values import TensorValues
 
@@ -66,7 +65,7 @@ def _as_input(array: np.ndarray, value: onnx.ValueInfoProto) -> np.ndarray:
     """The array with the rank and the dtype of this graph input: leading dimensions of 1 more, or joined to one."""
     tensor = value.type.tensor_type
     missing = len(tensor.shape.dim) - array.ndim if tensor.HasField("shape") else 0
-    dtype = helper.tensor_dtype_to_np_dtype(CARRIERS.get(tensor.elem_type, tensor.elem_type))
+    dtype = fed_dtype(tensor.elem_type)
     shape = (1,) * missing + array.shape if missing >= 0 else (-1, *array.shape[1 - missing :])
     # strings as numpy strings, because objects would be pickled
     return array.reshape(shape).astype(str if dtype == np.dtype(object) else dtype, copy=False)

@@ -41,12 +41,17 @@ def rename_tensors(graph: onnx.GraphProto, new_names: Mapping[str, str]) -> None
             if parameter.value in new_names:
                 parameter.value = new_names[parameter.value]
     for node in graph.node:
-        for names in (node.input, node.output):
-            for position, name in enumerate(names):
-                if name in new_names:
-                    names[position] = new_names[name]
-        for body in bodies(node):
-            rename_tensors(body, new_names)
+        rename_in_node(node, new_names)
+
+
+def rename_in_node(node: onnx.NodeProto, new_names: Mapping[str, str]) -> None:
+    """Rename in place what the node and its subgraphs read and make."""
+    for names in (node.input, node.output):
+        for position, name in enumerate(names):
+            if name in new_names:
+                names[position] = new_names[name]
+    for body in bodies(node):
+        rename_tensors(body, new_names)
 
 
 def unused_name(wanted: str, taken: set[str]) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 
 from onnxbisect.cut.rename import rename_tensors
-from onnxbisect.file_remedies.editing import copied, drop_unread, every_name, set_nodes, trace, unused_prefix
+from onnxbisect.file_remedies.editing import copied, drop_unread, every_name, set_nodes, unused_prefix
 from onnxbisect.file_remedies.remedy import File, RemediedFile, file_remedy
 from onnxbisect.language import count
 from onnxbisect.model.external import constant_tensor
@@ -16,6 +16,7 @@ from onnxbisect.model.order import make_unique
 from onnxbisect.model.scopes import domain_of, is_constant, reads, walk
 from onnxbisect.preflight import Reader
 from onnxbisect.rewrites import Exactness, NotApplicable, Rule, Site, apply, pytorch, rewrite, rule
+from onnxbisect.rewrites.apply import trace
 from onnxbisect.rewrites.families.bodies import if_constant
 from onnxbisect.rewrites.forms import concat, reshape, slice_axis
 

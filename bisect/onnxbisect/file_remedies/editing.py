@@ -30,13 +30,6 @@ def set_nodes(owner: onnx.GraphProto | onnx.FunctionProto, nodes: Sequence[onnx.
     owner.node.extend(copies)
 
 
-def trace(old: onnx.NodeProto, new: onnx.NodeProto) -> None:
-    """Copy the metadata about the source line from the replaced node to a new one."""
-    own = {entry.key for entry in new.metadata_props}
-    new.metadata_props.extend(entry for entry in old.metadata_props if entry.key not in own)
-    new.doc_string = new.doc_string or old.doc_string
-
-
 def every_name(graph: onnx.GraphProto) -> set[str]:
     """The names of all tensors and nodes of a graph, including its subgraphs."""
     return tensor_names(graph) | {node.name for node in walk(graph)}

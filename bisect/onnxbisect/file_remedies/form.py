@@ -15,7 +15,7 @@ from onnxbisect.cut.apply_format import apply_format
 from onnxbisect.cut.rename import rename_tensors
 from onnxbisect.cut.write import store_inside
 from onnxbisect.errors import CutError
-from onnxbisect.file_remedies.editing import beginnings, copied, every_name, set_nodes, trace, unused_prefix
+from onnxbisect.file_remedies.editing import beginnings, copied, every_name, set_nodes, unused_prefix
 from onnxbisect.file_remedies.remedy import File, RemediedFile, file_remedy
 from onnxbisect.language import count, shortened
 from onnxbisect.model.binding import is_unbound
@@ -25,6 +25,7 @@ from onnxbisect.model.wording import quoted
 from onnxbisect.preflight import NEWEST_IR_IN_GENERAL, Reader, type_text
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.rewrites import NotApplicable
+from onnxbisect.rewrites.apply import trace
 
 
 @file_remedy("declare-shapes", answers="")

@@ -9,13 +9,14 @@ import onnx
 
 from onnxbisect.cut.functions import Call, call_of
 from onnxbisect.cut.rename import rename_tensors, tensor_names
-from onnxbisect.file_remedies.editing import beginnings, copied, every_name, node_copy, set_nodes, trace, unused_prefix
+from onnxbisect.file_remedies.editing import beginnings, copied, every_name, node_copy, set_nodes, unused_prefix
 from onnxbisect.file_remedies.remedy import File, RemediedFile, file_remedy
 from onnxbisect.language import count
 from onnxbisect.model.gate import demand_inlinable, written_out
 from onnxbisect.model.scopes import bodies, domain_of, opset_versions, walk
 from onnxbisect.preflight import Reader
 from onnxbisect.rewrites import NotApplicable
+from onnxbisect.rewrites.apply import trace
 
 
 @file_remedy("inline-functions", answers="local-functions")

@@ -19,12 +19,12 @@ from onnxbisect.file_remedies.editing import (
     every_name,
     node_copy,
     set_nodes,
-    trace,
     unused_prefix,
 )
 from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.scopes import bodies, captures, domain_of
 from onnxbisect.rewrites import NotApplicable
+from onnxbisect.rewrites.apply import trace
 
 Shape = tuple[int, ...]
 

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from onnxbisect.file_remedies.editing import annotated, copied, drop_unread, forget, read_instead, set_nodes, trace
+from onnxbisect.file_remedies.editing import annotated, copied, drop_unread, forget, read_instead, set_nodes
 from onnxbisect.file_remedies.remedy import File, RemediedFile, file_remedy
 from onnxbisect.language import count
 from onnxbisect.model.copying import is_copy
@@ -17,6 +17,7 @@ from onnxbisect.model.external import is_external
 from onnxbisect.model.scopes import domain_of, is_constant, reads
 from onnxbisect.preflight import Reader
 from onnxbisect.rewrites import Exactness, NotApplicable
+from onnxbisect.rewrites.apply import trace
 
 #: Most bytes of one folded tensor, and of all together.
 _LARGEST, _MOST = 16 << 20, 256 << 20

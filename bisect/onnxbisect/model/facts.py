@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 
 from onnxbisect.model.external import Stored, array_of, stored
+from onnxbisect.model.footprint import fixed_dims
 from onnxbisect.model.model import Model
 from onnxbisect.model.scopes import opset_versions, reads
 
@@ -81,9 +82,7 @@ class TensorFacts:
     def shape(self, tensor: str) -> tuple[int | None, ...] | None:
         """The dimensions, None for each that is not fixed; None if the rank is unknown."""
         kind = self.type(tensor)
-        if kind is None or not kind.HasField("tensor_type") or not kind.tensor_type.HasField("shape"):
-            return None
-        return tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in kind.tensor_type.shape.dim)
+        return None if kind is None else fixed_dims(kind)
 
     def is_constant(self, tensor: str) -> bool:
         """Whether no input changes the tensor; this does not read its data."""

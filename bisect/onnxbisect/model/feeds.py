@@ -7,9 +7,9 @@ from zlib import crc32
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto
 
-from onnxbisect.model.runnable import CARRIERS
+from onnxbisect.model.runnable import fed_dtype
 
 #: One set of values for the model's inputs, by name.
 Sample = Mapping[str, np.ndarray]
@@ -33,7 +33,7 @@ def feed(value: onnx.ValueInfoProto, fill: Fill, sample: int = 0) -> np.ndarray:
     shape = tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim)
     if dtype == TensorProto.STRING:
         return np.full(shape, "", dtype=object)
-    kind = np.dtype(helper.tensor_dtype_to_np_dtype(CARRIERS.get(dtype, dtype)))
+    kind = fed_dtype(dtype)
     if fill is not Fill.RANDOM:
         return np.full(shape, fill is Fill.ONES).astype(kind)
     random = np.random.default_rng(crc32(value.name.encode(), sample))

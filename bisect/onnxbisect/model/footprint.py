@@ -22,6 +22,13 @@ def dims_of(kind: onnx.TypeProto) -> tuple[int, ...]:
     return tuple(dim.dim_value for dim in kind.tensor_type.shape.dim)
 
 
+def fixed_dims(kind: onnx.TypeProto) -> tuple[int | None, ...] | None:
+    """The dimensions of a tensor type, None for each without a number; None where not even the rank is known."""
+    if not kind.HasField("tensor_type") or not kind.tensor_type.HasField("shape"):
+        return None
+    return tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in kind.tensor_type.shape.dim)
+
+
 def elements(kind: onnx.TypeProto) -> int:
     """The number of elements of a tensor type; all its dimensions must be known."""
     return prod(dims_of(kind))

@@ -199,6 +199,11 @@ def _modern(run: onnx.ModelProto) -> onnx.ModelProto:
     return run
 
 
+def fed_dtype(dtype: int) -> np.dtype:
+    """numpy's type of what is fed to a tensor of this element type: a wider one where numpy lacks its own."""
+    return np.dtype(helper.tensor_dtype_to_np_dtype(CARRIERS.get(dtype, dtype)))
+
+
 def add_input(graph: onnx.GraphProto, value: onnx.ValueInfoProto) -> None:
     """Add a tensor to feed, named by `fed_name`, in its carrier dtype where numpy lacks its own."""
     dtype = value.type.tensor_type.elem_type

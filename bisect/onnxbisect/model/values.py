@@ -8,7 +8,6 @@ from math import inf
 
 import numpy as np
 import onnx
-from onnx import helper
 
 from onnxbisect.language import english
 from onnxbisect.model.binding import is_unbound
@@ -19,10 +18,10 @@ from onnxbisect.model.load import MEMORY_LIMIT
 from onnxbisect.model.model import Model
 from onnxbisect.model.opaque import opaque_nodes
 from onnxbisect.model.runnable import (
-    CARRIERS,
     add_input,
     assemble,
     culprit,
+    fed_dtype,
     fed_name,
     nodes_of_one_op,
     probe_value,
@@ -329,5 +328,5 @@ def _fits(array: np.ndarray, kind: onnx.TypeProto) -> bool:
     dtype = kind.tensor_type.elem_type
     if not kind.HasField("tensor_type"):
         return False
-    numpy_dtype = np.dtype(helper.tensor_dtype_to_np_dtype(CARRIERS.get(dtype, dtype))) if dtype else array.dtype
+    numpy_dtype = fed_dtype(dtype) if dtype else array.dtype
     return array.dtype == numpy_dtype and (is_unbound(kind) or array.shape == dims_of(kind))

@@ -9,6 +9,7 @@ import onnx
 from onnx import TensorProto
 
 from onnxbisect.model.external import array_of
+from onnxbisect.model.footprint import fixed_dims
 from onnxbisect.model.model import Model
 from onnxbisect.model.scopes import domain_of, is_constant, reads, walk
 
@@ -136,9 +137,7 @@ class InspectedModel:
     def dims(self, name: str) -> tuple[int | None, ...] | None:
         """The tensor's dimensions, None for each that is not a number, or None where not even their number is known."""
         known = self.model.types.get(name)
-        if known is None or not known.HasField("tensor_type") or not known.tensor_type.HasField("shape"):
-            return None
-        return tuple(d.dim_value if d.HasField("dim_value") else None for d in known.tensor_type.shape.dim)
+        return None if known is None else fixed_dims(known)
 
     def of_dtype(self, *dtypes: int) -> tuple[str, ...]:
         """Activations of one of these element types."""

@@ -8,13 +8,11 @@ from zlib import crc32
 
 import numpy as np
 import onnx
-from onnx import helper
 
 from onnxbisect.errors import ModelError
 from onnxbisect.language import english
 from onnxbisect.model.feeds import Fill, Sample, feed
 from onnxbisect.model.opaque import around, opaque_nodes
-from onnxbisect.model.runnable import CARRIERS
 from onnxbisect.model.scopes import constant_names, qualified
 from onnxbisect.model.session import Clock, Session
 from onnxbisect.model.wording import brief, quoted, some
@@ -45,8 +43,7 @@ def _random(value: onnx.ValueInfoProto, number: int) -> np.ndarray:
     if not value.type.HasField("tensor_type"):
         raise ModelError(f"Input {quoted(value.name)} is no tensor, so nothing can be computed from made-up numbers.")
     array = feed(value, Fill.RANDOM, number)
-    dtype = value.type.tensor_type.elem_type
-    if np.dtype(helper.tensor_dtype_to_np_dtype(CARRIERS.get(dtype, dtype))).kind != "f":
+    if array.dtype.kind != "f":
         return array
     random = np.random.default_rng(_seed(value, number))
     return np.asarray(random.normal(size=array.shape) * _SPREAD).astype(array.dtype)

@@ -12,11 +12,11 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from onnxbisect.cut.rename import rename_tensors
+from onnxbisect.cut.rename import rename_in_node
 from onnxbisect.model.external import array_of
 from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.feeds import Sample
-from onnxbisect.model.scopes import bodies, reads
+from onnxbisect.model.scopes import reads
 from onnxbisect.model.session import rounding
 from onnxbisect.proof import OutputDifference, Tolerance, difference
 from onnxbisect.remedies.candidate import Candidate
@@ -110,10 +110,7 @@ class InLowPrecision:
             new = self.proto.graph.node.add()
             new.CopyFrom(node)
             new.name = scope + node.name
-            new.input[:] = [names.get(name, name) for name in node.input]
-            new.output[:] = [names.get(name, name) for name in node.output]
-            for body in bodies(new):
-                rename_tensors(body, names)
+            rename_in_node(new, names)
 
     def _declared(self) -> list[str]:
         """Declare the original's tensors that the nodes read; returns those that are no constants."""

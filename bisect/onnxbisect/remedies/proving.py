@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from onnxbisect.cut.rename import rename_tensors
+from onnxbisect.cut.rename import rename_in_node
 from onnxbisect.errors import ModelError
 from onnxbisect.language import english
 from onnxbisect.model.binding import is_unbound
@@ -22,7 +22,7 @@ from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.feeds import Sample
 from onnxbisect.model.footprint import size_of
 from onnxbisect.model.opaque import around
-from onnxbisect.model.scopes import bodies, constant_names
+from onnxbisect.model.scopes import constant_names
 from onnxbisect.model.session import Clock, Session
 from onnxbisect.model.wording import brief
 from onnxbisect.proof import OutputDifference, Tolerance, demand_recorded, difference, edge_feeds, random_feeds
@@ -292,11 +292,7 @@ def _beside(
         renamed = {name: name + _AFTER for name in shared}
         for node in candidate.replacement.nodes:
             model.graph.node.append(node)
-            new = model.graph.node[-1]
-            new.input[:] = [renamed.get(name, name) for name in new.input]
-            new.output[:] = [renamed.get(name, name) for name in new.output]
-            for body in bodies(new):
-                rename_tensors(body, renamed)
+            rename_in_node(model.graph.node[-1], renamed)
         for tensor in candidate.replacement.initializers:
             model.graph.initializer.append(tensor)
             name = model.graph.initializer[-1].name

@@ -106,11 +106,15 @@ def _splice(model: onnx.ModelProto, replacements: Mapping[int, Replacement]) -> 
             continue
         for new in replacements[index].nodes:
             graph.node.append(new)
-            made = graph.node[-1]
-            own = {entry.key for entry in made.metadata_props}  # the source line stays that of the replaced node
-            made.metadata_props.extend(entry for entry in node.metadata_props if entry.key not in own)
-            made.doc_string = made.doc_string or node.doc_string
+            trace(node, graph.node[-1])
         graph.initializer.extend(replacements[index].initializers)
         there = {entry.domain for entry in model.opset_import}
         added = {domain: version for domain, version in replacements[index].opsets.items() if domain not in there}
         model.opset_import.extend(onnx.helper.make_opsetid(*it) for it in added.items())
+
+
+def trace(old: onnx.NodeProto, new: onnx.NodeProto) -> None:
+    """Copy the metadata about the source line from the replaced node to a new one."""
+    own = {entry.key for entry in new.metadata_props}
+    new.metadata_props.extend(entry for entry in old.metadata_props if entry.key not in own)
+    new.doc_string = new.doc_string or old.doc_string

@@ -7,10 +7,10 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from onnxbisect.cut.rename import rename_tensors
+from onnxbisect.cut.rename import rename_in_node
 from onnxbisect.model.external import constant_tensor
 from onnxbisect.model.facts import TensorFacts
-from onnxbisect.model.scopes import bodies, is_constant
+from onnxbisect.model.scopes import is_constant
 from onnxbisect.rewrites.patterns import Match
 from onnxbisect.rewrites.rule import NotApplicable, Replacement
 
@@ -247,19 +247,13 @@ class Site:
                 self._nodes.append(copy)
         for tensor in self._initializers:
             tensor.name = rename.get(tensor.name, tensor.name)
+        for node in self._nodes:
+            rename_in_node(node, rename)
         return Replacement(
-            nodes=tuple(_renamed(node, rename) for node in self._nodes),
+            nodes=tuple(self._nodes),
             initializers=tuple(self._initializers),
             opsets=self._opsets,
         )
-
-
-def _renamed(node: onnx.NodeProto, rename: dict[str, str]) -> onnx.NodeProto:
-    node.input[:] = [rename.get(name, name) for name in node.input]
-    node.output[:] = [rename.get(name, name) for name in node.output]
-    for body in bodies(node):
-        rename_tensors(body, rename)
-    return node
 
 
 def _type_name(dtype: int) -> str:

@@ -22,6 +22,7 @@ from onnxbisect.errors import OptionError
 from onnxbisect.language import english
 from onnxbisect.model.external import constant_tensor
 from onnxbisect.model.feeds import Sample
+from onnxbisect.model.footprint import fixed_dims
 from onnxbisect.model.model import Model
 from onnxbisect.model.opaque import opaque_nodes
 from onnxbisect.model.scopes import captures, domain_of, is_constant
@@ -35,7 +36,6 @@ from onnxbisect.split.manifest import (
     DataFile,
     Made,
     Manifest,
-    Shape,
     Source,
     SplitProof,
     Taken,
@@ -282,7 +282,7 @@ def _taken(value: onnx.ValueInfoProto, tensor: str, files: Sequence[str], crossi
     # A piece that is the whole model also has the inputs that nothing reads.
     maker = crossing[tensor].maker if tensor in crossing else None
     source = None if maker is None else files[maker]
-    return Taken(name=value.name, tensor=tensor, dtype=_dtype(value.type), shape=_shape(value.type), source=source)
+    return Taken(name=value.name, tensor=tensor, dtype=_dtype(value.type), shape=fixed_dims(value.type), source=source)
 
 
 def _made(value: onnx.ValueInfoProto, tensor: str, files: Sequence[str], crossing: Mapping[str, Crossing]) -> Made:
@@ -291,14 +291,14 @@ def _made(value: onnx.ValueInfoProto, tensor: str, files: Sequence[str], crossin
         name=value.name,
         tensor=tensor,
         dtype=_dtype(value.type),
-        shape=_shape(value.type),
+        shape=fixed_dims(value.type),
         readers=tuple(files[taker] for taker in to.takers),
         output=to.output,
     )
 
 
 def _value(value: onnx.ValueInfoProto) -> Value:
-    return Value(name=value.name, dtype=_dtype(value.type), shape=_shape(value.type))
+    return Value(name=value.name, dtype=_dtype(value.type), shape=fixed_dims(value.type))
 
 
 def _dtype(kind: onnx.TypeProto) -> str:
@@ -307,12 +307,6 @@ def _dtype(kind: onnx.TypeProto) -> str:
     if not kind.HasField("tensor_type") or not dtype:
         return runtime_dtype(kind)
     return "string" if dtype == TensorProto.STRING else str(helper.tensor_dtype_to_np_dtype(dtype))
-
-
-def _shape(kind: onnx.TypeProto) -> Shape | None:
-    if not kind.HasField("tensor_type") or not kind.tensor_type.HasField("shape"):
-        return None
-    return tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in kind.tensor_type.shape.dim)
 
 
 def _sha256(path: Path) -> str:

@@ -23,7 +23,6 @@ from onnxbisect.file_remedies.editing import (
     every_name,
     node_copy,
     set_nodes,
-    trace,
     unused_prefix,
 )
 from onnxbisect.file_remedies.lowering.forms import FORMS
@@ -43,6 +42,7 @@ from onnxbisect.rewrites import (
     installed,
     judged,
 )
+from onnxbisect.rewrites.apply import trace
 
 #: Most elements of an outer constant that is visible to nodes in a subgraph.
 _SMALL = 1024
