@@ -200,7 +200,7 @@ IN_TURN = Depends(_in_turn, scope="function")
 
 def demand_good(session: Session, caller: Caller) -> None:
     """A 401 if the token has been revoked or has expired since the request began."""
-    if tokens.good(session, caller.token_id) is None:
+    if tokens.valid_token(session, caller.token_id) is None:
         raise Problem(401, _REFUSED)
 
 

@@ -33,7 +33,7 @@ def holder(session: Session, what: str, ticket: str) -> Caller:
     until, _, seal = rest.partition(".")
     if not (until.isascii() and until.isdigit() and len(until) <= 12) or int(until) <= now(session).timestamp():
         raise Problem(403, _REFUSED)
-    token = tokens.sealed(session, token_id, _sealed(what, int(until)), seal)
+    token = tokens.token_of_seal(session, token_id, _sealed(what, int(until)), seal)
     if token is None or not tokens.allows(token, Scope.READ):
         raise Problem(403, _REFUSED)
     return Caller(tenant=token.tenant, token_id=token.id, scopes=frozenset({Scope.READ}))

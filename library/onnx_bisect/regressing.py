@@ -28,7 +28,7 @@ from onnxbisect_backends.calibration import first_sample
 from onnxbisect_backends.options import unknown
 from onnxbisect_backends.probing.loaded_model import LoadedModel
 from onnxbisect_backends.toolchains import series
-from onnxbisect_backends.toolchains.catalogue import VERSION, numbers, toolchains
+from onnxbisect_backends.toolchains.catalogue import VERSION, toolchains, version_order
 from onnxbisect_backends.toolchains.toolchain import Toolchain
 
 
@@ -96,7 +96,7 @@ class _Versions:
             except BackendUnusableError as error:
                 tell(Note(sentence=f"{error} Only versions that are known here are asked."))
         here = (one.version for one in toolchains().get(compiler, ()))
-        self.names = tuple(sorted({*here, *there}, key=numbers))
+        self.names = tuple(sorted({*here, *there}, key=version_order))
         self.installs = 0
 
     def install(self, version: str) -> None:

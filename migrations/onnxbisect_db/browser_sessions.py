@@ -29,7 +29,7 @@ def token_of(session: Session, text: str) -> Token | None:
     found = session.get(BrowserSession, _digest(text))
     if found is None or found.expires_at <= now(session):
         return None
-    return tokens.good(session, found.token_id)
+    return tokens.valid_token(session, found.token_id)
 
 
 def end(session: Session, text: str) -> None:

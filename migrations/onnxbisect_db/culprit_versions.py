@@ -49,9 +49,9 @@ class TargetVersion:
         return options
 
 
-def note(session: Session, search: Search, at: datetime) -> None:
+def note_version(session: Session, search: Search, at: datetime) -> None:
     """Record when the version of a search's compiler is met first."""
-    met = {"id": digest(search.backend, search.tool, search.version), "first_seen": at}
+    met = {"id": version_id(search.backend, search.tool, search.version), "first_seen": at}
     session.execute(insert_if_new(session, CompilerVersion), met)
 
 
@@ -89,12 +89,12 @@ def versions_of(session: Session, culprit_ids: Collection[str] | Select[str]) ->
 
 def _met(session: Session, versions: Iterable[tuple[str, str, str]]) -> dict[tuple[str, str, str], datetime]:
     """When each version was met first; without those met only by workers that did not record it."""
-    by_id = {digest(*version): version for version in versions}
+    by_id = {version_id(*version): version for version in versions}
     known = select(CompilerVersion.id, CompilerVersion.first_seen).where(CompilerVersion.id.in_(by_id))
     return {by_id[found]: first_seen for found, first_seen in session.execute(known)}
 
 
-def digest(backend: str, tool: str, version: str) -> str:
+def version_id(backend: str, tool: str, version: str) -> str:
     """The id of a `CompilerVersion`."""
     return hashlib.sha256(json.dumps([backend, tool, version]).encode()).hexdigest()
 

@@ -133,7 +133,7 @@ def prepared(
     if not again:
         search.compiles_after = None if changeable else {}
     _move(session, search, Stage.SEARCH)
-    culprit_versions.note(session, search, now(session))
+    culprit_versions.note_version(session, search, now(session))
     if search.asked_for is None and not again:
         facts = {"search": search.id, "tool": tool, "version": version, "units": units}
         events.tell(session, job, EventType.SEARCH_PREPARED, now(session), **facts)

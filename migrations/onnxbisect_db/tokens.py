@@ -64,13 +64,11 @@ def check(session: Session, text: str) -> Token | None:
 
 
 def seal(token: Token, text: str) -> str:
-    """A word that proves knowledge of the token for this text (`sealed`), while it is valid, without revealing its
-    secret.
-    """
+    """A word that proves knowledge of the token for this text (`token_of_seal`) without revealing its secret."""
     return hmac.new(token.secret_sha256.encode(), text.encode("utf-8", "replace"), hashlib.sha256).hexdigest()
 
 
-def sealed(session: Session, token_id: str, text: str, word: str) -> Token | None:
+def token_of_seal(session: Session, token_id: str, text: str, word: str) -> Token | None:
     """The token whose seal for this text is `word`, if it is valid."""
     token = session.get(Token, token_id)
     if token is None or not hmac.compare_digest(seal(token, text).encode(), word.encode("utf-8", "replace")):
@@ -78,13 +76,13 @@ def sealed(session: Session, token_id: str, text: str, word: str) -> Token | Non
     return token if _is_good(session, token) else None
 
 
-def good(session: Session, token_id: str) -> Token | None:
+def valid_token(session: Session, token_id: str) -> Token | None:
     """The token with this id, if it is valid."""
     token = session.get(Token, token_id)
     return token if token is not None and _is_good(session, token) else None
 
 
-def good_ones(session: Session, token_ids: Collection[str]) -> set[str]:
+def valid_ids(session: Session, token_ids: Collection[str]) -> set[str]:
     """Those of these ids whose tokens are valid."""
     at = now(session)
     valid = (Token.revoked_at.is_(None), or_(Token.expires_at.is_(None), Token.expires_at > at))
@@ -113,7 +111,7 @@ def listed(session: Session, tenant: str) -> list[Token]:
     return list(session.scalars(select(Token).where(Token.tenant == tenant).order_by(Token.id.desc())))
 
 
-def valid(session: Session, tenant: str) -> int:
+def count_valid(session: Session, tenant: str) -> int:
     """How many of the tenant's tokens are neither revoked nor expired."""
     lasts = or_(Token.expires_at.is_(None), Token.expires_at > now(session))
     count = select(func.count()).where(Token.tenant == tenant, Token.revoked_at.is_(None), lasts)

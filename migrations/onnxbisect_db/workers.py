@@ -55,27 +55,27 @@ def seen(session: Session, presence: Presence) -> None:
 def renew(session: Session, worker_id: str) -> frozenset[str] | None:
     """Record a short heartbeat. Returns the backends whose tools do not work there; None if the worker is unknown.
 
-    They are reported by the worker, or by its slots since then (`doubt`).
+    They are reported by the worker, or by its slots since then (`record_broken_tool`).
     """
     mine = update(Worker).where(Worker.id == worker_id).values(seen_at=now(session))
     unusable = session.scalars(mine.returning(Worker.unusable)).one_or_none()
     return None if unusable is None else frozenset(unusable)
 
 
-def doubt(session: Session, worker_id: str, backend: str, what: str) -> bool:
+def record_broken_tool(session: Session, worker_id: str, backend: str, what: str) -> bool:
     """Record that the backend's tool failed on the worker, described by `what`; it is unusable until checked again.
 
-    Returns whether the worker leaves the backend's work to others (`able`).
+    Returns whether the worker leaves the backend's work to others (`usable_backends`).
     """
     worker = session.get(Worker, worker_id, with_for_update=True, populate_existing=True)
     if worker is not None and backend in worker.backends:
         worker.unusable = sorted({*worker.unusable, backend})
         worker.tools = {**worker.tools, backend: what}
         session.flush()
-    return not able(session, worker_id, [backend])
+    return not usable_backends(session, worker_id, [backend])
 
 
-def able(session: Session, worker_id: str, backends: Collection[str]) -> list[str]:
+def usable_backends(session: Session, worker_id: str, backends: Collection[str]) -> list[str]:
     """Those of its backends for which the worker takes work: not those whose tool fails there and works elsewhere.
 
     If it works nowhere, a worker must report that.
@@ -111,7 +111,7 @@ def alive_since(session: Session) -> datetime:
 
 
 def slots(session: Session) -> dict[str, int]:
-    """By backend, how many probes the living workers can run, without those that leave it to others (`able`)."""
+    """By backend, how many probes the living workers can run: those where it is usable, if there are any."""
     found: dict[str, int] = {}
     able: dict[str, int] = {}
     for backends, unusable, count in session.execute(_SLOTS, {"since": alive_since(session)}):

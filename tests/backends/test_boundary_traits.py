@@ -7,7 +7,7 @@ import pytest
 from onnx import TensorProto
 
 from onnxbisect.probe_format import ProbeFormat
-from onnxbisect_backends.probing.boundary_traits import Trait, What, as_measured, measure, trial, usual_traits
+from onnxbisect_backends.probing.boundary_traits import Trait, TraitKind, as_measured, measure, trial, usual_traits
 from support.engine.cut_models import session
 
 Refuses = Callable[[onnx.GraphProto], bool]
@@ -96,14 +96,14 @@ def test_a_compiler_that_takes_nothing_is_asked_twice() -> None:
 
 def test_a_rank_that_was_not_asked_for_is_not_given_instead() -> None:
     """Only rank 7 was asked for, so 6 is not known to be taken."""
-    assert as_measured(ProbeFormat(), {Trait(what=What.RANK, output=True, value="7"): False}).max_output_rank == 4
+    assert as_measured(ProbeFormat(), {Trait(what=TraitKind.RANK, output=True, value="7"): False}).max_output_rank == 4
 
 
 def test_what_is_declared_stays() -> None:
     declared = ProbeFormat(input_dtypes=frozenset({"float"}), longest_name=127, min_input_rank=2)
     refused = {
-        Trait(what=What.NAME, output=False, value="300"): False,
-        Trait(what=What.RANK, output=False, value="0"): False,
+        Trait(what=TraitKind.NAME, output=False, value="300"): False,
+        Trait(what=TraitKind.RANK, output=False, value="0"): False,
     }
     assert as_measured(declared, refused) == declared
 

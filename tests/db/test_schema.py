@@ -16,7 +16,7 @@ from sqlalchemy import MetaData, create_engine, select, text
 from sqlalchemy.orm import Session
 
 from onnxbisect_db import schema
-from onnxbisect_db.culprit_versions import digest
+from onnxbisect_db.culprit_versions import version_id
 from onnxbisect_db.database import Database
 from onnxbisect_db.errors import SchemaError
 from onnxbisect_db.tables import Base, CompilerVersion
@@ -60,7 +60,7 @@ def test_versions_are_as_old_as_their_first_verdicts_before_that_was_recorded(ne
     schema.upgrade(engine)
     with Session(engine) as session:
         (version,) = session.scalars(select(CompilerVersion))
-        assert (version.id, version.first_seen) == (digest("npu", "t", "1"), at + timedelta(hours=1))
+        assert (version.id, version.first_seen) == (version_id("npu", "t", "1"), at + timedelta(hours=1))
     engine.dispose()
 
 

@@ -108,7 +108,7 @@ def test_a_seal_is_for_one_text_of_one_token(database: Database, clock: Clock) -
 
     def sealed(token: Token, text: str, word: str) -> bool:
         with database.session() as session:
-            return tokens.sealed(session, token.id, text, word) is not None
+            return tokens.token_of_seal(session, token.id, text, word) is not None
 
     assert sealed(mine, "repo:net", word)
     assert not sealed(mine, "repo:other", word)
@@ -124,4 +124,4 @@ def test_a_seal_ends_with_its_token(database: Database) -> None:
     with database.transaction() as session:
         tokens.revoke(session, token.id, "t")
     with database.session() as session:
-        assert tokens.sealed(session, token.id, "repo:net", word) is None
+        assert tokens.token_of_seal(session, token.id, "repo:net", word) is None

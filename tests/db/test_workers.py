@@ -59,29 +59,29 @@ def test_a_tool_that_fails_is_doubted_until_the_worker_has_asked_it_again(databa
         workers.seen(session, A)
         workers.seen(session, B)
         assert workers.renew(session, "a") == A.unusable
-        assert workers.doubt(session, "a", "qnn", "no licence")
+        assert workers.record_broken_tool(session, "a", "qnn", "no licence")
         assert workers.renew(session, "a") == A.unusable | {"qnn"}
-        assert workers.able(session, "a", ["qnn"]) == []
-        assert workers.able(session, "b", ["qnn"]) == ["qnn"]
+        assert workers.usable_backends(session, "a", ["qnn"]) == []
+        assert workers.usable_backends(session, "b", ["qnn"]) == ["qnn"]
         assert workers.slots(session) == {"qnn": 1, "rknn": 2}
-        assert not workers.doubt(session, "b", "qnn", "no licence"), "somebody must say so"
+        assert not workers.record_broken_tool(session, "b", "qnn", "no licence"), "somebody must say so"
         workers.seen(session, A)
         assert workers.renew(session, "a") == A.unusable
-        assert workers.able(session, "b", ["qnn"]) == []
+        assert workers.usable_backends(session, "b", ["qnn"]) == []
 
 
 def test_nobody_steps_aside_for_the_dead_or_for_what_has_no_such_tool(database: Database, clock: Clock) -> None:
     with database.transaction() as session:
         workers.seen(session, A)
         workers.seen(session, B)
-        assert workers.able(session, "a", ["rknn"]) == ["rknn"], "nobody else has it"
-        assert not workers.doubt(session, "unknown", "qnn", "no licence")
-        assert not workers.doubt(session, "b", "rknn", "no licence")
+        assert workers.usable_backends(session, "a", ["rknn"]) == ["rknn"], "nobody else has it"
+        assert not workers.record_broken_tool(session, "unknown", "qnn", "no licence")
+        assert not workers.record_broken_tool(session, "b", "rknn", "no licence")
     clock.forward(59)
     with database.transaction() as session:
         workers.seen(session, B)
-        workers.doubt(session, "b", "qnn", "no licence")
-        assert workers.able(session, "b", ["qnn"]) == []
+        workers.record_broken_tool(session, "b", "qnn", "no licence")
+        assert workers.usable_backends(session, "b", ["qnn"]) == []
     clock.forward(1)
     with database.session() as session:
-        assert workers.able(session, "b", ["qnn"]) == ["qnn"]
+        assert workers.usable_backends(session, "b", ["qnn"]) == ["qnn"]

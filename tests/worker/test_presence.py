@@ -117,7 +117,7 @@ def test_a_tool_that_failed_is_asked_again(it: Installation, chips: Chips, monke
     attendance.start()
     try:
         assert within(60, works)
-        it.service.database.run(lambda session: workers.doubt(session, "w", "one", "no licence"))
+        it.service.database.run(lambda session: workers.record_broken_tool(session, "w", "one", "no licence"))
         assert within(60, lambda: chips.asked("one") == 2 and works())
     finally:
         attendance.stop()
@@ -146,7 +146,7 @@ def test_one_that_still_fails_is_asked_until_it_works(
     try:
         assert within(60, lambda: says(it, "one") == "one 2.31")
         chips.breaks("one", "no licence")
-        it.service.database.run(lambda session: workers.doubt(session, "w", "one", "it failed"))
+        it.service.database.run(lambda session: workers.record_broken_tool(session, "w", "one", "it failed"))
         assert within(60, lambda: says(it, "one") == "no licence" and chips.asked("one") >= 3)
         chips.version = "2.32"
         chips.works_again("one")

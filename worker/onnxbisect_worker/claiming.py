@@ -210,7 +210,7 @@ class Claiming:
         return partial(self._ask, claimed)
 
     def _first(self, kinds: Collection[_Kind], session: Session) -> tuple[_Kind, _Claimed] | None:
-        able = workers.able(session, self._context.worker, self._backends)
+        able = workers.usable_backends(session, self._context.worker, self._backends)
         for kind in kinds:
             claimed = kind(session, able)
             if claimed is not None:

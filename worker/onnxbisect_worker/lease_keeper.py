@@ -133,11 +133,11 @@ class LeaseKeeper(Generic[WorkT]):
         return done
 
     def leaves_to_others(self, error: Exception) -> bool:
-        """Whether the compiler is broken here, so that another worker should do the work (`workers.doubt`)."""
+        """Record a compiler that is broken here; whether another worker should do the work then."""
         if not isinstance(error, ToolBrokenError):
             return False
         worker, backend, what = self.context.worker, self.claimed.search.backend, str(error)
-        return self.write(lambda session: workers.doubt(session, worker, backend, what))
+        return self.write(lambda session: workers.record_broken_tool(session, worker, backend, what))
 
     def _watch(self) -> None:
         sure_until = time.monotonic() + self._seconds

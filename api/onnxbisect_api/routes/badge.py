@@ -123,7 +123,7 @@ def badge(
 ) -> Response:
     """`GET /v1/badge` returns this URL with its query. It needs no token."""
     with service.database.session() as session:
-        owner = tokens.sealed(session, token, _sealed(labels), seal)
+        owner = tokens.token_of_seal(session, token, _sealed(labels), seal)
         if owner is None or not tokens.allows(owner, Scope.READ):
             raise missing(english("badge"))
         found = jobs.listed(session, owner.tenant, JobFilter(labels=labels), limit=1).rows

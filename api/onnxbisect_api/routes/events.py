@@ -112,7 +112,7 @@ class Watch:
             for first in range(0, len(job_ids), _AT_A_TIME):
                 found |= events.progress(session, job_ids[first : first + _AT_A_TIME])
             for first in range(0, len(token_ids), _AT_A_TIME):
-                good |= tokens.good_ones(session, token_ids[first : first + _AT_A_TIME])
+                good |= tokens.valid_ids(session, token_ids[first : first + _AT_A_TIME])
         return found, good
 
 

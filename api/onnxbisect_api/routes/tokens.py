@@ -79,7 +79,7 @@ def create(wanted: TokenRequest, service: TheService, caller: Admin) -> IssuedVi
     """
     most = service.settings.tenant_tokens
     with service.database.transaction() as session:
-        if tokens.valid(session, caller.tenant) >= most:
+        if tokens.count_valid(session, caller.tenant) >= most:
             raise QuotaError(f"You have {most} tokens already: revoke one that nobody needs.")
         issued = tokens.issue(
             session, tenant=caller.tenant, name=wanted.name, scopes=wanted.scopes, expires_at=wanted.expires_at

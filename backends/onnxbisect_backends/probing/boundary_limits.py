@@ -25,7 +25,7 @@ from onnxbisect_backends.contract import Backend, Description, Limits
 from onnxbisect_backends.probing.boundary_traits import (
     HIGHEST_PLAIN_RANK,
     Trait,
-    What,
+    TraitKind,
     as_measured,
     measure,
     traits_of,
@@ -99,7 +99,7 @@ def learn_limits(
     if file is not None and not anew:
         with suppress(OSError, ValueError, TypeError, KeyError):  # none yet, or not written by this program
             known |= {
-                Trait(what=What(it["what"]), output=bool(it["output"]), value=str(it["value"])): bool(it["takes"])
+                Trait(what=TraitKind(it["what"]), output=bool(it["output"]), value=str(it["value"])): bool(it["takes"])
                 for it in json.loads(file.read_text("utf-8"))
             }
     missing = set(traits) if anew else {trait for trait in traits if not _is_known(trait, known)}
@@ -144,21 +144,21 @@ def _known(backend: Backend) -> _Known | None:
 
 def _is_known(trait: Trait, known: dict[Trait, bool]) -> bool:
     """Whether an answer on record settles this trait: a name as long that passed, or a shorter one that did not."""
-    if trait.what is What.NAME:
+    if trait.what is TraitKind.NAME:
         return any(
-            it.what is What.NAME and it.output is trait.output and (not takes or int(it.value) >= int(trait.value))
+            it.what is TraitKind.NAME and it.output is trait.output and (not takes or int(it.value) >= int(trait.value))
             for it, takes in known.items()
         )
-    if trait.what is What.CHARACTERS:
+    if trait.what is TraitKind.CHARACTERS:
         return any(
-            it.what is What.CHARACTERS
+            it.what is TraitKind.CHARACTERS
             and it.output is trait.output
             and (not takes or set(trait.value) <= set(it.value))
             for it, takes in known.items()
         )
-    if trait.what is What.RANK and int(trait.value) > HIGHEST_PLAIN_RANK:
+    if trait.what is TraitKind.RANK and int(trait.value) > HIGHEST_PLAIN_RANK:
         return any(
-            it.what is What.RANK
+            it.what is TraitKind.RANK
             and it.output is trait.output
             and (int(it.value) >= int(trait.value) if takes else HIGHEST_PLAIN_RANK < int(it.value) <= int(trait.value))
             for it, takes in known.items()

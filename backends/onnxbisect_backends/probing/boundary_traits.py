@@ -38,7 +38,7 @@ DTYPES = (
 )
 
 
-class What(StrEnum):
+class TraitKind(StrEnum):
     """What a compiler may mind of a graph input or output."""
 
     RANK = "rank"
@@ -51,18 +51,18 @@ class What(StrEnum):
 class Trait:
     """`value` is the dtype, the name's length in bytes, or the characters of names; of ranks 0, and those above 4."""
 
-    what: What
+    what: TraitKind
     output: bool
     value: str
 
     def __str__(self) -> str:
         side = "outputs" if self.output else "inputs"
         match self.what:
-            case What.RANK:
+            case TraitKind.RANK:
                 return f"{side} of rank {self.value}"
-            case What.DTYPE:
+            case TraitKind.DTYPE:
                 return f"{self.value} {side}"
-            case What.NAME:
+            case TraitKind.NAME:
                 return f"{side} with names of {self.value} bytes"
         return f"{side} with {self.value!r} in their names"
 
@@ -86,15 +86,15 @@ def traits_of(model: Model) -> frozenset[Trait]:
             if kind is not None and kind.HasField("tensor_type"):
                 rank = len(kind.tensor_type.shape.dim)
                 if kind.tensor_type.HasField("shape") and (not rank or HIGHEST_PLAIN_RANK < rank <= _HIGHEST_RANK):
-                    found.add(Trait(what=What.RANK, output=output, value=str(rank)))
+                    found.add(Trait(what=TraitKind.RANK, output=output, value=str(rank)))
                 if runtime_dtype(kind) in DTYPES:
-                    found.add(Trait(what=What.DTYPE, output=output, value=runtime_dtype(kind)))
+                    found.add(Trait(what=TraitKind.DTYPE, output=output, value=runtime_dtype(kind)))
             longest[output] = max(longest[output], len(name.encode("utf-8", "replace")))
             odd[output].update(sign for sign in name if safe_name(sign) != sign)
         if longest[output] > PLAIN_NAME:
-            found.add(Trait(what=What.NAME, output=output, value=str(longest[output])))
+            found.add(Trait(what=TraitKind.NAME, output=output, value=str(longest[output])))
         if odd[output]:
-            found.add(Trait(what=What.CHARACTERS, output=output, value="".join(sorted(odd[output]))))
+            found.add(Trait(what=TraitKind.CHARACTERS, output=output, value="".join(sorted(odd[output]))))
     return frozenset(found)
 
 
@@ -130,9 +130,9 @@ def _one_by_one(ask: Ask, wanted: Sequence[Trait], takes: bool | None) -> dict[T
 
 def usual_traits() -> frozenset[Trait]:
     """What compilers are known to mind at a boundary: ranks of 0 and 5 to 8, dtypes, long names, and signs in names."""
-    values = [(What.RANK, "0"), *((What.RANK, str(rank)) for rank in range(HIGHEST_PLAIN_RANK + 1, _HIGHEST_RANK + 1))]
-    values += [(What.NAME, "128"), (What.NAME, "300"), (What.CHARACTERS, "/:; .-ü")]
-    values += [(What.DTYPE, it) for it in ("bool", "int8", "uint8", "int32", "int64", "float16", "double")]
+    values = [(TraitKind.RANK, str(rank)) for rank in (0, *range(HIGHEST_PLAIN_RANK + 1, _HIGHEST_RANK + 1))]
+    values += [(TraitKind.NAME, "128"), (TraitKind.NAME, "300"), (TraitKind.CHARACTERS, "/:; .-ü")]
+    values += [(TraitKind.DTYPE, it) for it in ("bool", "int8", "uint8", "int32", "int64", "float16", "double")]
     return frozenset(Trait(what=what, output=side, value=value) for what, value in values for side in (False, True))
 
 
@@ -144,17 +144,17 @@ def as_measured(declared: ProbeFormat, taken: Mapping[Trait, bool]) -> ProbeForm
         declared,
         input_dtypes=_dtypes(declared.input_dtypes, taken, output=False),
         output_dtypes=_dtypes(declared.output_dtypes, taken, output=True),
-        min_input_rank=max(declared.min_input_rank, (What.RANK, False) in refused),
-        min_output_rank=max(declared.min_output_rank, (What.RANK, True) in refused),
+        min_input_rank=max(declared.min_input_rank, (TraitKind.RANK, False) in refused),
+        min_output_rank=max(declared.min_output_rank, (TraitKind.RANK, True) in refused),
         max_input_rank=_most_rank(declared.max_input_rank, taken, output=False),
         max_output_rank=_most_rank(declared.max_output_rank, taken, output=True),
-        longest_name=declared.longest_name or (PLAIN_NAME if What.NAME in names else None),
-        safe_names=declared.safe_names or What.CHARACTERS in names,
+        longest_name=declared.longest_name or (PLAIN_NAME if TraitKind.NAME in names else None),
+        safe_names=declared.safe_names or TraitKind.CHARACTERS in names,
     )
 
 
 def _is_high(trait: Trait) -> bool:
-    return trait.what is What.RANK and int(trait.value) > HIGHEST_PLAIN_RANK
+    return trait.what is TraitKind.RANK and int(trait.value) > HIGHEST_PLAIN_RANK
 
 
 def _most_rank(declared: int | None, taken: Mapping[Trait, bool], *, output: bool) -> int | None:
@@ -168,7 +168,7 @@ def _most_rank(declared: int | None, taken: Mapping[Trait, bool], *, output: boo
 
 def _dtypes(declared: frozenset[str] | None, taken: Mapping[Trait, bool], *, output: bool) -> frozenset[str] | None:
     """The dtypes that are known to be taken, if one is known to be refused."""
-    measured = {it.value: takes for it, takes in taken.items() if it.what is What.DTYPE and it.output is output}
+    measured = {it.value: takes for it, takes in taken.items() if it.what is TraitKind.DTYPE and it.output is output}
     if declared is not None or all(measured.values()):
         return declared
     return frozenset({"float", *(dtype for dtype, takes in measured.items() if takes)})
@@ -210,7 +210,7 @@ def _controls(trait: Trait) -> Iterable[onnx.ModelProto]:
     dressed = trial([trait])
     apply_format(dressed, _limit(trait))
     yield dressed
-    if trait.what is not What.DTYPE:
+    if trait.what is not TraitKind.DTYPE:
         return
     _, kind, _ = _tensor(trait, "")
     graph = onnx.GraphProto(name="inside")
@@ -230,14 +230,14 @@ def _limit(trait: Trait) -> ProbeFormat:
     """The probe format in which no boundary has the trait."""
     plain = frozenset({"float"})
     match trait.what:
-        case What.RANK:
+        case TraitKind.RANK:
             if _is_high(trait):
                 most = HIGHEST_PLAIN_RANK
                 return ProbeFormat(max_output_rank=most) if trait.output else ProbeFormat(max_input_rank=most)
             return ProbeFormat(min_output_rank=1) if trait.output else ProbeFormat(min_input_rank=1)
-        case What.DTYPE:
+        case TraitKind.DTYPE:
             return ProbeFormat(output_dtypes=plain) if trait.output else ProbeFormat(input_dtypes=plain)
-        case What.NAME:
+        case TraitKind.NAME:
             return ProbeFormat(longest_name=PLAIN_NAME)
     return ProbeFormat(safe_names=True)
 
@@ -245,14 +245,14 @@ def _limit(trait: Trait) -> ProbeFormat:
 def _tensor(trait: Trait, name: str) -> tuple[str, int, tuple[int, ...]]:
     """The name, dtype and shape of an input or output with the trait."""
     match trait.what:
-        case What.RANK:
+        case TraitKind.RANK:
             # as many elements as a small model computes with, and no leading dimensions of 1, which tools squeeze
             high = (2, *[1] * (int(trait.value) - 3), 2, 2)
             return name, TensorProto.FLOAT, high if _is_high(trait) else ()
-        case What.DTYPE:
+        case TraitKind.DTYPE:
             shape = _SHAPE if trait.value == "bool" else _TURNED
             return name, TensorProto.DataType.Value(trait.value.upper()), shape
-        case What.NAME:
+        case TraitKind.NAME:
             return name.ljust(int(trait.value), "n"), TensorProto.FLOAT, _SHAPE
     return f"{name}a{'b'.join(trait.value)}c", TensorProto.FLOAT, _SHAPE
 

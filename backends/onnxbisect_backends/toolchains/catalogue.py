@@ -75,7 +75,7 @@ def toolchains() -> dict[str, tuple[Toolchain, ...]]:
             one = read_definition(path.read_text(encoding="utf-8"), made=True)
             if all(one.version != other.version for other in found.get(one.name, ())):
                 found.setdefault(one.name, []).append(one)
-    return {name: tuple(sorted(found[name], key=lambda it: numbers(it.version))) for name in sorted(found)}
+    return {name: tuple(sorted(found[name], key=lambda it: version_order(it.version))) for name in sorted(found)}
 
 
 def made_folder() -> Path:
@@ -99,6 +99,6 @@ def read_definition(text: str, *, made: bool = False) -> Toolchain:
     )
 
 
-def numbers(version: str) -> list[int]:
+def version_order(version: str) -> list[int]:
     """A sort key for versions."""
     return [int(part) for part in version.split(".") if part.isdecimal()]

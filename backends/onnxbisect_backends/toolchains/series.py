@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from onnxbisect.errors import BackendUnusableError, OptionError
 from onnxbisect.report.files import put
 from onnxbisect_backends.options import unknown
-from onnxbisect_backends.toolchains.catalogue import made_folder, numbers, read_definition, toolchains
+from onnxbisect_backends.toolchains.catalogue import made_folder, read_definition, toolchains, version_order
 from onnxbisect_backends.toolchains.toolchain import PipError, Say, Toolchain, run_to_end
 
 _VERSION = re.compile(r"[0-9][0-9A-Za-z.+!_-]*")
@@ -65,7 +65,7 @@ class Index:
         said = self._pip("index", "versions", package, "--only-binary=:all:")
         listed = next((line for line in said if line.startswith(_AVAILABLE)), "")
         found = [it.strip() for it in listed.removeprefix(_AVAILABLE).split(",")]
-        return tuple(sorted((it for it in found if _VERSION.fullmatch(it)), key=numbers))
+        return tuple(sorted((it for it in found if _VERSION.fullmatch(it)), key=version_order))
 
     def define(self, version: str) -> Toolchain:
         """Resolve that version and write its definition; OptionError if the index lacks it."""
@@ -75,7 +75,7 @@ class Index:
         self._say(f"{self._name} {version}: finding out what it needs")
         # the newest shipped one that is not newer than that version, else the oldest
         known = [it for it in toolchains()[self._name] if not it.made] or list(toolchains()[self._name])
-        near = next((it for it in reversed(known) if numbers(it.version) <= numbers(version)), known[0])
+        near = next((it for it in reversed(known) if version_order(it.version) <= version_order(version)), known[0])
         own = self._series.package.partition("[")[0]
         if self._series.pinned:
             pins = [f"{own}=={version}" if _canonical(it.partition("==")[0]) == _canonical(own) else it
