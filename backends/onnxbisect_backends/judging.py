@@ -36,6 +36,11 @@ _KILLED = 137
 _OUTSIDE = (signals.SIGKILL, signals.SIGTERM, signals.SIGINT, signals.SIGHUP, signals.SIGQUIT)
 
 
+def unresolved(message: str, outcome: Outcome, kind: Kind = Kind.ERROR) -> Verdict:
+    """The verdict where the compile says nothing about the model."""
+    return Verdict(status=Status.UNRESOLVED, kind=kind, message=message, seconds=outcome.seconds)
+
+
 def killed_from_outside(outcome: Outcome) -> bool:
     """Whether another process, or the kernel for lack of memory, ended the compile."""
     shot = outcome.signal in _OUTSIDE or outcome.exit_code == _KILLED
@@ -50,25 +55,23 @@ def unfinished(outcome: Outcome) -> Verdict | None:
     later, or with fewer parallel compiles.
     """
     if outcome.broken:
-        kind = Kind.RESOURCE if outcome.short else Kind.ERROR
-        return Verdict(status=Status.UNRESOLVED, kind=kind, message=outcome.broken, seconds=outcome.seconds)
+        return unresolved(outcome.broken, outcome, Kind.RESOURCE if outcome.short else Kind.ERROR)
     if outcome.timed_out:
         message = f"Still compiling after {outcome.seconds:.0f} seconds, then killed; raise the time limit to know."
-        return Verdict(status=Status.UNRESOLVED, kind=Kind.TIMEOUT, message=message, seconds=outcome.seconds)
+        return unresolved(message, outcome, Kind.TIMEOUT)
     if killed_from_outside(outcome):
         message = (
             f"Killed by another process, holding {outcome.peak_memory >> 20} MB: most likely the kernel, when memory "
             f"ran out; try fewer compiles at a time, or more memory."
         )
-        return Verdict(status=Status.UNRESOLVED, kind=Kind.RESOURCE, message=message, seconds=outcome.seconds)
+        return unresolved(message, outcome, Kind.RESOURCE)
     if not outcome.over_memory and outcome.exit_code != 0 and _NO_MEMORY.search(outcome.log):
         message = (
             f"Ran out of memory, holding {outcome.peak_memory >> 20} MB; try fewer compiles at a time, or more memory."
         )
-        return Verdict(status=Status.UNRESOLVED, kind=Kind.RESOURCE, message=message, seconds=outcome.seconds)
+        return unresolved(message, outcome, Kind.RESOURCE)
     if outcome.exit_code != 0 and (said := _NO_LICENCE.search(outcome.log)):
-        message = f"No licence was available, so this says nothing about the model: {said[0].strip()}"
-        return Verdict(status=Status.UNRESOLVED, kind=Kind.ERROR, message=message, seconds=outcome.seconds)
+        return unresolved(f"No licence was available, so this says nothing about the model: {said[0].strip()}", outcome)
     return None
 
 

@@ -27,7 +27,7 @@ from onnxbisect_backends.commands.definition import (
 )
 from onnxbisect_backends.commands.named_files import files_named, short_hash
 from onnxbisect_backends.contract import Access, Description, Limits, Outcome
-from onnxbisect_backends.judging import crashed, unfinished
+from onnxbisect_backends.judging import crashed, unfinished, unresolved
 from onnxbisect_backends.logs import Pattern, Reading, compile_pattern, read_log
 from onnxbisect_backends.options import VerifyOptions, read_options, unknown
 from onnxbisect_backends.sandbox.confined_view import listed
@@ -42,13 +42,13 @@ def judged(definition: Definition, patterns: Sequence[Pattern], outcome: Outcome
         return verdict
     rules = definition.success
     reading = read_log(outcome.log, patterns)
-    log, unresolved = plain(outcome.log), definition.unresolved
+    log, no_answer = plain(outcome.log), definition.unresolved
     why = f"The compiler could not answer (exit status {outcome.exit_code})"
-    if outcome.exit_code not in unresolved.exit_codes:
-        silent = any(compile_pattern(regex).search(log) for regex in unresolved.log_matches)
+    if outcome.exit_code not in no_answer.exit_codes:
+        silent = any(compile_pattern(regex).search(log) for regex in no_answer.log_matches)
         why = "The compiler could not answer" if silent else ""
     if why:
-        return _unresolved(f"{why}: {reading.message}" if reading.message else f"{why}.", outcome)
+        return unresolved(f"{why}: {reading.message}" if reading.message else f"{why}.", outcome)
     good_exit = outcome.exit_code in rules.exit_codes
     if not good_exit and (verdict := crashed(outcome, reading)):
         return verdict
@@ -57,7 +57,7 @@ def judged(definition: Definition, patterns: Sequence[Pattern], outcome: Outcome
     unsaid = missing and f"Ended with exit status {outcome.exit_code}, but the log has nothing like '{missing}'."
     fatal = rules.log_must_not_match or any(pattern.fails for pattern in patterns)
     if not why and outcome.log_truncated and (unsaid or fatal):
-        return _unresolved("What decides may stand in the part of the log that was cut; raise limits.log_kb.", outcome)
+        return unresolved("What decides may stand in the part of the log that was cut; raise limits.log_kb.", outcome)
     why = why or unsaid or ""
     if not why:
         return Verdict(status=Status.PASS, hints=reading.hints, seconds=outcome.seconds)
@@ -71,10 +71,6 @@ def judged(definition: Definition, patterns: Sequence[Pattern], outcome: Outcome
         hints=reading.hints,
         seconds=outcome.seconds,
     )
-
-
-def _unresolved(message: str, outcome: Outcome) -> Verdict:
-    return Verdict(status=Status.UNRESOLVED, kind=Kind.ERROR, message=message, seconds=outcome.seconds)
 
 
 def _missed(rules: Success, outcome: Outcome, reading: Reading) -> str:

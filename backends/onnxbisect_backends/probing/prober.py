@@ -27,7 +27,7 @@ from onnxbisect.errors import OnnxBisectError, shortage
 from onnxbisect.unitset import UnitSet
 from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_backends.contract import Backend, Limits, Outcome, products
-from onnxbisect_backends.judging import killed_from_outside
+from onnxbisect_backends.judging import killed_from_outside, unresolved
 from onnxbisect_backends.samples import samples_folder
 from onnxbisect_backends.sandbox.oom import oom_kills
 from onnxbisect_backends.sandbox.process import demand_plenty
@@ -248,7 +248,7 @@ def _given_up(outcome: Outcome, usual: TimeLimit | None) -> Verdict | None:
         f"Killed after {outcome.seconds:.0f} seconds; a probe of its size was expected to take {usual.expected:.1f} "
         f"seconds. The next run asks it again."
     )
-    return Verdict(status=Status.UNRESOLVED, kind=Kind.TIMEOUT, message=message, seconds=outcome.seconds)
+    return unresolved(message, outcome, Kind.TIMEOUT)
 
 
 def _unresolved(kind: Kind, message: str) -> Answer:

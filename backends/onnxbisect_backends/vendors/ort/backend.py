@@ -13,7 +13,7 @@ from pydantic import ConfigDict, Field
 
 from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_backends.contract import Description, Limits, Outcome
-from onnxbisect_backends.judging import crashed, unfinished
+from onnxbisect_backends.judging import crashed, unfinished, unresolved
 from onnxbisect_backends.logs import Pattern, compile_pattern, read_log
 from onnxbisect_backends.options import VerifyOptions, WorthTrying, read_options
 from onnxbisect_backends.sandbox.process import with_artifacts
@@ -122,7 +122,7 @@ class OnnxRuntimeBackend:
         if verdict := crashed(outcome, reading):
             return verdict
         if outcome.exit_code != _REFUSED:
-            return Verdict(status=Status.UNRESOLVED, kind=Kind.ERROR, message=reading.message, seconds=outcome.seconds)
+            return unresolved(reading.message, outcome)
         return Verdict(
             status=Status.FAIL,
             kind=reading.kind or Kind.ERROR,

@@ -19,7 +19,7 @@ from onnxbisect.model.values import Sample
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.verdict import Hints, Kind, Status, Table, Verdict
 from onnxbisect_backends.contract import Description, Limits, Outcome
-from onnxbisect_backends.judging import crashed, unfinished
+from onnxbisect_backends.judging import crashed, unfinished, unresolved
 from onnxbisect_backends.options import OptionHelp, explained
 from onnxbisect_backends.reproduce import write_script
 from onnxbisect_backends.samples import samples_of
@@ -160,8 +160,7 @@ class Pulsar2Backend:
             return Verdict(status=Status.PASS, seconds=outcome.seconds, tables=tables)
         reading = texts.read(outcome.log)
         if texts.blames_configuration(outcome.log):
-            message = f"pulsar2 does not take what onnx-bisect gave it: {reading.message}"
-            return Verdict(status=Status.UNRESOLVED, kind=Kind.ERROR, message=message, seconds=outcome.seconds)
+            return unresolved(f"pulsar2 does not take what onnx-bisect gave it: {reading.message}", outcome)
         if verdict := crashed(outcome, reading):
             return verdict
         ended = f"Ended with exit status {outcome.exit_code} and without {_RESULT.name}"

@@ -18,7 +18,7 @@ from pydantic import ConfigDict, Field, field_validator
 from onnxbisect.fingerprint import fingerprint, headline
 from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from onnxbisect_backends.contract import Access, Description, Limits, Outcome
-from onnxbisect_backends.judging import crashed, unfinished
+from onnxbisect_backends.judging import crashed, unfinished, unresolved
 from onnxbisect_backends.logs import read_log
 from onnxbisect_backends.options import VerifyOptions, WorthTrying, read_options, unknown
 from onnxbisect_backends.reproduce import write_script
@@ -177,10 +177,10 @@ class QnnBackend:
             return verdict
         support = read_support(outcome.log)
         if support.refused:
-            return _unsupported(support, outcome.seconds)
+            return _unsupported(support, outcome)
         trouble = read_log(outcome.log, NO_ANSWER)
         if outcome.exit_code != _REFUSED or trouble.kind is not None:
-            return _no_answer(PREAMBLE.sub("", trouble.message), outcome.seconds)
+            return unresolved(PREAMBLE.sub("", trouble.message), outcome)
         return Verdict(
             status=Status.FAIL,
             kind=reading.kind or Kind.ERROR,
@@ -208,11 +208,11 @@ class QnnBackend:
         return given
 
 
-def _unsupported(support: Support, seconds: float) -> Verdict:
+def _unsupported(support: Support, outcome: Outcome) -> Verdict:
     causes = tuple(one for one in support.refused if not one.is_consequence)
     if support.unbound and not causes:
-        return _no_answer(
-            f"QNN needs static shapes, and that of the input '{support.unbound[0]}' is not known.", seconds
+        return unresolved(
+            f"QNN needs static shapes, and that of the input '{support.unbound[0]}' is not known.", outcome
         )
     causes = causes or support.refused
     causes = tuple(one for one in causes if one.node) or causes
@@ -229,9 +229,5 @@ def _unsupported(support: Support, seconds: float) -> Verdict:
             ops=tuple(dict.fromkeys(one.op for one in causes if one.node)),
             nodes=tuple(one.node for one in causes if one.node),
         ),
-        seconds=seconds,
+        seconds=outcome.seconds,
     )
-
-
-def _no_answer(message: str, seconds: float) -> Verdict:
-    return Verdict(status=Status.UNRESOLVED, kind=Kind.ERROR, message=message, seconds=seconds)

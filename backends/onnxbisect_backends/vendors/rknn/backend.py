@@ -18,7 +18,7 @@ from onnxbisect.language import nearest
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from onnxbisect_backends.contract import Access, Description, Limits, Outcome
-from onnxbisect_backends.judging import crashed, unfinished
+from onnxbisect_backends.judging import crashed, unfinished, unresolved
 from onnxbisect_backends.logs import read_log
 from onnxbisect_backends.options import VerifyOptions, WorthTrying, read_options
 from onnxbisect_backends.reproduce import write_script
@@ -233,7 +233,7 @@ class RknnBackend:
             # a cut of shape computations; in the model they become constants, too, and need no NPU
             return Verdict(status=Status.PASS, message=reading.message, seconds=outcome.seconds)
         if outcome.exit_code == _NO_QUESTION or reading.kind is Kind.INVALID:
-            return replace(_unanswered(reading.message, reading.kind or Kind.ERROR, outcome), hints=reading.hints)
+            return replace(unresolved(reading.message, outcome, reading.kind or Kind.ERROR), hints=reading.hints)
         if verdict := crashed(outcome, reading):
             return verdict
         if outcome.exit_code == 0 and not reading.refused:
@@ -282,10 +282,10 @@ class RknnBackend:
     def _placed(self, outcome: Outcome) -> Verdict:
         """The verdict on a converted model: with `fallback=forbid`, a failure if a layer does not run on the NPU."""
         if outcome.log_truncated:
-            return _unanswered("The log is cut, and with it what it may say of nodes left out", Kind.ERROR, outcome)
+            return unresolved("The log is cut, and with it what it may say of nodes left out", outcome)
         found = layers(outcome.log)
         if self._options.fallback == "forbid" and not found:
-            return _unanswered("The log does not tell where the nodes run", Kind.ERROR, outcome)
+            return unresolved("The log does not tell where the nodes run", outcome)
         strayed = [layer for layer in found if layer.computes and layer.target != "NPU"]
         tables = (placement(found),) if found else ()
         if self._options.fallback == "allow" or not strayed:
@@ -300,10 +300,6 @@ class RknnBackend:
             seconds=outcome.seconds,
             tables=tables,
         )
-
-
-def _unanswered(why: str, kind: Kind, outcome: Outcome) -> Verdict:
-    return Verdict(status=Status.UNRESOLVED, kind=kind, message=why, seconds=outcome.seconds)
 
 
 def _bounded(limits: Limits, size: int) -> Limits:

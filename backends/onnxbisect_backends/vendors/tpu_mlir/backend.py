@@ -17,7 +17,7 @@ from onnxbisect.errors import BackendUnusableError, OptionError
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from onnxbisect_backends.contract import Access, Description, Limits, Outcome
-from onnxbisect_backends.judging import crashed, unfinished
+from onnxbisect_backends.judging import crashed, unfinished, unresolved
 from onnxbisect_backends.logs import read_log
 from onnxbisect_backends.options import LOCAL, WorthTrying, read_options
 from onnxbisect_backends.reproduce import write_script
@@ -263,8 +263,7 @@ class TpuMlirBackend:
             return Verdict(status=Status.PASS, seconds=seconds, tables=compared(outcome.log))
         no_question = any(pattern.regex.search(outcome.log) for pattern in NO_QUESTION)
         if no_question or outcome.exit_code in _NOT_ASKED or broke_comparing(outcome.log):
-            kind = reading.kind or Kind.ERROR
-            return Verdict(status=Status.UNRESOLVED, kind=kind, message=reading.message, seconds=seconds)
+            return unresolved(reading.message, outcome, reading.kind or Kind.ERROR)
         tables = compared(outcome.log)
         if reading.kind is Kind.NUMERIC:
             # most of these tensors are wrong only because an earlier one is
