@@ -3,7 +3,6 @@
 from collections.abc import Container, Iterable
 from enum import StrEnum
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Literal, TypeVar
 
 from onnxbisect.errors import OptionError
@@ -157,6 +156,8 @@ def demand_folder(out: Path) -> None:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OptionError(f"--out {out} cannot be a folder: {error.strerror or error}.") from error
+    from tempfile import TemporaryFile  # which `--help` does not need
+
     try:
         TemporaryFile(dir=out).close()
     except OSError as error:

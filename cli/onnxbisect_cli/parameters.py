@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import is_dataclass
 from enum import StrEnum
 from functools import wraps
-from inspect import Parameter, signature
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -101,14 +101,14 @@ def option_name(field: TermField) -> str:
 
 def takes_terms(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command options for its terms: one for a parameter such as `Timeout`, many for `SearchTerms`."""
-    parameters, of = [], {}
-    for each in signature(command).parameters.values():
+    own, parameters, of = list(signature(command).parameters.values()), [], {}
+    for each in own:
         of[each.name] = found = list(_fields(each))
         parameters += [_option(field) for field in found] or [each.replace(kind=Parameter.KEYWORD_ONLY)]
 
     @wraps(command)
     def taken(**given: Any) -> None:
-        for each in signature(command).parameters.values():
+        for each in own:
             values = {field.name: _read(field, given.pop(field.name)) for field in of[each.name]}
             if is_dataclass(each.annotation):
                 given[each.name] = made(each.annotation, values)  # type: ignore[arg-type] # it is a class
@@ -116,7 +116,7 @@ def takes_terms(command: Callable[..., None]) -> Callable[..., None]:
                 given |= values
         command(**given)
 
-    taken.__signature__ = signature(command).replace(parameters=parameters)  # type: ignore[attr-defined] # as PEP 362 has it
+    taken.__signature__ = Signature(parameters)  # type: ignore[attr-defined] # as PEP 362 has it
     taken.__annotations__ = {each.name: each.annotation for each in parameters}
     return taken
 

@@ -3,13 +3,12 @@
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onnx_bisect.job_documents import Webhook, WebhookFormat
 from onnxbisect.errors import OptionError
-from onnxbisect.terms import RepairTerms, SearchTerms, terms_of
+from onnxbisect.terms import RepairTerms, SearchTerms, WebhookFormat, terms_of
 from onnxbisect_cli import arguments
 from onnxbisect_cli.arguments import Format
 from onnxbisect_cli.help_page import SERVICE, TARGET, Command
@@ -24,6 +23,9 @@ from onnxbisect_cli.parameters import (
     takes_terms,
 )
 from onnxbisect_cli.speech import Lang
+
+if TYPE_CHECKING:
+    from onnx_bisect.job_documents import Webhook
 
 app = typer.Typer(rich_markup_mode=None)
 token_app = typer.Typer(
@@ -224,7 +226,7 @@ def submit_command(
     raise typer.Exit(submit_job.submit(request, wait=wait, out=out, form=form))
 
 
-def _webhook(url: str | None, form: WebhookFormat, secret: str | None) -> Webhook | None:
+def _webhook(url: str | None, form: WebhookFormat, secret: str | None) -> "Webhook | None":
     if url is None:
         if form != "json":
             raise OptionError("--webhook-format is about a webhook: add --webhook URL.")

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, NotRequired, TypedDict
+from typing import NotRequired, TypedDict
 
 from onnxbisect.input_value import InputValues
-from onnxbisect.terms import RepairTerms, SearchKeywords
+from onnxbisect.terms import RepairTerms, SearchKeywords, WebhookFormat
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,10 +26,6 @@ class Part:
     input_shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     input_values: InputValues = field(default_factory=dict)
     calibration: Path | None = None
-
-
-#: What a webhook is sent: the signed event, or a message of a chat.
-WebhookFormat = Literal["json", "feishu", "dingtalk", "wecom", "slack", "teams"]
 
 
 class Webhook(TypedDict):
