@@ -9,6 +9,8 @@ from os import PathLike
 from pathlib import Path
 from typing import TypedDict, Unpack
 
+import onnx
+
 from onnx_bisect.backend_choice import BackendChoice
 from onnx_bisect.diagnosing import diagnose
 from onnxbisect.errors import OptionError
@@ -275,7 +277,7 @@ class _Asking:
                     shutil.copyfile(made, path.with_name(path.name + made.name[len(evidence.file.name) :]))
             samples = write_samples(evidence.file, evidence.answered, folder / "samples" / name)
             found[part] = path
-            if not part.without:
+            if _for_compilers(part, path):
                 calibration = f'calibration = "samples/{name}"\n' if samples else ""
                 manifest.append(f'[[part]]\nname = "{name}"\nmodel = "parts/{path.name}"\n{calibration}')
         if manifest:
@@ -357,6 +359,11 @@ class _Asking:
         )
 
 
+def _for_compilers(part: ExportingModule, file: Path) -> bool:
+    """Whether a compiler can be asked about the part: a method that returns constants makes a file without nodes."""
+    return not part.without and bool(onnx.load(file, load_external_data=False).graph.node)
+
+
 def _compiled(
     files: Mapping[ExportingModule, Path], folder: Path, backend: BackendChoice, options: Mapping[str, object] | None
 ) -> dict[ExportingModule, str]:
@@ -364,7 +371,7 @@ def _compiled(
     found = {}
     for part, file in files.items():
         samples = folder / "samples" / file.stem
-        if not part.without:
+        if _for_compilers(part, file):
             calibration = samples if samples.is_dir() else None
             result = diagnose(file, backend=backend, options=options, calibration=calibration, files=False)
             found[part] = result.headline
