@@ -362,8 +362,11 @@ def test_the_set_is_proven_on_the_emulator_of_the_target(folder: Path, tmp_path:
 
 @pytest.mark.compiler
 @pytest.mark.long
-@pytest.mark.parametrize("backend", ["qnn", "rknn"])
-def test_a_variance_that_overflows_in_the_targets_float16_is_kept_on_the_host(tmp_path: Path, backend: str) -> None:
+@pytest.mark.parametrize(("backend", "needed"), [("qnn", 3), ("rknn", 2)])
+def test_a_variance_that_overflows_in_the_targets_float16_is_kept_on_the_host(
+    tmp_path: Path, backend: str, needed: int
+) -> None:
+    """The Sqrt of one large number overflows in RKNN's simulator only in some company, and not in this."""
     if complaint := make(backend, {}).check():
         pytest.skip(complaint)
     net = Net(2)
@@ -373,7 +376,7 @@ def test_a_variance_that_overflows_in_the_targets_float16_is_kept_on_the_host(tm
     file = net.write(tmp_path)
     found = onnx_bisect.precision(file, backend=backend, samples=tmp_path / "samples", low="float16", at_least=30)
     report = found.report
-    assert list(found.keep) == net.planted
+    assert list(found.keep) == net.planted[:needed]
     assert report.ending is PrecisionEnding.MINIMAL
     assert all(it.without is None or it.without < 30 for it in report.members)
     assert all("and float16 ends at 65504: it becomes infinite." in it.reason for it in report.members)
