@@ -1,5 +1,6 @@
 """Quantised ops of `com.microsoft` and QLinear ops, inside and just outside of the rules' conditions."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,13 @@ def _matmulnbits(draw: DrawFn, *, level: int = 0, bits: int = 4) -> Instance:
 @case("matmulnbits-matmul", lambda draw: _matmulnbits(draw, level=4))
 def _(draw: DrawFn) -> Instance:
     return _matmulnbits(draw, bits=draw(st.sampled_from([4, 8])))
+
+
+@case("matmulnbits-float", lambda draw: _matmulnbits(draw, level=0))
+def _(draw: DrawFn) -> Instance:
+    instance = _matmulnbits(draw, level=4)
+    largest = float(np.abs(instance.feeds["x0"]).max())
+    return replace(instance, scale=largest * 16 * 0.5 * instance.feeds["x0"].shape[-1])
 
 
 def _matmulbnb4(draw: DrawFn, *, block: int) -> Instance:

@@ -36,11 +36,29 @@ _BNB4 = (
 @rule("com.microsoft::MatMulNBits -> MatMul Add", Exactness.ROUNDING, OF_PRODUCTS, rank=24, source=ORT_CONTRIB)
 def matmulnbits_matmul(at: Site) -> str:
     """The weights of 2, 4 or 8 bits written out as floats, which take up to 16 times the space; then MatMul."""
-    at.demand_dtype(TensorProto.FLOAT)
     at.demand(at.attribute("accuracy_level", 0) < 4, "onnxruntime computes the product in 8 bits")
+    return _with_floats(at)
+
+
+@pytorch("the model before its weights were quantised")
+@rule(
+    "com.microsoft::MatMulNBits -> MatMul Add",
+    Exactness.APPROXIMATE,
+    Bound(epsilons=1 << 16, of="the largest magnitude of the input, times the sum of the weights' magnitudes"),
+    rank=24,
+    source=ORT_CONTRIB,
+)
+def matmulnbits_float(at: Site) -> str:
+    """The same where onnxruntime rounds the input to 8 bits, as accuracy_level=4 says: the floats lose less."""
+    at.demand(at.attribute("accuracy_level", 0) == 4, "onnxruntime computes the product in floats")
+    return _with_floats(at)
+
+
+def _with_floats(at: Site) -> str:
+    """MatMulNBits as MatMul with weights written out."""
+    at.demand_dtype(TensorProto.FLOAT)
     at.demand(not at.has(4), "the groups of the weights are in another order")
-    weights = at.constant(_written_out(at))
-    product = at.op("MatMul", at.input(0), weights)
+    product = at.op("MatMul", at.input(0), at.constant(_written_out(at)))
     return at.op("Add", product, at.input(5)) if at.has(5) else product
 
 
