@@ -26,9 +26,7 @@ from onnxbisect_worker.context import DATABASE_AWAY, Work, WorkerContext, outsid
 from onnxbisect_worker.coordinating import coordinate, write_report
 from onnxbisect_worker.lease_keeper import LeaseKeeper, WorkT
 from onnxbisect_worker.model_requests.protocol import (
-    ModelProcess,
     OtherVersionError,
-    Prepared,
     ProcessKilledError,
     ProcessLostError,
     ToolBrokenError,
@@ -40,46 +38,40 @@ log = logging.getLogger(__name__)
 
 def prepare(keeper: LeaseKeeper[ClaimedSearch]) -> None:
     """Prepare a claimed search, so that probes can be planned."""
-    search = keeper.claimed.search
+    claimed, spec, files = keeper.claimed, keeper.spec, keeper.service.files
+    search, graph = claimed.search, None
     log.info("search %s: preparing for %s", search.id, search.backend)
     with keeper.process() as process:
         prepared = process.prepare()
-        graph = None if search.asked_for is not None else _drawn(keeper, process)
-    stored = keeper.service.files.put([prepared.to_bytes()])
-    keeper.write(lambda session: _prepared(session, keeper, prepared, stored.sha256, graph))
-
-
-def _drawn(keeper: LeaseKeeper[ClaimedSearch], process: ModelProcess) -> str | None:
-    """The stored data for pictures. If the machine fails, the search continues without."""
-    try:
-        return keeper.service.files.put([process.draw().encode()]).sha256
-    except OnnxBisectError as error:
-        if keeper.ended or outside(error) is not None:
-            raise
-        log.warning("search %s: there will be no picture of the model: %s", keeper.claimed.search.id, error)
-        return None
-
-
-def _prepared(
-    session: Session, keeper: LeaseKeeper[ClaimedSearch], prepared: Prepared, sha256: str, graph: str | None
-) -> None:
-    claimed, spec, identity = keeper.claimed, keeper.spec, prepared.identity
+        if search.asked_for is None:
+            try:
+                graph = files.put([process.draw().encode()]).sha256
+            except OnnxBisectError as error:
+                if keeper.ended or outside(error) is not None:
+                    raise
+                log.warning("search %s: there will be no picture of the model: %s", search.id, error)
+    universe = files.put([prepared.to_bytes()]).sha256
     # the earlier search may be of another file with these units, so the whole and its culprits' own files do not count
     whole = f"{prepared.universe.everything:x}"
-    recalled = plans.recall(session, claimed, universe=sha256, identity=identity, whole=whole, without=OWN_FILE)
-    if recalled:
-        log.info("search %s: %d answers of an earlier search", claimed.search.id, recalled)
-    searches.prepared(
-        session,
-        claimed,
-        identity=identity,
-        tool=prepared.target.tool,
-        version=prepared.target.version,
-        universe=sha256,
-        units=len(prepared.universe),
-        graph=graph,
-        changeable=prepared.changeable and claimed.search.asked_for is None and not (spec.as_is or spec.whole),
-    )
+
+    def store(session: Session) -> None:
+        identity = prepared.identity
+        recalled = plans.recall(session, claimed, universe=universe, identity=identity, whole=whole, without=OWN_FILE)
+        if recalled:
+            log.info("search %s: %d answers of an earlier search", search.id, recalled)
+        searches.prepared(
+            session,
+            claimed,
+            identity=identity,
+            tool=prepared.target.tool,
+            version=prepared.target.version,
+            universe=universe,
+            units=len(prepared.universe),
+            graph=graph,
+            changeable=prepared.changeable and search.asked_for is None and not (spec.as_is or spec.whole),
+        )
+
+    keeper.write(store)
 
 
 #: Seconds between checks whether this worker compiles nothing else.
@@ -88,15 +80,36 @@ _LOOK_EVERY = 0.5
 
 def ask(keeper: LeaseKeeper[Claim]) -> None:
     """Compile a claimed probe, and store its answer."""
-    claim = keeper.claimed
+    claim, left = keeper.claimed, None
     log.info(
         "probe %s of search %s: %d units, attempt %d",
         *(claim.probe.id, claim.search.id, claim.units.bit_count(), claim.probe.attempt),
     )
+    as_part, own_file = claim.probe.why == AS_PART, claim.probe.why == OWN_FILE
     with keeper.process() as process:
         if claim.alone:
             _wait_for_others(keeper)
-        _answer(keeper, process)
+        if keeper.spec.budget_seconds is not None:
+            with keeper.service.database.session() as session:
+                left = keeper.seconds_left(session)
+        if left is not None and left <= 0:
+            keeper.write(lambda session: probes.give_back(session, claim, spent=True))
+            return
+        key = claim.probe.key
+        if not key and own_file:  # the key of the file itself, so that no other answer is reused (`culprit_files`)
+            key = process.digests([claim.units])[0]
+        key = key or process.key(claim.units, as_part=as_part)
+        named = keeper.write(lambda session: probes.dedupe_by_key(session, claim, key))
+        if not named.mine:
+            return
+        if named.known is not None:
+            known = answer_about(named.known, keeper.universe, claim.units)
+            keeper.write(lambda session: probes.answer(session, claim, known, cached=True))
+            return
+        asked = process.ask(claim.units, seconds_left=left, as_part=as_part)
+        if asked.interrupted and asked.answer is not None:
+            raise ProcessKilledError(asked.answer.verdict.message)
+        keeper.write(lambda session: _store(session, claim, asked))
 
 
 def _wait_for_others(keeper: LeaseKeeper[Claim]) -> None:
@@ -107,36 +120,6 @@ def _wait_for_others(keeper: LeaseKeeper[Claim]) -> None:
                 return
         keeper.context.stopping.wait(_LOOK_EVERY)
     raise ProcessKilledError("This process is to stop.")
-
-
-def _answer(keeper: LeaseKeeper[Claim], process: ModelProcess) -> None:
-    claim, left = keeper.claimed, None
-    if keeper.spec.budget_seconds is not None:
-        with keeper.service.database.session() as session:
-            left = keeper.seconds_left(session)
-    if left is not None and left <= 0:
-        keeper.write(lambda session: probes.give_back(session, claim, spent=True))
-        return
-    key = claim.probe.key or _key(process, claim)
-    named = keeper.write(lambda session: probes.dedupe_by_key(session, claim, key))
-    if not named.mine:
-        return
-    if named.known is not None:
-        own = answer_about(named.known, keeper.universe, claim.units)
-        keeper.write(lambda session: probes.answer(session, claim, own, cached=True))
-        return
-    asked = process.ask(claim.units, seconds_left=left, as_part=claim.probe.why == AS_PART)
-    if asked.interrupted and asked.answer is not None:
-        raise ProcessKilledError(asked.answer.verdict.message)
-    keeper.write(lambda session: _store(session, claim, asked))
-
-
-def _key(process: ModelProcess, claim: Claim) -> str:
-    """The key of the probe's structure; for a culprit's own file, of that file, so that no other answer is reused
-    (`culprit_files`).
-    """
-    own = process.digests([claim.units])[0] if claim.probe.why == OWN_FILE else ""
-    return own or process.key(claim.units, as_part=claim.probe.why == AS_PART)
 
 
 def _store(session: Session, claim: Claim, asked: ProbeResult) -> None:
@@ -194,7 +177,16 @@ class Claiming:
         kinds = self._kinds
         if self._read in kinds and time.monotonic() < self._read_at:
             kinds = [*(kind for kind in kinds if kind is not self._read), self._read]
-        found = self._context.service.database.run(partial(self._first, kinds))
+
+        def claim(session: Session) -> tuple[_Kind, _Claimed] | None:
+            able = workers.usable_backends(session, self._context.worker, self._backends)
+            for kind in kinds:
+                claimed = kind(session, able)
+                if claimed is not None:
+                    return kind, claimed
+            return None
+
+        found = self._context.service.database.run(claim)
         if found is None:
             return None
         kind, claimed = found
@@ -208,14 +200,6 @@ class Claiming:
         self._backends.remove(claimed.search.backend)
         self._backends.append(claimed.search.backend)
         return partial(self._ask, claimed)
-
-    def _first(self, kinds: Collection[_Kind], session: Session) -> tuple[_Kind, _Claimed] | None:
-        able = workers.usable_backends(session, self._context.worker, self._backends)
-        for kind in kinds:
-            claimed = kind(session, able)
-            if claimed is not None:
-                return kind, claimed
-        return None
 
     def _coordinated(self, session: Session, _able: Collection[str]) -> ClaimedSearch | None:
         return search_queue.take(session, self._claim_filter((Stage.SEARCH, Stage.REPORT), None, begin=True))

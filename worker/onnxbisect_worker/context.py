@@ -75,15 +75,16 @@ class WorkerContext:
     @cached_property
     def prepared(self) -> LatestPrepared:
         """Reads what planning needs of a prepared search, with a cache of the last few."""
-        return LatestPrepared(self._prepared)
+
+        def read(sha256: str) -> Prepared:
+            with self.service.files.open(sha256) as file:
+                return replace(Prepared.from_bytes(file.read()), established=b"")
+
+        return LatestPrepared(read)
 
     def universe(self, sha256: str) -> Universe:
         """The universe of a prepared search."""
         return self.prepared(sha256).universe
-
-    def _prepared(self, sha256: str) -> Prepared:
-        with self.service.files.open(sha256) as file:
-            return replace(Prepared.from_bytes(file.read()), established=b"")
 
 
 #: Seconds between claims without a notification: the most that a lost one costs.

@@ -18,13 +18,12 @@ from typing import Any, cast
 from sqlalchemy.orm import Session
 
 from onnxbisect.alternatives import CulpritsThenWhole
-from onnxbisect.diagnosis import Certainty, CompilesAfter, CulpritKind, DiagnosedCulprit, Diagnosis
+from onnxbisect.diagnosis import Certainty, CompilesAfter, CulpritKind, Diagnosis
 from onnxbisect.errors import OnnxBisectError
 from onnxbisect.json_form import from_json
 from onnxbisect.report import culprit_words, words
 from onnxbisect.report.compare import passed_in
 from onnxbisect.report.contents import Report
-from onnxbisect.report.culprit_words import CulpritGroup
 from onnxbisect.report.files import FORMS, culprit_dirs
 from onnxbisect.report.text import clip, slug
 from onnxbisect.search import plan
@@ -62,16 +61,14 @@ def write_report(keeper: LeaseKeeper[ClaimedSearch]) -> None:
     ) -> ModelQuestion | ReportOutcome:
         with keeper.service.database.session() as session:
             logs = probe_queries.failure_logs(session, claimed.search.id)
-        found = claimed.search.compiles_after
-        after = from_json(found, CompilesAfter) if found and "sentence" in found else None
-        first = (claimed.search.compiles_after or {}).get("file_after")
-        file_after = "" if first is None else first["sentence"]
+        after = claimed.search.compiles_after or {}
+        first = after.get("file_after")
         return process.report(
             begun,
             folder,
             logs=logs,
-            compiles_after=after,
-            file_after=file_after,
+            compiles_after=from_json(after, CompilesAfter) if "sentence" in after else None,
+            file_after="" if first is None else first["sentence"],
             neighbours=_most_neighbours(keeper.spec, begun, left),
         )
 
@@ -135,23 +132,20 @@ def culprits_of(
 
 def findings_of(report: Report) -> Findings:
     """The report in short, for messages. It raises what `culprits_of` does."""
-    shown = [row for _, rows in culprit_words.rows(report) for row in rows]
-    return Findings(
-        headline=clip(report["headline"], _LINE),
-        refused=tuple(_refused(report, row) for row in shown[:_ROWS]),
-        more=max(0, len(shown) - _ROWS),
-    )
-
-
-def _refused(report: Report, row: CulpritGroup) -> RefusedRow:
-    cause = culprit_words.of_culprit(report, row.culprit)
-    said = words.failure(row.culprit).splitlines()
-    return RefusedRow(
-        ops=tuple(clip(op, _OP) for op in row.culprit["ops"][:_ROWS]),
-        places=row.places,
-        message=clip(said[0] if said else "", _LINE),
-        cause="" if cause is None else clip(cause["text"], _LINE),
-    )
+    rows = [row for _, of_cause in culprit_words.rows(report) for row in of_cause]
+    refused = []
+    for row in rows[:_ROWS]:
+        cause = culprit_words.of_culprit(report, row.culprit)
+        message = words.failure(row.culprit).splitlines()
+        refused.append(
+            RefusedRow(
+                ops=tuple(clip(op, _OP) for op in row.culprit["ops"][:_ROWS]),
+                places=row.places,
+                message=clip(message[0] if message else "", _LINE),
+                cause="" if cause is None else clip(cause["text"], _LINE),
+            )
+        )
+    return Findings(headline=clip(report["headline"], _LINE), refused=tuple(refused), more=max(0, len(rows) - _ROWS))
 
 
 def _earlier(keeper: LeaseKeeper[ClaimedSearch]) -> EarlierReport | None:
@@ -180,8 +174,6 @@ _SHOWN = 8
 _WIDEST = 32
 #: Mean seconds of a search's compiles below which speculation costs more time than it saves.
 _QUICK = 0.1
-
-log = logging.getLogger(__name__)
 
 
 def coordinate(keeper: LeaseKeeper[ClaimedSearch]) -> None:
@@ -261,28 +253,25 @@ def _found(universe: Universe, diagnosis: Diagnosis, *, over: bool) -> Mapping[s
 
     Suspected ones may prove innocent, so they are left out until the search is `over`.
     """
-    return {
-        hashlib.sha256(f"{culprit.units:x}".encode()).hexdigest()[:16]: _words(universe, culprit)
-        for culprit in diagnosis.culprits
-        if over or culprit.certainty is not Certainty.SUSPECTED
-    }
-
-
-def _words(universe: Universe, culprit: DiagnosedCulprit) -> dict[str, Any]:
-    units = list(members(culprit.units))[:_SHOWN]
-    places = 0
-    if culprit.kind is not CulpritKind.CAPACITY:  # no single unit is to blame
-        for place in culprit.places:
-            places |= place
-    return {
-        "ops": [clip(universe.op[unit], 80) for unit in units],
-        "nodes": [clip(name, 200) for unit in units for name in universe.names[unit][:1]],
-        "size": size(culprit.units),
-        "units": spell(culprit.units),
-        "places": spell(places),
-        "occurrences": len(culprit.places),
-        "kind": culprit.kind.value,
-        "certainty": culprit.certainty.value,
-        "failure": culprit.failure.value,
-        "message": clip(culprit.message, 300),
-    }
+    found = {}
+    for culprit in diagnosis.culprits:
+        if culprit.certainty is Certainty.SUSPECTED and not over:
+            continue
+        units = list(members(culprit.units))[:_SHOWN]
+        places = 0
+        if culprit.kind is not CulpritKind.CAPACITY:  # no single unit is to blame
+            for place in culprit.places:
+                places |= place
+        found[hashlib.sha256(f"{culprit.units:x}".encode()).hexdigest()[:16]] = {
+            "ops": [clip(universe.op[unit], 80) for unit in units],
+            "nodes": [clip(name, 200) for unit in units for name in universe.names[unit][:1]],
+            "size": size(culprit.units),
+            "units": spell(culprit.units),
+            "places": spell(places),
+            "occurrences": len(culprit.places),
+            "kind": culprit.kind.value,
+            "certainty": culprit.certainty.value,
+            "failure": culprit.failure.value,
+            "message": clip(culprit.message, 300),
+        }
+    return found

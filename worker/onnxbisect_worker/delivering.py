@@ -251,12 +251,17 @@ def _tried(sending: Sending, settings: Settings, resolve: Resolver) -> Try:
     except Exception:  # otherwise the message would be retried for ever
         _log.exception("Webhook %s could not be sent.", sending.delivery.id)
         return Try(status=None, milliseconds=_since(start), problem="It could not be sent: see the service's log.")
-    text = answer.body.decode(errors="replace")
+    text, problem = answer.body.decode(errors="replace"), ""
+    if 200 <= answer.status < 300:
+        problem = refusal(form, text)
+    elif 300 <= answer.status < 400:
+        to = clip(answer.headers.get("location", ""), 300) or "nowhere"
+        problem = f"It redirects to {to}. Redirects are not followed: change the endpoint's URL."
     return Try(
         status=answer.status,
         milliseconds=_since(start),
         answer="\n".join(clean(line) for line in text.splitlines()),
-        problem=refusal(form, text) if 200 <= answer.status < 300 else _complaint_of(answer),
+        problem=problem,
         retry_after=_retry_after(answer.headers.get("retry-after", "")),
     )
 
@@ -268,35 +273,26 @@ def _request(sending: Sending, form: WebhookFormat, public_url: str | None) -> t
         base = public_url.rstrip("/")
         data["url"] = f"{base}/v1/jobs/{data['job']}"
         data["page"] = f"{base}/jobs/{data['job']}"
+    at = datetime.now(UTC)
     if form is WebhookFormat.JSON:
-        body = _body(sending, data)
-        return url, _headers(sending, body), body
+        body = _json({**sending.delivery.payload, "data": data})
+        if len(body) >= _LARGEST:
+            essential = {name: value for name, value in data.items() if name in _ESSENTIAL}
+            body = _json({**sending.delivery.payload, "data": {**essential, "cut": True}})
+        signatures = [Webhook(secret).sign(sending.delivery.id, at, body) for secret in sending.endpoint.secrets]
+        signed = {
+            "webhook-id": sending.delivery.id,
+            "webhook-timestamp": str(int(at.timestamp())),
+            "webhook-signature": " ".join(signatures),
+        }
+        return url, {**_PLAIN_HEADERS, **signed}, body
     secret = next(iter(sending.endpoint.secrets), None)
-    message = chat_message(form, {**sending.delivery.payload, "data": data}, secret=secret, at=datetime.now(UTC))
+    message = chat_message(form, {**sending.delivery.payload, "data": data}, secret=secret, at=at)
     return url.copy_merge_params(dict(message.query)) if message.query else url, _PLAIN_HEADERS, _json(message.body)
-
-
-def _body(sending: Sending, data: Mapping[str, Any]) -> str:
-    body = _json({**sending.delivery.payload, "data": data})
-    if len(body) < _LARGEST:
-        return body
-    essential = {name: value for name, value in data.items() if name in _ESSENTIAL}
-    return _json({**sending.delivery.payload, "data": {**essential, "cut": True}})
 
 
 def _json(payload: Mapping[str, Any]) -> str:
     return json.dumps(payload, separators=(",", ":"))
-
-
-def _headers(sending: Sending, body: str) -> dict[str, str]:
-    at = datetime.now(UTC)
-    signatures = [Webhook(secret).sign(sending.delivery.id, at, body) for secret in sending.endpoint.secrets]
-    return {
-        **_PLAIN_HEADERS,
-        "webhook-id": sending.delivery.id,
-        "webhook-timestamp": str(int(at.timestamp())),
-        "webhook-signature": " ".join(signatures),
-    }
 
 
 def _problem(error: Exception, seconds: float) -> str:
@@ -312,13 +308,6 @@ def _problem(error: Exception, seconds: float) -> str:
         case OSError():
             return clip(f"There is no connection: {error.strerror or error}", 300)
     return clip(f"It does not speak HTTP as it should: {error}", 300)
-
-
-def _complaint_of(answer: HttpAnswer) -> str:
-    if not 300 <= answer.status < 400:
-        return ""
-    to = clip(answer.headers.get("location", ""), 300)
-    return f"It redirects to {to or 'nowhere'}. Redirects are not followed: change the endpoint's URL."
 
 
 def _retry_after(asked: str) -> timedelta | None:

@@ -140,19 +140,24 @@ class LeaseKeeper(Generic[WorkT]):
         return self.write(lambda session: workers.record_broken_tool(session, worker, backend, what))
 
     def _watch(self) -> None:
-        sure_until = time.monotonic() + self._seconds
-        renew_at = time.monotonic() + self._seconds / 3
-        while not self._over.wait(_KILL_EVERY if self.ended else min(_LOOK_EVERY, self._seconds / 3)):
+        lease, seconds = self.claimed.lease, self._seconds
+        sure_until = time.monotonic() + seconds
+        renew_at = time.monotonic() + seconds / 3
+        while not self._over.wait(_KILL_EVERY if self.ended else min(_LOOK_EVERY, seconds / 3)):
             if self.ended:
                 self._kill()
                 continue
             try:
                 at = time.monotonic()
-                renewing = at >= renew_at
-                if not (self._renewed() if renewing else self._wanted()):
+                if at < renew_at:
+                    with self.service.database.session() as session:
+                        kept = leases.wanted(session, lease)
+                else:
+                    kept = self.service.database.run(lambda session: leases.renew(session, lease, seconds=seconds))
+                    if kept:
+                        renew_at, sure_until = at + seconds / 3, at + seconds
+                if not kept:
                     self._lost.set()
-                elif renewing:
-                    renew_at, sure_until = at + self._seconds / 3, at + self._seconds
             except Exception as error:  # a database that is away, whatever its driver says
                 log.warning("%s: the lease could not be renewed: %s", self.claimed, type(error).__name__)
                 if time.monotonic() > sure_until:
@@ -164,11 +169,3 @@ class LeaseKeeper(Generic[WorkT]):
         with self._lock:
             if self._process is not None:
                 self._process.kill()
-
-    def _renewed(self) -> bool:
-        lease, seconds = self.claimed.lease, self._seconds
-        return self.service.database.run(lambda session: leases.renew(session, lease, seconds=seconds))
-
-    def _wanted(self) -> bool:
-        with self.service.database.session() as session:
-            return leases.wanted(session, self.claimed.lease)

@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +19,6 @@ from onnxbisect.report.text import clip
 from onnxbisect_backends import registry, remote
 from onnxbisect_backends.other_options import OtherOptions
 from onnxbisect_db import probe_queries, repairs, searches
-from onnxbisect_db.files import FileStore
 from onnxbisect_db.repairs import ChangedModel
 from onnxbisect_db.searches import ClaimedSearch
 from onnxbisect_db.tables import Search
@@ -118,20 +117,15 @@ def replayed(
         begun, left = keeper.write(lambda session: _begun(session, keeper))
         with keeper.process() as process:
             came = step(process, begun, left, folder)
-        files = _stored(keeper.service.files, came.files)
+        store, names = keeper.service.files, sorted(came.files)
+        with ThreadPoolExecutor(_STORED_AT_A_TIME) as threads:
+            stored = threads.map(lambda name: store.put(_chunks(came.files[name])).sha256, names)
+            files = dict(zip(names, stored, strict=True))
     if not isinstance(came, ModelQuestion):
         return came, files
     asked = _asked_model(keeper, begun, came, files, left)
     keeper.write(lambda session: repairs.ask(session, keeper.claimed, asked))
     return None
-
-
-def _stored(store: FileStore, files: Mapping[str, Path]) -> dict[str, str]:
-    """Store the files of a step; returns the SHA-256 of each."""
-    names = sorted(files)
-    with ThreadPoolExecutor(_STORED_AT_A_TIME) as threads:
-        stored = threads.map(lambda name: store.put(_chunks(files[name])).sha256, names)
-        return dict(zip(names, stored, strict=True))
 
 
 def _chunks(path: Path) -> Iterator[bytes]:
@@ -201,18 +195,16 @@ def _demand_wanted(keeper: LeaseKeeper[ClaimedSearch], question: ModelQuestion) 
 
     A model may have taken over the process that asks.
     """
-    if question.options:
-        search, repair = keeper.claimed.search, keeper.spec.repair
-        wanted = None if repair is None else repair.alternatives
-        if wanted != "all" and not question.options.keys() <= {*(wanted or ()), *_in_messages(search)}:
+    if not question.options:
+        return
+    search, repair = keeper.claimed.search, keeper.spec.repair
+    wanted = None if repair is None else repair.alternatives
+    if wanted != "all":
+        try:
+            in_messages = OtherOptions.in_messages(search.backend, search.options)
+        except OnnxBisectError:  # the backend is not installed here
+            in_messages = None
+        allowed = {*(wanted or ()), *(() if in_messages is None else in_messages.wanted)}
+        if not question.options.keys() <= allowed:
             raise OnnxBisectError("Options were asked for that the job does not speak of.")
-        remote.refuse_local(registry.find(keeper.claimed.search.backend), question.options)
-
-
-def _in_messages(search: Search) -> Collection[str]:
-    """The options that messages of a search's compiler may name; none of a backend that is not installed here."""
-    try:
-        named = OtherOptions.in_messages(search.backend, search.options)
-    except OnnxBisectError:
-        return ()
-    return () if named is None else named.wanted.keys()
+    remote.refuse_local(registry.find(search.backend), question.options)

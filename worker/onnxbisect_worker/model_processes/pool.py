@@ -133,28 +133,24 @@ class ModelClient:
             self._process.close()
 
     def _step(self, kind: type[OutcomeT], folder: Path, what: str, **given: Any) -> ModelQuestion | OutcomeT:
-        """The result of a step, whose files are moved to the folder."""
-        came = self._ask(cast("type[ModelQuestion | OutcomeT]", ModelQuestion | kind), what, **given)
-        called = _NAMES[type(came)]
-        files = {name: self._taken(path, folder, name, called) for name, path in came.files.items()}
-        return replace(came, files=files)
+        """The result of a step, whose files are moved to the folder.
 
-    def _taken(self, written: Path, folder: Path, name: str, called: re.Pattern[str]) -> Path:
-        """Move a file that the process wrote to its place in the folder.
-
-        A model may have taken over the process, put a link there instead, or named a file of another.
+        A model may have taken over the process, put links in place of files, or named files of another process.
         """
-        if not called.fullmatch(name) or Path(written.name) != written:
-            raise ProcessLostError("The process that had the model named a file that is none of its own.")
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            (self._started().folder / OWN / written).rename(path)
-        except OSError as error:
-            raise ProcessLostError(f"The process that had the model wrote no file: {error.strerror}.") from error
-        if not stat.S_ISREG(path.lstat().st_mode):
-            raise ProcessLostError("The process that had the model wrote something else than a file.")
-        return path
+        came = self._ask(cast("type[ModelQuestion | OutcomeT]", ModelQuestion | kind), what, **given)
+        files = {}
+        for name, written in came.files.items():
+            if not _NAMES[type(came)].fullmatch(name) or Path(written.name) != written:
+                raise ProcessLostError("The process that had the model named a file that is none of its own.")
+            path = files[name] = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                (self._started().folder / OWN / written).rename(path)
+            except OSError as error:
+                raise ProcessLostError(f"The process that had the model wrote no file: {error.strerror}.") from error
+            if not stat.S_ISREG(path.lstat().st_mode):
+                raise ProcessLostError("The process that had the model wrote something else than a file.")
+        return replace(came, files=files)
 
     def _ask(self, kind: type[T], what: str, **given: Any) -> T:
         self.requests += 1
@@ -184,13 +180,23 @@ class ModelClient:
 
     def _setup(self) -> Setup:
         settings, folder = self._settings, hosts_folder(self._settings) / uuid4().hex
-        paths = {name: self._path(name) for name in self.case.all_files}
+        paths = {}
+        for name in self.case.all_files:
+            try:
+                paths[name] = self._files.path(name).absolute()
+            except FileNotFoundError:
+                raise OnnxBisectError(
+                    f"The file {name} of the job is not stored here any more: upload it again, and start the job again."
+                ) from None
         self.size = sum(path.stat().st_size for path in paths.values())
+        inherited = settings.compiler_env
+        with suppress(OnnxBisectError):  # the process will report it
+            inherited = (*registry.inherited_by(self.case.backend), *inherited)
         return Setup(
             case=self.case,
             paths=paths,
             folder=folder,
-            environment=environment(folder / OWN, self._inherited()),
+            environment=environment(folder / OWN, inherited),
             cache=settings.cache.absolute() / "models",
             cache_bytes=settings.model_cache,
             compile_seconds=settings.compile_seconds,
@@ -200,19 +206,6 @@ class ModelClient:
             memory=settings.model_memory,
             nodes=settings.nodes,
         )
-
-    def _path(self, name: str) -> Path:
-        try:
-            return self._files.path(name).absolute()
-        except FileNotFoundError:
-            raise OnnxBisectError(
-                f"The file {name} of the job is not stored here any more: upload it again, and start the job again."
-            ) from None
-
-    def _inherited(self) -> tuple[str, ...]:
-        with suppress(OnnxBisectError):  # the process will report it
-            return (*registry.inherited_by(self.case.backend), *self._settings.compiler_env)
-        return self._settings.compiler_env
 
 
 def hosts_folder(settings: Settings) -> Path:
@@ -255,7 +248,9 @@ class ModelPool:
                 self._lock.notify_all()
                 surplus = [it for it in self._idle if not it.usable]
                 self._idle = [it for it in self._idle if it not in surplus]
-                while len(self._idle) > 1 and self._crowded():
+                while len(self._idle) > 1 and (
+                    len(self._idle) > self._most_idle or sum(it.size for it in self._idle) > self._most_bytes
+                ):
                     surplus.append(self._idle.pop(0))
             for it in surplus:
                 it.close()
@@ -276,32 +271,25 @@ class ModelPool:
         self._server.close()
 
     def _take(self, case: Case, *, new: bool) -> ModelClient:
+        """An unused process that has this case's model and target; one that has prepared can serve a later job, too.
+
+        If all of them are in use, it waits for the next one to be released, and no longer than `_PATIENCE`.
+        """
+
+        def fit(among: Collection[ModelClient]) -> list[ModelClient]:
+            return [it for it in among if case in (it.case, replace(it.case, prepared=None)) and it.usable]
+
         with self._lock:
-            fit = [] if new else self._awaited(case)
-            if fit:
-                process = max(fit, key=lambda it: it.requests)  # it has computed most of what a request may need
+            if not new:
+                self._lock.wait_for(lambda: fit(self._idle) or not fit(self._acquired), _PATIENCE)
+            found = [] if new else fit(self._idle)
+            if found:
+                process = max(found, key=lambda it: it.requests)  # it has computed most of what a request may need
                 self._idle.remove(process)
             else:
                 process = ModelClient(case, self._settings, self._files, self._server)
             self._acquired.append(process)
         return process
-
-    def _awaited(self, case: Case) -> list[ModelClient]:
-        """The unused processes that have this case's model; if all of them are in use, the next one to be released."""
-
-        def fit(among: Collection[ModelClient]) -> list[ModelClient]:
-            return [it for it in among if _serves(it, case) and it.usable]
-
-        self._lock.wait_for(lambda: fit(self._idle) or not fit(self._acquired), _PATIENCE)
-        return fit(self._idle)
-
-    def _crowded(self) -> bool:
-        return len(self._idle) > self._most_idle or sum(it.size for it in self._idle) > self._most_bytes
-
-
-def _serves(process: ModelClient, case: Case) -> bool:
-    """Whether it has this model and target. One that has prepared can serve a later job, too."""
-    return case in (process.case, replace(process.case, prepared=None))
 
 
 def clear_hosts(settings: Settings) -> None:

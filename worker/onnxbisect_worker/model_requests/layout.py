@@ -129,9 +129,15 @@ class ModelCache:
 
     def _make_room(self, size: int) -> None:
         """Remove the least recently used, unused folders as far as needed."""
-        kept = sorted((*_state(folder), folder) for folder in self._folder.iterdir())
+        kept = []
+        for folder in self._folder.iterdir():
+            try:
+                size_of_folder = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+                kept.append((folder.stat().st_mtime, size_of_folder, folder))
+            except FileNotFoundError:  # another process removes it
+                continue
         surplus = sum(held for _, held, _ in kept) + size - self._limit
-        for _, held, folder in kept:
+        for _, held, folder in sorted(kept):
             if surplus <= 0:
                 return
             if held and remove(folder):
@@ -162,15 +168,6 @@ def _copy(model: Path, files: Mapping[str, Path], aside: Path, whole: Path) -> N
     aside.rename(whole)
 
 
-def _state(folder: Path) -> tuple[float, int]:
-    """Its time of last use, and its bytes."""
-    try:
-        size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-        return folder.stat().st_mtime, size
-    except FileNotFoundError:  # another process removes it
-        return 0.0, 0
-
-
 T = TypeVar("T")
 
 
@@ -190,11 +187,23 @@ class PreparedFiles:
     @classmethod
     def of(cls, setup: Setup, folder: Path) -> "PreparedFiles":
         """Put the model into `folder`, or among those with external data, and create the backend."""
-        model, isolated = _laid_out(setup, folder), False
+        case, isolated = setup.case, False
+        source = setup.paths[case.onnx]
+        model: Path | OnnxBisectError
+        if case.files:
+            cache = ModelCache(setup.cache, setup.cache_bytes)
+            try:  # locked while this process lives
+                model = cache.assembled(case.onnx, source, setup.paths_of(case.files)).path
+            except OnnxBisectError as error:
+                model = error
+        else:  # in a folder of its own: in the file store, its data could refer to another tenant's file
+            model = folder / "model" / MODEL_NAME
+            model.parent.mkdir()
+            model.symlink_to(source)
         try:
-            found = registry.find(setup.case.backend)
+            found = registry.find(case.backend)
             isolated = found.isolated
-            return cls(model=model, backend=found.factory(dict(setup.case.options)), isolated=isolated)
+            return cls(model=model, backend=found.factory(dict(case.options)), isolated=isolated)
         except Exception as error:  # whatever a third party's backend raises
             return cls(model=model, backend=error, isolated=isolated)
 
@@ -204,18 +213,3 @@ def demanded(it: T | Exception) -> T:
     if isinstance(it, Exception):
         raise it
     return it
-
-
-def _laid_out(setup: Setup, folder: Path) -> Path | OnnxBisectError:
-    case, model = setup.case, setup.paths[setup.case.onnx]
-    if case.files:
-        cache = ModelCache(setup.cache, setup.cache_bytes)
-        try:
-            return cache.assembled(case.onnx, model, setup.paths_of(case.files)).path  # locked while this process lives
-        except OnnxBisectError as error:
-            return error
-    # In a folder of its own: in the file store, its data could refer to another tenant's file.
-    path = folder / "model" / MODEL_NAME
-    path.parent.mkdir()
-    path.symlink_to(model)
-    return path

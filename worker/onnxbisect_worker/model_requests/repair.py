@@ -94,9 +94,15 @@ class ChangedModels:
 def changed_files_came_to(models: ChangedModels, begun: StepProgress, folder: Path) -> ModelQuestion | ChangeOutcome:
     """The next question, or the changed copy of the file that compiles, or in which the search goes on."""
     whole = SearchedModel(job=models.job(models.context, begun.answers, begun.stats))
+
+    def ask_whole_with(changed: Mapping[str, str], backend: Backend) -> SearchedModel:
+        name = question_name(models.onnx, whole=True, options=changed)
+        question = ModelQuestion(files={}, whole=True, options=changed)
+        return _Replies(models, begun).about(models.context_with(backend), name, question)
+
     try:
-        compiler, ask = models.compiler(begun, folder), partial(_whole_with, models, begun)
-        named = None if models.options is None else NamedOptions(options=models.options, ask=ask)
+        compiler = models.compiler(begun, folder)
+        named = None if models.options is None else NamedOptions(options=models.options, ask=ask_whole_with)
         after = compiles_after(whole, models.context, compiler, named=named, changes=not models.as_is)
     except UnansweredError as error:
         return error.question
@@ -164,18 +170,6 @@ class RepairWork:
         return found
 
 
-def _whole_with(
-    models: ChangedModels, begun: StepProgress, changed: Mapping[str, str], backend: Backend
-) -> SearchedModel:
-    """The answer about the whole model with other options; UnansweredError if there is none."""
-    replies = _Replies(models, begun)
-    return replies.about(
-        models.context_with(backend),
-        question_name(models.onnx, whole=True, options=changed),
-        ModelQuestion(files={}, whole=True, options=changed),
-    )
-
-
 def _asked(
     reply: Reply | None, question: ModelQuestion, other: SearchContext, _: Backend, planner: CulpritsThenWhole
 ) -> CulpritVerdicts:
@@ -214,21 +208,18 @@ class _Replies:
     def about(self, context: SearchContext, name: str, question: ModelQuestion) -> SearchedModel:
         """The answer to the question of this name; UnansweredError if there is none."""
         reply = self._begun.reply(name)
-        if reply is not None:
-            calls = 0 if name in self._counted else reply.calls
-            self._counted.add(name)
-            return self._found(context, replace(reply, calls=calls), brief=question.piece)
-        if self._begun.ended:
-            return unanswered(context, "the budget is spent", stopped=True)
-        raise UnansweredError(question)
-
-    def _found(self, context: SearchContext, reply: Reply, *, brief: bool) -> SearchedModel:
+        if reply is None:
+            if self._begun.ended:
+                return unanswered(context, "the budget is spent", stopped=True)
+            raise UnansweredError(question)
+        calls = 0 if name in self._counted else reply.calls
+        self._counted.add(name)
         if reply.problem:
             raise ModelError(reply.problem) if reply.refused else OnnxBisectError(reply.problem)
         if context.identity != reply.identity:
             raise OtherVersionError(_OTHER_COMPILER)
-        stats = Stats.of(reply.answers, calls=reply.calls, rounds=reply.rounds, engine_seconds=0, wall_seconds=0)
-        return SearchedModel(job=self._models.job(context, reply.answers, stats, brief=brief))
+        stats = Stats.of(reply.answers, calls=calls, rounds=reply.rounds, engine_seconds=0, wall_seconds=0)
+        return SearchedModel(job=self._models.job(context, reply.answers, stats, brief=question.piece))
 
 
 def answers_from(begun: StepProgress, identity: str) -> Callable[[Path], Answered]:

@@ -75,20 +75,17 @@ class ModelWork:
         context = self._context = self._search_context()
         established = context.loaded.model.established
         known = sum(value.nbytes for value in established.known.values())
+        # the compiler's messages may name options that it should be asked with
+        names_options = OtherOptions.in_messages(self._case.backend, self._case.options) is not None
         return Prepared(
             target=context.target,
             description=context.description,
             universe=context.universe,
             identity=context.identity,
-            changeable=may_be_changed(context) or self._names_options,
+            changeable=may_be_changed(context) or names_options,
             forms_differ=context.forms_differ,
             established=established.to_bytes() if known <= _MOST_KNOWN else b"",
         )
-
-    @property
-    def _names_options(self) -> bool:
-        """Whether the compiler's messages may name options that it should be asked with."""
-        return OtherOptions.in_messages(self._case.backend, self._case.options) is not None
 
     def draw(self) -> str:
         return network_file.to_bytes(network_of(self._loaded.model)).decode()
@@ -132,10 +129,12 @@ class ModelWork:
         job = self._context.job(diagnosis, begun.answers, begun.stats)
         job = replace(job, compiles_after=compiles_after, file_after=file_after)
         if neighbours:
-            came = self._confirmed(job, begun, neighbours)
-            if isinstance(came, ModelQuestion):
-                return came
-            job = came
+            known = answers_from(begun, self._context.identity)
+            with TemporaryDirectory(dir=self._folder) as name:
+                try:
+                    job = confirmed(job, self._loaded, known, Path(name), most=neighbours)
+                except UnansweredError as error:
+                    return replace(error.question, files=self._put(error.question.files))
         latest = {
             it.units: Answer(verdict=it.verdict, file_sha256=it.file_sha256, log=logs.get(it.probe_id, ""))
             for it in sorted(begun.answers, key=lambda it: it.attempt)
@@ -152,14 +151,6 @@ class ModelWork:
                     entry["repro"] = None
                 files |= self._put({f"{place}/{file}": content for file, content in of_culprit.items()})
         return ReportOutcome(document=written, files=files)
-
-    def _confirmed(self, job: CompletedDiagnosis, begun: StepProgress, most: int) -> ModelQuestion | CompletedDiagnosis:
-        told = answers_from(begun, self._context.identity)
-        with TemporaryDirectory(dir=self._folder) as name:
-            try:
-                return confirmed(job, self._loaded, told, Path(name), most=most)
-            except UnansweredError as error:
-                return replace(error.question, files=self._put(error.question.files))
 
     def change(self, begun: StepProgress) -> ModelQuestion | ChangeOutcome:
         """See `ModelProcess.change`. The files are in the working folder under generated names."""
