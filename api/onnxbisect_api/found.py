@@ -141,9 +141,20 @@ _DOCUMENT, _MODEL = f"{REPAIR_FOLDER}repair.json", f"{REPAIR_FOLDER}repaired.onn
 def repair_form(job: Job, search: Search, form: Literal["json", "md"]) -> str:
     """SHA-256 of the repair's document as JSON or Markdown; a 409 if there is none."""
     sha256: str | None = search.files.get(f"{REPAIR_FOLDER}repair.{form}")
-    if sha256 is None:
-        raise Problem(409, _why_not(job, search))
-    return sha256
+    if sha256 is not None:
+        return sha256
+    if job.request.get("repair") is None:
+        raise Problem(409, "No repair was asked for: make a job with the field 'repair'.")
+    if search.repair is not None:
+        raise Problem(409, f"There is no repair, since it failed: {search.repair['problem']}")
+    if search.state == JobState.FAILED:
+        raise Problem(409, f"There is no repair, since the target failed: {search.problem}")
+    if search.state == JobState.CANCELLED:
+        raise Problem(409, "There is no repair, since the job was cancelled: retry it.")
+    raise Problem(
+        409,
+        f"There is no repair yet: the target is {search.state}. Wait with GET /v1/jobs/{{id}}?wait=60.",
+    )
 
 
 def repair_sha256(job: Job, search: Search, name: RepairFileName) -> str:
@@ -167,15 +178,3 @@ def repair_document(service: Service, search: Search) -> object:
     """The repair's document; None if there is none."""
     sha256 = search.files.get(_DOCUMENT)
     return None if sha256 is None else stored_json(service, sha256)
-
-
-def _why_not(job: Job, search: Search) -> str:
-    if job.request.get("repair") is None:
-        return "No repair was asked for: make a job with the field 'repair'."
-    if search.repair is not None:
-        return f"There is no repair, since it failed: {search.repair['problem']}"
-    if search.state == JobState.FAILED:
-        return f"There is no repair, since the target failed: {search.problem}"
-    if search.state == JobState.CANCELLED:
-        return "There is no repair, since the job was cancelled: retry it."
-    return f"There is no repair yet: the target is {search.state}. Wait with GET /v1/jobs/{{id}}?wait=60."

@@ -36,17 +36,13 @@ class SecurityHeaders:
                 for name, value in self._all.items():
                     headers.setdefault(name, value)
                 if 300 <= message["status"] < 400 and "location" in headers:
-                    headers["location"] = _without_host(headers["location"], Headers(scope=scope).get("host", ""))
+                    parts = urlsplit(headers["location"])
+                    is_here = parts.netloc == Headers(scope=scope).get("host", "")
+                    if is_here and parts.path.startswith("/") and not parts.path.startswith("//"):
+                        headers["location"] = urlunsplit(("", "", *parts[2:]))
             await send(message)
 
         await self._app(scope, receive, sent)
-
-
-def _without_host(location: str, host: str) -> str:
-    parts = urlsplit(location)
-    if parts.netloc != host or not parts.path.startswith("/") or parts.path.startswith("//"):
-        return location
-    return urlunsplit(("", "", *parts[2:]))
 
 
 def tag_of(*parts: object) -> str:

@@ -144,7 +144,13 @@ class Circumstances:
 
 def job_view(job: Job, addresses: Addresses, circumstances: Circumstances) -> JobView:
     """The job as clients see it."""
-    url = addresses.job(job.id)
+    url, webhook, fault = addresses.job(job.id), None, None
+    if (webhook_id := circumstances.webhooks.get(job.id)) is not None:
+        webhook_url = addresses.webhook(webhook_id)
+        webhook = WebhookView(id=webhook_id, url=webhook_url, deliveries=f"{webhook_url}/deliveries")
+    if job.state == JobState.FAILED:
+        to_request = all(search.fault == Fault.REQUEST for search in job.searches)
+        fault = Fault.REQUEST if to_request else Fault.SERVICE
     return JobView(
         id=job.id,
         url=url,
@@ -152,30 +158,17 @@ def job_view(job: Job, addresses: Addresses, circumstances: Circumstances) -> Jo
         state=JobState(job.state),
         verdict=_status(job.verdict),
         problem=job.problem,
-        fault=_fault(job),
+        fault=fault,
         model=JobModel(sha256=job.model_sha256, name=job.model_name),
         targets=[_target(job, search, url, circumstances) for search in job.searches],
         request=job.request,
         labels=job.labels,
         priority=job.priority,
-        webhook=_webhook(circumstances.webhooks.get(job.id), addresses),
+        webhook=webhook,
         created_at=job.created_at,
         started_at=job.started_at,
         ended_at=job.ended_at,
     )
-
-
-def _webhook(webhook_id: str | None, addresses: Addresses) -> WebhookView | None:
-    if webhook_id is None:
-        return None
-    url = addresses.webhook(webhook_id)
-    return WebhookView(id=webhook_id, url=url, deliveries=f"{url}/deliveries")
-
-
-def _fault(job: Job) -> Fault | None:
-    if job.state != JobState.FAILED:
-        return None
-    return Fault.REQUEST if all(search.fault == Fault.REQUEST for search in job.searches) else Fault.SERVICE
 
 
 def _target(job: Job, search: Search, url: str, circumstances: Circumstances) -> TargetView:
@@ -196,7 +189,12 @@ def _target(job: Job, search: Search, url: str, circumstances: Circumstances) ->
         culprits=list(search.found.values()),
         report=f"{url}/report?target={number}" if search.report is not None else None,
         repair=None if job.request.get("repair") is None else _repair(search, url),
-        files={path: _address_of(url, path, number) for path in search.files},
+        files={
+            path: repair_file_address(url, path, number)
+            if path.startswith(REPAIR_FOLDER)
+            else culprit_file_address(url, path, number)
+            for path in search.files
+        },
         started_at=search.started_at,
         ended_at=search.ended_at,
     )
@@ -218,13 +216,6 @@ def _repair(search: Search, url: str) -> RepairView:
         else None,
         **{**came, "verdict": _status(came["verdict"])},
     )
-
-
-def _address_of(url: str, path: str, target: int) -> str:
-    """The URL of a file of a report."""
-    if path.startswith(REPAIR_FOLDER):
-        return repair_file_address(url, path, target)
-    return culprit_file_address(url, path, target)
 
 
 def _lack(search: Search, circumstances: Circumstances) -> str:

@@ -200,7 +200,15 @@ class ModelForm:
         demand_tree(self._data)
         name, model = self._model
         stored, data = model.seal(), {at: file.seal() for at, file in self._data.items()}
-        return ReceivedForm(name=name, sha256=self._sha256() if data else stored.sha256, model=stored, data=data)
+        sha256 = stored.sha256
+        if data and self._whole is not None:
+            sha256 = self._whole.hexdigest()
+        elif data:
+            digest = hashlib.sha256()
+            for file in [model, *(self._data[location] for location in sorted(self._data))]:
+                file.add_to(digest)
+            sha256 = digest.hexdigest()
+        return ReceivedForm(name=name, sha256=sha256, model=stored, data=data)
 
     def finish(self) -> None:
         """Make all files visible under their names."""
@@ -210,15 +218,6 @@ class ModelForm:
     def abandon(self) -> None:
         for file in self._files():
             file.abandon()
-
-    def _sha256(self) -> str:
-        assert self._model is not None  # noqa: S101 - `sealed` has checked it
-        if self._whole is not None:
-            return self._whole.hexdigest()
-        digest = hashlib.sha256()
-        for file in [self._model[1], *(self._data[location] for location in sorted(self._data))]:
-            file.add_to(digest)
-        return digest.hexdigest()
 
     def _files(self) -> list[Unfinished]:
         return [*self._data.values(), *([self._model[1]] if self._model is not None else [])]

@@ -20,7 +20,14 @@ _Target = tuple[str, str, int]
 
 def labelled(jobs: Sequence[Job]) -> list[Mapping[str, Search]]:
     """The searches of each job by the labels of their targets. A label is the same target in all of these jobs."""
-    asked = [_by_target(job) for job in jobs]
+    asked: list[dict[_Target, Search]] = []
+    for job in jobs:
+        seen: Counter[tuple[str, str]] = Counter()
+        asked.append({})
+        for search in job.searches:
+            target = (search.backend, json.dumps(search.options, sort_keys=True))
+            asked[-1][(*target, seen[target])] = search
+            seen[target] += 1
     targets = list(dict.fromkeys(target for searches in asked for target in searches))
     backends = Counter(backend for backend, *_ in targets)
     labels = {
@@ -28,16 +35,6 @@ def labelled(jobs: Sequence[Job]) -> list[Mapping[str, Search]]:
         for place, target in enumerate(targets, 1)
     }
     return [{labels[target]: search for target, search in searches.items()} for searches in asked]
-
-
-def _by_target(job: Job) -> Mapping[_Target, Search]:
-    seen: Counter[tuple[str, str]] = Counter()
-    found: dict[_Target, Search] = {}
-    for search in job.searches:
-        asked = (search.backend, json.dumps(search.options, sort_keys=True))
-        found[(*asked, seen[asked])] = search
-        seen[asked] += 1
-    return found
 
 
 def overview_of(job: Job, service: Service) -> Overview | None:
@@ -77,30 +74,21 @@ def named(jobs: Sequence[Job]) -> dict[str, Job]:
 def table_of(jobs: Sequence[Job], service: Service) -> PartsTable:
     """The table of ended jobs, with a reason for each target without a report."""
     searches = labelled(jobs)
-    targets = {label: search.backend for asked in searches for label, search in asked.items()}
-    parts = [
-        _part(label, job, asked, targets, service)
-        for (label, job), asked in zip(named(jobs).items(), searches, strict=True)
-    ]
+    targets = {label: search.backend for of_job in searches for label, search in of_job.items()}
+    parts = []
+    for (name, job), of_job in zip(named(jobs).items(), searches, strict=True):
+        asked = [
+            asked_of(target, of_job[target], service)
+            if target in of_job
+            else TargetReport(label=target, backend=backend, reason="the job was not asked on this target", ended=True)
+            for target, backend in targets.items()
+        ]
+        reports = [each.report for each in asked if each.report is not None]
+        subject = AskedModel.of_report(reports[0]) if reports else None
+        parts.append(ModelPart(label=name, name=job.model_name, subject=subject, asked=asked))
     for part in parts:
-        targets |= {
-            asked.label: words.target(asked.report["target"]) for asked in part.asked if asked.report is not None
-        }
+        targets |= {each.label: words.target(each.report["target"]) for each in part.asked if each.report is not None}
     return parts_table(parts, targets)
-
-
-def _part(
-    label: str, job: Job, searches: Mapping[str, Search], targets: Mapping[str, str], service: Service
-) -> ModelPart:
-    asked = [
-        asked_of(target, searches[target], service)
-        if target in searches
-        else TargetReport(label=target, backend=backend, reason="the job was not asked on this target", ended=True)
-        for target, backend in targets.items()
-    ]
-    reports = [each.report for each in asked if each.report is not None]
-    subject = AskedModel.of_report(reports[0]) if reports else None
-    return ModelPart(label=label, name=job.model_name, subject=subject, asked=asked)
 
 
 def _number(job: Job) -> int:

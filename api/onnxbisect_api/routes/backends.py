@@ -17,7 +17,6 @@ from onnxbisect_backends import registry
 from onnxbisect_backends.registry import BrokenBackend, LoadedBackend
 from onnxbisect_db import queues, workers
 from onnxbisect_db.queues import Length
-from onnxbisect_db.tables import Worker
 
 
 class OptionView(BaseModel):
@@ -101,31 +100,10 @@ def backend_views(session: Session) -> list[BackendView]:
     lengths, limits = queues.lengths(session), queues.limits(session)
     known = _installed()
     reported = {name for worker in living for name in (*worker.backends, *worker.tools)}
-    return [
-        _view(name, known.get(name), living, lengths.get(name, Length(queued=0, running=0)), limits.get(name))
-        for name in sorted({*known, *reported, *lengths, *limits})
-    ]
-
-
-@cache
-def _installed() -> Mapping[str, LoadedBackend | BrokenBackend]:
-    """The backends installed here, cached: looking takes a second, and packages do not change in a running process."""
-    return registry.available()
-
-
-def _view(
-    name: str,
-    backend: LoadedBackend | BrokenBackend | None,
-    living: list[Worker],
-    length: Length,
-    at_most: int | None,
-) -> BackendView:
-    options = backend.options if isinstance(backend, LoadedBackend) else ()
-    return BackendView(
-        name=name,
-        summary=backend.summary if isinstance(backend, LoadedBackend) else "",
-        problem=backend.reason if isinstance(backend, BrokenBackend) else "",
-        options=[
+    views = []
+    for name in sorted({*known, *reported, *lengths, *limits}):
+        backend, length = known.get(name), lengths.get(name, Length(queued=0, running=0))
+        options = [
             OptionView(
                 name=option.name,
                 default=option.default,
@@ -133,9 +111,9 @@ def _view(
                 help=option.help,
                 local=option.local,
             )
-            for option in options
-        ],
-        workers=[
+            for option in (backend.options if isinstance(backend, LoadedBackend) else ())
+        ]
+        having = [
             BackendWorkerView(
                 id=worker.id,
                 takes=name in worker.backends,
@@ -145,11 +123,26 @@ def _view(
             )
             for worker in living
             if name in worker.backends or name in worker.tools
-        ],
-        queued=length.queued,
-        running=length.running,
-        at_most=at_most,
-    )
+        ]
+        views.append(
+            BackendView(
+                name=name,
+                summary=backend.summary if isinstance(backend, LoadedBackend) else "",
+                problem=backend.reason if isinstance(backend, BrokenBackend) else "",
+                options=options,
+                workers=having,
+                queued=length.queued,
+                running=length.running,
+                at_most=limits.get(name),
+            )
+        )
+    return views
+
+
+@cache
+def _installed() -> Mapping[str, LoadedBackend | BrokenBackend]:
+    """The backends installed here, cached: looking takes a second, and packages do not change in a running process."""
+    return registry.available()
 
 
 router = APIRouter(tags=["backends"])

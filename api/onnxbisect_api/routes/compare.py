@@ -44,20 +44,20 @@ def compare_jobs(before: Job, after: Job, service: Service) -> Compared:
     """The culprits of job `before` compared with those of job `after`."""
     alike = _alike(before, after)
     paired = {search.id for pair in alike for search in pair}
+    pairs = []
+    for old, new in alike:
+        try:
+            names = report_of(old), report_of(new)
+        except Problem as problem:
+            pairs.append(Pair(old=old, new=new, problem=problem.detail))
+            continue
+        then, now = (document_of(service, name) for name in names)
+        pairs.append(Pair(old=old, new=new, before=then, after=now, comparison=compare(then, now)))
     return Compared(
-        pairs=tuple(_pair(old, new, service) for old, new in alike),
+        pairs=tuple(pairs),
         only_before=tuple(search for search in before.searches if search.id not in paired),
         only_after=tuple(search for search in after.searches if search.id not in paired),
     )
-
-
-def _pair(old: Search, new: Search, service: Service) -> Pair:
-    try:
-        names = report_of(old), report_of(new)
-    except Problem as problem:
-        return Pair(old=old, new=new, problem=problem.detail)
-    before, after = (document_of(service, name) for name in names)
-    return Pair(old=old, new=new, before=before, after=after, comparison=compare(before, after))
 
 
 def _alike(before: Job, after: Job) -> list[tuple[Search, Search]]:

@@ -91,7 +91,28 @@ class CulpritDetails(CulpritView):
 def culprit_views(session: Session, found: Sequence[KnownCulprit], addresses: Addresses) -> list[CulpritView]:
     """Several culprits, without the places where they occur."""
     paid = costs(session, [culprit.id for culprit in found])
-    return [_view(culprit, paid.get(culprit.id, Cost()), addresses) for culprit in found]
+    return [
+        CulpritView(
+            id=culprit.id,
+            url=addresses.culprit(culprit.id),
+            identity=culprit.identity,
+            state=CulpritState(culprit.state),
+            kind=culprit.kind,
+            ops=culprit.ops,
+            failure=culprit.failure,
+            message=culprit.message,
+            cause=culprit.cause,
+            variant=culprit.variant,
+            remedy=culprit.remedy,
+            found=cost.found,
+            seconds=cost.seconds,
+            first_seen=culprit.first_seen,
+            last_seen=culprit.last_seen,
+            fixed_at=culprit.fixed_at,
+        )
+        for culprit in found
+        for cost in [paid.get(culprit.id, Cost())]
+    ]
 
 
 def culprit_details(session: Session, culprit: KnownCulprit, addresses: Addresses) -> CulpritDetails:
@@ -122,27 +143,6 @@ def culprit_details(session: Session, culprit: KnownCulprit, addresses: Addresse
     )
 
 
-def _view(culprit: KnownCulprit, cost: Cost, addresses: Addresses) -> CulpritView:
-    return CulpritView(
-        id=culprit.id,
-        url=addresses.culprit(culprit.id),
-        identity=culprit.identity,
-        state=CulpritState(culprit.state),
-        kind=culprit.kind,
-        ops=culprit.ops,
-        failure=culprit.failure,
-        message=culprit.message,
-        cause=culprit.cause,
-        variant=culprit.variant,
-        remedy=culprit.remedy,
-        found=cost.found,
-        seconds=cost.seconds,
-        first_seen=culprit.first_seen,
-        last_seen=culprit.last_seen,
-        fixed_at=culprit.fixed_at,
-    )
-
-
 #: The quoted end of a log, where the error is: most lines, and most characters of each line.
 _LINES, _WIDTH = 100, 400
 #: Most bytes of a log file that are read, because a model process wrote it.
@@ -155,6 +155,20 @@ def issue(service: Service, culprit: KnownCulprit, refused: CulpritVerdict, vers
     tool = code(f"{refused.tool} {refused.version}")
     same = [it for it in versions if it.target == (refused.backend, refused.options)]
     rows = [(code(name, cell=True), code(str(value), cell=True)) for name, value in refused.given.items()]
+    files = refused.files or {}
+    reproduce, log = "No file that reproduces it alone has been compiled.", ["It is not kept."]
+    if "model.onnx" in files:
+        data = ", with its weights in `model.data`" if "model.data" in files else ""
+        reproduce = (
+            f"The attached `model.onnx`{data}, SHA-256 {code(files['model.onnx'])}, is the smallest part that is "
+            f"refused. Compile it with {'the options above' if refused.options != '{}' else 'no options'}."
+        )
+    if "compiler.log" in files:
+        with service.files.open(files["compiler.log"]) as file:
+            text = file.read(_LARGEST).decode("utf-8", "replace")
+        lines = [clip(line, _WIDTH) for line in text.rstrip("\n").split("\n")]
+        cut = [f"The last {_LINES} of {len(lines)} lines:"] if len(lines) > _LINES else []
+        log = [*cut, fence(*lines[-_LINES:], language="text")]
     blocks = [
         f"# {ops} is refused by {tool}",
         f"The compiler says {code(culprit.message)}. What is refused: {code(culprit.cause)}.",
@@ -165,32 +179,11 @@ def issue(service: Service, culprit: KnownCulprit, refused: CulpritVerdict, vers
         ),
         *([table(("option", "value"), rows)] if rows else []),
         "## Reproduce",
-        _reproduce(refused),
+        reproduce,
         "## Log",
-        *_log(service, refused.files or {}),
+        *log,
     ]
     return "\n\n".join(blocks) + "\n"
-
-
-def _reproduce(refused: CulpritVerdict) -> str:
-    files = refused.files or {}
-    if "model.onnx" not in files:
-        return "No file that reproduces it alone has been compiled."
-    data = ", with its weights in `model.data`" if "model.data" in files else ""
-    return (
-        f"The attached `model.onnx`{data}, SHA-256 {code(files['model.onnx'])}, is the smallest part that is refused. "
-        f"Compile it with {'the options above' if refused.options != '{}' else 'no options'}."
-    )
-
-
-def _log(service: Service, files: dict[str, str]) -> list[str]:
-    if "compiler.log" not in files:
-        return ["It is not kept."]
-    with service.files.open(files["compiler.log"]) as file:
-        text = file.read(_LARGEST).decode("utf-8", "replace")
-    lines = [clip(line, _WIDTH) for line in text.rstrip("\n").split("\n")]
-    cut = [f"The last {_LINES} of {len(lines)} lines:"] if len(lines) > _LINES else []
-    return [*cut, fence(*lines[-_LINES:], language="text")]
 
 
 router = APIRouter(tags=["culprits"])

@@ -3,8 +3,7 @@
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Mapping
-from collections.abc import Set as AbstractSet
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -90,20 +89,17 @@ class Watch:
             except SQLAlchemyError as error:
                 _LOG.warning("listeners wait on, the database did not answer: %s", error)
             else:
-                self._tell(known, good)
+                for waiter in self._waiting:
+                    job = known.get(waiter.job_id)
+                    if waiter.happened.done():
+                        continue
+                    if (
+                        waiter.token_id not in good
+                        or job is None
+                        or (job.ended if waiter.number is None else job.events > waiter.number)
+                    ):
+                        waiter.happened.set_result(True)
             await asyncio.sleep(_EVERY_SECONDS)
-
-    def _tell(self, known: Mapping[str, JobProgress], good: AbstractSet[str]) -> None:
-        for waiter in self._waiting:
-            job = known.get(waiter.job_id)
-            if waiter.happened.done():
-                continue
-            if (
-                waiter.token_id not in good
-                or job is None
-                or (job.ended if waiter.number is None else job.events > waiter.number)
-            ):
-                waiter.happened.set_result(True)
 
     def _progress(self, job_ids: list[str], token_ids: list[str]) -> tuple[dict[str, JobProgress], set[str]]:
         found: dict[str, JobProgress] = {}
@@ -167,7 +163,12 @@ async def stream(
     ] = None,
 ) -> Response:
     """Sends the job's events, from the one after the last known event, and ends after the job's last event."""
-    known = _number(last_event_id) if last_event_id else after
+    known = after
+    if last_event_id:
+        is_number = last_event_id.isdecimal() and last_event_id.isascii() and len(last_event_id) <= 10
+        if not is_number or int(last_event_id) > _LARGEST:
+            raise Problem(422, "Last-Event-ID is no number of an event.")
+        known = int(last_event_id)
     access_control: AccessControl = request.app.state.access_control
     so_far = await run_in_threadpool(_read, service, caller, job_id, known)
     if so_far.over and not so_far.events:
@@ -223,9 +224,3 @@ async def _frames(
                 so_far = await run_in_threadpool(_read, service, caller, job_id, so_far.known)
         except Problem:  # the job was deleted, the token revoked, or the service too busy
             return
-
-
-def _number(text: str) -> int:
-    if not text.isdecimal() or not text.isascii() or len(text) > 10 or int(text) > _LARGEST:
-        raise Problem(422, "Last-Event-ID is no number of an event.")
-    return int(text)

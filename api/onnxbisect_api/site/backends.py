@@ -35,7 +35,14 @@ def backends(request: Request, service: TheService, caller: Reader) -> Response:
     """The page; available backends come first. A script fetches it again and again and replaces its tables."""
     with service.database.session() as session:
         views, workers = backend_views(session), worker_views(session)
-    rows = [_row(view) for view in sorted(views, key=lambda view: (not view.usable, view.name))]
+    rows = []
+    for view in sorted(views, key=lambda view: (not view.usable, view.name)):
+        takes: dict[str, list[str]] = {}
+        refuses: dict[str, list[str]] = {}
+        for worker in view.workers:
+            group = takes if worker.takes and worker.usable is not False else refuses
+            group.setdefault(worker.says, []).append(worker.id)
+        rows.append(_Row(backend=view, tools=list(takes.items()), refusals=list(refuses.items())))
     return page(
         request,
         "backends.html.j2",
@@ -44,7 +51,7 @@ def backends(request: Request, service: TheService, caller: Reader) -> Response:
         usable=sum(view.usable for view in views),
         queued=sum(view.queued for view in views),
         running=sum(view.running for view in views),
-        workers=sorted(workers, key=lambda worker: (not worker.alive, worker.id)),
+        workers=sorted(workers, key=lambda it: (not it.alive, it.id)),
     )
 
 
@@ -61,13 +68,3 @@ def bound(name: BackendName, service: TheService, caller: Admin, at_most: Annota
             raise missing(english("backend"))
     service.database.run(lambda session: queues.limit(session, name, int(text) if text else None))
     return RedirectResponse("/backends", 303)
-
-
-def _row(view: BackendView) -> _Row:
-    takes: dict[str, list[str]] = {}
-    refuses: dict[str, list[str]] = {}
-    for worker in view.workers:
-        (takes if worker.takes and worker.usable is not False else refuses).setdefault(worker.says, []).append(
-            worker.id
-        )
-    return _Row(backend=view, tools=list(takes.items()), refusals=list(refuses.items()))

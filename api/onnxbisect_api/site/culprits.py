@@ -69,11 +69,14 @@ def overview(
         backends = culprit_overview.backends(session, caller.tenant)
     while len(weeks) > 1 and not (weeks[-1].new or weeks[-1].fixed or weeks[-1].seconds):
         weeks.pop()  # omit weeks before the first culprit
+    by_ops: dict[tuple[str, ...], list[CulpritView]] = {}
+    for view in views:
+        by_ops.setdefault(tuple(view.ops), []).append(view)
     return page(
         request,
         "culprits.html.j2",
         caller,
-        rows=_by_op(views),
+        rows=sorted((_OpRow(variants=variants) for variants in by_ops.values()), key=lambda row: -row.seconds),
         shown=len(views),
         more=len(costliest) > _COSTLIEST,
         versions=versions,
@@ -85,13 +88,6 @@ def overview(
         target=target,
         narrowed=bool(state or text or target),
     )
-
-
-def _by_op(culprits: Sequence[CulpritView]) -> list[_OpRow]:
-    found: dict[tuple[str, ...], list[CulpritView]] = {}
-    for it in culprits:
-        found.setdefault(tuple(it.ops), []).append(it)
-    return sorted((_OpRow(variants=those) for those in found.values()), key=lambda row: -row.seconds)
 
 
 @router.get("/culprits/{culprit_id}")

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
@@ -31,7 +31,7 @@ from onnxbisect_api.routes import jobs
 from onnxbisect_api.routes.events import TheWatch, Watch
 from onnxbisect_api.site.rendering import fragment, page
 from onnxbisect_api.site.situation import Situation, situation
-from onnxbisect_api.units import CulpritUnits, Names, PassedUnitsCache, of_report
+from onnxbisect_api.units import Names, PassedUnitsCache, of_report
 from onnxbisect_db.states import Scope
 from onnxbisect_db.tables import Job, Search
 from onnxbisect_service.service import Service
@@ -51,40 +51,31 @@ if TYPE_CHECKING:
 
 def report_view(job: Job, search: Search, document: Report) -> dict[str, object]:
     """The values for one target, whose report is `document`, in the reader's language."""
-    return {"doc": readers(document), "links": _links(job, search)}
-
-
-def overview_view(job: Job, document: Overview) -> dict[str, object]:
-    """The values for all targets of the job, whose overview is `document`, in the reader's language."""
-    numbers = {label: search.ordinal + 1 for label, search in labelled([job])[0].items()}
-    return {"overview": overview_page(document, lambda label: f"/jobs/{job.id}?target={numbers[label]}")}
-
-
-def _links(job: Job, search: Search) -> Links:
     target = search.ordinal + 1
     url = f"/v1/jobs/{job.id}"
     culprits: dict[int, dict[str, str]] = {}
     for path in (it for it in search.files if it.startswith("culprits/")):
         folder, _slash, name = path.removeprefix("culprits/").partition("/")
         culprits.setdefault(culprit_number(folder), {})[name] = culprit_file_address(url, path, target)
-    return Links(
+    forms = [Link(text=_(text), href=f"{url}/report?target={target}&format={form}") for form, text in _FORMS.items()]
+    if search.graph is not None:
+        for name, text in (("graph", _("Model Explorer: graph")), ("verdicts", _("Model Explorer: verdicts"))):
+            forms.append(Link(text=text, href=f"{url}/model-explorer/{name}.json?target={target}"))
+    links = Links(
         culprits={number: _culprit(job, target, number, files) for number, files in culprits.items()},
-        forms=(
-            *(Link(text=_(text), href=f"{url}/report?target={target}&format={form}") for form, text in _FORMS.items()),
-            *(_model_explorer(url, target) if search.graph is not None else ()),
-        ),
+        forms=tuple(forms),
         probes=f"/jobs/{job.id}/probes?target={target}",
         may_repair=job.request.get("repair") is None,
         repaired="#repair" if "repair/repaired.onnx" in search.files else "",
         each_probe=f"/jobs/{job.id}/probes/{{}}?target={target}",
     )
+    return {"doc": readers(document), "links": links}
 
 
-def _model_explorer(url: str, target: int) -> tuple[Link, ...]:
-    return tuple(
-        Link(text=text, href=f"{url}/model-explorer/{name}.json?target={target}")
-        for name, text in (("graph", _("Model Explorer: graph")), ("verdicts", _("Model Explorer: verdicts")))
-    )
+def overview_view(job: Job, document: Overview) -> dict[str, object]:
+    """The values for all targets of the job, whose overview is `document`, in the reader's language."""
+    numbers = {label: search.ordinal + 1 for label, search in labelled([job])[0].items()}
+    return {"overview": overview_page(document, lambda label: f"/jobs/{job.id}?target={numbers[label]}")}
 
 
 def _culprit(job: Job, target: int, number: int, files: dict[str, str]) -> CulpritLinks:
@@ -123,10 +114,17 @@ def shown(
     names: Names = request.app.state.names
     now = situation(service, request.app.state.passed_units, caller, addresses, job_id, target)
     with within(language_of(request)):
-        values = {"doc": None, "overview": None, **_template_values(now, service)}
+        values: dict[str, Any] = {"doc": None, "overview": None}
+        if now.search is not None and now.search.report is not None:
+            values |= report_view(now.row, now.search, document_of(service, now.search.report))
+        elif now.search is None and not now.going and (document := overview_of(now.row, service)) is not None:
+            values |= overview_view(now.row, document)
         repair = None if now.search is None else _repair(service, now.search)
     states = now.states if values["doc"] is None else of_report(values["doc"])
     culprits = [] if states is None else states.culprits
+    # the graph starts around the first culprit, unless the URL names another place
+    elsewhere = bool(_ELSEWHERE & request.query_params.keys())
+    begins_at = "" if elsewhere else next((culprit.units for culprit in culprits if culprit.units), "")
     return page(
         request,
         "job.html.j2",
@@ -138,25 +136,10 @@ def shown(
         culprits=culprits,
         after_culprits=None if now.search is None or now.search.graph is None else "_job_graph.html.j2",
         hops=_HOPS,
-        begins_at=_begins_at(request, culprits),
+        begins_at=begins_at,
         drawn=_drawn(now, names),
         server_time=datetime.now(UTC),
     )
-
-
-def _template_values(now: Situation, service: Service) -> dict[str, Any]:
-    """The template's values for the target's report or the overview of all targets; empty while there is none."""
-    if now.search is not None and now.search.report is not None:
-        return report_view(now.row, now.search, document_of(service, now.search.report))
-    overview = overview_of(now.row, service) if now.search is None and not now.going else None
-    return {} if overview is None else overview_view(now.row, overview)
-
-
-def _begins_at(request: Request, culprits: Sequence[CulpritUnits]) -> str:
-    """The units of the first culprit, around which the graph starts; empty if the URL names another place."""
-    if _ELSEWHERE & request.query_params.keys():
-        return ""
-    return next((culprit.units for culprit in culprits if culprit.units), "")
 
 
 def _drawn(now: Situation, names: Names) -> dict[str, Any] | None:

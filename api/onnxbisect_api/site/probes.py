@@ -210,7 +210,11 @@ def tree(
     for probe in probes:
         counts[outcome(probe)] = counts.get(outcome(probe), 0) + 1
     rows = _rows(probes, search.units, verdict)
-    kept = {"target": search.ordinal + 1, **({} if unit is None else {"unit": unit})}
+
+    def address(**changed: object) -> str:
+        query = {"target": search.ordinal + 1, "unit": unit, **changed}
+        return f"/jobs/{job_id}/probes?{urlencode({name: value for name, value in query.items() if value is not None})}"
+
     return page(
         request,
         "probes.html.j2",
@@ -230,7 +234,7 @@ def tree(
         # a timeline of filtered probes would show workers as idle that were not
         timeline=timeline(probes, datetime.now(UTC)) if unit is None and verdict is None else None,
         live=not JobState(search.state).ended and len(rows) <= _LIVE,
-        address=lambda **changed: _address(job_id, kept | changed),
+        address=address,
     )
 
 
@@ -306,7 +310,3 @@ def _unit_name(request: Request, search: Search, unit: int) -> tuple[str, str] |
         return called.ops[unit], called.names[unit]
     except (FileNotFoundError, IndexError):
         return None
-
-
-def _address(job_id: str, query: dict[str, object]) -> str:
-    return f"/jobs/{job_id}/probes?{urlencode({name: value for name, value in query.items() if value is not None})}"

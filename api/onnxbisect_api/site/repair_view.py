@@ -48,18 +48,18 @@ def repair_on_page(found: object, search: Search) -> RepairOnPage | None:
         document=document,
         headline=headline(document),
         sentences=numbers(document),
-        remedied=[_remedied(group) for group in groups(document.changes)],
+        remedied=[
+            Remedied(
+                changes=group,
+                worst=max(
+                    (it for change in group for it in change.differences), key=lambda it: it.absolute, default=None
+                ),
+                pictures=before_and_after(group[0]),
+            )
+            for group in groups(document.changes)
+        ],
         alternatives=[(called(it), outcome(it)) for it in document.alternatives],
         left=left_groups(document.left),
         has_model="repair/repaired.onnx" in search.files,
         has_report="repair/report.json" in search.files,
-    )
-
-
-def _remedied(group: list[Change]) -> Remedied:
-    differences = [it for change in group for it in change.differences]
-    return Remedied(
-        changes=group,
-        worst=max(differences, key=lambda it: it.absolute, default=None),
-        pictures=before_and_after(group[0]),
     )

@@ -95,7 +95,10 @@ def progress(session: Session, search: Search, *, repairs: bool) -> SearchProgre
         waiting=recent.waiting,
         left=_left(search, recent.since),
         since=search.started_at,
-        asking=tuple(map(_claimed, recent.claimed)),
+        asking=tuple(
+            ClaimedProbe(size=size(int(it.units, 16)), why=it.why, worker=it.worker, since=it.started_at)
+            for it in recent.claimed
+        ),
         answers=tuple(map(_recent_answer, recent.answers)),
         culprits=tuple(search.found.values()),
     )
@@ -117,10 +120,6 @@ def _left(search: Search, since: datetime | None) -> str:
         return ""
     pace = (datetime.now(UTC) - since).total_seconds() / search.calls
     return _whole(max(round(pace * search.expected), 1))
-
-
-def _claimed(probe: Probe) -> ClaimedProbe:
-    return ClaimedProbe(size=size(int(probe.units, 16)), why=probe.why, worker=probe.worker, since=probe.started_at)
 
 
 def _recent_answer(probe: Probe) -> RecentAnswer:
