@@ -58,8 +58,12 @@ PARTS, PART = "parts", "part"
 
 def newest(jobs: Sequence[Job]) -> list[Job]:
     """The newest job on each model, in the order of the parts; `jobs` are sorted newest first."""
-    found = {job.model_sha256: job for job in reversed(jobs)}
-    return sorted(found.values(), key=lambda job: (_number(job), job.id))
+
+    def place(job: Job) -> tuple[int, str]:
+        number = str(job.labels.get(PART, ""))
+        return (int(number) if number.isdecimal() and len(number) < 6 else 0), job.id
+
+    return sorted({job.model_sha256: job for job in reversed(jobs)}.values(), key=place)
 
 
 def named(jobs: Sequence[Job]) -> dict[str, Job]:
@@ -89,8 +93,3 @@ def table_of(jobs: Sequence[Job], service: Service) -> PartsTable:
     for part in parts:
         targets |= {each.label: words.target(each.report["target"]) for each in part.asked if each.report is not None}
     return parts_table(parts, targets)
-
-
-def _number(job: Job) -> int:
-    text = str(job.labels.get(PART, ""))
-    return int(text) if text.isdecimal() and len(text) < 6 else 0

@@ -161,14 +161,6 @@ def _plain(said: _Said) -> str:
     return "\n".join([said.title, said.text, *([said.page] if said.page else [])]).replace("<@", "< @")
 
 
-def _dingtalk(said: _Said) -> dict[str, Any]:
-    return {"msgtype": "text", "text": {"content": _plain(said)}, "at": {"isAtAll": False}}
-
-
-def _wecom(said: _Said) -> dict[str, Any]:
-    return {"msgtype": "text", "text": {"content": _plain(said)}}
-
-
 def _slack(said: _Said) -> dict[str, Any]:
     def plain(text: str) -> dict[str, Any]:
         return {"type": "plain_text", "text": text, "emoji": False}
@@ -230,8 +222,12 @@ LABELS: Mapping[WebhookFormat, str] = {
 }
 _BODIES: Mapping[WebhookFormat, Callable[[_Said], dict[str, Any]]] = {
     WebhookFormat.FEISHU: _feishu,
-    WebhookFormat.DINGTALK: _dingtalk,
-    WebhookFormat.WECOM: _wecom,
+    WebhookFormat.DINGTALK: lambda said: {
+        "msgtype": "text",
+        "text": {"content": _plain(said)},
+        "at": {"isAtAll": False},
+    },
+    WebhookFormat.WECOM: lambda said: {"msgtype": "text", "text": {"content": _plain(said)}},
     WebhookFormat.SLACK: _slack,
     WebhookFormat.TEAMS: _teams,
 }

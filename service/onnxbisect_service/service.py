@@ -4,7 +4,6 @@ import errno
 import tempfile
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 from onnxbisect.errors import OptionError
 from onnxbisect_db.database import Database
@@ -37,7 +36,16 @@ def open_service(settings: Settings) -> Service:
 
     OptionError if the database's URL is wrong or the data folder cannot be written.
     """
-    _begin_folder(settings.data)
+    try:
+        settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)  # other users must not read models and secrets
+        with tempfile.TemporaryFile(dir=settings.data):
+            pass
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):  # on a full disk, users can still read and delete
+            raise OptionError(
+                f"The data folder {settings.data} cannot be written ({error.strerror}): name another with --data or "
+                f"ONNXBISECT_DATA, or let this user write there."
+            ) from error
     database = Database(settings.database)
     Reserve(database).spend_to_start()
     if settings.redis_url is not None:
@@ -52,17 +60,3 @@ def open_files(settings: Settings) -> FileStore:
     if settings.files is None:
         return Files(settings.files_folder, floor=settings.disk_floor)
     return S3Files(settings.files, settings.cache / "s3", floor=settings.disk_floor, cache=settings.model_cache)
-
-
-def _begin_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # other users must not read models and secrets
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):  # on a full disk, users can still read and delete
-            return
-        raise OptionError(
-            f"The data folder {folder} cannot be written ({error.strerror}): name another with --data or "
-            f"ONNXBISECT_DATA, or let this user write there."
-        ) from error

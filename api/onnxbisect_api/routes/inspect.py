@@ -12,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 
 from onnxbisect import input_value
 from onnxbisect.language import english
-from onnxbisect_api.access import AccessControl, Caller, Inspector
+from onnxbisect_api.access import AccessControl, Inspector
 from onnxbisect_api.job_request import InputShapes, InputValues, TargetRequest
 from onnxbisect_api.parameters import SHA256_PATTERN, TheService
 from onnxbisect_api.problems import missing
@@ -61,24 +61,24 @@ async def inspected(wanted: InspectRequest, request: Request, service: TheServic
     """
     access_control: AccessControl = request.app.state.access_control
     inspect_model: InspectModel = request.app.state.inspect_model
+
+    def find_problems() -> dict[str, Any]:
+        with service.database.session() as session:
+            model = models.get(session, wanted.model, caller.tenant)
+            if model is None:
+                raise missing(english("model"))
+            session.expunge(model)
+        target = wanted.target
+        if target is not None:
+            remote.make(target.backend, target.options)
+        return inspect_model(
+            service,
+            model,
+            backend="" if target is None else target.backend,
+            options={} if target is None else target.options,
+            shapes=wanted.input_shapes,
+            values=wanted.input_values,
+        )
+
     async with access_control.inspection_turns.turn(caller.tenant):
-        return await run_in_threadpool(_inspected, wanted, service, caller, inspect_model)
-
-
-def _inspected(wanted: InspectRequest, service: Service, caller: Caller, inspect_model: InspectModel) -> dict[str, Any]:
-    with service.database.session() as session:
-        model = models.get(session, wanted.model, caller.tenant)
-        if model is None:
-            raise missing(english("model"))
-        session.expunge(model)
-    target = wanted.target
-    if target is not None:
-        remote.make(target.backend, target.options)
-    return inspect_model(
-        service,
-        model,
-        backend="" if target is None else target.backend,
-        options={} if target is None else target.options,
-        shapes=wanted.input_shapes,
-        values=wanted.input_values,
-    )
+        return await run_in_threadpool(find_problems)

@@ -69,7 +69,35 @@ def listed(
         )
     paged.next_is(page.after)
     numbers = {search.id: search.ordinal + 1 for search in job.searches}
-    return [_view(probe, numbers[probe.search_id]) for probe in page.rows]
+    views = []
+    for probe in page.rows:
+        units = int(probe.units, 16)
+        verdict = None if probe.verdict is None else Verdict.from_json(probe.verdict)
+        views.append(
+            ProbeView(
+                id=probe.id,
+                target=numbers[probe.search_id],
+                state=ProbeState(probe.state),
+                key=probe.key,
+                size=size(units),
+                units=spell(units),
+                why=probe.why,
+                attempt=probe.attempt,
+                speculative=probe.speculative,
+                round=probe.round,
+                verdict=verdict.status if verdict else None,
+                kind=verdict.kind if verdict else None,
+                message=verdict.message if verdict else "",
+                fingerprint=verdict.fingerprint if verdict else "",
+                seconds=round(verdict.seconds, 3) if verdict else None,
+                cached=probe.cached,
+                worker=probe.worker,
+                created_at=probe.created_at,
+                started_at=probe.started_at,
+                ended_at=probe.ended_at,
+            )
+        )
+    return views
 
 
 @router.get(
@@ -89,30 +117,3 @@ def log(job_id: RowId, probe_id: RowId, service: TheService, caller: Reader) -> 
     if text is None:
         raise missing(english("probe of this job"))
     return plain(text)
-
-
-def _view(probe: Probe, target: int) -> ProbeView:
-    units = int(probe.units, 16)
-    verdict = None if probe.verdict is None else Verdict.from_json(probe.verdict)
-    return ProbeView(
-        id=probe.id,
-        target=target,
-        state=ProbeState(probe.state),
-        key=probe.key,
-        size=size(units),
-        units=spell(units),
-        why=probe.why,
-        attempt=probe.attempt,
-        speculative=probe.speculative,
-        round=probe.round,
-        verdict=verdict.status if verdict else None,
-        kind=verdict.kind if verdict else None,
-        message=verdict.message if verdict else "",
-        fingerprint=verdict.fingerprint if verdict else "",
-        seconds=round(verdict.seconds, 3) if verdict else None,
-        cached=probe.cached,
-        worker=probe.worker,
-        created_at=probe.created_at,
-        started_at=probe.started_at,
-        ended_at=probe.ended_at,
-    )

@@ -13,7 +13,6 @@ from onnxbisect_api.access import AccessControl
 from onnxbisect_api.found import culprit_sha256, job_of, search_of, stored
 from onnxbisect_api.parameters import RowId, TheService
 from onnxbisect_api.routes.reports import FILE, CulpritNumber, TargetNumber
-from onnxbisect_service.service import Service
 
 router = APIRouter(tags=["reports"])
 
@@ -38,7 +37,14 @@ async def shared(
 ) -> Response:
     """The job's page links to this URL with a ticket in place of a token; the ticket is valid for an hour."""
     access_control: AccessControl = request.app.state.access_control
-    tenant, sha256 = await run_in_threadpool(_found, service, job_id, target, number, ticket)
+
+    def found() -> tuple[str, str]:
+        with service.database.session() as session:
+            holder = tickets.holder(session, what(job_id, target, number), ticket)
+            search = search_of(job_of(session, job_id, holder), target)
+            return holder.tenant, culprit_sha256(search, number, _MODEL)
+
+    tenant, sha256 = await run_in_threadpool(found)
     headers = {
         "Access-Control-Allow-Origin": NETRON,
         "Content-Disposition": f'attachment; filename="{_MODEL}"',
@@ -46,13 +52,6 @@ async def shared(
     }
     async with access_control.file_turns.turn(tenant):
         return await run_in_threadpool(stored, service, sha256, "application/octet-stream", headers)
-
-
-def _found(service: Service, job_id: str, target: int | None, number: int, ticket: str) -> tuple[str, str]:
-    """The tenant that the ticket was issued to, and the SHA-256 of the model."""
-    with service.database.session() as session:
-        holder = tickets.holder(session, what(job_id, target, number), ticket)
-        return holder.tenant, culprit_sha256(search_of(job_of(session, job_id, holder), target), number, _MODEL)
 
 
 def what(job_id: str, target: int | None, number: int) -> str:

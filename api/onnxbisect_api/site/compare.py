@@ -6,12 +6,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BeforeValidator, StringConstraints
-from sqlalchemy.orm import Session
 
 from onnxbisect.language import english, marked
 from onnxbisect.report import words
 from onnxbisect.report.contents import Report
-from onnxbisect_api.access import IN_TURN, Caller, Reader
+from onnxbisect_api.access import IN_TURN, Reader
 from onnxbisect_api.found import job_of
 from onnxbisect_api.parameters import UUID_PATTERN, TheService
 from onnxbisect_api.routes.compare import Compared, Pair, compare_jobs
@@ -68,7 +67,13 @@ def compare_page(request: Request, service: TheService, caller: Reader, a: _JobI
     """The comparison of jobs `a` and `b`, with lists to choose other jobs, those of a model of the same name first."""
     with service.database.session() as session:
         before, after = (None if job_id is None else job_of(session, job_id, caller) for job_id in (a, b))
-        offered = _offered(session, caller, before, after)
+        newest = jobs.listed(session, caller.tenant, limit=_OFFERED).rows
+    wanted = {job.id: job for job in (before, after) if job is not None}
+    names = {job.model_name for job in wanted.values()}
+    offered = sorted(
+        [*wanted.values(), *(job for job in newest if job.id not in wanted)],
+        key=lambda job: job.model_name not in names,
+    )
     found: Compared | None = None
     if before is not None and after is not None and before.id != after.id:
         found = compare_jobs(before, after, service)
@@ -83,14 +88,6 @@ def compare_page(request: Request, service: TheService, caller: Reader, a: _JobI
         shown=[] if found is None else [_shown(pair) for pair in found.pairs],
         label=_label,
     )
-
-
-def _offered(session: Session, caller: Caller, *chosen: Job | None) -> list[Job]:
-    newest = jobs.listed(session, caller.tenant, limit=_OFFERED).rows
-    wanted = [job for job in chosen if job is not None]
-    others = [job for job in newest if job.id not in {job.id for job in wanted}]
-    named = {job.model_name for job in wanted}
-    return sorted([*{job.id: job for job in wanted}.values(), *others], key=lambda job: job.model_name not in named)
 
 
 def _shown(pair: Pair) -> _Shown:

@@ -53,16 +53,27 @@ def report_view(job: Job, search: Search, document: Report) -> dict[str, object]
     """The values for one target, whose report is `document`, in the reader's language."""
     target = search.ordinal + 1
     url = f"/v1/jobs/{job.id}"
-    culprits: dict[int, dict[str, str]] = {}
+    addresses: dict[int, dict[str, str]] = {}
     for path in (it for it in search.files if it.startswith("culprits/")):
         folder, _slash, name = path.removeprefix("culprits/").partition("/")
-        culprits.setdefault(culprit_number(folder), {})[name] = culprit_file_address(url, path, target)
+        addresses.setdefault(culprit_number(folder), {})[name] = culprit_file_address(url, path, target)
+    culprits = {}
+    for number, files in addresses.items():
+        names = [name for name in ("model.onnx", "model.data") if name in files]
+        netron = f"/jobs/{job.id}/culprits/{number}/netron?target={target}"
+        culprits[number] = CulpritLinks(
+            files=tuple(Link(text=_("Download {file}", file=name), href=files[name]) for name in names),
+            saved_as="model.onnx",
+            log=files.get("compiler.log", ""),
+            graph="#graph",
+            viewers=(Link(text=_("Open in Netron"), href=netron),) if names else (),
+        )
     forms = [Link(text=_(text), href=f"{url}/report?target={target}&format={form}") for form, text in _FORMS.items()]
     if search.graph is not None:
         for name, text in (("graph", _("Model Explorer: graph")), ("verdicts", _("Model Explorer: verdicts"))):
             forms.append(Link(text=text, href=f"{url}/model-explorer/{name}.json?target={target}"))
     links = Links(
-        culprits={number: _culprit(job, target, number, files) for number, files in culprits.items()},
+        culprits=culprits,
         forms=tuple(forms),
         probes=f"/jobs/{job.id}/probes?target={target}",
         may_repair=job.request.get("repair") is None,
@@ -76,18 +87,6 @@ def overview_view(job: Job, document: Overview) -> dict[str, object]:
     """The values for all targets of the job, whose overview is `document`, in the reader's language."""
     numbers = {label: search.ordinal + 1 for label, search in labelled([job])[0].items()}
     return {"overview": overview_page(document, lambda label: f"/jobs/{job.id}?target={numbers[label]}")}
-
-
-def _culprit(job: Job, target: int, number: int, files: dict[str, str]) -> CulpritLinks:
-    names = [name for name in ("model.onnx", "model.data") if name in files]
-    netron = f"/jobs/{job.id}/culprits/{number}/netron?target={target}"
-    return CulpritLinks(
-        files=tuple(Link(text=_("Download {file}", file=name), href=files[name]) for name in names),
-        saved_as="model.onnx",
-        log=files.get("compiler.log", ""),
-        graph="#graph",
-        viewers=(Link(text=_("Open in Netron"), href=netron),) if names else (),
-    )
 
 
 router = APIRouter()
