@@ -172,3 +172,18 @@ def _(draw: DrawFn) -> Instance:
         return node("Pad", x, pads=pads, mode=mode, opset=version, **({"value": fill} if mode == "constant" else {}))
     more = [Constant(np.array(fill, np.float32))] if mode == "constant" and draw(st.booleans()) else []
     return node("Pad", x, _ints(pads), *more, mode=mode, opset=version)
+
+
+@case("pad-gather", lambda draw: node("Pad", floats(draw, (3, 4)), _ints([1, 0, 1, 0]), mode="edge", opset=17))
+def _(draw: DrawFn) -> Instance:
+    dims, mode = shape(draw, 1, 3), draw(st.sampled_from(["reflect", "edge", "wrap"]))
+    dims = (7, *dims[1:])
+    ends = [(draw(st.integers(0, dim - 1)), draw(st.integers(0, dim - 1))) for dim in dims]
+    ends[0] = (draw(st.integers(1, 6)), draw(st.integers(4, 6)))
+    pads = [before for before, _ in ends] + [after for _, after in ends]
+    if mode == "wrap":
+        return node("Pad", floats(draw, dims), _ints(pads), mode=mode, opset=19)
+    version = opset(draw, 7, 11, 13, 18)
+    if version < 11:
+        return node("Pad", floats(draw, dims), pads=pads, mode=mode, opset=version)
+    return node("Pad", floats(draw, dims), _ints(pads), mode=mode, opset=version)

@@ -58,6 +58,16 @@ def _(draw: DrawFn) -> Instance:
     return _pool(draw, op, 2, kernel_shape=[3, 2], auto_pad=mode, strides=strides)
 
 
+@case("conv-strides", lambda draw: _conv(draw, 2, auto_pad="SAME_UPPER", strides=[2, 2]))
+def _(draw: DrawFn) -> Instance:
+    spatial = draw(st.integers(1, 2))
+    strides = [draw(st.integers(2, 3)), draw(st.integers(1, 3))][:spatial]
+    more = [{}, {"dilations": [2] * spatial}, {"pads": [1, 2, 0, 2][: 2 * spatial]}, {"auto_pad": "VALID"}]
+    return _conv(
+        draw, spatial, groups=draw(st.integers(1, 2)), oldest=11, strides=strides, **draw(st.sampled_from(more))
+    )
+
+
 @case("strides-written", lambda draw: _pool(draw, "MaxPool", 2, kernel_shape=[3, 2], strides=[1, 1]))
 def _(draw: DrawFn) -> Instance:
     spatial = draw(st.integers(1, 2))

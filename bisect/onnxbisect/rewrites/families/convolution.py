@@ -96,6 +96,21 @@ def strides_written(at: Site) -> str:
     return at.like(*at.node.input, strides=[1] * spatial)
 
 
+@pytorch("F.conv2d(x, weight)[:, :, ::2, ::2] instead of F.conv2d(x, weight, stride=2)")
+@rule("Conv -> Conv Slice", Exactness.ROUNDING, OF_PRODUCTS, rank=18, source=operator("Conv"))
+def conv_strides(at: Site) -> str:
+    """A convolution with strides of 1, of whose results a Slice keeps those that the strides meet."""
+    spatial = at.rank(0) - 2
+    strides = written(at, "strides", spatial, 1)
+    at.demand(max(strides, default=1) > 1, "the strides are 1")
+    at.demand(at.attribute("auto_pad", "NOTSET") in ("NOTSET", "VALID"), "the pads depend on the strides")
+    tensor = at.like(*at.node.input, strides=[1] * spatial)
+    for axis, (step, count) in enumerate(zip(strides, at.output_shape()[2:], strict=True), 2):
+        if step > 1:
+            tensor = slice_axis(at, tensor, axis, 0, (count - 1) * step + 1, step)
+    return tensor
+
+
 @pytorch("F.pixel_shuffle(F.conv2d(x, weight_1x1), r) instead of F.conv_transpose2d(x, weight, stride=r)")
 @rule(
     "ConvTranspose -> Conv Reshape Transpose Add",

@@ -1,6 +1,8 @@
 """Shape ops as Reshape, copies as Concat, blocks as Transpose, Pad by Slice and Concat, high ranks at a lower one."""
 
+from collections.abc import Mapping
 from math import prod
+from typing import Literal
 
 import numpy as np
 
@@ -137,6 +139,30 @@ def pad_slices(at: Site) -> str:
         tensor = concat(at, [*ends[0], tensor, *ends[1]], axis)
         shape[axis] = size + max(before, 0) + max(after, 0)
     at.demand(tensor != at.input(0), "nothing is padded")
+    return tensor
+
+
+#: Border elements along one axis above which slices of one element each become too many nodes.
+_FEW_BORDERS = 4
+#: The modes of Pad that repeat elements, as numpy calls them.
+_REPEATING: Mapping[str, Literal["reflect", "edge", "wrap"]] = {"reflect": "reflect", "edge": "edge", "wrap": "wrap"}
+
+
+@pytorch("x[..., index] with a constant index instead of F.pad(x, (a, b), mode='reflect')")
+@rule("Pad -> Gather", Exactness.EXACT, rank=48, source=operator("Pad"))
+def pad_gather(at: Site) -> str:
+    """Borders of the modes reflect, edge and wrap as a Gather along each axis, where they are wide."""
+    shape, mode = at.shape(0), at.attribute("mode", "constant")
+    at.demand(mode in _REPEATING, f"the mode is {mode}")
+    pads = [(axis, *counts) for axis, counts in _pads(at, len(shape)) if any(counts)]
+    at.demand(any(before + after > _FEW_BORDERS for _, before, after in pads), "the borders are narrow")
+    tensor = at.input(0)
+    for axis, before, after in pads:
+        most = shape[axis] - 1 if mode == "reflect" else shape[axis]
+        at.demand(shape[axis] > 0 and min(before, after) >= 0, "an axis is empty or gets smaller")
+        at.demand(mode == "edge" or max(before, after) <= most, "the border is wider than what it repeats")
+        places = np.pad(np.arange(shape[axis]), (before, after), _REPEATING[mode])
+        tensor = at.op("Gather", tensor, at.integers(places.tolist()), axis=axis)
     return tensor
 
 
