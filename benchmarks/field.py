@@ -45,6 +45,9 @@ _OTHER_NUMBERS = re.compile(r"npz compare FAILED")
 #: What a report says where it searched in a file of another operator set.
 _OPSET_AFTER = re.compile(r"operator set \d+ → (\d+)")
 
+#: What the tool alone says of a failure of this kind, if it is not that it refuses the file.
+_REFUSED_AS = {"numeric": "other numbers"}
+
 #: Culprits' files that are checked of one report; more of a kind cost hours.
 _MOST_CULPRITS = 6
 
@@ -379,13 +382,15 @@ def _claims(
             return
         if not report["culprits"] and not report["compiles_after"]:
             return
-        yield "the file is refused", _is(alone(backend, bound), "refused")
+        said = next((probe["kind"] for probe in report["probes"] if probe["verdict"] == "fail"), None)
+        yield "the file is refused", _is(alone(backend, bound), _REFUSED_AS.get(said, "refused"))
         if report["compiles_after"]:
             yield "the changed file compiles", _changed(model, backend, Path(folder), options)
         sure = [index for index, one in enumerate(report["culprits"], 1) if one["certainty"] == "confirmed"]
         for index in sure[:_MOST_CULPRITS]:
             own = next(iter(out.glob(f"culprits/{index:02}-*/model.onnx")), None)
-            answer = _is(alone(backend, own), "refused") if own else "no file"
+            wanted = _REFUSED_AS.get(report["culprits"][index - 1]["failure"], "refused")
+            answer = _is(alone(backend, own), wanted) if own else "no file"
             yield f"culprit {index} is refused", answer
         if report["culprits"] and report["certificate"]["status"] == "proven":
             yield "the rest compiles", _rest(model, backend, report, Path(folder), options)

@@ -526,3 +526,21 @@ def test_what_its_like_compiled_with_is_no_fact_where_that_was_not_asked() -> No
     stated = [culprit.units for culprit in diagnosis.culprits if culprit.certainty is not Certainty.SUSPECTED]
     assert stated == [1 << 9]
     assert diagnosis.certificate.status is CertificateStatus.BOUNDED
+
+
+@pytest.mark.parametrize("lie", [0, 1])
+def test_one_false_refusal_is_no_interaction_of_many_units(lie: int) -> None:
+    """Of all probes that the compiler takes and that have a third of the units and more, it refuses one, once."""
+    graph = chain([unit % 12 for unit in range(36)])
+    taken: list[UnitSet] = []
+
+    def refused(units: UnitSet) -> bool:
+        if units & 0b1000000000001000000000001:
+            return True
+        taken.extend([units] * (size(units) >= 12))
+        return size(units) >= 12 and len(taken) == lie + 1
+
+    one = World(graph, refused)
+    step = one.diagnose()
+    assert all_found(step) == {1, 1 << 12, 1 << 24}
+    assert one.calls <= 25

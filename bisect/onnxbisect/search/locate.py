@@ -296,7 +296,20 @@ class Locator:
                 return self._alone_or_with(atom, region, passing)
             self.atoms.take_apart(atom)
             return None
+        why = english("{say} with what passed", say=self.atoms.say(atom))
+        if self._rests_on_one_answer(failing, region) and not self._oracle.ask(failing, why, again=True).failed:
+            return None
         return self._suspect(self._makes.around(atom.units, passing, region))
+
+    def _rests_on_one_answer(self, failing: UnitSet, region: UnitSet) -> bool:
+        """Whether no other probe without a known culprit failed.
+
+        One false refusal would cost a search for an interaction that there is not.
+        """
+        return failing != self._universe.everything and not any(
+            other != failing and is_subset(other, region) and not self._oracle.passes_within(other)
+            for other in self._oracle.failing
+        )
 
     def narrowed(self, failing: UnitSet, region: UnitSet) -> Suspect | None:
         """A suspect inside a failing set; pieces of the same size for comparison are taken from `region`."""

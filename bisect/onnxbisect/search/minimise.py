@@ -195,6 +195,9 @@ class ConnectedMinimiser:
         return order
 
 
+#: Necessary parts that still pass together after which the failing set is asked again: one false refusal of a large
+#: probe looks like an interaction of all its units.
+_SURPRISING_PARTS = 3
 #: Necessary parts that still pass together after which size is considered as the cause.
 MANY_PARTS = 6
 #: Disjoint removals, and other pieces, that must agree before size is blamed.
@@ -313,6 +316,8 @@ class Minimiser:
         needed, found = 0, 0
         rest = list(candidates)
         while rest and (not needed or not self.fails(needed, english("the rest of a failing set"))):
+            if found == _SURPRISING_PARTS:
+                self._oracle.ask(needed | union(rest), english("a failing set of which every part passes"), again=True)
             if found == MANY_PARTS and self._too_large(needed, union(rest), within):
                 raise CapacityError(needed | union(rest))
             count = self._shortest_prefix(needed, rest)
