@@ -382,8 +382,8 @@ def _claims(
             return
         if not report["culprits"] and not report["compiles_after"]:
             return
-        said = next((probe["kind"] for probe in report["probes"] if probe["verdict"] == "fail"), None)
-        yield "the file is refused", _is(alone(backend, bound), _REFUSED_AS.get(said, "refused"))
+        said = next((probe["kind"] for probe in report["probes"] if probe["verdict"] == "fail"), "")
+        yield "the file is refused", _is(alone(backend, bound), _REFUSED_AS.get(str(said), "refused"))
         if report["compiles_after"]:
             yield "the changed file compiles", _changed(model, backend, Path(folder), options)
         sure = [index for index, one in enumerate(report["culprits"], 1) if one["certainty"] == "confirmed"]
