@@ -254,18 +254,6 @@ def test_a_change_of_the_file_makes_it_compile(
 @pytest.mark.compiler
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("vendor", ["rknn"], indirect=True)
-def test_the_order_of_nodes_that_a_compiler_dies_of_is_no_culprit(shell: Shell, vendor: list[str]) -> None:
-    """Fusing loses a tensor there; the log names the rule, and without it the same file compiles."""
-    report = shell.report(filled(shell, "rknn_node_order_fail"), *vendor)
-    assert not report["culprits"]
-    assert "remove_concat_slice" in json.dumps(report["alternatives"])
-    assert report["stats"]["compiler_calls"] <= 3
-
-
-@pytest.mark.compiler
-@pytest.mark.long
-@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("vendor", ["qnn", "rknn", "tpu-mlir"], indirect=True)
 def test_an_if_compiles_with_the_rate_that_a_device_has(shell: Shell, vendor: list[str]) -> None:
     options = [*vendor, "--input-shape", "x=1,576", "--input-value", "sr=16000"]
