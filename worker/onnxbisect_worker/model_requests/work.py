@@ -215,8 +215,9 @@ class ModelWork:
 
     def plain(self, text: str) -> str:
         """The sentence without paths of this machine and options of the command line."""
-        for option in ("calibration", "samples"):
-            text = text.replace(f"--{option} {self._folder / option}", f"The job's {option}")
+        for folder in ("calibration", "samples"):
+            for option in ("--calibration", "--samples"):
+                text = text.replace(f"{option} {self._folder / folder}", f"The job's {folder}")
         model = self._layout.model
         return text.replace(str(model), self._case.model_name) if isinstance(model, Path) else text
 
