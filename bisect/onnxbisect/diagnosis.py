@@ -5,6 +5,8 @@ from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Self
 
+from typing_extensions import TypedDict
+
 from onnxbisect.exactness import Exactness
 from onnxbisect.finding import Finding
 from onnxbisect.unitset import UnitSet, is_subset, size
@@ -144,6 +146,16 @@ class Diagnosis:
     remainder: UnitSet
     unresolved: UnitSet = 0
     flaky: tuple[UnitSet, ...] = ()
+
+
+class TargetEntry(TypedDict):
+    """The compiler that was asked, with its options, as documents have it (see `Target`)."""
+
+    backend: str
+    tool: str
+    version: str
+    """Of the tool."""
+    options: dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,13 +12,14 @@ from onnx_bisect.events import Note, Progress
 from onnx_bisect.models import InputValues, Shapes, Source, load_model
 from onnx_bisect.result import Result
 from onnxbisect import split as engine
+from onnxbisect.diagnosis import TargetEntry
 from onnxbisect.errors import OptionError
 from onnxbisect.model import Model
 from onnxbisect.model.read import original
 from onnxbisect.model.session import lowered
 from onnxbisect.model.wording import some
 from onnxbisect.report import words
-from onnxbisect.report.contents import Report, TargetEntry
+from onnxbisect.report.contents import Report
 from onnxbisect.split import SHARE, Manifest
 from onnxbisect.unitset import UnitSet, chosen, of
 from onnxbisect.verdict import Status

@@ -9,9 +9,9 @@ from typing import Final, Literal
 
 from typing_extensions import TypedDict
 
-from onnxbisect.diagnosis import Certainty, CertificateStatus, CulpritKind
+from onnxbisect.diagnosis import Certainty, CertificateStatus, CulpritKind, TargetEntry
 from onnxbisect.language import english
-from onnxbisect.report.contents import LISTED, Report, TargetEntry
+from onnxbisect.report.contents import LISTED, Report
 from onnxbisect.report.culprit_contents import CulpritEntry
 from onnxbisect.unitset import chosen, is_subset, of
 from onnxbisect.verdict import Kind, Status

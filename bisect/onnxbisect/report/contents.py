@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
-from onnxbisect.diagnosis import CertificateStatus
+from onnxbisect.diagnosis import CertificateStatus, TargetEntry
 from onnxbisect.exactness import Exactness
 from onnxbisect.finding import Severity
 from onnxbisect.input_value import InputValue
@@ -58,16 +58,6 @@ class Choice(TypedDict):
     """A backend with its options: what was asked for."""
 
     backend: str
-    options: dict[str, Any]
-
-
-class TargetEntry(TypedDict):
-    """The compiler that was asked, with its options."""
-
-    backend: str
-    tool: str
-    version: str
-    """Of the tool."""
     options: dict[str, Any]
 
 

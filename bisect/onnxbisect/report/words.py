@@ -5,8 +5,9 @@ from collections import Counter
 from collections.abc import Collection
 from posixpath import join, normpath
 
+from onnxbisect.diagnosis import TargetEntry
 from onnxbisect.language import _, english, marked
-from onnxbisect.report.contents import Choice, CompilesAfterEntry, OpEntry, Report, TargetEntry
+from onnxbisect.report.contents import Choice, CompilesAfterEntry, OpEntry, Report
 from onnxbisect.report.culprit_contents import (
     Complaint,
     CulpritEntry,

@@ -4,8 +4,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from onnxbisect.diagnosis import TargetEntry
 from onnxbisect.json_form import to_json
-from onnxbisect.report.contents import TargetEntry
 from onnxbisect.split.schedule import PieceKind
 
 #: The file's name.

@@ -18,6 +18,7 @@ from onnxbisect.cut.frame import Wishes
 from onnxbisect.cut.required_producers import producers_required_by_dtype, runtime_dtype
 from onnxbisect.cut.wiring import read_wiring
 from onnxbisect.cut.write import Piece, write
+from onnxbisect.diagnosis import TargetEntry
 from onnxbisect.errors import OptionError
 from onnxbisect.language import english
 from onnxbisect.model.external import constant_tensor
@@ -28,7 +29,6 @@ from onnxbisect.model.opaque import opaque_nodes
 from onnxbisect.model.scopes import captures, domain_of, is_constant
 from onnxbisect.model.session import loadable
 from onnxbisect.probe_format import ProbeFormat
-from onnxbisect.report.contents import TargetEntry
 from onnxbisect.split.choose import SHARE, choose, flow, needed, total, work_of
 from onnxbisect.split.manifest import (
     MANIFEST,
