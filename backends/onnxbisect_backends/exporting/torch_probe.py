@@ -1,6 +1,7 @@
 """A script for the user's Python, which needs torch alone: exports modules of a model, one in each child process.
 
-`probed_model.py` loads the model, `probed_calls.py` sees what it calls, and `probed_export.py` exports one module.
+`probed_model.py` loads the model, `probed_calls.py` sees what it calls, and `probed_export.py` exports one
+module, whose other inputs `probed_inputs.py` makes up.
 `torch_probe.py SOURCE`, where SOURCE is `FILE.py:FUNCTION`, or `hf:ID` for a model of transformers by its
 configuration, with random weights. The function returns `(model, args)`, `(model, args, kwargs)` or `(model, [(args,
 kwargs), ...])`. The first line of standard output is JSON with the modules that these inputs reach, or with a problem.
