@@ -1,10 +1,11 @@
 """What searches of real models cost with vendors' compilers: calls, compiler seconds, and what was found.
 
     python benchmarks/compilers.py [--reports FOLDER] MODEL.onnx… -- --backend rknn [OPTIONS OF onnx-bisect run]
-    python benchmarks/compilers.py FOLDER --dearest docs/compilers.md
+    python benchmarks/compilers.py FOLDER --dearest docs/compilers.md [--reports FOLDER] [--seconds 900]
 
-The second form searches eight pairs that take most of a compiler's time, and writes their table: calls and seconds
-before, which are those that stood there, and now.
+The second form searches eight pairs that take most of a compiler's time, and puts the calls and seconds of each into
+its table as soon as it ends, beside those of an earlier search, which stay. A pair whose report is in `--reports` is
+not searched again, so a run that was stopped goes on; a search that takes longer than `--seconds` is ended.
 
 One model after the other, one compile at a time, without verdicts of other runs. Seconds are wall time: on a machine
 that does other things as well they are upper bounds. `make compilers` installs the compilers.
@@ -12,10 +13,12 @@ that does other things as well they are upper bounds. `make compilers` installs 
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import tables
@@ -41,36 +44,43 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", type=Path, nargs="+", metavar="MODEL.onnx")
     parser.add_argument("--reports", type=Path, metavar="FOLDER", help="keep the reports here, as MODEL.json")
+    parser.add_argument("--seconds", type=float, default=900, help="for each search of --dearest")
     parser.add_argument("--dearest", type=Path, metavar="FILE.md", help="where the table of the dearest pairs is")
     given, options = parser.parse_args(words[:at]), words[at + 1 :]
+    if given.reports:
+        given.reports.mkdir(parents=True, exist_ok=True)
     if given.dearest:
-        _dearest(given.models[0], given.dearest)
+        with TemporaryDirectory() as scratch:
+            _dearest(given.models[0], given.dearest, given.reports or Path(scratch), given.seconds)
         return
     print(tables.table(_HEAD, []), flush=True)
     for model in given.models:
         report = _search(model, options)
         if given.reports:
-            given.reports.mkdir(parents=True, exist_ok=True)
             (given.reports / f"{model.stem}.json").write_text(json.dumps(report))
         print(f"| {' | '.join(_row(model, report))} |", flush=True)
 
 
-def _dearest(folder: Path, path: Path) -> None:
-    """Search the dearest pairs, and write the calls and seconds of each beside those of the last time."""
-    inside = path.read_text("utf-8").split("<!-- begin dearest -->")[1].split("<!-- end dearest -->")[0]
-    cells = [line.strip("| ").split(" | ") for line in inside.splitlines() if line.startswith("| ")][2:]
-    before = {(row[0], row[1]): row[-2:] for row in cells}
-    rows = []
+def _dearest(folder: Path, path: Path, reports: Path, seconds: float) -> None:
+    """Search the dearest pairs, and write what each took beside what it took before."""
     for model, options in _DEAREST:
-        report = _search(folder / f"{model}.onnx", options.split())
         name, target = model.partition("__")[0], _target(options)
+        kept = reports / f"{name}, {target}.json"
+        if not kept.exists():
+            words = [*options.split(), "--budget-seconds", str(seconds)]
+            kept.write_text(json.dumps(_search(folder / f"{model}.onnx", words)))
+        report = json.loads(kept.read_text())
         stats = report["stats"]
-        now = [stats["compiler_calls"], f"{stats['compile_seconds']:.0f}"]
-        rows.append([name, target, *before.get((name, target), ["-", "-"]), *now])
-        print(f"| {' | '.join(map(str, rows[-1]))} |", flush=True)
-    head = ["model", "compiler", "calls before", "s before", "calls", "s"]
-    document = path.read_text("utf-8")  # again: the searches take long
-    path.write_text(tables.fill(document, {"dearest": tables.table(head, rows)}), "utf-8")
+        ended = "" if report["certificate"]["status"] == "proven" else ", *bounded*"
+        now = f"{stats['compiler_calls']}{ended} | {stats['compile_seconds']:.0f}"
+        document = path.read_text("utf-8")
+        inside = document.split("<!-- begin dearest -->")[1].split("<!-- end dearest -->")[0].strip()
+        row = rf"^(\| {re.escape(name)} \| {re.escape(target)} \| [^|]+ \| [^|]+ \|) .*"
+        inside, count = re.subn(row, rf"\1 {now} |", inside, flags=re.MULTILINE)
+        if count != 1:
+            raise ValueError(f"{path} must have one row of {name} and {target}")
+        path.write_text(tables.fill(document, {"dearest": inside}), "utf-8")
+        print(f"| {name} | {target} | {now} |", flush=True)
 
 
 def _target(options: str) -> str:
