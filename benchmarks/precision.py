@@ -22,9 +22,8 @@ import numpy as np
 import tables
 from onnx_bisect.models import load_model
 from onnx_bisect.precision_search import MeasurementBudget, PrecisionSearch, PrecisionSubject, Record
-from onnxbisect.precision.low import Low
-from onnxbisect.precision.metric import Wanted
 from onnxbisect.precision.plan import PrecisionEnding
+from onnxbisect.precision.wanted import Low, Wanted
 from onnxbisect.proof.outputs import random_feeds
 from onnxbisect.unitset import UnitSet, of, size
 from onnxbisect_backends.precision.arithmetic import OrtArithmetic
@@ -71,7 +70,7 @@ class Measured:
 
 def searched(net: Measured) -> tuple[UnitSet, int]:
     """This program's set, and its asks."""
-    record = Record(None, None)
+    record = Record()
     search = PrecisionSearch(net.subject, "onnxruntime", net.arithmetic, BuiltIn("sqnr"), record, lambda _: None)
     found = search.search(net.subject.space, MeasurementBudget(None, None, time.monotonic()))
     assert found.ending in (PrecisionEnding.MINIMAL, PrecisionEnding.NOTHING)

@@ -14,6 +14,7 @@ from onnx_bisect.backend_choice import BackendChoice, chosen_backend
 from onnx_bisect.models import InputValues, Shapes, Source, load_model
 from onnx_bisect.precision_search import (
     Arithmetic,
+    FolderRecord,
     MeasurementBudget,
     PrecisionSearch,
     PrecisionSubject,
@@ -30,10 +31,9 @@ from onnxbisect.model.model import Model
 from onnxbisect.model.scopes import constant_names
 from onnxbisect.model.wording import some
 from onnxbisect.precision.equivalents import rewritten
-from onnxbisect.precision.low import Low
-from onnxbisect.precision.metric import METRICS, Wanted, wanted
 from onnxbisect.precision.plan import MinimalSet, PrecisionEnding, Space
 from onnxbisect.precision.report import PrecisionReport, markdown, svg
+from onnxbisect.precision.wanted import Low, Metric, Wanted, wanted
 from onnxbisect.proof import Tolerance, fault
 from onnxbisect.report.files import put
 from onnxbisect.report.text import clip
@@ -117,21 +117,11 @@ def precision(
     """
     began = time.monotonic()
     chosen = chosen_backend(backend, options or {})
-    own = chosen.name == SCREEN
-    if not (own or computes(chosen) or computes_mixed(chosen)):
-        raise OptionError(
-            english(
-                "precision has no arithmetic of '{backend}'; it has that of onnxruntime, qnn, rknn, tpu-mlir and of "
-                "others that can run what they compile.",
-                backend=chosen.name,
-            )
-        )
     if low not in list(Low):
         raise OptionError(
             english("There is no low precision '{low}'; there are {names}.", low=clip(low, 60), names=", ".join(Low))
         )
-    if not own and low == Low.FLOAT16 and not (computes(chosen) and str(chosen.describe().computes_in) == low):
-        raise OptionError(english("With '{backend}' the low precision is int8.", backend=chosen.name))
+    _demand_arithmetic(chosen, Low(low))
     want = wanted(metric, at_least, at_most)
     if samples is None:
         raise OptionError(
@@ -141,22 +131,86 @@ def precision(
         raise BackendUnusableError(complaint)
     path = Path(samples)
     loaded = load_model(model, input_shapes, input_values, first_sample(path, "--samples")).model
-    given = _samples(loaded, path)
-    limits = Limits(seconds=timeout)
+    question = PrecisionQuestion(
+        model=loaded,
+        name=loaded.path.name,
+        backend=chosen,
+        samples=path,
+        low=Low(low),
+        want=want,
+        limits=Limits(seconds=timeout),
+    )
+    budget = MeasurementBudget(budget_calls, budget_seconds, began)
+    return answered(question, budget, None if out is None else Path(out), tell=progress or _silent)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrecisionQuestion:
+    """What is searched: the model, which reports call `name`, on samples in a folder, in the backend's arithmetic."""
+
+    model: Model
+    name: str
+    backend: Backend
+    samples: Path
+    low: Low
+    want: Wanted
+    limits: Limits
+
+
+def has_arithmetic(backend: Backend) -> bool:
+    """Whether there is an arithmetic of the backend that a set can be searched in."""
+    return backend.name == SCREEN or computes(backend) or computes_mixed(backend)
+
+
+def _demand_arithmetic(chosen: Backend, low: Low) -> None:
+    if not has_arithmetic(chosen):
+        raise OptionError(
+            english(
+                "precision has no arithmetic of '{backend}'; it has that of onnxruntime, qnn, rknn, tpu-mlir and of "
+                "others that can run what they compile.",
+                backend=chosen.name,
+            )
+        )
+    if low is Low.INT8 or chosen.name == SCREEN:
+        return
+    if not (computes(chosen) and str(chosen.describe().computes_in) == low):
+        raise OptionError(english("With '{backend}' the low precision is int8.", backend=chosen.name))
+
+
+def answered(
+    asked: PrecisionQuestion,
+    budget: MeasurementBudget,
+    folder: Path | None,
+    record: Record | None = None,
+    *,
+    tell: Tell,
+) -> PrecisionResult:
+    """The result of a search, whose files are written to `folder`. Without a `record`, `folder` has it.
+
+    Raises what `precision` does.
+    """
+    began = time.monotonic()
+    chosen, low, want, loaded = asked.backend, asked.low, asked.want, asked.model
+    _demand_arithmetic(chosen, low)
+    own = chosen.name == SCREEN
+    given = _samples(loaded, asked.samples)
     described = chosen.describe()
     with working_folder() as work, ExitStack() as stack:
-        question = _Question(chosen, Low(low), want, given.samples, limits, stack, work)
+        limits = asked.limits
+        if limits.confinement is not None:
+            limits = replace(limits, confinement=replace(limits.confinement, workdir=work))
+        question = _Question(chosen, low, want, given.samples, limits, stack, work)
         first = question.on(loaded)
         scorer = _scorer(want, loaded, first.quantiser, limits)
         identity = [loaded.identity, given.digest, str(low), scorer.identity, described.version, chosen.options]
-        record = Record(None if out is None else Path(out), identity)
-        budget, tell = MeasurementBudget(budget_calls, budget_seconds, began), progress or _silent
+        if record is None:
+            record = Record() if folder is None else FolderRecord(folder, identity)
         subject, space, quantiser, tensors = first.subject, first.space, first.quantiser, first.tensors
         if not subject.space.order:
             raise OptionError(
                 english(
                     "Nothing of {model} can be {low}: it has no node with float32 tensors that onnxruntime quantises.",
-                    model=loaded.path.name,
+                    model=asked.name,
                     low=low,
                 )
             )
@@ -171,7 +225,7 @@ def precision(
         changed = _changed(question, first, search, found, scorer, record, budget, tell)
         value, full, all_low = (search.value(it) for it in (found.keep, space.everything, 0))
         kept = [subject.nodes[unit] for unit in members(found.keep)]
-        files = configurations(kept, Low(low), chosen.name, tensors)
+        files = configurations(kept, low, chosen.name, tensors)
         remarks = [
             english("{file} cannot name {names}.", file=name, names=some(it.left_out))
             for name, it in files.items()
@@ -199,7 +253,7 @@ def precision(
                 ),
             )
         report = PrecisionReport(
-            model=loaded.path.name,
+            model=asked.name,
             backend=chosen.name,
             arithmetic=f"{described.tool} {described.version}",
             low=low,
@@ -227,8 +281,7 @@ def precision(
             changed_keep=() if changed is None else changed.keep,
             changed_shown="" if changed is None else changed.shown,
         )
-        if out is not None:
-            folder = Path(out)
+        if folder is not None:
             put(folder / REPORT, json.dumps(to_json(report), indent=1, ensure_ascii=False).encode() + b"\n")
             put(folder / PAGE, markdown(report).encode())
             put(folder / PICTURE, svg(report).encode())
@@ -240,7 +293,7 @@ def precision(
                 _copy_model(file, folder / MODEL)
             if changed is not None:
                 _copy_model(changed.file, folder / CHANGED)
-    return PrecisionResult(report=report, folder=None if out is None else Path(out))
+    return PrecisionResult(report=report, folder=folder)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -377,7 +430,7 @@ def _samples(model: Model, path: Path) -> Calibration:
 
 
 def _scorer(want: Wanted, model: Model, quantiser: OrtArithmetic, limits: Limits) -> Scorer:
-    if want.metric in METRICS:
+    if want.metric in list(Metric):
         return BuiltIn(want.metric)
     return UserMetric(
         want.metric,

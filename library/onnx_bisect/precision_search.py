@@ -2,9 +2,10 @@
 
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from math import inf, isfinite
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol
 
 import onnx
@@ -13,11 +14,12 @@ from onnxbisect.errors import OptionError
 from onnxbisect.language import english
 from onnxbisect.model.model import Model
 from onnxbisect.model.modules import path_of_node
-from onnxbisect.precision.low import Low, can_be_low, suspicion
-from onnxbisect.precision.metric import Wanted, broken
+from onnxbisect.precision.low import can_be_low, suspicion
+from onnxbisect.precision.metric import broken
 from onnxbisect.precision.plan import KeptSet, MinimalSet, PrecisionEnding, Space, Why, plan, so_far
 from onnxbisect.precision.reasons import reason
 from onnxbisect.precision.report import Asked, Member
+from onnxbisect.precision.wanted import Low, Wanted
 from onnxbisect.report.files import put
 from onnxbisect.report.text import clip, plural
 from onnxbisect.split.choose import total, work_of
@@ -78,7 +80,8 @@ class MeasurementBudget:
     """Measurements and seconds that several searches share."""
 
     def __init__(self, calls: int | None, seconds: float | None, began: float) -> None:
-        self._calls, self._deadline = calls or inf, began + (seconds or inf)
+        self._calls = inf if calls is None else calls
+        self._deadline = inf if seconds is None else began + seconds
 
     @property
     def spent(self) -> bool:
@@ -91,18 +94,28 @@ class MeasurementBudget:
 
 
 class Record:
-    """The measurements of all arithmetics in order, and those of a folder, from which a later search of the same
-    question continues: `resumed` counts the ones that were taken from there.
+    """The measurements of all arithmetics in order.
+
+    `values` are those that are known, of the same question: `resumed` counts the ones that were taken from there.
     """
 
-    def __init__(self, folder: Path | None, identity: object) -> None:
+    def __init__(self, values: Mapping[tuple[str, frozenset[str]], float] = MappingProxyType({})) -> None:
         self.asked, self.resumed = list[Asked](), 0
-        self.values: dict[tuple[str, frozenset[str]], float] = {}
-        self._file = None if folder is None else folder / RECORD
-        if self._file is None:
-            return
+        self.values = dict(values)
+
+    def add(self, asked: Asked, keep: frozenset[str], value: float) -> None:
+        """Record one measurement, of which `asked` has what people see."""
+        self.values[asked.on, keep] = value
+
+
+class FolderRecord(Record):
+    """A record with a file, from which a later search of the same question continues."""
+
+    def __init__(self, folder: Path, identity: object) -> None:
+        super().__init__()
+        self._file = folder / RECORD
         head = json.dumps({"question": identity})
-        self._file.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         lines = self._file.read_text().splitlines() if self._file.is_file() else []
         if lines[:1] == [head]:
             for line in lines[1:]:
@@ -116,12 +129,10 @@ class Record:
         else:
             put(self._file, f"{head}\n".encode())
 
-    def add(self, on: str, keep: frozenset[str], value: float) -> None:
-        """Record one measurement."""
-        self.values[on, keep] = value
-        if self._file is not None:
-            with self._file.open("a") as stream:
-                stream.write(_line(on, keep, value) + "\n")
+    def add(self, asked: Asked, keep: frozenset[str], value: float) -> None:
+        super().add(asked, keep, value)
+        with self._file.open("a") as stream:
+            stream.write(_line(asked.on, keep, value) + "\n")
 
 
 def _line(on: str, keep: frozenset[str], value: float) -> str:
@@ -176,9 +187,11 @@ class PrecisionSearch:
         else:
             budget.take()
             value = self._measure(step)
+            asked = self._noted(step, value)
             if step.keep not in self._mute:  # what did not run is asked again another time
-                self._record.add(self.on, names, value)
-        self._note(step, value)
+                self._record.add(asked, names, value)
+            return True
+        self._noted(step, value)
         return True
 
     def _reached(self, step: MinimalSet, space: Space) -> MinimalSet:
@@ -248,23 +261,23 @@ class PrecisionSearch:
             place.with_suffix(".onnx").unlink(missing_ok=True)
         return value
 
-    def _note(self, ask: KeptSet, value: float) -> None:
+    def _noted(self, ask: KeptSet, value: float) -> Asked:
         want = self._subject.want
         self._scores[ask.keep] = want.score(value)
         number = self._number[ask.keep] = len(self._record.asked) + 1
         shown, kept = self.shown(ask.keep), size(ask.keep)
-        self._record.asked.append(
-            Asked(
-                number=number,
-                on=self.on,
-                kept=kept,
-                work=self._subject.share(ask.keep),
-                value=finite(value),
-                shown=shown,
-                why=ask.why,
-            )
+        asked = Asked(
+            number=number,
+            on=self.on,
+            kept=kept,
+            work=self._subject.share(ask.keep),
+            value=finite(value),
+            shown=shown,
+            why=ask.why,
         )
+        self._record.asked.append(asked)
         self._tell(f"{number}  {plural(kept, 'node')} kept: {shown} ({ask.why}, {self.on})")
+        return asked
 
     def _member(self, unit: int, found: MinimalSet) -> Member:
         subject, want = self._subject, self._subject.want

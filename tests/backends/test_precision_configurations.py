@@ -8,7 +8,7 @@ import pytest
 import yaml
 from onnx import helper
 
-from onnxbisect.precision.low import Low
+from onnxbisect.precision.wanted import Low
 from onnxbisect_backends.precision.configurations import configurations
 from onnxbisect_backends.vendors.pulsar2.schema import BuildConfig
 from onnxbisect_backends.vendors.pulsar2.settings import read_config

@@ -11,8 +11,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnxbisect.model.load import load
 from onnxbisect.precision.equivalents import rewritten
-from onnxbisect.precision.low import Low
 from onnxbisect.precision.tensors import seen_of
+from onnxbisect.precision.wanted import Low
 
 RANDOM = np.random.default_rng(0)
 IMAGE = (1, 4, 6, 6)

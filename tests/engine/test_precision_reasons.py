@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from onnxbisect.precision.low import Low, can_be_low, suspicion
+from onnxbisect.precision.low import can_be_low, suspicion
 from onnxbisect.precision.metric import broken, worst
 from onnxbisect.precision.reasons import reason
 from onnxbisect.precision.tensors import SampledTensor, seen_of
+from onnxbisect.precision.wanted import Low
 
 RANDOM = np.random.default_rng(0)
 PLAIN = RANDOM.standard_normal((1, 8, 16, 16)).astype(np.float32)

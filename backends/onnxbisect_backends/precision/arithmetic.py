@@ -24,9 +24,10 @@ from onnxbisect.language import english
 from onnxbisect.model.feeds import Sample
 from onnxbisect.model.model import Model
 from onnxbisect.model.scopes import is_constant, reads
-from onnxbisect.precision.low import Low, can_be_low
+from onnxbisect.precision.low import can_be_low
 from onnxbisect.precision.metric import Outputs
 from onnxbisect.precision.tensors import SampledTensor, read_seen
+from onnxbisect.precision.wanted import Low
 from onnxbisect.report.text import clip
 from onnxbisect_backends.contract import Backend, Limits, compute, compute_mixed, list_quantised
 from onnxbisect_backends.judging import last_words

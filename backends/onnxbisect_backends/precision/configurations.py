@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import onnx
 import yaml
 
-from onnxbisect.precision.low import Low
+from onnxbisect.precision.wanted import Low
 from onnxbisect_backends.vendors.pulsar2.names import LayerType
 from onnxbisect_backends.vendors.pulsar2.schema import LayerConfig, QuantConfig
 

@@ -4,7 +4,7 @@
 seen of each float tensor to `tensors.json`, and says `{}`. Then it reads orders, each a line of JSON: `keep` are names
 of nodes, `out` a name. It makes all nodes low but those, writes the model to `OUT.onnx`, and where the order says `run`
 its outputs to `OUT/N.npz`. For each order it says `{}`, or `{"problem": …}` if that failed. LOW is a member of
-`onnxbisect.precision.low.Low`. All files are in the working directory.
+`onnxbisect.precision.wanted.Low`. All files are in the working directory.
 
 Nothing is fused or optimised: the numbers are those of the file as it stands, whatever processor this is.
 """
@@ -25,8 +25,9 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper, version_converter
 
 from onnxbisect.model.session import loadable
-from onnxbisect.precision.low import Low, can_be_low, quantisable
+from onnxbisect.precision.low import can_be_low, quantisable
 from onnxbisect.precision.tensors import SampledTensor, read_seen, seen_of
+from onnxbisect.precision.wanted import Low
 
 #: Bytes of tensors that one run returns.
 _AT_ONCE = 256 << 20

@@ -18,8 +18,8 @@ from onnxbisect.language import english
 from onnxbisect.model.external import array_of
 from onnxbisect.model.model import Model
 from onnxbisect.model.scopes import reads
-from onnxbisect.precision.low import Low
 from onnxbisect.precision.tensors import FLOAT16_LARGEST, SampledTensor
+from onnxbisect.precision.wanted import Low
 
 #: Ops that pass a positive factor of their first input on, also one for each channel.
 _HOMOGENEOUS = frozenset({"Relu", "LeakyRelu", "Identity", "MaxPool", "AveragePool", "GlobalAveragePool", "Dropout"})

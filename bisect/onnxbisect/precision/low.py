@@ -1,25 +1,13 @@
-"""The low precisions, and which nodes of a model they concern."""
+"""Which nodes of a model a low precision concerns."""
 
 from collections.abc import Mapping
-from enum import StrEnum
 from functools import cache
 
 import onnx
 
 from onnxbisect.model.scopes import domain_of
 from onnxbisect.precision.tensors import FLOAT16_LARGEST, SampledTensor
-
-
-class Low(StrEnum):
-    """A low precision.
-
-    `int8` is the QDQ form of onnxruntime's own quantiser: activations in uint8 with one scale over the range that the
-    samples gave, weights in int8, by channel from operator set 13 on. In `float16` each float tensor that a low node
-    reads or makes is rounded to float16; what is summed inside of a node is float32, as matrix units have it.
-    """
-
-    INT8 = "int8"
-    FLOAT16 = "float16"
+from onnxbisect.precision.wanted import Low
 
 
 @cache

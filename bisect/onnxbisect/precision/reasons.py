@@ -6,8 +6,8 @@ from math import exp
 import onnx
 
 from onnxbisect.language import english
-from onnxbisect.precision.low import Low
 from onnxbisect.precision.tensors import FLOAT16_LARGEST, STEPS, SampledTensor
+from onnxbisect.precision.wanted import Low
 
 #: Ratio from which a channel, an outlier or a cancellation costs four of eight bits.
 _FOUR_BITS = 16
