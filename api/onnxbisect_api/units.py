@@ -135,7 +135,7 @@ class PassedUnitsCache:
 
 
 def so_far(search: Search, passed: UnitSet) -> StatesView:
-    """The states during a search, as far as they are known; `onnxbisect.report.unit_entries` defines them."""
+    """The states during a search, as far as they are known; `onnxbisect.report.established` defines them."""
     culprit = suspected = 0
     for found in search.found.values():
         places = of(indices_of(found.get("places", "")))

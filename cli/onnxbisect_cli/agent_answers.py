@@ -8,10 +8,10 @@ from pydantic import BaseModel
 
 from onnx_bisect import BackendInfo, FixResult, Result
 from onnxbisect.preflight import Inspection
-from onnxbisect.report import culprit_words, source_lines, words
+from onnxbisect.report import culprit_words, words
 from onnxbisect.report.contents import Report
 from onnxbisect.report.files import culprit_dirs
-from onnxbisect.report.next_steps import next_steps
+from onnxbisect.report.sections import next_steps
 from onnxbisect.report.text import clean, clip
 
 #: Most entries of a list, and most characters of a text.
@@ -198,7 +198,7 @@ def explained(document: Report, number: int, folder: Path) -> Explained:
             clip(culprit_words.instead(it), _TEXT) for it in (cause["contrast"] if cause else [])[:_MOST]
         ],
         replace_by=clip(words.replace_by(culprit), _TEXT),
-        source=[clip(it.counted, _TEXT) for it in source_lines.of(culprit)[:_MOST]],
+        source=[clip(it.counted, _TEXT) for it in culprit_words.source_lines(culprit)[:_MOST]],
         files=sorted(str(path) for path in place.glob("*")),
     )
 

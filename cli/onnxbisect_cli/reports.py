@@ -10,11 +10,11 @@ from onnxbisect.errors import OptionError
 from onnxbisect.report import parts
 from onnxbisect.report.contents import FORMAT, Report
 from onnxbisect.report.files import FORMS, put
-from onnxbisect.report.next_steps import TypedCommand
 from onnxbisect.report.overview import Overview
 from onnxbisect.report.overview_forms import html, markdown
 from onnxbisect.report.overview_forms import lines as overview_lines
 from onnxbisect.report.parts import PartsTable
+from onnxbisect.report.sections import TypedCommand
 from onnxbisect.report.terminal import lines
 from onnxbisect_cli.arguments import Format
 from onnxbisect_cli.speech import spoken

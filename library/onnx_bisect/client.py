@@ -285,7 +285,7 @@ class RemoteJob:
         """Fetch the result for a target whose state is "done"."""
         from onnx_bisect.remote_files import RemoteFiles
         from onnx_bisect.result import Result
-        from onnxbisect.report.links import path_below
+        from onnxbisect.report.contents import path_below
 
         number = target["number"]
         files = RemoteFiles(

@@ -11,7 +11,7 @@ from onnxbisect.diagnosis import Certainty, Diagnosis, ProbeRecord, Target
 from onnxbisect.finished import phrase
 from onnxbisect.language import _
 from onnxbisect.report import words
-from onnxbisect.report.records import probe_name
+from onnxbisect.report.contents import probe_name
 from onnxbisect.report.text import clean, clip, duration, plural
 from onnxbisect.session import AS_PART, Ending
 from onnxbisect.unitset import members, size

@@ -13,7 +13,7 @@ from onnxbisect.causes.explain import causes
 from onnxbisect.causes.terms import CauseState
 from onnxbisect.diagnosis import Certainty, CompletedDiagnosis, CulpritKind
 from onnxbisect.report.document import document
-from onnxbisect.report.records import Records
+from onnxbisect.report.established import Records
 from onnxbisect.unitset import members, of, size
 from support.engine.refusals import GATHERS, WINDOWS, and_also, model_of, node, rank, refusing, scalar_indices, wide
 from support.engine.report_factory import culprit

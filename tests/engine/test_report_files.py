@@ -5,9 +5,9 @@ import re
 
 import pytest
 
+from onnxbisect.report.contents import culprit_dir_name
 from onnxbisect.report.document import document
 from onnxbisect.report.files import FORMS, culprit_dirs, write
-from onnxbisect.report.links import culprit_dir_name
 from support.engine.report_factory import HOSTILE, chain, job_of, single
 
 

@@ -8,14 +8,13 @@ import pytest
 from onnx import helper
 
 from onnxbisect.diagnosis import CulpritKind
-from onnxbisect.report import source_lines
 from onnxbisect.report.ci import gitlab, junit, sarif
 from onnxbisect.report.contents import Report
-from onnxbisect.report.culprit_words import rows
+from onnxbisect.report.culprit_facts import origin
+from onnxbisect.report.culprit_words import rows, source_lines
 from onnxbisect.report.document import document
 from onnxbisect.report.html import html
 from onnxbisect.report.markdown import culprit_readme, markdown
-from onnxbisect.report.origin import origin
 from onnxbisect.report.terminal import lines
 from onnxbisect.unitset import of
 from support.engine.report_factory import chain, culprit, job_of, single
@@ -54,7 +53,7 @@ def every_form(report: Report) -> dict[str, str]:
 
 def test_one_line_that_made_many_nodes_is_one_entry() -> None:
     report = traced(*[SCALE] * 30, PICK)
-    found = source_lines.of(report["culprits"][0])
+    found = source_lines(report["culprits"][0])
     assert [it.counted for it in found] == [
         f"model.py:7 (layers.0.attn and 19 more) (30 nodes)  {SCALE[2]}",
         f"model.py:112 (layers.30.attn)  {PICK[2]}",
@@ -63,7 +62,7 @@ def test_one_line_that_made_many_nodes_is_one_entry() -> None:
 
 def test_a_line_is_listed_behind_many_modules_of_another() -> None:
     report = traced(*[SCALE] * 25, PICK, *[SCALE] * 3)
-    assert [it.nodes for it in source_lines.of(report["culprits"][0])] == [28, 1]
+    assert [it.nodes for it in source_lines(report["culprits"][0])] == [28, 1]
 
 
 def test_every_form_shows_line_and_code() -> None:
@@ -104,7 +103,7 @@ def test_variants_of_one_op_show_the_lines_of_all() -> None:
 def test_reports_of_earlier_versions_count_no_nodes() -> None:
     report = traced(PICK)
     del report["culprits"][0]["origin"][0]["nodes"]
-    assert [it.nodes for it in source_lines.of(report["culprits"][0])] == [1]
+    assert [it.nodes for it in source_lines(report["culprits"][0])] == [1]
 
 
 def test_the_lines_in_the_demos_model_are_those_of_its_code() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from onnxbisect.answer import Answer
 from onnxbisect.json_form import to_json
-from onnxbisect.report.records import probe_name
+from onnxbisect.report.contents import probe_name
 from onnxbisect.unitset import full, of
 from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_api.site.probe_facts import nested, parents

@@ -14,10 +14,10 @@ from starlette.concurrency import run_in_threadpool
 
 from onnxbisect.language import _, marked, within
 from onnxbisect.report.contents import Report
-from onnxbisect.report.links import CulpritLinks, Link, Links
+from onnxbisect.report.html import CulpritLinks, Link, Links
 from onnxbisect.report.overview import Overview
 from onnxbisect.report.overview_forms import overview_page
-from onnxbisect.report.readers import readers
+from onnxbisect.report.reading import translated_report
 from onnxbisect_api.access import IN_TURN, AccessControl, Caller, Contributor, Listener, Reader, Submitter, demand_good
 from onnxbisect_api.forms import ReportForm
 from onnxbisect_api.found import culprit_file_address, culprit_number, document_of, job_of, repair_document
@@ -80,7 +80,7 @@ def report_view(job: Job, search: Search, document: Report) -> dict[str, object]
         repaired="#repair" if "repair/repaired.onnx" in search.files else "",
         each_probe=f"/jobs/{job.id}/probes/{{}}?target={target}",
     )
-    return {"doc": readers(document), "links": links}
+    return {"doc": translated_report(document), "links": links}
 
 
 def overview_view(job: Job, document: Overview) -> dict[str, object]:

@@ -6,7 +6,7 @@ from urllib.parse import urlencode, urljoin, urlsplit
 from fastapi import APIRouter, Query, Request, Response
 
 from onnxbisect.language import english
-from onnxbisect.report.links import culprit_dir_name
+from onnxbisect.report.contents import culprit_dir_name
 from onnxbisect_api import tickets
 from onnxbisect_api.access import IN_TURN, Reader
 from onnxbisect_api.found import culprit_sha256, document_of, job_of, report_of, search_of

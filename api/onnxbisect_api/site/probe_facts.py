@@ -7,7 +7,7 @@ from typing import Any
 
 from onnxbisect.fingerprint import plain
 from onnxbisect.language import english
-from onnxbisect.report.records import probe_name
+from onnxbisect.report.contents import probe_name
 from onnxbisect.unitset import UnitSet, indices_of, members, of, size, spell
 from onnxbisect_api.access import Caller
 from onnxbisect_api.found import document_of, job_of

@@ -13,7 +13,7 @@ from markupsafe import Markup
 from sqlalchemy.orm import Session
 
 from onnxbisect.language import english
-from onnxbisect.report.records import probe_name
+from onnxbisect.report.contents import probe_name
 from onnxbisect.report.text import clip
 from onnxbisect.unitset import UnitSet, full, size
 from onnxbisect_api.access import IN_TURN, Reader

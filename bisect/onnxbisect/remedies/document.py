@@ -19,8 +19,8 @@ from onnxbisect.remedies.advisor import Left
 from onnxbisect.remedies.contract import Repair
 from onnxbisect.remedies.found import SearchedModel
 from onnxbisect.remedies.proofs import PlaceProof
-from onnxbisect.report import source_lines
-from onnxbisect.report.origin import origin
+from onnxbisect.report.culprit_facts import origin
+from onnxbisect.report.culprit_words import source_line
 from onnxbisect.rewrites import Exactness, Rule
 from onnxbisect.verdict import Status, Verdict
 
@@ -227,7 +227,7 @@ def left_row(left: Left, nodes: Mapping[str, onnx.NodeProto] | None = None) -> L
         kind=left.kind.value,
         message=left.message,
         reasons=left.reasons,
-        sources=tuple(dict.fromkeys(line for it in own if (line := source_lines.of_place(origin(it))))),
+        sources=tuple(dict.fromkeys(line for it in own if (line := source_line(origin(it))))),
     )
 
 
@@ -273,7 +273,7 @@ def _change(place: PlaceProof, node: onnx.NodeProto, facts: TensorFacts, repair:
         compiles=repair.compiles or repair.after.passing.issuperset(candidate.new_nodes),
         removed=tuple(_row(it, facts) for it in before if it not in after and it != node),
         low=place.low,
-        source=source_lines.of_place(origin(node)),
+        source=source_line(origin(node)),
     )
 
 

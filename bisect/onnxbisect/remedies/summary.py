@@ -13,7 +13,8 @@ from onnxbisect.proof import OutputDifference
 from onnxbisect.remedies.advise import Advice
 from onnxbisect.remedies.advisor import Left
 from onnxbisect.remedies.document import AlternativeRow, Change, LeftRow, NodeRow, RepairDocument, left_row
-from onnxbisect.report import source_lines, words
+from onnxbisect.report import words
+from onnxbisect.report.culprit_words import with_count
 from onnxbisect.report.text import clean, clip, code, plain, plural, table
 from onnxbisect.verdict import Status
 
@@ -108,7 +109,7 @@ def lines(document: RepairDocument) -> list[str]:
 def sources(lines: Iterable[str]) -> list[str]:
     """Each line of source once, with the number of nodes that came from it where there are several."""
     counts = Counter(line for line in lines if line)
-    shown = [source_lines.counted(line, count) for line, count in counts.items()]
+    shown = [with_count(line, count) for line, count in counts.items()]
     return [*shown[:_LINES], *([_("and {count} more lines", count=len(shown) - _LINES)] if len(shown) > _LINES else [])]
 
 

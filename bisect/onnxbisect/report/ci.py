@@ -7,11 +7,10 @@ from urllib.parse import quote
 from xml.etree import ElementTree
 
 from onnxbisect.language import in_english
-from onnxbisect.report import culprit_words, source_lines, words
-from onnxbisect.report.alternatives import called, outcome
+from onnxbisect.report import culprit_words, words
 from onnxbisect.report.contents import Report
 from onnxbisect.report.culprit_contents import CulpritEntry, OriginEntry
-from onnxbisect.report.next_steps import next_steps
+from onnxbisect.report.sections import next_steps, options_outcome, options_text
 from onnxbisect.report.text import clean, clip, plural
 
 
@@ -51,7 +50,7 @@ def _whole(suite: ElementTree.Element, document: Report) -> None:
         body = ElementTree.SubElement(case, outcome, message=clean(document["headline"]))
         causes = [f"cause: {clean(culprit_words.sentence(cause))}" for cause in culprit_words.telling(document)]
         steps = [clean(f"next: {it.sentence}{f': {it.command}' if it.command else ''}") for it in next_steps(document)]
-        without_lines = list(filter(None, [source_lines.missing(document)]))
+        without_lines = list(filter(None, [culprit_words.lines_missing(document)]))
         body.text = "\n".join([clean(document["certificate"]["sentence"]), *causes, *steps, *without_lines])
 
 
@@ -67,7 +66,7 @@ def _culprit(suite: ElementTree.Element, document: Report, culprit: CulpritEntry
     if cause := culprit_words.of_culprit(document, culprit):
         lines.append(f"cause: {clean(culprit_words.sentence(cause))}")
         lines += [f"compiles: {clean(culprit_words.compiles(contrast))}" for contrast in cause["contrast"]]
-    lines += [f"from {clean(it.counted)}" for it in source_lines.of(culprit)]
+    lines += [f"from {clean(it.counted)}" for it in culprit_words.source_lines(culprit)]
     if replacement := words.replace_by(culprit):
         lines.append(f"replace by: {clean(replacement)}")
     if culprit["repro"]:
@@ -94,10 +93,10 @@ def _finding(document: Report, culprit: CulpritEntry) -> dict[str, object]:
     traced = next(((file, line) for file, line in origins if file and _relative(file)), None)
     path, line = traced or (words.model_path(document), 1)
     places = plural(len(culprit["occurrences"]), "place")
-    lines = "; ".join(it.text for it in source_lines.of(culprit)[:_LINES])
+    lines = "; ".join(it.text for it in culprit_words.source_lines(culprit)[:_LINES])
     text = f"{' + '.join(culprit['ops'][:8])}: {words.failure(culprit)} ({places}, first {culprit['nodes'][0]})"
     text += f" from {lines}" if lines else ""
-    if traced is None and (sentence := source_lines.missing(document)):
+    if traced is None and (sentence := culprit_words.lines_missing(document)):
         text = f"{clip(text, _WIDTH - len(sentence) - 2)}. {sentence}"
     return {
         "description": clip(text, _WIDTH),
@@ -144,7 +143,9 @@ def sarif(document: Report) -> str:
         "verdict": document["verdict"],
         "certificate": document["certificate"]["status"],
         "causes": [clean(culprit_words.sentence(cause)) for cause in culprit_words.telling(document)],
-        "alternatives": [clean(f"{called(it)}: {outcome(document, it)}") for it in document.get("alternatives", ())],
+        "alternatives": [
+            clean(f"{options_text(it)}: {options_outcome(document, it)}") for it in document.get("alternatives", ())
+        ],
     }
     return log([_rule(document, name, culprit) for name, culprit in rules.items()], results, properties)
 
@@ -171,7 +172,7 @@ def _rule(document: Report, name: str, culprit: CulpritEntry) -> dict[str, objec
     steps = [f"{it.sentence}: {it.command}" if it.command else it.sentence for it in next_steps(document)]
     replaced = words.replace_by(culprit)
     help_ = [_KINDS[culprit["kind"]], *([f"Replace by {replaced}."] if replaced else []), *map(clean, steps)]
-    help_ += filter(None, [source_lines.missing(document)])
+    help_ += filter(None, [culprit_words.lines_missing(document)])
     return {
         "id": name,
         "name": name,
@@ -185,12 +186,12 @@ def _result(document: Report, culprit: CulpritEntry, rule: int) -> dict[str, obj
         f"{' + '.join(culprit['ops'][:8])}: {words.failure(culprit)} "
         f"({plural(len(culprit['occurrences']), 'place')} in {document['model']['name']})"
     )
-    if lines := source_lines.of(culprit)[:_LINES]:
+    if lines := culprit_words.source_lines(culprit)[:_LINES]:
         said += f". From {'; '.join(it.text for it in lines)}"
     cause = culprit_words.of_culprit(document, culprit)
     if cause is not None:
         said += f". Cause: {culprit_words.sentence(cause)}"
-    taken_with = [called(it) for it in document.get("alternatives", ()) if culprit["id"] in it["takes"]]
+    taken_with = [options_text(it) for it in document.get("alternatives", ()) if culprit["id"] in it["takes"]]
     if taken_with:
         said += f". Taken with {'; '.join(taken_with)}"
     traced = next((origin for origin in culprit["origin"] if origin["file"] is not None), None)

@@ -7,6 +7,9 @@ a document that was read from a file, the members of enumerations are plain stri
 This module needs no ONNX: pages show reports in processes that read no model.
 """
 
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, Final, Literal, NotRequired
 
 from typing_extensions import TypedDict
@@ -16,6 +19,8 @@ from onnxbisect.exactness import Exactness
 from onnxbisect.finding import Severity
 from onnxbisect.input_value import InputValue
 from onnxbisect.report.culprit_contents import AlternativeEntry, CauseEntry, CulpritEntry, NeedsContextEntry
+from onnxbisect.report.text import slug
+from onnxbisect.unitset import UnitSet
 from onnxbisect.verdict import Kind, Status
 
 #: The value of a report's `format`; an incompatible change increments the number.
@@ -331,3 +336,28 @@ class Report(TypedDict):
     """Questions that the compiler answered in contradictory ways."""
     stats: StatsEntry
     reproduce: NotRequired[Reproduce]
+
+
+# The names in these documents.
+
+
+def culprit_dir_name(number: int, ops: Iterable[str]) -> str:
+    """The folder of culprit `number`, starting at 1, below `culprits/`: `02-ReduceMean-BatchNormalization`."""
+    return f"{number:02d}-{slug('-'.join(ops))}"
+
+
+def path_below(path: Path) -> str | None:
+    """The path as it was given, if it is one below the folder of the command; None for a bare name, and elsewhere."""
+    below = not path.is_absolute() and ".." not in path.parts and len(path.parts) > 1
+    return path.as_posix() if below else None
+
+
+def op_name(domain: str, op_type: str) -> str:
+    """`Gather`, or `com.example::Twirl` outside the default domain."""
+    return op_type if domain in ("", "ai.onnx") else f"{domain}::{op_type}"
+
+
+def probe_name(units: UnitSet, attempt: int) -> str:
+    """The name of a probe in reports, from its units and attempt."""
+    question = f"{units:x} {attempt}"
+    return f"p{hashlib.sha256(question.encode()).hexdigest()[:10]}"

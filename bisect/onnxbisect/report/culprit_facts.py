@@ -1,6 +1,14 @@
-"""What a report shows of a unit besides its op: properties that a compiler may object to, and its neighbours."""
+"""What a report shows of a unit besides its op: properties that a compiler may object to, its neighbours, its source.
 
+The line of the user's source is known as far as the exporter recorded it: in the metadata that torch's dynamo exporter
+writes on nodes (`pkg.torch.onnx.stack_trace`, outermost frame first; `pkg.torch.onnx.name_scopes`; `namespace`), in the
+doc strings of its TorchScript exporter with `verbose=True` (innermost frame first), and in node names that carry the
+module scope (`/mask_decoder/transformer/layers.0/Add`).
+"""
+
+import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -8,6 +16,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from onnxbisect.model.model import Model
+from onnxbisect.model.modules import item_before_last, module_of
 from onnxbisect.report.culprit_contents import DrawnEdge, DrawnNode, Role, Surroundings
 from onnxbisect.unitset import UnitSet, members, size
 
@@ -178,3 +187,51 @@ def _outside(neighbours: Iterable[UnitSet], units: UnitSet) -> list[int]:
 
 def _edge(source: int, target: int, tensor: str, facts: UnitProperties) -> DrawnEdge:
     return {"from": source, "to": target, "tensor": tensor, "type": facts.type(tensor)}
+
+
+_DYNAMO_FRAME = re.compile(r'File "([^"\n]{1,1000})", line (\d{1,9}), in ([^\n]{1,200})(?:\n +([^\n]*))?')
+_TORCHSCRIPT_FRAME = re.compile(r"^ *([^\n()]{1,1000})\((\d{1,9})\): ([^\n]{1,200})$", re.MULTILINE)
+#: Frames of the framework itself: never what the user has to edit.
+_FRAMEWORK = re.compile(
+    r"(?:^|[\\/])(?:torch[\\/](?:nn|onnx|fx|export|utils|jit|autograd|_[^\\/]+)|functorch|onnxscript)[\\/]|^<"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """A place in the user's source. `scope` is the path of the module, `module` its class; None where unknown."""
+
+    file: str | None = None
+    line: int | None = None
+    function: str | None = None
+    code: str | None = None
+    scope: str | None = None
+    module: str | None = None
+
+    def __bool__(self) -> bool:
+        return self.file is not None or self.scope is not None
+
+
+def origin(node: onnx.NodeProto) -> Origin:
+    """Where this node came from; a falsy Origin if the exporter recorded nothing."""
+    metadata = {entry.key: entry.value for entry in node.metadata_props}
+    file, line, function, code = _frame(metadata.get("pkg.torch.onnx.stack_trace", ""), node.doc_string)
+    return Origin(
+        file=file,
+        line=line,
+        function=function,
+        code=code,
+        scope=module_of(node),
+        module=item_before_last(metadata.get("pkg.torch.onnx.class_hierarchy", "")),
+    )
+
+
+def _frame(trace: str, doc_string: str) -> tuple[str | None, int | None, str | None, str | None]:
+    """The innermost frame that is not the framework's own."""
+    frames = [(file, line, function, code) for file, line, function, code in _DYNAMO_FRAME.findall(trace)][::-1]
+    frames = frames or [(file, line, function, "") for file, line, function in _TORCHSCRIPT_FRAME.findall(doc_string)]
+    own = next((frame for frame in frames if not _FRAMEWORK.search(frame[0])), None)
+    if own is None:
+        return None, None, None, None
+    file, line, function, code = own
+    return file, int(line), function.strip() or None, code.strip() or None

@@ -14,7 +14,7 @@ from onnxbisect.causes.wording import nothing_passed
 from onnxbisect.diagnosis import Certainty, CompletedDiagnosis, ContextUnits, CulpritKind, DiagnosedCulprit
 from onnxbisect.json_form import to_json
 from onnxbisect.model.scopes import label, named_bodies, qualified
-from onnxbisect.report.contents import LISTED
+from onnxbisect.report.contents import LISTED, culprit_dir_name, op_name
 from onnxbisect.report.culprit_contents import (
     CauseEntry,
     ConditionEntry,
@@ -27,10 +27,8 @@ from onnxbisect.report.culprit_contents import (
     PassingVariant,
     VariantFact,
 )
-from onnxbisect.report.culprit_facts import UnitProperties, surroundings
-from onnxbisect.report.links import culprit_dir_name, op_name
-from onnxbisect.report.origin import Origin, origin
-from onnxbisect.report.records import Records
+from onnxbisect.report.culprit_facts import Origin, UnitProperties, origin, surroundings
+from onnxbisect.report.established import Records
 from onnxbisect.report.text import slug
 from onnxbisect.unitset import UnitSet, lowest, members, of, size, spell
 from onnxbisect.verdict import Status

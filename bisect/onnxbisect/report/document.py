@@ -4,13 +4,19 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
-from onnxbisect.diagnosis import Certainty, CertificateStatus, CompilesAfter, CompletedDiagnosis, ProbeRecord
+from onnxbisect.diagnosis import (
+    Alternative,
+    Certainty,
+    CertificateStatus,
+    CompilesAfter,
+    CompletedDiagnosis,
+    ProbeRecord,
+)
 from onnxbisect.json_form import to_json
 from onnxbisect.model.input_values import plain
 from onnxbisect.model.model import Model
 from onnxbisect.model.modules import parts, path_of_node, spelled
 from onnxbisect.report import words
-from onnxbisect.report.alternatives import alternative_entries
 from onnxbisect.report.contents import (
     FORMAT,
     LISTED,
@@ -23,13 +29,14 @@ from onnxbisect.report.contents import (
     ProbeEntry,
     Report,
     StatsEntry,
+    TableEntry,
     UnitsEntry,
+    op_name,
+    path_below,
 )
+from onnxbisect.report.culprit_contents import AlternativeEntry
 from onnxbisect.report.culprits import Entries, cause_entries
-from onnxbisect.report.links import op_name, path_below
-from onnxbisect.report.records import Records
-from onnxbisect.report.tables import tables
-from onnxbisect.report.unit_entries import States, op_table, states, use_entries
+from onnxbisect.report.established import Records, States, op_table, states, use_entries
 from onnxbisect.split.schedule import PieceKind, schedule
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, size, spell
 from onnxbisect.universe import Universe
@@ -70,14 +77,14 @@ def document(job: CompletedDiagnosis, replaced: "Sequence[Advised | None]" = ())
             entries.culprit(number, culprit, identity, cause_of[identity])
             for number, (culprit, identity) in enumerate(zip(job.diagnosis.culprits, identities, strict=True), 1)
         ],
-        "alternatives": alternative_entries(job.alternatives, identities),
+        "alternatives": [_alternative(one, identities) for one in job.alternatives],
         "needs_context": [entries.needs_context(group) for group in job.diagnosis.needs_context],
         "certificate": _certificate(job, records, known),
         "modules": module_entries(job.model, known),
         "op_table": op_table(job, known, records, identities),
         "uses": use_entries(job, known),
         "partition": partition_entries(job, records, entries),
-        "tables": tables(job, records),
+        "tables": _tables(job, records),
         "preflight": to_json(job.preflight),
         "units": _units(job, entries, known),
         "probes": [_probe(name, probe, entries) for name, probe in records.named_probes],
@@ -313,3 +320,52 @@ def _ops(model: Model, units: UnitSet) -> list[OpCount]:
     nodes = (model.proto.graph.node[model.units[unit].node] for unit in members(units))
     counted = Counter(op_name(node.domain, node.op_type) for node in nodes)
     return [{"op": op, "nodes": count} for op, count in counted.items()]
+
+
+def _alternative(one: Alternative, identities: Sequence[str]) -> AlternativeEntry:
+    pairs = list(zip(identities, one.culprits, strict=True)) if one.culprits else []
+    return {
+        "options": dict(one.options),
+        "tool": one.tool,
+        "version": one.version,
+        "takes": [identity for identity, verdict in pairs if verdict is not None and verdict.passed],
+        "refuses": [
+            {"culprit": identity, "message": verdict.message}
+            for identity, verdict in pairs
+            if verdict is not None and verdict.failed
+        ],
+        "unknown": [identity for identity, verdict in pairs if verdict is None or verdict.status is Status.UNRESOLVED],
+        "whole": None if one.whole is None else one.whole.status,
+        "message": "" if one.whole is None or one.whole.passed else one.whole.message,
+        "problem": one.problem,
+        "compiler_calls": one.calls,
+        "cached": one.cached,
+    }
+
+
+def _tables(job: CompletedDiagnosis, records: Records) -> list[TableEntry]:
+    """The tables of the whole model, if it got that far; else those of the probes that prove the remainder.
+
+    A probe whose units are all in earlier ones is left out.
+    """
+    whole = job.model.universe.everything
+    asked = [(name, probe) for name, probe in records.named_probes if probe.verdict.tables]
+    chosen = [(name, probe) for name, probe in asked if probe.units == whole][-1:]
+    if not chosen:
+        proof = set(job.diagnosis.certificate.probes)
+        shown = 0
+        for name, probe in asked:
+            if probe.units in proof and probe.verdict.passed and not is_subset(probe.units, shown):
+                shown |= probe.units
+                chosen.append((name, probe))
+    return [
+        {
+            "title": table.title,
+            "probe": name,
+            "columns": list(table.columns),
+            "rows": [list(row) for row in table.rows],
+            "counted": table.counted or None,
+        }
+        for name, probe in chosen
+        for table in probe.verdict.tables
+    ]

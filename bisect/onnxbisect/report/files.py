@@ -8,9 +8,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from onnxbisect.report.ci import gitlab, junit, sarif
-from onnxbisect.report.contents import Report, Reproduce
-from onnxbisect.report.html import html
-from onnxbisect.report.links import CulpritLinks, Link, Links, culprit_dir_name
+from onnxbisect.report.contents import Report, Reproduce, culprit_dir_name
+from onnxbisect.report.html import CulpritLinks, Link, Links, html
 from onnxbisect.report.markdown import culprit_readme, markdown
 
 #: File name and writer of every form.

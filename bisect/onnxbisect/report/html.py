@@ -1,7 +1,12 @@
-"""The report as one HTML file that opens offline, without scripts and without any other resource."""
+"""The report as one HTML file that opens offline, without scripts and without any other resource.
+
+Templates request a link and omit it if it is empty; they do not know where they are shown: a page of the service has
+other links than a file.
+"""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 from itertools import pairwise
@@ -12,25 +17,73 @@ from markupsafe import Markup, escape
 from onnxbisect import language
 from onnxbisect.finished import phrase, translated
 from onnxbisect.language import _, marked
-from onnxbisect.report import alternatives, culprit_words, extent, modules, source_lines, words
+from onnxbisect.report import culprit_words, reading, sections, words
 from onnxbisect.report.contents import Report, UnitsEntry
 from onnxbisect.report.culprit_contents import DrawnEdge, DrawnNode, Surroundings
-from onnxbisect.report.links import Links
-from onnxbisect.report.next_steps import next_steps
-from onnxbisect.report.readers import readers
-from onnxbisect.report.tables import summary
 from onnxbisect.report.text import clean, clip, clip_left, duration, plural
 from onnxbisect.unitset import indices_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Link:
+    """`text` says what the link leads to."""
+
+    text: str
+    href: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CulpritLinks:
+    """Links of one culprit: `files` reproduce it, `log` is the compiler's full log, `graph` shows it in the model.
+
+    `viewers` are other programs that draw its file. A reader has that file as `saved_as` if it is not at the path in
+    the report.
+    """
+
+    files: tuple[Link, ...] = ()
+    saved_as: str = ""
+    log: str = ""
+    graph: str = ""
+    viewers: tuple[Link, ...] = ()
+
+
+_NONE = CulpritLinks()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Links:
+    """Links of one report: `forms` are its other formats, `probes` a page with every probe.
+
+    `each_probe` is the page of one probe with its log; `{}` in it stands for the probe's name. `may_repair` tells that
+    the page has a button for a repair: a file has none, nor has the page of a job with a repair. `repaired` is where
+    such a page has the repaired model.
+    """
+
+    culprits: Mapping[int, CulpritLinks] = field(default_factory=dict)
+    forms: tuple[Link, ...] = ()
+    probes: str = ""
+    each_probe: str = ""
+    may_repair: bool = False
+    repaired: str = ""
+
+    def culprit(self, number: int) -> CulpritLinks:
+        """The links of the culprit with this number, starting at 1."""
+        return self.culprits.get(number, _NONE)
+
+    def probe(self, name: str) -> str:
+        """The link to one probe; empty if there is none."""
+        return self.each_probe.format(name)
+
 
 _ALONE = Links()
 
 
 def html(document: Report, links: Links = _ALONE) -> str:
     """A page for browsers of any width, in light and dark, and for paper. `links` lead to files beside it."""
-    return environment().get_template("report.html.j2").render(doc=readers(document), links=links)
+    return environment().get_template("report.html.j2").render(doc=reading.translated_report(document), links=links)
 
 
-#: A probe's name (`onnxbisect.report.records`).
+#: A probe's name (`contents.probe_name`).
 _PROBE = re.compile(r"\bp[0-9a-f]{10}\b")
 
 
@@ -48,22 +101,18 @@ def environment(*loaders: jinja2.BaseLoader) -> jinja2.Environment:
     )
     made.globals |= {
         "_": _said,
-        "alternatives": alternatives,
         "culprit_words": culprit_words,
-        "next_steps": next_steps,
         "clip": clip,
         "clip_left": clip_left,
         "duration": duration,
-        "extent": extent,
         "language": lambda: language.current().replace("_", "-"),
         "linked": _linked,
-        "modules": modules,
         "plural": plural,
-        "source_lines": source_lines,
+        "reading": reading,
+        "sections": sections,
         "stop": words.stop,
         "strip": strip,
         "stylesheet": Markup(stylesheet()),  # noqa: S704 - our own file
-        "summary": summary,
         "surroundings": surroundings,
         "tag": _tag,
         "phrase": phrase,
@@ -138,7 +187,7 @@ def strip(document: Report) -> Markup:
         for index in indices_of(text):
             state[index] = name
     number: dict[int, int] = {}
-    for position, culprit in enumerate(document["culprits"][: extent.CULPRITS], 1):
+    for position, culprit in enumerate(document["culprits"][: reading.CULPRITS], 1):
         for text in culprit["occurrence_units"]:
             for index in indices_of(text):
                 number.setdefault(index, position)

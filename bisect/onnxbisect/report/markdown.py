@@ -1,13 +1,11 @@
 """The report as GitHub-flavoured Markdown, for a pull request or an issue."""
 
 from onnxbisect.language import _
-from onnxbisect.report import alternatives, culprit_words, modules, source_lines, words
-from onnxbisect.report.contents import Report
+from onnxbisect.report import culprit_words, sections, words
+from onnxbisect.report.contents import Report, culprit_dir_name
 from onnxbisect.report.culprit_contents import CulpritEntry
-from onnxbisect.report.links import culprit_dir_name
-from onnxbisect.report.next_steps import NextStep, next_steps
-from onnxbisect.report.readers import readers
-from onnxbisect.report.tables import summary
+from onnxbisect.report.reading import translated_report
+from onnxbisect.report.sections import NextStep, next_steps
 from onnxbisect.report.text import clip, code, duration, fence, plain, plural, table
 
 _LISTED = 20
@@ -18,7 +16,7 @@ _ROWS = 100
 
 def markdown(document: Report) -> str:
     """The whole report without its probes. Text from the model or the compiler is in code spans."""
-    document = readers(document)
+    document = translated_report(document)
     model, about, stats = document["model"], document["target"], document["stats"]
     blocks = [
         f"# {words.outcome(document)} · {code(model['name'])}",
@@ -70,7 +68,7 @@ def markdown(document: Report) -> str:
 
 def culprit_readme(document: Report, number: int) -> str:
     """The README beside the files that reproduce culprit `number`, starting at 1."""
-    document = readers(document)
+    document = translated_report(document)
     culprit = document["culprits"][number - 1]
     instead = _instead(document, culprit)
     more = [("## " + _("What passes instead")), *instead] if instead else []
@@ -161,7 +159,7 @@ def _culprits(document: Report) -> list[str]:
         ("## " + _("Culprits")),
         words.stop(culprit_words.place_count(document)),
         _culprit_table(document),
-        *([plain(sentence)] if (sentence := source_lines.missing(document)) else []),
+        *([plain(sentence)] if (sentence := culprit_words.lines_missing(document)) else []),
     ]
     for number, culprit in enumerate(culprits, 1):
         blocks += [f"### {number}. {' + '.join(code(op) for op in culprit['ops'][:8])}", *_findings(document, culprit)]
@@ -193,11 +191,11 @@ def _step(step: NextStep) -> str:
 
 
 def _modules(document: Report) -> list[str]:
-    found = modules.worth_showing(document)
+    found = sections.telling_modules(document)
     if not found:
         return []
     rows = (
-        (code(modules.name_of(it), cell=True), str(it["size"]), code(modules.answer(it), cell=True))
+        (code(sections.module_name(it), cell=True), str(it["size"]), code(sections.module_answer(it), cell=True))
         for it in found[:_ROWS]
     )
     return [("## " + _("Modules")), table((_("module"), _("units"), _("answer")), rows)]
@@ -209,15 +207,15 @@ def _alternatives(document: Report) -> list[str]:
         return []
     rows = (
         (
-            code(alternatives.called(one), cell=True),
+            code(sections.options_text(one), cell=True),
             code(one["version"], cell=True),
-            code(clip(alternatives.outcome(document, one), 300), cell=True),
+            code(clip(sections.options_outcome(document, one), 300), cell=True),
         )
         for one in tried[:_ROWS]
     )
     return [
         ("## " + _("Other options")),
-        words.stop(alternatives.cost(document)),
+        words.stop(sections.options_cost(document)),
         table((_("option"), _("version"), _("what it takes")), rows),
     ]
 
@@ -246,7 +244,7 @@ def _findings(document: Report, culprit: CulpritEntry) -> list[str]:
         items.append(
             _("The largest piece that compiles has {units}.", units=plural(culprit["largest_passing"]["size"], "unit"))
         )
-    items += [_("From {where}", where=code(it.counted)) for it in source_lines.of(culprit)[:5]]
+    items += [_("From {where}", where=code(it.counted)) for it in culprit_words.source_lines(culprit)[:5]]
     places = culprit["occurrences"]
     for nodes in places[:_LISTED]:
         names = ", ".join(code(name) for name in nodes[:_LISTED])
@@ -319,7 +317,7 @@ def _tables(document: Report) -> list[str]:
         left = len(found["rows"]) - _ROWS
         blocks += [
             f"## {plain(found['title'])}",
-            f"{plain(summary(found))} ({found['probe']})",
+            f"{plain(sections.table_summary(found))} ({found['probe']})",
             table([plain(column) for column in found["columns"]], rows),
             *([_("and {left} more rows (see `report.json`)", left=left)] if left > 0 else []),
         ]

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Final, Literal, NotRequired
 from typing_extensions import TypedDict
 
 from onnxbisect.diagnosis import CertificateStatus, TargetEntry
-from onnxbisect.report.contents import OpVerdict, Report, StatsEntry
+from onnxbisect.report.contents import OpVerdict, Report, StatsEntry, op_name
 from onnxbisect.report.culprit_contents import CulpritEntry
-from onnxbisect.report.links import op_name
 from onnxbisect.unitset import UnitSet, indices_of, is_subset, members, of
 from onnxbisect.verdict import Status
 

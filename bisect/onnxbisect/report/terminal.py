@@ -3,14 +3,12 @@
 from rich.cells import cell_len
 
 from onnxbisect.language import _
-from onnxbisect.report import alternatives, culprit_words, modules, source_lines, words
-from onnxbisect.report.contents import Report
+from onnxbisect.report import culprit_words, sections, words
+from onnxbisect.report.contents import Report, op_name
 from onnxbisect.report.culprit_contents import Subgraph
 from onnxbisect.report.culprit_words import CulpritGroup
-from onnxbisect.report.links import op_name
-from onnxbisect.report.next_steps import TypedCommand, next_steps
-from onnxbisect.report.readers import readers
-from onnxbisect.report.tables import summary
+from onnxbisect.report.reading import translated_report
+from onnxbisect.report.sections import TypedCommand, next_steps
 from onnxbisect.report.text import aligned, clean, clip, duration, padded, plural, wrapped
 
 #: Most characters of a sentence about a cause; only very long names in the model exceed it.
@@ -39,8 +37,8 @@ def cause_lines(document: Report, width: int) -> list[str]:
 
 def culprit_lines(document: Report, width: int) -> list[str]:
     """A table of the culprits, grouped by cause."""
-    sections = culprit_words.rows(document)
-    found = [row for _, rows in sections for row in rows]
+    groups = culprit_words.rows(document)
+    found = [row for _, rows in groups for row in rows]
     if not found:
         return []
     traced = any(row.sources for row in found)
@@ -55,12 +53,12 @@ def culprit_lines(document: Report, width: int) -> list[str]:
     last = len(limits)
     head, *grid = aligned(cells, [*limits, room], right=(0, last - 1), keep_end=(last, *([1] if traced else [])))
     shown = [_count(document), head]
-    for heading, rows in sections:
-        if heading and len(sections) > 1:
+    for heading, rows in groups:
+        if heading and len(groups) > 1:
             shown.append(clip(heading, width))
         for row in rows:
             shown += [grid.pop(0), *_source(row, width), *_about(row, width)]
-    if sentence := source_lines.missing(document):
+    if sentence := culprit_words.lines_missing(document):
         shown.append(sentence)
     return shown
 
@@ -166,7 +164,7 @@ def lines(document: Report, *, width: int = 100, files: str = "", typed: TypedCo
 
     Names and sentences that must be complete (the headline, what is unknown) may be longer than `width`.
     """
-    document, width = readers(document), max(width, _NARROW)
+    document, width = translated_report(document), max(width, _NARROW)
     shown = [clean(document["headline"])]
     if tool := words.tool(document["target"]):
         shown.append("  " + _("asked: {tool}", tool=clean(tool)))
@@ -228,16 +226,19 @@ def _alternatives(document: Report, width: int) -> list[str]:
     tried = document.get("alternatives", ())
     if not tried:
         return []
-    rows = [(alternatives.called(one), alternatives.outcome(document, one)) for one in tried]
-    return [_("Other options"), *aligned(rows, [34, max(24, width - 38)]), f"  {alternatives.cost(document)}"]
+    rows = [(sections.options_text(one), sections.options_outcome(document, one)) for one in tried]
+    return [_("Other options"), *aligned(rows, [34, max(24, width - 38)]), f"  {sections.options_cost(document)}"]
 
 
 def _modules(document: Report, width: int) -> list[str]:
-    found = modules.worth_showing(document)
+    found = sections.telling_modules(document)
     if not found:
         return []
-    rows = [(modules.name_of(it), plural(it["size"], "unit"), modules.answer(it)) for it in found[: modules.SHOWN]]
-    more = [("  " + _("and {more} more", more=len(found) - modules.SHOWN))] if len(found) > modules.SHOWN else []
+    rows = [
+        (sections.module_name(it), plural(it["size"], "unit"), sections.module_answer(it))
+        for it in found[: sections.MODULES]
+    ]
+    more = [("  " + _("and {more} more", more=len(found) - sections.MODULES))] if len(found) > sections.MODULES else []
     return [_("Modules"), *aligned(rows, [40, 12, max(20, width - 60)], keep_end=(0,)), *more]
 
 
@@ -275,7 +276,7 @@ def _tables(document: Report, width: int) -> list[str]:
     for table in document["tables"]:
         part = sizes[table["probe"]]
         of_what = f" ({plural(part, 'unit')})" if part < document["model"]["units"] else ""
-        shown.append(clip(f"{table['title']}{of_what}: {summary(table)}", width))
+        shown.append(clip(f"{table['title']}{of_what}: {sections.table_summary(table)}", width))
     return shown
 
 

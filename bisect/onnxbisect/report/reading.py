@@ -1,14 +1,60 @@
-"""A document as its reader sees it: the sentences that it keeps in English, in the reader's language."""
+"""A report as its reader sees it: in the reader's language, and no longer than a page can show.
 
+The limits let a page open quickly with hundreds of culprits; it states how much it leaves out, and report.json contains
+everything. The sentences that a document keeps in English are translated.
+"""
+
+from collections.abc import Iterator
 from typing import cast
 
 from onnxbisect.finished import phrase, translated
 from onnxbisect.language import ENGLISH, current
-from onnxbisect.report.contents import Report
+from onnxbisect.report.contents import ProbeEntry, Report
 from onnxbisect.report.culprit_contents import CauseEntry, CulpritEntry
 
+#: Culprits shown with a full card; later ones have a short card.
+WHOLE = 40
+#: Culprits shown with a card.
+CULPRITS = 500
+#: Occurrences shown of one culprit.
+PLACES = 200
+#: Rows of any other table.
+ROWS = 200
+#: Of those, the pieces of the model that are not folded: hundreds take as long to lay out as the rest of a page.
+PIECES = 20
+#: Rows of a table that a compiler made, which is folded.
+TABLE_ROWS = 2000
+#: Probes shown besides those that something refers to.
+PROBES = 300
 
-def readers(document: Report) -> Report:
+
+def probes(document: Report) -> list[ProbeEntry]:
+    """The probes that the page shows, in the order of their verdicts: the first ones, and those that a link on the page
+    leads to.
+    """
+    wanted = set(_cited(document))
+    return [probe for index, probe in enumerate(document["probes"]) if index < PROBES or probe["id"] in wanted]
+
+
+def _cited(document: Report) -> Iterator[str | None]:
+    yield from document["certificate"]["probes"]
+    for culprit in document["culprits"][:CULPRITS]:
+        evidence = culprit["evidence"]
+        yield from (evidence["fails"], evidence["context"], evidence["blame"], *evidence["subsets"])
+        yield from (variant["probe"] for variant in culprit["passes_instead"])
+    for cause in document.get("causes", [])[:CULPRITS]:
+        yield from (contrast["probe"] for contrast in cause["contrast"])
+    for group in document["needs_context"][:ROWS]:
+        yield group["passes_with"]["probe"] if group["passes_with"] else None
+    for row in document["op_table"]:
+        yield from row["proof"]
+    for entry in document["flaky"]:
+        yield from entry["probes"]
+    yield from (piece["proof"] for piece in document["partition"][:ROWS])
+    yield from (table["probe"] for table in document["tables"])
+
+
+def translated_report(document: Report) -> Report:
     """The document with its sentences translated; what models, compilers and users wrote stays as it is."""
     if current() == ENGLISH:
         return document

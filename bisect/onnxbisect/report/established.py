@@ -1,21 +1,74 @@
-"""What is known about each unit and each op when the search has ended: entries of the document."""
+"""What the probes of a search establish: which of them proves a statement, and what is known of each unit and op."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import isfinite
 from typing import Any
 
 import onnx
 from onnx import AttributeProto, TensorProto
 
-from onnxbisect.diagnosis import Certainty, CompletedDiagnosis, CulpritKind, Diagnosis
+from onnxbisect.diagnosis import Certainty, CompletedDiagnosis, CulpritKind, Diagnosis, ProbeRecord
 from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.scopes import domain_of
-from onnxbisect.report.contents import OpEntry, OpVerdict, UseEntry, UseInput
-from onnxbisect.report.records import Records
-from onnxbisect.unitset import UnitSet, members, of, size, spell
+from onnxbisect.report.contents import OpEntry, OpVerdict, UseEntry, UseInput, probe_name
+from onnxbisect.unitset import UnitSet, is_subset, members, of, size, spell, union
 from onnxbisect.universe import Universe
-from onnxbisect.verdict import Status
+from onnxbisect.verdict import Hints, Status
+
+
+class Records:
+    """The probes of a job, in the order of their answers.
+
+    A probe is named after its units and attempt, not numbered: with several workers the order differs each time, and
+    what a report says about its culprits does not.
+    """
+
+    def __init__(self, probes: Iterable[ProbeRecord]) -> None:
+        self.named_probes = tuple((probe_name(probe.units, probe.attempt), probe) for probe in probes)
+        self._first: dict[tuple[UnitSet, Status], str] = {}
+        # by attempt, not by time: answers reused from an earlier job all arrive at once
+        for name, probe in sorted(self.named_probes, key=lambda it: it[1].attempt):
+            self._first.setdefault((probe.units, probe.verdict.status), name)
+
+    def named(self, units: UnitSet | None, status: Status) -> str | None:
+        """The name of the first probe of exactly these units with this status."""
+        return None if units is None else self._first.get((units, status))
+
+    def hints(self, units: UnitSet) -> Hints:
+        """What the log of the first failing probe of exactly these units names."""
+        failing = (it.verdict.hints for _, it in self.named_probes if it.units == units and it.verdict.failed)
+        return next(failing, Hints())
+
+    @cached_property
+    def passing(self) -> tuple[tuple[str, UnitSet], ...]:
+        """Every passing probe, smallest first."""
+        found = [(name, probe.units) for name, probe in self.named_probes if probe.verdict.passed]
+        return tuple(sorted(found, key=lambda item: (size(item[1]), item[1], item[0])))
+
+    @cached_property
+    def passed(self) -> UnitSet:
+        """The units in a passing probe."""
+        return union(units for _, units in self.passing)
+
+    @cached_property
+    def passed_alone(self) -> UnitSet:
+        """The units that passed with nothing beside them."""
+        return union(units for _, units in self.passing if size(units) == 1)
+
+    def covering(self, units: UnitSet) -> list[str]:
+        """The smallest passing probe with all of `units`, or a few that contain them together; may be incomplete."""
+        for name, probe in self.passing:
+            if is_subset(units, probe):
+                return [name]
+        names: list[str] = []
+        left = units & self.passed
+        while left:
+            name, probe = max(self.passing, key=lambda item: (size(item[1] & left), -size(item[1])))
+            names.append(name)
+            left &= ~probe
+        return names
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,213 @@
+"""What a report says besides its culprits: of modules, other options and compilers' tables, and what to do next."""
+
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from onnxbisect.exactness import Exactness
+from onnxbisect.input_value import InputValues, written
+from onnxbisect.language import _
+from onnxbisect.report import words
+from onnxbisect.report.contents import ModuleEntry, Report, TableEntry
+from onnxbisect.report.culprit_contents import AlternativeEntry
+from onnxbisect.report.text import clean, plural
+
+#: Most modules that are shown, and most ops of each.
+MODULES, _MODULE_OPS = 12, 8
+
+
+def telling_modules(document: Report) -> list[ModuleEntry]:
+    """The modules, failing ones first, if some compile and some do not; otherwise the ops say as much."""
+    modules = document.get("modules", [])  # reports of earlier versions have none
+    if len({module["verdict"] == "pass" for module in modules}) < 2:
+        return []
+    return sorted(modules, key=lambda module: module["verdict"] == "pass")
+
+
+def module_name(module: ModuleEntry) -> str:
+    """`/decoder`, or a phrase for nodes outside of all modules."""
+    return str(module["name"]) or _("in no module")
+
+
+def module_answer(module: ModuleEntry) -> str:
+    """`compiles`; `Sin, Cos, Abs 5`; `5 units unknown`."""
+    if module["verdict"] == "pass":
+        return _("compiles")
+    named = [f"{it['op']}{_times(it['nodes'])}" for it in module["refused"]]
+    named += [_("{op}{times} suspected", op=it["op"], times=_times(it["nodes"])) for it in module["suspected"]]
+    more = [_("{more} more", more=len(named) - _MODULE_OPS)] if len(named) > _MODULE_OPS else []
+    unknown = [_("{units} unknown", units=plural(module["unknown"], "unit"))] if module["unknown"] else []
+    return ", ".join([*named[:_MODULE_OPS], *more, *unknown])
+
+
+def _times(count: int) -> str:
+    return f" {count}" if count > 1 else ""
+
+
+def options_text(alternative: AlternativeEntry) -> str:
+    """The changed options, as a user types them."""
+    return ", ".join(f"{key}={value}" for key, value in alternative["options"].items())
+
+
+def options_outcome(document: Report, alternative: AlternativeEntry) -> str:
+    """The compiler's result with these options, in one phrase."""
+    if alternative["problem"]:
+        return _("not asked: {problem}", problem=alternative["problem"])
+    if alternative["whole"] == "pass":
+        return _("the whole model compiles")
+    culprits = len(document["culprits"])
+    if not culprits:
+        return _("refuses the whole model") if alternative["whole"] == "fail" else _("no answer")
+    if alternative["whole"] is not None:
+        taken = _("the culprit") if culprits == 1 else _("all {culprits} culprits", culprits=culprits)
+        return _(
+            "takes {taken}, and not the whole model: {message}",
+            taken=taken,
+            message=alternative["message"] or "no answer",
+        )
+    numbers = [number for number, it in enumerate(document["culprits"], 1) if it["id"] in alternative["takes"]]
+    silent = _(", no answer about {count}", count=len(alternative["unknown"])) if alternative["unknown"] else ""
+    if not numbers:
+        return _("takes none of {culprits}{silent}", culprits=plural(culprits, "culprit"), silent=silent)
+    return _(
+        "takes {count} of {culprits}: {ranges}{silent}",
+        count=len(numbers),
+        culprits=plural(culprits, "culprit"),
+        ranges=_ranges(numbers),
+        silent=silent,
+    )
+
+
+def options_cost(document: Report) -> str:
+    """The number of compiler calls for all alternatives, in words."""
+    calls = sum(it["compiler_calls"] for it in document["alternatives"])
+    cached = sum(it["cached"] for it in document["alternatives"])
+    known = (" " + _("and {answers}", answers=plural(cached, "known answer"))) if cached else ""
+    return _("{calls}{known} for other options", calls=plural(calls, "compiler call"), known=known)
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Format the numbers 1, 2, 3, 7 as `1-3, 7`."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+
+
+#: Most values that a summary counts separately.
+_COUNTED = 6
+
+
+def table_summary(table: TableEntry) -> str:
+    """`NPU 41, CPU 3`: the rows by their value in the column that counts; else `44 rows`."""
+    rows = table["rows"]
+    if table["counted"] not in table["columns"]:
+        return plural(len(rows), "row")
+    column = table["columns"].index(table["counted"])
+    counts = Counter(clean(row[column]) for row in rows).most_common()
+    shown = [f"{value} {count}" for value, count in counts[:_COUNTED]]
+    return ", ".join(shown) + (
+        (" " + _("and {more} more", more=len(counts) - _COUNTED)) if len(counts) > _COUNTED else ""
+    )
+
+
+_OPS = 4
+#: Ops that are not of ONNX, and that onnxruntime alone runs.
+_FUSED = "com.microsoft::"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NextStep:
+    """A sentence, and the shell command that does it; empty where the reader decides what to type.
+
+    `repairs` tells that a repair does it, for which a page of the service has a button.
+    """
+
+    sentence: str
+    command: str = ""
+    repairs: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class TypedCommand:
+    """How a command line names the model, the options of the target, what is bound of the model's inputs, a compiler's
+    command and the report's folder.
+    """
+
+    model: str
+    target: Sequence[str] = ()
+    inputs: Sequence[str] = ()
+    command: Sequence[str] = ()
+    files: str = ""
+
+
+def next_steps(document: Report, typed: TypedCommand | None = None) -> list[NextStep]:
+    """The steps, the most useful first; none for a model that compiles.
+
+    `typed` is how the user named things; without it, commands are for the folder of the model and of report.json.
+    """
+    typed = typed or _as_reported(document)
+    if (after := document.get("compiles_after")) is not None:
+        if options := after.get("options"):
+            given = shlex.join(word for key, value in options.items() for word in ("--option", f"{key}={value}"))
+            return [NextStep(sentence=_("Compile it with these options of its target: {given}", given=clean(given)))]
+        harmless = after["exactness"] in (Exactness.EXACT, Exactness.ROUNDING)
+        fix = _fix(typed, *(() if harmless else ("--allow", after["exactness"])))
+        return [NextStep(sentence=_("To write that file, with a proof of its numbers"), command=fix, repairs=True)]
+    if doubt := words.doubt(document):
+        return [NextStep(sentence=doubt)]
+    return list(_about_culprits(document, typed))
+
+
+def _about_culprits(document: Report, typed: TypedCommand) -> Iterator[NextStep]:
+    culprits = document["culprits"]
+    looked = [it for it in culprits if "replace_by" in it]
+    staying = [it for it in looked if it["replace_by"] is None]
+    if fused := [op for it in culprits for op in it["ops"] if op.startswith(_FUSED)]:
+        yield NextStep(
+            sentence=_(
+                "onnxruntime's optimiser fused ops into {named}: export the model without it, or replace them",
+                named=_named(fused),
+            )
+        )
+    if culprits and not looked:
+        yield NextStep(sentence=_("To see what replaces them, and prove the result"), command=_fix(typed), repairs=True)
+    elif len(staying) < len(looked):
+        yield NextStep(sentence=_("To replace culprits and prove the result"), command=_fix(typed), repairs=True)
+    if staying:
+        named = _named(" + ".join(it["ops"][:_OPS]) for it in staying)
+        report = typed.files or "REPORT"
+        yield NextStep(
+            sentence=_("No rule replaces {named} within rounding; to run the rest on the NPU", named=named),
+            command=shlex.join(["onnx-bisect", "split", typed.model, *typed.inputs, "--report", report]),
+        )
+
+
+def _named(found: Iterable[str]) -> str:
+    """Names of ops, each once, as far as there is room."""
+    ops = list(dict.fromkeys(map(clean, found)))
+    return ", ".join(ops[:_OPS]) + ((" " + _("and {more} more", more=len(ops) - _OPS)) if len(ops) > _OPS else "")
+
+
+def _as_reported(document: Report) -> TypedCommand:
+    about = document["target"]
+    own = words.own_command(about)
+    target = [] if own else words.target_options(document)
+    model = document["model"]
+    bound = bound_inputs(model.get("input_shapes", {}), model.get("input_values", {}))
+    return TypedCommand(model=words.model_path(document), target=target, inputs=bound, command=own, files="report.json")
+
+
+def bound_inputs(shapes: Mapping[str, Sequence[int]], values: InputValues) -> list[str]:
+    """The options that bind a model's inputs, on a command line."""
+    sizes = [word for name, dims in shapes.items() for word in ("--input-shape", f"{name}={','.join(map(str, dims))}")]
+    return sizes + [f"--input-value={name}={written(value)}" for name, value in values.items()]
+
+
+def _fix(typed: TypedCommand, *more: str) -> str:
+    own = ["--", *typed.command] if typed.command else []
+    return shlex.join(["onnx-bisect", "fix", typed.model, *more, *typed.target, *typed.inputs, *own])
