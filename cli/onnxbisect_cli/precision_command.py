@@ -15,6 +15,7 @@ from onnxbisect_cli.parameters import (
     BackendOptions,
     InputShapes,
     InputValues,
+    Jobs,
     ListForm,
     ModelPath,
     ReportsFolder,
@@ -68,6 +69,7 @@ def precision_command(
     budget_calls: BudgetCalls = None,
     budget_seconds: BudgetSeconds = None,
     timeout: Timeout = None,
+    jobs: Jobs = 1,
     out: ReportsFolder = None,
     form: ListForm = ListFormat.TEXT,
     _lang: Lang = None,
@@ -103,6 +105,7 @@ def precision_command(
         budget_calls=budget_calls,
         budget_seconds=budget_seconds,
         timeout=timeout or 600.0,
+        jobs=jobs,
         progress=_say,
     )
     if form is ListFormat.JSON:

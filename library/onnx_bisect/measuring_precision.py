@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from os import PathLike
@@ -54,7 +54,7 @@ from onnxbisect_backends.sandbox.working_folder import working_folder
 SCREEN = "onnxruntime"
 #: The files beside each other in the folder of a result.
 REPORT, PAGE, PICTURE = "precision.json", "precision.md", "precision.svg"
-MODEL, CHANGED = "mixed.onnx", "rewritten.onnx"
+MODEL, WIDE, CHANGED = "mixed.onnx", "mixed16.onnx", "rewritten.onnx"
 #: Behind the name of an arithmetic that is asked about the rewritten model.
 REWRITTEN = ", rewritten"
 #: Most samples that are used.
@@ -95,6 +95,7 @@ def precision(
     budget_calls: int | None = None,
     budget_seconds: float | None = None,
     timeout: float = 600.0,
+    jobs: int = 1,
     progress: Tell | None = None,
 ) -> PrecisionResult:
     """Find a minimal set of nodes that must stay in high precision so that a metric is good enough.
@@ -110,7 +111,7 @@ def precision(
 
     With `out`, precision.json, precision.md and the model with these nodes high and all others low (`int8`: in QDQ
     form) are written there, and each measurement is recorded: the same question in the same folder is not measured
-    again.
+    again. `jobs` is the number of measurements at a time; what is found does not depend on it.
 
     Raises OptionError for arguments, samples and metrics that cannot be used and for a threshold that even full
     precision misses; ModelError for a model that does not run.
@@ -129,6 +130,8 @@ def precision(
         )
     if complaint := chosen.check():
         raise BackendUnusableError(complaint)
+    if jobs < 1:
+        raise OptionError(f"jobs is {jobs}; at least one compiler has to run.")
     path = Path(samples)
     loaded = load_model(model, input_shapes, input_values, first_sample(path, "--samples")).model
     question = PrecisionQuestion(
@@ -141,7 +144,7 @@ def precision(
         limits=Limits(seconds=timeout),
     )
     budget = MeasurementBudget(budget_calls, budget_seconds, began)
-    return answered(question, budget, None if out is None else Path(out), tell=progress or _silent)
+    return answered(question, budget, None if out is None else Path(out), jobs=jobs, tell=progress or _silent)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,6 +186,7 @@ def answered(
     folder: Path | None,
     record: Record | None = None,
     *,
+    jobs: int = 1,
     tell: Tell,
 ) -> PrecisionResult:
     """The result of a search, whose files are written to `folder`. Without a `record`, `folder` has it.
@@ -214,18 +218,26 @@ def answered(
                     low=low,
                 )
             )
-        search = PrecisionSearch(subject, chosen.name, first.arithmetic, scorer, record, tell)
+
+        def asking(about: PrecisionSubject, on: str, arithmetic: Arithmetic) -> PrecisionSearch:
+            made = PrecisionSearch(about, on, arithmetic, scorer, record, tell, jobs)
+            stack.callback(made.close)
+            return made
+
+        search = asking(subject, chosen.name, first.arithmetic)
         search.merged = frozenset(node.name for node in subject.nodes if tensors and node.name not in tensors)
         # a threshold that the target misses, or reaches with everything low, ends the search before the screen
         if search.ends(space, budget) and not own:
-            screen = PrecisionSearch(subject, SCREEN, quantiser, scorer, record, tell)
+            screen = asking(subject, SCREEN, quantiser)
             if screen.ends(subject.space, budget):
                 space = likely(space, screen.search(subject.space, budget).keep)
         found = search.search(space, budget)
-        changed = _changed(question, first, search, found, scorer, record, budget, tell)
+        changed = _changed(question, first, search, found, asking, budget)
+        wide = search.wide(found, budget) if found.ending is PrecisionEnding.MINIMAL else None
         value, full, all_low = (search.value(it) for it in (found.keep, space.everything, 0))
         kept = [subject.nodes[unit] for unit in members(found.keep)]
-        files = configurations(kept, low, chosen.name, tensors)
+        sixteen = frozenset() if wide is None else subject.names(wide.units)
+        files = configurations(kept, low, chosen.name, tensors, sixteen)
         remarks = [
             english("{file} cannot name {names}.", file=name, names=some(it.left_out))
             for name, it in files.items()
@@ -280,17 +292,21 @@ def answered(
             changes=() if changed is None else changed.sentences,
             changed_keep=() if changed is None else changed.keep,
             changed_shown="" if changed is None else changed.shown,
+            wide=tuple(node.name for node in kept if node.name in sixteen),
+            wide_shown="" if wide is None else wide.shown,
         )
         if folder is not None:
             put(folder / REPORT, json.dumps(to_json(report), indent=1, ensure_ascii=False).encode() + b"\n")
             put(folder / PAGE, markdown(report).encode())
             put(folder / PICTURE, svg(report).encode())
-            for name in (MODEL, CHANGED, *FILES):
+            for name in (MODEL, WIDE, CHANGED, *FILES):
                 (folder / name).unlink(missing_ok=True)  # it may be of an earlier search
             for name, it in files.items():
                 put(folder / name, it.content.encode())
             if not tensors and (own or low == Low.INT8) and (file := search.model_file(found.keep)) is not None:
                 _copy_model(file, folder / MODEL)
+            if wide is not None:
+                _copy_model(search.wide_file(found, wide), folder / WIDE)
             if changed is not None:
                 _copy_model(changed.file, folder / CHANGED)
     return PrecisionResult(report=report, folder=folder)
@@ -378,10 +394,8 @@ def _changed(
     asked: _Asked,
     search: PrecisionSearch,
     found: MinimalSet,
-    scorer: Scorer,
-    record: Record,
+    asking: Callable[[PrecisionSubject, str, Arithmetic], PrecisionSearch],
     budget: MeasurementBudget,
-    tell: Tell,
 ) -> _Changed | None:
     """The model with rewrites of the nodes to keep, if fewer have to stay then, measured as those were."""
     kept = [asked.subject.nodes[unit].name for unit in members(found.keep)]
@@ -395,7 +409,7 @@ def _changed(
     for before, after in zip(asked.subject.measured.reference, computed, strict=True):
         if any(fault(name, it, after[name], Tolerance()) for name, it in before.items()):
             return None  # rounding in float32 alone makes too much of a difference
-    again = PrecisionSearch(other.subject, search.on + REWRITTEN, other.arithmetic, scorer, record, tell)
+    again = asking(other.subject, search.on + REWRITTEN, other.arithmetic)
     touched = {name for it in changes for name in it.nodes}
     rest = of(unit for unit, node in enumerate(other.subject.nodes) if node.name in set(kept) - touched)
     try:

@@ -2,11 +2,14 @@
 
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from math import inf, isfinite
 from pathlib import Path
 from types import MappingProxyType
-from typing import Protocol
+from typing import Protocol, cast, runtime_checkable
 
 import onnx
 
@@ -16,7 +19,7 @@ from onnxbisect.model.model import Model
 from onnxbisect.model.modules import path_of_node
 from onnxbisect.precision.low import can_be_low, suspicion
 from onnxbisect.precision.metric import broken
-from onnxbisect.precision.plan import KeptSet, MinimalSet, PrecisionEnding, Space, Why, plan, so_far
+from onnxbisect.precision.plan import KeptSet, MinimalSet, PrecisionEnding, Space, Why, next_asks, plan, so_far
 from onnxbisect.precision.reasons import reason
 from onnxbisect.precision.report import Asked, Member
 from onnxbisect.precision.wanted import Low, Wanted
@@ -26,19 +29,30 @@ from onnxbisect.split.choose import total, work_of
 from onnxbisect.unitset import UnitSet, members, of, size
 from onnxbisect_backends.precision.arithmetic import Ran, ReferenceRun
 from onnxbisect_backends.precision.scoring import Scorer
+from onnxbisect_backends.sandbox.process import kill_running
 
 #: The file of a folder's measurements.
 RECORD = "asks.jsonl"
+#: Behind the name of an arithmetic that is asked about results of 16 bits, and behind those of the nodes then.
+SIXTEEN = ", 16 bits"
 
 #: Called with a line about each measurement.
 Tell = Callable[[str], None]
 
 
 class Arithmetic(Protocol):
-    """Runs the model with all nodes low but some."""
+    """Runs the model with all nodes low but some; called from as many threads as there are jobs."""
 
     def run(self, keep: Iterable[str]) -> tuple[Ran, Path]:
         """The outputs, and the path without ending of the model and of the folder of its outputs."""
+
+
+@runtime_checkable
+class WideArithmetic(Arithmetic, Protocol):
+    """An arithmetic in which the results of low nodes may have 16 bits."""
+
+    def run_wide(self, keep: Iterable[str], wide: Iterable[str]) -> tuple[Ran, Path]:
+        """As `run`, the results of the wide nodes with 16 bits."""
 
 
 class PrecisionSubject:
@@ -59,6 +73,7 @@ class PrecisionSubject:
         return Space(
             order=self.by_suspicion(units),
             groups=(tuple(of(group) for group in variants.values()),),
+            work={unit: self.share(1 << unit) for unit in units},
         )
 
     def by_suspicion(self, units: Iterable[int]) -> tuple[int, ...]:
@@ -139,22 +154,55 @@ def _line(on: str, keep: frozenset[str], value: float) -> str:
     return json.dumps({"on": on, "keep": sorted(keep), "value": value})
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Measured:
+    """A value of the metric, infinitely bad where there is none, and then perhaps the reason; and the model's path."""
+
+    value: float
+    problem: str
+    place: Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class WideSet:
+    """Members of a set for which 16 bits do, and the metric then; the model's path, if it was measured now."""
+
+    units: UnitSet
+    value: float
+    shown: str
+    place: Path | None
+
+
 class PrecisionSearch:
-    """Asks one arithmetic until the search has its result, and keeps what was measured."""
+    """Asks one arithmetic until the search has its result, and keeps what was measured.
+
+    With several `jobs` what may be asked next is measured ahead (`next_asks`). What is found is the same.
+    """
 
     def __init__(
-        self, subject: PrecisionSubject, on: str, arithmetic: Arithmetic, scorer: Scorer, record: Record, tell: Tell
+        self,
+        subject: PrecisionSubject,
+        on: str,
+        arithmetic: Arithmetic,
+        scorer: Scorer,
+        record: Record,
+        tell: Tell,
+        jobs: int = 1,
     ) -> None:
         self.on = on
         self._subject, self._arithmetic, self._scorer = subject, arithmetic, scorer
-        self._record, self._tell = record, tell
+        self._record, self._tell, self._jobs = record, tell, jobs
         #: The nodes that the target merges into those that read them.
         self.merged: frozenset[str] = frozenset()
         self._scores: dict[UnitSet, float] = {}
         self._number: dict[UnitSet, int] = {}
-        self._problems: dict[str, int] = {}
-        self._mute: set[UnitSet] = set()
+        #: What did not run, and why.
+        self._mute: dict[UnitSet, str] = {}
         self._files: dict[UnitSet, Path] = {}
+        self._pool = ThreadPoolExecutor(jobs)
+        self._running: dict[UnitSet, Future[_Measured]] = {}
+        #: Measured in this search, of which some are not asked for yet.
+        self._values: dict[UnitSet, float] = {}
 
     def ends(self, space: Space, budget: MeasurementBudget) -> bool:
         """Measure everything high and everything low; whether a set is to be found between them.
@@ -164,35 +212,123 @@ class PrecisionSearch:
         while isinstance(step := plan(space, self._scores, self._subject.want.at_least), KeptSet):
             if step.why not in (Why.FULL, Why.LOW):
                 return True
-            self._ask(step, budget)
+            self._ask(step, space, budget)
         return self._reached(step, space).ending is not PrecisionEnding.NOTHING
 
     def search(self, space: Space, budget: MeasurementBudget) -> MinimalSet:
         """Measure until nothing is open, or the budget is spent. Raises OptionError if full precision misses."""
         while isinstance(step := plan(space, self._scores, self._subject.want.at_least), KeptSet):
-            if not self._ask(step, budget):
+            if not self._ask(step, space, budget):
                 return so_far(space, self._scores, self._subject.want.at_least)
         return self._reached(step, space)
 
-    def _ask(self, step: KeptSet, budget: MeasurementBudget) -> bool:
+    def wide(self, found: MinimalSet, budget: MeasurementBudget) -> WideSet | None:
+        """The members for which results of 16 bits do instead of high precision: all of them, or as many as can be.
+
+        None where there are none, the arithmetic has no such results, or the budget is spent.
+        """
+        if not isinstance(self._arithmetic, WideArithmetic) or self._subject.low is not Low.INT8:
+            return None
+        best: WideSet | None = None
+        dearest_first = sorted(members(found.keep), key=lambda unit: -self._subject.share(1 << unit))
+        for units in (found.keep, *(1 << unit for unit in dearest_first)):
+            tried = units | (best.units if best else 0)
+            if best and best.units == found.keep:
+                break
+            if tried == found.keep != units:
+                continue
+            if (it := self._wide(found.keep & ~tried, tried, budget)) is None:
+                break
+            if self._subject.want.score(it.value) >= self._subject.want.at_least:
+                best = it
+        return best
+
+    def close(self) -> None:
+        """Wait for what was measured ahead."""
+        self._pool.shutdown(cancel_futures=True)
+
+    def _wide(self, keep: UnitSet, wide: UnitSet, budget: MeasurementBudget) -> WideSet | None:
+        """The metric with these results in 16 bits; None if the budget does not allow that."""
+        subject, on = self._subject, self.on + SIXTEEN
+        names = subject.names(keep) | {f"{name}{SIXTEEN}" for name in subject.names(wide)}
+        place, problem = None, ""
+        if (on, names) in self._record.values:
+            self._record.resumed += 1
+            value = self._record.values[on, names]
+        elif budget.spent:
+            return None
+        else:
+            budget.take()
+            arithmetic = cast(WideArithmetic, self._arithmetic)
+            it = self._scored(*arithmetic.run_wide(subject.names(keep), subject.names(wide)))
+            value, problem, place = it.value, it.problem, it.place
+        shown = english("no numbers") if problem else subject.want.shown(value)
+        asked = self._asked(keep, value, shown, Why.WIDE, on)
+        if not problem:
+            self._record.add(asked, names, value)
+        return WideSet(units=wide, value=value, shown=shown, place=place)
+
+    def wide_file(self, found: MinimalSet, it: WideSet) -> Path:
+        """The model with the other members high, these results in 16 bits, and all else in 8."""
+        place = it.place
+        if place is None:
+            names = self._subject.names
+            place = cast(WideArithmetic, self._arithmetic).run_wide(names(found.keep & ~it.units), names(it.units))[1]
+        return place.with_suffix(".onnx")
+
+    def _ask(self, step: KeptSet, space: Space, budget: MeasurementBudget) -> bool:
         """Take the value from the record or measure it; False if the budget does not allow that."""
         names = self._subject.names(step.keep)
         if (self.on, names) in self._record.values:
             self._record.resumed += 1
-            value = self._record.values[self.on, names]
-        elif budget.spent:
-            if step.why in (Why.FULL, Why.LOW):
-                raise OptionError(english("The budget ended before anything could be measured; give more."))
-            return False
-        else:
-            budget.take()
-            value = self._measure(step)
-            asked = self._noted(step, value)
-            if step.keep not in self._mute:  # what did not run is asked again another time
-                self._record.add(asked, names, value)
+            self._noted(step, self._record.values[self.on, names])
             return True
-        self._noted(step, value)
+        while step.keep not in self._values:
+            self._start(step, space, budget)
+            if not self._running:
+                if step.why in (Why.FULL, Why.LOW):
+                    raise OptionError(english("The budget ended before anything could be measured; give more."))
+                return False
+            self._collect()
+        if step.why is Why.FULL and step.keep in self._mute:
+            raise OptionError(
+                english("The model does not run in full precision: {reason}.", reason=self._mute[step.keep])
+            )
+        asked = self._noted(step, self._values[step.keep])
+        if step.keep not in self._mute:  # what did not run is asked again another time
+            self._record.add(asked, names, self._values[step.keep])
         return True
+
+    def _start(self, step: KeptSet, space: Space, budget: MeasurementBudget) -> None:
+        """Measure what is asked for, and on idle workers what may be asked next."""
+        want = self._subject.want
+        known = self._scores | {keep: want.score(value) for keep, value in self._values.items()}
+        open_asks = next_asks(space, known, want.at_least, self._jobs)
+        for ask in [step] if isinstance(open_asks, MinimalSet) else [step, *open_asks]:
+            recorded = (self.on, self._subject.names(ask.keep)) in self._record.values
+            if len(self._running) < self._jobs and not (ask.keep in self._running or recorded or budget.spent):
+                budget.take()
+                self._running[ask.keep] = self._pool.submit(self._measured, ask.keep)
+
+    def _collect(self) -> None:
+        """Wait until a measurement ends, and keep what has ended."""
+        want = self._subject.want
+        try:
+            ended, _ = wait(self._running.values(), return_when=FIRST_COMPLETED)
+        except BaseException:
+            kill_running()  # the threads would go on until their compilers end
+            raise
+        for keep in [keep for keep, future in self._running.items() if future in ended]:
+            it = self._running.pop(keep).result()
+            self._values[keep] = it.value
+            if it.problem:
+                self._mute[keep] = it.problem
+            if want.score(it.value) < want.at_least:
+                it.place.with_suffix(".onnx").unlink(missing_ok=True)
+                continue
+            for path in self._files.values():
+                path.with_suffix(".onnx").unlink(missing_ok=True)
+            self._files = {keep: it.place}
 
     def _reached(self, step: MinimalSet, space: Space) -> MinimalSet:
         """The result; raises OptionError if full precision misses."""
@@ -213,9 +349,10 @@ class PrecisionSearch:
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences about measurements that came to nothing."""
+        asked = Counter(said for keep, said in self._mute.items() if keep in self._number)
         return tuple(
             english("{units} gave no numbers: {reason}.", units=plural(count, "ask"), reason=said)
-            for said, count in self._problems.items()
+            for said, count in asked.items()
         )
 
     def value(self, keep: UnitSet) -> float:
@@ -238,45 +375,31 @@ class PrecisionSearch:
         file = self._files[keep].with_suffix(".onnx")
         return file if file.is_file() else None
 
-    def _measure(self, ask: KeptSet) -> float:
-        """The value of the metric, infinitely bad where there is none."""
-        want = self._subject.want
-        ran, place = self._arithmetic.run(self._subject.names(ask.keep))
+    def _measured(self, keep: UnitSet) -> _Measured:
+        """Measure, in a thread of its own."""
+        return self._scored(*self._arithmetic.run(self._subject.names(keep)))
+
+    def _scored(self, ran: Ran, place: Path) -> _Measured:
+        reference, worst = self._subject.measured.reference, -self._subject.want.score(inf)
         if ran.problem:
-            said = clip(ran.problem, 300)
-            if ask.why is Why.FULL:
-                raise OptionError(english("The model does not run in full precision: {reason}.", reason=said))
-            self._problems[said] = self._problems.get(said, 0) + 1
-            self._mute.add(ask.keep)
-            return -want.score(inf)
-        reference = self._subject.measured.reference
-        if broken(reference, ran.outputs):
-            return -want.score(inf)
-        value = self._scorer.value(reference, ran.outputs, place)
-        if want.score(value) >= want.at_least:
-            for path in self._files.values():
-                path.with_suffix(".onnx").unlink(missing_ok=True)
-            self._files = {ask.keep: place}
-        else:
-            place.with_suffix(".onnx").unlink(missing_ok=True)
-        return value
+            return _Measured(value=worst, problem=clip(ran.problem, 300), place=place)
+        bad = broken(reference, ran.outputs)
+        value = worst if bad else self._scorer.value(reference, ran.outputs, place)
+        return _Measured(value=value, problem="", place=place)
 
     def _noted(self, ask: KeptSet, value: float) -> Asked:
-        want = self._subject.want
-        self._scores[ask.keep] = want.score(value)
-        number = self._number[ask.keep] = len(self._record.asked) + 1
-        shown, kept = self.shown(ask.keep), size(ask.keep)
-        asked = Asked(
-            number=number,
-            on=self.on,
-            kept=kept,
-            work=self._subject.share(ask.keep),
-            value=finite(value),
-            shown=shown,
-            why=ask.why,
-        )
+        self._scores[ask.keep] = self._subject.want.score(value)
+        asked = self._asked(ask.keep, value, self.shown(ask.keep), ask.why, self.on)
+        self._number[ask.keep] = asked.number
+        return asked
+
+    def _asked(self, keep: UnitSet, value: float, shown: str, why: Why, on: str) -> Asked:
+        """Number one measurement, and tell the user about it."""
+        number, kept = len(self._record.asked) + 1, size(keep)
+        work = self._subject.share(keep)
+        asked = Asked(number=number, on=on, kept=kept, work=work, value=finite(value), shown=shown, why=why)
         self._record.asked.append(asked)
-        self._tell(f"{number}  {plural(kept, 'node')} kept: {shown} ({ask.why}, {self.on})")
+        self._tell(f"{number}  {plural(kept, 'node')} kept: {shown} ({why}, {on})")
         return asked
 
     def _member(self, unit: int, found: MinimalSet) -> Member:

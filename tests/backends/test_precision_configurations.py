@@ -66,3 +66,12 @@ def test_nodes_of_one_kind_make_one_entry() -> None:
     made = configurations([NODES[0], onnx.NodeProto(name="b", op_type="Add", output=["y"])], Low.INT8)
     (entry,) = json.loads(made["pulsar2.json"].content)["quant"]["layer_configs"]
     assert entry == {"layer_names": ["/scale/Mul", "b"], "data_type": "FP32"}
+
+
+def test_16_bits_are_named_where_they_do() -> None:
+    made = configurations([NODES[0], onnx.NodeProto(name="b", op_type="Add", output=["y"])], Low.INT8, wide={"b"})
+    layers = json.loads(made["pulsar2.json"].content)["quant"]["layer_configs"]
+    assert layers == [
+        {"layer_names": ["/scale/Mul"], "data_type": "FP32"},
+        {"layer_names": ["b"], "data_type": "U16"},
+    ]

@@ -16,6 +16,7 @@ def test_the_set_is_printed_and_written_and_a_mistake_is_one_sentence(shell: She
     assert {it.name for it in (shell.folder / "out").iterdir()} == {
         "asks.jsonl",
         "mixed.onnx",
+        "mixed16.onnx",
         "precision.json",
         "precision.md",
         "precision.svg",
@@ -26,7 +27,7 @@ def test_the_set_is_printed_and_written_and_a_mistake_is_one_sentence(shell: She
         "tpu_mlir.qtable",
     }
     again = shell.call(*words, "--at-least", "25", "--out", "out", "--format", "json")
-    assert (again.code, json.loads(again.out)["resumed"]) == (1, 7)
+    assert (again.code, json.loads(again.out)["resumed"]) == (1, 8)
 
     missed = shell.call(*words, "--at-least", "999", "--out", "out")
     assert missed.code == 2

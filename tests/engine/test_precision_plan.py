@@ -7,7 +7,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onnxbisect.precision.plan import KeptSet, MinimalSet, PrecisionEnding, Space, Why, plan, so_far
+from onnxbisect.precision.plan import KeptSet, MinimalSet, PrecisionEnding, Space, Why, next_asks, plan, so_far
 from onnxbisect.unitset import UnitSet, is_subset, members, of, size, union
 from support.examples import examples
 
@@ -122,6 +122,51 @@ def test_a_search_goes_on_from_any_record(seed: int, data: st.DataObject) -> Non
     again, more = searched(it, scores)
     assert again == found
     assert len(more) == len(asked) - len(kept)
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(st.integers(0, 10**9), st.integers(1, 6))
+def test_what_is_measured_ahead_changes_nothing_but_the_rounds(seed: int, width: int) -> None:
+    it = world(seed)
+    found, asked = searched(it)
+    scores: dict[UnitSet, float] = {}
+    rounds = 0
+    while isinstance(steps := next_asks(it.space, scores, it.at_least, width), list):
+        assert steps[0] == plan(it.space, scores, it.at_least)
+        assert 1 <= len({step.keep for step in steps}) == len(steps) <= width
+        assert not {step.keep for step in steps} & scores.keys()
+        scores |= {step.keep: it.score(step.keep) for step in steps}
+        rounds += 1
+    assert steps == found
+    assert rounds == len(asked) if width == 1 else rounds <= len(asked)
+
+
+def test_workers_that_would_idle_shorten_a_search() -> None:
+    it = World(space=Space(order=tuple(range(60))), clauses=((of([7, 20, 41]),),), decoys=0)
+    rounds = {}
+    for width in (1, 4):
+        scores: dict[UnitSet, float] = {}
+        rounds[width] = 0
+        while isinstance(steps := next_asks(it.space, scores, 1.0, width), list):
+            scores |= {step.keep: it.score(step.keep) for step in steps}
+            rounds[width] += 1
+    assert rounds[4] <= 0.6 * rounds[1]
+
+
+def test_of_a_set_with_more_than_it_takes_the_dear_node_is_left_out() -> None:
+    for dear in (0, 1):
+        space = Space(order=(0, 1, 2), work={0: 0.1, 1: 0.1, 2: 0.1} | {dear: 0.7}, guess=0b111)
+        # 2 has to stay, and one of the others
+        it = World(space=space, clauses=((0b100,), (0b01, 0b10)), decoys=0)
+        found, _ = searched(it)
+        assert found.keep == 0b100 | 1 << (1 - dear)
+
+
+def test_where_most_nodes_have_to_stay_each_costs_about_one_ask() -> None:
+    it = World(space=Space(order=tuple(range(60))), clauses=((of(range(60)) & ~of([5, 17, 40]),),), decoys=0)
+    found, asked = searched(it)
+    assert size(found.keep) == 57
+    assert len(asked) < 4 * 60  # each alone, and the search in two orders
 
 
 @settings(max_examples=examples(200), deadline=None)

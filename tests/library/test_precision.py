@@ -172,6 +172,30 @@ def test_a_search_that_was_ended_goes_on_and_another_question_does_not_use_its_r
     assert other.report.resumed == 0
 
 
+def test_several_measurements_at_a_time_find_the_same(folder: Path, found: PrecisionResult) -> None:
+    again = onnx_bisect.precision(folder / "net.onnx", samples=folder / "samples", at_least=25, jobs=3)
+    assert replace(again.report, seconds=0.0) == replace(found.report, seconds=0.0)
+    with pytest.raises(OptionError, match="jobs is 0"):
+        onnx_bisect.precision(folder / "net.onnx", samples=folder / "samples", jobs=0)
+
+
+def test_16_bits_do_where_the_range_is_the_cause(tmp_path: Path) -> None:
+    file = scaled_channel(tmp_path)
+    found = onnx_bisect.precision(file, samples=tmp_path / "samples", at_least=30, out=tmp_path / "out")
+    report = found.report
+    assert report.wide == found.keep == ("Mul_up", "Mul_down")
+    assert float(report.wide_shown.removesuffix(" dB")) > 30
+    assert report.sixteen in markdown(report)
+    assert report.sixteen in terminal(report)
+    written = onnx.load(tmp_path / "out" / "mixed16.onnx")
+    assert {onnx.TensorProto.UINT8, onnx.TensorProto.UINT16} <= {it.data_type for it in written.graph.initializer}
+    (layers,) = json.loads((tmp_path / "out" / "pulsar2.json").read_text())["quant"]["layer_configs"]
+    assert layers == {"layer_names": ["Mul_up", "Mul_down"], "data_type": "U16"}
+    again = onnx_bisect.precision(file, samples=tmp_path / "samples", at_least=30, out=tmp_path / "out")
+    assert again.report.resumed == len(report.asks)
+    assert again.report.wide == report.wide
+
+
 def test_low_precision_that_is_good_enough_needs_nothing(folder: Path) -> None:
     found = onnx_bisect.precision(folder / "net.onnx", samples=folder / "samples", metric="maxabs", at_most=1e6)
     assert (found.keep, found.report.ending, len(found.report.asks)) == ((), PrecisionEnding.NOTHING, 2)
@@ -346,6 +370,8 @@ def test_the_set_is_proven_on_the_emulator_of_the_target(folder: Path, tmp_path:
     assert {it.asked for it in report.members} == {9, 10}
     assert report.full is not None
     assert 40 < report.full < 200  # float16
+    assert report.wide == PAIR
+    assert [it.kept for it in report.asks if it.on == "qnn, 16 bits"] == [0]
     again = onnx_bisect.precision(
         folder / "net.onnx", backend="qnn", samples=folder / "samples", at_least=25, out=tmp_path
     )

@@ -11,7 +11,9 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
+from queue import Empty, LifoQueue
 from types import TracebackType
 from typing import IO, Self, cast
 
@@ -56,12 +58,16 @@ class ReferenceRun:
 
 
 class OrtArithmetic:
-    """Low precision as onnxruntime computes it, in a process (`low_precision.py`); a context manager, which ends it."""
+    """Low precision as onnxruntime computes it, in processes (`low_precision.py`), one for each thread that asks.
+
+    A context manager, which ends them.
+    """
 
     def __init__(self, model: Model, samples: Sequence[Sample], low: Low, folder: Path, seconds: float) -> None:
         self._model, self._given, self._low, self._folder, self._seconds = model, samples, low, folder, seconds
-        self._runs = 0
-        self._process: subprocess.Popen[bytes] | None = None
+        self._runs = count(1)
+        self._idle: LifoQueue[_OrderedProcess] = LifoQueue()
+        self._started: list[_OrderedProcess] = []
 
     def __enter__(self) -> Self:
         _write_model(self._model, self._folder / "model.onnx")
@@ -73,7 +79,8 @@ class OrtArithmetic:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._end()
+        for process in self._started:
+            process.end()
 
     @property
     def samples(self) -> Path:
@@ -87,7 +94,7 @@ class OrtArithmetic:
 
     def measure(self) -> ReferenceRun:
         """Run the model in full precision. Raises ModelError if it does not run."""
-        if problem := self._start():
+        if problem := self._carried_out(None):
             raise ModelError(
                 english("The model does not run on the samples in full precision: {reason}.", reason=clip(problem, 300))
             )
@@ -112,62 +119,44 @@ class OrtArithmetic:
 
     def run(self, keep: Iterable[str]) -> tuple[Ran, Path]:
         """The outputs with all nodes low but these, and the path without ending of the model and their folder."""
-        problem, place = self.make(keep, run=True)
+        return self.run_wide(keep, ())
+
+    def run_wide(self, keep: Iterable[str], wide: Iterable[str]) -> tuple[Ran, Path]:
+        """As `run`, the results of the wide nodes with 16 bits instead of 8."""
+        problem, place = self.make(keep, wide, run=True)
         return Ran(problem=problem) if problem else Ran(outputs=self.outputs(place)), place
 
-    def make(self, keep: Iterable[str], *, run: bool) -> tuple[str, Path]:
+    def make(self, keep: Iterable[str], wide: Iterable[str] = (), *, run: bool) -> tuple[str, Path]:
         """Write the model with all nodes low but these, and run it if that is wanted: what went wrong, and the path."""
-        self._runs += 1
-        place = self._folder / str(self._runs)
-        problem = self._start() if self._process is None else ""
-        return problem or self._answer({"keep": sorted(keep), "out": place.name, "run": run}), place
+        place = self._folder / str(next(self._runs))
+        order = {"keep": sorted(keep), "wide": sorted(wide), "out": place.name, "run": run}
+        return self._carried_out(order), place
 
-    def _start(self) -> str:
-        """Start the process, which measures first; what went wrong."""
-        shutil.rmtree(self.reference, ignore_errors=True)
-        path = os.pathsep.join(entry for entry in sys.path if entry)
-        self._process = subprocess.Popen(
-            # -P: this package's own modules must not shadow others
-            [sys.executable, "-P", str(_SCRIPT), "model.onnx", "samples", self._low],
-            cwd=self._folder,
-            env=clean_env(self._folder, extra={"PYTHONPATH": path, "PYTHONIOENCODING": "utf-8:backslashreplace"}),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        return self._answer(None)
+    def errors(self, keep: Iterable[str]) -> Mapping[str, float]:
+        """Signal to noise of each tensor in decibels, at the worst sample, with all nodes low but these.
 
-    def _answer(self, order: Mapping[str, object] | None) -> str:
-        """What the process says was wrong with the order; a process that says nothing is ended."""
-        process = cast("subprocess.Popen[bytes]", self._process)
-        orders, answers = cast("IO[bytes]", process.stdin), cast("IO[bytes]", process.stdout)
+        Empty where the model does not run.
+        """
+        file = self._folder / f"{next(self._runs)}.errors"
+        if self._carried_out({"keep": sorted(keep), "errors": file.name}):
+            return {}
+        found: dict[str, float] = json.loads(file.read_text())
+        return found
+
+    def _carried_out(self, order: Mapping[str, object] | None) -> str:
+        """What was wrong with the order, which an idle process or a new one carries out; None only starts one."""
         try:
-            if order is not None:
-                orders.write(json.dumps(order).encode() + b"\n")
-                orders.flush()
-            late = not select.select([answers], [], [], self._seconds)[0]
-            line = b"" if late else answers.readline()
-        except BrokenPipeError:
-            late, line = False, b""
-        if line:
-            return str(json.loads(line).get("problem", ""))
-        self._end()
-        if late:
-            return english("it did not end within {seconds} s", seconds=f"{self._seconds:g}")
-        code = process.returncode
-        return english("its process died ({how})", how=signal.Signals(-code).name if code < 0 else str(code))
-
-    def _end(self) -> None:
-        process, self._process = self._process, None
-        if process is None:
-            return
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        for pipe in (process.stdin, process.stdout):
-            with suppress(BrokenPipeError):
-                cast("IO[bytes]", pipe).close()
+            process = self._idle.get_nowait()
+        except Empty:
+            process = _OrderedProcess(self._folder, self._low, self._seconds)
+            self._started.append(process)
+            if problem := process.answer(None):
+                process.end()
+                return problem
+        problem = "" if order is None else process.answer(order)
+        if process.alive:
+            self._idle.put(process)
+        return problem
 
     def outputs(self, folder: Path) -> tuple[Outputs, ...]:
         """The outputs of each sample that are in a folder."""
@@ -178,6 +167,57 @@ class OrtArithmetic:
         return tuple(found)
 
 
+class _OrderedProcess:
+    """A process that measures the model, if none has yet, and carries out orders one after the other."""
+
+    def __init__(self, folder: Path, low: Low, seconds: float) -> None:
+        self._seconds = seconds
+        path = os.pathsep.join(entry for entry in sys.path if entry)
+        self._process = subprocess.Popen(
+            # -P: this package's own modules must not shadow others
+            [sys.executable, "-P", str(_SCRIPT), "model.onnx", "samples", low],
+            cwd=folder,
+            env=clean_env(folder, extra={"PYTHONPATH": path, "PYTHONIOENCODING": "utf-8:backslashreplace"}),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    @property
+    def alive(self) -> bool:
+        """Whether it takes orders."""
+        return self._process.poll() is None
+
+    def answer(self, order: Mapping[str, object] | None) -> str:
+        """What the process says was wrong with the order, or with measuring; a process that says nothing is ended."""
+        orders, answers = cast("IO[bytes]", self._process.stdin), cast("IO[bytes]", self._process.stdout)
+        try:
+            if order is not None:
+                orders.write(json.dumps(order).encode() + b"\n")
+                orders.flush()
+            late = not select.select([answers], [], [], self._seconds)[0]
+            line = b"" if late else answers.readline()
+        except BrokenPipeError:
+            late, line = False, b""
+        if line:
+            return str(json.loads(line).get("problem", ""))
+        self.end()
+        if late:
+            return english("it did not end within {seconds} s", seconds=f"{self._seconds:g}")
+        code = self._process.returncode
+        return english("its process died ({how})", how=signal.Signals(-code).name if code < 0 else str(code))
+
+    def end(self) -> None:
+        """Kill it; may be called again."""
+        if self.alive:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            with suppress(BrokenPipeError):
+                cast("IO[bytes]", pipe).close()
+
+
 class TargetArithmetic:
     """A compiler's own arithmetic: runs the mixed models that onnxruntime's quantiser writes."""
 
@@ -186,7 +226,11 @@ class TargetArithmetic:
 
     def run(self, keep: Iterable[str]) -> tuple[Ran, Path]:
         """As `OrtArithmetic.run`."""
-        problem, place = self._quantiser.make(keep, run=False)
+        return self.run_wide(keep, ())
+
+    def run_wide(self, keep: Iterable[str], wide: Iterable[str]) -> tuple[Ran, Path]:
+        """As `OrtArithmetic.run_wide`."""
+        problem, place = self._quantiser.make(keep, wide, run=False)
         if problem:
             return Ran(problem=problem), place
         work = place.with_name(f"{place.name}.work")
@@ -208,12 +252,11 @@ class HostedTarget:
         self._quantiser, self._model, self._backend, self._limits = quantiser, model, backend, limits
         self._work = quantiser.folder / "target"
         self._work.mkdir()
-        self._runs = 0
+        self._runs = count(1)
 
     def run(self, keep: Iterable[str]) -> tuple[Ran, Path]:
         """As `OrtArithmetic.run`; there is no model of its own."""
-        self._runs += 1
-        place = self._work / f"out{self._runs}"
+        place = self._work / f"out{next(self._runs)}"
         steps = in_turns(self._model.proto.graph, frozenset(keep), self._quantiser.low_nodes)
         samples = [dict(it) for it in self._quantiser.given]
         with tempfile.TemporaryDirectory(dir=self._work) as folder:
@@ -314,7 +357,8 @@ class SelfQuantisingTarget:
         self._quantiser, self._backend, self._limits = quantiser, backend, limits
         self._work = quantiser.folder / "target"
         self._model = quantiser.folder / "model.onnx"
-        self._runs = 0
+        self._runs, self._copies = count(1), count(1)
+        self._idle: LifoQueue[Path] = LifoQueue()
         self.tensors: Mapping[str, Sequence[str]] = {}
 
     def quantise(self, graph: onnx.GraphProto) -> None:
@@ -327,14 +371,21 @@ class SelfQuantisingTarget:
                 english("{backend} does not quantise the model: {reason}.", backend=self._backend.name, reason=said)
             )
         self.tensors = tensors_of_nodes(graph, json.loads((self._work / "tensors.json").read_text()))
+        self._idle.put(self._work)
 
     def run(self, keep: Iterable[str]) -> tuple[Ran, Path]:
-        """As `OrtArithmetic.run`; there is no model of its own."""
-        self._runs += 1
-        place = self._work / f"out{self._runs}"
+        """As `OrtArithmetic.run`; there is no model of its own.
+
+        Compilers write files of fixed names: what runs at a time has folders of its own.
+        """
+        place = self._quantiser.folder / f"target-out{next(self._runs)}"
         names = sorted(name for node in keep for name in self.tensors.get(node, ()))
-        samples = self._quantiser.samples
-        ended = compute_mixed(self._backend, self._model, samples, names, place, self._work, self._limits)
+        try:
+            work = self._idle.get_nowait()
+        except Empty:
+            work = Path(shutil.copytree(self._work, self._work.with_name(f"target{next(self._copies)}")))
+        ended = compute_mixed(self._backend, self._model, self._quantiser.samples, names, place, work, self._limits)
+        self._idle.put(work)
         if ended.exit_code != 0:
             return Ran(problem=last_words(ended)), place
         return Ran(outputs=self._quantiser.outputs(place)), place

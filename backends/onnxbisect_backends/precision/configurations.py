@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx
@@ -25,14 +25,21 @@ class Configuration:
 
 
 def configurations(
-    nodes: Sequence[onnx.NodeProto], low: Low, backend: str = "", measured: Mapping[str, Sequence[str]] | None = None
+    nodes: Sequence[onnx.NodeProto],
+    low: Low,
+    backend: str = "",
+    measured: Mapping[str, Sequence[str]] | None = None,
+    wide: Collection[str] = (),
 ) -> dict[str, Configuration]:
     """Each vendor's file by its name, for these nodes to stay precise and all others low; empty without nodes.
 
-    `measured` are the tensors that a compiler has of each node, where it was asked, as RKNN or TPU-MLIR.
+    `measured` are the tensors that a compiler has of each node, where it was asked, as RKNN or TPU-MLIR. For the nodes
+    whose names are in `wide`, 16 bits do where a compiler has them.
     """
     written = {name: write(nodes, low) for name, (precisions, write) in _FORMS.items() if nodes and low in precisions}
     named = [name for node in nodes for name in measured.get(node.name, ())] if measured else []
+    if nodes and low is Low.INT8:
+        written[_PULSAR2] = pulsar2(nodes, wide)
     if named and backend == "rknn":
         written[_RKNN] = _layers(named)
     if named and backend == "tpu-mlir":
@@ -40,13 +47,13 @@ def configurations(
     return written
 
 
-def pulsar2(nodes: Sequence[onnx.NodeProto], low: Low) -> Configuration:
+def pulsar2(nodes: Sequence[onnx.NodeProto], wide: Collection[str] = ()) -> Configuration:
     """`quant.layer_configs` of a configuration of `pulsar2 build`, which has no float convolutions but 16 bits."""
-    convolutions = tuple(node.name for node in nodes if node.op_type == "Conv")
-    others = tuple(node.name for node in nodes if node.op_type != "Conv")
+    sixteen = tuple(node.name for node in nodes if node.op_type == "Conv" or node.name in wide)
+    others = tuple(node.name for node in nodes if node.name not in sixteen)
     layers = [
         LayerConfig(layer_names=names, data_type=kind)
-        for names, kind in ((others, LayerType.FP32), (convolutions, LayerType.U16))
+        for names, kind in ((others, LayerType.FP32), (sixteen, LayerType.U16))
         if names
     ]
     quant = QuantConfig(layer_configs=tuple(layers))
@@ -81,16 +88,15 @@ def tensorrt(nodes: Sequence[onnx.NodeProto], low: Low) -> Configuration:
     )
 
 
-_RKNN, _TPU_MLIR = "rknn.hybrid.yaml", "tpu_mlir.qtable"
+_PULSAR2, _RKNN, _TPU_MLIR = "pulsar2.json", "rknn.hybrid.yaml", "tpu_mlir.qtable"
 _Write = Callable[[Sequence[onnx.NodeProto], Low], Configuration]
 _FORMS: Mapping[str, tuple[tuple[Low, ...], _Write]] = {
-    "pulsar2.json": ((Low.INT8,), pulsar2),
     _TPU_MLIR: ((Low.INT8, Low.FLOAT16), tpu_mlir),
     _RKNN: ((Low.INT8,), rknn),
     "tensorrt.txt": ((Low.INT8, Low.FLOAT16), tensorrt),
 }
 #: Every file that there may be.
-FILES = tuple(_FORMS)
+FILES = (_PULSAR2, *_FORMS)
 
 
 def _told_apart(

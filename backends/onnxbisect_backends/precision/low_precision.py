@@ -1,10 +1,12 @@
 """A script for a process of its own: a model with some nodes in low precision, in onnxruntime's arithmetic.
 
 `low_precision.py MODEL SAMPLES LOW` runs the model on each sample, writes its outputs to `reference/N.npz` and what was
-seen of each float tensor to `tensors.json`, and says `{}`. Then it reads orders, each a line of JSON: `keep` are names
-of nodes, `out` a name. It makes all nodes low but those, writes the model to `OUT.onnx`, and where the order says `run`
-its outputs to `OUT/N.npz`. For each order it says `{}`, or `{"problem": …}` if that failed. LOW is a member of
-`onnxbisect.precision.wanted.Low`. All files are in the working directory.
+seen of each float tensor to `tensors.json`, unless that is there, and says `{}`. Then it reads orders, each a line of
+JSON: `keep` and `wide` are names of nodes, `out` a name. It makes all nodes low but the kept ones, the results of the
+wide ones with 16 bits, writes the model to `OUT.onnx`, and where the order says `run` its outputs to `OUT/N.npz`. An
+order with `errors`, the name of a file, has signal to noise of each tensor written there instead. For each order it
+says `{}`, or `{"problem": …}` if that failed. LOW is a member of `onnxbisect.precision.wanted.Low`. All files are in
+the working directory.
 
 Nothing is fused or optimised: the numbers are those of the file as it stands, whatever processor this is.
 """
@@ -12,10 +14,11 @@ Nothing is fused or optimised: the numbers are those of the file as it stands, w
 import json
 import logging
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
-from math import prod
+from math import isnan, prod
 from pathlib import Path
 from typing import TextIO, cast
 
@@ -26,13 +29,18 @@ from onnx import TensorProto, helper, numpy_helper, version_converter
 
 from onnxbisect.model.session import loadable
 from onnxbisect.precision.low import can_be_low, quantisable
+from onnxbisect.precision.metric import EQUAL, METRICS
 from onnxbisect.precision.tensors import SampledTensor, read_seen, seen_of
 from onnxbisect.precision.wanted import Low
 
+#: The file of what was seen of the tensors.
+_SEEN = "tensors.json"
 #: Bytes of tensors that one run returns.
 _AT_ONCE = 256 << 20
 #: The operator sets from which there are QuantizeLinear, and scales by channel.
 _QDQ, _BY_CHANNEL = 10, 13
+#: Ops of two operands that are alike.
+_ELEMENTWISE = frozenset({"Add", "Sub", "Mul", "Div", "Pow", "Max", "Min"})
 
 
 def main(model: str, samples: str, low: str) -> None:
@@ -42,7 +50,7 @@ def main(model: str, samples: str, low: str) -> None:
     if low == Low.INT8 and _version(proto) < _QDQ:
         proto = version_converter.convert_version(proto, _BY_CHANNEL)
     feeds = [_load(Path(samples) / f"{number}.npz") for number in range(len(list(Path(samples).iterdir())))]
-    if not _say(answers, lambda: _measure(proto, feeds)):
+    if not _say(answers, lambda: None if Path(_SEEN).is_file() else _measure(proto, feeds)):
         return
     for line in sys.stdin:
         order = json.loads(line)
@@ -73,15 +81,24 @@ def _carry_out(
 ) -> None:
     own = onnx.ModelProto()
     own.CopyFrom(proto)  # the quantiser changes what it is given
-    kept, out = frozenset(cast("list[str]", order["keep"])), Path(str(order["out"]))
+    kept, wide = (frozenset(cast("list[str]", order.get(kind, []))) for kind in ("keep", "wide"))
+    mixed = quantised(own, kept, wide) if low == Low.INT8 else rounded(own, kept)
+    if "errors" in order:
+        Path(str(order["errors"])).write_text(json.dumps(_errors(proto, mixed, feeds, Path(str(order["errors"])))))
+        return
+    out = Path(str(order["out"]))
     file = out.with_suffix(".onnx")
-    _write(quantised(own, kept) if low == Low.INT8 else rounded(own, kept), file)
+    _write(mixed, file)
     if order["run"]:
         _run(file, [it.name for it in proto.graph.output], feeds, out)
 
 
-def quantised(proto: onnx.ModelProto, kept: frozenset[str]) -> onnx.ModelProto:
-    """The model in QDQ form by onnxruntime's quantiser, all nodes that it knows but the kept ones."""
+def quantised(proto: onnx.ModelProto, kept: frozenset[str], wide: frozenset[str] = frozenset()) -> onnx.ModelProto:
+    """The model in QDQ form by onnxruntime's quantiser, all nodes that it knows but the kept ones.
+
+    What the wide nodes make has 16 bits, and so have all tensors of the nodes that make or read it, with conversions
+    where others want 8, as Qualcomm's compiler needs it.
+    """
     from onnxruntime.quantization.calibrate import CalibrationMethod, TensorData, TensorsData
     from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
     from onnxruntime.quantization.quant_utils import QuantType
@@ -104,11 +121,32 @@ def quantised(proto: onnx.ModelProto, kept: frozenset[str]) -> onnx.ModelProto:
         low,
         [],
         sorted(quantisable()),
-        {},
+        {"TensorQuantOverrides": _sixteen_bits(proto, wide)} if wide else {},
     )
     quantizer.quantize_model()
     made: onnx.ModelProto = quantizer.model.model
     return made
+
+
+def _sixteen_bits(proto: onnx.ModelProto, wide: frozenset[str]) -> dict[str, list[dict[str, object]]]:
+    """onnxruntime's words for tensors of 16 bits."""
+    from onnxruntime.quantization.execution_providers.qnn.mixed_precision_overrides_utils import (
+        MixedPrecisionTensorQuantOverridesFixer,
+    )
+    from onnxruntime.quantization.quant_utils import QuantType
+    from onnxruntime.quantization.tensor_quant_overrides import TensorQuantOverridesHelper
+
+    made = {name for node in proto.graph.node if node.name in wide for name in node.output if name in _seen()}
+    stored = {it.name for it in proto.graph.initializer if it.data_type == TensorProto.FLOAT}
+    for node in proto.graph.node:
+        # a constant operand is no weight: as coarse as it is elsewhere, it would spoil what it is combined with
+        if node.op_type in _ELEMENTWISE and not made.isdisjoint((*node.input, *node.output)):
+            made |= stored & set(node.input)
+    overrides = TensorQuantOverridesHelper({name: [{"quant_type": QuantType.QUInt16}] for name in sorted(made)})
+    fixer = MixedPrecisionTensorQuantOverridesFixer.create_from_model(overrides, proto, QuantType.QUInt8)
+    fixer.apply(QuantType.QUInt8, False)
+    found: dict[str, list[dict[str, object]]] = overrides.get_dict()
+    return found
 
 
 def _version(proto: onnx.ModelProto) -> int:
@@ -155,12 +193,9 @@ def rounded(proto: onnx.ModelProto, kept: frozenset[str]) -> onnx.ModelProto:
 
 def _measure(proto: onnx.ModelProto, feeds: list[dict[str, np.ndarray]]) -> None:
     """Write the outputs, and what was seen of every float tensor that the model computes or is given."""
-    outputs = [it.name for it in proto.graph.output]
+    shutil.rmtree("reference", ignore_errors=True)  # of a process that died
     _write(proto, Path("reference.onnx"))
-    _run(Path("reference.onnx"), outputs, feeds, Path("reference"))
-    kinds = {it.name: it.type.tensor_type for it in (*proto.graph.value_info, *proto.graph.output)}
-    made = [name for node in proto.graph.node for name in node.output]
-    names = [name for name in made if name in kinds and kinds[name].elem_type == TensorProto.FLOAT]
+    _run(Path("reference.onnx"), [it.name for it in proto.graph.output], feeds, Path("reference"))
     seen: dict[str, SampledTensor] = {}
 
     def note(values: Iterable[tuple[str, np.ndarray]]) -> None:
@@ -170,23 +205,59 @@ def _measure(proto: onnx.ModelProto, feeds: list[dict[str, np.ndarray]]) -> None
 
     for sample in feeds:
         note((name, array) for name, array in sample.items() if array.dtype == np.float32)
-    for some in _portions(names, kinds):
-        wide = onnx.ModelProto()
-        wide.CopyFrom(proto)
-        wide.graph.output.extend(
-            helper.make_empty_tensor_value_info(name) if name not in kinds else _value(name, kinds[name])
-            for name in some
-            if name not in outputs
-        )
-        _write(wide, Path("wide.onnx"))
-        session = _session(Path("wide.onnx"))
+    for some in _portions(_floats(proto), _kinds(proto)):
+        session = _wide_session(proto, proto, some, Path("wide.onnx"))
         for sample in feeds:
             note(zip(some, session.run(some, sample), strict=True))
     weights = dict(_weights(proto))
     found = {"tensors": seen, "weights": weights}
-    Path("tensors.json").write_text(
+    Path(_SEEN).write_text(
         json.dumps({kind: {name: asdict(it) for name, it in some.items()} for kind, some in found.items()})
     )
+
+
+def _errors(
+    proto: onnx.ModelProto, mixed: onnx.ModelProto, feeds: list[dict[str, np.ndarray]], file: Path
+) -> dict[str, float]:
+    """Signal to noise in decibels of each float tensor that both models have, at the worst sample."""
+    made = {name for node in mixed.graph.node for name in node.output}
+    names = [name for name in _floats(proto) if name in made]
+    found: dict[str, float] = {}
+    for some in _portions(names, _kinds(proto)):
+        sessions = [
+            _wide_session(it, proto, some, file.with_suffix(f".{place}.onnx"))
+            for place, it in enumerate((proto, mixed))
+        ]
+        for sample in feeds:
+            for name, *pair in zip(some, *(it.run(some, sample) for it in sessions), strict=True):
+                value = METRICS["sqnr"](*pair)
+                found[name] = min(found.get(name, EQUAL), -EQUAL if isnan(value) else value)
+    return found
+
+
+def _kinds(proto: onnx.ModelProto) -> dict[str, onnx.TypeProto.Tensor]:
+    return {it.name: it.type.tensor_type for it in (*proto.graph.value_info, *proto.graph.output)}
+
+
+def _floats(proto: onnx.ModelProto) -> list[str]:
+    """The float tensors that the model computes."""
+    kinds = _kinds(proto)
+    made = [name for node in proto.graph.node for name in node.output]
+    return [name for name in made if name in kinds and kinds[name].elem_type == TensorProto.FLOAT]
+
+
+def _wide_session(
+    proto: onnx.ModelProto, typed: onnx.ModelProto, names: list[str], file: Path
+) -> onnxruntime.InferenceSession:
+    """The model with these tensors, of which the other one knows the types, as outputs."""
+    outputs, kinds = {it.name for it in proto.graph.output}, _kinds(typed)
+    wide = onnx.ModelProto()
+    wide.CopyFrom(proto)
+    wide.graph.output.extend(_value(name, kinds[name]) for name in names if name not in outputs)
+    _write(wide, file)
+    session = _session(file)
+    file.unlink()
+    return session
 
 
 def _weights(proto: onnx.ModelProto) -> Iterator[tuple[str, SampledTensor]]:
@@ -228,7 +299,7 @@ def _portions(names: list[str], kinds: Mapping[str, onnx.TypeProto.Tensor]) -> I
 
 
 def _seen() -> Mapping[str, SampledTensor]:
-    return read_seen(Path("tensors.json"))[0]
+    return read_seen(Path(_SEEN))[0]
 
 
 def _write(proto: onnx.ModelProto, file: Path) -> None:

@@ -13,10 +13,10 @@ was measured to suffice, and at the end each member is left out once. The set is
 without any one of its members the score does not suffice.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
-from math import log2
+from math import inf, log2
 
 from onnxbisect.unitset import UnitSet, members, size, union
 
@@ -26,6 +26,8 @@ Scores = Mapping[UnitSet, float]
 
 #: A set of so many units is small.
 _FEW = 6
+#: How much a likely answer surprises, and one that is not.
+_LIKELY, _UNLIKELY = 1.0, 2.0
 
 
 class Why(StrEnum):
@@ -38,6 +40,7 @@ class Why(StrEnum):
     NECESSARY = "without one member"
     ALONE = "one node in low precision"
     GUESS = "the set of the other arithmetic"
+    WIDE = "16 bits instead of high precision"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,12 +77,18 @@ class MinimalSet:
 class Space:
     """The units that can be low, the most suspect first, and partitions of them into groups, the coarsest first.
 
-    `guess` is a set that suffices elsewhere; where it does here, only its members are asked about.
+    `guess` is a set that suffices elsewhere; where it does here, only its members are asked about. `work` is the share
+    of the model's work that each unit does, where it is known: of sets of one size the cheaper is taken.
     """
 
     order: tuple[int, ...]
     groups: tuple[tuple[UnitSet, ...], ...] = ()
     guess: UnitSet = 0
+    work: Mapping[int, float] = field(default_factory=dict)
+
+    def share(self, units: UnitSet) -> float:
+        """The share of the work that these units do."""
+        return sum(self.work.get(unit, 0.0) for unit in members(units))
 
     @property
     def everything(self) -> UnitSet:
@@ -94,6 +103,31 @@ def plan(space: Space, scores: Scores, at_least: float) -> KeptSet | MinimalSet:
         return search.run()
     except _UnansweredError as missing:
         return missing.ask
+
+
+def next_asks(space: Space, scores: Scores, at_least: float, width: int) -> list[KeptSet] | MinimalSet:
+    """The next measurement and up to `width` - 1 that may follow it, for workers that would idle; or what was found.
+
+    Those that may follow are what `plan` asks for if the open ones do not suffice, which is likelier, or suffice.
+    """
+    if isinstance(step := plan(space, scores, at_least), MinimalSet):
+        return step
+    found = {step.keep: step}
+    assumed: list[tuple[float, dict[UnitSet, float]]] = [(0.0, dict(scores))]
+    while assumed and len(found) < width:
+        surprise, answers = assumed.pop(min(range(len(assumed)), key=lambda place: assumed[place][0]))
+        if isinstance(step := plan(space, answers, at_least), MinimalSet):
+            continue
+        found.setdefault(step.keep, step)
+        likely = step.why is Why.FULL
+        assumed += [
+            (
+                surprise + (_LIKELY if suffices is likely else _UNLIKELY),
+                {**answers, step.keep: inf if suffices else -inf},
+            )
+            for suffices in (likely, not likely)
+        ]
+    return list(found.values())
 
 
 def so_far(space: Space, scores: Scores, at_least: float) -> MinimalSet:
@@ -149,7 +183,7 @@ class _Search:
         own = {unit: self._score(self._space.everything & ~(1 << unit), Why.ALONE) for unit in units}
         worst_first = [1 << unit for unit in sorted(units, key=own.__getitem__)]
         again = self._minimal(self._shortest(worst_first, Why.UNITS))
-        return min(found, again, key=lambda it: size(it.keep))
+        return min(found, again, key=lambda it: (size(it.keep), self._space.share(it.keep)))
 
     def _first(self, part: UnitSet) -> int:
         return min(self._place[unit] for unit in members(part))
@@ -158,20 +192,31 @@ class _Search:
         """A small selection of parts that suffices; all of them together suffice, and the empty selection does not."""
         needed: UnitSet = 0
         rest = list(parts)
-        while rest and not (needed and self._suffices(needed, why)):
-            count = self._shortest_prefix(needed, rest, why)
+        while count := self._shortest_prefix(needed, rest, why):
             needed |= rest[count - 1]
             rest = rest[: count - 1]
         return needed
 
     def _shortest_prefix(self, needed: UnitSet, rest: Sequence[UnitSet], why: Why) -> int:
-        """How many of the first parts suffice with the needed ones; one fewer do not, as far as was asked."""
-        low = 0
-        for count in _doubling(len(rest)):
-            if self._suffices(needed | union(rest[:count]), why):
-                break
-            low = count
-        high = count
+        """How many of the first parts suffice with the needed ones; one fewer do not, as far as was asked.
+
+        In turns, everything shrinks and nothing grows by steps that double, until one of the two tells where the end
+        of the prefix is: where most parts are needed it is the last one, and where few are the first ones suffice. As
+        long as nothing is needed yet, the order is trusted, and the prefix only grows.
+        """
+        low, high, step = -1 if needed else 0, len(rest), 1
+        while high - low > 1 and step <= len(rest):
+            if needed and (count := max(len(rest) - step, low + 1)) < high:
+                if not self._suffices(needed | union(rest[:count]), why):
+                    low = count
+                    break
+                high = count
+            if low < (count := step // 2 if needed else step) < high:
+                if self._suffices(needed | union(rest[:count]), why):
+                    high = count
+                    break
+                low = count
+            step *= 2
         while high - low > 1:
             middle = (low + high) // 2
             if self._suffices(needed | union(rest[:middle]), why):
@@ -181,22 +226,13 @@ class _Search:
         return high
 
     def _minimal(self, kept: UnitSet) -> MinimalSet:
-        """The set without members that are not needed, the least suspect first, until each one is."""
+        """The set without members that are not needed, the dearest and least suspect first, until each one is."""
         while True:
-            order = sorted(members(kept), key=self._place.__getitem__, reverse=True)
+            order = sorted(members(kept), key=lambda unit: (-self._space.share(1 << unit), -self._place[unit]))
             needless = next((unit for unit in order if self._suffices(kept & ~(1 << unit), Why.NECESSARY)), None)
             if needless is None:
                 return MinimalSet(ending=PrecisionEnding.MINIMAL, keep=kept, without=_without(kept, self._scores))
             kept &= ~(1 << needless)
-
-
-def _doubling(count: int) -> Iterator[int]:
-    """1, 2, 4, … and at last `count`."""
-    step = 1
-    while step < count:
-        yield step
-        step *= 2
-    yield count
 
 
 def _without(keep: UnitSet, scores: Scores) -> dict[int, float]:

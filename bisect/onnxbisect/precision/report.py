@@ -5,6 +5,7 @@ from html import escape
 
 from onnxbisect.finished import translated
 from onnxbisect.language import _, english
+from onnxbisect.model.wording import some
 from onnxbisect.precision.plan import PrecisionEnding
 from onnxbisect.report.text import clean, clip, duration, plural
 
@@ -47,7 +48,8 @@ class Member:
 class PrecisionReport:
     """What `onnx-bisect precision` found; docs/precision.md says what each field means.
 
-    `changes` are rewrites that leave fewer nodes to keep, `changed_keep`, for a metric of `changed_shown`.
+    `changes` are rewrites that leave fewer nodes to keep, `changed_keep`, for a metric of `changed_shown`. `wide` are
+    members for which results of 16 bits do instead of high precision, for a metric of `wide_shown`.
     """
 
     schema: str = "onnx-bisect/precision@1"
@@ -78,6 +80,19 @@ class PrecisionReport:
     changes: tuple[str, ...] = ()
     changed_keep: tuple[str, ...] = ()
     changed_shown: str = ""
+    wide: tuple[str, ...] = ()
+    wide_shown: str = ""
+
+    @property
+    def sixteen(self) -> str:
+        """The members for which 16 bits do, in one sentence; empty without any."""
+        if not self.wide:
+            return ""
+        return english(
+            "Instead of high precision, results of 16 bits do for {names}: {seen} (mixed16.onnx).",
+            names=some(self.wide),
+            seen=self.wide_shown,
+        )
 
     @property
     def changed(self) -> str:
@@ -151,6 +166,7 @@ def terminal(report: PrecisionReport) -> list[str]:
     lines += [""] if report.members else []
     lines += [f"  {translated(change)}" for change in report.changes]
     lines += [translated(report.changed), ""] if report.changes else []
+    lines += [translated(report.sixteen), ""] if report.wide else []
     lines += [translated(note) for note in report.notes]
     lines.append(_footer(report))
     return [clean(line) for line in lines]
@@ -167,6 +183,7 @@ def markdown(report: PrecisionReport) -> str:
         ]
         lines.append("")
     lines += [*(f"- {change}" for change in report.changes), "", report.changed, ""] if report.changes else []
+    lines += [report.sixteen, ""] if report.wide else []
     lines += ["| ask | arithmetic | kept high | metric | why |", "| --- | --- | --- | --- | --- |"]
     lines += [f"| {it.number} | {it.on} | {it.kept} | {it.shown} | {it.why} |" for it in report.asks]
     lines += ["", *report.notes, _footer(report)]
