@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, ParamSpec, TypedDict, TypeVar, get_args, get_type_hints
 
 from onnxbisect.exactness import Exactness
+from onnxbisect.input_value import InputValues as BoundValues
 from onnxbisect.language import marked
 
 Arguments = ParamSpec("Arguments")
@@ -25,6 +26,7 @@ Kind = TypeVar("Kind")
 SEARCH = "Search"
 LIMITS = "Limits"
 PROOF = "Samples and tolerances"
+INPUTS = "Inputs of the model"
 
 #: Other values by option of a backend (empty: those that it marks as worth trying), or all marked values of all.
 OtherValues = Literal["all"] | Mapping[str, Sequence[object]]
@@ -56,6 +58,24 @@ class Term(NamedTuple):  # made in a tenth of the time of a dataclass, which eve
     empty: str = ""
 
 
+InputShapes = Annotated[
+    Mapping[str, Sequence[int]] | None,
+    Term(
+        doc="An input's shape, in place of the file's.",
+        group=INPUTS,
+        metavar="NAME=1,3,224,224",
+        option="--input-shape",
+    ),
+]
+InputValues = Annotated[
+    BoundValues | None,
+    Term(
+        doc="A value that an input always has: it becomes a constant.",
+        group=INPUTS,
+        metavar="NAME=16000",
+        option="--input-value",
+    ),
+]
 BudgetCalls = Annotated[
     int | None,
     Term(

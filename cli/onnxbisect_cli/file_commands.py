@@ -7,14 +7,12 @@ from typing import Annotated
 import typer
 
 from onnxbisect.errors import OptionError
-from onnxbisect.terms import SampleCount, Tolerance
+from onnxbisect.terms import InputShapes, InputValues, SampleCount, Tolerance
 from onnxbisect_cli import arguments
 from onnxbisect_cli.arguments import FailOn, Format, InspectionFormat, ListFormat
 from onnxbisect_cli.help_page import FILES, Command
 from onnxbisect_cli.parameters import (
     BackendOptions,
-    InputShapes,
-    InputValues,
     ListForm,
     ModelPath,
     ReportForm,
@@ -33,6 +31,7 @@ app = typer.Typer(rich_markup_mode=None)
     short_help="Show what will probably fail; compiles nothing.",
     epilog="Example: onnx-bisect inspect model.onnx --backend qnn --fail-on error",
 )
+@takes_terms
 def inspect_command(
     model: ModelPath,
     backend: Annotated[
@@ -42,8 +41,8 @@ def inspect_command(
         ),
     ] = None,
     option: BackendOptions = None,
-    input_shape: InputShapes = None,
-    input_value: InputValues = None,
+    input_shapes: InputShapes = None,
+    input_values: InputValues = None,
     form: Annotated[
         InspectionFormat, typer.Option("--format", help="The form on standard output: text or JSON.")
     ] = InspectionFormat.TEXT,
@@ -64,8 +63,8 @@ def inspect_command(
         model=model,
         backend=backend,
         options=arguments.key_values(option or (), "--option"),
-        input_shapes=arguments.shapes(input_shape or ()),
-        input_values=arguments.values(input_value or ()),
+        input_shapes=input_shapes or {},
+        input_values=input_values or {},
         form=form,
         fail_on=fail_on,
     )
@@ -79,6 +78,7 @@ def inspect_command(
     short_help="Cut a part out as a stand-alone model.",
     epilog="Example: onnx-bisect extract model.onnx --scope /decoder/layers.0 -o piece.onnx",
 )
+@takes_terms
 def extract_command(
     model: ModelPath,
     output: Annotated[Path, typer.Option("-o", "--output", metavar="PIECE.onnx", help="Where to write the piece.")],
@@ -99,8 +99,8 @@ def extract_command(
     outputs: Annotated[
         list[str] | None, typer.Option("--outputs", metavar="A,B,…", help="Tensors to end at; repeatable.")
     ] = None,
-    input_shape: InputShapes = None,
-    input_value: InputValues = None,
+    input_shapes: InputShapes = None,
+    input_values: InputValues = None,
     _lang: Lang = None,
 ) -> None:
     """Cut nodes, a module, or everything between two sets of tensors out of MODEL into a stand-alone ONNX file."""
@@ -110,7 +110,7 @@ def extract_command(
     from onnx_bisect.models import load_model
     from onnxbisect.report.text import clean, plural
 
-    loaded = load_model(model, arguments.shapes(input_shape or ()), arguments.values(input_value or ()))
+    loaded = load_model(model, input_shapes, input_values)
     known, tensors = {node.name for node in loaded.model.proto.graph.node}, set(loaded.model.types)
     count = onnx_bisect.extract(
         loaded,
@@ -130,14 +130,15 @@ def extract_command(
     short_help="List the rules by which ops are replaced.",
     epilog="Example: onnx-bisect rules Gather Erf",
 )
+@takes_terms
 def rules_command(
     ops: Annotated[list[str] | None, typer.Argument(metavar="OP...", help="Only rules that replace these ops.")] = None,
     match: Annotated[
         Path | None,
         typer.Option("--match", metavar="MODEL", help="Show where in this model rules would apply; changes nothing."),
     ] = None,
-    input_shape: InputShapes = None,
-    input_value: InputValues = None,
+    input_shapes: InputShapes = None,
+    input_values: InputValues = None,
     form: ListForm = ListFormat.TEXT,
     _lang: Lang = None,
 ) -> None:
@@ -149,7 +150,7 @@ def rules_command(
     elif ops:
         raise OptionError("--match shows where rules apply in a model, and takes no OP beside it.")
     else:
-        rule_list.match(match, arguments.shapes(input_shape or ()), arguments.values(input_value or ()), form)
+        rule_list.match(match, input_shapes or {}, input_values or {}, form)
 
 
 @app.command(
@@ -166,8 +167,8 @@ def compare_command(
         Path, typer.Argument(metavar="A", help="An ONNX file; or a report.json, or the folder that one is in.")
     ],
     after: Annotated[Path, typer.Argument(metavar="B", help="What to compare it with, of the same kind.")],
-    input_shape: InputShapes = None,
-    input_value: InputValues = None,
+    input_shapes: InputShapes = None,
+    input_values: InputValues = None,
     samples: Samples = None,
     count: SampleCount = 4,
     tolerance: Tolerance,
@@ -185,8 +186,8 @@ def compare_command(
     request = model_comparison.CompareRequest(
         before=before,
         after=after,
-        input_shapes=arguments.shapes(input_shape or ()),
-        input_values=arguments.values(input_value or ()),
+        input_shapes=input_shapes or {},
+        input_values=input_values or {},
         samples=samples,
         count=count,
         tolerance=tolerance,

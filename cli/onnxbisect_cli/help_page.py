@@ -13,7 +13,6 @@ FILES = "Look at models and reports"
 COMPILERS = "Compilers"
 SERVICE = "The service"
 TARGET = "Compiler"
-INPUTS = "Inputs of the model"
 
 #: What typer shows as the type of a parameter, and what a reader types there.
 _TYPES = (

@@ -10,10 +10,24 @@ from typing import Annotated, Any, get_args
 
 import typer
 
-from onnxbisect.terms import LIMITS, PROOF, SAMPLES, SEARCH, AnyPath, OtherValues, Term, TermField, made, terms_of
+from onnxbisect.terms import (
+    INPUTS,
+    LIMITS,
+    PROOF,
+    SAMPLES,
+    SEARCH,
+    AnyPath,
+    InputShapes,
+    InputValues,
+    OtherValues,
+    Term,
+    TermField,
+    made,
+    terms_of,
+)
 from onnxbisect_cli import arguments
 from onnxbisect_cli.arguments import Format, ListFormat
-from onnxbisect_cli.help_page import INPUTS, TARGET
+from onnxbisect_cli.help_page import TARGET
 
 
 def path(text: str) -> Path:
@@ -24,25 +38,6 @@ def path(text: str) -> Path:
 
 
 ModelPath = Annotated[Path, typer.Argument(metavar="MODEL", parser=path, help="An ONNX file.")]
-InputShapes = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--input-shape",
-        rich_help_panel=INPUTS,
-        metavar="NAME=1,3,224,224",
-        help="An input's shape, in place of the file's; repeatable.",
-    ),
-]
-InputValues = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--input-value",
-        rich_help_panel=INPUTS,
-        metavar="NAME=16000",
-        help="A value that an input always has: it becomes a constant; repeatable.",
-    ),
-]
-
 ModelPaths = Annotated[
     list[Path],
     typer.Argument(
@@ -81,6 +76,8 @@ BackendOptions = Annotated[
     typer.Option("--option", rich_help_panel=TARGET, metavar="KEY=VALUE", help="An option of the backend; repeatable."),
 ]
 
+#: What is bound of a model's inputs is typed as pairs, an option for each.
+_PAIRS = {get_args(InputShapes)[0]: arguments.shapes, get_args(InputValues)[0]: arguments.values}
 Samples = Annotated[Path | None, SAMPLES]
 OldCalibrationPath = Annotated[Path | None, typer.Option("--calibration", hidden=True, help="The compiler's samples.")]
 CustomOpFunctions = Annotated[
@@ -130,11 +127,13 @@ def _fields(parameter: Parameter) -> Iterator[TermField]:
 
 def _option(field: TermField) -> Parameter:
     """The option of a field, as typer takes it."""
-    term, kind, default, metavar = field.term, field.kind, field.default, field.term.metavar
+    term, kind, default, metavar, help_ = field.term, field.kind, field.default, field.term.metavar, field.term.doc
     if _is_word(kind):
         kind, metavar = str, "|".join(word.value for word in field.kind)
     elif kind == OtherValues | None:
         kind = list[str] | None
+    elif kind in _PAIRS:
+        kind, help_ = list[str] | None, f"{help_.removesuffix('.')}; repeatable."
     elif kind == AnyPath | None:
         kind = Path | None
     option = typer.Option(
@@ -142,7 +141,7 @@ def _option(field: TermField) -> Parameter:
         rich_help_panel=term.group,
         metavar=metavar,
         min=term.least if term.above is None else term.above + 0.001,  # typer has no bound that is left out
-        help=term.doc,
+        help=help_,
     )
     return Parameter(field.name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option])
 
@@ -153,6 +152,8 @@ def _read(field: TermField, typed: Any) -> object:
         return arguments.choices(field.kind, [typed], option_name(field))[0]
     if field.kind == OtherValues | None:
         return arguments.alternatives(typed or ())
+    if field.kind in _PAIRS:
+        return _PAIRS[field.kind](typed or ())
     return typed
 
 

@@ -6,15 +6,13 @@ from typing import Annotated
 
 import typer
 
-from onnxbisect.terms import SEARCH, BudgetCalls, BudgetSeconds, Timeout
+from onnxbisect.terms import SEARCH, BudgetCalls, BudgetSeconds, InputShapes, InputValues, Timeout
 from onnxbisect_cli import arguments
 from onnxbisect_cli.arguments import ListFormat
 from onnxbisect_cli.help_page import DIAGNOSE, Command
 from onnxbisect_cli.parameters import (
     BackendName,
     BackendOptions,
-    InputShapes,
-    InputValues,
     Jobs,
     ListForm,
     ModelPath,
@@ -64,8 +62,8 @@ def precision_command(
         str, typer.Option("--low", rich_help_panel=SEARCH, metavar="int8|float16", help="The low precision.")
     ] = "int8",
     option: BackendOptions = None,
-    input_shape: InputShapes = None,
-    input_value: InputValues = None,
+    input_shapes: InputShapes = None,
+    input_values: InputValues = None,
     budget_calls: BudgetCalls = None,
     budget_seconds: BudgetSeconds = None,
     timeout: Timeout = None,
@@ -99,8 +97,8 @@ def precision_command(
         at_most=at_most,
         low=low,
         options=arguments.key_values(option or (), "--option"),
-        input_shapes=arguments.shapes(input_shape or ()),
-        input_values=arguments.values(input_value or ()),
+        input_shapes=input_shapes,
+        input_values=input_values,
         out=out,
         budget_calls=budget_calls,
         budget_seconds=budget_seconds,

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from onnxbisect.errors import OptionError
-from onnxbisect.terms import Alternatives, CallTerms, RepairTerms, SearchTerms, Timeout
+from onnxbisect.terms import Alternatives, CallTerms, InputShapes, InputValues, RepairTerms, SearchTerms, Timeout
 from onnxbisect_cli import arguments
 from onnxbisect_cli.arguments import Format, ListFormat
 from onnxbisect_cli.exit_status import OPTION, ExitStatus
@@ -17,8 +17,6 @@ from onnxbisect_cli.parameters import (
     BackendOptions,
     CalibrationPath,
     CustomOpFunctions,
-    InputShapes,
-    InputValues,
     Jobs,
     ListForm,
     ModelPath,
@@ -67,8 +65,8 @@ def run_command(
             help="An option of the backend, LABEL.KEY=VALUE where there are several; repeatable.",
         ),
     ] = None,
-    input_shape: InputShapes = None,
-    input_value: InputValues = None,
+    input_shapes: InputShapes = None,
+    input_values: InputValues = None,
     jobs: Jobs = 1,
     terms: SearchTerms,
     calibration: CalibrationPath = None,
@@ -91,9 +89,7 @@ def run_command(
     command = command_of(context)
     single = command or not backend
     asked = {} if single else {target.label: target for target in targets.chosen(backend or (), option or ())}
-    found = parts.parts_of(
-        models, arguments.shapes(input_shape or ()), arguments.values(input_value or ()), calibration
-    )
+    found = parts.parts_of(models, input_shapes or {}, input_values or {}, calibration)
     request = SearchRequest(
         model=found[0].model,
         backend=backend[0] if backend else None,
@@ -147,8 +143,8 @@ def fix_command(
     plan: Annotated[
         bool, typer.Option("--plan", help="Diagnose, show what would be tried, and change nothing.")
     ] = False,
-    input_shape: InputShapes = None,
-    input_value: InputValues = None,
+    input_shapes: InputShapes = None,
+    input_values: InputValues = None,
     jobs: Jobs = 1,
     call_terms: CallTerms,
     calibration: OldCalibrationPath = None,
@@ -168,8 +164,8 @@ def fix_command(
         backend=backend,
         command=command_of(context),
         options=arguments.key_values(option or (), "--option"),
-        input_shapes=arguments.shapes(input_shape or ()),
-        input_values=arguments.values(input_value or ()),
+        input_shapes=input_shapes or {},
+        input_values=input_values or {},
         jobs=jobs,
         terms=call_terms,
         cache=not no_cache,
@@ -206,8 +202,8 @@ def regress_command(
         ),
     ],
     option: BackendOptions = None,
-    input_shape: InputShapes = None,
-    input_value: InputValues = None,
+    input_shapes: InputShapes = None,
+    input_values: InputValues = None,
     jobs: Jobs = 1,
     terms: CallTerms,
     calibration: CalibrationPath = None,
@@ -225,8 +221,8 @@ def regress_command(
         model=model,
         backend=backend,
         options=arguments.key_values(option or (), "--option"),
-        input_shapes=arguments.shapes(input_shape or ()),
-        input_values=arguments.values(input_value or ()),
+        input_shapes=input_shapes or {},
+        input_values=input_values or {},
         jobs=jobs,
         terms=terms,
         cache=not no_cache,
@@ -313,8 +309,8 @@ def split_command(
         ),
     ] = None,
     option: BackendOptions = None,
-    input_shape: InputShapes = None,
-    input_value: InputValues = None,
+    input_shapes: InputShapes = None,
+    input_values: InputValues = None,
     timeout: Timeout = None,
     calibration: OldCalibrationPath = None,
     samples: Samples = None,
@@ -331,8 +327,8 @@ def split_command(
         model=model,
         report=report,
         out=out,
-        input_shapes=arguments.shapes(input_shape or ()),
-        input_values=arguments.values(input_value or ()),
+        input_shapes=input_shapes or {},
+        input_values=input_values or {},
         share=share,
         backend=backend,
         command=command_of(context),

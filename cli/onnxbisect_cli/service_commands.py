@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from onnxbisect.errors import OptionError
-from onnxbisect.terms import RepairTerms, SearchTerms, WebhookFormat, terms_of
+from onnxbisect.terms import InputShapes, InputValues, RepairTerms, SearchTerms, WebhookFormat, terms_of
 from onnxbisect_cli import arguments
 from onnxbisect_cli.arguments import Format
 from onnxbisect_cli.help_page import SERVICE, TARGET, Command
 from onnxbisect_cli.parameters import (
-    InputShapes,
-    InputValues,
     OldCalibrationPath,
     ReportForm,
     ReportsFolder,
@@ -152,8 +150,8 @@ def submit_command(
         ),
     ],
     option: BackendOptions = None,
-    input_shape: InputShapes = None,
-    input_value: InputValues = None,
+    input_shapes: InputShapes = None,
+    input_values: InputValues = None,
     terms: SearchTerms,
     calibration: OldCalibrationPath = None,
     label: Annotated[
@@ -198,7 +196,7 @@ def submit_command(
         options = ", ".join(option_name(it) for it in terms_of(RepairTerms) if it.name != "samples")
         raise OptionError(f"{options} are about a repair: add --fix.")
     samples = calibration or repair.sample_path
-    found = parts.parts_of(models, arguments.shapes(input_shape or ()), arguments.values(input_value or ()), samples)
+    found = parts.parts_of(models, input_shapes or {}, input_values or {}, samples)
     asked = targets.chosen(backend, option or ())
     request = submit_job.SubmitRequest(
         model=found[0].model,

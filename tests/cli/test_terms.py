@@ -3,7 +3,7 @@
 from contextlib import suppress
 from dataclasses import replace
 from inspect import signature
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
@@ -14,6 +14,8 @@ from onnxbisect.exactness import Exactness
 from onnxbisect.terms import (
     CallKeywords,
     CallTerms,
+    InputShapes,
+    InputValues,
     RepairKeywords,
     RepairTerms,
     SearchKeywords,
@@ -88,6 +90,17 @@ def test_functions_show_them_and_refuse_others(function: Any, kind: type) -> Non
 def test_commands_have_their_options(command: str, fields: list[TermField]) -> None:
     options = {name for each in get_command(app).commands[command].params for name in each.opts}  # type: ignore[attr-defined]
     assert {option_name(field) for field in fields} <= options
+
+
+def test_inputs_are_bound_by_the_same_options_everywhere() -> None:
+    kinds = {"input_shapes": InputShapes, "input_values": InputValues}
+    terms = {name: get_args(kind)[1] for name, kind in kinds.items()}
+    taking = {"run", "fix", "regress", "split", "submit", "inspect", "extract", "rules", "compare", "precision"}
+    for command in taking:
+        options = {each.name: each for each in get_command(app).commands[command].params}  # type: ignore[attr-defined]
+        for name, term in terms.items():
+            assert options[name].opts == [term.option]
+            assert options[name].help == f"{term.doc.removesuffix('.')}; repeatable."
 
 
 @pytest.mark.parametrize("field", SEARCH, ids=named)
