@@ -13,7 +13,7 @@ from onnxbisect.json_form import to_json
 from onnxbisect.model import Model, load
 from onnxbisect.model.opaque import around
 from onnxbisect.model.read import original, read
-from onnxbisect.model.session import has_narrow_types, lowered
+from onnxbisect.model.session import lowered, narrow_types
 from onnxbisect.model.wording import some
 from onnxbisect.proof import OutputDifference, Tolerance, compare, edge_feeds, random_feeds
 from onnxbisect.report.text import clean, clip_left, plural
@@ -80,7 +80,7 @@ def run(request: CompareRequest, form: ListFormat) -> int:
         allowed = f"{request.tolerance.absolute:g} + {request.tolerance.relative:g} times the largest magnitude"
         agree = "agree" if found.agrees else "do not agree"
         print(f"The models {agree} within {allowed}, on {plural(found.samples, 'sample')}.")
-        if has_narrow_types(before) or has_narrow_types(after):
+        if narrow_types(before) or narrow_types(after):
             print(_ROUNDED + ("" if found.agrees else _ALLOWING))
     return 0 if found.agrees else 1
 

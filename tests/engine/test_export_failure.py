@@ -45,6 +45,15 @@ def failure(message: str, source: str = "", types: tuple[str, ...] = (), op: str
             failure("Cannot view a tensor with shape torch.Size([1, 6, 2, 16]) and strides (192, 16, 96, 1)"),
             FailureKind.IN_PLACE,
         ),
+        (failure("Exporting a ScriptModule is not supported. Maybe try TS2EPConverter"), FailureKind.SCRIPTED),
+        (
+            failure("__torch__.torch.classes.quantized.LinearPackedParamsBase does not have '__obj_flatten__'"),
+            FailureKind.QUANTIZED,
+        ),
+        (
+            failure("its data is not allocated yet", "return nn.utils.rnn.pad_packed_sequence(o)[0]"),
+            FailureKind.PACKED,
+        ),
         (failure("something new"), FailureKind.OTHER),
     ],
 )

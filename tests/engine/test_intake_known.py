@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, parser
 
 from onnxbisect.model import Model, load
 from onnxbisect.model.footprint import peak
-from onnxbisect.model.session import has_narrow_types
+from onnxbisect.model.session import narrow_types
 from onnxbisect.model.shapeops import constness
 
 MODELS = Path(__file__).parents[1] / "models"
@@ -293,7 +293,7 @@ def test_no_input_changes_what_is_said_to_be_settled(path: Path, fill: int) -> N
     except Exception:
         # bfloat16 is run here in float32 and rounded, where onnxruntime loads no such model
         noted = any("run" in note for note in model.notes)
-        assert noted or has_narrow_types(proto), "what cannot run is noted"
+        assert noted or narrow_types(proto), "what cannot run is noted"
         return
     feeds = {}
     for value in session.get_inputs():

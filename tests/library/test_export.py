@@ -509,6 +509,73 @@ def test_what_is_not_run_is_named_and_no_more(python: Path, tmp_path: Path) -> N
     assert (stateful.never, stateful.methods) == ((), ())
 
 
+#: Modules that torch itself made of others, and what such modules compute.
+MADE_BY_TORCH = """
+import torch
+from torch import nn
+def layer(): return nn.Sequential(nn.Linear(8, 8), nn.ReLU())
+class Padded(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rnn = nn.GRU(8, 8, batch_first=True)
+    def forward(self, x):
+        lengths = torch.full((2,), 5)
+        packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True)
+        return nn.utils.rnn.pad_packed_sequence(self.rnn(packed)[0], batch_first=True)[0]
+class Rounded(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = layer()
+    def forward(self, x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self.inner(x).float()
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scripted = torch.jit.script(layer())
+        self.traced = torch.jit.trace(layer(), torch.zeros(1, 8))
+        self.compiled = torch.compile(layer())
+        self.quantized = torch.ao.quantization.quantize_dynamic(layer(), {nn.Linear}, dtype=torch.qint8)
+        self.padded, self.rounded = Padded(), Rounded()
+    def forward(self, x):
+        return self.rounded(self.padded(self.quantized(self.compiled(self.traced(self.scripted(x))))))
+def build(): return Model(), (torch.randn(2, 5, 8),)
+class Gate(nn.Module):
+    def forward(self, x): return x if x.float().mean() > 0 else -x
+def narrow(dtype):
+    model = nn.Sequential(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), Gate(), layer(), nn.LayerNorm(8))
+    return model.eval().to(dtype), (torch.randn(2, 5, 8, dtype=dtype),)
+def bfloat16(): return narrow(torch.bfloat16)
+def float16(): return narrow(torch.float16)
+"""
+
+
+@pytest.mark.compiler
+@pytest.mark.long
+def test_modules_that_torch_made_of_others_are_told_apart(python: Path, tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(MADE_BY_TORCH)
+    report = onnx_bisect.export(f"{tmp_path / 'model.py'}:build", python=python).report
+    assert {it.path: it.kind for it in report.culprits if it.path != "padded.rnn"} == {
+        "scripted": FailureKind.SCRIPTED,
+        "traced": FailureKind.SCRIPTED,
+        "quantized.0": FailureKind.QUANTIZED,
+        "padded": FailureKind.PACKED,
+    }
+    assert report.proven
+    assert all(it.place is None or it.place.file == str(tmp_path / "model.py") for it in report.culprits)
+
+
+@pytest.mark.compiler
+@pytest.mark.long
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_model_of_a_narrow_type_is_compared_within_its_rounding(python: Path, tmp_path: Path, dtype: str) -> None:
+    (tmp_path / "model.py").write_text(MADE_BY_TORCH)
+    report = onnx_bisect.export(f"{tmp_path / 'model.py'}:{dtype}", python=python).report
+    assert [(it.path, it.kind) for it in report.culprits] == [("1", FailureKind.BRANCH)]
+    assert report.proven
+    assert report.parts[0].samples
+
+
 #: Dicts where exporters take them for keyword arguments, and caches, which modules change.
 TRAPS = """
 import functools, torch

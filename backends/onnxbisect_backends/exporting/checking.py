@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -12,14 +12,17 @@ import numpy as np
 import onnx
 
 from onnxbisect.model.opaque import around
-from onnxbisect.model.session import Clock, Session
+from onnxbisect.model.session import Clock, Session, narrow_types
 from onnxbisect.model.wording import brief
 from onnxbisect.proof import RECORDED, difference
 from onnxbisect.proof.difference import Value
+from onnxbisect.terms import Tolerance
 from onnxbisect_backends.exporting.probe import Exported
 
 #: The domain of stand-ins.
 HOST = "host"
+#: Relative tolerances of what is rounded to these types: four steps, for sums are rounded at other places.
+ROUNDED: dict[int, float] = {onnx.TensorProto.FLOAT16: 2**-8, onnx.TensorProto.BFLOAT16: 2**-5}
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -45,13 +48,14 @@ def check(file: Path, exported: Exported) -> ExportCheck:
     keys = _keys(proto, exported.inputs, made)
     if keys is None:
         return ExportCheck(problem="the inputs of the file could not be told apart")
+    tolerance = replace(RECORDED, relative=max([RECORDED.relative, *(ROUNDED[it] for it in narrow_types(proto))]))
     compared, differs = 0, ""
     lost: tuple[str, ...] = ()
     session: Session | None = None
     for number, origin in enumerate(exported.samples):
         arrays = _load(file, number)
         lost = tuple(it for it in arrays if it.startswith("i") and it not in keys.values())
-        if not all(it in arrays for it in keys.values()) or not _steady(arrays):
+        if not all(it in arrays for it in keys.values()) or not _steady(arrays, tolerance):
             continue
         try:
             own = around(proto, partial(_type_of, made, arrays))
@@ -65,9 +69,10 @@ def check(file: Path, exported: Exported) -> ExportCheck:
             differs = differs or f"onnxruntime does not run it on {_inputs(origin)}: {brief(str(error))}"
             continue
         compared += 1
-        differs = differs or _difference(arrays, [found[it.name] for it in proto.graph.output], origin)
+        differs = differs or _difference(arrays, [found[it.name] for it in proto.graph.output], origin, tolerance)
         if "m" not in arrays:
-            differs = differs or _into_stand_ins({name: found[name] for name in read if name in found}, read, arrays)
+            given = {name: found[name] for name in read if name in found}
+            differs = differs or _into_stand_ins(given, read, arrays, tolerance)
     chance = "its outputs depend on chance or on rounding" if exported.samples else "that Python has no numpy"
     return ExportCheck(samples=compared, differs=differs, lost=lost, problem="" if compared or differs else chance)
 
@@ -129,14 +134,16 @@ def _type_of(made: Mapping[str, str], arrays: Arrays, name: str) -> onnx.TypePro
     if name not in made:
         return None
     array = arrays[made[name]]
-    return onnx.helper.make_tensor_type_proto(onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+    known = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
+    kind = onnx.TensorProto.BFLOAT16 if made[name] in arrays.get("b", ()) else known
+    return onnx.helper.make_tensor_type_proto(kind, array.shape)
 
 
-def _into_stand_ins(found: Mapping[str, Value], read: Mapping[str, str], arrays: Arrays) -> str:
+def _into_stand_ins(found: Mapping[str, Value], read: Mapping[str, str], arrays: Arrays, tolerance: Tolerance) -> str:
     """How what stand-ins are given differs from what their modules were given; empty if it does not."""
     for name, value in found.items():
         if read[name] in arrays:
-            apart = difference(name, arrays[read[name]], value, RECORDED)
+            apart = difference(name, arrays[read[name]], value, tolerance)
             if not apart.agrees:
                 module = read[name][1:].partition(":")[0]
                 return f"an input of {module} {apart.form or f'differs by {apart.absolute:.2g}'}"
@@ -148,15 +155,15 @@ def _load(file: Path, number: int) -> dict[str, np.ndarray]:
         return dict(arrays)
 
 
-def _steady(arrays: Arrays) -> bool:
+def _steady(arrays: Arrays, tolerance: Tolerance) -> bool:
     """Whether the module's outputs stay the same when its inputs change by rounding, or it draws other numbers."""
     outputs = [it for it in arrays if it.startswith("o")]
     return all(
-        f"n{it[1:]}" in arrays and difference(it, arrays[it], arrays[f"n{it[1:]}"], RECORDED).agrees for it in outputs
+        f"n{it[1:]}" in arrays and difference(it, arrays[it], arrays[f"n{it[1:]}"], tolerance).agrees for it in outputs
     )
 
 
-def _difference(arrays: Arrays, outputs: Sequence[Value], origin: str) -> str:
+def _difference(arrays: Arrays, outputs: Sequence[Value], origin: str, tolerance: Tolerance) -> str:
     expected = [arrays[it] for it in arrays if it.startswith("o")]
     if len(expected) != len(outputs):
         return f"it has {len(outputs)} outputs, the module {len(expected)}"
@@ -167,7 +174,7 @@ def _difference(arrays: Arrays, outputs: Sequence[Value], origin: str) -> str:
                 continue
             if isinstance(after, np.ndarray) and after.shape == before.shape:
                 before, after = before[kept], after[kept]
-        found = difference(str(number), before, after, RECORDED)
+        found = difference(str(number), before, after, tolerance)
         if not found.agrees:
             return f"output {number} on {_inputs(origin)}: {found.form or f'differs by {found.absolute:.2g}'}"
     return ""

@@ -65,17 +65,10 @@ class CallWatch:
         self.undo: list[Callable[[], None]] = []
 
     def __enter__(self) -> None:
-        hooked: list[str | None] = []
-
-        def before(module: Any, args: Any, kwargs: Any) -> None:
-            hooked.append(self.enter(module, "forward", args, kwargs))
-
-        def after(module: Any, args: Any, kwargs: Any, output: Any) -> None:
-            self.leave(hooked.pop(), output)
-
-        for it in self.loaded.modules.values():
-            self.undo.append(it.register_forward_pre_hook(before, with_kwargs=True).remove)
-            self.undo.append(it.register_forward_hook(after, with_kwargs=True, always_call=True).remove)
+        # not a hook of each module: modules of torch.jit.script take none
+        call = nn.Module.__call__
+        nn.Module.__call__ = self.watched("forward", call)
+        self.undo.append(functools.partial(setattr, nn.Module, "__call__", call))
         for cls in {base for it in self.loaded.modules.values() for base in bases(type(it))}:
             for name, method in own_methods(cls).items():
                 setattr(cls, name, self.watched(name, method))
@@ -159,7 +152,7 @@ def uncalled(module: Any, ran: set[tuple[Any, str]]) -> Iterator[str]:
     Of what a library's class inherits, as that of all models of transformers, only those that use a weight or a module.
     """
     hidden = ("_", "get_", "set_", "reset_", "init_", "extra_repr")
-    parts = {*module._modules, *module._parameters, *module._buffers}
+    parts = {*module._modules.keys(), *module._parameters.keys(), *module._buffers.keys()}
     seen: set[str] = set()
     for base in bases(type(module)):
         of_library = "-packages" + os.sep in (getattr(sys.modules.get(base.__module__), "__file__", None) or "")

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from probed_calls import CallWatch, clipped, copied, joined, signature, tensors
 from probed_inputs import left_padded, perturbed, rounded
-from probed_model import Loaded, chained
+from probed_model import Loaded, chained, of_user
 from torch import nn
 from torch.utils import _pytree as pytree
 
@@ -59,7 +59,7 @@ class Export:
             "warnings": [
                 {**self.place(it.filename, it.lineno), "message": str(it.message)}
                 for it in heard
-                if "TracerWarning" in it.category.__name__ and not it.filename.startswith(self.loaded.libraries)
+                if "TracerWarning" in it.category.__name__ and of_user(it.filename)
             ],
         }
         if failure:
@@ -145,7 +145,7 @@ class Export:
         for frame, line in frames:  # the first cause first, and of each the deepest frame first
             file = frame.f_code.co_filename
             here = frame.f_locals.get(frame.f_code.co_varnames[0]) if frame.f_code.co_argcount else None
-            if place is None and self.of_user(file):
+            if place is None and of_user(file):
                 place = (file, line)
             home = self.loaded.paths.get(id(here))
             if suspect is None and home is not None:
@@ -155,7 +155,7 @@ class Export:
                 it = frame.f_locals.get(name)
                 if place is None and isinstance(it, torch._C.Node):  # of the older exporter
                     told = re.findall(r"(\S+)\((\d+)\):", it.sourceRange())
-                    place = next(((name, int(at)) for name, at in told if self.of_user(name)), None)
+                    place = next(((name, int(at)) for name, at in told if of_user(name)), None)
                 if node is None and isinstance(it, torch.fx.Node) and it.op == "call_function":
                     node = it
         ours = any(frame.f_code.co_name == "stand_in_forward" for frame, _ in frames)
@@ -164,7 +164,7 @@ class Export:
             suspect = self.node_module(node) or suspect
         elif place is None:
             told = re.findall(r'File "([^"]+)", line (\d+)', str(error))
-            users = [(file, int(line)) for file, line in told if not file.startswith(self.loaded.libraries)]
+            users = [(file, int(line)) for file, line in told if of_user(file)]
             place = users[-1] if users else None
         return {
             "types": [cls.__name__ for it in chain for cls in type(it).__mro__[:-3]],
@@ -187,14 +187,10 @@ class Export:
                     return found
         return None
 
-    def of_user(self, file: str) -> bool:
-        """Whether the file is the user's."""
-        return Path(file).is_file() and not file.startswith(self.loaded.libraries)
-
     def node_place(self, node: Any) -> tuple[str, int] | None:
         """The user's line that made a node of the traced graph."""
         lines = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
-        users = [(file, int(line)) for file, line in lines if not file.startswith(self.loaded.libraries)]
+        users = [(file, int(line)) for file, line in lines if of_user(file)]
         return users[-1] if users else None
 
     def place(self, file: str, line: int) -> dict[str, object]:
@@ -208,9 +204,10 @@ class Export:
     def saved_samples(self, inputs: Sequence[Any], reference: Recorded) -> list[str]:
         """Files with inputs and eager outputs, of the captured inputs and of perturbed ones.
 
-        `iN` are tensors among the arguments, `oN` outputs, `nN` outputs for inputs that differ by rounding, `sP:M:N`
-        outputs of the M-th call of a module P that has a stand-in, `tP:M:N` tensors that it got, `xN` constants that
-        became inputs, and `m` the mask of a model that generates text, padded on the left.
+        numpy has no bfloat16: such tensors are float32, and `b` has their keys. `iN` are tensors among the arguments,
+        `oN` outputs, `nN` outputs for inputs that differ by rounding, `sP:M:N` outputs of the M-th call of a module P
+        that has a stand-in, `tP:M:N` tensors that it got, `xN` constants that became inputs, and `m` the mask of a
+        model that generates text, padded on the left.
         """
         try:
             import numpy
@@ -229,7 +226,7 @@ class Export:
                 arrays = {**recorded.arrays(args, kwargs), **self.constants}
                 near = rounded((args, kwargs))
                 again = Recorded(self, near[0], near[1], seed=1)
-                arrays.update((f"n{n}", it.numpy()) for n, it in enumerate(tensors(again.output)))
+                arrays.update((f"n{n}", as_numpy(it)) for n, it in enumerate(tensors(again.output)))
                 if origin == "left-padded":
                     arrays["m"] = mask.numpy()
                     if not any(it.shape[:2] == mask.shape for it in tensors(recorded.output)):
@@ -316,13 +313,19 @@ class Recorded:
     def arrays(self, args: Any, kwargs: Any) -> dict[str, Any]:
         """Everything of the run as numpy arrays, by key."""
         leaves = pytree.tree_flatten((args, kwargs))[0]
-        found = {f"i{n}": it.numpy() for n, it in enumerate(leaves) if isinstance(it, torch.Tensor)}
-        found.update((f"o{n}", it.numpy()) for n, it in enumerate(tensors(self.output)))
+        found = {f"i{n}": it for n, it in enumerate(leaves) if isinstance(it, torch.Tensor)}
+        found.update((f"o{n}", it) for n, it in enumerate(tensors(self.output)))
         for number, (path, _, output, given) in enumerate(self.calls):
             call = sum(it[0] == path for it in self.calls[:number])
-            found.update((f"s{path}:{call}:{n}", it.numpy()) for n, it in enumerate(tensors(output)))
-            found.update((f"t{path}:{call}:{n}", it.numpy()) for n, it in enumerate(tensors(given)))
-        return found
+            found.update((f"s{path}:{call}:{n}", it) for n, it in enumerate(tensors(output)))
+            found.update((f"t{path}:{call}:{n}", it) for n, it in enumerate(tensors(given)))
+        wide = [key for key, it in found.items() if it.dtype == torch.bfloat16]
+        return {**{key: as_numpy(it) for key, it in found.items()}, **({"b": wide} if wide else {})}
+
+
+def as_numpy(tensor: Any) -> Any:
+    """The tensor as an array, of bfloat16 in float32, which holds it."""
+    return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
 
 
 def stand_in(export: Export, path: str, recorded: Recorded) -> Callable[[], None]:
@@ -370,9 +373,19 @@ def stand_in(export: Export, path: str, recorded: Recorded) -> Callable[[], None
         getter: Any = found.fget
         setattr(owner, method, property(lambda it: stand_in_forward() if it is module else getter(it)))
         return lambda: setattr(owner, method, found)
-    own = vars(module).get(method)
+    python = [it for it in module.modules() if it is module or not isinstance(it, torch.jit.ScriptModule)]
+    before = [(vars(it), dict(vars(it))) for it in python]
+    for attributes, _ in before:  # torch.export looks at these wherever they are: the weights of what torch quantized
+        for key in [key for key, it in attributes.items() if type(it) is torch.ScriptObject]:
+            del attributes[key]
     setattr(module, method, stand_in_forward)
-    return lambda: delattr(module, method) if own is None else setattr(module, method, own)
+
+    def undo() -> None:
+        for attributes, old in before:
+            attributes.clear()
+            attributes.update(old)
+
+    return undo
 
 
 def set_up(model: Any, how: Mapping[str, Any]) -> None:

@@ -67,6 +67,10 @@ def left_padded(inputs: Any, model: Any) -> tuple[Any, Any]:
 
 def rounded(inputs: Any) -> Any:
     """The inputs within their rounding: where the outputs differ by more, no comparison is due."""
-    return pytree.tree_map(
-        lambda it: it * (1 + 1e-6) if isinstance(it, torch.Tensor) and it.is_floating_point() else it, inputs
-    )
+
+    def near(it: Any) -> Any:
+        if isinstance(it, torch.Tensor) and it.is_floating_point():
+            return it * (1 + max(1e-6, torch.finfo(it.dtype).eps))
+        return it
+
+    return pytree.tree_map(near, inputs)

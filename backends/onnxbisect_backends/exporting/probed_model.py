@@ -10,7 +10,6 @@ import linecache
 import os
 import sys
 import traceback
-from collections.abc import Sequence
 from pathlib import Path
 from types import MethodType
 from typing import Any
@@ -22,6 +21,15 @@ from torch import nn
 #: Attributes that number a layer; layers that differ in nothing else are one question.
 NUMBERS = ("layer_idx", "layer_id", "layer_index", "block_idx", "idx", "index")
 
+LIBRARY_NAMES = ("torch", "onnx", "onnxscript", "onnx_ir")
+#: Folders of code that is not the user's; packages may stand inside of Python's own.
+LIBRARIES = tuple(
+    f"{Path(it).parent}{os.sep}"
+    for it in (__file__, *(getattr(importlib.util.find_spec(it), "origin", None) for it in LIBRARY_NAMES))
+    if it
+)
+STANDARD = f"{Path(os.__file__).parent}{os.sep}"
+
 
 class WrongSourceError(Exception):
     """The user's source cannot be used; the arguments are the problem's name and details."""
@@ -32,14 +40,13 @@ class Loaded:
 
     def __init__(self, source: str) -> None:
         torch.set_num_threads(1)  # the threads of a pool do not survive a fork
-        self.libraries = tuple(
-            f"{Path(it.origin).parent}{os.sep}"
-            for it in map(importlib.util.find_spec, ("torch", "onnx", "onnxscript", "onnx_ir", __name__))
-            if it and it.origin
-        )
+        torch.compiler.set_stance("force_eager")  # what torch.compile makes of a module computes the same
         self.training = False
         self.take(self.built(source))
-        self.modules = dict(self.model.named_modules())
+        # a module of torch.jit.script does not call what is in it from Python
+        scripted = [it for it in self.model.modules() if isinstance(it, torch.jit.ScriptModule)]
+        inside = {id(part) for it in scripted for part in list(it.modules())[1:]}
+        self.modules = {path: it for path, it in self.model.named_modules() if id(it) not in inside}
         self.paths = {id(module): path for path, module in self.modules.items()}
         for module in self.modules.values():
             self.bind_late(module)
@@ -56,7 +63,7 @@ class Loaded:
             except WrongSourceError:
                 raise
             except BaseException as error:
-                raise WrongSourceError("raises", said(error, self.libraries)) from None
+                raise WrongSourceError("raises", said(error)) from None
         name, _, function = source.rpartition(":")
         file = Path(name).absolute()
         sys.path.insert(0, str(file.parent))
@@ -76,7 +83,7 @@ class Loaded:
             raise
         except BaseException as error:
             gpu = any(word in str(error) for word in ("CUDA", "NVIDIA", "HIP", "cuda"))
-            raise WrongSourceError("gpu" if gpu else "raises", said(error, self.libraries)) from None
+            raise WrongSourceError("gpu" if gpu else "raises", said(error)) from None
 
     def take(self, built: Any) -> None:
         """Keep the model, in evaluation mode, and its samples, all on the CPU."""
@@ -142,7 +149,7 @@ class Loaded:
                 for args, kwargs in self.samples:
                     self.run(self.model, *copied((args, kwargs)))
         except Exception as error:
-            raise WrongSourceError("run", said(error, self.libraries)) from None
+            raise WrongSourceError("run", said(error)) from None
 
     def unreached(self, reached: set[str]) -> list[str]:
         """The outermost modules that are not called; others use the weights of some, such as a tied embedding."""
@@ -177,7 +184,8 @@ class Loaded:
             modules.append(
                 {
                     "path": path,
-                    "cls": type(module).__name__ + ("" if plain_call else f".{method}"),
+                    "cls": getattr(module, "original_name", type(module).__name__)
+                    + ("" if plain_call else f".{method}"),
                     "key": key(module) + ("" if plain_call else f".{method}"),
                     "signatures": list(it.signatures),
                     "calls": sum(it.signatures.values()),
@@ -271,6 +279,8 @@ def key(module: Any) -> str:
             for name, value in values.items()
             if value is not None
         ]
+        if isinstance(it, torch.jit.ScriptModule):
+            own["code"] = str(it.graph)
         parts.append((path, type(it).__module__, type(it).__qualname__, sorted(own.items(), key=str), weights))
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
@@ -283,9 +293,14 @@ def chained(error: BaseException) -> list[BaseException]:
     return chain
 
 
-def said(error: BaseException, libraries: Sequence[str] = ()) -> str:
+def of_user(file: str) -> bool:
+    """Whether a file of a traceback is neither torch's, nor Python's or this script's own."""
+    own = file.startswith(LIBRARIES) or (file.startswith(STANDARD) and "-packages" + os.sep not in file)
+    return not own and Path(file).is_file()
+
+
+def said(error: BaseException) -> str:
     """The error in one line, with the deepest line of the user's code."""
-    frames = traceback.extract_tb(error.__traceback__)
-    users = [it for it in frames if not it.filename.startswith(("<", *libraries))]
+    users = [it for it in traceback.extract_tb(error.__traceback__) if of_user(it.filename)]
     where = f" ({Path(users[-1].filename).name}:{users[-1].lineno})" if users else ""
     return f"{clipped(f'{type(error).__name__}: {error}', 300)}{where}"

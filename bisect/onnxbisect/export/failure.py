@@ -22,6 +22,9 @@ class FailureKind(StrEnum):
     NUMPY = english("numpy")
     AUTOGRAD = english("custom autograd function")
     DTYPE = english("unsupported dtype")
+    SCRIPTED = english("torch.jit module")
+    QUANTIZED = english("quantized by torch")
+    PACKED = english("packed sequence")
     LOST_INPUT = english("input without effect")
     NUMBERS = english("wrong numbers")
     TIME = english("does not end")
@@ -92,6 +95,15 @@ REMEDIES = {
         "call plain torch ops in forward; a custom autograd function is needed for training only"
     ),
     FailureKind.DTYPE: english("use float32; split complex numbers into a real and an imaginary part"),
+    FailureKind.SCRIPTED: english(
+        "export the Python module, before torch.jit.script or torch.jit.trace; the older exporter "
+        "(--set exporter=legacy) takes these"
+    ),
+    FailureKind.QUANTIZED: english("export the float model; the compiler quantizes it, or quantize the ONNX file"),
+    FailureKind.PACKED: english(
+        "give the padded tensor to the recurrent layer, and mask its outputs behind each length; "
+        "pack_padded_sequence is needed for training only"
+    ),
     FailureKind.LOST_INPUT: english("pass the tensors as arguments of their own, not inside of a dict or an object"),
     FailureKind.NUMBERS: english("compare the outputs op by op: onnx-bisect extract cuts the file"),
     FailureKind.TIME: english("give more time (--timeout), or a smaller example"),
@@ -151,6 +163,9 @@ def _without_form(failure: Failure, source: str) -> bool:
 
 
 _REFUSALS: Sequence[tuple[FailureKind, Callable[[Failure, str], bool]]] = (
+    (FailureKind.SCRIPTED, _says("exporting a scriptmodule", "scriptmodule is not supported")),
+    (FailureKind.QUANTIZED, _says("torch.classes.quantized", "quantized::", "quantizedcpu")),
+    (FailureKind.PACKED, lambda failure, source: bool(re.search(r"\bpack_\w*sequence|\bpad_packed_sequence", source))),
     (FailureKind.NUMPY, _says(".numpy()", "numpy array", "can't call numpy", "numpy is not")),
     (FailureKind.LOOP, lambda failure, source: _by_value(failure, source) and bool(_LOOPS.search(source))),
     (FailureKind.BRANCH, lambda failure, source: _by_value(failure, source) and bool(_BRANCHES.search(source))),

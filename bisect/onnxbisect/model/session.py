@@ -46,10 +46,10 @@ def rounding(exact: str, low: str, name: str, dtype: int) -> tuple[onnx.NodeProt
     )
 
 
-def has_narrow_types(model: onnx.ModelProto) -> bool:
-    """Whether a tensor of the model is declared, stored or made as float16 or bfloat16."""
+def narrow_types(model: onnx.ModelProto) -> set[int]:
+    """Which of float16 and bfloat16 a tensor of the model is declared, stored or made as."""
     nodes = chain(walk(model.graph), *map(walk, model.functions))
-    return any(kind in NARROW for _, kind in _types(model.graph)) or any(map(_makes, nodes))
+    return {kind for _, kind in _types(model.graph) if kind in NARROW} | {kind for it in nodes for kind in _makes(it)}
 
 
 def in_declared_types(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -58,7 +58,7 @@ def in_declared_types(model: onnx.ModelProto) -> onnx.ModelProto:
     Inputs and outputs in bfloat16 become float32 tensors with values of bfloat16, since numpy lacks that type. Nodes
     of which a type is unknown are left to onnxruntime.
     """
-    if not has_narrow_types(model):
+    if not narrow_types(model):
         return model
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
@@ -168,12 +168,12 @@ def _types(graph: onnx.GraphProto) -> Iterator[tuple[str, int]]:
                 yield value.name, value.type.tensor_type.elem_type if is_tensor else _NO_TENSOR
 
 
-def _makes(node: onnx.NodeProto) -> bool:
-    """Whether an attribute of the node is of these types, or makes its output of these."""
-    return any(
-        attribute.t.data_type in NARROW or (attribute.name in ("to", *_TYPE_ATTRIBUTES) and attribute.i in NARROW)
-        for attribute in node.attribute
-    )
+def _makes(node: onnx.NodeProto) -> Iterator[int]:
+    """Which of these types attributes of the node have, or make its outputs of."""
+    for attribute in node.attribute:
+        kind = attribute.i if attribute.name in ("to", *_TYPE_ATTRIBUTES) else attribute.t.data_type
+        if kind in NARROW:
+            yield kind
 
 
 #: The newest IR version and operator sets that onnxruntime 1.31 loads.

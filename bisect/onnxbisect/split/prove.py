@@ -17,7 +17,7 @@ from onnxbisect.model.feeds import Sample
 from onnxbisect.model.model import Model
 from onnxbisect.model.opaque import around, recorded_tensors
 from onnxbisect.model.read import original
-from onnxbisect.model.session import Clock, Session, has_narrow_types, loadable
+from onnxbisect.model.session import Clock, Session, loadable, narrow_types
 from onnxbisect.model.wording import brief, quoted
 from onnxbisect.proof import demand_recorded, edge_feeds, random_feeds
 from onnxbisect.split.manifest import MANIFEST, SplitProof
@@ -43,7 +43,7 @@ def prove(model: Model, folder: Path, given: Sequence[Sample] = ()) -> SplitProo
 
     from onnxbisect.split import runner
 
-    narrow = has_narrow_types(model.proto)
+    narrow = bool(narrow_types(model.proto))
     runtime = english("onnxruntime {version}, graph optimisation off", version=onnxruntime.__version__)
     runtime += ", each node rounded to its own type" if narrow else ""
     run_file = _in_declared_types() if narrow else runner.run_on_host
