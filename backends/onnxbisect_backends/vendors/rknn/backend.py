@@ -26,7 +26,16 @@ from onnxbisect_backends.samples import samples_of
 from onnxbisect_backends.sandbox.process import run, with_artifacts
 from onnxbisect_backends.toolchains.catalogue import VERSION_HELP, in_use, installed_versions
 from onnxbisect_backends.toolchains.toolchain import Toolchain
-from onnxbisect_backends.vendors.rknn.log import FOLDED, PATTERNS, fusion, layers, placement, pointing_at, without_noise
+from onnxbisect_backends.vendors.rknn.log import (
+    FOLDED,
+    PATTERNS,
+    fusion,
+    layers,
+    overflows,
+    placement,
+    pointing_at,
+    without_noise,
+)
 
 _SCRIPT = Path(__file__).with_name("rknn_convert.py")
 _HYBRID_SCRIPT = Path(__file__).with_name("rknn_hybrid.py")
@@ -53,7 +62,7 @@ _LONGEST_NAME = 127
 _NEWEST_OPSET = {"2.3.2": 19}
 
 #: Default limits of a compile in seconds, and per megabyte of the model, because the toolkit hangs on some nodes.
-_SECONDS, _SECONDS_PER_MB = 120.0, 8.0
+_SECONDS, _SECONDS_PER_MB = 240.0, 8.0
 
 #: Bytes of kept log, which has a table row for each node.
 _LOG_BYTES = 32 << 20
@@ -75,6 +84,10 @@ class RknnOptions(VerifyOptions):
     target: Annotated[_Target, WorthTrying(values=_IN_FLOAT)] = Field(default="rk3588", description="the chip")
     fallback: Literal["allow", "forbid"] = Field(
         default="allow", description="whether a node may run on the CPU; with forbid, one that does is a failure"
+    )
+    overflow: Literal["allow", "forbid"] = Field(
+        default="allow",
+        description="whether a value may exceed its register of the NPU; with forbid, one that does is a failure",
     )
     quantize: bool = Field(default=False, description="convert to integers, calibrated on samples of the inputs")
     calibration_size: int = Field(
@@ -106,7 +119,7 @@ class RknnOptions(VerifyOptions):
 
 
 #: Options that are not the toolkit's configuration under the same name.
-_OURS = frozenset({"target", "fallback", "quantize", "calibration_size", "version", "verify", "tolerance"})
+_OURS = frozenset({"target", "fallback", "overflow", "quantize", "calibration_size", "version", "verify", "tolerance"})
 
 #: Options that reports always show.
 _ALWAYS = ("target", "fallback", "quantize")
@@ -287,7 +300,18 @@ class RknnBackend:
         if self._options.fallback == "forbid" and not found:
             return unresolved("The log does not tell where the nodes run", outcome)
         strayed = [layer for layer in found if layer.computes and layer.target != "NPU"]
-        tables = (placement(found),) if found else ()
+        overflow = overflows(outcome.log)
+        tables = ((placement(found),) if found else ()) + ((overflow,) if overflow else ())
+        if self._options.overflow == "forbid" and overflow:
+            register, _, most, largest, _ = overflow.rows[0]
+            return Verdict(
+                status=Status.FAIL,
+                kind=Kind.UNSUPPORTED,
+                fingerprint="a value exceeds its register of the NPU",
+                message=f"A value of {largest} exceeds register {register} of the NPU, which takes {most} at most.",
+                seconds=outcome.seconds,
+                tables=tables,
+            )
         if self._options.fallback == "allow" or not strayed:
             return Verdict(status=Status.PASS, seconds=outcome.seconds, tables=tables)
         more = f" and {len(strayed) - 1} more" if len(strayed) > 1 else ""

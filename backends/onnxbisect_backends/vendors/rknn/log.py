@@ -145,6 +145,32 @@ def placement(found: Iterable[NetworkLayer]) -> Table:
     )
 
 
+#: A number that it writes into too few bits of a register of the NPU. It prints the line and ends as if all were well:
+#: owners of boards report files that compute the right numbers all the same, and files that end in SIGSEGV.
+_OVERFLOW = re.compile(
+    r"REGTASK: The bit width of field value exceeds the limit, target: \S+, offset: (?P<register>0x\w+), "
+    r"shift = (?P<shift>\d+), limit: (?P<limit>0x\w+), value: (?P<value>0x\w+)"
+)
+
+
+def overflows(log: str) -> Table | None:
+    """The registers whose bits are too few for what the file puts there; None where it says so of none."""
+    found: dict[tuple[str, str, str], list[int]] = {}
+    for match in _OVERFLOW.finditer(plain(log)):
+        found.setdefault((match["register"], match["shift"], match["limit"]), []).append(int(match["value"], 16))
+    rows = [(*place, f"{max(values):#x}", str(len(values))) for place, values in sorted(found.items())]
+    return (
+        Table(
+            title="Too large for a register of the NPU, so the file may be wrong on the chip",
+            columns=("register", "from bit", "most", "largest value", "times"),
+            rows=tuple(rows),
+            counted="register",
+        )
+        if rows
+        else None
+    )
+
+
 def pointing_at(found: Iterable[NetworkLayer]) -> Hints:
     """Hints at the nodes that layers were made from, under possible names in the model."""
     nodes: dict[str, None] = {}
