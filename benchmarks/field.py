@@ -478,6 +478,8 @@ def _rest(model: Model, backend: str, report: Mapping[str, Any], folder: Path, o
     named = {node for one in report["culprits"] for place in one["occurrences"] for node in place}
     graph = onnx.load(fetch(model), load_external_data=False).graph
     names = [node.name or f"{node.op_type}_{node.output[0]}" for node in graph.node if node.op_type != "Constant"]
+    if "folded" in (report.get("file_after") or ""):
+        return "not written (nodes are folded there)"
     rest = [name for name in names if name not in named]
     if not rest or any("," in name for name in rest):
         return "not written"

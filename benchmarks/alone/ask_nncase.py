@@ -6,7 +6,7 @@ The model must have the shapes of all tensors, which its importer does not infer
 import sys
 from pathlib import Path
 
-import nncase
+import nncase  # type: ignore[import-not-found]
 
 options = nncase.CompileOptions()
 options.target = "k210"

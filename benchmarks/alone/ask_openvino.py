@@ -2,7 +2,7 @@
 
 import sys
 
-import openvino
+import openvino  # type: ignore[import-not-found]
 
 try:
     openvino.save_model(openvino.convert_model(sys.argv[1]), "model.xml")
