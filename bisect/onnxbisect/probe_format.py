@@ -12,8 +12,9 @@ class ProbeFormat:
     there is none to include, an input gets another dtype and a Cast. `output_dtypes`: likewise, always with a Cast.
     `min_input_rank`, `min_output_rank`: inputs and outputs of a smaller rank get leading dimensions of 1, and a Squeeze
     or Unsqueeze (`onnxbisect.cut.neutral_boundary`). `max_input_rank`, `max_output_rank`: those of a larger rank get
-    their leading dimensions as one, and a Reshape. `longest_name`: most bytes of the name of an input or output;
-    longer ones are shortened.
+    their leading dimensions as one, and a Reshape. `empty_inputs`: whether an input may have no elements; if not,
+    probes include what makes it. `longest_name`: most bytes of the name of an input or output; longer ones are
+    shortened.
     `self_contained`: weights are inside the file. `safe_names`: names of boundary tensors consist of `[A-Za-z0-9_]`.
     `explicit_defaults`: attributes with a schema default are written out, and so are the kernel shapes of convolutions.
     `unwritten_defaults`: attributes, as `Op.attribute`, that are exempt from this, and removed where they have their
@@ -29,6 +30,7 @@ class ProbeFormat:
     min_output_rank: int = 0
     max_input_rank: int | None = None
     max_output_rank: int | None = None
+    empty_inputs: bool = True
     longest_name: int | None = None
     self_contained: bool = False
     safe_names: bool = False

@@ -6,8 +6,17 @@ import onnx
 import pytest
 from onnx import TensorProto
 
+from onnxbisect.cut.required_producers import is_empty
 from onnxbisect.probe_format import ProbeFormat
-from onnxbisect_backends.probing.boundary_traits import Trait, TraitKind, as_measured, measure, trial, usual_traits
+from onnxbisect_backends.probing.boundary_traits import (
+    DTYPES,
+    Trait,
+    TraitKind,
+    as_measured,
+    measure,
+    trial,
+    usual_traits,
+)
 from support.engine.cut_models import session
 
 Refuses = Callable[[onnx.GraphProto], bool]
@@ -33,6 +42,15 @@ def high_rank_inside(graph: onnx.GraphProto) -> bool:
     )
 
 
+def empty(value: onnx.ValueInfoProto) -> bool:
+    return is_empty(value.type)
+
+
+def empty_inside(graph: onnx.GraphProto) -> bool:
+    """A tensor without elements anywhere."""
+    return any(map(empty, (*graph.input, *graph.output))) or any(node.op_type == "Slice" for node in graph.node)
+
+
 @pytest.mark.parametrize(
     ("refuses", "expected"),
     [
@@ -49,7 +67,7 @@ def high_rank_inside(graph: onnx.GraphProto) -> bool:
         (lambda graph: any(":" in it.name for it in graph.output), ProbeFormat(safe_names=True)),
         (
             lambda graph: any(it.type.tensor_type.elem_type == TensorProto.BOOL for it in graph.input),
-            ProbeFormat(input_dtypes=frozenset({"float", "int8", "uint8", "int32", "int64", "float16", "double"})),
+            ProbeFormat(input_dtypes=frozenset({"float", *DTYPES} - {"bool"})),
         ),
         (
             lambda graph: any(it.type.tensor_type.elem_type != TensorProto.FLOAT for it in graph.output),
@@ -59,10 +77,15 @@ def high_rank_inside(graph: onnx.GraphProto) -> bool:
         (lambda graph: rank_of(graph.input) > 4, ProbeFormat(max_input_rank=4)),
         (lambda graph: rank_of(graph.output) > 6, ProbeFormat(max_output_rank=6)),
         (high_rank_inside, ProbeFormat()),
+        (lambda graph: any(empty(it) for it in graph.input), ProbeFormat(empty_inputs=False)),
+        (lambda graph: any(empty(it) for it in (*graph.input, *graph.output)), ProbeFormat(empty_inputs=False)),
+        (empty_inside, ProbeFormat()),
+        (lambda graph: len(graph.input) > 16, ProbeFormat()),
     ],
     ids=[
         *("nothing", "rank 0 in", "rank 0 out", "long names", "colons", "bool in", "all but float out"),
         *("bool anywhere", "rank 5 in", "rank 7 out", "rank 5 anywhere"),
+        *("empty in", "empty in and out", "empty anywhere", "more than 16 inputs"),
     ],
 )
 def test_what_is_refused_at_the_boundary_alone_is_found(refuses: Refuses, expected: ProbeFormat) -> None:
@@ -76,7 +99,17 @@ def test_what_is_refused_at_the_boundary_alone_is_found(refuses: Refuses, expect
     taken = measure(ask, usual_traits())
 
     assert as_measured(ProbeFormat(), taken) == expected
-    assert calls == 1 or expected != ProbeFormat() or refuses in (bool_inside, high_rank_inside)
+    assert calls == 1 or refuses(trial(usual_traits()).graph)
+
+
+@pytest.mark.parametrize("most", [1, 12, 19])
+def test_as_many_inputs_and_outputs_as_are_taken_are_known(most: int) -> None:
+    """The model has one of each besides, and no other trait is taken for the limit."""
+    found = measure(lambda model: max(len(model.graph.input), len(model.graph.output)) <= most + 1, usual_traits())
+    refused = {trait for trait, takes in found.items() if not takes}
+    assert {trait.what for trait in refused} == {TraitKind.COUNT}
+    assert {int(trait.value) for trait in refused} == {count for count in (8, 20) if count > most}
+    assert as_measured(ProbeFormat(), found) == ProbeFormat()
 
 
 def test_without_an_answer_nothing_is_known() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from onnxbisect.cut import Cutter, producers_required_by_dtype, split_variants, unguarded_outputs
+from onnxbisect.cut import Cutter, producers_required_by_type, split_variants, unguarded_outputs
 from onnxbisect.key import Keyer
 from onnxbisect.model import Model
 from onnxbisect.probe_format import ProbeFormat
@@ -177,14 +177,14 @@ def test_units_bring_along_the_makers_of_what_the_target_does_not_take(tmp_path:
       r = Reshape(a, known)
     }"""
     model = read(tmp_path, text)
-    needs = producers_required_by_dtype(model, ProbeFormat(input_dtypes=frozenset({"float"})))
+    needs = producers_required_by_type(model, ProbeFormat(input_dtypes=frozenset({"float"})))
     named = {
         model.universe.names[unit][0]: {model.universe.names[other][0] for other in members(along)}
         for unit, along in needs.items()
     }
     assert named == {"make_inverse": {"make_big"}, "make_y": {"make_big", "make_inverse"}}
-    assert producers_required_by_dtype(model, ProbeFormat()) == {}
-    assert producers_required_by_dtype(model, ProbeFormat(input_dtypes=frozenset({"float", "bool"}))) == {}
+    assert producers_required_by_type(model, ProbeFormat()) == {}
+    assert producers_required_by_type(model, ProbeFormat(input_dtypes=frozenset({"float", "bool"}))) == {}
 
 
 def test_known_values_and_constants_are_initializers_side_by_side(tmp_path: Path) -> None:

@@ -105,6 +105,7 @@ class ProbeFormatTable(_Table):
     min_output_rank: int = Field(default=0, ge=0)
     max_input_rank: int | None = Field(default=None, ge=1)
     max_output_rank: int | None = Field(default=None, ge=1)
+    empty_inputs: bool = True
     longest_name: int | None = Field(default=None, ge=16)
     self_contained: bool = False
     safe_names: bool = False

@@ -14,7 +14,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from onnxbisect.cut.apply_format import apply_format, safe_name
-from onnxbisect.cut.required_producers import runtime_dtype
+from onnxbisect.cut.required_producers import is_empty, runtime_dtype
 from onnxbisect.cut.wiring import read_wiring
 from onnxbisect.model.model import Model
 from onnxbisect.probe_format import ProbeFormat
@@ -29,6 +29,8 @@ PLAIN_NAME = 60
 HIGHEST_PLAIN_RANK = 4
 #: The highest rank that is asked for.
 _HIGHEST_RANK = 8
+#: How many inputs, and outputs, are asked for.
+_COUNTS = (8, 20)
 #: What a small model computes with, and the same turned: a Transpose keeps optimisers from removing pairs of Cast.
 _SHAPE, _TURNED = (1, 8), (8, 1)
 #: The dtypes that are asked for, but for float, which every compiler takes.
@@ -45,11 +47,15 @@ class TraitKind(StrEnum):
     DTYPE = "dtype"
     NAME = "name"
     CHARACTERS = "characters"
+    EMPTY = "empty"
+    COUNT = "count"
 
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class Trait:
-    """`value` is the dtype, the name's length in bytes, or the characters of names; of ranks 0, and those above 4."""
+    """`value` is the dtype, the name's length in bytes, the characters of names, or how many there are; of ranks 0, and
+    those above 4.
+    """
 
     what: TraitKind
     output: bool
@@ -64,6 +70,10 @@ class Trait:
                 return f"{self.value} {side}"
             case TraitKind.NAME:
                 return f"{side} with names of {self.value} bytes"
+            case TraitKind.EMPTY:
+                return f"{side} without elements"
+            case TraitKind.COUNT:
+                return f"{self.value} {side}"
         return f"{side} with {self.value!r} in their names"
 
 
@@ -87,6 +97,8 @@ def traits_of(model: Model) -> frozenset[Trait]:
                 rank = len(kind.tensor_type.shape.dim)
                 if kind.tensor_type.HasField("shape") and (not rank or HIGHEST_PLAIN_RANK < rank <= _HIGHEST_RANK):
                     found.add(Trait(what=TraitKind.RANK, output=output, value=str(rank)))
+                if is_empty(kind):
+                    found.add(Trait(what=TraitKind.EMPTY, output=output, value=""))
                 if runtime_dtype(kind) in DTYPES:
                     found.add(Trait(what=TraitKind.DTYPE, output=output, value=runtime_dtype(kind)))
             longest[output] = max(longest[output], len(name.encode("utf-8", "replace")))
@@ -129,10 +141,13 @@ def _one_by_one(ask: Ask, wanted: Sequence[Trait], takes: bool | None) -> dict[T
 
 
 def usual_traits() -> frozenset[Trait]:
-    """What compilers are known to mind at a boundary: ranks of 0 and 5 to 8, dtypes, long names, and signs in names."""
+    """What compilers are known to mind at a boundary: ranks of 0 and 5 to 8, dtypes, long names, signs in names, no
+    elements, and many of them.
+    """
     values = [(TraitKind.RANK, str(rank)) for rank in (0, *range(HIGHEST_PLAIN_RANK + 1, _HIGHEST_RANK + 1))]
     values += [(TraitKind.NAME, "128"), (TraitKind.NAME, "300"), (TraitKind.CHARACTERS, "/:; .-ü")]
-    values += [(TraitKind.DTYPE, it) for it in ("bool", "int8", "uint8", "int32", "int64", "float16", "double")]
+    values += [(TraitKind.DTYPE, it) for it in DTYPES]
+    values += [(TraitKind.EMPTY, ""), *((TraitKind.COUNT, str(count)) for count in _COUNTS)]
     return frozenset(Trait(what=what, output=side, value=value) for what, value in values for side in (False, True))
 
 
@@ -148,6 +163,7 @@ def as_measured(declared: ProbeFormat, taken: Mapping[Trait, bool]) -> ProbeForm
         min_output_rank=max(declared.min_output_rank, (TraitKind.RANK, True) in refused),
         max_input_rank=_most_rank(declared.max_input_rank, taken, output=False),
         max_output_rank=_most_rank(declared.max_output_rank, taken, output=True),
+        empty_inputs=declared.empty_inputs and (TraitKind.EMPTY, False) not in refused,
         longest_name=declared.longest_name or (PLAIN_NAME if TraitKind.NAME in names else None),
         safe_names=declared.safe_names or TraitKind.CHARACTERS in names,
     )
@@ -181,14 +197,25 @@ def trial(traits: Iterable[Trait]) -> onnx.ModelProto:
     so_far = _node(graph, "Relu", ["x"], "start")
     inputs, outputs = ([it for it in traits if it.output is side] for side in (False, True))
     for number, trait in enumerate(inputs):
-        name, kind, shape = _tensor(trait, f"in{number}")
-        graph.input.append(helper.make_tensor_value_info(name, kind, shape))
-        if _is_high(trait):
-            name = _reshaped(graph, name, f"r{number}", _SHAPE)
-        so_far = _joined(graph, so_far, name, kind, f"a{number}")
+        for place in range(int(trait.value) if trait.what is TraitKind.COUNT else 1):
+            name, kind, shape = _tensor(trait, f"in{number}_{place}")
+            graph.input.append(helper.make_tensor_value_info(name, kind, shape))
+            if _is_high(trait):
+                name = _reshaped(graph, name, f"r{number}", _SHAPE)
+            if trait.what is TraitKind.EMPTY:
+                so_far = _node(graph, "Concat", [so_far, name], f"a{number}", axis=0)
+            else:
+                so_far = _joined(graph, so_far, name, kind, f"a{number}_{place}")
     for number, trait in enumerate(outputs):
+        if trait.what is TraitKind.COUNT:
+            for place in range(int(trait.value)):
+                name = _node(graph, "Add", [so_far, so_far if place % 2 else "x"], f"out{number}_{place}")
+                graph.output.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, _SHAPE))
+            continue
         name, kind, shape = _tensor(trait, f"out{number}")
-        if not shape:
+        if trait.what is TraitKind.EMPTY:
+            _emptied(graph, so_far, name)
+        elif not shape:
             _node(graph, "ReduceMax", [so_far], name, keepdims=0)
         elif _is_high(trait):
             _reshaped(graph, so_far, name, shape)
@@ -207,21 +234,27 @@ def trial(traits: Iterable[Trait]) -> onnx.ModelProto:
 
 def _controls(trait: Trait) -> Iterable[onnx.ModelProto]:
     """Models that differ from the trait's trial in their boundary alone: if one passes, it is the boundary."""
-    dressed = trial([trait])
-    apply_format(dressed, _limit(trait))
-    yield dressed
-    if trait.what is not TraitKind.DTYPE:
+    if trait.what not in (TraitKind.EMPTY, TraitKind.COUNT):
+        dressed = trial([trait])
+        apply_format(dressed, _limit(trait))
+        yield dressed
+    if trait.what not in (TraitKind.DTYPE, TraitKind.EMPTY, TraitKind.COUNT):
         return
-    _, kind, _ = _tensor(trait, "")
     graph = onnx.GraphProto(name="inside")
     graph.input.append(helper.make_tensor_value_info("x", TensorProto.FLOAT, _SHAPE))
-    start = _node(graph, "Relu", ["x"], "start")
-    if kind == TensorProto.BOOL:
-        inner = _node(graph, "Greater", [start, "x"], "inner")
+    inside = start = _node(graph, "Relu", ["x"], "start")
+    _, kind, _ = _tensor(trait, "")
+    if trait.what is TraitKind.EMPTY:
+        inside = _node(graph, "Concat", [start, _emptied(graph, start, "inner")], "a", axis=0)
+    elif trait.what is TraitKind.COUNT:
+        for place in range(int(trait.value)):
+            inside = _node(graph, "Add", [inside, "x"], f"a{place}")
+    elif kind == TensorProto.BOOL:
+        inside = _joined(graph, start, _node(graph, "Greater", [start, "x"], "inner"), kind, "a")
     else:
         cast = _node(graph, "Cast", [start], "cast", to=kind)
-        inner = _node(graph, "Transpose", [cast], "inner", perm=[1, 0])
-    _node(graph, "Abs", [_joined(graph, start, inner, kind, "a")], "y")
+        inside = _joined(graph, start, _node(graph, "Transpose", [cast], "inner", perm=[1, 0]), kind, "a")
+    _node(graph, "Abs", [inside], "y")
     graph.output.append(helper.make_tensor_value_info("y", TensorProto.FLOAT, _SHAPE))
     yield _model(graph)
 
@@ -254,12 +287,23 @@ def _tensor(trait: Trait, name: str) -> tuple[str, int, tuple[int, ...]]:
             return name, TensorProto.DataType.Value(trait.value.upper()), shape
         case TraitKind.NAME:
             return name.ljust(int(trait.value), "n"), TensorProto.FLOAT, _SHAPE
+        case TraitKind.EMPTY:
+            return name, TensorProto.FLOAT, (0, _SHAPE[1])
+        case TraitKind.COUNT:
+            return name, TensorProto.FLOAT, _SHAPE
     return f"{name}a{'b'.join(trait.value)}c", TensorProto.FLOAT, _SHAPE
 
 
 def _reshaped(graph: onnx.GraphProto, tensor: str, name: str, shape: tuple[int, ...]) -> str:
     graph.initializer.append(helper.make_tensor(f"{name}_shape", TensorProto.INT64, [len(shape)], shape))
     return _node(graph, "Reshape", [tensor, f"{name}_shape"], name)
+
+
+def _emptied(graph: onnx.GraphProto, tensor: str, name: str) -> str:
+    """No row of the tensor."""
+    for part in ("starts", "ends", "axes"):
+        graph.initializer.append(helper.make_tensor(f"{name}_{part}", TensorProto.INT64, [1], [0]))
+    return _node(graph, "Slice", [tensor, f"{name}_starts", f"{name}_ends", f"{name}_axes"], name)
 
 
 def _joined(graph: onnx.GraphProto, so_far: str, tensor: str, kind: int, name: str) -> str:

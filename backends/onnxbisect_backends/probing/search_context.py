@@ -12,7 +12,7 @@ from onnxbisect.cut import (
     Piece,
     as_written,
     producers_of_constants,
-    producers_required_by_dtype,
+    producers_required_by_type,
     same_but_for_names,
     split_variants,
     split_variants_by_producers,
@@ -313,7 +313,7 @@ def search_context(
         calibration="" if samples is None else samples.digest,
     )
     known = split_variants(model.universe, _apart(model, description))
-    required = producers_required_by_dtype(model, description.probe_format)
+    required = producers_required_by_type(model, description.probe_format)
     doubted = of(model.unit_of_node[name] for name in loaded.doubted if name in model.unit_of_node)
     universe = replace(known, required_producers=required, advertised=description.ops, doubted=doubted)
     if not description.probe_format.folds:

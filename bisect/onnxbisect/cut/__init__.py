@@ -10,7 +10,7 @@ from onnxbisect.cut.cutter import Cutter
 from onnxbisect.cut.extract import cut_between, cut_modules, units_between, units_of_nodes
 from onnxbisect.cut.no_constant_folding import producers_of_constants, split_variants_by_producers
 from onnxbisect.cut.output_guard import split_variants, touching, unguarded_outputs
-from onnxbisect.cut.required_producers import producers_required_by_dtype
+from onnxbisect.cut.required_producers import producers_required_by_type
 from onnxbisect.cut.write import Piece, write
 
 __all__ = [
@@ -20,7 +20,7 @@ __all__ = [
     "cut_between",
     "cut_modules",
     "producers_of_constants",
-    "producers_required_by_dtype",
+    "producers_required_by_type",
     "same_but_for_names",
     "split_variants",
     "split_variants_by_producers",

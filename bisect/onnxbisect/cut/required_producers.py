@@ -1,4 +1,4 @@
-"""Find producers that a cut must include because the target accepts no graph input of their result's dtype."""
+"""Find producers that a cut must include because the target accepts their result as no graph input."""
 
 from collections.abc import Mapping
 
@@ -10,14 +10,16 @@ from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.unitset import UnitSet
 
 
-def producers_required_by_dtype(model: Model, probe_format: ProbeFormat) -> Mapping[int, UnitSet]:
+def producers_required_by_type(model: Model, probe_format: ProbeFormat) -> Mapping[int, UnitSet]:
     """For each unit that cannot be cut alone, the earlier units that a cut must include.
 
-    These are the producers of inputs whose dtype is not in `probe_format.input_dtypes`, and the producers that those
-    require in turn. Tensors of known value become initializers and graph inputs have no producer, so neither counts;
-    tensors of unknown type are assumed to be accepted.
+    These are the producers of inputs whose dtype is not in `probe_format.input_dtypes`, of inputs without elements
+    unless `probe_format.empty_inputs`, and the producers that those require in turn. Tensors of known value become
+    initializers and graph inputs have no producer, so neither counts; tensors of unknown type are assumed to be
+    accepted.
     """
-    if probe_format.input_dtypes is None:
+    dtypes = probe_format.input_dtypes
+    if dtypes is None and probe_format.empty_inputs:
         return {}
     wiring = read_wiring(model)
     refused = {
@@ -25,8 +27,11 @@ def producers_required_by_dtype(model: Model, probe_format: ProbeFormat) -> Mapp
         for name in wiring.takers
         if name in wiring.maker
         and name not in model.known
-        and name in model.types
-        and runtime_dtype(model.types[name]) not in probe_format.input_dtypes
+        and (kind := model.types.get(name)) is not None
+        and (
+            (dtypes is not None and runtime_dtype(kind) not in dtypes)
+            or (not probe_format.empty_inputs and is_empty(kind))
+        )
     }
     needs: dict[int, UnitSet] = {}
     for unit, taken in enumerate(wiring.boundary):
@@ -38,6 +43,11 @@ def producers_required_by_dtype(model: Model, probe_format: ProbeFormat) -> Mapp
         if along:
             needs[unit] = along
     return needs
+
+
+def is_empty(kind: onnx.TypeProto) -> bool:
+    """Whether it is the type of a tensor that is known to have no elements."""
+    return any(dim.HasField("dim_value") and not dim.dim_value for dim in kind.tensor_type.shape.dim)
 
 
 def runtime_dtype(value: onnx.TypeProto) -> str:

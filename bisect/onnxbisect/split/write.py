@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnxbisect.cut.cutter import Cutter
 from onnxbisect.cut.frame import Wishes
-from onnxbisect.cut.required_producers import producers_required_by_dtype, runtime_dtype
+from onnxbisect.cut.required_producers import producers_required_by_type, runtime_dtype
 from onnxbisect.cut.wiring import read_wiring
 from onnxbisect.cut.write import Piece, write
 from onnxbisect.diagnosis import TargetEntry
@@ -70,7 +70,7 @@ def cut_parts(
     tensors of dtypes that `probe_format` allows, and of other dtypes only where the piece compiled with them.
     """
     wiring = read_wiring(model)
-    universe = replace(flow(model, wiring), required_producers=producers_required_by_dtype(model, probe_format))
+    universe = replace(flow(model, wiring), required_producers=producers_required_by_type(model, probe_format))
     wanted = needed(model, wiring, universe)
     work = work_of(model)
     opaque = opaque_nodes(model.proto)
