@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import onnx_bisect
 from onnx_bisect.callable_backend import CallableBackend
 from onnx_bisect.events import Note
-from onnxbisect.cut.required_producers import runtime_dtype
+from onnxbisect.cut.required_producers import is_empty, runtime_dtype
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect_backends.commands.any_command import CommandBackend
 from onnxbisect_backends.contract import Description
@@ -32,6 +32,7 @@ class Limits:
     longest_name: int | None = None
     max_input_rank: int | None = None
     max_output_rank: int | None = None
+    empty_inputs: bool = True
 
     def compiles(self, path: Path) -> bool:
         """Whether the boundary is one that it takes, and no node is refused."""
@@ -49,6 +50,8 @@ class Limits:
                     return False
                 if self.longest_name is not None and len(value.name.encode()) > self.longest_name:
                     return False
+        if not self.empty_inputs and any(is_empty(value.type) for value in graph.input):
+            return False
         return not any(node.op_type == BAD for node in graph.node)
 
 
@@ -170,6 +173,25 @@ def test_ranks_that_are_too_high_at_a_boundary_are_joined(tmp_path: Path, declar
     limits = Limits(max_input_rank=4, max_output_rank=4)
     result = onnx_bisect.diagnose(
         text(HIGH, tmp_path), backend=Declaring(limits) if declares else limits.compiles, cache=False, as_is=True
+    )
+    assert [culprit.ops for culprit in result.culprits] == [(BAD,)]
+    assert result.certificate.proven
+
+
+EMPTY = f"""g (float[2,3] x) => (float[2,3] y) <int64[1] none = {{0}}> {{
+    a = Neg(x)
+    s = Slice(a, none, none, none)
+    t = Tanh(s)
+    c = Concat<axis=0>(a, t)
+    y = {BAD}(c)
+}}"""
+
+
+@pytest.mark.parametrize("declares", [True, False])
+def test_an_input_without_elements_comes_with_what_makes_it(tmp_path: Path, declares: bool) -> None:
+    limits = Limits(empty_inputs=False)
+    result = onnx_bisect.diagnose(
+        text(EMPTY, tmp_path), backend=Declaring(limits) if declares else limits.compiles, cache=False, as_is=True
     )
     assert [culprit.ops for culprit in result.culprits] == [(BAD,)]
     assert result.certificate.proven
