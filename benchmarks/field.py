@@ -8,8 +8,8 @@ knows nothing of onnx-bisect. What they are asked:
 
 * the file itself, with nothing changed but what the user bound: taken where the verdict is "compiles", else refused;
 * each culprit's own file: refused;
-* the file without its culprits, as `extract` writes it, where the report says that it compiles: taken; at the operator
-  set of the report's `file_after`, where it has one;
+* the file without its culprits, as `extract` writes it, with inputs and outputs that the target takes, where the report
+  says that it compiles: taken; at the operator set of the report's `file_after`, where it has one;
 * the changed file of "compiles after", as `fix` writes it: taken.
 """
 
@@ -32,6 +32,8 @@ import onnx
 from onnx import helper, numpy_helper, shape_inference, version_converter
 
 import tables
+from onnxbisect.cut.apply_format import apply_format
+from onnxbisect_backends.registry import make
 
 _CACHE = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "onnx-bisect-field"
 _TOOLCHAINS = Path(os.environ.get("ONNXBISECT_CACHE_DIR", "~/.cache/onnx-bisect")).expanduser() / "toolchains"
@@ -492,6 +494,10 @@ def _rest(model: Model, backend: str, report: Mapping[str, Any], folder: Path, o
         proto = version_converter.convert_version(onnx.load(folder / "rest.onnx"), int(lowered[1]))
         proto.ir_version = helper.find_min_ir_version_for(proto.opset_import)
         onnx.save(proto, folder / "rest.onnx")
+    # its boundary in the form that the report's pieces have, which `extract` knows nothing of
+    proto = onnx.load(folder / "rest.onnx")
+    apply_format(proto, make(backend, {}).describe().probe_format)
+    onnx.save(proto, folder / "rest.onnx")
     return _is(alone(backend, folder / "rest.onnx"), "taken")
 
 
