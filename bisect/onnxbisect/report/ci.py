@@ -10,7 +10,7 @@ from onnxbisect.language import in_english
 from onnxbisect.report import culprit_words, words
 from onnxbisect.report.contents import Report
 from onnxbisect.report.culprit_contents import CulpritEntry, OriginEntry
-from onnxbisect.report.sections import next_steps, options_outcome, options_text
+from onnxbisect.report.sections import model_path, next_steps, options_outcome, options_text, reproducing_command
 from onnxbisect.report.text import clean, clip, plural
 
 
@@ -70,7 +70,7 @@ def _culprit(suite: ElementTree.Element, document: Report, culprit: CulpritEntry
     if replacement := words.replace_by(culprit):
         lines.append(f"replace by: {clean(replacement)}")
     if culprit["repro"]:
-        lines.append(f"reproduce: {clean(words.command(document, culprit['repro']))}")
+        lines.append(f"reproduce: {clean(reproducing_command(document, culprit['repro']))}")
     failure.text = "\n".join(lines)
 
 
@@ -91,7 +91,7 @@ def gitlab(document: Report) -> str:
 def _finding(document: Report, culprit: CulpritEntry) -> dict[str, object]:
     origins = ((origin["file"], origin["line"]) for origin in culprit["origin"])
     traced = next(((file, line) for file, line in origins if file and _relative(file)), None)
-    path, line = traced or (words.model_path(document), 1)
+    path, line = traced or (model_path(document), 1)
     places = plural(len(culprit["occurrences"]), "place")
     lines = "; ".join(it.text for it in culprit_words.source_lines(culprit)[:_LINES])
     text = f"{' + '.join(culprit['ops'][:8])}: {words.failure(culprit)} ({places}, first {culprit['nodes'][0]})"
@@ -223,7 +223,7 @@ def _location(
     document: Report, nodes: list[str], traced: OriginEntry | None, number: int | None = None
 ) -> dict[str, object]:
     if traced is None:
-        location = located(words.model_path(document), 1, "", nodes)
+        location = located(model_path(document), 1, "", nodes)
     else:
         location = located(traced["file"] or "", traced["line"], traced["code"], nodes)
     return location if number is None else location | {"id": number}

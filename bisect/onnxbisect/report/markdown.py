@@ -108,7 +108,7 @@ def _reproduce(document: Report, name: str, target: str, folder: str) -> list[st
         ),
         ("## " + _("Reproduce")),
         where,
-        fence(words.command(document, "model.onnx", folder)),
+        fence(sections.reproducing_command(document, "model.onnx", folder)),
     ]
 
 
@@ -166,7 +166,9 @@ def _culprits(document: Report) -> list[str]:
         if instead := _instead(document, culprit):
             blocks += [_("What passes instead:"), *instead]
         if culprit["repro"]:
-            blocks.append(_("Reproduce: {command}", command=code(words.command(document, culprit["repro"]))))
+            blocks.append(
+                _("Reproduce: {command}", command=code(sections.reproducing_command(document, culprit["repro"])))
+            )
     return blocks
 
 

@@ -1,9 +1,10 @@
-"""What a report says besides its culprits: of modules, other options and compilers' tables, and what to do next."""
+"""What a report says besides its culprits: of modules, other options and compilers' tables, and what to type next."""
 
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from posixpath import join, normpath
 
 from onnxbisect.exactness import Exactness
 from onnxbisect.input_value import InputValues, written
@@ -196,10 +197,38 @@ def _named(found: Iterable[str]) -> str:
 def _as_reported(document: Report) -> TypedCommand:
     about = document["target"]
     own = words.own_command(about)
-    target = [] if own else words.target_options(document)
+    target = [] if own else _target_options(document)
     model = document["model"]
     bound = bound_inputs(model.get("input_shapes", {}), model.get("input_values", {}))
-    return TypedCommand(model=words.model_path(document), target=target, inputs=bound, command=own, files="report.json")
+    return TypedCommand(model=model_path(document), target=target, inputs=bound, command=own, files="report.json")
+
+
+def model_path(document: Report) -> str:
+    """The model's path below the folder of the command, which in CI is the repository; else its name."""
+    return document["model"].get("path") or document["model"]["name"]
+
+
+def reproducing_command(document: Report, model: str, below: str = "") -> str:
+    """The shell command that compiles the file `model` for the same target, in the report's folder or `below` it."""
+    about, place = document["target"], document.get("reproduce", {})
+    up = "/".join([".."] * len(below.split("/"))) if below else "."
+    if own := words.own_command(about):
+        if "report" not in place:
+            return shlex.join(["onnx-bisect", "run", model, "--", *own])
+        here = normpath(join(place["report"], below, model))
+        change = shlex.join(["cd", normpath(join(up, place["folder"]))])
+        return f"{change} && {shlex.join(['onnx-bisect', 'run', here, '--', *own])}"
+    return shlex.join(["onnx-bisect", "run", model, *_target_options(document, up)])
+
+
+def _target_options(document: Report, up: str = ".") -> list[str]:
+    """The options that name the target on a command line; `up` leads from there to the report's folder."""
+    about, place = document["target"], document.get("reproduce", {})
+    backend = normpath(join(up, place["backend"])) if "backend" in place else str(about["backend"])
+    typed = ["--backend", backend]
+    for option in words.options_as_typed(about):
+        typed += ["--option", option]
+    return typed
 
 
 def bound_inputs(shapes: Mapping[str, Sequence[int]], values: InputValues) -> list[str]:

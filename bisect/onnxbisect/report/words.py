@@ -3,7 +3,6 @@
 import shlex
 from collections import Counter
 from collections.abc import Collection
-from posixpath import join, normpath
 
 from onnxbisect.diagnosis import TargetEntry
 from onnxbisect.language import _, english, marked
@@ -38,7 +37,7 @@ def target(about: Choice) -> str:
     """`whitelist (profile=edgesam)`, or the user's own command."""
     if own := own_command(about):
         return shlex.join(own)
-    options = ", ".join(_given(about))
+    options = ", ".join(options_as_typed(about))
     return f"{about['backend']} ({options})" if options else str(about["backend"])
 
 
@@ -130,11 +129,6 @@ def headline(
             reason=said,
         )
     return english("it is not known whether {model} compiles for {backend}", model=model, backend=backend)
-
-
-def model_path(document: Report) -> str:
-    """The model's path below the folder of the command, which in CI is the repository; else its name."""
-    return document["model"].get("path") or document["model"]["name"]
 
 
 #: The certificate of a model that compiles after a change of its file, or with other options.
@@ -386,36 +380,13 @@ def difference(entry: Difference) -> str:
     return _("{what}: {theirs} instead of {mine}", what=entry["what"], theirs=theirs, mine=mine)
 
 
-def command(document: Report, model: str, below: str = "") -> str:
-    """The shell command that compiles the file `model` for the same target, in the report's folder or `below` it."""
-    about, place = document["target"], document.get("reproduce", {})
-    up = "/".join([".."] * len(below.split("/"))) if below else "."
-    if own := own_command(about):
-        if "report" not in place:
-            return shlex.join(["onnx-bisect", "run", model, "--", *own])
-        here = normpath(join(place["report"], below, model))
-        change = shlex.join(["cd", normpath(join(up, place["folder"]))])
-        return f"{change} && {shlex.join(['onnx-bisect', 'run', here, '--', *own])}"
-    return shlex.join(["onnx-bisect", "run", model, *target_options(document, up)])
-
-
-def target_options(document: Report, up: str = ".") -> list[str]:
-    """The options that name the target on a command line; `up` leads from there to the report's folder."""
-    about, place = document["target"], document.get("reproduce", {})
-    backend = normpath(join(up, place["backend"])) if "backend" in place else str(about["backend"])
-    words = ["--backend", backend]
-    for option in _given(about):
-        words += ["--option", option]
-    return words
-
-
 def own_command(about: Choice) -> list[str]:
     """The command after `--`; empty for other backends."""
     own = about["options"].get("command")
     return [str(word) for word in own] if about["backend"] == "command" and isinstance(own, list) else []
 
 
-def _given(about: Choice) -> list[str]:
+def options_as_typed(about: Choice) -> list[str]:
     """The options for the command line, without the hashes by which a backend marks its files."""
     values = {key: value for key, value in about["options"].items() if key != "definition"}
     return [
