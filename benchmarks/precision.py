@@ -2,11 +2,13 @@
 
     PYTHONPATH=tests python benchmarks/precision.py MODELS [--write docs/benchmarks.md]
 
-MODELS is a folder of ONNX files. Of each net the same measurements are made for three ways to choose:
+MODELS is a folder of ONNX files. Of each net the same measurements are made for four ways to choose:
 
 - `precision` of this program;
-- *revert the worst, repeat*: each node alone is made low and the error measured; then the worst is kept, the worst two,
-  and so on, until that is enough (NNCF's accuracy control, and manuals of vendors);
+- *worst first*: each node alone is made low and the error measured; then the worst is kept, the worst two, and so on,
+  until that is enough (tables of single errors, as RKNN's);
+- *best first*: each node alone is kept high and the metric measured; then the one that helps most is kept, and so on
+  (NNCF's accuracy control);
 - *first or last N nodes* high, N by bisection, the smaller of the two (`polygraphy debug precision`).
 """
 
@@ -93,6 +95,20 @@ def worst_first(net: Measured) -> tuple[UnitSet, int]:
     return keep, asks
 
 
+def best_first(net: Measured) -> tuple[UnitSet, int]:
+    """Keep the nodes that help most where all others are low, as many as it takes."""
+    units = net.subject.space.order
+    alone = {unit: net.score(1 << unit) for unit in units}
+    keep: UnitSet = 0
+    asks = len(units) + 1
+    for unit in sorted(units, key=lambda it: -alone[it]):
+        if net.score(keep) >= net.want.at_least:
+            break
+        keep |= 1 << unit
+        asks += 1
+    return keep, asks
+
+
 def first_or_last(net: Measured) -> tuple[UnitSet, int]:
     """The fewest first nodes, or last ones, by bisection."""
     units = sorted(net.subject.space.order)
@@ -113,6 +129,7 @@ def first_or_last(net: Measured) -> tuple[UnitSet, int]:
 WAYS: dict[str, Callable[[Measured], tuple[UnitSet, int]]] = {
     "precision": searched,
     "worst first": worst_first,
+    "best first": best_first,
     "first or last N": first_or_last,
 }
 

@@ -31,8 +31,9 @@ from onnxbisect.model.model import Model
 from onnxbisect.model.scopes import constant_names
 from onnxbisect.model.wording import some
 from onnxbisect.precision.equivalents import rewritten
+from onnxbisect.precision.pictures import flow, html, trade
 from onnxbisect.precision.plan import MinimalSet, PrecisionEnding, Space
-from onnxbisect.precision.report import PrecisionReport, markdown, svg
+from onnxbisect.precision.report import PrecisionReport, TensorError, markdown
 from onnxbisect.precision.wanted import Low, Metric, Wanted, wanted
 from onnxbisect.proof import Tolerance, fault
 from onnxbisect.report.files import put
@@ -53,7 +54,8 @@ from onnxbisect_backends.sandbox.working_folder import working_folder
 #: The backend whose arithmetic every search begins with.
 SCREEN = "onnxruntime"
 #: The files beside each other in the folder of a result.
-REPORT, PAGE, PICTURE = "precision.json", "precision.md", "precision.svg"
+REPORT, TEXT, PAGE = "precision.json", "precision.md", "precision.html"
+TRADE, FLOW = "precision.svg", "errors.svg"
 MODEL, WIDE, CHANGED = "mixed.onnx", "mixed16.onnx", "rewritten.onnx"
 #: Behind the name of an arithmetic that is asked about the rewritten model.
 REWRITTEN = ", rewritten"
@@ -294,13 +296,17 @@ def answered(
             changed_shown="" if changed is None else changed.shown,
             wide=tuple(node.name for node in kept if node.name in sixteen),
             wide_shown="" if wide is None else wide.shown,
+            errors=_errors(subject, quantiser, found.keep) if found.keep else (),
         )
         if folder is not None:
             put(folder / REPORT, json.dumps(to_json(report), indent=1, ensure_ascii=False).encode() + b"\n")
-            put(folder / PAGE, markdown(report).encode())
-            put(folder / PICTURE, svg(report).encode())
-            for name in (MODEL, WIDE, CHANGED, *FILES):
+            put(folder / TEXT, markdown(report).encode())
+            put(folder / PAGE, html(report).encode())
+            put(folder / TRADE, trade(report).encode())
+            for name in (FLOW, MODEL, WIDE, CHANGED, *FILES):
                 (folder / name).unlink(missing_ok=True)  # it may be of an earlier search
+            if report.errors:
+                put(folder / FLOW, flow(report).encode())
             for name, it in files.items():
                 put(folder / name, it.content.encode())
             if not tensors and (own or low == Low.INT8) and (file := search.model_file(found.keep)) is not None:
@@ -423,6 +429,16 @@ def _changed(
         keep=tuple(other.subject.nodes[unit].name for unit in members(left.keep)),
         shown=again.shown(left.keep),
         file=file,
+    )
+
+
+def _errors(subject: PrecisionSubject, quantiser: OrtArithmetic, keep: UnitSet) -> tuple[TensorError, ...]:
+    low, kept = (quantiser.errors(subject.names(it)) for it in (0, keep))
+    return tuple(
+        TensorError(tensor=name, node=node.name, low=low[name], kept=kept[name])
+        for node in subject.nodes
+        for name in node.output
+        if name in low and name in kept
     )
 
 

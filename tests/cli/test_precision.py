@@ -15,8 +15,10 @@ def test_the_set_is_printed_and_written_and_a_mistake_is_one_sentence(shell: She
     assert "1  9 nodes kept: 200.0 dB (everything in high precision, onnxruntime)" in ended.err
     assert {it.name for it in (shell.folder / "out").iterdir()} == {
         "asks.jsonl",
+        "errors.svg",
         "mixed.onnx",
         "mixed16.onnx",
+        "precision.html",
         "precision.json",
         "precision.md",
         "precision.svg",

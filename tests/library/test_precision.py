@@ -16,8 +16,9 @@ from onnx import helper
 import onnx_bisect
 from onnx_bisect import ModelError, OptionError, PrecisionResult
 from onnxbisect.language import CHINESE, within
+from onnxbisect.precision.pictures import flow, html, trade
 from onnxbisect.precision.plan import PrecisionEnding
-from onnxbisect.precision.report import markdown, svg, terminal
+from onnxbisect.precision.report import markdown, terminal
 from onnxbisect_backends.contract import Limits, list_quantised
 from onnxbisect_backends.precision.arithmetic import in_turns, tensors_of_nodes
 from onnxbisect_backends.precision.scoring import UserMetric
@@ -138,10 +139,45 @@ def test_the_picture_has_a_point_for_each_measurement_and_marks_the_set(found: P
     assert len(points) == len([it for it in found.report.asks if it.on == "onnxruntime"])  # not of the rewritten model
     (marked,) = [it for it in points if it.get("r") == "6"]
     assert marked[0].text == f"ask 3: 2 nodes kept, {found.report.shown}"
-    hostile = svg(replace(found.report, model="<script>\x1b&", metric='"><b>', wanted="<i>"))
-    assert "<script" not in hostile
-    assert "<i>" not in hostile
-    ElementTree.fromstring(hostile)  # noqa: S314
+    (bad,) = (replace(it, node='"><b>', tensor="<i>") for it in found.report.errors[:1])
+    bad_member = replace(found.report.members[0], node=bad.node)
+    report = replace(
+        found.report, model="<script>\x1b&", metric='"><b>', wanted="<i>", members=(bad_member,), errors=(bad,)
+    )
+    for draw in (trade, flow):
+        hostile = draw(report)
+        assert "<script" not in hostile
+        assert "<i>" not in hostile
+        assert "<b>" not in hostile
+        ElementTree.fromstring(hostile)  # noqa: S314
+    assert "<script" not in html(report)
+    assert "<b>" not in html(report)
+
+
+def test_the_error_along_the_dataflow_starts_at_the_pair_and_ends_with_what_was_measured(
+    found: PrecisionResult, folder: Path
+) -> None:
+    report = found.report
+    by_tensor = {it.tensor: it for it in report.errors}  # without those that the quantiser merges into others
+    assert list(by_tensor) == sorted(by_tensor)
+    assert report.errors[-1].tensor == "t8"
+    assert report.all_low is not None
+    assert report.value is not None
+    assert report.errors[-1].low == pytest.approx(report.all_low, abs=0.5)
+    assert report.errors[-1].kept == pytest.approx(report.value, abs=0.5)
+    before, after = by_tensor["t2"], by_tensor["t5"]  # the pair is the nodes 3 and 5
+    assert before.low > 25 > 10 > after.low
+    assert after.kept > 25
+    drawn = (folder / "out" / "errors.svg").read_text()
+    root = ElementTree.fromstring(drawn)  # noqa: S314 - it is ours
+    assert len(root.findall("{http://www.w3.org/2000/svg}polyline")) == 2
+    members = [it for it in report.errors if it.node in found.keep]
+    assert len(root.findall("{http://www.w3.org/2000/svg}circle")) == len(members) >= 1
+    assert min(it.kept for it in report.errors) > 25  # a Relu that is merged is no error
+    page = (folder / "out" / "precision.html").read_text()
+    assert page == html(report)
+    assert page.count("<svg") == 2
+    assert "<script" not in page
 
 
 def test_another_threshold_in_the_same_folder_is_answered_from_the_record(found: PrecisionResult, folder: Path) -> None:

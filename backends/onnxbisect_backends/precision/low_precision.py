@@ -205,8 +205,9 @@ def _measure(proto: onnx.ModelProto, feeds: list[dict[str, np.ndarray]]) -> None
 
     for sample in feeds:
         note((name, array) for name, array in sample.items() if array.dtype == np.float32)
-    for some in _portions(_floats(proto), _kinds(proto)):
-        session = _wide_session(proto, proto, some, Path("wide.onnx"))
+    kinds = _kinds(proto)
+    for some in _portions(_floats(proto), kinds):
+        session = _wide_session(proto, {name: kinds[name] for name in some}, Path("wide.onnx"))
         for sample in feeds:
             note(zip(some, session.run(some, sample), strict=True))
     weights = dict(_weights(proto))
@@ -221,18 +222,28 @@ def _errors(
 ) -> dict[str, float]:
     """Signal to noise in decibels of each float tensor that both models have, at the worst sample."""
     made = {name for node in mixed.graph.node for name in node.output}
+    kinds = _kinds(proto)
+    read = _as_read(mixed)
     names = [name for name in _floats(proto) if name in made]
     found: dict[str, float] = {}
-    for some in _portions(names, _kinds(proto)):
-        sessions = [
-            _wide_session(it, proto, some, file.with_suffix(f".{place}.onnx"))
-            for place, it in enumerate((proto, mixed))
-        ]
+    for some in _portions(names, kinds):
+        there = [read.get(name, name) for name in some]
+        exact = _wide_session(proto, {name: kinds[name] for name in some}, file.with_suffix(".exact.onnx"))
+        low = _wide_session(
+            mixed, {own: kinds[name] for own, name in zip(there, some, strict=True)}, file.with_suffix(".low.onnx")
+        )
         for sample in feeds:
-            for name, *pair in zip(some, *(it.run(some, sample) for it in sessions), strict=True):
+            for name, *pair in zip(some, exact.run(some, sample), low.run(there, sample), strict=True):
                 value = METRICS["sqnr"](*pair)
                 found[name] = min(found.get(name, EQUAL), -EQUAL if isnan(value) else value)
     return found
+
+
+def _as_read(mixed: onnx.ModelProto) -> dict[str, str]:
+    """What is read of each tensor that is quantised: the numbers behind its scale, which stands for a Relu, too."""
+    rounded = {node.input[0]: node.output[0] for node in mixed.graph.node if node.op_type == "DequantizeLinear"}
+    quantised = {node.input[0]: node.output[0] for node in mixed.graph.node if node.op_type == "QuantizeLinear"}
+    return {name: rounded[integers] for name, integers in quantised.items() if integers in rounded}
 
 
 def _kinds(proto: onnx.ModelProto) -> dict[str, onnx.TypeProto.Tensor]:
@@ -247,13 +258,13 @@ def _floats(proto: onnx.ModelProto) -> list[str]:
 
 
 def _wide_session(
-    proto: onnx.ModelProto, typed: onnx.ModelProto, names: list[str], file: Path
+    proto: onnx.ModelProto, kinds: Mapping[str, onnx.TypeProto.Tensor], file: Path
 ) -> onnxruntime.InferenceSession:
-    """The model with these tensors, of which the other one knows the types, as outputs."""
-    outputs, kinds = {it.name for it in proto.graph.output}, _kinds(typed)
+    """The model with these tensors as outputs, too."""
+    outputs = {it.name for it in proto.graph.output}
     wide = onnx.ModelProto()
     wide.CopyFrom(proto)
-    wide.graph.output.extend(_value(name, kinds[name]) for name in names if name not in outputs)
+    wide.graph.output.extend(_value(name, kind) for name, kind in kinds.items() if name not in outputs)
     _write(wide, file)
     session = _session(file)
     file.unlink()
