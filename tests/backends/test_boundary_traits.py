@@ -99,6 +99,7 @@ def test_what_is_refused_at_the_boundary_alone_is_found(refuses: Refuses, expect
     taken = measure(ask, usual_traits())
 
     assert as_measured(ProbeFormat(), taken) == expected
+    assert type(as_measured(ProbeFormat(), taken).min_input_rank) is int  # as TOML, 1 and not true
     assert calls == 1 or refuses(trial(usual_traits()).graph)
 
 
