@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal, NamedTuple, ParamSpec, TypedDict, Ty
 from onnxbisect.exactness import Exactness
 from onnxbisect.input_value import InputValues as BoundValues
 from onnxbisect.language import marked
+from onnxbisect.precision.wanted import Low, Metric
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -27,6 +28,7 @@ SEARCH = "Search"
 LIMITS = "Limits"
 PROOF = "Samples and tolerances"
 INPUTS = "Inputs of the model"
+PRECISION = "Nodes that must stay precise"
 
 #: Other values by option of a backend (empty: those that it marks as worth trying), or all marked values of all.
 OtherValues = Literal["all"] | Mapping[str, Sequence[object]]
@@ -213,6 +215,47 @@ class RepairTerms:
     def sample_path(self) -> Path | None:
         """Where the samples are."""
         return None if self.samples is None else Path(self.samples)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrecisionTerms:
+    """The terms of a search for nodes that must stay precise, as a stage of a job (docs/precision.md)."""
+
+    low: Annotated[Low, Term(doc="The low precision.", group=PRECISION)] = Low.INT8
+    metric: Annotated[
+        str,
+        Term(doc="How near the outputs are to those in full precision, at the worst sample.", group=PRECISION),
+    ] = Metric.SQNR.value
+    at_least: Annotated[
+        float | None, Term(doc="What is enough; sqnr: 30 dB, cosine: 0.999.", group=PRECISION, metavar="X")
+    ] = None
+    at_most: Annotated[
+        float | None, Term(doc="What is enough, where smaller is better, as maxabs.", group=PRECISION, metavar="X")
+    ] = None
+    calls: Annotated[
+        int | None,
+        Term(
+            doc="End after N measurements.",
+            group=PRECISION,
+            metavar="N",
+            option="--precision-calls",
+            json="budget.calls",
+            least=1,
+            most=10**9,
+        ),
+    ] = None
+    seconds: Annotated[
+        float | None,
+        Term(
+            doc="End after S seconds, counted from the first measurement.",
+            group=PRECISION,
+            metavar="S",
+            option="--precision-seconds",
+            json="budget.seconds",
+            above=0,
+            most=1e9,
+        ),
+    ] = None
 
 
 # The same as keywords of functions, for type checkers, which cannot derive them; a test compares both.

@@ -27,3 +27,18 @@ class Reply:
     rounds: int
     problem: str = ""
     refused: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredSet:
+    """The metric, measured with the nodes `keep` in high precision; `value` is None where it was no finite number.
+
+    `shown` is the value for people, `work` the share of the model's work that these nodes do.
+    """
+
+    arithmetic: str
+    keep: tuple[str, ...]
+    work: float
+    value: float | None
+    shown: str
+    why: str

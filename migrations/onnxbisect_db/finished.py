@@ -45,6 +45,8 @@ class FinishedTarget(Findings):
     problem: str
     #: The verdict of the repaired model; None without a repair.
     repaired: Status | None
+    #: What is known of nodes that must stay precise, or why nothing is; empty where it was not asked for.
+    precision: str = ""
 
 
 class FinishedJob(_Said):
@@ -67,5 +69,6 @@ def _target(search: Search) -> FinishedTarget:
         version=search.version,
         verdict=None if search.verdict is None else Status(search.verdict),
         problem=search.problem,
+        precision=(search.precision or {}).get("headline") or (search.precision or {}).get("problem", ""),
         repaired=Status(search.repair["verdict"]) if search.repair and search.repair["verdict"] else None,
     )

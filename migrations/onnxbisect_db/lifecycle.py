@@ -1,6 +1,7 @@
 """How jobs start and end. Each change writes its event and webhook deliveries in the same transaction."""
 
 from datetime import datetime
+from typing import Literal
 
 from sqlalchemy import delete, select, update
 from sqlalchemy.orm import Session
@@ -85,8 +86,9 @@ def cancel(session: Session, job_id: str, tenant: str) -> Job | None:
 def retry(session: Session, job_id: str, tenant: str) -> Job | None:
     """Repeat what has no verdict, after the job has ended. Kept verdicts cost nothing.
 
-    Targets with a verdict keep their reports; unresolved ones have none. A failed or cancelled repair continues. A
-    repeated target is a new search. None if the tenant has no such job, JobStateError if nothing is to be repeated.
+    Targets with a verdict keep their reports; unresolved ones have none. A failed or cancelled repair continues, and so
+    does a search for nodes that must stay precise. A repeated target is a new search. None if the tenant has no such
+    job, JobStateError if nothing is to be repeated.
     """
     job = _mine(session, job_id, tenant)
     if job is None:
@@ -94,10 +96,11 @@ def retry(session: Session, job_id: str, tenant: str) -> Job | None:
     if not JobState(job.state).ended:
         raise JobStateError(f"Only a job that has ended can be retried; this one is {job.state}.")
     targets = targets_of(session, job)
-    to_repair = [search for search in targets if _lacks_repair(search, job)]
+    to_repair = [search for search in targets if _lacks(search, job, Stage.REPAIR)]
+    to_measure = [it for it in targets if _lacks(it, job, Stage.PRECISION) and it not in to_repair]
     settled = [it for it in targets if it.state == JobState.DONE and it.verdict != Status.UNRESOLVED]
-    again = [search for search in targets if search not in settled and search not in to_repair]
-    if not again and not to_repair:
+    again = [search for search in targets if search not in [*settled, *to_repair, *to_measure]]
+    if not again and not to_repair and not to_measure:
         raise JobStateError("There is nothing to retry: every target of the job has a verdict.")
     at = now(session)
     job.state, job.problem, job.verdict = JobState.QUEUED, "", None
@@ -105,9 +108,12 @@ def retry(session: Session, job_id: str, tenant: str) -> Job | None:
     for search in to_repair:
         session.execute(delete(Search).where(Search.asked_for == search.id, Search.state != JobState.DONE))
         search.stage, search.repair = Stage.REPAIR, None
-        search.state, search.ended_at, search.dirty = JobState.QUEUED, None, True
-        trouble.forget(search)
-        notices.notify_of(session, search)
+        if (search.precision or {}).get("problem"):  # it is tried again, too
+            search.precision = None
+        _queue(session, search)
+    for search in to_measure:
+        search.stage, search.precision = Stage.PRECISION, None
+        _queue(session, search)
     for search in again:
         begin_again(session, search)
     events.tell(session, job, EventType.JOB_QUEUED, at)
@@ -124,11 +130,19 @@ def begin_again(session: Session, search: Search) -> None:
     notices.notify(session, notices.backend(new.backend))
 
 
-def _lacks_repair(search: Search, job: Job) -> bool:
-    """Whether it has a report, but not the requested repair."""
-    if job.request.get("repair") is None or search.report is None or search.verdict == Status.UNRESOLVED:
+def _queue(session: Session, search: Search) -> None:
+    """Let a search that has ended go on at its stage."""
+    search.state, search.ended_at, search.dirty = JobState.QUEUED, None, True
+    trouble.forget(search)
+    notices.notify_of(session, search)
+
+
+def _lacks(search: Search, job: Job, stage: Literal[Stage.REPAIR, Stage.PRECISION]) -> bool:
+    """Whether it has a report, but not what this later stage was to give."""
+    if job.request.get(stage.value) is None or search.report is None or search.verdict == Status.UNRESOLVED:
         return False
-    return search.repair is None or bool(search.repair["problem"])
+    outcome = search.repair if stage is Stage.REPAIR else search.precision
+    return outcome is None or bool(outcome["problem"])
 
 
 def drop_probes(session: Session, search: Search) -> None:

@@ -203,7 +203,8 @@ def finish(
 
     `findings` are the report in short.
 
-    A repair follows if the job requests one; otherwise the search ends, and with the last one the job.
+    A repair, or a search for nodes that must stay precise, follows if the job requests one; otherwise the search ends,
+    and with the last one the job.
     """
     job, search = held(session, claimed)
     search.verdict = verdict
@@ -213,10 +214,7 @@ def finish(
         culprits.record(session, job, search, found, now(session))
     else:
         culprits.record_recheck(session, job, search, now(session))
-    if job.request.get("repair") is not None:
-        _move(session, search, Stage.REPAIR)
-    else:
-        _end(session, job, search, JobState.DONE, "", now(session))
+    _go_on(session, job, search, now(session))
 
 
 def repaired(
@@ -234,6 +232,13 @@ def repaired(
     culprits.note_remedies(session, job.tenant, remedies)
     search.files = {**search.files, **files}
     _end_repair(session, job, search, outcome, now(session))
+
+
+def measured(session: Session, claimed: ClaimedSearch, outcome: Mapping[str, Any], files: Mapping[str, str]) -> None:
+    """End the search for nodes that must stay precise: `outcome` is `Search.precision`, `files` go with the report."""
+    job, search = held(session, claimed)
+    search.files = {**search.files, **files}
+    _end_precision(session, job, search, outcome, now(session))
 
 
 def begin_again(session: Session, claimed: Claimed, what: str) -> None:
@@ -299,14 +304,34 @@ def _fail(session: Session, job: Job, search: Search, problem: str, fault: Fault
             session, job, search, {"verdict": None, "changes": 0, "left": 0, "calls": 0, "problem": problem}, at
         )
         return
+    if search.stage == Stage.PRECISION:  # so is what came before
+        outcome = {"ending": None, "headline": "", "keep": 0, "asks": 0, "problem": problem}
+        _end_precision(session, job, search, outcome, at)
+        return
     search.fault = fault
     _end(session, job, search, JobState.FAILED, problem, at)
+
+
+def _go_on(session: Session, job: Job, search: Search, at: datetime) -> None:
+    """Move on to the next stage that the job requests and that has no outcome; the search ends if none is left."""
+    if job.request.get("repair") is not None and search.repair is None:
+        _move(session, search, Stage.REPAIR)
+    elif job.request.get("precision") is not None and search.precision is None:
+        _move(session, search, Stage.PRECISION)
+    else:
+        _end(session, job, search, JobState.DONE, "", at)
 
 
 def _end_repair(session: Session, job: Job, search: Search, outcome: Mapping[str, Any], at: datetime) -> None:
     search.repair = dict(outcome)
     events.tell(session, job, EventType.JOB_REPAIRED, at, search=search.id, target=search.ordinal + 1, **outcome)
-    _end(session, job, search, JobState.DONE, "", at)
+    _go_on(session, job, search, at)
+
+
+def _end_precision(session: Session, job: Job, search: Search, outcome: Mapping[str, Any], at: datetime) -> None:
+    search.precision = dict(outcome)
+    events.tell(session, job, EventType.JOB_MEASURED, at, search=search.id, target=search.ordinal + 1, **outcome)
+    _go_on(session, job, search, at)
 
 
 def _end(session: Session, job: Job, search: Search, state: JobState, problem: str, at: datetime) -> None:

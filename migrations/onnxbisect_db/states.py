@@ -40,11 +40,13 @@ class Stage(StrEnum):
     REPORT = "report"
     #: Change the model, prove and compile it, until it compiles or no change is left.
     REPAIR = "repair"
+    #: Measure which nodes must stay in high precision.
+    PRECISION = "precision"
     OVER = "over"
 
 
 #: Stages that need the model's compiler.
-AT_BACKEND = (Stage.PREPARE, Stage.FILES, Stage.REPAIR)
+AT_BACKEND = (Stage.PREPARE, Stage.FILES, Stage.REPAIR, Stage.PRECISION)
 
 
 class ProbeState(StrEnum):
@@ -111,6 +113,10 @@ class EventType(StrEnum):
     SEARCH_ENDED = "search.ended"
     #: The repair of a target has ended, with any outcome.
     JOB_REPAIRED = "job.repaired"
+    #: The metric was measured with some nodes of a target kept in high precision.
+    PRECISION_ASKED = "precision.asked"
+    #: The search for a target's nodes that must stay precise has ended, with any outcome.
+    JOB_MEASURED = "job.measured"
     #: The job has a verdict.
     JOB_FINISHED = "job.finished"
     #: The job ended without a verdict, or was cancelled.
@@ -127,6 +133,7 @@ ANNOUNCED = frozenset(
         EventType.JOB_STARTED,
         EventType.CULPRIT_FOUND,
         EventType.JOB_REPAIRED,
+        EventType.JOB_MEASURED,
         EventType.JOB_FINISHED,
         EventType.JOB_FAILED,
         EventType.CULPRIT_FIXED,

@@ -97,6 +97,9 @@ def _words(kind: EventType, data: Mapping[str, Any]) -> tuple[str, bool | None, 
             counts = f"{plural(data['changes'], 'change')}, {plural(data['left'], 'place')} left"
             title = f"the repaired {model} {verdict}"
             return title, data["verdict"] == "pass", [f"target {data['target']}: {data['problem'] or counts}"]
+        case EventType.JOB_MEASURED:
+            said = data["problem"] or data["headline"]
+            return f"the precision of {model} is measured", None, [f"target {data['target']}: {said}"]
         case EventType.CULPRIT_FOUND:
             culprit = data["culprit"]
             ops = " + ".join(culprit["ops"][:8])
@@ -118,6 +121,8 @@ def _of_target(target: FinishedTarget) -> Iterator[str]:
         yield f"- and {target.more} more"
     if target.repaired is not None:
         yield f"The repaired model {_VERDICTS.get(target.repaired, _UNKNOWN)}."
+    if target.precision:
+        yield f"Precision: {target.precision}"
 
 
 def _counted(verdicts: Sequence[Status | None]) -> str:

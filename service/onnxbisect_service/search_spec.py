@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import TypeAdapter
 
 from onnxbisect.input_value import InputValues
-from onnxbisect.terms import RepairTerms, SearchTerms, Tolerance
+from onnxbisect.terms import PrecisionTerms, RepairTerms, SearchTerms, Tolerance, requested
 
 #: Further options to try on each target: values by option (if empty, those that the backend suggests), or `all`.
 Alternatives = Literal["all"] | Mapping[str, Sequence[str]] | None
@@ -40,6 +40,7 @@ class SearchSpec(SearchTerms):
     input_values: InputValues = field(default_factory=dict)
     calibration: Mapping[str, str] = field(default_factory=dict)
     repair: RepairSpec | None = None
+    precision: PrecisionTerms | None = None
     #: Whether only the whole model is compiled, and its parts are not searched.
     whole: bool = False
     #: Units of pieces, in hexadecimal: only these are compiled, and the whole model if all of them pass.
@@ -64,6 +65,9 @@ class SearchSpec(SearchTerms):
         document[_SECONDS] = document.pop("timeout")
         if self.repair is not None:
             document["repair"] |= document["repair"].pop("tolerance")
+        if self.precision is not None:
+            always = {"low": self.precision.low, "metric": self.precision.metric}
+            document["precision"] = always | requested(PrecisionTerms, vars(self.precision))
         return document
 
     @classmethod
@@ -74,6 +78,9 @@ class SearchSpec(SearchTerms):
             tolerance = {name: repair[name] for name in Tolerance.__annotations__ if name in repair}
             others = {name: value for name, value in repair.items() if name not in tolerance}
             fields["repair"] = {**others, "tolerance": tolerance}
+        if (precision := fields.get("precision")) is not None:
+            budget = precision.get("budget", {})
+            fields["precision"] = {name: value for name, value in precision.items() if name != "budget"} | budget
         return _adapter().validate_python(fields)
 
 

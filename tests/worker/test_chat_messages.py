@@ -51,6 +51,10 @@ def events(name: str = "net.onnx", words: str = "no Sin", *, page: str | None = 
         EventType.JOB_STARTED: {**job, "verdict": None},
         EventType.CULPRIT_FOUND: {**job, "search": "s", "name": "n", "culprit": culprit},
         EventType.JOB_REPAIRED: {**job, "target": 1, "verdict": None, "changes": 1, "left": 0, "problem": words},
+        EventType.JOB_MEASURED: {
+            **job,
+            **{"target": 1, "ending": "minimal", "headline": words, "keep": 1, "asks": 9, "problem": ""},
+        },
         EventType.JOB_FINISHED: {**job, "targets": [target(refused=[refused] * 10, headline=words)] * 32},
         EventType.JOB_FAILED: {**job, "state": "failed", "problem": words},
         EventType.CULPRIT_FIXED: {**job, "backend": "npu", "tool": "t", "version": "2", "culprit": culprit},

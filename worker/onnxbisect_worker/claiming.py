@@ -25,6 +25,7 @@ from onnxbisect_db.states import AT_BACKEND, Fault, Stage
 from onnxbisect_worker.context import DATABASE_AWAY, Work, WorkerContext, outside, sentence
 from onnxbisect_worker.coordinating import coordinate, write_report
 from onnxbisect_worker.lease_keeper import LeaseKeeper, WorkT
+from onnxbisect_worker.measuring import measure
 from onnxbisect_worker.model_requests.protocol import (
     OtherVersionError,
     ProcessKilledError,
@@ -146,6 +147,7 @@ _STEPS = {
     Stage.SEARCH: coordinate,
     Stage.REPORT: write_report,
     Stage.REPAIR: repair,
+    Stage.PRECISION: measure,
 }
 
 

@@ -19,6 +19,7 @@ from onnxbisect.report.text import clip
 from onnxbisect_backends import registry, remote
 from onnxbisect_backends.other_options import OtherOptions
 from onnxbisect_db import probe_queries, repairs, searches
+from onnxbisect_db.files import FileStore
 from onnxbisect_db.repairs import ChangedModel
 from onnxbisect_db.searches import ClaimedSearch
 from onnxbisect_db.tables import Search
@@ -117,15 +118,20 @@ def replayed(
         begun, left = keeper.write(lambda session: _begun(session, keeper))
         with keeper.process() as process:
             came = step(process, begun, left, folder)
-        store, names = keeper.service.files, sorted(came.files)
-        with ThreadPoolExecutor(_STORED_AT_A_TIME) as threads:
-            stored = threads.map(lambda name: store.put(_chunks(came.files[name])).sha256, names)
-            files = dict(zip(names, stored, strict=True))
+        files = stored(keeper.service.files, came.files)
     if not isinstance(came, ModelQuestion):
         return came, files
     asked = _asked_model(keeper, begun, came, files, left)
     keeper.write(lambda session: repairs.ask(session, keeper.claimed, asked))
     return None
+
+
+def stored(store: FileStore, written: Mapping[str, Path]) -> dict[str, str]:
+    """The SHA-256 of files, which are stored, under the same names."""
+    names = sorted(written)
+    with ThreadPoolExecutor(_STORED_AT_A_TIME) as threads:
+        digests = threads.map(lambda name: store.put(_chunks(written[name])).sha256, names)
+        return dict(zip(names, digests, strict=True))
 
 
 def _chunks(path: Path) -> Iterator[bytes]:

@@ -230,6 +230,9 @@ class Search(Leased, Troubled, Base):
     compiles_after: Mapped[dict[str, Any] | None]
     #: The outcome of its repair in short; None if there is none, or not yet.
     repair: Mapped[dict[str, Any] | None]
+    #: The outcome of its search for nodes that must stay precise in short (`measurements.PreciseNodes`); None if there
+    #: is none, or not yet.
+    precision: Mapped[dict[str, Any] | None]
     #: Compiler calls done, their highest round, and the probable number of further calls.
     calls: Mapped[int] = mapped_column(default=0)
     round: Mapped[int] = mapped_column(default=0)
@@ -300,6 +303,33 @@ class KeptVerdict(Base):
     verdict: Mapped[dict[str, Any]]
     file_sha256: Mapped[str] = mapped_column(String(64), default="")
     log: Mapped[str] = mapped_column(default="")
+    created_at: Mapped[datetime]
+
+
+class Measurement(Base):
+    """A value of the metric, measured for a target of a job with the nodes `keep` in high precision.
+
+    `question` is equal where all values are comparable: the same model, samples, compiler and metric. A retry of the
+    job, and the tenant's later jobs with this question, take their answers from here.
+    """
+
+    __tablename__ = "measurement"
+    __table_args__ = (Index("ix_measurement_question", "question"),)
+
+    job_id: Mapped[str] = mapped_column(ForeignKey("job.id", ondelete="CASCADE"), primary_key=True)
+    #: The target's ordinal.
+    target: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    #: 1, 2, … for each target.
+    number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    question: Mapped[str] = mapped_column(String(64))
+    arithmetic: Mapped[str] = mapped_column(String(160))
+    keep: Mapped[list[Any]]
+    #: The share of the model's work that these nodes do.
+    work: Mapped[float]
+    #: None where the numbers were not finite.
+    value: Mapped[float | None]
+    shown: Mapped[str] = mapped_column(String(80))
+    why: Mapped[str] = mapped_column(String(80))
     created_at: Mapped[datetime]
 
 

@@ -12,6 +12,7 @@ from typing import cast
 from onnxbisect.answer import Answer
 from onnxbisect.diagnosis import CompilesAfter, Diagnosis, Target
 from onnxbisect.errors import OnnxBisectError
+from onnxbisect.precision.plan import PrecisionEnding
 from onnxbisect.report.contents import Report
 from onnxbisect.search import plan
 from onnxbisect.unitset import UnitSet, members
@@ -19,11 +20,12 @@ from onnxbisect.universe import Universe
 from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from onnxbisect_backends.contract import Description
 from onnxbisect_backends.probing.prober import ProbeResult
-from onnxbisect_db.answers import AnsweredProbe
+from onnxbisect_db.answers import AnsweredProbe, MeasuredSet
 from onnxbisect_worker.model_requests.protocol import (
     Case,
     ChangeOutcome,
     ModelQuestion,
+    PrecisionOutcome,
     Prepared,
     ProcessKilledError,
     ProcessLostError,
@@ -67,6 +69,10 @@ class Compiler:
     #: Other options under which they are asked about, as of a process that was taken over.
     options: Mapping[str, str] = field(default_factory=dict)
     repairs: int = 0
+    #: What is measured in a search for precise nodes, how often that was done, and whether each is a turn of its own.
+    measured: Sequence[MeasuredSet] = ()
+    measurements: int = 0
+    paused: bool = False
     #: Changed copies of the file to ask about before a search, and what they come to.
     changed_files: Sequence[bytes] = ()
     compiles_after: CompilesAfter | None = None
@@ -215,6 +221,37 @@ class HiddenRuleProcess:
         calls = sum(it.calls for it in begun.replies)
         files = {"repair/repair.json": path}
         return RepairOutcome(verdict=Status.PASS, changes=1, left=0, calls=calls, problem="", files=files)
+
+    def precision(
+        self,
+        known: Sequence[MeasuredSet],
+        folder: Path,
+        *,
+        calls: int | None,
+        seconds: float | None,
+        tell: Callable[[MeasuredSet], None],
+    ) -> PrecisionOutcome:
+        """Measures each of `measured` once, one in each turn where they are `paused`."""
+        self._be_shot()
+        if self._compiler.no_repair is not None:
+            raise self._compiler.no_repair
+        done = {it.keep for it in known}
+        new = [it for it in self._compiler.measured if it.keep not in done][:calls]
+        for number, it in enumerate(new, 1):
+            self._compiler.measurements += 1
+            tell(it)
+            self._be_shot()
+            if self._compiler.paused and number < len(new):
+                return PrecisionOutcome()
+        path = folder / "precision.json"
+        path.write_text("{}")
+        return PrecisionOutcome(
+            ending=PrecisionEnding.MINIMAL,
+            headline="1 node has to stay.",
+            keep=1,
+            asks=len(done) + len(new),
+            files={"precision/precision.json": path},
+        )
 
     def _next_question(
         self, models: Sequence[bytes], begun: StepProgress, folder: Path, *, whole: bool

@@ -2,7 +2,7 @@
 
 import re
 import stat
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from hashlib import sha256
@@ -18,6 +18,7 @@ from onnxbisect.json_form import from_json, to_json
 from onnxbisect.unitset import UnitSet
 from onnxbisect_backends import registry
 from onnxbisect_backends.probing.prober import ProbeResult
+from onnxbisect_db.answers import MeasuredSet
 from onnxbisect_db.files import FileStore
 from onnxbisect_db.tables import StoredModel
 from onnxbisect_service.search_spec import SearchSpec
@@ -31,6 +32,7 @@ from onnxbisect_worker.model_requests.protocol import (
     Case,
     ChangeOutcome,
     ModelQuestion,
+    PrecisionOutcome,
     Prepared,
     ProcessKilledError,
     ProcessLostError,
@@ -46,6 +48,7 @@ from onnxbisect_worker.model_requests.protocol import (
 _NAMES: Mapping[type[StepOutcome], re.Pattern[str]] = {
     ReportOutcome: re.compile(r"culprits/[0-9]{2,}-[A-Za-z0-9-]+/[A-Za-z0-9][A-Za-z0-9._-]*"),
     RepairOutcome: re.compile(r"repair/[a-z]+\.(onnx|json|md)"),
+    PrecisionOutcome: re.compile(r"precision/[a-z_0-9.]+\.(json|md|svg|onnx|data|qtable|yaml|txt)"),
     ModelQuestion: re.compile(r"model\.(onnx|data)"),
     ChangeOutcome: re.compile(r"model\.onnx"),
 }
@@ -119,6 +122,21 @@ class ModelClient:
     def repair(self, begun: StepProgress, folder: Path) -> ModelQuestion | RepairOutcome:
         return self._step(RepairOutcome, folder, "repair", begun=begun)
 
+    def precision(
+        self,
+        known: Sequence[MeasuredSet],
+        folder: Path,
+        *,
+        calls: int | None,
+        seconds: float | None,
+        tell: Callable[[MeasuredSet], None],
+    ) -> PrecisionOutcome:
+        def told(message: object) -> None:
+            tell(self._read(message, MeasuredSet))
+
+        given = {"known": known, "calls": calls, "seconds": seconds}
+        return self._moved(self._ask(PrecisionOutcome, "precision", told, **given), folder)
+
     def kill(self) -> None:
         with self._starting:
             self._killed = True
@@ -133,11 +151,16 @@ class ModelClient:
             self._process.close()
 
     def _step(self, kind: type[OutcomeT], folder: Path, what: str, **given: Any) -> ModelQuestion | OutcomeT:
-        """The result of a step, whose files are moved to the folder.
+        """The result of a step, or its question, whose files are moved to the folder."""
+        return self._moved(
+            self._ask(cast("type[ModelQuestion | OutcomeT]", ModelQuestion | kind), what, **given), folder
+        )
+
+    def _moved(self, came: OutcomeT, folder: Path) -> OutcomeT:
+        """What came, with its files in the folder.
 
         A model may have taken over the process, put links in place of files, or named files of another process.
         """
-        came = self._ask(cast("type[ModelQuestion | OutcomeT]", ModelQuestion | kind), what, **given)
         files = {}
         for name, written in came.files.items():
             if not _NAMES[type(came)].fullmatch(name) or Path(written.name) != written:
@@ -152,21 +175,28 @@ class ModelClient:
                 raise ProcessLostError("The process that had the model wrote something else than a file.")
         return replace(came, files=files)
 
-    def _ask(self, kind: type[T], what: str, **given: Any) -> T:
+    def _ask(self, kind: type[T], what: str, told: Callable[[object], None] | None = None, /, **given: Any) -> T:
         self.requests += 1
         kinds = get_type_hints(getattr(type(self), what), include_extras=True)
         typed = {name: to_json(value, kinds[name]) for name, value in given.items()}
-        answer = self._started().ask({"do": what, "given": typed})
+        try:
+            answer = self._started().ask({"do": what, "given": typed}, told)
+        except BaseException:
+            self.kill()  # it may be in the middle of its answer
+            raise
         if "error" not in answer:
-            try:
-                return from_json(answer["result"], kind)
-            except Exception as wrong:  # hostile data raises anything
-                self.kill()
-                raise ProcessLostError("The process that had the model gave an answer that is none.") from wrong
+            return self._read(answer.get("result"), kind)
         error = raised(answer)
         if isinstance(error, ProcessLostError):
             self.kill()  # it reports that it cannot continue
         raise error
+
+    def _read(self, data: object, kind: type[T]) -> T:
+        try:
+            return from_json(data, kind)
+        except Exception as wrong:  # hostile data raises anything
+            self.kill()
+            raise ProcessLostError("The process that had the model gave an answer that is none.") from wrong
 
     def _started(self) -> ChildProcess:
         with self._starting:

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
@@ -105,7 +105,7 @@ class ChildProcess:
         """`seconds` is the process's limit for one request. ProcessKilledError if it cannot start."""
         self.folder = folder
         self._seconds = seconds
-        self._printed = self._code = b""
+        self._printed = self._code = self._received = b""
         self._end_requested = False
         self._ending = Lock()
         try:
@@ -135,10 +135,18 @@ class ChildProcess:
         with suppress(OSError):  # `ask` reports the reason
             self._socket.sendall(json.dumps(message).encode() + b"\n")
 
-    def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Send a request and wait for its answer; ProcessLostError if there is none."""
+    def ask(self, request: Mapping[str, Any], told: Callable[[object], None] | None = None) -> dict[str, Any]:
+        """Send a request and wait for its answer; ProcessLostError if there is none.
+
+        `told` is called with each message before the answer.
+        """
         kills = oom_kills()
         self.tell(request)
+        while "told" in (answer := self._answer(kills)) and told is not None:
+            told(answer["told"])
+        return answer
+
+    def _answer(self, kills: int) -> dict[str, Any]:
         line = self._line()
         if not line.endswith(b"\n"):
             raise self._lost(kills)
@@ -164,11 +172,11 @@ class ChildProcess:
 
     def _line(self) -> bytes:
         """The answer, incomplete if the process ended first. Its output is read meanwhile."""
-        line = bytearray()
+        line = bytearray(self._received)
         poll = select.poll()
         for it in (self._socket.fileno(), self._output, self._status):
             poll.register(it, select.POLLIN)
-        while not line.endswith(b"\n"):
+        while b"\n" not in line:
             ready = {descriptor for descriptor, _ in poll.poll()}
             if self._output in ready and not self._hear():
                 poll.unregister(self._output)
@@ -182,7 +190,8 @@ class ChildProcess:
                     return b""
             elif self._status in ready:
                 return b""
-        return bytes(line)
+        first, end, self._received = bytes(line).partition(b"\n")
+        return first + end
 
     def _hear(self) -> bool:
         data = os.read(self._output, 1 << 16)

@@ -172,11 +172,15 @@ def _be_model_process(channel: socket.socket, lines: IO[bytes], setup: Setup) ->
     confined = confine(setup, own, layout)
     if confined is not None:
         _end_like(confined)
-    work = ModelWork(setup, own, bounds, layout)
+
+    def send(message: Mapping[str, Any]) -> None:
+        channel.sendall(json.dumps(message).encode() + b"\n")
+
+    work = ModelWork(setup, own, bounds, layout, send)
     for line in lines:
         with bounds.kept():
-            answer = json.dumps(_answer(work, setup, json.loads(line))).encode()
-        channel.sendall(answer + b"\n")
+            answer = _answer(work, setup, json.loads(line))
+            send(answer)
     os._exit(0)
 
 

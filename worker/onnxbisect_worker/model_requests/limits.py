@@ -17,8 +17,10 @@ from onnxbisect_backends.contract import (
     Limits,
     Outcome,
     compute,
+    compute_mixed,
     for_model,
     input_shapes,
+    list_quantised,
     own_samples,
     verification,
 )
@@ -45,6 +47,15 @@ class Bounds:
             yield
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
+
+    @contextmanager
+    def untimed(self) -> Iterator[None]:
+        """Stop the alarm while processes of this one work, which have time limits of their own and inherit none."""
+        left, _ = signal.setitimer(signal.ITIMER_REAL, 0)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, left)
 
     @contextmanager
     def lifted(self) -> Iterator[None]:
@@ -108,6 +119,20 @@ class UnboundBackend:
 
     def lifted(self) -> AbstractContextManager[None]:
         return self._bounds.lifted()
+
+
+class UnboundQuantiser(UnboundBackend):
+    """A backend that quantises by itself, whose tool runs without the limits of the calling process."""
+
+    def list_quantised(self, model: Path, samples: Path, workdir: Path, limits: Limits) -> Outcome:
+        with self._bounds.lifted():
+            return list_quantised(self._backend, model, samples, workdir, limits)
+
+    def compute_mixed(
+        self, model: Path, samples: Path, keep: Sequence[str], out: Path, workdir: Path, limits: Limits
+    ) -> Outcome:
+        with self._bounds.lifted():
+            return compute_mixed(self._backend, model, samples, keep, out, workdir, limits)
 
 
 def _set_memory(size: int) -> None:

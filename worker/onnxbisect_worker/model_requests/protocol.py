@@ -4,13 +4,13 @@ A model process has one model and one target, and handles one request at a time.
 process is lost.
 
 A message is one JSON object on a line. The first one is the `Setup`. A request names a method of `ModelProcess`:
-`{"do": name, "given": {argument: ...}}`. An answer is `{"result": ...}`, or `{"error": class, "text": sentence}`. Both
-are read by the types of the method. A model may have taken over the process, so its answers are not trusted: one of
-another type is an error.
+`{"do": name, "given": {argument: ...}}`. An answer is `{"result": ...}`, or `{"error": class, "text": sentence}`;
+before it there may be messages `{"told": ...}` of what was measured so far. All are read by the types of the method. A
+model may have taken over the process, so its answers are not trusted: one of another type is an error.
 """
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -21,6 +21,7 @@ from onnxbisect import errors
 from onnxbisect.diagnosis import CompilesAfter, Stats, Target
 from onnxbisect.errors import BackendUnusableError, OnnxBisectError
 from onnxbisect.json_form import from_json, to_json
+from onnxbisect.precision.plan import PrecisionEnding
 from onnxbisect.report.contents import Report
 from onnxbisect.unitset import UnitSet
 from onnxbisect.universe import Universe
@@ -28,7 +29,7 @@ from onnxbisect.verdict import Status
 from onnxbisect_backends.contract import Confinement, Description
 from onnxbisect_backends.probing.identity import REVISION
 from onnxbisect_backends.probing.prober import ProbeResult
-from onnxbisect_db.answers import AnsweredProbe, Reply
+from onnxbisect_db.answers import AnsweredProbe, MeasuredSet, Reply
 from onnxbisect_service.search_spec import SearchSpec
 
 
@@ -214,6 +215,18 @@ class RepairOutcome(StepOutcome):
 
 
 @dataclass(frozen=True, kw_only=True)
+class PrecisionOutcome(StepOutcome):
+    """The result of a search for nodes that must stay precise in short (`measurements.PreciseNodes`), and the written
+    files by path below the report. Without an `ending`, the process has measured for its time, and others may work.
+    """
+
+    ending: PrecisionEnding | None = None
+    headline: str = ""
+    keep: int = 0
+    asks: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
 class StepProgress:
     """The progress of a step that asks about changed models: answers on the original model, and on the changed ones.
 
@@ -272,6 +285,21 @@ class ModelProcess(Protocol):
 
     def repair(self, begun: StepProgress, folder: Path) -> ModelQuestion | RepairOutcome:
         """The first question without an answer, or the result of the repair; needs the compiler. Files go into the
+        folder.
+        """
+
+    def precision(
+        self,
+        known: Sequence[MeasuredSet],
+        folder: Path,
+        *,
+        calls: int | None,
+        seconds: float | None,
+        tell: Callable[[MeasuredSet], None],
+    ) -> PrecisionOutcome:
+        """The nodes that must stay precise, beginning with what is `known`; needs the compiler.
+
+        `calls` and `seconds` are left of the budget. `tell` gets each new measurement at once. Files go into the
         folder.
         """
 

@@ -1,7 +1,7 @@
 """The model process's implementation of `protocol.ModelProcess`."""
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import uuid4
 
+from onnx_bisect.measuring_precision import SCREEN, PrecisionQuestion, has_arithmetic
 from onnx_bisect.steps.changed_files import may_be_changed
 from onnx_bisect.steps.confirming import confirmed
 from onnx_bisect.steps.known_target import inspect_for, known_target
@@ -17,7 +18,9 @@ from onnxbisect.diagnosis import CompilesAfter, CompletedDiagnosis
 from onnxbisect.drawing import network_file
 from onnxbisect.drawing.graph import network_of
 from onnxbisect.errors import BackendUnusableError, OnnxBisectError, OptionError
+from onnxbisect.json_form import to_json
 from onnxbisect.model import Established
+from onnxbisect.precision.wanted import wanted
 from onnxbisect.preflight import Finding, inspect, inspection_document
 from onnxbisect.remedies.replacing import replacements
 from onnxbisect.report.document import document
@@ -27,19 +30,22 @@ from onnxbisect.session import SearchRecord
 from onnxbisect.unitset import UnitSet
 from onnxbisect_backends import registry
 from onnxbisect_backends.calibration import first_sample
-from onnxbisect_backends.contract import Backend, Limits, input_shapes
+from onnxbisect_backends.contract import Backend, Limits, computes_mixed, input_shapes
 from onnxbisect_backends.other_options import OtherOptions
 from onnxbisect_backends.probing.boundary_limits import adopt_limits, learn_limits
 from onnxbisect_backends.probing.boundary_traits import traits_of
 from onnxbisect_backends.probing.loaded_model import LoadedModel
 from onnxbisect_backends.probing.prober import Prober, ProbeResult
 from onnxbisect_backends.probing.search_context import SearchContext, sampling, search_context
+from onnxbisect_db.answers import MeasuredSet
 from onnxbisect_worker.model_requests.layout import PreparedFiles, demanded
-from onnxbisect_worker.model_requests.limits import Bounds, UnboundBackend
+from onnxbisect_worker.model_requests.limits import Bounds, UnboundBackend, UnboundQuantiser
+from onnxbisect_worker.model_requests.precision import ToldRecord, search
 from onnxbisect_worker.model_requests.protocol import (
     ChangeOutcome,
     ModelQuestion,
     OtherVersionError,
+    PrecisionOutcome,
     Prepared,
     RepairOutcome,
     ReportOutcome,
@@ -62,7 +68,16 @@ _MOST_KNOWN = 16 << 20
 class ModelWork:
     """One model and one target, in a working folder. What was read stays for the next request."""
 
-    def __init__(self, setup: Setup, folder: Path, bounds: Bounds, layout: PreparedFiles) -> None:
+    def __init__(
+        self,
+        setup: Setup,
+        folder: Path,
+        bounds: Bounds,
+        layout: PreparedFiles,
+        send: Callable[[Mapping[str, Any]], None],
+    ) -> None:
+        """`send` sends a message to the worker that waits for an answer."""
+        self._send = send
         self._setup = setup
         self._layout = layout
         self._case = setup.case
@@ -174,6 +189,43 @@ class ModelWork:
         with TemporaryDirectory(dir=self._folder) as name:
             came = work.run(begun, Path(name))
             return replace(came, files=self._put(came.files))
+
+    def precision(self, known: Sequence[MeasuredSet], *, calls: int | None, seconds: float | None) -> PrecisionOutcome:
+        """See `ModelProcess.precision`. The files are where those of `change` are.
+
+        A target without arithmetic of its own here gets that of onnxruntime.
+        """
+        terms, samples = self._spec.precision, self._calibration
+        if terms is None or samples is None:
+            raise OnnxBisectError("No search for nodes that must stay precise was asked for, or it has no samples.")
+        self._demand_same_compiler()
+        own = demanded(self._layout.backend)
+        if not has_arithmetic(own):
+            own = registry.make(SCREEN, {})
+        want = wanted(terms.metric, terms.at_least, terms.at_most)
+        question = PrecisionQuestion(
+            model=self._loaded.model,
+            name=self._case.model_name,
+            backend=(UnboundQuantiser if computes_mixed(own) else UnboundBackend)(own, self._bounds),
+            samples=samples,
+            low=terms.low,
+            want=want,
+            limits=self._limits,
+        )
+        record = ToldRecord(known, want, lambda measured: self._send({"told": to_json(measured)}))
+        with TemporaryDirectory(dir=self._folder) as name, self._bounds.untimed():
+            out = Path(name)
+            report = search(question, out, record, calls=calls, seconds=seconds)
+            if report is None:
+                return PrecisionOutcome()
+            files = self._put({f"precision/{it.name}": it for it in out.iterdir() if it.is_file()})
+        return PrecisionOutcome(
+            ending=report.ending,
+            headline=report.headline,
+            keep=len(report.members),
+            asks=len(report.asks),
+            files=files,
+        )
 
     def _others(self, messages: Sequence[str]) -> Iterator[tuple[Mapping[str, str], Backend]]:
         wanted = None if self._spec.repair is None else self._spec.repair.alternatives
@@ -290,6 +342,10 @@ class ModelWork:
 
     @cached_property
     def _prober(self) -> Prober:
+        self._demand_same_compiler()
+        return self._context.prober(self._backend, self._folder, self._limits)
+
+    def _demand_same_compiler(self) -> None:
         """Raises OtherVersionError if this compiler is not the one that the search began with."""
         if self._case.prepared is not None:
             here, begun = self._search_context(), self._context
@@ -299,7 +355,6 @@ class ModelWork:
                     f"{begun.target.tool} {begun.target.version}, or with other files or options of it: let all "
                     f"workers of a backend have the same, and start the job again."
                 )
-        return self._context.prober(self._backend, self._folder, self._limits)
 
     @property
     def _limits(self) -> Limits:

@@ -1,0 +1,73 @@
+"""The search for nodes that must stay precise, as a step of a worker."""
+
+import hashlib
+import json
+import logging
+from pathlib import Path
+from uuid import uuid4
+
+from sqlalchemy.orm import Session
+
+from onnxbisect.report.text import clip
+from onnxbisect_db import measurements, searches
+from onnxbisect_db.answers import MeasuredSet
+from onnxbisect_db.database import now
+from onnxbisect_db.measurements import PreciseNodes
+from onnxbisect_db.searches import ClaimedSearch
+from onnxbisect_service.search_spec import SearchSpec
+from onnxbisect_worker.lease_keeper import LeaseKeeper
+from onnxbisect_worker.model_processes.pool import hosts_folder
+from onnxbisect_worker.model_requests.layout import temporary
+from onnxbisect_worker.repairing import BudgetLeft, stored
+
+_HEADLINE = 600
+
+log = logging.getLogger(__name__)
+
+
+def measure(keeper: LeaseKeeper[ClaimedSearch]) -> None:
+    """Continue the search of a claimed target for nodes that must stay precise."""
+    claimed = keeper.claimed
+    question = question_of(claimed, keeper.spec)
+
+    def begun(session: Session) -> tuple[tuple[MeasuredSet, ...], BudgetLeft]:
+        return measurements.known(session, claimed, question), _left(session, keeper, question)
+
+    def keep(measured: MeasuredSet) -> None:
+        keeper.write(lambda session: measurements.add(session, claimed, question, measured))
+
+    known, left = keeper.write(begun)
+    with temporary(hosts_folder(keeper.service.settings) / uuid4().hex) as folder:
+        with keeper.process() as process:
+            came = process.precision(known, Path(folder), calls=left.calls, seconds=left.seconds, tell=keep)
+        if came.ending is None:
+            keeper.write(lambda session: searches.give_back(session, claimed))
+            return
+        files = stored(keeper.service.files, came.files)
+    outcome = PreciseNodes(
+        ending=came.ending.value, headline=clip(came.headline, _HEADLINE), keep=came.keep, asks=came.asks
+    )
+    keeper.write(lambda session: searches.measured(session, claimed, outcome.to_json(), files))
+    log.info("search %s: done with measuring precision", claimed.search.id)
+
+
+def question_of(claimed: ClaimedSearch, spec: SearchSpec) -> str:
+    """Equal where all measurements are comparable, whatever threshold is wanted of them."""
+    terms = spec.precision
+    parts = [
+        *(claimed.onnx, sorted(claimed.data.items()), claimed.search.identity),
+        *(sorted(spec.input_shapes.items()), sorted(spec.input_values.items()), sorted(spec.calibration.items())),
+        *(("", "") if terms is None else (terms.low, terms.metric)),
+    ]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def _left(session: Session, keeper: LeaseKeeper[ClaimedSearch], question: str) -> BudgetLeft:
+    """The rest of the budget of these measurements."""
+    terms, spent = keeper.spec.precision, measurements.spent(session, keeper.claimed, question)
+    calls, seconds = (None, None) if terms is None else (terms.calls, terms.seconds)
+    passed = 0.0 if spent.since is None else (now(session) - spent.since).total_seconds()
+    return BudgetLeft(
+        calls=None if calls is None else max(calls - spent.calls, 0),
+        seconds=None if seconds is None else max(seconds - passed, 0.0),
+    )
