@@ -3,9 +3,9 @@
 import json
 import re
 from collections.abc import Mapping
-from typing import Literal, cast
+from typing import Annotated, Literal, cast
 
-from fastapi import Request, Response
+from fastapi import Path, Request, Response
 from fastapi.responses import FileResponse
 from sqlalchemy.orm import Session
 from starlette.responses import MalformedRangeHeader, RangeNotSatisfiable
@@ -172,6 +172,42 @@ def repair_file_address(job_url: str, path: str, target: int) -> str:
         return f"{job_url}/repair?target={target}&format={path.rpartition('.')[2]}"
     name = "model.onnx" if path == _MODEL else path.removeprefix(REPAIR_FOLDER)
     return f"{job_url}/repair/{name}?target={target}"
+
+
+#: Names of the files of a search for precise nodes, all of its folder.
+PrecisionFileName = Annotated[str, Path(pattern=r"^[a-z_0-9.]{1,60}$", description="as `files` of the target has it")]
+
+PRECISION_FOLDER = "precision/"
+
+
+def precision_sha256(job: Job, search: Search, name: str) -> str:
+    """SHA-256 of a file of the search for nodes that must stay precise; a 409 if there was none, or not yet."""
+    if f"{PRECISION_FOLDER}precision.json" not in search.files:
+        if job.request.get("precision") is None:
+            raise Problem(409, "Precision was not asked for: make a job with the field 'precision'.")
+        if search.precision is not None:
+            raise Problem(409, f"There is nothing on precision, since it failed: {search.precision['problem']}")
+        if JobState(search.state).ended:
+            raise Problem(409, f"There is nothing on precision, since the target is {search.state}: {search.problem}")
+        raise Problem(
+            409,
+            f"There is nothing on precision yet: the target is {search.state}. Wait with GET /v1/jobs/{{id}}?wait=60.",
+        )
+    sha256: str | None = search.files.get(f"{PRECISION_FOLDER}{name}")
+    if sha256 is None:
+        raise missing(english("file on precision"))
+    return sha256
+
+
+def precision_file_address(job_url: str, path: str, target: int) -> str:
+    """The URL of a file: `precision/precision.md` is at `precision/precision.md`."""
+    return f"{job_url}/{path}?target={target}"
+
+
+def precision_document(service: Service, search: Search) -> object:
+    """The document of the search for nodes that must stay precise; None if there is none."""
+    sha256 = search.files.get(f"{PRECISION_FOLDER}precision.json")
+    return None if sha256 is None else stored_json(service, sha256)
 
 
 def repair_document(service: Service, search: Search) -> object:

@@ -104,6 +104,7 @@ class Accepted:
             input_values=terms.input_values,
             calibration=terms.calibration,
             repair=None if terms.repair is None else terms.repair.spec,
+            precision=None if terms.precision is None else terms.precision.spec,
             **vars(terms.search),
         )
         return NewJob(
@@ -123,7 +124,7 @@ class Accepted:
 def asked_before(job: Job) -> RequestedTerms:
     """The terms of an earlier job for one more: targets, settings and labels, but no webhook and no table of parts."""
     spec = SearchSpec.from_json(job.request)
-    own = ("input_shapes", "input_values", "calibration", "repair")
+    own = ("input_shapes", "input_values", "calibration", "repair", "precision")
     return RequestedTerms.model_validate(
         {
             **{name: value for name, value in spec.to_json().items() if name in own},

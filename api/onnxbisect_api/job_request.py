@@ -17,7 +17,10 @@ from pydantic import (
     model_validator,
 )
 
-from onnxbisect.terms import RepairTerms, SearchTerms, made, terms_of
+from onnxbisect.errors import OptionError
+from onnxbisect.precision.wanted import Metric, wanted
+from onnxbisect.report.text import clip
+from onnxbisect.terms import PrecisionTerms, RepairTerms, SearchTerms, made, terms_of
 from onnxbisect_api.parameters import SHA256_PATTERN
 from onnxbisect_db.states import EventType, WebhookFormat
 from onnxbisect_service.chat_messages import WITH_SECRET
@@ -48,6 +51,7 @@ WebhookEvent = Literal[
     "job.started",
     "culprit.found",
     "job.repaired",
+    "job.measured",
     "job.finished",
     "job.failed",
     "culprit.fixed",
@@ -130,13 +134,47 @@ class RepairRequest(_Request):
         return made(RepairSpec, _values(RepairTerms, self))
 
 
+@_with_terms(PrecisionTerms, ("budget",))
+class PrecisionBudgetRequest(_Request):
+    """Limits of the measurements on each target. At a limit the smallest set that was measured to suffice is told."""
+
+
+@_with_terms(PrecisionTerms)
+class PrecisionRequest(_Request):
+    """A search for nodes that must stay precise, like that of `onnx-bisect precision`."""
+
+    metric: Annotated[str, StringConstraints(max_length=200)] = Field(
+        default=Metric.SQNR.value, description="`sqnr`, `cosine` or `maxabs`, at the worst output of the worst sample"
+    )
+    budget: PrecisionBudgetRequest = PrecisionBudgetRequest()
+
+    @model_validator(mode="after")
+    def _can_be_wanted(self) -> Self:
+        terms = self.spec
+        if terms.metric not in list(Metric):
+            raise ValueError(
+                f"There is no metric {clip(terms.metric, 60)!r} on a server, which runs no code of yours: give "
+                f"{', '.join(Metric)}, or run `onnx-bisect precision` yourself."
+            )
+        try:
+            wanted(terms.metric, terms.at_least, terms.at_most)
+        except OptionError as error:
+            raise ValueError(str(error).replace("--at-", "at_")) from None
+        return self
+
+    @property
+    def spec(self) -> PrecisionTerms:
+        """The terms of the search."""
+        return made(PrecisionTerms, _values(PrecisionTerms, self))
+
+
 class WebhookRequest(_Request):
     """A webhook for the events of this job."""
 
     url: str = Field(max_length=2000)
     events: tuple[WebhookEvent, ...] = Field(
         default=(),
-        max_length=7,
+        max_length=8,
         description="none means all; for a chat, the ends of jobs and changes of known culprits",
     )
     format: WebhookFormat = Field(
@@ -182,6 +220,9 @@ class RequestedTerms(_Request):
     )
     budget: BudgetRequest = BudgetRequest()
     repair: RepairRequest | None = Field(default=None, description="repair each target's culprits after the search")
+    precision: PrecisionRequest | None = Field(
+        default=None, description="then search the nodes that must stay precise, on the samples of `calibration`"
+    )
     priority: int = Field(
         default=0,
         ge=-100,
@@ -201,6 +242,19 @@ class RequestedTerms(_Request):
     @classmethod
     def _as_url(cls, value: object) -> object:
         return {"url": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _has_samples(self) -> Self:
+        if self.precision is not None and not self._calibrated:
+            raise ValueError(
+                "precision measures ranges and errors on samples of the inputs: upload some, and name them in "
+                "calibration."
+            )
+        return self
+
+    @property
+    def _calibrated(self) -> bool:
+        return bool(self.calibration)
 
     @property
     def search(self) -> SearchTerms:
@@ -237,6 +291,10 @@ class JobRequest(RequestedTerms):
         if not isinstance(value, list | tuple):
             return value
         return [{"model": each} if isinstance(each, str) else each for each in value]
+
+    @property
+    def _calibrated(self) -> bool:
+        return bool(self.calibration) or (bool(self.models) and all(part.calibration for part in self.models))
 
     @model_validator(mode="after")
     def _has_a_model(self) -> Self:

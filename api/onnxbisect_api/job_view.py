@@ -3,14 +3,20 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, Field
 from sqlalchemy.orm import Session
 
 from onnxbisect.report.words import computes_others
 from onnxbisect.verdict import Status
-from onnxbisect_api.found import REPAIR_FOLDER, culprit_file_address, repair_file_address
+from onnxbisect_api.found import (
+    PRECISION_FOLDER,
+    REPAIR_FOLDER,
+    culprit_file_address,
+    precision_file_address,
+    repair_file_address,
+)
 from onnxbisect_api.parameters import Addresses
 from onnxbisect_db import endpoints, queues, workers
 from onnxbisect_db.states import Fault, JobState, Stage
@@ -38,6 +44,21 @@ class RepairView(BaseModel):
     model: str | None = Field(description="where the repaired model is, where something was changed")
 
 
+class PrecisionView(BaseModel):
+    """The result of a target's search for nodes that must stay precise."""
+
+    state: JobState
+    ending: Literal["minimal", "nothing", "budget"] | None = Field(
+        description="`minimal`: each node was shown to be needed; `nothing`: all of it can be low; `budget`: it ended "
+        "before that was known"
+    )
+    headline: str = Field(description="the outcome in one sentence")
+    problem: str = Field(description="why it failed")
+    keep: int = Field(description="nodes that must stay precise")
+    asks: int = Field(description="measurements that the result rests on")
+    url: str | None = Field(description="where `precision.json` is; the others are among the target's `files`")
+
+
 class TargetView(BaseModel):
     """One target of a job: `number` is the value for `?target=`."""
 
@@ -58,6 +79,7 @@ class TargetView(BaseModel):
     culprits: list[dict[str, Any]] = Field(description="the current culprits in short; the report has them in full")
     report: str | None = Field(description="where its report is, once it is written")
     repair: RepairView | None = Field(description="where one was asked for")
+    precision: PrecisionView | None = Field(description="where it was asked for")
     files: dict[str, str] = Field(description="what goes with the report, by path beside it, and where each file is")
     started_at: datetime | None
     ended_at: datetime | None
@@ -189,14 +211,32 @@ def _target(job: Job, search: Search, url: str, circumstances: Circumstances) ->
         culprits=list(search.found.values()),
         report=f"{url}/report?target={number}" if search.report is not None else None,
         repair=None if job.request.get("repair") is None else _repair(search, url),
-        files={
-            path: repair_file_address(url, path, number)
-            if path.startswith(REPAIR_FOLDER)
-            else culprit_file_address(url, path, number)
-            for path in search.files
-        },
+        precision=None if job.request.get("precision") is None else _precision(search, url),
+        files={path: _file_address(url, path, number) for path in search.files},
         started_at=search.started_at,
         ended_at=search.ended_at,
+    )
+
+
+def _file_address(url: str, path: str, number: int) -> str:
+    if path.startswith(REPAIR_FOLDER):
+        return repair_file_address(url, path, number)
+    if path.startswith(PRECISION_FOLDER):
+        return precision_file_address(url, path, number)
+    return culprit_file_address(url, path, number)
+
+
+def _precision(search: Search, url: str) -> PrecisionView:
+    came = search.precision or {"ending": None, "headline": "", "problem": "", "keep": 0, "asks": 0}
+    state = JobState(search.state)
+    if search.precision is not None:
+        state = JobState.FAILED if came["problem"] else JobState.DONE
+    elif not state.ended and search.stage != Stage.PRECISION:
+        state = JobState.QUEUED
+    path = f"{PRECISION_FOLDER}precision.json"
+    there = state is JobState.DONE and path in search.files
+    return PrecisionView(
+        state=state, url=precision_file_address(url, path, search.ordinal + 1) if there else None, **came
     )
 
 

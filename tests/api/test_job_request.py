@@ -35,6 +35,10 @@ REQUESTS: dict[str, dict[str, Any]] = {
         },
     },
     "repair": {"repair": {}, "budget": {"calls": 7}},
+    "precision": {
+        "calibration": {"0.npz": "SAMPLE"},
+        "precision": {"low": "float16", "metric": "maxabs", "at_most": 0.5, "budget": {"calls": 9, "seconds": 60}},
+    },
 }
 
 

@@ -20,7 +20,14 @@ from onnxbisect.report.overview_forms import overview_page
 from onnxbisect.report.reading import translated_report
 from onnxbisect_api.access import IN_TURN, AccessControl, Caller, Contributor, Listener, Reader, Submitter, demand_good
 from onnxbisect_api.forms import ReportForm
-from onnxbisect_api.found import culprit_file_address, culprit_number, document_of, job_of, repair_document
+from onnxbisect_api.found import (
+    culprit_file_address,
+    culprit_number,
+    document_of,
+    job_of,
+    precision_document,
+    repair_document,
+)
 from onnxbisect_api.job_making import accepted, asked_before, made
 from onnxbisect_api.job_request import RepairRequest
 from onnxbisect_api.limits import Turns
@@ -29,6 +36,7 @@ from onnxbisect_api.parameters import Addresses, RowId, TheAddresses, TheService
 from onnxbisect_api.problems import Problem
 from onnxbisect_api.routes import jobs
 from onnxbisect_api.routes.events import TheWatch, Watch
+from onnxbisect_api.site.precision_view import PrecisionOnPage, precision_on_page
 from onnxbisect_api.site.rendering import fragment, page
 from onnxbisect_api.site.situation import Situation, situation
 from onnxbisect_api.units import Names, PassedUnitsCache, of_report
@@ -119,6 +127,7 @@ def shown(
         elif now.search is None and not now.going and (document := overview_of(now.row, service)) is not None:
             values |= overview_view(now.row, document)
         repair = None if now.search is None else _repair(service, now.search)
+        precise = None if now.search is None else _precision(service, now.search)
     states = now.states if values["doc"] is None else of_report(values["doc"])
     culprits = [] if states is None else states.culprits
     # the graph starts around the first culprit, unless the URL names another place
@@ -131,6 +140,7 @@ def shown(
         **now.content(),
         **values,
         repair=repair,
+        precise=precise,
         shape=now.shape,
         culprits=culprits,
         after_culprits=None if now.search is None or now.search.graph is None else "_job_graph.html.j2",
@@ -163,6 +173,11 @@ def _repair(service: Service, search: Search) -> "RepairOnPage | None":
     from onnxbisect_api.site.repair_view import repair_on_page
 
     return repair_on_page(document, search)
+
+
+def _precision(service: Service, search: Search) -> "PrecisionOnPage | None":
+    document = precision_document(service, search)
+    return None if document is None else precision_on_page(document, search)
 
 
 @router.post("/jobs/{job_id}/cancel")

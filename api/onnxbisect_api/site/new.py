@@ -120,7 +120,7 @@ def _repeated(typed: FormValues, service: Service, caller: Caller) -> RequestedT
         if before.model_sha256 == typed.one("model"):
             return terms
     repair = None if terms.repair is None else terms.repair.model_copy(update={"samples": {}})
-    return terms.model_copy(update={"calibration": {}, "repair": repair})
+    return terms.model_copy(update={"calibration": {}, "repair": repair, "precision": None})
 
 
 def _repeating(terms: RequestedTerms, before: RequestedTerms | None) -> RequestedTerms:
@@ -135,8 +135,8 @@ def _repeating(terms: RequestedTerms, before: RequestedTerms | None) -> Requeste
         }
         repair = before.repair.model_copy(update=chosen)
     unseen = {it.name: getattr(before, it.name) for it in terms_of(SearchTerms) if it not in MORE}
-    own = {"calibration": before.calibration, "priority": before.priority, "repair": repair}
-    return terms.model_copy(update={**unseen, **own})
+    own = {name: getattr(before, name) for name in ("calibration", "priority", "precision")}
+    return terms.model_copy(update={**unseen, **own, "repair": repair})
 
 
 def _page(

@@ -20,10 +20,10 @@ from onnxbisect_api.found import job_of, search_of
 from onnxbisect_api.job_view import Circumstances, JobView, TargetView, job_view
 from onnxbisect_api.parameters import Addresses
 from onnxbisect_api.units import PassedUnitsCache, StatesView, so_far
-from onnxbisect_db import probe_queries, search_queue
+from onnxbisect_db import measurements, probe_queries, search_queue
 from onnxbisect_db.repairs import changed_model
 from onnxbisect_db.states import JobState, Stage
-from onnxbisect_db.tables import Job, Probe, Search
+from onnxbisect_db.tables import Job, Measurement, Probe, Search
 from onnxbisect_service.service import Service
 
 _ANSWERS = 10
@@ -35,6 +35,7 @@ _STEPS = {
     Stage.SEARCH: marked("Ask the compiler"),
     Stage.REPORT: marked("Write the report"),
     Stage.REPAIR: marked("Repair"),
+    Stage.PRECISION: marked("Measure precision"),
 }
 
 
@@ -64,7 +65,8 @@ class RecentAnswer:
 class SearchProgress:
     """The progress of a search. `calls` compiles are done, and about `expected` further ones take the time `left`.
 
-    `left` is empty until it can be estimated.
+    `left` is empty until it can be estimated. `measured` are the latest measurements of precision, None at other
+    stages.
     """
 
     steps: tuple[tuple[str, bool], ...]
@@ -75,22 +77,27 @@ class SearchProgress:
     since: datetime | None
     asking: tuple[ClaimedProbe, ...]
     answers: tuple[RecentAnswer, ...]
+    measured: tuple[Measurement, ...] | None
     culprits: tuple[Mapping[str, Any], ...]
 
 
-def progress(session: Session, search: Search, *, repairs: bool) -> SearchProgress:
-    """Read the progress of a running search; `repairs` tells that its job requests a repair.
+def progress(session: Session, search: Search, requested: Mapping[str, Any]) -> SearchProgress:
+    """Read the progress of a running search, of a job that has `requested` this.
 
     While the search compiles changed models, this is the progress of the current changed model.
     """
     asked = changed_model(session, search) if search.stage in (Stage.FILES, Stage.REPAIR) else search
     recent = probe_queries.recent(session, asked.id, answers=_ANSWERS)
-    shown = {Stage.REPAIR: repairs, Stage.FILES: search.stage == Stage.FILES}
+    wanted = {stage: requested.get(stage.value) is not None for stage in (Stage.REPAIR, Stage.PRECISION)}
+    measures = search.stage == Stage.PRECISION
+    shown = {**wanted, Stage.FILES: search.stage == Stage.FILES}
     steps = [(stage, name) for stage, name in _STEPS.items() if shown.get(stage, True)]
     return SearchProgress(
         steps=tuple((name, search.started_at is not None and stage == search.stage) for stage, name in steps),
         # calls for changed files count as the search's own
-        calls=asked.calls + (search.calls if search.stage == Stage.FILES else 0),
+        calls=asked.calls + (search.calls if search.stage == Stage.FILES else 0)
+        if not measures
+        else measurements.count(session, search),
         expected=round(asked.expected),
         waiting=recent.waiting,
         left=_left(search, recent.since),
@@ -99,7 +106,8 @@ def progress(session: Session, search: Search, *, repairs: bool) -> SearchProgre
             ClaimedProbe(size=size(int(it.units, 16)), why=it.why, worker=it.worker, since=it.started_at)
             for it in recent.claimed
         ),
-        answers=tuple(map(_recent_answer, recent.answers)),
+        answers=() if measures else tuple(map(_recent_answer, recent.answers)),
+        measured=tuple(measurements.latest(session, search, _ANSWERS)) if measures else None,
         culprits=tuple(search.found.values()),
     )
 
@@ -159,7 +167,7 @@ class Situation:
         if self.progress is None:
             return "over"
         if self.target.report is not None:
-            return "repairing"
+            return "repairing" if self.progress.measured is None else "measuring"
         return "asking" if self.states is not None else "reading"
 
     @property
@@ -203,7 +211,7 @@ def situation(
             job=view,
             search=search,
             target=view.targets[search.ordinal],
-            progress=None if over else progress(session, search, repairs=job.request.get("repair") is not None),
+            progress=None if over else progress(session, search, job.request),
             ahead=search_queue.ahead(session, search, job) if search.state == JobState.QUEUED else 0,
             states=None if over or search.report or not search.units else so_far(search, known.passed(session, search)),
         )

@@ -11,7 +11,10 @@ from onnx import TensorProto, helper
 from onnxbisect.diagnosis import Alternative, DiagnosedCulprit, DiagnosisProof
 from onnxbisect.drawing import network_file
 from onnxbisect.drawing.graph import network_of
+from onnxbisect.json_form import to_json
 from onnxbisect.model.model import Model
+from onnxbisect.precision.plan import PrecisionEnding
+from onnxbisect.precision.report import Member, PrecisionReport
 from onnxbisect.remedies import document as repairs
 from onnxbisect.report.contents import Report
 from onnxbisect.report.document import document
@@ -19,6 +22,7 @@ from onnxbisect.report.files import culprit_dirs
 from onnxbisect.rewrites import Exactness
 from onnxbisect.verdict import Status, Verdict
 from onnxbisect_db import models, searches
+from onnxbisect_db.measurements import PreciseNodes
 from onnxbisect_db.states import Stage
 from onnxbisect_db.tables import Job
 from onnxbisect_service.service import Service
@@ -31,6 +35,7 @@ from support.remedies.simulated import SimulatedCompiler, refusing
 
 NET = chain(["Relu", "Exp", "Tanh", "Erf"])
 ONNX = b"\x08\x08 a culprit's model"
+SVG = b'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 720 420"><title>measured</title></svg>'
 REPAIRED = b"\x08\x08 a repaired model"
 LOG = b"ERROR: no lowering for <Exp>\n"
 
@@ -140,3 +145,69 @@ def repair_document(name: str = "Abs") -> dict[str, Any]:
             alternatives=[other],
         )
         return dict(json.loads(json.dumps(told.to_json())))
+
+
+def to_measure(service: Service, *reports: Report, **wanted: Any) -> Job:
+    """A job whose targets are searched, and whose precision is measured next."""
+    return done(service, *(reports or [refusing_exp()]), request={"precision": {"low": "int8"}}, **wanted)
+
+
+def measured(service: Service, document: dict[str, Any], *reports: Report, **wanted: Any) -> Job:
+    """A job whose precision was measured, as the document says of each target."""
+    job = to_measure(service, *reports, **wanted)
+    for search in job.searches:
+        files = {
+            "precision/precision.json": service.files.put([json.dumps(document).encode()]).sha256,
+            "precision/precision.md": service.files.put([b"# measured\n"]).sha256,
+            "precision/precision.svg": service.files.put([SVG]).sha256,
+            "precision/pulsar2.json": service.files.put([b'{"quant": {}}']).sha256,
+            "precision/tpu_mlir.qtable": service.files.put([b"Mul F16\n"]).sha256,
+        }
+        claimed = take(service.database, search.id, Stage.PRECISION)
+        outcome = PreciseNodes(ending=document["ending"], headline="1 node has to stay.", keep=1, asks=2)
+        with service.database.transaction() as session:
+            searches.measured(session, claimed, outcome.to_json(), files)
+    return read(service.database, job)
+
+
+def precision_document(name: str = "Mul") -> dict[str, Any]:
+    """What a search says that has found one node of this name."""
+    report = PrecisionReport(
+        model="net.onnx",
+        backend="onnxruntime",
+        arithmetic="onnxruntime 1",
+        low="int8",
+        metric="sqnr",
+        threshold=30.0,
+        at_most=False,
+        wanted="sqnr of at least 30.0 dB",
+        samples=2,
+        nodes=8,
+        candidates=6,
+        full=200.0,
+        full_shown="200.0 dB",
+        all_low=None,
+        all_low_shown="no finite number",
+        value=39.1,
+        shown="39.1 dB",
+        ending=PrecisionEnding.MINIMAL,
+        members=(
+            Member(
+                node=name,
+                op="Mul",
+                module="",
+                without=14.4,
+                shown="14.4 dB",
+                asked=2,
+                reason=f"Channel 5 of {name!r} reaches 317.",
+                work=0.01,
+            ),
+        ),
+        work=0.01,
+        asks=(),
+        resumed=0,
+        seconds=1.0,
+        changes=("fold the scale of 'Mul' into that of 'Div'",),
+        changed_shown="41.0 dB",
+    )
+    return dict(to_json(report))
