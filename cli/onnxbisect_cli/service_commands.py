@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from onnxbisect.errors import OptionError
-from onnxbisect.terms import InputShapes, InputValues, RepairTerms, SearchTerms, WebhookFormat, terms_of
+from onnxbisect.terms import (
+    InputShapes,
+    InputValues,
+    PrecisionTerms,
+    RepairTerms,
+    SearchTerms,
+    WebhookFormat,
+    terms_of,
+)
 from onnxbisect_cli import arguments
 from onnxbisect_cli.arguments import Format
 from onnxbisect_cli.help_page import SERVICE, TARGET, Command
@@ -183,6 +191,14 @@ def submit_command(
         bool, typer.Option("--fix", help="Repair what is refused, as the command fix does; the options below bound it.")
     ] = False,
     repair: RepairTerms,
+    find_precise: Annotated[
+        bool,
+        typer.Option(
+            "--precision",
+            help="Then find the nodes that must stay precise, as the command precision does; options below.",
+        ),
+    ] = False,
+    precision: PrecisionTerms,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the report, or print the job's URL.")] = True,
     out: ReportsFolder = None,
     form: ReportForm = Format.TEXT,
@@ -195,6 +211,9 @@ def submit_command(
     if not fix and replace(repair, samples=None) != RepairTerms():
         options = ", ".join(option_name(it) for it in terms_of(RepairTerms) if it.name != "samples")
         raise OptionError(f"{options} are about a repair: add --fix.")
+    if not find_precise and precision != PrecisionTerms():
+        options = ", ".join(map(option_name, terms_of(PrecisionTerms)))
+        raise OptionError(f"{options} are about precision: add --precision.")
     samples = calibration or repair.sample_path
     found = parts.parts_of(models, input_shapes or {}, input_values or {}, samples)
     asked = targets.chosen(backend, option or ())
@@ -212,12 +231,14 @@ def submit_command(
             "webhook": _webhook(webhook, webhook_format, webhook_secret),
             "priority": priority,
             "repair": repair if fix else None,
+            "precision": precision if find_precise else None,
             **vars(terms),  # type: ignore[typeddict-item]
         },
     )
     if len(found) > 1:
-        if fix:
-            raise OptionError("--fix is for one model: submit each of them with it.")
+        if fix or find_precise:
+            flag = "--fix" if fix else "--precision"
+            raise OptionError(f"{flag} is for one model: submit each of them with it.")
         from onnxbisect_cli import submit_parts
 
         raise typer.Exit(submit_parts.submit(request, found, wait=wait, out=out, form=form))

@@ -72,6 +72,10 @@ def submit(request: SubmitRequest, *, wait: bool, out: Path | None, form: Format
                 request.model, job, ended["targets"], folders, verbose=form is Format.TEXT
             )
             codes = {label: repairs.get(label, code) for label, code in codes.items()}
+        if request.terms.get("precision") is not None:
+            folders = {label: out if out is None or len(labels) == 1 else out / label for label in labels}
+            failed = submit_results.show_precision(job, ended["targets"], folders, verbose=form is Format.TEXT)
+            codes |= failed
         return max(codes.values())
 
 
@@ -86,6 +90,9 @@ def _get_ready() -> None:
 def _progress(label: str, target: TargetStatus) -> str:
     found = plural(len(target["culprits"]), "culprit")
     if target["verdict"] and target["state"] == "running":
+        precision = target.get("precision")
+        if precision is not None and precision["state"] == "running":
+            return _("{label}: {found}, precision is measured", label=label, found=found)
         return _("{label}: {found}, being repaired", label=label, found=found)
     calls = plural(target["calls"], "compiler call")
     if target["expected"]:

@@ -51,6 +51,32 @@ def show(
     return codes | {label: what.exit_code for label, what in failures.items()}
 
 
+def show_precision(
+    job: RemoteJob, targets: Sequence[TargetStatus], folders: Mapping[str, Path | None], *, verbose: bool
+) -> dict[str, int]:
+    """Show the nodes that must stay precise as `precision` does, and write its files below each target's folder.
+
+    Returns the exit status of each target of which they cannot be fetched; the error goes to standard error.
+    """
+    from onnxbisect.precision.report import terminal  # it imports what makes reports
+
+    codes = {}
+    for (label, folder), target in zip(folders.items(), targets, strict=True):
+        if target["state"] != "done":
+            continue
+        try:
+            precision = job.precision(target["number"])
+            if verbose:
+                with spoken():
+                    print("\n" + "\n".join(terminal(precision.report)))
+            if folder is not None:
+                precision.write(folder / "precision")
+        except OnnxBisectError as error:
+            say(f"{label}: {error}")
+            codes[label] = error.exit_code
+    return codes
+
+
 #: Exit statuses by the verdict on the repaired model.
 _CODES = {Status.PASS: 0, Status.FAIL: 1, Status.UNRESOLVED: 3}
 

@@ -21,9 +21,10 @@ from onnxbisect.model.external import locations
 from onnxbisect.model.read import read
 from onnxbisect.report.contents import Report
 from onnxbisect.report.overview import Overview
-from onnxbisect.terms import RepairTerms, SearchTerms, requested, values_of
+from onnxbisect.terms import PrecisionTerms, RepairTerms, SearchTerms, requested, values_of
 
 if TYPE_CHECKING:  # they import what makes reports, and the engine
+    from onnx_bisect.remote_precision import RemotePrecision
     from onnx_bisect.remote_repair import RemoteRepair
     from onnx_bisect.result import Result
 
@@ -96,7 +97,7 @@ class Client:
                 )
         self._demand_offered(targets)
         sent = [self._sent(part) for part in parts]
-        repair = terms.get("repair")
+        repair, precision = terms.get("repair"), terms.get("precision")
         wanted = {
             **(sent[0] if len(sent) == 1 else {"models": sent}),
             "targets": [{"backend": target.backend, "options": dict(target.options)} for target in targets],
@@ -105,6 +106,7 @@ class Client:
             "webhook": terms.get("webhook"),
             "priority": terms.get("priority"),
             "repair": None if repair is None else self._repair(repair),
+            "precision": None if precision is None else _ordered(precision),
         }
         asked = {key: it for key, it in wanted.items() if it not in (None, {}, False, 0)}
         made = self.create(asked, key=str(uuid4()))
@@ -226,6 +228,20 @@ class Client:
         document = self._server.json("GET", f"/v1/jobs/{job_id}/repair", params={"target": target})
         return RemoteRepair(document=RepairDocument.of_json(document), fetch=fetch)
 
+    def precision(self, job_id: str, target: TargetStatus) -> "RemotePrecision":
+        """The result of the search for a target's nodes that must stay precise."""
+        from onnx_bisect.remote_precision import FOLDER, RemotePrecision
+
+        number, names = target["number"], [it.removeprefix(FOLDER) for it in target["files"] if it.startswith(FOLDER)]
+
+        def fetch(name: str, to: Path) -> None:
+            address = f"/v1/jobs/{job_id}/{FOLDER}{name}"
+            self._server.send("GET", address, to=to, params={"target": str(number)})
+
+        address = f"/v1/jobs/{job_id}/{FOLDER}precision.json"
+        document = self._server.json("GET", address, params={"target": number})
+        return RemotePrecision.of(document, names, fetch)
+
     def culprit_file(self, job_id: str, target: int, number: int, name: str, to: Path) -> bool:
         """Download a file of a culprit to `to`; culprits count from 1. Returns False if it has no file of that name."""
         path = f"/v1/jobs/{job_id}/culprits/{number}/{name}"
@@ -281,6 +297,22 @@ class RemoteJob:
             raise BackendUnusableError(f"There is no repair: {repair['problem'] or repair['state']}")
         return self.client.repair(self.id, target)
 
+    def precision(self, target: int = 1) -> "RemotePrecision":
+        """Wait until the job has ended, and fetch a target's nodes that must stay precise; targets count from 1.
+
+        Raises OptionError if they were not asked for, or by a mistake in the request; BackendUnusableError if the
+        target, or the search for them, has failed.
+        """
+        found = self.wait()["targets"][target - 1]
+        if found["state"] != "done":
+            raise failure(found)
+        precision = found.get("precision")  # servers of earlier versions have no such field
+        if precision is None:
+            raise OptionError("Precision was not asked for: submit the model with 'precision'.")
+        if precision["url"] is None:
+            raise BackendUnusableError(f"There is nothing on precision: {precision['problem'] or precision['state']}")
+        return self.client.precision(self.id, found)
+
     def fetched(self, target: TargetStatus) -> "Result":
         """Fetch the result for a target whose state is "done"."""
         from onnx_bisect.remote_files import RemoteFiles
@@ -305,6 +337,11 @@ def failure(ended: JobStatus | TargetStatus) -> OnnxBisectError:
     """
     problem = ended["problem"] or f"The job is {ended['state']}."
     return OptionError(problem) if ended.get("fault") == "request" else BackendUnusableError(problem)
+
+
+def _ordered(terms: PrecisionTerms) -> dict[str, Any]:
+    """The request for these terms, which has one field at least: without any it would not be sent."""
+    return {"low": terms.low, **requested(PrecisionTerms, vars(terms))}
 
 
 def _samples(calibration: Path) -> list[Path]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NotRequired, TypedDict
 
 from onnxbisect.input_value import InputValues
-from onnxbisect.terms import RepairTerms, SearchKeywords, WebhookFormat
+from onnxbisect.terms import PrecisionTerms, RepairTerms, SearchKeywords, WebhookFormat
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,8 @@ class JobTerms(SearchKeywords, total=False):
     """The settings of a job: one `backend` with its `options`, or several `targets`.
 
     The terms of `onnxbisect.terms.SearchTerms` are those of `diagnose`; docs/api.md describes `labels`, `webhook` (a
-    URL, or one with a format) and `priority`. With `repair`, culprits are repaired as by `fix`.
+    URL, or one with a format) and `priority`. With `repair`, culprits are repaired as by `fix`, and with
+    `precision` the nodes that must stay precise are searched on the samples, the model's `calibration`.
     """
 
     backend: str | None
@@ -50,6 +51,7 @@ class JobTerms(SearchKeywords, total=False):
     webhook: str | Webhook | None
     priority: int
     repair: RepairTerms | None
+    precision: PrecisionTerms | None
 
 
 class RepairStatus(TypedDict):
@@ -58,6 +60,16 @@ class RepairStatus(TypedDict):
     state: str
     url: str | None
     problem: str
+
+
+class PrecisionStatus(TypedDict):
+    """The state of a requested search for nodes that must stay precise; `url` is the address of precision.json."""
+
+    state: str
+    url: str | None
+    problem: str
+    keep: int
+    asks: int
 
 
 class TargetStatus(TypedDict):
@@ -74,6 +86,7 @@ class TargetStatus(TypedDict):
     culprits: list[object]
     files: dict[str, str]
     repair: NotRequired[RepairStatus | None]
+    precision: NotRequired[PrecisionStatus | None]
 
 
 class JobStatus(TypedDict):

@@ -15,7 +15,7 @@ from onnxbisect.preflight import Inspection
 from onnxbisect.report.history import VersionHistory
 from onnxbisect.report.parts import PartsTable, SharedCause
 from onnxbisect.session import Ending
-from onnxbisect.terms import RepairTerms, Tolerance
+from onnxbisect.terms import PrecisionTerms, RepairTerms, Tolerance
 from onnxbisect.verdict import Hints, Kind, Status, Verdict
 
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
     "OnnxBisectError",
     "OptionError",
     "PartsTable",
+    "PrecisionTerms",
     "RepairTerms",
     "SharedCause",
     "ShortageError",

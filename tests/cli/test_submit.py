@@ -25,6 +25,7 @@ from onnxbisect_db.database import Database
 from onnxbisect_db.states import WebhookFormat
 from support.cli.command_line import PROGRAM, Done, Shell
 from support.cli.gateway import gateway
+from support.precision import planted_pair
 from support.worker.chat_schemas import SCHEMAS
 from support.worker.process_tree import within
 from support.worker.webhook_receiver import Receiver
@@ -569,3 +570,21 @@ def test_a_repair_is_fetched_from_python(server: Server, tmp_path: Path) -> None
             other.repair()
         other.cancel()
         assert other.wait()["state"] == "done", "it had ended before"
+
+
+@pytest.mark.long
+def test_a_server_finds_the_nodes_that_precision_finds(server: Server, tmp_path: Path) -> None:
+    model = planted_pair(tmp_path)
+    given = ("--backend", "onnxruntime", "--samples", tmp_path / "samples")
+    run = server.submit(model, *given, "--precision", "--at-least", "25", "--out", tmp_path / "out")
+    assert run.code == 0, run.err
+    assert "2 nodes of 9 have to stay in high precision" in run.out
+    report = json.loads((tmp_path / "out" / "precision" / "precision.json").read_text())
+    assert [it["node"] for it in report["members"]] == ["Mul_3", "Mul_5"]
+    assert {"mixed.onnx", "pulsar2.json"} <= {it.name for it in (tmp_path / "out" / "precision").iterdir()}
+    alone = server.submit(model, *given, "--at-least", "25")
+    assert (alone.code, "add --precision" in alone.err) == (2, True)
+    without = server.submit(model, "--backend", "onnxruntime", "--precision")
+    assert (without.code, "samples of the inputs" in without.err) == (2, True)
+    own = server.submit(model, *given, "--precision", "--metric", "masks.py:iou", "--at-least", "0.9")
+    assert (own.code, "runs no code of yours" in own.err) == (2, True)
