@@ -196,7 +196,7 @@ def test_a_planted_pair_is_found_and_its_files_are_kept(installed: Installation,
     report = json.loads(content(installed, job, "precision.json"))
     assert [it["node"] for it in report["members"]] == ["Mul_3", "Mul_5"]
     assert (report["model"], report["resumed"]) == ("net.onnx", 0)
-    assert b"FP32" in content(installed, job, "pulsar2.json")
+    assert b'"Mul_3"' in content(installed, job, "pulsar2.json")
     assert content(installed, job, "mixed.onnx")
     kept = rows(installed.service.database, job)
     assert [(row.number, row.shown) for row in kept] == [(it["number"], it["shown"]) for it in report["asks"]]
