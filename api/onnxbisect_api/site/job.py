@@ -36,7 +36,6 @@ from onnxbisect_api.parameters import Addresses, RowId, TheAddresses, TheService
 from onnxbisect_api.problems import Problem
 from onnxbisect_api.routes import jobs
 from onnxbisect_api.routes.events import TheWatch, Watch
-from onnxbisect_api.site.precision_view import PrecisionOnPage, precision_on_page
 from onnxbisect_api.site.rendering import fragment, page
 from onnxbisect_api.site.situation import Situation, situation
 from onnxbisect_api.units import Names, PassedUnitsCache, of_report
@@ -54,6 +53,7 @@ _FORMS = {
 }
 
 if TYPE_CHECKING:
+    from onnxbisect_api.site.precision_view import PrecisionOnPage
     from onnxbisect_api.site.repair_view import RepairOnPage
 
 
@@ -177,7 +177,12 @@ def _repair(service: Service, search: Search) -> "RepairOnPage | None":
 
 def _precision(service: Service, search: Search) -> "PrecisionOnPage | None":
     document = precision_document(service, search)
-    return None if document is None else precision_on_page(document, search)
+    if document is None:
+        return None
+    # imported here for the same reason
+    from onnxbisect_api.site.precision_view import precision_on_page
+
+    return precision_on_page(document, search)
 
 
 @router.post("/jobs/{job_id}/cancel")

@@ -48,7 +48,7 @@ from onnxbisect_worker.model_requests.protocol import (
 _NAMES: Mapping[type[StepOutcome], re.Pattern[str]] = {
     ReportOutcome: re.compile(r"culprits/[0-9]{2,}-[A-Za-z0-9-]+/[A-Za-z0-9][A-Za-z0-9._-]*"),
     RepairOutcome: re.compile(r"repair/[a-z]+\.(onnx|json|md)"),
-    PrecisionOutcome: re.compile(r"precision/[a-z_0-9.]+\.(json|md|svg|onnx|data|qtable|yaml|txt)"),
+    PrecisionOutcome: re.compile(r"precision/[a-z_0-9.]+\.(json|md|html|svg|onnx|data|qtable|yaml|txt)"),
     ModelQuestion: re.compile(r"model\.(onnx|data)"),
     ChangeOutcome: re.compile(r"model\.onnx"),
 }
