@@ -133,6 +133,8 @@ def _draw(chance: random.Random, behaviour: Behaviour, seed: int) -> RuleWorld |
     of_planted = 0
     for units in planted:
         of_planted |= holding_all(count, units)
+    if not _answers_alike(model, failing | of_planted):
+        return None
     return RuleWorld(
         behaviour=behaviour,
         seed=seed,
@@ -145,6 +147,12 @@ def _draw(chance: random.Random, behaviour: Behaviour, seed: int) -> RuleWorld |
         lies=chance.choice([0.05, 0.1, 0.2]) if flaky else 0.0,
         one_sided=flaky and chance.random() < 0.5,
     )
+
+
+def _answers_alike(model: Universe, failing: Family) -> bool:
+    """Whether units of one solo, which are the same file when they are cut out alone, get one answer."""
+    answers = {(model.solo[unit], failing >> (1 << unit) & 1) for unit in range(len(model))}
+    return len(answers) == len(set(model.solo))
 
 
 def _planted(chance: random.Random, behaviour: Behaviour, model: Universe) -> tuple[UnitSet, ...]:
