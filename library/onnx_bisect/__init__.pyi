@@ -1,4 +1,4 @@
-from .callable_backend import CompileFunction
+from .backend_choice import CompileFunction
 from .cancellation import Cancellation
 from .client import Client, RemoteJob
 from .diagnosing import diagnose

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from onnx_bisect.callable_backend import CallableBackend
+from onnx_bisect.backend_choice import CallableBackend
 from onnx_bisect.cancellation import Cancellation
 from onnx_bisect.driver import Budget, Driver, OtherForm
 from onnx_bisect.events import Event, Note, Progress, SearchEnded, SearchStarted

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import onnx_bisect
-from onnx_bisect.callable_backend import CallableBackend
+from onnx_bisect.backend_choice import CallableBackend
 from onnx_bisect.events import Note
 from onnxbisect.cut.required_producers import is_empty, runtime_dtype
 from onnxbisect.probe_format import ProbeFormat

@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from onnx_bisect import Verdict, diagnose, fix
-from onnx_bisect.callable_backend import CallableBackend
+from onnx_bisect.backend_choice import CallableBackend
 from onnxbisect.diagnosis import Certainty, CertificateStatus
 from onnxbisect.model.order import depth_first
 from onnxbisect.session import AS_PART, Ending

@@ -10,7 +10,7 @@ from onnx import GraphProto, TensorProto, helper, numpy_helper
 
 import onnx_bisect
 from onnx_bisect import Certainty
-from onnx_bisect.callable_backend import CallableBackend
+from onnx_bisect.backend_choice import CallableBackend
 from onnxbisect_backends.contract import Description
 
 LAYERS = 24
