@@ -1,4 +1,4 @@
-from .backend_choice import CompileFunction
+from .backend_choice import BackendInfo, BackendState, CompileFunction, backends
 from .cancellation import Cancellation
 from .client import Client, RemoteJob
 from .diagnosing import diagnose
@@ -16,7 +16,6 @@ from .events import (
 from .exporting import ExportResult, export, export_each
 from .fixing import FixResult, fix
 from .job_documents import JobTerms, Part, RemoteTarget
-from .listing import BackendInfo, BackendState, backends
 from .measuring import MeasuredOps, measure
 from .measuring_precision import PrecisionResult, precision
 from .models import extract, inspect
