@@ -315,7 +315,7 @@ class RemoteJob:
 
     def fetched(self, target: TargetStatus) -> "Result":
         """Fetch the result for a target whose state is "done"."""
-        from onnx_bisect.remote_files import RemoteFiles
+        from onnx_bisect.remote_repair import RemoteFiles
         from onnx_bisect.result import Result
         from onnxbisect.report.contents import path_below
 
