@@ -10,8 +10,8 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from onnx_bisect.cancellation import Cancellation
 from onnx_bisect.measuring import MeasuredOps, ModelAnswered, SeriesStarted, measure
+from onnx_bisect.searching import Cancellation
 from onnxbisect.errors import OptionError
 from onnxbisect.report.text import clean, clip, plural
 from onnxbisect_cli.signals import stopping

@@ -1,5 +1,4 @@
 from .backend_choice import BackendInfo, BackendState, CompileFunction, backends
-from .cancellation import Cancellation
 from .client import Client, RemoteJob
 from .diagnosing import diagnose
 from .events import (
@@ -24,6 +23,7 @@ from .regressing import regress
 from .remote_repair import RemoteRepair
 from .result import Cause, Certificate, Culprit, NeedsContext, NoReproducerError, Result, TriedOptions
 from .schemas import overview_schema, report_schema
+from .searching import Cancellation
 from .sharing import SharedFile, share
 from .splitting import SplitResult, split
 from .vocabulary import (

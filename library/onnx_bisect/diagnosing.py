@@ -13,12 +13,11 @@ from weakref import finalize
 
 from onnx_bisect.alternatives import other_options, tried
 from onnx_bisect.backend_choice import BackendChoice, chosen_backend, started_from, texts
-from onnx_bisect.cancellation import Cancellation
 from onnx_bisect.driver import Driver, Ended
 from onnx_bisect.events import Note, Progress, SearchEnded
 from onnx_bisect.models import InputValues, Shapes, Source, load_model
 from onnx_bisect.result import Result, with_repro
-from onnx_bisect.searching import Searches, Searching
+from onnx_bisect.searching import Cancellation, Searches, Searching
 from onnx_bisect.steps.changed_files import GoesOn, NamedOptions, compiles_after, may_be_changed
 from onnx_bisect.steps.confirming import Answered, confirmed
 from onnx_bisect.steps.repair_compiler import RepairCompiler

@@ -14,8 +14,8 @@ from threading import Event
 import onnx
 
 from onnx_bisect.backend_choice import BackendChoice
-from onnx_bisect.cancellation import Cancellation
 from onnx_bisect.diagnosing import usable_backend
+from onnx_bisect.searching import Cancellation
 from onnx_bisect.verdict_base import InMemoryVerdictBase, VerdictBase, default_path, open_base
 from onnxbisect.answer import Answer
 from onnxbisect.cut.output_guard import guard_outputs

@@ -10,12 +10,11 @@ from typing import Unpack
 
 from onnx_bisect.alternatives import asking
 from onnx_bisect.backend_choice import texts
-from onnx_bisect.cancellation import Cancellation
 from onnx_bisect.diagnosing import diagnose
 from onnx_bisect.driver import Budget
 from onnx_bisect.events import Note, Progress
 from onnx_bisect.models import InputValues, Shapes, Source, load_model
-from onnx_bisect.searching import Searching
+from onnx_bisect.searching import Cancellation, Searching
 from onnx_bisect.steps.alternatives import asked_with
 from onnxbisect.diagnosis import DiagnosedCulprit
 from onnxbisect.errors import BackendUnusableError, OptionError

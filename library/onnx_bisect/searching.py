@@ -1,14 +1,14 @@
 """Sets up searches in this process: the driver, its verdict base, budgets and cancellation."""
 
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 from onnx_bisect.backend_choice import CallableBackend
-from onnx_bisect.cancellation import Cancellation
 from onnx_bisect.driver import Budget, Driver, OtherForm
 from onnx_bisect.events import Event, Note, Progress, SearchEnded, SearchStarted
 from onnx_bisect.verdict_base import InMemoryVerdictBase, VerdictBase, default_path, open_base
@@ -27,6 +27,39 @@ from onnxbisect_backends.probing.loaded_model import LoadedModel
 from onnxbisect_backends.probing.prober import Prober
 from onnxbisect_backends.probing.search_context import SearchContext, search_context
 from onnxbisect_backends.sandbox.working_folder import working_folder
+
+
+class Cancellation:
+    """Pass it to `diagnose`, and call `cancel` from another thread or a signal handler.
+
+    A handle that is passed to several calls cancels all of them, including calls that start after `cancel`.
+    """
+
+    def __init__(self) -> None:
+        self._cancelled = threading.Event()
+        self._stops: list[Callable[[], None]] = []
+
+    def cancel(self) -> None:
+        """Kill running compiles and end the search; `diagnose` returns what it knows. Further calls have no effect."""
+        self._cancelled.set()
+        for stop in tuple(self._stops):
+            stop()
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether `cancel` was called."""
+        return self._cancelled.is_set()
+
+    @contextmanager
+    def stopping(self, stop: Callable[[], None]) -> Iterator[None]:
+        """While the context is open, `cancel` calls `stop`. If it was called before, entering calls `stop`."""
+        self._stops.append(stop)
+        try:
+            if self.cancelled:
+                stop()
+            yield
+        finally:
+            self._stops.remove(stop)
 
 
 def _silent(event: object) -> None:
