@@ -18,10 +18,9 @@ from .job_documents import JobTerms, Part, RemoteTarget
 from .measuring import MeasuredOps, measure
 from .measuring_precision import PrecisionResult, precision
 from .models import extract, inspect
-from .parts import parts_table
 from .regressing import regress
 from .remote_repair import RemoteRepair
-from .result import Cause, Certificate, Culprit, NeedsContext, NoReproducerError, Result, TriedOptions
+from .result import Cause, Certificate, Culprit, NeedsContext, NoReproducerError, Result, TriedOptions, parts_table
 from .schemas import overview_schema, report_schema
 from .searching import Cancellation
 from .sharing import SharedFile, share
