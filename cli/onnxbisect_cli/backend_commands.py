@@ -56,9 +56,9 @@ def check_command(
 
     Exit status: 0 it compiles, 1 it does not, 3 no answer.
     """
-    from onnxbisect_cli import backend_check
+    from onnxbisect_cli import backend_list
 
-    raise typer.Exit(backend_check.check(name, arguments.key_values(option or (), "--option")))
+    raise typer.Exit(backend_list.check(name, arguments.key_values(option or (), "--option")))
 
 
 @app.command(
