@@ -83,12 +83,12 @@ def run_command(
     _lang: Lang = None,
 ) -> None:
     """Diagnose MODEL. Exit status: 0 it compiles, 1 culprits, 2 usage or bad input, 3 no answer."""
-    from onnxbisect_cli import parts, run_job, targets
+    from onnxbisect_cli import arguments, parts, run_job
     from onnxbisect_cli.bisection import SearchRequest
 
     command = command_of(context)
     single = command or not backend
-    asked = {} if single else {target.label: target for target in targets.chosen(backend or (), option or ())}
+    asked = {} if single else {target.label: target for target in arguments.chosen(backend or (), option or ())}
     found = parts.parts_of(models, input_shapes or {}, input_values or {}, calibration)
     request = SearchRequest(
         model=found[0].model,

@@ -206,7 +206,7 @@ def submit_command(
 ) -> None:
     """Diagnose MODEL on a server. Output and exit status are those of run; with --fix the status is that of fix."""
     from onnx_bisect import RemoteTarget
-    from onnxbisect_cli import parts, submit_job, targets
+    from onnxbisect_cli import arguments, parts, submit_job
 
     if not fix and replace(repair, samples=None) != RepairTerms():
         options = ", ".join(option_name(it) for it in terms_of(RepairTerms) if it.name != "samples")
@@ -216,7 +216,7 @@ def submit_command(
         raise OptionError(f"{options} are about precision: add --precision.")
     samples = calibration or repair.sample_path
     found = parts.parts_of(models, input_shapes or {}, input_values or {}, samples)
-    asked = targets.chosen(backend, option or ())
+    asked = arguments.chosen(backend, option or ())
     request = submit_job.SubmitRequest(
         model=found[0].model,
         server=server,

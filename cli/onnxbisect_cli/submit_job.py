@@ -11,10 +11,9 @@ from onnx_bisect.job_documents import JobStatus, TargetStatus
 from onnxbisect.input_value import InputValue
 from onnxbisect.language import _
 from onnxbisect.report.text import plural
-from onnxbisect_cli.arguments import Format, demand_folder, demand_overview
+from onnxbisect_cli.arguments import Chosen, Format, demand_folder, demand_overview
 from onnxbisect_cli.signals import stopping
 from onnxbisect_cli.speech import say, spoken
-from onnxbisect_cli.targets import Chosen
 
 
 @dataclass(frozen=True, kw_only=True)
