@@ -36,11 +36,11 @@ from onnxbisect.diagnosis import Target
 from onnxbisect.errors import ModelError
 from onnxbisect.verdict import Status
 from onnxbisect_backends.contract import Description
-from onnxbisect_db import claims, models, probes, queues, search_queue, searches, workers
-from onnxbisect_db.claims import Claim
+from onnxbisect_db import models, probes, queues, search_queue, searches, workers
 from onnxbisect_db.columns import new_id
 from onnxbisect_db.database import Database, now
 from onnxbisect_db.errors import LostClaimError
+from onnxbisect_db.probes import Claim
 from onnxbisect_db.queues import ClaimRequest
 from onnxbisect_db.search_queue import ClaimFilter
 from onnxbisect_db.states import JobState, Stage
@@ -179,7 +179,7 @@ class Fleet:
         request = ClaimRequest(backend=_BACKEND, worker=worker, seconds=_LEASE)
 
         def claim(session: Session) -> Claim | None:
-            return claims.claim(session, request) if queues.due(session, [_BACKEND]) else None
+            return probes.claim(session, request) if queues.due(session, [_BACKEND]) else None
 
         return self._timed("claim", partial(self.database.run, claim))
 

@@ -11,8 +11,8 @@ from installation import Installed
 from onnxbisect.answer import Answer, Ask
 from onnxbisect.verdict import Status, Verdict
 from onnxbisect_db import jobs, models, plans, probes, searches
-from onnxbisect_db.claims import claim as take
 from onnxbisect_db.jobs import NewJob, NewTarget
+from onnxbisect_db.probes import claim as take
 from onnxbisect_db.queues import ClaimRequest
 from onnxbisect_db.reconcile import reconcile
 from onnxbisect_db.states import Stage

@@ -12,13 +12,84 @@ from sqlalchemy import Select, and_, bindparam, func, select, update
 from sqlalchemy.orm import Session, aliased
 
 from onnxbisect.answer import Answer
+from onnxbisect.unitset import UnitSet
 from onnxbisect.verdict import Kind, Status, Verdict
-from onnxbisect_db import claims, events, leases, locking, notices, searches, trouble
-from onnxbisect_db.claims import Claim, VerdictKey
+from onnxbisect_db import events, leases, locking, notices, queues, searches, trouble
 from onnxbisect_db.database import now
 from onnxbisect_db.errors import LostClaimError
+from onnxbisect_db.leases import Claimed
+from onnxbisect_db.queues import ClaimRequest
+from onnxbisect_db.statements import insert_if_new
 from onnxbisect_db.states import EventType, ProbeState
 from onnxbisect_db.tables import Job, KeptVerdict, Probe, Search
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerdictKey:
+    """The key of a kept answer."""
+
+    tenant: str
+    identity: str
+    key: str
+    attempt: int
+
+
+def answer_of(row: KeptVerdict) -> Answer:
+    """The answer in a row."""
+    return Answer(verdict=Verdict.from_json(row.verdict), file_sha256=row.file_sha256, log=row.log)
+
+
+def keep_verdict(session: Session, question: VerdictKey, answer: Answer, at: datetime) -> None:
+    """Keep a final answer, unless there is one: kept answers never change."""
+    if not answer.verdict.final:
+        return
+    kept = {
+        **asdict(question),
+        "verdict": answer.verdict.to_json(),
+        "file_sha256": answer.file_sha256,
+        "log": answer.log,
+        "created_at": at,
+    }
+    session.execute(insert_if_new(session, KeptVerdict), kept)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim(Claimed):
+    """A claimed probe."""
+
+    probe: Probe
+
+    def __str__(self) -> str:
+        return f"probe {self.probe.id}"
+
+    @property
+    def units(self) -> UnitSet:
+        """The units to compile."""
+        return int(self.probe.units, 16)
+
+    def question(self, key: str) -> VerdictKey:
+        """The key of the answer in the verdict base, once the probe's key is known."""
+        assert self.search.identity is not None  # noqa: S101 - searches that ask are prepared
+        return VerdictKey(tenant=self.job.tenant, identity=self.search.identity, key=key, attempt=self.probe.attempt)
+
+
+def claim(session: Session, request: ClaimRequest) -> Claim | None:
+    """Claim the next probe; None if none is waiting."""
+    queue = queues.queue_for_claim(session, request.backend)
+    at = now(session)
+    for job, search, model, probe in queues.next_probes(session, queue, request, at):
+        if probe.state == ProbeState.QUEUED:
+            job.served_at = at
+            probe.state = ProbeState.RUNNING
+            probe.worker = request.worker
+            probe.duplicate_id = None
+            probe.round = search.round + 1
+            probe.started_at = at
+            facts = {"search": search.id, "probe": probe.id, "why": probe.why, "worker": request.worker}
+            events.tell(session, job, EventType.PROBE_ASKED, at, **facts)
+            lease = leases.claim(probe, at, seconds=request.seconds)
+            return Claim(lease=lease, job=job, model=model, search=search, probe=probe, alone=probe.crashes > 0)
+    return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +121,7 @@ def dedupe_by_key(session: Session, claim: Claim, key: str) -> Deduplicated:
     if waits:
         give_back(session, claim, behind=duplicate)
         return Deduplicated(mine=False)
-    return Deduplicated(mine=mine, known=None if known is None else claims.answer_of(known))
+    return Deduplicated(mine=mine, known=None if known is None else answer_of(known))
 
 
 def answer(
@@ -71,7 +142,7 @@ def answer(
     probe.engine_seconds = engine_seconds
     at = now(session)
     if not cached and probe.key is not None:
-        claims.keep_verdict(session, claim.question(probe.key), given, at)
+        keep_verdict(session, claim.question(probe.key), given, at)
     _answer(session, job, search, probe, given, at, compiled=compiled)
 
 

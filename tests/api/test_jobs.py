@@ -9,7 +9,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from onnxbisect_api.job_request import JobRequest
-from onnxbisect_db import claims, jobs, notices, probes, queues, searches, workers
+from onnxbisect_db import jobs, notices, probes, queues, searches, workers
 from onnxbisect_db.columns import new_id
 from onnxbisect_db.queues import ClaimRequest
 from onnxbisect_db.states import Fault, JobState, Stage
@@ -448,7 +448,7 @@ def test_a_job_says_what_it_waits_for_when_a_question_was_lost(callers: Callers,
     hand = ClaimRequest(backend="npu", worker="w", seconds=30)
     client = callers.reader()
     for _ in range(4):
-        while (mine := service.database.run(lambda session: claims.claim(session, hand))) is None:
+        while (mine := service.database.run(lambda session: probes.claim(session, hand))) is None:
             time.sleep(0.1)
         with service.database.transaction() as session:
             probes.lost(session, mine, "A worker has no room to go on. The disk is full.")

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule, run_state_machine_as_test
 
 from onnxbisect_db import leases, probe_queries, probes
-from onnxbisect_db.claims import Claim
 from onnxbisect_db.database import Database
+from onnxbisect_db.probes import Claim
 from support.db.scenes import FAIL, LEASE, PASS, UNSURE, Clock, answer, asking, claim, counts
 
 UNITS = (1, 2, 3)

@@ -1,10 +1,9 @@
 """A probe in the hands of workers, and which one is next."""
 
 from onnxbisect.verdict import Kind, Status, Verdict
-from onnxbisect_db import claims, leases, lifecycle, notices, probe_queries, probes, queues, searches
-from onnxbisect_db.claims import Claim
+from onnxbisect_db import leases, lifecycle, notices, probe_queries, probes, queues, searches
 from onnxbisect_db.database import Database
-from onnxbisect_db.probes import Deduplicated
+from onnxbisect_db.probes import Claim, Deduplicated
 from onnxbisect_db.states import ProbeState, Stage
 from onnxbisect_db.tables import Probe
 from support.db.scenes import (
@@ -324,7 +323,7 @@ def test_the_first_answer_to_an_attempt_stands(database: Database) -> None:
     first, second = claimed(database), claimed(database)
     answer(database, first, PASS, key=KEY)
     with database.transaction() as session:
-        claims.keep_verdict(session, second.question(KEY), FAIL, session.get_one(Probe, first.probe.id).created_at)
+        probes.keep_verdict(session, second.question(KEY), FAIL, session.get_one(Probe, first.probe.id).created_at)
     with database.session() as session:
         assert kept(session, first.question(KEY)) == PASS
 

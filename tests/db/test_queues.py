@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from onnxbisect_db import claims, queues
+from onnxbisect_db import probes, queues
 from onnxbisect_db.database import Database
 from onnxbisect_db.queues import ClaimRequest
 from support.db.scenes import NPU, Clock, answer, asking, asks, claim, claimed, new_job, plan, prepare
@@ -151,7 +151,7 @@ def test_a_worker_takes_what_it_has_in_memory_unless_another_job_has_waited_for_
     served = []
     for _ in range(14):
         clock.forward(1)
-        mine = database.run(lambda session: claims.claim(session, KNOWING))
+        mine = database.run(lambda session: probes.claim(session, KNOWING))
         assert mine is not None
         served.append([job.id for job in made].index(mine.job.id))
         answer(database, mine)
@@ -167,7 +167,7 @@ def test_who_has_waited_for_too_long_is_served_whatever_is_in_memory(database: D
     served = []
     for _ in range(40):
         clock.forward(queues.PATIENCE.total_seconds() / 10)
-        mine = database.run(lambda session: claims.claim(session, KNOWING))
+        mine = database.run(lambda session: probes.claim(session, KNOWING))
         assert mine is not None
         served.append(mine.job.id)
         answer(database, mine)
@@ -184,7 +184,7 @@ def test_memory_is_no_excuse_for_a_job_with_more_probes_running_or_less_priority
         plan(database, job.searches[0].id, asks([1] if job is first else range(1, 9)))
 
     def taken() -> str:
-        mine = database.run(lambda session: claims.claim(session, KNOWING))
+        mine = database.run(lambda session: probes.claim(session, KNOWING))
         assert mine is not None
         return mine.job.id
 

@@ -9,7 +9,7 @@ from threading import Thread
 import pytest
 from sqlalchemy import func, select
 
-from onnxbisect_db import claims, jobs, leases, lifecycle, models, probes, retention, searches, uploads
+from onnxbisect_db import jobs, leases, lifecycle, models, probes, retention, searches, uploads
 from onnxbisect_db.database import Database
 from onnxbisect_db.errors import FilesUnreachableError
 from onnxbisect_db.files import Files
@@ -160,7 +160,7 @@ def test_an_upload_under_way_survives_a_deletion_of_the_same_file(database: Data
 def test_old_jobs_go_and_what_they_taught_stays(database: Database, files: Files, clock: Clock) -> None:
     model = old(files, b"model")
     gone, report = finished(database, files, b"report", model)
-    question = claims.VerdictKey(tenant="", identity="c" * 64, key=KEY, attempt=0)
+    question = probes.VerdictKey(tenant="", identity="c" * 64, key=KEY, attempt=0)
     clock.forward(86400 * 2)
     running = asking(database, [1], model_sha256=model)
     clock.forward(86400 * 2)

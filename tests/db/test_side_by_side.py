@@ -8,9 +8,8 @@ from collections import Counter
 import pytest
 
 from onnxbisect_db import locking, probe_queries, probes, queues, searches
-from onnxbisect_db.claims import Claim
 from onnxbisect_db.database import Database
-from onnxbisect_db.probes import Deduplicated
+from onnxbisect_db.probes import Claim, Deduplicated
 from onnxbisect_db.reconcile import reconcile
 from onnxbisect_db.states import Stage
 from support.db.scenes import (

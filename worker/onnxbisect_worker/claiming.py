@@ -15,9 +15,9 @@ from onnxbisect.errors import ModelError, OnnxBisectError, OptionError
 from onnxbisect.session import AS_PART, OWN_FILE
 from onnxbisect.verdict import Kind, Status
 from onnxbisect_backends.probing.prober import ProbeResult
-from onnxbisect_db import claims, locking, plans, probes, queues, search_queue, searches, workers
-from onnxbisect_db.claims import Claim
+from onnxbisect_db import locking, plans, probes, queues, search_queue, searches, workers
 from onnxbisect_db.errors import LostClaimError
+from onnxbisect_db.probes import Claim
 from onnxbisect_db.queues import ClaimRequest
 from onnxbisect_db.search_queue import ClaimFilter
 from onnxbisect_db.searches import ClaimedSearch
@@ -239,7 +239,7 @@ class Claiming:
                 seconds=context.service.settings.lease_seconds,
                 warm=context.pool.warm(),
             )
-            claim = claims.claim(session, request)
+            claim = probes.claim(session, request)
             if claim is not None:
                 return claim
         return None

@@ -20,8 +20,8 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_f
 
 from onnxbisect.universe import Universe
 from onnxbisect_db import leases, workers
-from onnxbisect_db.claims import Claim
 from onnxbisect_db.database import now
+from onnxbisect_db.probes import Claim
 from onnxbisect_db.searches import ClaimedSearch
 from onnxbisect_service.search_spec import SearchSpec
 from onnxbisect_worker.context import WorkerContext

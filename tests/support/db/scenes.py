@@ -11,11 +11,11 @@ from sqlalchemy.orm import Session
 from onnxbisect.answer import Answer, Ask
 from onnxbisect.unitset import UnitSet
 from onnxbisect.verdict import Kind, Status, Verdict
-from onnxbisect_db import claims, jobs, models, plans, probes, searches
-from onnxbisect_db.claims import Claim, VerdictKey
+from onnxbisect_db import jobs, models, plans, probes, searches
 from onnxbisect_db.database import Database
 from onnxbisect_db.errors import LostClaimError
 from onnxbisect_db.jobs import NewJob, NewTarget
+from onnxbisect_db.probes import Claim, VerdictKey
 from onnxbisect_db.queues import ClaimRequest
 from onnxbisect_db.searches import ClaimedSearch
 from onnxbisect_db.states import Stage
@@ -110,7 +110,7 @@ def asking(database: Database, units: Iterable[UnitSet] = (1, 2, 3), *backends: 
 
 def claim(database: Database, backend: str = NPU, worker: str = "w") -> Claim | None:
     request = ClaimRequest(backend=backend, worker=worker, seconds=LEASE)
-    return database.run(lambda session: claims.claim(session, request))
+    return database.run(lambda session: probes.claim(session, request))
 
 
 def claimed(database: Database, backend: str = NPU, worker: str = "w") -> Claim:
@@ -131,7 +131,7 @@ def answer(database: Database, claim: Claim, given: Answer = PASS, key: str | No
 def kept(session: Session, question: VerdictKey) -> Answer | None:
     """What the verdict base has."""
     row = session.get(KeptVerdict, astuple(question))
-    return None if row is None else claims.answer_of(row)
+    return None if row is None else probes.answer_of(row)
 
 
 def counts(database: Database, write: Callable[[Session], object]) -> bool:
