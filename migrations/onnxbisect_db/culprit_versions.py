@@ -11,7 +11,7 @@ from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session
 
 from onnxbisect.verdict import Status
-from onnxbisect_db.statements import insert_if_new
+from onnxbisect_db.database import insert_if_new
 from onnxbisect_db.tables import CompilerVersion, CulpritVerdict, Search
 
 

@@ -16,8 +16,8 @@ from onnxbisect.diagnosis import CulpritKind
 from onnxbisect.verdict import Kind, Status
 from onnxbisect_db import events
 from onnxbisect_db.culprit_versions import TargetVersion, passes_now, versions_of
+from onnxbisect_db.database import Page, insert_if_new, page
 from onnxbisect_db.errors import CulpritStateError
-from onnxbisect_db.statements import Page, insert_if_new, page
 from onnxbisect_db.states import CulpritState, EventType
 from onnxbisect_db.tables import CulpritVerdict, Job, KnownCulprit, Label, Search
 

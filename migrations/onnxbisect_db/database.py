@@ -14,13 +14,15 @@ import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from select import POLLIN, poll
 from threading import Lock
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
-from sqlalchemy import Connection, Engine, create_engine, event, func, select
+from sqlalchemy import Connection, Engine, Select, create_engine, event, func, select
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
 from sqlalchemy.orm import Session, sessionmaker
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_chain, wait_random
@@ -28,6 +30,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_chai
 from onnxbisect.errors import OptionError
 from onnxbisect_db import notices, schema
 from onnxbisect_db.columns import Moment
+from onnxbisect_db.tables import Base
 
 #: Seconds between reads of the server's clock.
 _GOOD_FOR = 10.0
@@ -252,3 +255,36 @@ _retrying = Retrying(
     stop=stop_after_attempt(len(_PAUSES) + 1),
     reraise=True,
 )
+
+
+def insert(session: Session, table: type[Base]) -> postgresql.Insert:
+    """An INSERT with `on_conflict_do_nothing` and `on_conflict_do_update`."""
+    make: Any = sqlite.insert if session.get_bind().dialect.name == "sqlite" else postgresql.insert
+    # both classes have these methods, but no common base class
+    statement: postgresql.Insert = make(table)
+    return statement
+
+
+def insert_if_new(session: Session, table: type[Base]) -> postgresql.Insert:
+    """An INSERT that keeps an existing row; the values are passed to `execute`."""
+    return insert(session, table).on_conflict_do_nothing()
+
+
+RowT = TypeVar("RowT")
+CursorT = TypeVar("CursorT")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page(Generic[RowT, CursorT]):
+    """Some rows, and the cursor of the last one, after which to continue: None on the last page."""
+
+    rows: tuple[RowT, ...]
+    after: CursorT | None
+
+
+def page(
+    session: Session, found: Select[RowT], cursor: Callable[[RowT], CursorT], *, limit: int
+) -> Page[RowT, CursorT]:
+    """The first `limit` rows of an ordered query. One more is read, which shows whether another page follows."""
+    rows = tuple(session.scalars(found.limit(limit + 1)))
+    return Page(rows=rows[:limit], after=cursor(rows[limit - 1]) if len(rows) > limit else None)

@@ -14,9 +14,8 @@ from sqlalchemy.orm import Session
 
 from onnxbisect_db import leases, notices
 from onnxbisect_db.columns import Moment
-from onnxbisect_db.database import now
+from onnxbisect_db.database import Page, now, page
 from onnxbisect_db.leases import RowLease
-from onnxbisect_db.statements import Page, page
 from onnxbisect_db.states import DeliveryState, EventType
 from onnxbisect_db.tables import Delivery, Endpoint
 

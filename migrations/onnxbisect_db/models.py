@@ -6,9 +6,8 @@ from datetime import datetime
 from sqlalchemy import ColumnElement, and_, delete, exists, or_, select
 from sqlalchemy.orm import Session
 
-from onnxbisect_db.database import now
+from onnxbisect_db.database import Page, insert, now, page
 from onnxbisect_db.errors import InUseError
-from onnxbisect_db.statements import Page, insert, page
 from onnxbisect_db.states import JobState
 from onnxbisect_db.tables import Job, StoredModel
 

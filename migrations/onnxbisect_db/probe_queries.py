@@ -11,7 +11,7 @@ from onnxbisect.unitset import UnitSet
 from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_db.answers import AnsweredProbe
 from onnxbisect_db.columns import constant
-from onnxbisect_db.statements import Page, page
+from onnxbisect_db.database import Page, page
 from onnxbisect_db.states import ProbeState
 from onnxbisect_db.tables import Job, KeptVerdict, Probe, Search
 

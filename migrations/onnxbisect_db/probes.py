@@ -15,11 +15,10 @@ from onnxbisect.answer import Answer
 from onnxbisect.unitset import UnitSet
 from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_db import events, leases, locking, notices, queues, searches, trouble
-from onnxbisect_db.database import now
+from onnxbisect_db.database import insert_if_new, now
 from onnxbisect_db.errors import LostClaimError
 from onnxbisect_db.leases import Claimed
 from onnxbisect_db.queues import ClaimRequest
-from onnxbisect_db.statements import insert_if_new
 from onnxbisect_db.states import EventType, ProbeState
 from onnxbisect_db.tables import Job, KeptVerdict, Probe, Search
 

@@ -30,9 +30,8 @@ from sqlalchemy.orm import Session, aliased
 
 from onnxbisect_db import leases
 from onnxbisect_db.columns import Moment, constant
-from onnxbisect_db.database import now
+from onnxbisect_db.database import insert_if_new, now
 from onnxbisect_db.locking import WITH_MODEL, LockedPick
-from onnxbisect_db.statements import insert_if_new
 from onnxbisect_db.states import ProbeState, Stage
 from onnxbisect_db.tables import Job, Probe, Queue, Search
 

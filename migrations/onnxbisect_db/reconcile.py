@@ -11,8 +11,7 @@ from sqlalchemy import or_, select, update
 from sqlalchemy.orm import Session, aliased
 
 from onnxbisect_db import leases, lifecycle, locking, probes, searches, workers
-from onnxbisect_db.database import Database, now
-from onnxbisect_db.statements import insert
+from onnxbisect_db.database import Database, insert, now
 from onnxbisect_db.states import JobState, ProbeState, Stage
 from onnxbisect_db.tables import Job, Lease, Probe, Search
 

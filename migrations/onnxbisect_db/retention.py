@@ -9,10 +9,9 @@ from sqlalchemy import ColumnElement, delete, exists, select, tuple_, update
 from sqlalchemy.orm import Session, aliased
 
 from onnxbisect_db import culprits, locking
-from onnxbisect_db.database import Database, now
+from onnxbisect_db.database import Database, insert_if_new, now
 from onnxbisect_db.errors import FilesUnreachableError
 from onnxbisect_db.files import FileStore
-from onnxbisect_db.statements import insert_if_new
 from onnxbisect_db.states import JobState
 from onnxbisect_db.tables import (
     CulpritVerdict,

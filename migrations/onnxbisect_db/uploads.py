@@ -7,9 +7,8 @@ from sqlalchemy import delete, func, select, update
 from sqlalchemy.orm import Session
 
 from onnxbisect_db import models
-from onnxbisect_db.database import now
+from onnxbisect_db.database import insert, now
 from onnxbisect_db.errors import UnknownFileError
-from onnxbisect_db.statements import insert
 from onnxbisect_db.tables import StoredModel, Upload
 
 

@@ -9,8 +9,7 @@ from sqlalchemy import Text, bindparam, cast, delete, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from onnxbisect_db.columns import Moment
-from onnxbisect_db.database import now
-from onnxbisect_db.statements import insert
+from onnxbisect_db.database import insert, now
 from onnxbisect_db.states import ProbeState
 from onnxbisect_db.tables import Probe, Worker
 
