@@ -10,8 +10,7 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from onnxbisect.verdict import Status
 from onnxbisect_db import culprits
-from onnxbisect_db.culprit_versions import TargetVersion, versions_of
-from onnxbisect_db.culprits import CulpritFilter
+from onnxbisect_db.culprits import CulpritFilter, TargetVersion, versions_of
 from onnxbisect_db.database import now
 from onnxbisect_db.tables import CulpritVerdict, KnownCulprit
 

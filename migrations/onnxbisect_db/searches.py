@@ -14,7 +14,7 @@ from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
 from onnxbisect.verdict import Status
-from onnxbisect_db import culprit_versions, culprits, events, leases, lifecycle, locking, notices, trouble
+from onnxbisect_db import culprits, events, leases, lifecycle, locking, notices, trouble
 from onnxbisect_db.culprits import FoundCulprit
 from onnxbisect_db.database import now
 from onnxbisect_db.errors import LostClaimError
@@ -133,7 +133,7 @@ def prepared(
     if not again:
         search.compiles_after = None if changeable else {}
     _move(session, search, Stage.SEARCH)
-    culprit_versions.note_version(session, search, now(session))
+    culprits.note_version(session, search, now(session))
     if search.asked_for is None and not again:
         facts = {"search": search.id, "tool": tool, "version": version, "units": units}
         events.tell(session, job, EventType.SEARCH_PREPARED, now(session), **facts)

@@ -17,8 +17,7 @@ from onnxbisect.verdict import Kind, Status
 from onnxbisect_db import culprits, endpoints, jobs, lifecycle, models, retention, searches, uploads, workers
 from onnxbisect_db.culprit_checks import ask_again
 from onnxbisect_db.culprit_overview import Cost, changes, costliest, costs, weeks
-from onnxbisect_db.culprit_versions import versions_of
-from onnxbisect_db.culprits import CulpritFilter, FoundCulprit
+from onnxbisect_db.culprits import CulpritFilter, FoundCulprit, versions_of
 from onnxbisect_db.database import Database
 from onnxbisect_db.errors import CulpritStateError, DamagedFileError
 from onnxbisect_db.files import Files

@@ -16,7 +16,7 @@ from sqlalchemy import MetaData, create_engine, select, text
 from sqlalchemy.orm import Session
 
 from onnxbisect_db import schema
-from onnxbisect_db.culprit_versions import version_id
+from onnxbisect_db.culprits import version_id
 from onnxbisect_db.database import Database
 from onnxbisect_db.errors import SchemaError
 from onnxbisect_db.tables import Base, CompilerVersion

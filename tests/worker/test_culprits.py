@@ -8,7 +8,7 @@ from sqlalchemy import select
 
 from onnxbisect.verdict import Status
 from onnxbisect_db import culprits, endpoints
-from onnxbisect_db.culprit_versions import versions_of
+from onnxbisect_db.culprits import versions_of
 from onnxbisect_db.states import CulpritState
 from onnxbisect_db.tables import Delivery
 from support import TESTS

@@ -20,8 +20,7 @@ from onnxbisect_api.problems import missing
 from onnxbisect_api.routes.reports import FILE
 from onnxbisect_db import culprits
 from onnxbisect_db.culprit_overview import Cost, costs
-from onnxbisect_db.culprit_versions import TargetVersion, versions_of
-from onnxbisect_db.culprits import CulpritFilter
+from onnxbisect_db.culprits import CulpritFilter, TargetVersion, versions_of
 from onnxbisect_db.states import CulpritState
 from onnxbisect_db.tables import CulpritVerdict, KnownCulprit
 from onnxbisect_service.service import Service
