@@ -37,7 +37,6 @@ from onnxbisect.errors import ModelError
 from onnxbisect.verdict import Status
 from onnxbisect_backends.contract import Description
 from onnxbisect_db import models, probes, queues, search_queue, searches, workers
-from onnxbisect_db.columns import new_id
 from onnxbisect_db.database import Database, now
 from onnxbisect_db.errors import LostClaimError
 from onnxbisect_db.probes import Claim
@@ -45,6 +44,7 @@ from onnxbisect_db.queues import ClaimRequest
 from onnxbisect_db.search_queue import ClaimFilter
 from onnxbisect_db.states import JobState, Stage
 from onnxbisect_db.tables import Job, Search
+from onnxbisect_db.tables.base import new_id
 from onnxbisect_db.workers import Presence
 from onnxbisect_service.search_spec import SearchSpec
 from onnxbisect_worker.claiming import Claiming, work_on

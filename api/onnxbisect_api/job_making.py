@@ -20,12 +20,12 @@ from onnxbisect_backends import registry, remote
 from onnxbisect_backends.options import unknown
 from onnxbisect_backends.other_options import OtherOptions
 from onnxbisect_db import endpoints, jobs, schema, workers
-from onnxbisect_db.columns import new_id
 from onnxbisect_db.errors import DiskFullError
 from onnxbisect_db.files import demand_space
 from onnxbisect_db.jobs import Created, NewJob, NewTarget
 from onnxbisect_db.states import Scope, WebhookFormat
 from onnxbisect_db.tables import Job
+from onnxbisect_db.tables.base import new_id
 from onnxbisect_service import outbound
 from onnxbisect_service.search_spec import Alternatives, SearchSpec
 from onnxbisect_service.service import Service

@@ -29,8 +29,8 @@ from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_chai
 
 from onnxbisect.errors import OptionError
 from onnxbisect_db import notices, schema
-from onnxbisect_db.columns import Moment
 from onnxbisect_db.tables import Base
+from onnxbisect_db.tables.base import Moment
 
 #: Seconds between reads of the server's clock.
 _GOOD_FOR = 10.0

@@ -13,11 +13,11 @@ from sqlalchemy import Select, bindparam, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from onnxbisect_db import leases, notices
-from onnxbisect_db.columns import Moment
 from onnxbisect_db.database import Page, now, page
 from onnxbisect_db.leases import RowLease
 from onnxbisect_db.states import DeliveryState, EventType
 from onnxbisect_db.tables import Delivery, Endpoint
+from onnxbisect_db.tables.base import Moment
 
 #: The delay before each attempt; the first is immediate.
 SCHEDULE = (

@@ -12,11 +12,11 @@ from sqlalchemy.orm import Session, selectinload
 
 from onnxbisect.verdict import Status
 from onnxbisect_db import endpoints, events, notices, uploads
-from onnxbisect_db.columns import new_id
 from onnxbisect_db.database import Page, insert, now, page
 from onnxbisect_db.errors import IdempotencyError, UnknownModelError
 from onnxbisect_db.states import EventType, JobState, WebhookFormat
 from onnxbisect_db.tables import Job, Label, Search, StoredModel
+from onnxbisect_db.tables.base import new_id
 
 #: How long an idempotency key is valid.
 _KEY_LASTS = timedelta(days=1)

@@ -16,9 +16,9 @@ from typing import Any
 from sqlalchemy import ColumnElement, and_, bindparam, or_, select, update
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from onnxbisect_db.columns import Moment
 from onnxbisect_db.database import now
 from onnxbisect_db.tables import Delivery, Job, Probe, Search, StoredModel
+from onnxbisect_db.tables.base import Moment
 
 #: The longest lease, and the longest delay before a retry (`Settings.lease_seconds`).
 LONGEST = timedelta(minutes=10)

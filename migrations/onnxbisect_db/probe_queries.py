@@ -10,10 +10,10 @@ from sqlalchemy.orm import Session
 from onnxbisect.unitset import UnitSet
 from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_db.answers import AnsweredProbe
-from onnxbisect_db.columns import constant
 from onnxbisect_db.database import Page, page
 from onnxbisect_db.states import ProbeState
 from onnxbisect_db.tables import Job, KeptVerdict, Probe, Search
+from onnxbisect_db.tables.base import constant
 
 #: Most values in one list, which databases limit.
 _AT_A_TIME = 500

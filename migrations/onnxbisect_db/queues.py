@@ -29,11 +29,11 @@ from sqlalchemy import (
 from sqlalchemy.orm import Session, aliased
 
 from onnxbisect_db import leases
-from onnxbisect_db.columns import Moment, constant
 from onnxbisect_db.database import insert_if_new, now
 from onnxbisect_db.locking import WITH_MODEL, LockedPick
 from onnxbisect_db.states import ProbeState, Stage
 from onnxbisect_db.tables import Job, Probe, Queue, Search
+from onnxbisect_db.tables.base import Moment, constant
 
 #: After this wait, workers also claim the job's probes if they must read its model first.
 PATIENCE = timedelta(seconds=30)

@@ -31,12 +31,12 @@ from sqlalchemy import (
 from sqlalchemy.orm import Session
 
 from onnxbisect_db import leases, queues, searches, workers
-from onnxbisect_db.columns import Moment, constant
 from onnxbisect_db.database import now
 from onnxbisect_db.locking import WITH_MODEL, LockedPick
 from onnxbisect_db.searches import ClaimedSearch
 from onnxbisect_db.states import JobState, Stage
 from onnxbisect_db.tables import Job, Search, Token
+from onnxbisect_db.tables.base import Moment, constant
 
 #: The latest claims that determine when tenants and jobs were served; one without any comes first.
 _LATEST = 200

@@ -11,10 +11,10 @@ from uuid import UUID
 from sqlalchemy import func, or_, select
 from sqlalchemy.orm import Session
 
-from onnxbisect_db.columns import new_id
 from onnxbisect_db.database import now
 from onnxbisect_db.states import Scope
 from onnxbisect_db.tables import Token
+from onnxbisect_db.tables.base import new_id
 
 _PREFIX = "obk"
 #: Resolution of `used_at`, so that not every request writes.

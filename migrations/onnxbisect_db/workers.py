@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 from sqlalchemy import Text, bindparam, cast, delete, func, or_, select, update
 from sqlalchemy.orm import Session
 
-from onnxbisect_db.columns import Moment
 from onnxbisect_db.database import insert, now
 from onnxbisect_db.states import ProbeState
 from onnxbisect_db.tables import Probe, Worker
+from onnxbisect_db.tables.base import Moment
 
 #: A worker without a heartbeat for so long is dead; heartbeats come about every 20 seconds.
 ALIVE = timedelta(seconds=60)

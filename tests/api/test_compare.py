@@ -3,9 +3,9 @@
 from typing import Any
 
 from onnxbisect_db import searches
-from onnxbisect_db.columns import new_id
 from onnxbisect_db.states import Stage
 from onnxbisect_db.tables import Search
+from onnxbisect_db.tables.base import new_id
 from onnxbisect_service.service import Service
 from support.api.callers import Callers
 from support.api.given import NET, done, finish, refusing_exp, report_on, running

@@ -10,9 +10,9 @@ from starlette.testclient import TestClient
 
 from onnxbisect_api.job_request import JobRequest
 from onnxbisect_db import jobs, notices, probes, queues, searches, workers
-from onnxbisect_db.columns import new_id
 from onnxbisect_db.queues import ClaimRequest
 from onnxbisect_db.states import Fault, JobState, Stage
+from onnxbisect_db.tables.base import new_id
 from onnxbisect_db.workers import Presence
 from onnxbisect_service.search_spec import SearchSpec
 from onnxbisect_service.service import Service

@@ -7,8 +7,8 @@ import pytest
 from fastapi.routing import APIRoute
 
 from onnxbisect_api.site.routers import ROUTERS
-from onnxbisect_db.columns import new_id
 from onnxbisect_db.states import Scope
+from onnxbisect_db.tables.base import new_id
 from onnxbisect_service.service import Service
 from support.api.callers import Callers
 from support.api.given import done, refusing_exp, running

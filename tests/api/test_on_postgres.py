@@ -8,9 +8,9 @@ from dataclasses import replace
 import psycopg
 import pytest
 
-from onnxbisect_db.columns import new_id
 from onnxbisect_db.database import Database
 from onnxbisect_db.files import Files
+from onnxbisect_db.tables.base import new_id
 from onnxbisect_service.service import Service
 from onnxbisect_service.settings import Settings
 from support.api import given

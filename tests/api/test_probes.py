@@ -4,7 +4,7 @@ from starlette.testclient import TestClient
 
 from onnxbisect.answer import Answer
 from onnxbisect.verdict import Kind, Status, Verdict
-from onnxbisect_db.columns import new_id
+from onnxbisect_db.tables.base import new_id
 from onnxbisect_service.service import Service
 from support.api.callers import Callers
 from support.api.given import refusing_exp, running

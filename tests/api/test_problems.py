@@ -13,8 +13,8 @@ from onnxbisect_api.access import Admin, Reader, Submitter
 from onnxbisect_api.listing import PagedRows
 from onnxbisect_api.parameters import RowId, TheService
 from onnxbisect_api.problems import missing
-from onnxbisect_db.columns import new_id
 from onnxbisect_db.errors import DiskFullError, IdempotencyError, JobStateError, TooLargeError, UnknownModelError
+from onnxbisect_db.tables.base import new_id
 from onnxbisect_service.service import Service
 from support.api.callers import Callers
 from support.db.scenes import new_job

@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from onnxbisect_db.columns import new_id
 from onnxbisect_db.states import Scope
+from onnxbisect_db.tables.base import new_id
 from support.api.callers import Callers
 
 SOON = (datetime.now(UTC) + timedelta(hours=1)).isoformat()

@@ -4,8 +4,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from onnxbisect_db import deliveries, notices
-from onnxbisect_db.columns import new_id
 from onnxbisect_db.deliveries import Try
+from onnxbisect_db.tables.base import new_id
 from onnxbisect_service.service import Service
 from support.api.callers import Callers
 from support.api.fixtures import Notified

@@ -22,11 +22,11 @@ from starlette.testclient import TestClient
 
 from onnxbisect_api.site.routers import ROUTERS
 from onnxbisect_db import jobs, models, retention, tokens
-from onnxbisect_db.columns import new_id
 from onnxbisect_db.files import Files
 from onnxbisect_db.jobs import NewJob, NewTarget
 from onnxbisect_db.states import Scope
 from onnxbisect_db.tables import UnneededFile
+from onnxbisect_db.tables.base import new_id
 from onnxbisect_service.notifying import make_app
 from onnxbisect_service.service import Service
 from onnxbisect_service.settings import Settings

@@ -4,8 +4,8 @@ import re
 
 from onnxbisect.diagnosis import CertificateStatus, DiagnosisProof
 from onnxbisect_db import searches
-from onnxbisect_db.columns import new_id
 from onnxbisect_db.states import Stage
+from onnxbisect_db.tables.base import new_id
 from onnxbisect_service.service import Service
 from support.api.callers import Callers
 from support.api.given import NET, done, finish, refusing_exp, report_on, running

@@ -6,9 +6,8 @@ from typing import Any
 from sqlalchemy import ForeignKey, Index, String
 from sqlalchemy.orm import Mapped, mapped_column
 
-from onnxbisect_db.columns import new_id
 from onnxbisect_db.states import DeliveryState, WebhookFormat
-from onnxbisect_db.tables.base import Base, Leased
+from onnxbisect_db.tables.base import Base, Leased, new_id
 
 
 class Token(Base):

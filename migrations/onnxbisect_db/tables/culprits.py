@@ -7,9 +7,8 @@ from typing import Any
 from sqlalchemy import ForeignKey, Index, String, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
-from onnxbisect_db.columns import new_id
 from onnxbisect_db.states import CulpritState
-from onnxbisect_db.tables.base import Base
+from onnxbisect_db.tables.base import Base, new_id
 
 
 class KnownCulprit(Base):

@@ -6,9 +6,8 @@ from typing import Any
 from sqlalchemy import BigInteger, ForeignKey, ForeignKeyConstraint, Index, String, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
-from onnxbisect_db.columns import new_id
 from onnxbisect_db.states import JobState, ProbeState, Stage
-from onnxbisect_db.tables.base import Base, Leased, Troubled
+from onnxbisect_db.tables.base import Base, Leased, Troubled, new_id
 
 
 class Worker(Base):
