@@ -1,4 +1,4 @@
-"""`op-table`: measures which ops a compiler takes, and writes a profile."""
+"""`op-table` and `profile`: measure which ops a compiler takes, or read it off reports, and write a profile."""
 
 import sys
 import tempfile
@@ -14,6 +14,9 @@ from onnx_bisect.measuring import MeasuredOps, ModelAnswered, SeriesStarted, mea
 from onnx_bisect.searching import Cancellation
 from onnxbisect.errors import OptionError
 from onnxbisect.report.text import clean, clip, plural
+from onnxbisect_backends.measurement.recorded import recorded_profile
+from onnxbisect_backends.simulator.profiles import profile_text
+from onnxbisect_cli.reports import read
 from onnxbisect_cli.signals import stopping
 
 #: Answers between two progress lines if standard error is no terminal.
@@ -111,3 +114,18 @@ class _ProgressBar:
         done = self._calls + self._known
         if not self._live and done % _LINE == 0:
             print(f"{done} answers, {self._known} known before, {self._refused} refused", file=sys.stderr, flush=True)
+
+
+def write_recorded(reports: Sequence[Path], output: Path) -> None:
+    """Write the profile; raises OptionError for a bad report or output path."""
+    if output.suffix != ".toml" or not output.parent.is_dir():
+        raise OptionError(f"{output} cannot be a profile: name a file that ends in .toml in a folder that is.")
+    profile = recorded_profile(output.stem, {str(path): read(path) for path in reports})
+    try:
+        output.write_text(profile_text(profile, command="profile"), encoding="utf-8")
+    except OSError as error:
+        raise OptionError(f"{output} cannot be written: {error.strerror or error}.") from error
+    supported = len(profile.ops) - 1  # all but Constant, which every profile has
+    print(clean(f"{output}: {plural(supported, 'op')} supported as far as seen, {len(profile.refused)} refused"))
+    for note in profile.notes:
+        print(clean(f"  {note}"))

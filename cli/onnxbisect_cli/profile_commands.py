@@ -73,6 +73,6 @@ def profile_command(
     The profile supports the ops that passed, as far as the reports show them, and refuses those that were refused.
     All other ops are unknown.
     """
-    from onnxbisect_cli import profile_record
+    from onnxbisect_cli import op_table
 
-    profile_record.write([*reports, *(more or ())], output)
+    op_table.write_recorded([*reports, *(more or ())], output)
