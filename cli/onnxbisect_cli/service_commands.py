@@ -206,7 +206,7 @@ def submit_command(
 ) -> None:
     """Diagnose MODEL on a server. Output and exit status are those of run; with --fix the status is that of fix."""
     from onnx_bisect import RemoteTarget
-    from onnxbisect_cli import arguments, parts, submit_job
+    from onnxbisect_cli import parts, submit_job
 
     if not fix and replace(repair, samples=None) != RepairTerms():
         options = ", ".join(option_name(it) for it in terms_of(RepairTerms) if it.name != "samples")
