@@ -365,9 +365,8 @@ def test_a_repair_goes_on_in_another_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_model_that_onnxruntime_cannot_run_gets_no_remedy_and_the_reason(
-    installed: Installation, tmp_path: Path
-) -> None:
+def test_an_op_is_replaced_beside_one_that_onnxruntime_does_not_know(installed: Installation, tmp_path: Path) -> None:
+    """The proof goes around the unknown op."""
     path = saved(tmp_path, "Neg", "Abs")
     proto = onnx.load(path)
     proto.graph.node[0].domain = "no.such.domain"
@@ -378,5 +377,4 @@ def test_a_model_that_onnxruntime_cannot_run_gets_no_remedy_and_the_reason(
     ended = installed.ended(job)
     assert ended.searches[0].report is not None
     assert ended.searches[0].repair is not None
-    assert (ended.searches[0].repair["changes"], ended.searches[0].repair["left"]) == (0, 1)
-    assert b"onnxruntime does not load the model" in content(installed, job, "repair.md")
+    assert (ended.searches[0].repair["changes"], ended.searches[0].repair["left"]) == (1, 0)
