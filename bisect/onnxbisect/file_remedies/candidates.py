@@ -35,6 +35,7 @@ from onnxbisect.file_remedies.lowering import axes_to_attributes, lower_opset
 from onnxbisect.file_remedies.ranks import lower_ranks
 from onnxbisect.file_remedies.remedy import File, FileRemedy, RemediedFile
 from onnxbisect.file_remedies.removal import bound_masks, fold_constants, low_masks, remove_copies, remove_nan_guards
+from onnxbisect.file_remedies.usual_forms import divisions_to_products, erf_to_tanh, whole_norms
 from onnxbisect.model import Model
 from onnxbisect.model.established import Bounded, directly
 from onnxbisect.model.gate import complaint
@@ -63,6 +64,9 @@ REMEDIES: tuple[FileRemedy, ...] = (
     correct_declared_types,
     lower_opset,
     raise_opset,
+    whole_norms,
+    divisions_to_products,
+    erf_to_tanh,
     axes_to_attributes,
     write_defaults,
     omit_reduction,
@@ -211,6 +215,25 @@ def in_another_order(model: Model, reader: Reader) -> ChangedCopy | None:
     """The file with its nodes in another order, for a tool that dies of the file; None where there is no other."""
     candidate = repaired(File.of(model), {*_BASE, REORDERING}, reader)
     return candidate if REORDERING in _ids_applied(candidate) else None
+
+
+def may_have_other_forms(graph: onnx.GraphProto) -> bool:
+    """Whether the graph has an op that `in_usual_forms` looks for."""
+    return any(node.op_type in ("Sqrt", "Div", "Erf") for node in graph.node)
+
+
+def in_usual_forms(model: Model, reader: Reader) -> Iterator[ChangedCopy]:
+    """The file with ops in the forms that compilers know best, within rounding and then with Erf approximated, for a
+    tool that dies of the file.
+    """
+    before: set[str] = set()
+    forms = {whole_norms.id, divisions_to_products.id}
+    for wanted in (forms, {*forms, erf_to_tanh.id}):
+        candidate = repaired(File.of(model), {*_BASE, *wanted}, reader)
+        done = _ids_applied(candidate) & wanted
+        if done - before:
+            yield candidate
+        before |= done
 
 
 def with_newer_forms(model: Model, reader: Reader, ops: Collection[str]) -> ChangedCopy | None:

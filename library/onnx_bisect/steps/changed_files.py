@@ -21,6 +21,7 @@ from onnxbisect.file_remedies import (
     candidates,
     form_candidates,
     in_another_order,
+    in_usual_forms,
     masks_bounded,
     promising,
     with_lower_ranks,
@@ -123,6 +124,15 @@ def changed_files(context: SearchContext, allow: Exactness, whole: SearchedModel
     reordered = in_another_order(model, reader) if whole.died else None
     if reordered is not None:
         yield reordered
+
+
+def changed_forms(model: Model, reader: Reader, allow: Exactness, whole: SearchedModel) -> Iterator[ChangedFile]:
+    """The file in forms that compilers know best, for one that died of it and named nothing: a call or two, before a
+    search that would cut through what it fuses.
+    """
+    for changed in in_usual_forms(model, reader) if whole.died else ():
+        if _ORDER.index(changed.exactness) <= _ORDER.index(allow):
+            yield changed
 
 
 def changed_for_culprits(
