@@ -9,7 +9,6 @@ from typing import Literal, TypeVar
 
 from onnxbisect.errors import OptionError
 from onnxbisect.input_value import InputValue, read_value
-from onnxbisect.report.text import slug
 
 #: The largest dimension; ONNX stores dimensions as int64.
 _LARGEST = 2**63 - 1
@@ -214,5 +213,7 @@ def chosen(backends: Sequence[str], options: Sequence[str]) -> list[Chosen]:
 def _named(text: str) -> tuple[str, str]:
     if match := _LABELLED.fullmatch(text):
         return match[1], match[2]
+    from onnxbisect.report.text import slug  # rich, which it imports, is slow to load for a page of help
+
     name = Path(text).stem if text.endswith(".toml") else text
     return (name if _LABEL.fullmatch(name) else slug(name)), text

@@ -164,7 +164,7 @@ def test_planning_and_answering_at_once_lose_nothing(database: Database) -> None
 _WORKER = """
 import sys
 from onnxbisect.verdict import Status, Verdict
-from onnxbisect_db import claims, probes
+from onnxbisect_db import probes
 from onnxbisect_db.database import Database
 from onnxbisect_db.queues import ClaimRequest
 from onnxbisect.answer import Answer
@@ -172,7 +172,7 @@ from onnxbisect.answer import Answer
 database = Database(sys.argv[1])
 answer = Answer(verdict=Verdict(status=Status.PASS))
 request = ClaimRequest(backend="npu", worker=sys.argv[2], seconds=30)
-while claim := database.run(lambda session: claims.claim(session, request)):
+while claim := database.run(lambda session: probes.claim(session, request)):
     database.run(lambda session: probes.answer(session, claim, answer))
     print(claim.probe.id)
 """

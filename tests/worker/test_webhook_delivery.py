@@ -132,6 +132,7 @@ def test_a_receiver_verifies_what_happens_to_a_job(sender: Sender, receiver: Rec
                 "version": "1",
                 "verdict": "pass",
                 "problem": "",
+                "precision": "",
                 "repaired": None,
             }
         ],
