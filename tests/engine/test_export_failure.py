@@ -51,7 +51,7 @@ def failure(message: str, source: str = "", types: tuple[str, ...] = (), op: str
             FailureKind.QUANTIZED,
         ),
         (
-            failure("its data is not allocated yet", "return nn.utils.rnn.pad_packed_sequence(o)[0]"),
+            failure("zeros(): argument 'size' failed to unpack the object", types=("TypeError", "PackedSequence")),
             FailureKind.PACKED,
         ),
         (failure("something new"), FailureKind.OTHER),

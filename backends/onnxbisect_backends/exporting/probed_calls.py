@@ -152,6 +152,7 @@ def uncalled(module: Any, ran: set[tuple[Any, str]]) -> Iterator[str]:
     Of what a library's class inherits, as that of all models of transformers, only those that use a weight or a module.
     """
     hidden = ("_", "get_", "set_", "reset_", "init_", "extra_repr")
+    # what torch.jit.script has in place of these dicts is not iterable
     parts = {*module._modules.keys(), *module._parameters.keys(), *module._buffers.keys()}
     seen: set[str] = set()
     for base in bases(type(module)):
@@ -185,7 +186,11 @@ def tensors(tree: Any) -> list[Any]:
 def plain(tree: Any) -> bool:
     """Whether these are only tensors, simple values, and containers of them that every exporter takes."""
     known = (*SIMPLE, torch.Tensor, torch.dtype, torch.device, torch.layout)
-    leaves = pytree.tree_flatten(tree, is_leaf=lambda it: not isinstance(it, (tuple, list, dict)))[0]
+
+    def is_leaf(it: Any) -> bool:
+        return not isinstance(it, (tuple, list, dict)) or isinstance(it, nn.utils.rnn.PackedSequence)
+
+    leaves = pytree.tree_flatten(tree, is_leaf=is_leaf)[0]
     return all(isinstance(it, known) for it in leaves)
 
 

@@ -18,6 +18,7 @@ from probed_calls import CallWatch, clipped, copied, joined, signature, tensors
 from probed_inputs import left_padded, perturbed, rounded
 from probed_model import Loaded, chained, of_user
 from torch import nn
+from torch.nn.utils.rnn import PackedSequence
 from torch.utils import _pytree as pytree
 
 
@@ -159,6 +160,7 @@ class Export:
                 if node is None and isinstance(it, torch.fx.Node) and it.op == "call_function":
                     node = it
         ours = any(frame.f_code.co_name == "stand_in_forward" for frame, _ in frames)
+        packed = [it for frame, _ in frames for it in frame.f_locals.values() if isinstance(it, PackedSequence)]
         if node is not None and place is None:
             place = self.node_place(node)
             suspect = self.node_module(node) or suspect
@@ -167,7 +169,10 @@ class Export:
             users = [(file, int(line)) for file, line in told if of_user(file)]
             place = users[-1] if users else None
         return {
-            "types": [cls.__name__ for it in chain for cls in type(it).__mro__[:-3]],
+            "types": [
+                *(cls.__name__ for it in chain for cls in type(it).__mro__[:-3]),
+                *(type(it).__name__ for it in packed),
+            ],
             "message": clipped(str(chain[-1]) or str(error), 1000),
             "outer": clipped(str(error), 300),
             "op": "" if node is None else str(node.target),
@@ -373,17 +378,25 @@ def stand_in(export: Export, path: str, recorded: Recorded) -> Callable[[], None
         getter: Any = found.fget
         setattr(owner, method, property(lambda it: stand_in_forward() if it is module else getter(it)))
         return lambda: setattr(owner, method, found)
-    python = [it for it in module.modules() if it is module or not isinstance(it, torch.jit.ScriptModule)]
-    before = [(vars(it), dict(vars(it))) for it in python]
-    for attributes, _ in before:  # torch.export looks at these wherever they are: the weights of what torch quantized
-        for key in [key for key, it in attributes.items() if type(it) is torch.ScriptObject]:
-            del attributes[key]
-    setattr(module, method, stand_in_forward)
+    # torch.export looks at objects of C++ wherever they are, such as the weights of what torch quantized
+    objects = [
+        (vars(it), key, value)
+        for it in module.modules()
+        for key, value in vars(it).items()
+        if type(value) is torch.ScriptObject
+    ]
+    for holder, key, _ in objects:
+        del holder[key]
+    attributes = vars(module)  # modules of torch.jit.script set an attribute elsewhere
+    own = attributes.get(method)
+    attributes[method] = stand_in_forward
 
     def undo() -> None:
-        for attributes, old in before:
-            attributes.clear()
-            attributes.update(old)
+        del attributes[method]
+        if own is not None:
+            attributes[method] = own
+        for holder, key, value in objects:
+            holder[key] = value
 
     return undo
 

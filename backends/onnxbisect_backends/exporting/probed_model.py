@@ -279,7 +279,7 @@ def key(module: Any) -> str:
             for name, value in values.items()
             if value is not None
         ]
-        if isinstance(it, torch.jit.ScriptModule):
+        if isinstance(it, torch.jit.ScriptModule):  # the class of all of them is one
             own["code"] = str(it.graph)
         parts.append((path, type(it).__module__, type(it).__qualname__, sorted(own.items(), key=str), weights))
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]

@@ -43,7 +43,8 @@ class CodeLine:
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """What the exporter said. `types` are the classes of its exceptions, `op` the op that it was about.
+    """What the exporter said. `types` are the classes of its exceptions, and PackedSequence where the code at work has
+    one; `op` is the op that it was about.
 
     `warned` are the tracer's warnings with their places. `differs` says how the exported file's numbers differ from the
     module's, where the export itself succeeded, and `lost` names inputs that the file does not have.
@@ -165,7 +166,7 @@ def _without_form(failure: Failure, source: str) -> bool:
 _REFUSALS: Sequence[tuple[FailureKind, Callable[[Failure, str], bool]]] = (
     (FailureKind.SCRIPTED, _says("exporting a scriptmodule", "scriptmodule is not supported")),
     (FailureKind.QUANTIZED, _says("torch.classes.quantized", "quantized::", "quantizedcpu")),
-    (FailureKind.PACKED, lambda failure, source: bool(re.search(r"\bpack_\w*sequence|\bpad_packed_sequence", source))),
+    (FailureKind.PACKED, _is("PackedSequence")),
     (FailureKind.NUMPY, _says(".numpy()", "numpy array", "can't call numpy", "numpy is not")),
     (FailureKind.LOOP, lambda failure, source: _by_value(failure, source) and bool(_LOOPS.search(source))),
     (FailureKind.BRANCH, lambda failure, source: _by_value(failure, source) and bool(_BRANCHES.search(source))),
