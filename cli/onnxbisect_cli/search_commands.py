@@ -83,7 +83,7 @@ def run_command(
     _lang: Lang = None,
 ) -> None:
     """Diagnose MODEL. Exit status: 0 it compiles, 1 culprits, 2 usage or bad input, 3 no answer."""
-    from onnxbisect_cli import arguments, parts, run_job
+    from onnxbisect_cli import parts, run_job
     from onnxbisect_cli.bisection import SearchRequest
 
     command = command_of(context)

@@ -167,7 +167,7 @@ def _other_form(context: SearchContext, prober: Prober) -> OtherForm:
 
 
 class Searches:
-    """Searches that share one budget, such as those of a repair (`repair_compiler.Search`)."""
+    """Searches that share one budget, such as those of a repair (`repair_compiler.SearchModel`)."""
 
     def __init__(self, searching: Searching, calibration: Path | None, budget: Budget) -> None:
         self._searching, self._calibration, self._budget = searching, calibration, budget

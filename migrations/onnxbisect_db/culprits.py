@@ -1,4 +1,6 @@
-"""Culprits over all jobs of a tenant, recorded in the transaction that stores a target's report.
+"""Culprits over all jobs of a tenant, and the versions of compilers that refuse them.
+
+They are recorded in the transaction that stores a target's report.
 
 Reports give a culprit the same `id` in every run, which identifies an entry. The same failure with another message is
 another entry.

@@ -1,4 +1,4 @@
-"""The database: connections, transactions, and its clock.
+"""The database: connections, transactions, its clock, and statements that all tables share.
 
 The other modules are functions over a `Session`, which is one transaction; none of them commits. The caller determines
 where the transaction ends:

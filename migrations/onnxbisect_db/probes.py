@@ -1,4 +1,4 @@
-"""What the holder of a claimed probe writes: its key, to compile nothing twice, and its answer, exactly once.
+"""Claims probes, and stores what the holder of a claim writes: a key, to compile nothing twice, and the answer.
 
 LostClaimError if the claim is lost, so that nothing that its holder writes counts: the probe has its answer, or another
 worker has it.

@@ -1,4 +1,4 @@
-"""The resources of every process of the service: settings, database and files."""
+"""The resources of every process of the service: settings, database, files, and disk space in reserve."""
 
 import errno
 import os
@@ -19,6 +19,7 @@ from onnxbisect_db.files import Files, FileStore
 from onnxbisect_db.s3_files import S3Files
 from onnxbisect_service.settings import Settings
 
+#: Of the reserve, and that SQLite needs to open; and the name of its file.
 _BYTES = 16 << 20
 _TO_START = 1 << 20
 _NAME = "reserve"
@@ -27,7 +28,12 @@ T = TypeVar("T")
 
 
 class Reserve:
-    """The reserve of a database; none for a database that is no local file."""
+    """Disk space that is released so that something can be deleted when the disk is full.
+
+    SQLite writes to its log before it deletes. A file beside the database reserves a few megabytes; it is removed when
+    such a write fails for lack of space, and created again once there is enough. There is none for a database that is
+    no local file.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database

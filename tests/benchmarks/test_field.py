@@ -57,5 +57,8 @@ def test_the_tool_alone_says_whether_it_takes_a_file(backend: str, answer: str, 
     if complaint := toolchain(backend).missing:
         pytest.skip(complaint)
     op = "Sigmoid" if answer == "taken" else {"iree": "Unique", "mnn": "Hardmax"}.get(backend, "Det")
-    onnx.save(shape_inference.infer_shapes(_model(op)), tmp_path / "m.onnx")
+    model = _model(op)
+    if backend != "nncase":  # for which `alone` declares the shapes
+        model = shape_inference.infer_shapes(model)
+    onnx.save(model, tmp_path / "m.onnx")
     assert field.alone(backend, tmp_path / "m.onnx") == answer

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from onnxbisect.probe_format import ProbeFormat
 from onnxbisect_backends.sandbox import isolation
 from onnxbisect_backends.toolchains import catalogue
 from onnxbisect_backends.toolchains.catalogue import toolchain_named
@@ -105,6 +106,24 @@ def test_check_of_what_gives_no_answer(shell: Shell, script: str, more: str, wor
 
     assert done.code == 3
     assert words in done.out + done.err
+
+
+@pytest.mark.parametrize(
+    "measured",
+    [
+        ProbeFormat(empty_inputs=False),
+        ProbeFormat(safe_names=True),
+        ProbeFormat(longest_name=100),
+        ProbeFormat(min_input_rank=1),
+        ProbeFormat(max_output_rank=4),
+        ProbeFormat(input_dtypes=frozenset({"float"})),
+    ],
+    ids=str,
+)
+def test_a_limit_is_missing_until_it_is_declared(measured: ProbeFormat) -> None:
+    [(name, _)] = backend_list._lines(measured)
+    assert not backend_list._covers(ProbeFormat(), measured, name)
+    assert backend_list._covers(measured, measured, name)
 
 
 def test_options_are_explained(shell: Shell) -> None:

@@ -97,7 +97,7 @@ def traits_of(model: Model) -> frozenset[Trait]:
                 rank = len(kind.tensor_type.shape.dim)
                 if kind.tensor_type.HasField("shape") and (not rank or HIGHEST_PLAIN_RANK < rank <= _HIGHEST_RANK):
                     found.add(Trait(what=TraitKind.RANK, output=output, value=str(rank)))
-                if is_empty(kind):
+                if is_empty(kind) and not output:  # a probe can avoid only inputs without elements
                     found.add(Trait(what=TraitKind.EMPTY, output=output, value=""))
                 if runtime_dtype(kind) in DTYPES:
                     found.add(Trait(what=TraitKind.DTYPE, output=output, value=runtime_dtype(kind)))

@@ -217,7 +217,7 @@ def in_another_order(model: Model, reader: Reader) -> ChangedCopy | None:
     return candidate if REORDERING in _ids_applied(candidate) else None
 
 
-def may_have_other_forms(graph: onnx.GraphProto) -> bool:
+def may_have_unusual_forms(graph: onnx.GraphProto) -> bool:
     """Whether the graph has an op that `in_usual_forms` looks for."""
     return any(node.op_type in ("Sqrt", "Div", "Erf") for node in graph.node)
 

@@ -24,9 +24,9 @@ def whole_norms(file: File, reader: Reader) -> RemediedFile:
     """LayerNormalization instead of the nodes that it was written as before operator set 17."""
     older = file.facts.opsets.get("", 0) < _HAS_NORMS
     raised = raise_opset.apply(file, reader) if older else None
-    changed = _replaced(file if raised is None else file.after(raised.proto), "Sqrt", layernorm_fuse)
-    done = f"{count(changed[1], 'normalisation')} written as LayerNormalization"
-    return RemediedFile(proto=changed[0], sentence=done if raised is None else f"{raised.sentence}; {done}")
+    proto, places = _replaced(file if raised is None else file.after(raised.proto), "Sqrt", layernorm_fuse)
+    done = f"{count(places, 'normalisation')} written as LayerNormalization"
+    return RemediedFile(proto=proto, sentence=done if raised is None else f"{raised.sentence}; {done}")
 
 
 @file_remedy("divisions-to-products", answers="", exactness=Exactness.ROUNDING)

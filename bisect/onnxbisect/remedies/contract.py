@@ -31,7 +31,7 @@ class Compiler(Protocol):
 
 
 class Prover(Protocol):
-    """Checks that replacements leave the outputs as they are (`proving.Prover`)."""
+    """Checks that replacements leave the outputs as they are (`proving.OrtProver`)."""
 
     def prove(self, chosen: Sequence[Candidate]) -> RepairProof:
         """Prove all replacements together."""

@@ -10,7 +10,7 @@ _DRAWN = 12
 
 
 def before_and_after(change: Change) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """In the form of a culprit's surroundings in a report (`report.surroundings`).
+    """In the form of a culprit's surroundings in a report (`report.culprit_facts`).
 
     None if the graphs are too large or the replacement is a constant. The inputs drawn are the node's own, without the
     replacement's constants.

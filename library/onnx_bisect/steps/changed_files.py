@@ -126,9 +126,9 @@ def changed_files(context: SearchContext, allow: Exactness, whole: SearchedModel
         yield reordered
 
 
-def changed_forms(model: Model, reader: Reader, allow: Exactness, whole: SearchedModel) -> Iterator[ChangedFile]:
-    """The file in forms that compilers know best, for one that died of it and named nothing: a call or two, before a
-    search that would cut through what it fuses.
+def files_in_usual_forms(model: Model, reader: Reader, allow: Exactness, whole: SearchedModel) -> Iterator[ChangedFile]:
+    """The file in forms that compilers know best, where the tool failed on it and named nothing: a call or two before
+    a search, which would cut through what the tool fuses.
     """
     for changed in in_usual_forms(model, reader) if whole.died else ():
         if _ORDER.index(changed.exactness) <= _ORDER.index(allow):

@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import onnx
 
-from onnx_bisect.steps.changed_files import changed_files, changed_for_culprits, changed_forms, may_be_changed
+from onnx_bisect.steps.changed_files import changed_files, changed_for_culprits, files_in_usual_forms, may_be_changed
 from onnx_bisect.steps.repair_compiler import REPAIRED, RepairCompiler
 from onnxbisect.diagnosis import Alternative, Diagnosis
 from onnxbisect.errors import OptionError
-from onnxbisect.file_remedies import may_have_other_forms
+from onnxbisect.file_remedies import may_have_unusual_forms
 from onnxbisect.model.binding import resized
 from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.feeds import Sample
@@ -119,8 +119,8 @@ def _repaired(
     """The repair, and the compiler calls of the diagnosis. `diagnosed` is called between the two."""
     base, of_the_file = TriedFiles(), prover
     measured = not context.description.boundary_known and bool(traits_of(context.loaded.model))
-    changeable, old = may_be_changed(context), may_have_other_forms(original.graph)
-    if measured or changeable or old:
+    changeable, unusual = may_be_changed(context), may_have_unusual_forms(original.graph)
+    if measured or changeable or unusual:
         whole = compiler.original_whole()
         if whole.compiles or whole.stopped:
             return Repair(before=whole, after=whole, stopped=whole.stopped), compiler.calls
@@ -130,8 +130,8 @@ def _repaired(
         calls = compiler.calls
         if changeable:
             base = try_files(whole, changed_files(context, allow, whole), compiler, prover, say)
-        if old and base.repair is None and base.base is None:
-            forms = changed_forms(context.loaded.model, context.reader, allow, whole)
+        if unusual and base.repair is None and base.base is None:
+            forms = files_in_usual_forms(context.loaded.model, context.reader, allow, whole)
             base = try_files(whole, forms, compiler, prover, say)
         if base.repair is not None:
             return base.repair, calls

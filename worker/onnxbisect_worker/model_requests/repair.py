@@ -185,7 +185,7 @@ def _digest(path: Path) -> str:
 
 
 class _Replies:
-    """Searches made by other workers (`repair_compiler.Search`)."""
+    """Searches made by other workers (`repair_compiler.SearchModel`)."""
 
     def __init__(self, models: ChangedModels, begun: StepProgress) -> None:
         self._models, self._begun, self._paid = models, begun, begun.stats

@@ -164,7 +164,6 @@ def overflows(log: str) -> Table | None:
             title="Too large for a register of the NPU, so the file may be wrong on the chip",
             columns=("register", "from bit", "most", "largest value", "times"),
             rows=tuple(rows),
-            counted="register",
         )
         if rows
         else None
