@@ -219,8 +219,28 @@ class PrecisionSearch:
         """Measure until nothing is open, or the budget is spent. Raises OptionError if full precision misses."""
         while isinstance(step := plan(space, self._scores, self._subject.want.at_least), KeptSet):
             if not self._ask(step, space, budget):
-                return so_far(space, self._scores, self._subject.want.at_least)
+                return self._so_far(space)
         return self._reached(step, space)
+
+    def _so_far(self, space: Space) -> MinimalSet:
+        """The best set of the record, which may have some that this search did not come to."""
+        place = {node.name: unit for unit, node in enumerate(self._subject.nodes)}
+        values = {
+            of(place[name] for name in names): value
+            for (on, names), value in self._record.values.items()
+            if on == self.on and names <= place.keys()
+        }
+        want = self._subject.want
+        known = {keep: want.score(value) for keep, value in values.items()} | self._scores
+        found = so_far(space, known, want.at_least)
+        for keep, why in [
+            (found.keep, Why.UNITS),
+            *((found.keep & ~(1 << unit), Why.NECESSARY) for unit in found.without),
+        ]:
+            if keep not in self._scores:
+                self._record.resumed += 1
+                self._noted(KeptSet(keep=keep, why=why), values[keep])
+        return found
 
     def wide(self, found: MinimalSet, budget: MeasurementBudget) -> WideSet | None:
         """The members for which results of 16 bits do instead of high precision: all of them, or as many as can be.

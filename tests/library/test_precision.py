@@ -204,6 +204,12 @@ def test_a_search_that_was_ended_goes_on_and_another_question_does_not_use_its_r
     record.write_text(record.read_text() + '{"keep": ["Con')  # as a killed process leaves it
     whole = ask()
     assert (whole.keep, whole.report.ending, whole.report.resumed) == (PAIR, PrecisionEnding.MINIMAL, 3)
+    head, *lines = record.read_text().splitlines()
+    ends = [it for it in lines if len(json.loads(it)["keep"]) in (0, 9)]
+    one = json.dumps({**json.loads(ends[0]), "keep": [PAIR[1]], "value": 40})  # of an earlier way to search
+    record.write_text("\n".join([head, *ends, one, ""]))
+    from_record = ask(budget_calls=1)
+    assert (from_record.keep, from_record.report.ending) == ((PAIR[1],), PrecisionEnding.BUDGET)
     other = ask(metric="cosine", at_least=0.99, budget_calls=3)
     assert other.report.resumed == 0
 

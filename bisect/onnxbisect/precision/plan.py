@@ -5,8 +5,8 @@ beginning, and the first score that is missing is the next question. So a search
 
 With everything in high precision the score suffices. The set that suffices shrinks by prefixes of an order, the most
 suspect units first: the last unit of the shortest sufficient prefix stays, and of the rest a shorter prefix is sought
-(QuickXplain's idea, as in `onnxbisect.search.minimise`). That goes by groups of units first, then by units. Growing
-prefixes by doubling costs calls by the place of the units in the order, so that a good order makes a short search.
+(QuickXplain's idea, as in `onnxbisect.search.minimise`). That goes by groups of units first, then by units. Prefixes
+grow and shrink by steps that double, so that the calls depend on the place of the units in the order.
 
 Keeping more precise mostly helps, and not always: the score is no monotone function. So every step rests on a set that
 was measured to suffice, and at the end each member is left out once. The set is then minimal in what was measured:
