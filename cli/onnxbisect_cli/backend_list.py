@@ -201,7 +201,7 @@ _DECLARED = (
 def measured_boundary(backend: Backend, folder: Path) -> Iterator[str]:
     """Measure what the compiler takes of a model's inputs and outputs; lines for the user.
 
-    The next searches with a backend that does not declare its limits use what was found.
+    The next searches use what was found, beside what the backend declares.
     """
     description = backend.describe()
     calls = learn_limits(backend, usual_traits(), folder, Limits(), kept=True, anew=True)
@@ -215,7 +215,7 @@ def measured_boundary(backend: Backend, folder: Path) -> Iterator[str]:
     lines = list(_lines(limits))
     if description.boundary_known:
         if missing := [name for name, _ in lines if not _covers(description.probe_format, limits, name)]:
-            yield f"Its backend does not declare this: {', '.join(missing)}."
+            yield f"Its backend does not declare this, which searches use from now on: {', '.join(missing)}."
         return
     yield "Searches use this from now on. To declare it in a TOML file:"
     yield "  boundary_known = true"

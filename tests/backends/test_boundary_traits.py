@@ -134,12 +134,38 @@ def test_a_rank_that_was_not_asked_for_is_not_given_instead() -> None:
 
 
 def test_what_is_declared_stays() -> None:
-    declared = ProbeFormat(input_dtypes=frozenset({"float"}), longest_name=127, min_input_rank=2)
+    declared = ProbeFormat(
+        input_dtypes=frozenset({"float"}), longest_name=127, min_input_rank=2, max_input_rank=4, max_output_rank=8
+    )
     refused = {
         Trait(what=TraitKind.NAME, output=False, value="300"): False,
         Trait(what=TraitKind.RANK, output=False, value="0"): False,
+        Trait(what=TraitKind.RANK, output=False, value="6"): False,
+        Trait(what=TraitKind.DTYPE, output=False, value="int8"): False,
     }
     assert as_measured(declared, refused) == declared
+
+
+def test_what_was_measured_makes_stricter_what_is_declared() -> None:
+    declared = ProbeFormat(output_dtypes=frozenset({"float", "double", "int32"}), max_output_rank=6)
+    refused = {
+        Trait(what=TraitKind.DTYPE, output=True, value="double"): False,
+        Trait(what=TraitKind.RANK, output=True, value="5"): True,
+        Trait(what=TraitKind.RANK, output=True, value="6"): False,
+    }
+    stricter = ProbeFormat(output_dtypes=frozenset({"float", "int32"}), max_output_rank=5)
+    assert as_measured(declared, refused) == stricter
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_small_model_of_a_dtype_moves_its_elements(dtype: str) -> None:
+    """QNN takes a Transpose that moves dimensions of 1 only for a Reshape, which it removes between Casts: such a model
+    would say that a boundary is refused where it is the Transpose.
+    """
+    for output in (False, True):
+        graph = trial([Trait(what=TraitKind.DTYPE, output=output, value=dtype)]).graph
+        shapes = [[dim.dim_value for dim in it.type.tensor_type.shape.dim] for it in (*graph.input, *graph.output)]
+        assert all(size > 1 for shape in shapes for size in shape)
 
 
 @pytest.mark.parametrize("trait", [None, *sorted(usual_traits())], ids=str)

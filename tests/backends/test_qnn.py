@@ -11,6 +11,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import onnx_bisect
+from onnxbisect.cut.apply_format import apply_format
 from onnxbisect.errors import OptionError
 from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from onnxbisect_backends.contract import Backend, Limits, Outcome
@@ -273,6 +275,54 @@ def test_it_reads_the_newest_format_that_it_is_said_to_read_and_no_newer(tmp_pat
         answers[name] = ask(subject, tmp_path / name)[1].status
 
     assert answers == {"newest": Status.PASS, "opset": Status.FAIL, "ir": Status.FAIL}
+
+
+def _double(inside: bool) -> onnx.ModelProto:
+    """Add in double, whose input is double at the boundary or made by a Cast."""
+    nodes = [node("Add", "d d", "e"), node("Cast", "e", "y", "back", to=TensorProto.FLOAT)]
+    if inside:
+        return model([node("Cast", "x", "d", "there", to=TensorProto.DOUBLE), *nodes])
+    made = model([node("Identity", "x", "d"), *nodes])
+    del made.graph.node[0]
+    made.graph.input[0].CopyFrom(helper.make_tensor_value_info("d", TensorProto.DOUBLE, IMAGE))
+    return made
+
+
+def _high_rank(rank: int) -> onnx.ModelProto:
+    """A Transpose, which ends the model in a rank of up to 5."""
+    shape = (2, 3, *[1] * (rank - 4), 2, 2)
+    turned = node("Transpose", "x", "t", perm=[1, 0, *range(2, rank)])
+    return model([turned, node("Reshape", "t flat", "y")], shape, (6, 4), {"flat": np.array([6, 4])})
+
+
+@pytest.mark.compiler
+@pytest.mark.parametrize(
+    ("subject", "taken"),
+    [(_double(inside=True), True), (_double(inside=False), False), (_high_rank(5), True), (_high_rank(6), False)],
+    ids=["double inside", "double", "rank 5", "rank 6"],
+)
+def test_what_it_declares_of_the_boundary_is_so(subject: onnx.ModelProto, taken: bool, tmp_path: Path) -> None:
+    """In the form that probes get, all of them are taken."""
+    backend, (_, verdict) = usable(), ask(subject, tmp_path)
+    assert verdict.passed is taken
+
+    apply_format(subject, backend.describe().probe_format)
+    (tmp_path / "neutral").mkdir()
+    assert ask(subject, tmp_path / "neutral")[1].passed
+
+
+@pytest.mark.compiler
+def test_a_file_that_it_refuses_for_the_dtype_of_its_input_has_no_culprit(tmp_path: Path) -> None:
+    """Add and Cast were "proven" culprits, although with an input of float the file compiles."""
+    usable()
+    onnx.save(_double(inside=False), tmp_path / "model.onnx")
+
+    result = onnx_bisect.diagnose(tmp_path / "model.onnx", backend="qnn", cache=False)
+
+    after = result.report["compiles_after"]
+    assert not result.culprits
+    assert after is not None
+    assert "float" in after["sentence"]
 
 
 @pytest.mark.compiler

@@ -17,6 +17,10 @@ from onnxbisect.cut.required_producers import is_empty, runtime_dtype
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect_backends.commands.any_command import CommandBackend
 from onnxbisect_backends.contract import Description
+from onnxbisect_backends.contract import Limits as CompileLimits
+from onnxbisect_backends.probing.boundary_limits import learn_limits
+from onnxbisect_backends.probing.boundary_traits import Trait, TraitKind
+from onnxbisect_backends.registry import make
 from support.engine.scalar_graphs import BAD, scalar_graphs
 from support.examples import examples
 
@@ -195,6 +199,35 @@ def test_an_input_without_elements_comes_with_what_makes_it(tmp_path: Path, decl
     )
     assert [culprit.ops for culprit in result.culprits] == [(BAD,)]
     assert result.certificate.proven
+
+
+@pytest.mark.parametrize("checked", [True, False])
+def test_what_was_measured_counts_beside_what_is_declared(
+    checked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The backend was written for a version that took flags; `onnx-bisect backends check` measured that this one does
+    not. The model's own flag is what it refuses, so the file compiles with another input.
+    """
+    monkeypatch.setenv("ONNXBISECT_CACHE_DIR", str(tmp_path / "cache"))
+    (tmp_path / "compile.py").write_text(
+        "import sys, onnx\n"
+        "graph = onnx.load(sys.argv[1]).graph\n"
+        "sys.exit(any(i.type.tensor_type.elem_type == 9 for i in graph.input))\n"
+    )
+    (tmp_path / "older.toml").write_text(
+        f"name = 'older'\ncommand = [{sys.executable!r}, {str(tmp_path / 'compile.py')!r}, '{{model}}']\n"
+        'boundary_known = true\nversion = "1"\n'
+    )
+    model = text("g (bool[2,3] f, float[2,3] x) => (float[2,3] y) { n = Neg(x) y = Where(f, n, x) }", tmp_path)
+    backend = make(str(tmp_path / "older.toml"), {})
+    if checked:
+        flags = [Trait(what=TraitKind.DTYPE, output=False, value="bool")]
+        assert learn_limits(backend, flags, tmp_path, CompileLimits(), kept=True, anew=True) == 3
+
+    result = onnx_bisect.diagnose(model, backend=str(tmp_path / "older.toml"))
+
+    assert bool(result.report["compiles_after"]) is checked
+    assert bool(result.culprits) is not checked
 
 
 def test_a_dtype_that_is_refused_everywhere_is_no_matter_of_the_boundary(tmp_path: Path) -> None:

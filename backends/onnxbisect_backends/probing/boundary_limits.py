@@ -53,7 +53,7 @@ _KNOWN: "WeakKeyDictionary[Backend, _Known]" = WeakKeyDictionary()
 def with_known_limits(backend: Backend, description: Description) -> Description:
     """The description with what was measured of this backend (`learn_limits`), or adopted."""
     known = _known(backend)
-    if known is None or description.boundary_known:
+    if known is None:
         return description
     limits = as_measured(description.probe_format, known.taken)
     if known.probe_format is not None:
@@ -69,8 +69,15 @@ def adopt_limits(backend: Backend, probe_format: ProbeFormat) -> None:
 
 
 def may_learn(backend: Backend, model: Model) -> bool:
-    """Whether it must be measured what this backend takes at the boundaries of the model's parts."""
-    return not backend.describe().boundary_known and _known(backend) is not None and bool(traits_of(model))
+    """Whether it must be measured what this backend takes at the boundaries of the model's parts, or was measured
+    although it declares that.
+    """
+    if _known(backend) is None or not traits_of(model):
+        return False
+    if not backend.describe().boundary_known:
+        return True
+    record = _record(backend)
+    return record is not None and record.exists()
 
 
 def learn_limits(
@@ -79,29 +86,21 @@ def learn_limits(
     """Measure which of these traits the backend takes; returns the number of compiles.
 
     With `kept`, answers of earlier runs are used unless all is measured `anew`, and those of this one are kept in the
-    cache folder. Nothing is measured for a backend that declares its limits, unless `anew`.
+    cache folder. Of a backend that declares its limits nothing is measured, unless `anew`; what was, counts.
     """
-    entry, description = _known(backend), backend.describe()
-    if entry is None or not traits or (description.boundary_known and not anew):
+    entry = _known(backend)
+    if entry is None or not traits:
         return 0
     known = entry.taken
-    file = None
-    if kept and description.version:
-        target = Target(
-            backend=backend.name,
-            tool=description.tool,
-            version=description.version,
-            options=backend.options,
-            calibration="",
-        )
-        identity = target_identity(target, description.probe_format, description.environment)
-        file = cache_folder() / "boundaries" / f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}.json"
+    file = _record(backend) if kept else None
     if file is not None and not anew:
         with suppress(OSError, ValueError, TypeError, KeyError):  # none yet, or not written by this program
             known |= {
                 Trait(what=TraitKind(it["what"]), output=bool(it["output"]), value=str(it["value"])): bool(it["takes"])
                 for it in json.loads(file.read_text("utf-8"))
             }
+    if backend.describe().boundary_known and not anew:
+        return 0
     missing = set(traits) if anew else {trait for trait in traits if not _is_known(trait, known)}
     calls = 0
 
@@ -120,12 +119,28 @@ def learn_limits(
         return {Status.PASS: True, Status.FAIL: False}.get(verdict.status)
 
     known.update(measure(ask, missing))
-    if file is not None and missing and not description.boundary_known:
+    if file is not None and missing:
         with suppress(OSError):  # a read-only cache costs the next run the same calls
             file.parent.mkdir(parents=True, exist_ok=True)
             lines = [{**asdict(trait), "takes": takes} for trait, takes in sorted(known.items())]
             file.write_text(json.dumps(lines, ensure_ascii=False), "utf-8")
     return calls
+
+
+def _record(backend: Backend) -> Path | None:
+    """The file of the cache folder that keeps what was measured of this version and these options, if there is one."""
+    description = backend.describe()
+    if not description.version:
+        return None
+    target = Target(
+        backend=backend.name,
+        tool=description.tool,
+        version=description.version,
+        options=backend.options,
+        calibration="",
+    )
+    identity = target_identity(target, description.probe_format, description.environment)
+    return cache_folder() / "boundaries" / f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}.json"
 
 
 def refused_traits(backend: Backend) -> tuple[Trait, ...]:

@@ -31,8 +31,9 @@ HIGHEST_PLAIN_RANK = 4
 _HIGHEST_RANK = 8
 #: How many inputs, and outputs, are asked for.
 _COUNTS = (8, 20)
-#: What a small model computes with, and the same turned: a Transpose keeps optimisers from removing pairs of Cast.
-_SHAPE, _TURNED = (1, 8), (8, 1)
+#: What a small model computes with, and the same turned: a Transpose keeps optimisers from removing pairs of Cast. One
+#: that moves dimensions of 1 only would be removed itself.
+_SHAPE, _TURNED = (2, 4), (4, 2)
 #: The dtypes that are asked for, but for float, which every compiler takes.
 DTYPES = (
     *("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"),
@@ -152,7 +153,7 @@ def usual_traits() -> frozenset[Trait]:
 
 
 def as_measured(declared: ProbeFormat, taken: Mapping[Trait, bool]) -> ProbeFormat:
-    """The probe format with what was measured; what a backend declares stays."""
+    """The probe format with what was measured; what a backend declares becomes stricter only."""
     refused = {(trait.what, trait.output) for trait, takes in taken.items() if not takes and not _is_high(trait)}
     names = {what for what, _ in refused}
     return replace(
@@ -176,17 +177,20 @@ def _is_high(trait: Trait) -> bool:
 def _most_rank(declared: int | None, taken: Mapping[Trait, bool], *, output: bool) -> int | None:
     """The highest rank that is known to be taken, if one above is known to be refused."""
     measured = {int(it.value): takes for it, takes in taken.items() if _is_high(it) and it.output is output}
-    if declared is not None or all(measured.values()):
+    if all(measured.values()):
         return declared
     refused = min(rank for rank, takes in measured.items() if not takes)
-    return max((rank for rank in measured if rank < refused), default=HIGHEST_PLAIN_RANK)
+    highest = max((rank for rank in measured if rank < refused), default=HIGHEST_PLAIN_RANK)
+    return highest if declared is None else min(declared, highest)
 
 
 def _dtypes(declared: frozenset[str] | None, taken: Mapping[Trait, bool], *, output: bool) -> frozenset[str] | None:
     """The dtypes that are known to be taken, if one is known to be refused."""
     measured = {it.value: takes for it, takes in taken.items() if it.what is TraitKind.DTYPE and it.output is output}
-    if declared is not None or all(measured.values()):
-        return declared
+    if declared is not None:
+        return declared - {dtype for dtype, takes in measured.items() if not takes}
+    if all(measured.values()):
+        return None
     return frozenset({"float", *(dtype for dtype, takes in measured.items() if takes)})
 
 

@@ -13,9 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from onnx import TensorProto
 from pydantic import ConfigDict, Field, field_validator
 
 from onnxbisect.fingerprint import fingerprint, headline
+from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from onnxbisect_backends.contract import Access, Description, Limits, Outcome
 from onnxbisect_backends.judging import crashed, unfinished, unresolved
@@ -38,6 +40,12 @@ _REFUSED = 3
 
 #: The newest IR version and opset that onnxruntime loads, by the version of onnxruntime-qnn that it comes with.
 _NEWEST = {"2.7.0": (13, 26)}
+
+#: "Unsupported FP64 data type in graph IO"; between two nodes onnxruntime makes double another type.
+_BOUNDARY_DTYPES = frozenset(name.lower() for name, _ in TensorProto.DataType.items()) - {"undefined", "double"}
+
+#: Tensors of rank 6 are taken only within patterns that become one node of QNN, such as Reshape, Transpose, Reshape.
+_HIGHEST_RANK = 5
 
 #: The chips of onnxruntime-qnn 2.7.0; for another name it only warns, and prepares for none.
 _CHIPS = (
@@ -127,6 +135,12 @@ class QnnBackend:
             tool="Qualcomm QNN (onnxruntime-qnn)",
             version=self._toolchain.version,
             environment=self._toolchain.digest,
+            probe_format=ProbeFormat(
+                input_dtypes=_BOUNDARY_DTYPES,
+                output_dtypes=_BOUNDARY_DTYPES,
+                max_input_rank=_HIGHEST_RANK,
+                max_output_rank=_HIGHEST_RANK,
+            ),
             newest_ir=newest_ir,
             newest_opset=newest_opset,
             computes_in=_COMPUTES_IN.get(self._options.precision, ""),
