@@ -20,9 +20,15 @@ net (float[2,3] x) => (float[2,3] y)
   [d] d = Mul(c, h)
   [e] y = Tanh(d)
 }"""
-GATE = """import numpy as np
+GATE = """from __future__ import annotations
+from dataclasses import dataclass
+import numpy as np
+@dataclass
+class Gate:  # it is looked up by the name of its module
+    slope: float
 def gate(x, missing, w, slope):
     assert missing is None
+    slope = Gate(slope).slope
     return x * np.float32(slope) + w, -x
 def wrong(x, missing, w, slope):
     return x[0], -x
@@ -108,7 +114,7 @@ def test_models_are_compared_around_the_op(shell: Shell, net: Path) -> None:
     [
         ("my:Gate", "--op is DOMAIN:NAME=FILE.py:FUNCTION, such as --op my.ops:Gate=ops.py:gate, and not 'my:Gate'."),
         ("my:Gate=none.py:gate", "There is no file none.py of a custom op."),
-        ("my:Gate=ops.py:fails", "fails() of ops.py: ValueError: no (line 8)."),
+        ("my:Gate=ops.py:fails", "fails() of ops.py: ValueError: no (line 14)."),
         ("my:Gate=ops.py:none", "none() of ops.py: AttributeError: module 'ops' has no attribute 'none'."),
         ("my:Gate=ops.py:wrong", "ops.py:wrong returned float32 [3] for 'g', which the model has as float32 [2, 3]:"),
     ],

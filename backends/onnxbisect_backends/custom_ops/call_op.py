@@ -28,7 +28,7 @@ def main(file: str, function: str, folder: Path, count: int) -> str:
         spec = importlib.util.spec_from_file_location(Path(file).stem, file)
         assert spec is not None  # noqa: S101 - the file ends in .py
         assert spec.loader is not None  # noqa: S101
-        module = importlib.util.module_from_spec(spec)
+        module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # dataclasses look it up
         spec.loader.exec_module(module)
         op = getattr(module, function)
         for number in range(count):

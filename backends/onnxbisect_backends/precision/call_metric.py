@@ -28,7 +28,7 @@ def _answer(file: str, function: str, asked: dict[str, Any]) -> dict[str, Any]:
         spec = importlib.util.spec_from_file_location("metric", file)
         assert spec is not None  # noqa: S101 - the file ends in .py
         assert spec.loader is not None  # noqa: S101
-        module = importlib.util.module_from_spec(spec)
+        module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # dataclasses look it up
         spec.loader.exec_module(module)
     except BaseException as error:  # whatever a user's file raises
         return {"problem": "file", "detail": _said(error, file)}
@@ -43,7 +43,7 @@ def _answer(file: str, function: str, asked: dict[str, Any]) -> dict[str, Any]:
             return {"problem": "raises", "detail": _said(error, file), "sample": number}
         try:
             scores.append(float(value))
-        except (TypeError, ValueError):
+        except Exception:  # of the value's own
             return {"problem": "returns", "detail": type(value).__name__, "sample": number}
     return {"scores": scores}
 
