@@ -4,11 +4,11 @@ import json
 import signal
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
 from support.cli.command_line import CASES, Shell, culprits, truth
+from support.cli.processes import survivors
 
 C2 = str(CASES / "c2_chain100_3bad.onnx")
 
@@ -43,19 +43,6 @@ def wait_for_hanging(shell: Shell, count: int) -> None:
         time.sleep(0.05)
 
 
-def survivors(folder: Path) -> list[str]:
-    """Command lines of processes that name the test's folder."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            line = process.read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except OSError:
-            continue
-        if str(folder) in line:
-            found.append(line)
-    return found
-
-
 @pytest.mark.parametrize(
     ("number", "code", "jobs"),
     [
@@ -75,7 +62,7 @@ def test_an_interrupted_search_leaves_nobody_and_goes_on_where_it_stopped(
             out, err = process.communicate(timeout=30)
         finally:
             process.kill()
-    assert survivors(shell.folder) == []
+    assert survivors(shell.folder) == {}
     assert process.returncode == code, err
     assert time.monotonic() - began < 8
     assert "Traceback" not in err
@@ -116,7 +103,7 @@ def test_a_second_ctrl_c_does_not_wait(shell: Shell) -> None:
     give_up = time.monotonic() + 5
     while survivors(shell.folder) and time.monotonic() < give_up:
         time.sleep(0.05)
-    assert survivors(shell.folder) == []
+    assert survivors(shell.folder) == {}
 
 
 def test_a_killed_search_leaves_nobody_and_keeps_its_verdicts(shell: Shell) -> None:
@@ -129,7 +116,7 @@ def test_a_killed_search_leaves_nobody_and_keeps_its_verdicts(shell: Shell) -> N
     give_up = time.monotonic() + 10
     while survivors(shell.folder) and time.monotonic() < give_up:
         time.sleep(0.05)
-    assert survivors(shell.folder) == []
+    assert survivors(shell.folder) == {}
     (shell.folder / "release").touch()
     shell.report(*arguments)
     assert (shell.folder / "calls").read_text().split().count("100") == 1

@@ -1,8 +1,14 @@
 """`onnx-bisect precision` on the command line; tests/library/test_precision.py has what it finds."""
 
 import json
+import os
+import signal
+import time
+
+import pytest
 
 from support.cli.command_line import Shell
+from support.cli.processes import survivors
 from support.precision import planted_pair
 
 
@@ -41,3 +47,48 @@ def test_the_set_is_printed_and_written_and_a_mistake_is_one_sentence(shell: She
     without = shell.call("precision", "net.onnx")
     assert (without.code, without.out) == (2, "")
     assert without.err.splitlines()[-1].endswith("say where they are with --samples PATH.")
+
+
+#: The process that computes hangs once it has measured the model, whose outputs it has written by then.
+HANGS = """
+import sys, time
+from pathlib import Path
+
+if any(it.endswith("low_precision.py") for it in sys.orig_argv):
+    import numpy
+
+    save = numpy.savez
+
+    def hanging(file, **arrays):
+        if "reference" not in str(file):
+            Path({here!r}, "hanging").touch()
+            time.sleep(300)
+        save(file, **arrays)
+
+    numpy.savez = hanging
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_an_interrupted_search_ends_at_once_and_leaves_nobody(shell: Shell, number: signal.Signals) -> None:
+    planted_pair(shell.folder)
+    (shell.folder / "sitecustomize.py").write_text(HANGS.format(here=str(shell.folder)))
+    environment = {**shell.environment, "PYTHONPATH": str(shell.folder), "TMPDIR": str(shell.folder)}
+    words = ["precision", "net.onnx", "--samples", "samples", "--out", "out"]
+    with shell.start(*words, environment=environment) as process:
+        try:
+            give_up = time.monotonic() + 100
+            while not (shell.folder / "hanging").exists():
+                assert time.monotonic() < give_up
+                time.sleep(0.05)
+            began = time.monotonic()
+            process.send_signal(number)
+            process.communicate(timeout=60)
+            assert time.monotonic() - began < 20
+            while survivors(shell.folder):
+                assert time.monotonic() - began < 20, survivors(shell.folder)
+                time.sleep(0.05)
+        finally:
+            process.kill()
+            for pid in survivors(shell.folder):
+                os.kill(pid, signal.SIGKILL)

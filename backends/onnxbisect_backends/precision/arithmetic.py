@@ -34,7 +34,7 @@ from onnxbisect.report.text import clip
 from onnxbisect_backends.contract import Backend, Limits, compute, compute_mixed, list_quantised
 from onnxbisect_backends.judging import last_words
 from onnxbisect_backends.samples import save
-from onnxbisect_backends.sandbox.process import clean_env
+from onnxbisect_backends.sandbox.process import clean_env, killable
 from onnxbisect_backends.verifying import computed
 
 _SCRIPT = Path(__file__).with_name("low_precision.py")
@@ -192,14 +192,15 @@ class _OrderedProcess:
     def answer(self, order: Mapping[str, object] | None) -> str:
         """What the process says was wrong with the order, or with measuring; a process that says nothing is ended."""
         orders, answers = cast("IO[bytes]", self._process.stdin), cast("IO[bytes]", self._process.stdout)
-        try:
-            if order is not None:
-                orders.write(json.dumps(order).encode() + b"\n")
-                orders.flush()
-            late = not select.select([answers], [], [], self._seconds)[0]
-            line = b"" if late else answers.readline()
-        except BrokenPipeError:
-            late, line = False, b""
+        with killable(self._process):
+            try:
+                if order is not None:
+                    orders.write(json.dumps(order).encode() + b"\n")
+                    orders.flush()
+                late = not select.select([answers], [], [], self._seconds)[0]
+                line = b"" if late else answers.readline()
+            except BrokenPipeError:
+                late, line = False, b""
         if line:
             return str(json.loads(line).get("problem", ""))
         self.end()

@@ -14,12 +14,14 @@ Nothing is fused or optimised: the numbers are those of the file as it stands, w
 import json
 import logging
 import os
+import select
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from math import isnan, prod
 from pathlib import Path
+from threading import Thread
 from typing import TextIO, cast
 
 import numpy as np
@@ -45,6 +47,7 @@ _ELEMENTWISE = frozenset({"Add", "Sub", "Mul", "Div", "Pow", "Max", "Min"})
 
 def main(model: str, samples: str, low: str) -> None:
     """Measure, and then carry out orders until there are no more."""
+    Thread(target=_end_with_the_orders, daemon=True).start()
     answers = _own_output()
     proto = loadable(onnx.load(model))
     if low == Low.INT8 and _version(proto) < _QDQ:
@@ -55,6 +58,14 @@ def main(model: str, samples: str, low: str) -> None:
     for line in sys.stdin:
         order = json.loads(line)
         _say(answers, lambda: _carry_out(proto, feeds, low, order))  # noqa: B023
+
+
+def _end_with_the_orders() -> None:
+    """End when nobody gives orders any more, also in the middle of an order."""
+    orders = select.poll()
+    orders.register(0, 0)  # 0: only the end of the pipe is reported, no orders
+    orders.poll()
+    os._exit(1)
 
 
 def _own_output() -> TextIO:

@@ -174,11 +174,23 @@ def run(
 
 
 def kill_running() -> None:
-    """End every compile that this process is waiting for; their `run` calls return with `broken`.
+    """End every compile that this process is waiting for, and what is `killable`; `run` calls return with `broken`.
 
     For a driver whose threads are in `run` when the user presses Ctrl-C.
     """
     _terminate(lambda group: True)
+
+
+@contextlib.contextmanager
+def killable(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Let `kill_running` end a process that no supervisor watches, within the context."""
+    with _lock:
+        _running[process] = _group.get()
+    try:
+        yield
+    finally:
+        with _lock:
+            del _running[process]
 
 
 def _terminate(chosen: Callable[[CompileGroup | None], bool]) -> None:
