@@ -109,18 +109,25 @@ class MeasurementBudget:
 
 
 class Record:
-    """The measurements of all arithmetics in order.
+    """The measurements of all arithmetics.
 
     `values` are those that are known, of the same question: `resumed` counts the ones that were taken from there.
+    `asked` are those that the search needed, in order; others were measured ahead. `silent` says of what gave no
+    numbers why: it is not asked again as long as this mapping is kept, which no file does.
     """
 
-    def __init__(self, values: Mapping[tuple[str, frozenset[str]], float] = MappingProxyType({})) -> None:
+    def __init__(
+        self,
+        values: Mapping[tuple[str, frozenset[str]], float] = MappingProxyType({}),
+        silent: dict[tuple[str, frozenset[str]], str] | None = None,
+    ) -> None:
         self.asked, self.resumed = list[Asked](), 0
         self.values = dict(values)
+        self.silent = {} if silent is None else silent
 
-    def add(self, asked: Asked, keep: frozenset[str], value: float) -> None:
-        """Record one measurement, of which `asked` has what people see."""
-        self.values[asked.on, keep] = value
+    def add(self, on: str, keep: frozenset[str], value: float, *, work: float, shown: str, why: str) -> None:
+        """Record one measurement as soon as it was made: the rest is what people see of it."""
+        self.values[on, keep] = value
 
 
 class FolderRecord(Record):
@@ -144,10 +151,10 @@ class FolderRecord(Record):
         else:
             put(self._file, f"{head}\n".encode())
 
-    def add(self, asked: Asked, keep: frozenset[str], value: float) -> None:
-        super().add(asked, keep, value)
+    def add(self, on: str, keep: frozenset[str], value: float, *, work: float, shown: str, why: str) -> None:
+        super().add(on, keep, value, work=work, shown=shown, why=why)
         with self._file.open("a") as stream:
-            stream.write(_line(asked.on, keep, value) + "\n")
+            stream.write(_line(on, keep, value) + "\n")
 
 
 def _line(on: str, keep: frozenset[str], value: float) -> str:
@@ -200,7 +207,7 @@ class PrecisionSearch:
         self._mute: dict[UnitSet, str] = {}
         self._files: dict[UnitSet, Path] = {}
         self._pool = ThreadPoolExecutor(jobs)
-        self._running: dict[UnitSet, Future[_Measured]] = {}
+        self._running: dict[UnitSet, tuple[Why, Future[_Measured]]] = {}
         #: Measured in this search, of which some are not asked for yet.
         self._values: dict[UnitSet, float] = {}
 
@@ -238,7 +245,7 @@ class PrecisionSearch:
             *((found.keep & ~(1 << unit), Why.NECESSARY) for unit in found.without),
         ]:
             if keep not in self._scores:
-                self._record.resumed += 1
+                self._record.resumed += keep not in self._values
                 self._noted(KeptSet(keep=keep, why=why), values[keep])
         return found
 
@@ -264,17 +271,22 @@ class PrecisionSearch:
         return best
 
     def close(self) -> None:
-        """Wait for what was measured ahead."""
+        """Wait for what is measured ahead, and record it, too."""
         self._pool.shutdown(cancel_futures=True)
+        for keep, (why, future) in self._running.items():
+            if not future.cancelled() and future.exception() is None:
+                self._keep(self.on, self._subject.names(keep), future.result(), self._subject.share(keep), why)
 
     def _wide(self, keep: UnitSet, wide: UnitSet, budget: MeasurementBudget) -> WideSet | None:
         """The metric with these results in 16 bits; None if the budget does not allow that."""
         subject, on = self._subject, self.on + SIXTEEN
         names = subject.names(keep) | {f"{name}{SIXTEEN}" for name in subject.names(wide)}
-        place, problem = None, ""
+        place, problem = None, self._record.silent.get((on, names), "")
         if (on, names) in self._record.values:
             self._record.resumed += 1
             value = self._record.values[on, names]
+        elif problem:
+            value = self._nothing
         elif budget.spent:
             return None
         else:
@@ -282,10 +294,9 @@ class PrecisionSearch:
             arithmetic = cast(WideArithmetic, self._arithmetic)
             it = self._scored(*arithmetic.run_wide(subject.names(keep), subject.names(wide)))
             value, problem, place = it.value, it.problem, it.place
+            self._keep(on, names, it, subject.share(keep), Why.WIDE)
         shown = english("no numbers") if problem else subject.want.shown(value)
-        asked = self._asked(keep, value, shown, Why.WIDE, on)
-        if not problem:
-            self._record.add(asked, names, value)
+        self._asked(keep, value, shown, Why.WIDE, on)
         return WideSet(units=wide, value=value, shown=shown, place=place)
 
     def wide_file(self, found: MinimalSet, it: WideSet) -> Path:
@@ -298,11 +309,13 @@ class PrecisionSearch:
 
     def _ask(self, step: KeptSet, space: Space, budget: MeasurementBudget) -> bool:
         """Take the value from the record or measure it; False if the budget does not allow that."""
-        names = self._subject.names(step.keep)
-        if (self.on, names) in self._record.values:
+        asked = self.on, self._subject.names(step.keep)
+        if asked in self._record.values and step.keep not in self._values:
             self._record.resumed += 1
-            self._noted(step, self._record.values[self.on, names])
+            self._noted(step, self._record.values[asked])
             return True
+        if asked in self._record.silent and step.keep not in self._values:
+            self._values[step.keep], self._mute[step.keep] = self._nothing, self._record.silent[asked]
         while step.keep not in self._values:
             self._start(step, space, budget)
             if not self._running:
@@ -314,9 +327,7 @@ class PrecisionSearch:
             raise OptionError(
                 english("The model does not run in full precision: {reason}.", reason=self._mute[step.keep])
             )
-        asked = self._noted(step, self._values[step.keep])
-        if step.keep not in self._mute:  # what did not run is asked again another time
-            self._record.add(asked, names, self._values[step.keep])
+        self._noted(step, self._values[step.keep])
         return True
 
     def _start(self, step: KeptSet, space: Space, budget: MeasurementBudget) -> None:
@@ -325,30 +336,45 @@ class PrecisionSearch:
         known = self._scores | {keep: want.score(value) for keep, value in self._values.items()}
         open_asks = next_asks(space, known, want.at_least, self._jobs)
         for ask in [step] if isinstance(open_asks, MinimalSet) else [step, *open_asks]:
-            recorded = (self.on, self._subject.names(ask.keep)) in self._record.values
+            asked = self.on, self._subject.names(ask.keep)
+            recorded = asked in self._record.values or asked in self._record.silent
             if len(self._running) < self._jobs and not (ask.keep in self._running or recorded or budget.spent):
                 budget.take()
-                self._running[ask.keep] = self._pool.submit(self._measured, ask.keep)
+                self._running[ask.keep] = ask.why, self._pool.submit(self._measured, ask.keep)
 
     def _collect(self) -> None:
         """Wait until a measurement ends, and keep what has ended."""
         want = self._subject.want
         try:
-            ended, _ = wait(self._running.values(), return_when=FIRST_COMPLETED)
+            ended, _ = wait([future for _, future in self._running.values()], return_when=FIRST_COMPLETED)
         except BaseException:
             kill_running()  # the threads would go on until their compilers end
             raise
-        for keep in [keep for keep, future in self._running.items() if future in ended]:
-            it = self._running.pop(keep).result()
+        for keep in [keep for keep, (_, future) in self._running.items() if future in ended]:
+            why, future = self._running.pop(keep)
+            it = future.result()
             self._values[keep] = it.value
             if it.problem:
                 self._mute[keep] = it.problem
+            self._keep(self.on, self._subject.names(keep), it, self._subject.share(keep), why)
             if want.score(it.value) < want.at_least:
                 it.place.with_suffix(".onnx").unlink(missing_ok=True)
                 continue
             for path in self._files.values():
                 path.with_suffix(".onnx").unlink(missing_ok=True)
             self._files = {keep: it.place}
+
+    def _keep(self, on: str, names: frozenset[str], it: _Measured, work: float, why: Why) -> None:
+        """Record a measurement, or for this process alone that it gave no numbers."""
+        if it.problem:
+            self._record.silent[on, names] = it.problem
+        else:
+            self._record.add(on, names, it.value, work=work, shown=self._subject.want.shown(it.value), why=why)
+
+    @property
+    def _nothing(self) -> float:
+        """The value of what gave no numbers: infinitely bad."""
+        return -self._subject.want.score(inf)
 
     def _reached(self, step: MinimalSet, space: Space) -> MinimalSet:
         """The result; raises OptionError if full precision misses."""
@@ -378,7 +404,7 @@ class PrecisionSearch:
     def value(self, keep: UnitSet) -> float:
         """The metric with these nodes kept; infinitely bad where there is none."""
         want = self._subject.want
-        return want.score(self._scores[keep]) if keep in self._scores else -want.score(inf)
+        return want.score(self._scores[keep]) if keep in self._scores else self._nothing
 
     def shown(self, keep: UnitSet) -> str:
         """The metric with these nodes kept, for people; what did not run is told from what gave NaN."""
@@ -400,11 +426,11 @@ class PrecisionSearch:
         return self._scored(*self._arithmetic.run(self._subject.names(keep)))
 
     def _scored(self, ran: Ran, place: Path) -> _Measured:
-        reference, worst = self._subject.measured.reference, -self._subject.want.score(inf)
+        reference = self._subject.measured.reference
         if ran.problem:
-            return _Measured(value=worst, problem=clip(ran.problem, 300), place=place)
+            return _Measured(value=self._nothing, problem=clip(ran.problem, 300), place=place)
         bad = broken(reference, ran.outputs)
-        value = worst if bad else self._scorer.value(reference, ran.outputs, place)
+        value = self._nothing if bad else self._scorer.value(reference, ran.outputs, place)
         return _Measured(value=value, problem="", place=place)
 
     def _noted(self, ask: KeptSet, value: float) -> Asked:

@@ -1,9 +1,10 @@
 """`onnx_bisect.precision`: the nodes that must stay precise, in onnxruntime's own QDQ and in float16."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -18,16 +19,22 @@ from onnx_bisect import ModelError, OptionError, PrecisionResult
 from onnxbisect.language import CHINESE, within
 from onnxbisect.precision.pictures import flow, html, trade
 from onnxbisect.precision.plan import PrecisionEnding
-from onnxbisect.precision.report import markdown, terminal
+from onnxbisect.precision.report import PrecisionReport, markdown, terminal
 from onnxbisect_backends.contract import Limits, list_quantised
-from onnxbisect_backends.precision.arithmetic import in_turns, tensors_of_nodes
+from onnxbisect_backends.precision.arithmetic import OrtArithmetic, Ran, in_turns, tensors_of_nodes
 from onnxbisect_backends.precision.scoring import UserMetric
 from onnxbisect_backends.registry import make
+from support.cli.processes import survivors
 from support.precision import CHANNELS, SIZE, Net, planted_pair, scaled_channel
 
 PAIR = ("Mul_3", "Mul_5")
-METRIC = """
+METRIC = """from __future__ import annotations
+import os, time
 import numpy as np
+from dataclasses import dataclass
+@dataclass
+class Box:  # it is looked up by the name of its module
+    side: float
 def near(reference, outputs, sample):
     assert set(sample) == {"x"}, sample
     (name,) = reference
@@ -39,8 +46,27 @@ def text(reference, outputs, sample): return "good"
 def hangs(reference, outputs, sample):
     while True: pass
 def dies(reference, outputs, sample):
-    import os
     os._exit(7)
+def endless(reference, outputs, sample): return 10**400
+class Odd:
+    def __float__(self): raise RuntimeError("odd")
+def odd(reference, outputs, sample): return Odd()
+def several(reference, outputs, sample): return np.ones(2)
+def scalar(reference, outputs, sample): return np.float32(0.5)
+def array(reference, outputs, sample): return np.array(0.5)
+def box(reference, outputs, sample): return Box(0.5).side
+def loud(reference, outputs, sample):
+    for _ in range(20000): print("x" * 100)
+    return 0.5
+def forks(reference, outputs, sample):
+    if os.fork() == 0:
+        os.setsid()
+        time.sleep(300)
+    return 0.5
+def silent(reference, outputs, sample):
+    os.close(1)
+    os.close(2)
+    return 0.5
 """
 
 
@@ -221,6 +247,29 @@ def test_several_measurements_at_a_time_find_the_same(folder: Path, found: Preci
         onnx_bisect.precision(folder / "net.onnx", samples=folder / "samples", jobs=0)
 
 
+def test_what_was_measured_ahead_is_on_record_too(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, made = OrtArithmetic.run, list[frozenset[str]]()
+
+    def counted(self: OrtArithmetic, keep: Iterable[str]) -> tuple[Ran, Path]:
+        made.append(frozenset(keep))
+        return run(self, keep)
+
+    def ask(**more: Any) -> PrecisionReport:
+        given = {"samples": folder / "samples", "at_least": 25, "out": tmp_path, "jobs": 3, **more}
+        return onnx_bisect.precision(folder / "net.onnx", **given).report
+
+    monkeypatch.setattr(OrtArithmetic, "run", counted)
+    early = ask(budget_calls=6)
+    recorded = [json.loads(it) for it in (tmp_path / "asks.jsonl").read_text().splitlines()[1:]]
+    assert {frozenset(it["keep"]) for it in recorded if it["on"] == "onnxruntime"} >= set(made)
+    assert len(early.asks) < len(made) == 6
+    ask()
+    again = set(made[:6]) & set(made[6:])
+    assert again <= {frozenset(), frozenset(PAIR)}  # the rewritten model with all low, and the file to write
+
+
 def test_16_bits_do_where_the_range_is_the_cause(tmp_path: Path) -> None:
     file = scaled_channel(tmp_path)
     found = onnx_bisect.precision(file, samples=tmp_path / "samples", at_least=30, out=tmp_path / "out")
@@ -270,14 +319,28 @@ def test_a_metric_of_the_user_decides(folder: Path) -> None:
     ("function", "sentence"),
     [
         ("nan", r"nan\(\) of metric.py returned NaN on sample 0; it has to return a number\."),
-        ("raises", r"raises\(\) of metric.py raised ValueError: no box \(line 9\) on sample 0\."),
+        ("raises", r"raises\(\) of metric.py raised ValueError: no box \(line 14\) on sample 0\."),
         ("text", r"text\(\) of metric.py returned str on sample 0; it has to return a number\."),
         ("absent", r"metric.py has no function absent\."),
         ("hangs", r"hangs\(\) of metric.py gave no answer: it did not end within \d+ s\."),
         ("dies", r"dies\(\) of metric.py gave no answer: its process died\."),
+        ("endless", r"endless\(\) of metric.py returned int on sample 0; it has to return a number\."),
+        ("odd", r"odd\(\) of metric.py returned Odd on sample 0; it has to return a number\."),
+        ("several", r"several\(\) of metric.py returned ndarray on sample 0; it has to return a number\."),
     ],
 )
 def test_a_metric_that_fails_is_one_sentence(folder: Path, tmp_path: Path, function: str, sentence: str) -> None:
+    with pytest.raises(OptionError, match=f"^{sentence}$"):
+        scored(folder, tmp_path, function)
+
+
+@pytest.mark.parametrize("function", ["scalar", "array", "box", "loud", "forks", "silent"])
+def test_a_metric_may_be_written_in_any_way_and_leaves_nobody(folder: Path, tmp_path: Path, function: str) -> None:
+    assert scored(folder, tmp_path, function) == 0.5
+    assert not survivors(folder)
+
+
+def scored(folder: Path, tmp_path: Path, function: str) -> float:
     for name in ("reference", "found", "samples"):
         (tmp_path / name).mkdir()
         np.savez(tmp_path / name / "0.npz", **{"x" if name == "samples" else "0": np.ones(3)})  # type: ignore[arg-type]
@@ -290,8 +353,7 @@ def test_a_metric_that_fails_is_one_sentence(folder: Path, tmp_path: Path, funct
         at_most=False,
     )
     outputs = [{"0": np.ones(3)}]
-    with pytest.raises(OptionError, match=f"^{sentence}$"):
-        scorer.value(outputs, outputs, tmp_path / "found")
+    return scorer.value(outputs, outputs, tmp_path / "found")
 
 
 def test_a_threshold_that_full_precision_misses_is_one_sentence(folder: Path) -> None:

@@ -6,13 +6,15 @@ from math import inf
 from pathlib import Path
 
 from onnx_bisect.measuring_precision import PrecisionQuestion, answered
-from onnx_bisect.precision_search import MeasurementBudget, Record
-from onnxbisect.precision.report import Asked, PrecisionReport
+from onnx_bisect.precision_search import MeasurementBudget, Record, finite
+from onnxbisect.precision.report import PrecisionReport
 from onnxbisect.precision.wanted import Wanted
 from onnxbisect_db.answers import MeasuredSet
 
 #: Seconds of measuring after which others get their turn: what was measured is kept, and this search goes on later.
 _SLICE = 300.0
+#: So many times what came before the first measurement, which the next turn has to do again.
+_TIMES = 3.0
 
 
 class PausedError(Exception):
@@ -22,26 +24,29 @@ class PausedError(Exception):
 class ToldRecord(Record):
     """A record whose measurements are told at once. PausedError after a slice of time, and at least one of them."""
 
-    def __init__(self, known: Sequence[MeasuredSet], want: Wanted, tell: Callable[[MeasuredSet], None]) -> None:
+    def __init__(
+        self,
+        known: Sequence[MeasuredSet],
+        want: Wanted,
+        silent: dict[tuple[str, frozenset[str]], str],
+        tell: Callable[[MeasuredSet], None],
+    ) -> None:
         nothing = -want.score(inf)
         super().__init__(
-            {(it.arithmetic, frozenset(it.keep)): nothing if it.value is None else it.value for it in known}
+            {(it.arithmetic, frozenset(it.keep)): nothing if it.value is None else it.value for it in known}, silent
         )
-        self._tell, self._until = tell, time.monotonic() + _SLICE
+        self._tell, self._began, self._until = tell, time.monotonic(), inf
 
-    def add(self, asked: Asked, keep: frozenset[str], value: float) -> None:
-        super().add(asked, keep, value)
+    def add(self, on: str, keep: frozenset[str], value: float, *, work: float, shown: str, why: str) -> None:
+        super().add(on, keep, value, work=work, shown=shown, why=why)
+        names = tuple(sorted(keep))
         self._tell(
-            MeasuredSet(
-                arithmetic=asked.on,
-                keep=tuple(sorted(keep)),
-                work=asked.work,
-                value=asked.value,
-                shown=asked.shown,
-                why=asked.why,
-            )
+            MeasuredSet(arithmetic=on, keep=names, work=work, value=finite(value), shown=shown, why=why),
         )
-        if time.monotonic() > self._until:
+        at = time.monotonic()
+        if self._until == inf:
+            self._until = self._began + max(_SLICE, (1 + _TIMES) * (at - self._began))
+        if at > self._until:
             raise PausedError
 
 
@@ -49,7 +54,8 @@ def search(
     question: PrecisionQuestion, folder: Path, record: Record, *, calls: int | None, seconds: float | None
 ) -> PrecisionReport | None:
     """The result, whose files are in the folder; None if the time for measuring is over before."""
-    budget = MeasurementBudget(calls, seconds, time.monotonic())
+    left = None if calls is None else max(calls - len(record.silent), 0)
+    budget = MeasurementBudget(left, seconds, time.monotonic())
     try:
         return answered(question, budget, folder, record, tell=lambda line: None).report
     except PausedError:

@@ -84,6 +84,8 @@ class ModelWork:
         self._spec = setup.case.spec
         self._folder = folder
         self._bounds = bounds
+        #: What gave no numbers in a search for precise nodes that this process goes on with.
+        self._silent: dict[tuple[str, frozenset[str]], str] = {}
 
     def prepare(self) -> Prepared:
         learn_limits(self._backend, traits_of(self._loaded.model), self._folder, self._limits, kept=True)
@@ -212,11 +214,13 @@ class ModelWork:
             want=want,
             limits=self._limits,
         )
-        record = ToldRecord(known, want, lambda measured: self._send({"told": to_json(measured)}))
+        silent, self._silent = self._silent, {}
+        record = ToldRecord(known, want, silent, lambda measured: self._send({"told": to_json(measured)}))
         with TemporaryDirectory(dir=self._folder) as name, self._bounds.untimed():
             out = Path(name)
             report = search(question, out, record, calls=calls, seconds=seconds)
             if report is None:
+                self._silent = silent
                 return PrecisionOutcome()
             files = self._put({f"precision/{it.name}": it for it in out.iterdir() if it.is_file()})
         return PrecisionOutcome(
