@@ -13,14 +13,14 @@ from typing import Any
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from onnxbisect_db import events, searches
+from onnxbisect_db import events, searches, trouble
 from onnxbisect_db.answers import MeasuredSet
 from onnxbisect_db.database import now
 from onnxbisect_db.searches import ClaimedSearch
 from onnxbisect_db.states import EventType
 from onnxbisect_db.tables import Job, Measurement, Search
 
-#: Most characters of a name of an arithmetic, and of other text; of nodes that one measurement keeps, and their names.
+#: Most characters of a name of an arithmetic, and of other text.
 _NAME, _TEXT = 160, 80
 
 
@@ -51,9 +51,14 @@ def spent(session: Session, claimed: ClaimedSearch, question: str) -> Spent:
     return Spent(calls=calls, since=since)
 
 
-def add(session: Session, claimed: ClaimedSearch, question: str, measured: MeasuredSet) -> None:
-    """Store a measurement, and tell it. A model process made it, so nothing of it is trusted."""
+def add(session: Session, claimed: ClaimedSearch, question: str, measured: MeasuredSet) -> int:
+    """Store a measurement, tell it, and return its number.
+
+    Its texts are printable lines; their lengths are not trusted. Crashes that came before are forgotten:
+    the next process goes on behind it.
+    """
     job, search = searches.held(session, claimed)
+    trouble.forget(search)
     number, at = 1 + count(session, search), now(session)
     value = measured.value if measured.value is not None and isfinite(measured.value) else None
     shown, why = measured.shown[:_TEXT], measured.why[:_TEXT]
@@ -74,6 +79,7 @@ def add(session: Session, claimed: ClaimedSearch, question: str, measured: Measu
     )
     facts = {"number": number, "kept": len(measured.keep), "value": value, "shown": shown, "why": why}
     events.tell(session, job, EventType.PRECISION_ASKED, at, search=search.id, target=search.ordinal + 1, **facts)
+    return number
 
 
 def count(session: Session, search: Search) -> int:

@@ -3,28 +3,38 @@
 import json
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from sqlalchemy import select
 
+from onnx_bisect.measuring_precision import PrecisionQuestion
+from onnx_bisect.models import load_model
 from onnxbisect.errors import ModelError
-from onnxbisect.precision.wanted import Low
+from onnxbisect.precision.wanted import Low, wanted
 from onnxbisect.terms import PrecisionTerms
+from onnxbisect_backends import registry
+from onnxbisect_backends.contract import Limits
+from onnxbisect_backends.precision.arithmetic import OrtArithmetic, Ran
 from onnxbisect_db import lifecycle
 from onnxbisect_db.answers import MeasuredSet
 from onnxbisect_db.database import Database
 from onnxbisect_db.states import JobState, Stage
 from onnxbisect_db.tables import Event, Job, Measurement
 from onnxbisect_service.search_spec import RepairSpec, SearchSpec
+from onnxbisect_worker import measuring, model_requests
+from onnxbisect_worker.model_requests import protocol
+from onnxbisect_worker.model_requests.precision import PausedError, ToldRecord, search
 from onnxbisect_worker.model_requests.protocol import ProcessLostError
 from onnxbisect_worker.running import embedded
 from support.db.scenes import Clock
 from support.engine.worlds import chain, monotone
-from support.precision import planted_pair
+from support.precision import CHANNELS, SIZE, planted_pair
 from support.worker import redis_server
 from support.worker.crank import Crank
 from support.worker.hidden_rule import Compiler
@@ -108,6 +118,16 @@ def test_a_later_job_with_the_same_question_takes_the_answers(crank: NewCrank) -
     assert it.compiler.measurements == 6
 
 
+@pytest.mark.parametrize("of", ["onnxruntime", "onnx-bisect"])
+def test_answers_of_another_version_do_not_count(crank: NewCrank, monkeypatch: pytest.MonkeyPatch, of: str) -> None:
+    it = crank()
+    it.run(it.job(spec=ASKED))
+    for module in (measuring, protocol):
+        monkeypatch.setattr(module, "version", lambda name: "99" if name == of else "1")
+    it.run(it.job(spec=ASKED))
+    assert it.compiler.measurements == 6
+
+
 def test_the_budget_is_of_its_own_measurements(crank: NewCrank) -> None:
     it = crank(paused=True)
     job = it.job(spec=SearchSpec(precision=PrecisionTerms(calls=2)))
@@ -154,6 +174,116 @@ def test_cancelled_it_goes_on_where_it_was(crank: NewCrank) -> None:
     it.database.run(lambda session: lifecycle.retry(session, job.id, ""))
     it.run(job)
     assert it.compiler.measurements == 3
+
+
+def test_crashes_count_only_while_nothing_new_is_measured(crank: NewCrank) -> None:
+    it = crank(crashes_measuring=2)
+    job = it.job(spec=ASKED)
+    it.run(job)
+    assert (it.read(job).searches[0].precision or {})["problem"] == ""
+    assert it.compiler.measurements == len(rows(it.database, job)) == 3
+
+
+def test_an_outcome_without_its_document_is_none(crank: NewCrank) -> None:
+    it = crank(precision_files=["pulsar2.json"])
+    job = it.job(spec=ASKED)
+    it.run(job)
+    assert (it.read(job).searches[0].precision or {})["problem"] == (
+        "The process that had the model wrote no precision.json."
+    )
+
+
+def told_by_the_taken_over(number: int, **wrong: Any) -> MeasuredSet:
+    return MeasuredSet(**{**vars(MEASURED[0]), "keep": (f"n{number}",), **wrong})
+
+
+def test_texts_of_a_process_that_was_taken_over_are_stored_as_lines(crank: NewCrank) -> None:
+    it = crank()
+    wrong = {"shown": "\0\ud800 1 dB" * 99, "why": "\n\0" * 99, "arithmetic": "\0" * 999, "work": float("nan")}
+    it.compiler.measured = [told_by_the_taken_over(0, **wrong)]
+    job = it.job(spec=ASKED)
+    it.run(job)
+    assert (it.read(job).searches[0].precision or {})["problem"] == ""
+    (row,) = rows(it.database, job)
+    assert row.shown.startswith(r"\x00\ud800 1 dB")
+    assert (row.why[:6], row.work) == (r"\n\x00", 0.0)
+
+
+@pytest.mark.parametrize(
+    ("measured", "sentence"),
+    [
+        (
+            [told_by_the_taken_over(number) for number in range(60)],
+            "It was given up after 50 measurements.",
+        ),
+        (
+            [told_by_the_taken_over(0, keep=("n" * 2000,))],
+            "A measurement keeps nodes whose names have more than 1000 characters.",
+        ),
+    ],
+)
+def test_a_process_that_was_taken_over_does_not_fill_the_database(
+    crank: NewCrank, monkeypatch: pytest.MonkeyPatch, measured: list[MeasuredSet], sentence: str
+) -> None:
+    monkeypatch.setattr(measuring, "MOST_MEASUREMENTS", 50)
+    monkeypatch.setattr(measuring, "MOST_CHARACTERS", 1000)
+    it = crank()
+    it.compiler.measured = measured
+    job = it.job(spec=ASKED)
+    it.run(job)
+    assert (it.read(job).searches[0].precision or {})["problem"] == sentence
+    assert len(rows(it.database, job)) <= 50
+
+
+def test_a_turn_is_longer_where_much_has_to_be_done_again_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for before, ends in ((10.0, 300.0), (1000.0, 4000.0)):
+        at = [0.0]
+        monkeypatch.setattr(time, "monotonic", lambda at=at: at[0])
+        record = ToldRecord([], wanted("sqnr", None, None), {}, lambda measured: None)
+        for at[0] in (before, ends - 1, ends):
+            record.add("npu", frozenset(), 1.0, work=0.0, shown="", why="")
+        at[0] = ends + 1
+        with pytest.raises(PausedError):
+            record.add("npu", frozenset(), 1.0, work=0.0, shown="", why="")
+
+
+def test_what_gave_no_numbers_is_asked_once_however_often_it_pauses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_requests.precision, "_SLICE", -1.0)
+    monkeypatch.setattr(model_requests.precision, "_TIMES", -2.0)
+    run, made = OrtArithmetic.run, Counter[frozenset[str]]()
+
+    def refusing(self: OrtArithmetic, keep: Iterable[str]) -> tuple[Ran, Path]:
+        kept = frozenset(keep)
+        made[kept] += 1
+        ran, place = run(self, kept)
+        return (Ran(problem="refused") if kept and len(kept) < 4 and "Mul_3" not in kept else ran), place
+
+    monkeypatch.setattr(OrtArithmetic, "run", refusing)
+    want = wanted("sqnr", 25.0, None)
+    question = PrecisionQuestion(
+        model=load_model(planted_pair(tmp_path), None, None).model,
+        name="net.onnx",
+        backend=registry.make("onnxruntime", {}),
+        samples=tmp_path / "samples",
+        low=Low.INT8,
+        want=want,
+        limits=Limits(),
+    )
+    (tmp_path / "out").mkdir()
+    told, silent = list[MeasuredSet](), dict[tuple[str, frozenset[str]], str]()
+    for _ in range(40):
+        record = ToldRecord(tuple(told), want, silent, told.append)
+        found = search(question, tmp_path / "out", record, calls=None, seconds=None)
+        if found is not None:
+            break
+    assert found is not None
+    assert [it.node for it in found.members] == ["Mul_3", "Mul_5"]
+    assert silent
+    assert any(it.shown == "no numbers" for it in found.asks)
+    again = {kept for kept, count in made.items() if count > 1}
+    assert again <= {frozenset(), frozenset(["Mul_3", "Mul_5"])}  # the rewritten model with all low, the file to write
 
 
 @pytest.fixture(params=["serve", "workers"])
@@ -239,3 +369,35 @@ def test_a_target_without_arithmetic_gets_that_of_onnxruntime(tmp_path: Path, mo
         "Full precision itself has sqnr 200.0 dB on onnxruntime, and sqnr of at least 500.0 dB is wanted; give another "
         "threshold."
     )
+
+
+def test_samples_that_cannot_be_used_are_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONNXBISECT_CACHE_DIR", str(tmp_path / "cache"))
+    model = planted_pair(tmp_path)
+    shape = (1, CHANNELS, SIZE, SIZE)
+    wrong = {
+        "shape": {"x": np.zeros((1, CHANNELS, SIZE, SIZE + 1), np.float32)},
+        "dtype": {"x": np.full(shape, "a")},
+        "name": {"z": np.zeros(shape, np.float32)},
+        "nan": {"x": np.full(shape, np.nan, np.float32)},
+    }
+    problems = {}
+    with closing(Installation.at(tmp_path)) as it:
+        running = embedded(it.service)
+        running.start()
+        try:
+            for name, arrays in wrong.items():
+                folder = tmp_path / name
+                folder.mkdir()
+                np.savez(folder / "0.npz", **arrays)  # type: ignore[arg-type] # numpy's stubs miss keywords of arrays
+                (search,) = it.ended(it.submit(model, {"deny": "Sin"}, spec=spec_with(it, folder))).searches
+                problems[name] = search.problem or (search.precision or {})["problem"]
+        finally:
+            running.stop()
+    assert problems == {
+        "shape": "The sample file 0.npz has the shape [1, 4, 8, 9] for the input 'x', which is [1, 4, 8, 8], the "
+        "batch included.",
+        "dtype": "The sample file 0.npz has <U1 for the input 'x', which is float32: convert it.",
+        "name": "The sample file 0.npz is wrong: 'z' is no input of the model; valid: x.",
+        "nan": "The sample file 0.npz has values for the input 'x' that are not finite.",
+    }

@@ -73,6 +73,9 @@ class Compiler:
     measured: Sequence[MeasuredSet] = ()
     measurements: int = 0
     paused: bool = False
+    #: Measurements after which the process that makes them still crashes; files that it writes in the end.
+    crashes_measuring: int = 0
+    precision_files: Sequence[str] = ("precision.json",)
     #: Changed copies of the file to ask about before a search, and what they come to.
     changed_files: Sequence[bytes] = ()
     compiles_after: CompilesAfter | None = None
@@ -241,16 +244,19 @@ class HiddenRuleProcess:
             self._compiler.measurements += 1
             tell(it)
             self._be_shot()
+            self._compiler.crashes_measuring -= 1
+            if self._compiler.crashes_measuring >= 0:
+                raise ProcessLostError("The process that had the model was killed by SIGSEGV.")
             if self._compiler.paused and number < len(new):
                 return PrecisionOutcome()
-        path = folder / "precision.json"
-        path.write_text("{}")
+        for name in self._compiler.precision_files:
+            (folder / name).write_text("{}")
         return PrecisionOutcome(
             ending=PrecisionEnding.MINIMAL,
             headline="1 node has to stay.",
             keep=1,
             asks=len(done) + len(new),
-            files={"precision/precision.json": path},
+            files={f"precision/{name}": folder / name for name in self._compiler.precision_files},
         )
 
     def _next_question(
