@@ -11,7 +11,14 @@ from pathlib import Path
 from onnx_bisect.backend_choice import CallableBackend
 from onnx_bisect.driver import Budget, Driver, OtherForm
 from onnx_bisect.events import Event, Note, Progress, SearchEnded, SearchStarted
-from onnx_bisect.verdict_base import InMemoryVerdictBase, VerdictBase, default_path, open_base
+from onnx_bisect.verdict_base import (
+    Answers,
+    InMemoryVerdictBase,
+    SharedVerdictBase,
+    VerdictBase,
+    default_path,
+    open_base,
+)
 from onnxbisect.alternatives import CulpritsThenWhole
 from onnxbisect.errors import ShortageError, shortage
 from onnxbisect.remedies import SearchedModel
@@ -68,7 +75,10 @@ def _silent(event: object) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Searching:
-    """Settings for searches with one backend. `jobs` and `cache` are arguments of `onnx_bisect.diagnose`."""
+    """Settings for searches with one backend. `jobs` and `cache` are arguments of `onnx_bisect.diagnose`.
+
+    `answers` are those of the run so far, by target; its searches share them.
+    """
 
     backend: Backend
     terms: CallTerms = field(default_factory=CallTerms)
@@ -76,6 +86,7 @@ class Searching:
     cache: bool = True
     progress: Progress = _silent
     cancellation: Cancellation = field(default_factory=Cancellation)
+    answers: dict[str, Answers] = field(default_factory=dict)
 
     @property
     def quiet(self) -> "Searching":
@@ -137,7 +148,7 @@ class Searching:
         the planner of a search.
         """
         keep = self.cache and not isinstance(self.backend, CallableBackend)
-        with _base(context, keep, self.progress) as base:
+        with _base(context, keep, self.answers.setdefault(context.identity, {}), self.progress) as base:
             prober = context.prober(self.backend, folder, self._limits, keep=artifacts)
             driver = Driver(
                 universe=context.universe,
@@ -208,13 +219,13 @@ class Searches:
 
 
 @contextmanager
-def _base(context: SearchContext, keep: bool, tell: Progress) -> Iterator[VerdictBase]:
+def _base(context: SearchContext, keep: bool, answers: Answers, tell: Progress) -> Iterator[VerdictBase]:
     base: VerdictBase = InMemoryVerdictBase()
     if keep:
         search = search_identity(context.identity, context.loaded.file_key, context.universe)
         base = open_base(default_path(), target=context.identity, search=search)
     try:
-        yield base
+        yield SharedVerdictBase(base, answers)
     finally:
         base.close()
         if base.problem is not None:

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from onnxbisect.answer import Answer, shorten_log
 from onnxbisect.unitset import UnitSet
-from onnxbisect.verdict import Verdict
+from onnxbisect.verdict import Kind, Verdict
 from onnxbisect_backends.cache import cache_folder
 
 
@@ -58,12 +58,16 @@ class VerdictBase(Protocol):
         """Close the file."""
 
 
+#: Answers of one target by probe key and attempt.
+Answers = dict[tuple[str, int], Answer]
+
+
 class InMemoryVerdictBase:
     """Stores answers in memory: for `--no-cache`, and if the file cannot be written."""
 
     def __init__(self, problem: str | None = None) -> None:
         self.problem = problem
-        self._answers: dict[tuple[str, int], Answer] = {}
+        self._answers: Answers = {}
         self._journal: dict[tuple[UnitSet, int], JournalEntry] = {}
 
     def get(self, key: str, attempt: int) -> Answer | None:
@@ -81,6 +85,37 @@ class InMemoryVerdictBase:
 
     def close(self) -> None:
         """Does nothing."""
+
+
+class SharedVerdictBase:
+    """A base, and the answers that other searches of the same run had from the target, time-outs included.
+
+    A search that begins with a question of an earlier one does not wait for it again.
+    """
+
+    def __init__(self, base: VerdictBase, answers: Answers) -> None:
+        self._base, self._answers = base, answers
+
+    @property
+    def problem(self) -> str | None:
+        return self._base.problem
+
+    def get(self, key: str, attempt: int) -> Answer | None:
+        return self._answers.get((key, attempt)) or self._base.get(key, attempt)
+
+    def put(self, key: str, attempt: int, answer: Answer) -> None:
+        if answer.verdict.final or answer.verdict.kind is Kind.TIMEOUT:
+            self._answers[key, attempt] = answer
+        self._base.put(key, attempt, answer)
+
+    def journal(self) -> list[JournalEntry]:
+        return self._base.journal()
+
+    def note(self, asked: JournalEntry) -> None:
+        self._base.note(asked)
+
+    def close(self) -> None:
+        self._base.close()
 
 
 _SCHEMA_VERSION = 1

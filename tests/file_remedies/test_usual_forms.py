@@ -7,6 +7,7 @@ import pytest
 
 import onnx_bisect
 from onnx_bisect import Exactness, Kind, Status, Verdict
+from support.halves import in_float16
 
 #: As an exporter writes a normalisation, the scores of attention and GELU at operator set 11.
 OLD_FORMS = """<ir_version: 7, opset_import: ["": 11]>
@@ -34,29 +35,42 @@ GELU = """[thin] thin = Div(mixed, root) [erf] erf = Erf(thin) [grow] grown = Ad
     [gate] gate = Mul(mixed, grown) [end] y = Mul(gate, half)"""
 
 
-class Dies:
-    """Dies of these ops wherever they stand, and of a Div by what is stored."""
+DIED = Verdict(status=Status.FAIL, kind=Kind.CRASH, message="the compiler died by SIGSEGV")
 
-    def __init__(self, *ops: str) -> None:
-        self._ops, self.calls = set(ops), 0
+
+class Dies:
+    """Dies of these ops wherever they stand, where `divides` also of a Div by what is stored, and names others."""
+
+    def __init__(self, *ops: str, divides: bool = True, names: tuple[str, ...] = ()) -> None:
+        self._ops, self._divides, self._names = set(ops), divides, names
+        self.asked: list[list[str]] = []
+
+    @property
+    def calls(self) -> int:
+        return len(self.asked)
 
     def __call__(self, path: Path) -> Verdict:
-        self.calls += 1
         graph = onnx.load(path).graph
+        self.asked.append([node.op_type for node in graph.node])
         stored = {tensor.name for tensor in graph.initializer}
-        divides = any(node.op_type == "Div" and node.input[1] in stored for node in graph.node)
-        if divides or self._ops & {node.op_type for node in graph.node}:
-            return Verdict(status=Status.FAIL, kind=Kind.CRASH, message="the compiler died by SIGSEGV")
+        divided = any(node.op_type == "Div" and node.input[1] in stored for node in graph.node)
+        if (divided and self._divides) or self._ops.intersection(self.asked[-1]):
+            return DIED
+        found = tuple(op for op in self._names if op in self.asked[-1])
+        if found:
+            return Verdict(status=Status.FAIL, message=f"no {found[0]}", hints=onnx_bisect.Hints(ops=found))
         return Verdict(status=Status.PASS)
 
 
-def saved(folder: Path, end: str) -> Path:
+def saved(folder: Path, end: str, *, narrow: bool = False) -> Path:
     path = folder / "model.onnx"
-    onnx.save(onnx.parser.parse_model(OLD_FORMS.replace("END", end)), path)
+    model = onnx.parser.parse_model(OLD_FORMS.replace("END", end))
+    onnx.save(in_float16(model) if narrow else model, path)
     return path
 
 
-def test_a_file_of_old_forms_compiles_after_one_call_and_no_search(tmp_path: Path) -> None:
+def test_a_file_of_old_forms_compiles_after_four_calls_and_no_search(tmp_path: Path) -> None:
+    """The file as it is, in both forms, and without each of the two."""
     compiler = Dies("Pow", "Sqrt")
     result = onnx_bisect.fix(saved(tmp_path, PLAIN), backend=compiler)
     assert result.compiles
@@ -65,14 +79,74 @@ def test_a_file_of_old_forms_compiles_after_one_call_and_no_search(tmp_path: Pat
         "operator set 11 → 17; 1 normalisation written as LayerNormalization; 1 division by a constant written as Mul"
     )
     assert result.document.file_change.exactness is Exactness.ROUNDING
-    assert compiler.calls <= 3
+    assert compiler.calls == 4
+    after = onnx.load(result.save(tmp_path / "repaired.onnx")).graph.node
+    assert [node.op_type for node in after] == ["LayerNormalization", "Mul", "Softmax", "Mul", "Relu"]
+
+
+def test_what_the_tool_takes_as_it_is_stays(tmp_path: Path) -> None:
+    compiler = Dies("Pow", "Sqrt", divides=False)
+    result = onnx_bisect.fix(saved(tmp_path, PLAIN), backend=compiler)
+    assert result.document.file_change is not None
+    assert result.document.file_change.sentence == "operator set 11 → 17; 1 normalisation written as LayerNormalization"
+    assert compiler.calls == 3
+
+    result = onnx_bisect.fix(saved(tmp_path, PLAIN), backend=Dies())
+    assert result.document.file_change is not None
+    assert result.document.file_change.sentence == "1 division by a constant written as Mul"
+
+
+def test_of_forms_that_are_added_alone_only_the_others_are_doubted(tmp_path: Path) -> None:
+    compiler = Dies("Erf", divides=False)
+    result = onnx_bisect.fix(saved(tmp_path, GELU), backend=compiler, allow=Exactness.APPROXIMATE)
+    assert result.document.file_change is not None
+    assert result.document.file_change.sentence == "1 Erf node written as Tanh of a polynomial"
+    assert compiler.calls == 5
+
+
+def test_once_the_tool_names_something_no_further_form_is_asked_and_the_repair_goes_on(tmp_path: Path) -> None:
+    compiler = Dies("Pow", "Sqrt", names=("Softmax", "Erf"))
+    result = onnx_bisect.fix(saved(tmp_path, GELU), backend=compiler, allow=Exactness.APPROXIMATE)
+    assert result.compiles
+    assert result.document.file_change is not None
+    assert "Erf" not in result.document.file_change.sentence
+    assert {change.op for change in result.document.changes} == {"Erf", "Softmax"}
+    assert all("Erf" in ops for ops in compiler.asked[:4])  # as it is, in both forms, without each of the two
+
+
+@pytest.mark.parametrize("answer", [DIED, Verdict(status=Status.UNRESOLVED, kind=Kind.TIMEOUT, message="stopped")])
+def test_the_file_as_it_is_is_compiled_once(tmp_path: Path, answer: Verdict) -> None:
+    """Verdicts of functions and time-outs are kept for no other run, but within this one."""
+    path = saved(tmp_path, PLAIN)
+    asked: list[bytes] = []
+
+    def dies(piece: Path) -> Verdict:
+        asked.append(piece.read_bytes())
+        softmax = any(node.op_type == "Softmax" for node in onnx.load(piece).graph.node)
+        return answer if softmax else Verdict(status=Status.PASS)
+
+    onnx_bisect.fix(path, backend=dies, budget_calls=20)
+    assert len(asked) == len(set(asked))
+
+
+def test_a_float16_file_is_written_in_the_same_forms(tmp_path: Path) -> None:
+    result = onnx_bisect.fix(
+        saved(tmp_path, PLAIN, narrow=True), backend=Dies("Pow", "Sqrt"), allow=Exactness.DOMAIN, budget_calls=6
+    )
+    assert result.compiles
+    assert result.document.file_change is not None
+    assert result.document.file_change.exactness is Exactness.DOMAIN
+    assert result.document.file_change.sentence == (
+        "operator set 11 → 17; 1 normalisation written as LayerNormalization, for numbers within 255 of each other, "
+        "whose squares float16 has; 1 division by a constant written as Mul"
+    )
     after = onnx.load(result.save(tmp_path / "repaired.onnx")).graph.node
     assert [node.op_type for node in after] == ["LayerNormalization", "Mul", "Softmax", "Mul", "Relu"]
 
 
 @pytest.mark.parametrize("allow", [Exactness.ROUNDING, Exactness.APPROXIMATE])
 def test_erf_is_approximated_only_where_that_is_allowed(tmp_path: Path, allow: Exactness) -> None:
-    result = onnx_bisect.fix(saved(tmp_path, GELU), backend=Dies("Pow", "Sqrt", "Erf"), allow=allow, budget_calls=5)
+    result = onnx_bisect.fix(saved(tmp_path, GELU), backend=Dies("Pow", "Sqrt", "Erf"), allow=allow, budget_calls=7)
     assert result.compiles is (allow is Exactness.APPROXIMATE)
     if result.compiles:
         assert result.document.file_change is not None

@@ -7,9 +7,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from onnxbisect.model.scopes import qualified, walk
+from onnxbisect.model.scopes import qualified
 from onnxbisect.rewrites import Exactness
 from support import TESTS
+from support.halves import in_float16
 from support.remedies.simulated import SimulatedCompiler, refusing, repaired
 
 MODELS = TESTS / "models"
@@ -23,28 +24,6 @@ REFUSED = {
 }
 #: A dimension without a number.
 _FREE = 4
-
-
-def in_float16(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with float16 wherever it has float32."""
-    twin = onnx.ModelProto()
-    twin.CopyFrom(model)
-    graph = twin.graph
-    del graph.value_info[:]
-    for value in (*graph.input, *graph.output):
-        if value.type.tensor_type.elem_type == TensorProto.FLOAT:
-            value.type.tensor_type.elem_type = TensorProto.FLOAT16
-    held = [it.t for node in walk(graph) for it in node.attribute if it.type == onnx.AttributeProto.TENSOR]
-    for tensor in (*graph.initializer, *held):
-        if tensor.data_type == TensorProto.FLOAT:
-            largest = float(np.finfo(np.float16).max)
-            array = numpy_helper.to_array(tensor).clip(-largest, largest).astype(np.float16)
-            tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
-    for node in walk(graph):
-        for attribute in node.attribute:
-            if node.op_type == "Cast" and attribute.name == "to" and attribute.i == TensorProto.FLOAT:
-                attribute.i = TensorProto.FLOAT16
-    return twin
 
 
 def bound(path: Path) -> onnx.ModelProto:

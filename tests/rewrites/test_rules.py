@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from onnxbisect.model.facts import TensorFacts
-from onnxbisect.rewrites import ANY_OP, Exactness, NotApplicable, Rule, apply, installed, rewrite
+from onnxbisect.rewrites import ANY_OP, Bound, Exactness, NotApplicable, Rule, apply, installed, rewrite
 from onnxbisect.rewrites.site import Site
 from support import TESTS
 from support.examples import examples
-from support.rewrites.instances import CASES, Instance, in_halves, node
+from support.rewrites.instances import CASES, Instance, in_halves, in_type, node
 from support.rewrites.measured import allowed, bits_differ, outputs_of
 
 for path in sorted((TESTS / "support" / "rewrites").glob("cases_*.py")):
@@ -23,6 +23,11 @@ for path in sorted((TESTS / "support" / "rewrites").glob("cases_*.py")):
 RULES = {rule.id: rule for rule in installed().rules}
 #: Beyond this, float16 has infinity next.
 _LARGE = 60_000
+#: The machine epsilon and the smallest number of each narrow type.
+NARROW: dict[int, tuple[float, float]] = {
+    onnx.TensorProto.FLOAT16: (2.0**-10, 2.0**-24),
+    onnx.TensorProto.BFLOAT16: (2.0**-7, 1e-40),
+}
 #: Data come from a drawn seed, which does not shrink to anything simpler.
 EXAMPLES = settings(
     max_examples=int(os.environ.get("RULE_EXAMPLES", examples(25))),
@@ -70,6 +75,45 @@ def test_the_promise_holds_in_float16(name: str) -> None:
                 demand_promise_in_halves(rule, halves)
 
     holds()
+
+
+@pytest.mark.parametrize("name", sorted(name for name in CASES if RULES[name].pattern is not None))
+@pytest.mark.parametrize("dtype", [onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16])
+def test_the_promise_of_a_pattern_holds_in_narrow_types(name: str, dtype: int) -> None:
+    """Where the rule applies there: its bound in that type, whose smallest number may be lost."""
+    rule = RULES[name]
+
+    @FEWER
+    @given(st.data())
+    def holds(data: st.DataObject) -> None:
+        with np.errstate(all="ignore"):
+            instance = in_type(CASES[name].inside(data.draw), dtype)
+            if within_domain(rule, instance):
+                demand_promise_in_type(rule, instance, dtype)
+
+    holds()
+
+
+@np.errstate(all="ignore")
+def demand_promise_in_type(rule: Rule, instance: Instance, dtype: int) -> None:
+    facts = TensorFacts.inferred(instance.model)
+    try:
+        rewrite(rule, instance.model.graph.node[0], facts)
+    except NotApplicable:
+        return
+    result = apply(instance.model, {instance.model.graph.node[0].name: rule}, facts)
+    onnx.checker.check_model(result, full_check=True)
+    (before,), (after,) = outputs_of(instance.model, instance.feeds), outputs_of(result, instance.feeds)
+    if rule.exactness is Exactness.EXACT:
+        wrong = bits_differ(before, after)
+    else:
+        epsilon, smallest = NARROW[dtype]
+        bound = Bound(
+            epsilons=rule.bound.epsilons * epsilon / float(np.finfo(before.dtype).eps),
+            absolute=rule.bound.absolute + smallest,
+        )
+        wrong = ~allowed(before, after, bound, instance.scale)
+    assert not wrong.any(), _told(before, after, wrong)
 
 
 @np.errstate(all="ignore")  # edge values are there to overflow

@@ -19,6 +19,7 @@ from onnxbisect.file_remedies.candidates import (
     may_have_unusual_forms,
     promising,
     repaired,
+    usual_forms,
     with_lower_ranks,
     with_newer_forms,
 )
@@ -45,6 +46,7 @@ __all__ = [
     "may_have_unusual_forms",
     "promising",
     "repaired",
+    "usual_forms",
     "with_lower_ranks",
     "with_newer_forms",
 ]

@@ -92,6 +92,8 @@ _BASE = ("name-nodes", "sort-nodes", "weights-no-inputs", "bind-dimensions", "co
 #: Does to the file what was done to the one that the tool compiled.
 _BINDING = "bind-dimensions"
 _NO_HINTS = Hints()
+#: Write ops in the forms that compilers know best.
+_USUAL_FORMS = (whole_norms.id, divisions_to_products.id, erf_to_tanh.id)
 #: The remedy that is tried last, where the tool died of the file.
 REORDERING = reorder_nodes.id
 #: The remedy that is tried, whatever the tool names, if it says that it folded no constants.
@@ -218,22 +220,20 @@ def in_another_order(model: Model, reader: Reader) -> ChangedCopy | None:
 
 
 def may_have_unusual_forms(graph: onnx.GraphProto) -> bool:
-    """Whether the graph has an op that `in_usual_forms` looks for."""
+    """Whether the graph has an op that `usual_forms` looks for."""
     return any(node.op_type in ("Sqrt", "Div", "Erf") for node in graph.node)
 
 
-def in_usual_forms(model: Model, reader: Reader) -> Iterator[ChangedCopy]:
-    """The file with ops in the forms that compilers know best, within rounding and then with Erf approximated, for a
-    tool that dies of the file.
-    """
-    before: set[str] = set()
-    forms = {whole_norms.id, divisions_to_products.id}
-    for wanted in (forms, {*forms, erf_to_tanh.id}):
-        candidate = repaired(File.of(model), {*_BASE, *wanted}, reader)
-        done = _ids_applied(candidate) & wanted
-        if done - before:
-            yield candidate
-        before |= done
+def usual_forms(model: Model, reader: Reader) -> dict[str, Exactness]:
+    """The remedies that write an op of the file in a form that compilers know better, and how exact each is there."""
+    alone = {form: in_usual_forms(model, reader, {form}) for form in _USUAL_FORMS}
+    return {form: changed.exactness for form, changed in alone.items() if changed is not None}
+
+
+def in_usual_forms(model: Model, reader: Reader, forms: Collection[str]) -> ChangedCopy | None:
+    """The file after these of its `usual_forms`, for a tool that dies of it; None where they change nothing."""
+    candidate = repaired(File.of(model), {*_BASE, *forms}, reader)
+    return None if _ids_applied(candidate).isdisjoint(forms) else candidate
 
 
 def with_newer_forms(model: Model, reader: Reader, ops: Collection[str]) -> ChangedCopy | None:

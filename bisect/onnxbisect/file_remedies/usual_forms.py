@@ -13,10 +13,14 @@ from onnxbisect.preflight import Reader
 from onnxbisect.rewrites import Exactness, NotApplicable, Rule, apply, rewrite
 from onnxbisect.rewrites.families.activations import erf_tanh_closer
 from onnxbisect.rewrites.families.arithmetic import div_mul
-from onnxbisect.rewrites.families.fusing import layernorm_fuse
+from onnxbisect.rewrites.families.fusing import layernorm_fuse, layernorm_half_fuse
 
 #: The first operator set that has LayerNormalization.
 _HAS_NORMS = 17
+
+
+#: The most exact first.
+_NORMS = (layernorm_fuse, layernorm_half_fuse)
 
 
 @file_remedy("whole-norms", answers="", exactness=Exactness.ROUNDING)
@@ -24,35 +28,40 @@ def whole_norms(file: File, reader: Reader) -> RemediedFile:
     """LayerNormalization instead of the nodes that it was written as before operator set 17."""
     older = file.facts.opsets.get("", 0) < _HAS_NORMS
     raised = raise_opset.apply(file, reader) if older else None
-    proto, places = _replaced(file if raised is None else file.after(raised.proto), "Sqrt", layernorm_fuse)
-    done = f"{count(places, 'normalisation')} written as LayerNormalization"
-    return RemediedFile(proto=proto, sentence=done if raised is None else f"{raised.sentence}; {done}")
+    proto, used = _replaced(file if raised is None else file.after(raised.proto), "Sqrt", *_NORMS)
+    done = f"{count(len(used), 'normalisation')} written as LayerNormalization"
+    last = max(used, key=_NORMS.index)
+    if last.domain is not None:
+        done += f", for {last.domain.text}"
+    sentence = done if raised is None else f"{raised.sentence}; {done}"
+    return RemediedFile(proto=proto, sentence=sentence, exactness=last.exactness)
 
 
 @file_remedy("divisions-to-products", answers="", exactness=Exactness.ROUNDING)
 def divisions_to_products(file: File, reader: Reader) -> RemediedFile:
     """Mul by the reciprocal instead of Div by a constant."""
-    proto, places = _replaced(file, "Div", div_mul)
-    return RemediedFile(proto=proto, sentence=f"{count(places, 'division')} by a constant written as Mul")
+    proto, used = _replaced(file, "Div", div_mul)
+    return RemediedFile(proto=proto, sentence=f"{count(len(used), 'division')} by a constant written as Mul")
 
 
 @file_remedy("erf-to-tanh", answers="", exactness=Exactness.APPROXIMATE)
 def erf_to_tanh(file: File, reader: Reader) -> RemediedFile:
     """Tanh of a polynomial instead of Erf."""
-    proto, places = _replaced(file, "Erf", erf_tanh_closer)
-    return RemediedFile(proto=proto, sentence=f"{count(places, 'Erf node')} written as Tanh of a polynomial")
+    proto, used = _replaced(file, "Erf", erf_tanh_closer)
+    return RemediedFile(proto=proto, sentence=f"{count(len(used), 'Erf node')} written as Tanh of a polynomial")
 
 
-def _replaced(file: File, op: str, rule: Rule) -> tuple[onnx.ModelProto, int]:
-    """The file with the rule applied at each node of this op where it holds, and at how many."""
+def _replaced(file: File, op: str, *rules: Rule) -> tuple[onnx.ModelProto, list[Rule]]:
+    """The file with a rule applied at each node of this op where one holds, and which were."""
     facts, places = file.facts, dict[str, Rule]()
     for node in file.proto.graph.node:
-        if node.op_type == op and node.name:
+        for rule in rules if node.op_type == op and node.name else ():
             try:
                 rewrite(rule, node, facts)
             except NotApplicable:
                 continue
             places[node.name] = rule
+            break
     if not places:
-        raise NotApplicable(f"{rule.id} holds for no node")
-    return apply(file.proto, places, facts), len(places)
+        raise NotApplicable(f"{rules[0].id} holds for no node")
+    return apply(file.proto, places, facts), list(places.values())

@@ -148,7 +148,7 @@ def _joined(
         removes=made.replacement.removes,
     )
     own, own_name = made.rule.domain, f"{made.node.name}/"
-    checks = () if own is None else (DomainCheck(rule=made.rule, domain=own, inputs=tuple(made.node.input)),)
+    checks = () if own is None else (DomainCheck(rule=made.rule, domain=own, inputs=made.inputs),)
     return Candidate(
         node=made.node.name,
         op=" + ".join(map(qualified, (*made.replacement.removes, made.node))),

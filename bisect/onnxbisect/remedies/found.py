@@ -93,7 +93,12 @@ class SearchedModel:
     def died(self) -> bool:
         """Whether the compiler broke off on the whole model and named no part of it."""
         whole = self._whole
-        return whole is not None and whole.kind in (Kind.ERROR, Kind.CRASH) and not (self.hints.ops or self.hints.nodes)
+        return whole is not None and whole.kind in (Kind.ERROR, Kind.CRASH) and not self.named
+
+    @property
+    def named(self) -> bool:
+        """Whether the compiler's log named a part of the model when it compiled the whole."""
+        return bool(self.hints.ops or self.hints.nodes)
 
     @property
     def _whole(self) -> Verdict | None:

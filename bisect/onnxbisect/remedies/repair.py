@@ -46,8 +46,12 @@ def try_files(
     compiler: Compiler,
     prover: Prover,
     tell: Callable[[str], None] = lambda sentence: None,
+    goes_on: Callable[[SearchedModel], bool] = lambda after: False,
 ) -> TriedFiles:
-    """Try changes of the whole file in turn, with one call each, until the model compiles."""
+    """Try changes of the whole file in turn, with one call each, until the model compiles.
+
+    Besides a change that is `needed`, one after which `goes_on` holds is a base for more.
+    """
     tried = TriedFiles()
     for changed in files:
         proof = prover.compared(changed.proto)
@@ -61,7 +65,7 @@ def try_files(
             return TriedFiles(repair=made)
         if after.stopped:
             return TriedFiles(repair=Repair(before=before, after=before, stopped=True))
-        if changed.needed:
+        if changed.needed or goes_on(after):
             tried = TriedFiles(base=changed, proof=proof)
     return tried
 

@@ -7,7 +7,8 @@ import numpy as np
 
 from onnxbisect.language import english
 
-#: The values of a node's inputs in one sample, by slot; None where an input is omitted or its value is not known.
+#: The values of a node's inputs in one sample, by slot; None where an input is omitted or its value is not known. Of a
+#: pattern it is the value of its `x` alone.
 Values = Sequence[np.ndarray | None]
 
 

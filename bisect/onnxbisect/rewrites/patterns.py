@@ -8,12 +8,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import isclose
 
+import numpy as np
 import onnx
+from onnx import TensorProto
 
 from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.scopes import qualified
 
-#: Relative tolerance for constants: exporters write them as float32, or with as many digits as the paper.
+_FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
+#: Relative tolerance for constants: exporters write them as float32, or with as many digits as the paper; in a narrower
+#: type, as the nearest number that it has.
 _NEAR = 1e-5
 _COMMUTATIVE = ("Add", "Mul")
 
@@ -135,7 +139,9 @@ def _is(number: float, tensor: str, facts: TensorFacts) -> bool:
     if not facts.is_constant(tensor) or shape is None or any(dim != 1 for dim in shape):
         return False
     value = facts.value(tensor)
-    return value is not None and value.dtype.kind == "f" and isclose(float(value.reshape(())), number, rel_tol=_NEAR)
+    if value is None or facts.dtype(tensor) not in _FLOATS:
+        return False
+    return isclose(float(value.reshape(())), float(np.array(number, value.dtype)), rel_tol=_NEAR)
 
 
 def _depth(pattern: Pattern) -> int:

@@ -105,11 +105,12 @@ class Rewrite:
     """A rule's replacement of one node, which onnx.checker and strict shape inference accept.
 
     `node` is the last node of the pattern if the rule has one. `types` are those of all its tensors. Its nodes produce
-    the node's outputs, under their names.
+    the node's outputs, under their names. `inputs` are the tensors that the rule's domain is of.
     """
 
     rule: Rule
     node: onnx.NodeProto
+    inputs: tuple[str, ...]
     replacement: Replacement
     types: Mapping[str, onnx.TypeProto]
     _facts: TensorFacts
@@ -164,7 +165,8 @@ def rewrite(rule: Rule, node: onnx.NodeProto, facts: TensorFacts, *, prefix: str
         if facts.opsets.get(domain, version) != version:
             raise NotApplicable(f"it needs version {version} of operator set '{domain}'")
     types = _checked(node, replacement, facts)
-    return Rewrite(rule=rule, node=node, replacement=replacement, types=types, _facts=facts)
+    inputs = (match.tensors["x"],) if "x" in match.tensors else tuple(node.input)
+    return Rewrite(rule=rule, node=node, inputs=inputs, replacement=replacement, types=types, _facts=facts)
 
 
 def _built(rule: Rule, node: onnx.NodeProto, facts: TensorFacts, prefix: str, match: Match) -> Replacement:

@@ -21,7 +21,6 @@ from onnxbisect.file_remedies import (
     candidates,
     form_candidates,
     in_another_order,
-    in_usual_forms,
     masks_bounded,
     promising,
     with_lower_ranks,
@@ -124,15 +123,6 @@ def changed_files(context: SearchContext, allow: Exactness, whole: SearchedModel
     reordered = in_another_order(model, reader) if whole.died else None
     if reordered is not None:
         yield reordered
-
-
-def files_in_usual_forms(model: Model, reader: Reader, allow: Exactness, whole: SearchedModel) -> Iterator[ChangedFile]:
-    """The file in forms that compilers know best, where the tool failed on it and named nothing: a call or two before
-    a search, which would cut through what the tool fuses.
-    """
-    for changed in in_usual_forms(model, reader) if whole.died else ():
-        if _ORDER.index(changed.exactness) <= _ORDER.index(allow):
-            yield changed
 
 
 def changed_for_culprits(

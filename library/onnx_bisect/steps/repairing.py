@@ -9,8 +9,9 @@ from dataclasses import replace
 
 import onnx
 
-from onnx_bisect.steps.changed_files import changed_files, changed_for_culprits, files_in_usual_forms, may_be_changed
+from onnx_bisect.steps.changed_files import changed_files, changed_for_culprits, may_be_changed
 from onnx_bisect.steps.repair_compiler import REPAIRED, RepairCompiler
+from onnx_bisect.steps.usual_forms import try_usual_forms
 from onnxbisect.diagnosis import Alternative, Diagnosis
 from onnxbisect.errors import OptionError
 from onnxbisect.file_remedies import may_have_unusual_forms
@@ -131,8 +132,7 @@ def _repaired(
         if changeable:
             base = try_files(whole, changed_files(context, allow, whole), compiler, prover, say)
         if unusual and base.repair is None and base.base is None:
-            forms = files_in_usual_forms(context.loaded.model, context.reader, allow, whole)
-            base = try_files(whole, forms, compiler, prover, say)
+            base = try_usual_forms(whole, context, allow, compiler, prover, say)
         if base.repair is not None:
             return base.repair, calls
     loaded = context.loaded

@@ -30,7 +30,11 @@ def written(
     text = f'<ir_version: 10, opset_import: ["": {version}]>\ng ({kind}[{dims}] x) => ({kind}[{made}] y) {{ {body} }}'
     model = parser.parse_model(text)
     for name, value in stored.items():
-        array = np.array(value, np.int64 if isinstance(value, list) else x.dtype)
+        array = (
+            value
+            if isinstance(value, np.ndarray)
+            else np.array(value, np.int64 if isinstance(value, list) else x.dtype)
+        )
         model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
     nodes = list(model.graph.node)
     for number, node in enumerate(nodes):
@@ -87,13 +91,17 @@ def _gelu_tanh(draw: DrawFn) -> Instance:
 case("gelu-tanh-fuse", _read_elsewhere(_gelu_tanh, "q"))(_gelu_tanh)
 
 
-def _layernorm(draw: DrawFn, *, last: bool = True) -> Instance:
-    dims = shape(draw, 2)
-    x = floats(draw, dims, edges=SQUARED)
+_TO_SQUARE = (0.0, -0.0, 1.0, -1.0, 100.0, -100.0, 1e-4, 6e-8)
+
+
+def _layernorm(draw: DrawFn, *, last: bool = True, half: bool = False) -> Instance:
+    dims = (*shape(draw, 1, 2), draw(st.integers(4, 12))) if half else shape(draw, 2)
+    x = floats(draw, dims, edges=_TO_SQUARE if half else SQUARED, dtype=np.float16 if half else np.float32)
     first = draw(st.integers(0 if last else 1, len(dims) - 1))
     axes = list(range(first, len(dims))) if last else list(range(first))
     row = draw(st.sampled_from([dims[first:], dims[-1:], ()]))
-    gamma, beta = (floats(draw, row, edges=(0.0, 1.0), spread=1) for _ in range(2))
+    gamma, beta = (floats(draw, row, edges=(0.0, 1.0), spread=1, dtype=x.dtype.type) for _ in range(2))
+    wide = draw(st.booleans()) if half else False  # as torch exports it, with the squares in float32
     if draw(st.booleans()):
         body = "m = ReduceMean(x, axes) d = Sub(x, m) "
         version, stored = opset(draw, 18, 21), {"axes": axes}
@@ -105,9 +113,13 @@ def _layernorm(draw: DrawFn, *, last: bool = True) -> Instance:
     body += " w = Add(v, eps) r = Sqrt(w) " + draw(
         st.sampled_from(["n = Div(d, r) g = Mul(n, gamma) y = Add(g, beta)", "n = Div(d, r) y = Mul(gamma, n)"])
     )
+    if wide:
+        body = body.replace("d = Sub(x, m)", "e = Sub(x, m) d = Cast<to = 1>(e)")
+        body = body.replace("n = Div(d, r)", "o = Div(d, r) n = Cast<to = 10>(o)")
     beta = beta if "beta" in body else np.zeros((), np.float32)
     scale = of_row(x, tuple(axes), 1e-5, gamma, beta)
-    given = {"two": 2.0, "eps": 1e-5, "gamma": gamma, "beta": beta, **stored}
+    two, eps = (np.array(it, np.float32 if wide else x.dtype) for it in (2.0, 1e-5))
+    given = {"two": two, "eps": eps, "gamma": gamma, "beta": beta, **stored}
     return written(draw, body, x, version=version, scale=scale, **given)
 
 
@@ -127,9 +139,16 @@ def _(draw: DrawFn) -> Instance:
     return _layernorm(draw)
 
 
-def _rmsnorm(draw: DrawFn, version: int) -> Instance:
-    dims = shape(draw)
-    x, gamma = floats(draw, dims, edges=SQUARED), floats(draw, dims[-1:], edges=(0.0, 1.0), spread=1)
+@case("layernorm-half-fuse", lambda draw: _layernorm(draw))  # in float32
+def _(draw: DrawFn) -> Instance:
+    return _layernorm(draw, half=True)
+
+
+def _rmsnorm(draw: DrawFn, version: int, *, half: bool = False) -> Instance:
+    dims = (*shape(draw, 1, 2), draw(st.integers(4, 12))) if half else shape(draw)
+    kind = np.float16 if half else np.float32
+    x = floats(draw, dims, edges=_TO_SQUARE if half else SQUARED, dtype=kind)
+    gamma = floats(draw, dims[-1:], edges=(0.0, 1.0), spread=1, dtype=kind)
     with np.errstate(invalid="ignore"):
         wide = x.astype(np.float64)
         output = np.abs(wide / np.sqrt((wide * wide).mean(axis=-1, keepdims=True) + 1e-5) * gamma)
@@ -140,12 +159,19 @@ def _rmsnorm(draw: DrawFn, version: int) -> Instance:
     )
     body += "y = Mul(n, gamma)"
     given = {"two": 2.0, "one": 1.0, "eps": 1e-5, "gamma": gamma, "axes": [-1]}
+    if half:
+        output += 6e-5 * np.abs(gamma.astype(np.float64))
     return written(draw, body, x, version=version, scale=output * (dims[-1] + 2), **given)
 
 
 @case("rmsnorm-fuse", lambda draw: _rmsnorm(draw, 18))
 def _(draw: DrawFn) -> Instance:
     return _rmsnorm(draw, opset(draw, 23, 24))
+
+
+@case("rmsnorm-half-fuse", lambda draw: _rmsnorm(draw, 23))  # in float32
+def _(draw: DrawFn) -> Instance:
+    return _rmsnorm(draw, opset(draw, 23, 24), half=True)
 
 
 _CLIPPED = "a = Add(x, three) c = Clip(a, zero, six) "

@@ -133,6 +133,28 @@ def in_halves(instance: Instance) -> Instance:
     return Instance(model, feeds, instance.scale, known)
 
 
+def in_type(instance: Instance, dtype: int) -> Instance:
+    """The graph with float16 or bfloat16 for float32; values of bfloat16 are fed in float32."""
+    model = onnx.ModelProto()
+    model.CopyFrom(instance.model)
+    graph = model.graph
+    del graph.value_info[:]
+    narrow = helper.tensor_dtype_to_np_dtype(dtype)
+    for tensor in graph.initializer:
+        if tensor.data_type == TensorProto.FLOAT:
+            array = numpy_helper.to_array(tensor).astype(narrow)
+            tensor.CopyFrom(helper.make_tensor(tensor.name, dtype, array.shape, array.tobytes(), raw=True))
+    for value in (*graph.input, *graph.output):
+        if value.type.tensor_type.elem_type == TensorProto.FLOAT:
+            value.type.tensor_type.elem_type = dtype
+    fed = np.float16 if dtype == TensorProto.FLOAT16 else np.float32
+    feeds = {
+        name: array.astype(narrow).astype(fed) if array.dtype == np.float32 else array
+        for name, array in instance.feeds.items()
+    }
+    return Instance(onnx.shape_inference.infer_shapes(model, data_prop=True), feeds, instance.scale)
+
+
 def _half(array: np.ndarray) -> np.ndarray:
     with np.errstate(over="ignore"):
         return array.astype(np.float16) if array.dtype == np.float32 else array
@@ -205,6 +227,7 @@ __all__ = [
     "dynamic",
     "floats",
     "in_halves",
+    "in_type",
     "integers",
     "node",
     "opset",

@@ -64,11 +64,15 @@ def reciprocal_div(at: Site) -> str:
 @rule("Div -> Mul", Exactness.ROUNDING, Bound(epsilons=1, absolute=1.5e-45), rank=31, source=operator("Div"))
 def div_mul(at: Site) -> str:
     """Division by a constant as Mul by its reciprocal."""
-    at.demand_dtype(TensorProto.FLOAT)
-    divisor = at.value(1)
+    at.demand_dtype(TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
+    divisor = np.asarray(at.value(1)).astype(np.float32)
     low, high = _DIVISORS
     at.demand(bool(np.all((np.abs(divisor) > low) & (np.abs(divisor) < high))), "the divisor is too small or large")
-    return at.op("Mul", at.input(0), at.constant(np.float32(1) / divisor))
+    with np.errstate(over="ignore"):
+        reciprocal = np.asarray(np.float32(1) / divisor).astype(at.value_dtype(0))
+    exact = bool(np.all(reciprocal.astype(np.float32) * divisor == 1))
+    at.demand(exact or at.dtype(0) == TensorProto.FLOAT, "the type has no such reciprocal")
+    return at.op("Mul", at.input(0), at.constant(reciprocal))
 
 
 def _divides_well(values: Values) -> bool:

@@ -1,9 +1,10 @@
 """Several nodes as the one op that they are the parts of, for targets that have the op and not the parts."""
 
-from math import pi, sqrt
+from collections.abc import Sequence
+from math import pi, prod, sqrt
 
 import numpy as np
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 from onnxbisect.exactness import Exactness
 from onnxbisect.rewrites.exactness import Bound, Domain, Values
@@ -41,6 +42,16 @@ _STANDARDISED = part(
     part("Sub", "x", part("ReduceMean", "x", name="other")),
     part("Sqrt", part("Add", _SPREAD, AnyConstant("eps"))),
 )
+_WIDE = part("Cast", part("Sub", "x", part("ReduceMean", "x", name="mean")), name="wide")
+_WIDE_SPREAD = part("ReduceMean", (part("Pow", _WIDE, 2.0), part("Mul", _WIDE, _WIDE)), name="square")
+_STANDARDISED_WIDE = part(
+    "Cast",
+    part(
+        "Div",
+        part("Cast", part("Sub", "x", part("ReduceMean", "x", name="other"))),
+        part("Sqrt", part("Add", _WIDE_SPREAD, AnyConstant("eps"))),
+    ),
+)
 _ROOT = part("Sqrt", part("Add", part("ReduceMean", _SQUARE, name="square"), AnyConstant("eps")))
 _SCALED = (part("Div", "x", _ROOT), part("Mul", "x", (part("Div", 1.0, _ROOT), part("Reciprocal", _ROOT))))
 
@@ -48,8 +59,27 @@ _SIX = part("Clip", part("Add", "x", 3.0), 0.0, 6.0)
 _GATE = part("HardSigmoid", "x", name="gate")
 
 
-def _all_finite(values: Values) -> bool:
-    return all(value is not None and bool(np.isfinite(value).all()) for value in values)
+#: Types in which a rule here is shown to hold: the parts round to them after each step, the whole op does so once.
+_ROUNDED = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
+#: The largest number whose square is one in float16.
+_SQUARED = 255.0
+#: How much epsilon, times the length of a row, must be in float16, for squares that it makes 0 not to be missed.
+_ABSORBS = 3e-5
+
+
+def _six_times_finite(values: Values) -> bool:
+    x = values[0]
+    return x is not None and bool(np.isfinite(x * x.dtype.type(6)).all())
+
+
+def _spread_squared(values: Values) -> bool:
+    x = values[0]
+    return x is not None and (not x.size or bool(float(x.max()) - float(x.min()) <= _SQUARED))
+
+
+def _all_squared(values: Values) -> bool:
+    x = values[0]
+    return x is not None and bool((np.abs(x) <= _SQUARED).all())
 
 
 @pytorch("opset_version=20, at which F.gelu(x) is exported as Gelu")
@@ -63,7 +93,7 @@ def _all_finite(values: Values) -> bool:
 )
 def gelu_fuse(at: Site) -> str:
     """x/2 times 1 + Erf(x/sqrt 2), written out, as Gelu; from operator set 20 on."""
-    at.demand_dtype(TensorProto.FLOAT)
+    at.demand_dtype(*_ROUNDED)
     return at.op("Gelu", at.matched("x"))
 
 
@@ -78,8 +108,22 @@ def gelu_fuse(at: Site) -> str:
 )
 def gelu_tanh_fuse(at: Site) -> str:
     """The tanh form of Gelu, written out, as Gelu; from operator set 20 on."""
-    at.demand_dtype(TensorProto.FLOAT)
+    at.demand_dtype(*_ROUNDED)
     return at.op("Gelu", at.matched("x"), approximate="tanh")
+
+
+def _shifted(standardised: Pattern) -> tuple[Pattern, ...]:
+    """With gamma and beta, with gamma, or with neither."""
+    scaled = part("Mul", standardised, AnyConstant("gamma"))
+    return (part("Add", scaled, AnyConstant("beta")), scaled, standardised)
+
+
+def _layernorm(at: Site, *dtypes: int) -> str:
+    axis = _last_axes(at, dtypes, "mean", "other", "square")
+    tensors = [at.matched("x"), _of_row(at, "gamma", axis, 1.0)]
+    if at.has_matched("beta"):
+        tensors.append(_of_row(at, "beta", axis, 0.0))
+    return at.op("LayerNormalization", *tensors, axis=axis, epsilon=_epsilon(at))
 
 
 @pytorch("opset_version=17, at which F.layer_norm is exported as LayerNormalization")
@@ -87,11 +131,7 @@ def gelu_tanh_fuse(at: Site) -> str:
     "-> LayerNormalization",
     Exactness.ROUNDING,
     OF_ROW,
-    pattern=(
-        part("Add", part("Mul", _STANDARDISED, AnyConstant("gamma")), AnyConstant("beta")),
-        part("Mul", _STANDARDISED, AnyConstant("gamma")),
-        _STANDARDISED,
-    ),
+    pattern=(*_shifted(_STANDARDISED), *_shifted(_STANDARDISED_WIDE)),
     rank=12,
     source=_FUSION,
 )
@@ -99,11 +139,23 @@ def layernorm_fuse(at: Site) -> str:
     """The mean taken off, divided by the root of the mean square, times gamma, plus beta, as LayerNormalization; from
     operator set 17 on.
     """
-    axis = _last_axes(at, "mean", "other", "square")
-    tensors = [at.matched("x"), _of_row(at, "gamma", axis, 1.0)]
-    if at.has_matched("beta"):
-        tensors.append(_of_row(at, "beta", axis, 0.0))
-    return at.op("LayerNormalization", *tensors, axis=axis, epsilon=_epsilon(at))
+    return _layernorm(at, TensorProto.FLOAT, TensorProto.BFLOAT16)
+
+
+@pytorch("opset_version=17, at which F.layer_norm is exported as LayerNormalization")
+@rule(
+    "-> LayerNormalization",
+    Exactness.DOMAIN,
+    OF_ROW,
+    pattern=(*_shifted(_STANDARDISED), *_shifted(_STANDARDISED_WIDE)),
+    domain=Domain(text="numbers within 255 of each other, whose squares float16 has", holds=_spread_squared),
+    rank=12,
+    source=_FUSION,
+)
+def layernorm_half_fuse(at: Site) -> str:
+    """The parts of LayerNormalization in float16, where the square of 256 is infinite, as LayerNormalization."""
+    at.demand(_absorbs(at), "epsilon is too small for float16")
+    return _layernorm(at, TensorProto.FLOAT16)
 
 
 @pytorch("opset_version=23, at which F.rms_norm is exported as RMSNormalization")
@@ -117,7 +169,27 @@ def layernorm_fuse(at: Site) -> str:
 )
 def rmsnorm_fuse(at: Site) -> str:
     """Divided by the root of the mean square, times gamma, as RMSNormalization; from operator set 23 on."""
-    axis = _last_axes(at, "square")
+    return _rmsnorm(at, TensorProto.FLOAT, TensorProto.BFLOAT16)
+
+
+@pytorch("F.rms_norm is exported as RMSNormalization at opset_version=23")
+@rule(
+    "-> RMSNormalization",
+    Exactness.DOMAIN,
+    Bound(epsilons=2, of="the output plus 6e-5 gamma, times the number of terms plus 2", absolute=6e-8),
+    pattern=(part("Mul", _SCALED, AnyConstant("gamma")), _SCALED),
+    domain=Domain(text="no number beyond 255, whose square float16 has, and no NaN", holds=_all_squared),
+    rank=12,
+    source=OLIVE,
+)
+def rmsnorm_half_fuse(at: Site) -> str:
+    """The parts of RMSNormalization in float16, where the square of 256 is infinite, as RMSNormalization."""
+    at.demand(_absorbs(at), "epsilon is too small for float16")
+    return _rmsnorm(at, TensorProto.FLOAT16)
+
+
+def _rmsnorm(at: Site, *dtypes: int) -> str:
+    axis = _last_axes(at, dtypes, "square")
     return at.op("RMSNormalization", at.matched("x"), _of_row(at, "gamma", axis, 1.0), axis=axis, epsilon=_epsilon(at))
 
 
@@ -135,7 +207,7 @@ def rmsnorm_fuse(at: Site) -> str:
 )
 def hardswish_fuse(at: Site) -> str:
     """x times HardSigmoid(x), or times Clip(x + 3, 0, 6)/6, as HardSwish; from operator set 14 on."""
-    at.demand_dtype(TensorProto.FLOAT)
+    at.demand_dtype(*_ROUNDED)
     if at.has_part("gate"):
         gate = at.part("gate")
         slope, middle = gate.attribute("alpha", 0.2), gate.attribute("beta", 0.5)
@@ -148,14 +220,14 @@ def hardswish_fuse(at: Site) -> str:
     "-> HardSwish",
     Exactness.DOMAIN,
     Bound(epsilons=2, of="the input", absolute=1.5e-45),
-    domain=Domain(text="no NaN or infinity, nor a number so large that six times it is", holds=_all_finite),
+    domain=Domain(text="no NaN or infinity, nor a number so large that six times it is", holds=_six_times_finite),
     pattern=(part("Div", part("Mul", "x", _SIX), 6.0), part("Mul", part("Mul", "x", _SIX), 1 / 6)),
     rank=12,
     source=_FUSION,
 )
 def hardswish_product_fuse(at: Site) -> str:
     """x times Clip(x + 3, 0, 6), and then by 6, as HardSwish, which does not overflow; from operator set 14 on."""
-    at.demand_dtype(TensorProto.FLOAT)
+    at.demand_dtype(*_ROUNDED)
     return at.op("HardSwish", at.matched("x"))
 
 
@@ -225,9 +297,9 @@ def _image(at: Site) -> tuple[int, ...]:
     return shape
 
 
-def _last_axes(at: Site, *means: str) -> int:
+def _last_axes(at: Site, dtypes: Sequence[int], *means: str) -> int:
     """The first of the axes that all these reductions go over, which are the last ones; it is negative."""
-    at.demand_dtype(TensorProto.FLOAT)
+    at.part(means[0]).demand_dtype(*dtypes)
     rank = at.part(means[0]).rank(0)
     found = {at.part(mean).axes(rank) for mean in means}
     axes = found.pop()
@@ -241,7 +313,8 @@ def _last_axes(at: Site, *means: str) -> int:
 def _of_row(at: Site, name: str, axis: int, default: float) -> str:
     """A constant of the pattern, or the default where it has none, in the shape of a row."""
     dims = at.output_shape()[axis:]
-    stored = at.facts.value(at.matched(name)) if at.has_matched(name) else np.array(default, np.float32)
+    dtype = helper.tensor_dtype_to_np_dtype(at.known(at.facts.dtype(at.matched("x")), "the type is not known"))
+    stored = at.facts.value(at.matched(name)) if at.has_matched(name) else np.array(default, dtype)
     value = at.known(stored, f"{name} is not a constant")
     at.demand(set(value.shape[:axis]) <= {1}, f"{name} is not the same for all rows")
     return at.constant(np.broadcast_to(value.reshape(value.shape[axis:]), dims))
@@ -251,3 +324,9 @@ def _epsilon(at: Site) -> float:
     value = at.known(at.facts.value(at.matched("eps")), "epsilon is not a constant")
     at.demand(value.size == 1, "epsilon is not one number")
     return float(value.reshape(()))
+
+
+def _absorbs(at: Site) -> bool:
+    """Whether epsilon outweighs what is lost where float16 makes squares 0."""
+    row = at.part("square")
+    return _epsilon(at) * prod(row.shape(0)[axis] for axis in row.axes(row.rank(0)) or ()) >= _ABSORBS
