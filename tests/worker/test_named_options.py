@@ -9,6 +9,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import onnx_bisect
+from onnx_bisect.events import Note
 from onnxbisect_service.search_spec import SearchSpec
 from onnxbisect_worker.running import embedded
 from support.worker.installation import Installation
@@ -59,12 +60,15 @@ class Fuser:
         for op, rule in RULES.items():
             if op in ops and rule not in self._options.skip:
                 return Outcome(exit_code=1, log=f"IndexError in {rule}; --option skip={rule} goes without it")
+        if "Sinh" in ops and self._options.skip:
+            return Outcome(exit_code=2, log="Still compiling after 1 second.")
         return Outcome(exit_code=1, log="no Abs") if "Abs" in ops else Outcome(exit_code=0)
 
     def judge(self, outcome):
         if not outcome.exit_code:
             return Verdict(status=Status.PASS)
-        return Verdict(status=Status.FAIL, kind=Kind.ERROR, message=outcome.log)
+        status = Status.UNRESOLVED if outcome.exit_code == 2 else Status.FAIL
+        return Verdict(status=status, kind=Kind.ERROR, message=outcome.log)
 '''
 
 
@@ -110,6 +114,21 @@ def test_where_it_does_not_help_the_search_is_about_the_options_given(tmp_path: 
 
     assert result.compiles_after is None
     assert sorted(culprit.ops for culprit in result.culprits) == [("Abs",), ("Relu",)]
+
+
+@pytest.mark.usefixtures("fuser")
+def test_an_option_that_leads_to_no_answer_is_said(tmp_path: Path) -> None:
+    notes: list[str] = []
+
+    def told(event: onnx_bisect.Event) -> None:
+        if isinstance(event, Note):
+            notes.append(event.sentence)
+
+    result = onnx_bisect.diagnose(saved(tmp_path, "Relu", "Sinh"), backend="fuser", progress=told)
+
+    asked = notes.index("asking the compiler with the option that it names: skip=fuse_relu")
+    assert notes[asked + 1] == "no answer about that: Still compiling after 1 second."
+    assert result.compiles_after is None
 
 
 @pytest.mark.usefixtures("fuser")

@@ -85,6 +85,12 @@ class SearchedModel:
         return whole.fingerprint or fingerprint(whole.message)
 
     @property
+    def unanswered(self) -> str:
+        """Why there is no answer about the whole model, such as a time limit; empty where there is one."""
+        whole = self._whole
+        return whole.message if whole is not None and whole.status is Status.UNRESOLVED else ""
+
+    @property
     def computes_other_numbers(self) -> bool:
         """Whether the whole model compiled, and only its numbers are wrong."""
         return self._whole is not None and self._whole.kind is Kind.NUMERIC

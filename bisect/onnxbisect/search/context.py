@@ -188,7 +188,7 @@ def _cluster(universe: Universe, units: UnitSet, masked: UnitSet, steps: int = P
 def every_way(universe: Universe, suspect: Suspect, suspects: Sequence[Suspect], remainder: UnitSet) -> list[UnitSet]:
     """Contexts of all sizes for a suspect of a small model; if any context makes it pass, one of these does."""
     masked = union(other.everywhere for other in suspects if not other.capacity)
-    kept_out = tuple(other.everywhere for other in suspects if other is not suspect)
+    kept_out = tuple(other.everywhere for other in suspects if other != suspect)
     found = _every_context(universe, suspect.units, suspect.occurrences, masked, kept_out, remainder)
     return [probe for probe in found if is_subset(suspect.units, probe) or suspect.held_by(probe)]
 

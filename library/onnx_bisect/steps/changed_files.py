@@ -197,6 +197,8 @@ def compiles_after(
             continue
         if answer.compiles:
             return _after(changed, changed.sentence, compiler.calls)
+        if answer.unanswered:
+            tell(f"no answer about that: {answer.unanswered}")
         if numeric is None and answer.computes_other_numbers and not whole.computes_other_numbers:
             numeric = changed
         if answer.stopped:
@@ -260,4 +262,6 @@ def _with_named_options(
                 calls=compiler.calls,
                 options=changed,
             )
+        if found.unanswered:
+            tell(f"no answer about that: {found.unanswered}")
     return None

@@ -70,6 +70,7 @@ _PROBE_FORMAT = ProbeFormat(
     constants_as_initializers=True,
     # it removes them, and fails if an input then becomes an output
     covered=("Identity", "Dropout"),
+    empty_inputs=False,
 )
 
 Processor = Literal[
