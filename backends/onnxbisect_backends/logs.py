@@ -71,7 +71,8 @@ def read_log(log: str, patterns: Sequence[Pattern] = ()) -> Reading:
     """Apply the patterns; the first match decides kind and message, all matches give hints.
 
     Without a match, the message is the last complaint of the log, or else its last line. The fingerprint is the matched
-    text without the captured names, so that two ops refused alike have the same one.
+    text without the captured names, so that two ops refused alike have the same one. A match that says nothing, such as
+    the banner above a stack, leaves message and fingerprint to the rest of the log.
     """
     text = _OVERLONG.sub(lambda line: f"{line[0][:_END]} … {line[0][-_END:]}", plain(log))
     ops: dict[str, None] = {}
@@ -90,14 +91,16 @@ def read_log(log: str, patterns: Sequence[Pattern] = ()) -> Reading:
             nodes.update(dict.fromkeys(_name(named.get("node"))))
             tensors.update(dict.fromkeys(_name(named.get("tensor"))))
     hints = Hints(ops=tuple(ops), nodes=tuple(nodes), tensors=tuple(tensors))
-    if first is None:
+    message = "" if first is None else _lines(first[1])
+    if first is None or not message:
         said = _STAMP.sub("", headline(log))
-        return Reading(message=said, fingerprint=fingerprint(said))
+        kind = None if first is None else first[0].kind
+        return Reading(hints=hints, kind=kind, message=said, fingerprint=fingerprint(said), refused=refused)
     pattern, match = first
     return Reading(
         hints=hints,
         kind=pattern.kind,
-        message=_lines(match),
+        message=message,
         fingerprint=fingerprint(_blanked(match)),
         refused=refused,
     )

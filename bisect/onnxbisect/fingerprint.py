@@ -36,6 +36,21 @@ _ABORTED = re.compile(r"(?:.*: line \d+: +\d+ )?Aborted\b")
 #: A frame of a Python traceback.
 _FRAME = re.compile(r"^ +File \".*\", line \d+")
 
+#: A frame of the stack that a program in C++ prints where it dies (LLVM's, gdb's, sanitizers' form), and its function.
+_STACK_FRAME = re.compile(r"^ *#\d+ +0x[0-9a-fA-F]+ (?:in )?(?P<function>[^\n]{1,1000})")
+#: What stands around them in LLVM's.
+_STACK_DUMP = re.compile(r"^(?:PLEASE submit a bug report to |Please report issues to \S+ and include|Stack dump\b)")
+_STACK_TASK = re.compile(r"^\d+\.\t")
+#: Frames of Java, JavaScript and Rust.
+_OTHER_FRAME = re.compile(r"^\s+at \S[^\n]{0,500}(?::\d+\)?|\(Native Method\)|\(<anonymous>\))$|^ +\d+: +\S+::\S+")
+#: Functions that say that a program dies, not where: of the printing, of signals, of the C library, without a name.
+_NOWHERE = re.compile(
+    r"PrintStackTrace|RunSignalHandlers|SignalHandler|report_fatal_error|llvm_unreachable|^\(/|libc\.so|libpthread"
+    r"|^_*(?:gnu_cxx|cxxabi|sig|raise|abort|assert|pthread_kill|libc_start|start\b|tgkill)|^std::terminate"
+)
+#: Where a frame's function stands in its sources or library.
+_PLACE = re.compile(r" (?:\S+:\d+(?::\d+)?|\([^()\s]*\+0x[0-9a-fA-F]+\))$")
+
 _TIME = re.compile(
     r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?|\b\d\d:\d\d:\d\d(?:[.,]\d+)?\b"
 )
@@ -72,20 +87,25 @@ def headline(log: str) -> str:
     """The most useful line of a log: the last one that complains, else the last that is not empty.
 
     The exception at the end of a Python traceback complains whatever it says, and the lines of the traceback do not. An
-    exception without a message has that of the line below it, or else the code that raised it.
+    exception without a message has that of the line below it, or else the code that raised it. Nor do the frames of a
+    stack in another language; where nothing complains before them, the headline is the first function that tells where.
     Without positions in C++ sources; at most 300 characters, without control characters; empty for an empty log.
     """
     last = ""
     lines = [line[:_LINE] for line in plain(log).split("\n")]
     # the lines of Python tracebacks: the frames, the code below each, and what comes before them
     traced: set[int] = set()
+    stacked: set[int] = set()
     for index, line in enumerate(lines):
         code = index - 1 in traced and line.startswith("    ")
         if code or _FRAME.match(line) or line.startswith("Traceback (most recent call last)"):
             traced.add(index)
+        task = index - 1 in stacked and _STACK_TASK.match(line)
+        if task or _STACK_FRAME.match(line) or _STACK_DUMP.match(line) or _OTHER_FRAME.match(line):
+            stacked.add(index)
     for index in reversed(range(len(lines))):
         head = without_source(lines[index].strip())
-        if not head or index in traced:
+        if not head or index in traced or index in stacked:
             continue
         if index - 1 in traced:
             return _cut(_exception(lines, index, traced), _MOST_HEADLINE)
@@ -96,7 +116,14 @@ def headline(log: str) -> str:
         if complains(head):
             return _cut(head, _MOST_HEADLINE)
         last = last or head
-    return _cut(last, _MOST_HEADLINE)
+    return _cut(_crash(lines) or last, _MOST_HEADLINE)
+
+
+def _crash(lines: Sequence[str]) -> str:
+    """Where a program died, by the first stack that its log has; empty without one, or where that does not tell."""
+    frames = [frame["function"].strip() for line in lines if (frame := _STACK_FRAME.match(line))]
+    functions = (_PLACE.sub("", frame) for frame in frames if not _NOWHERE.search(frame))
+    return next((f"crashed in {function}" for function in functions), "")
 
 
 def _exception(lines: Sequence[str], index: int, traced: Collection[int]) -> str:

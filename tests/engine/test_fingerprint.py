@@ -173,3 +173,46 @@ def test_plain_text_keeps_lines_and_tabs() -> None:
 )
 def test_a_headline_is_no_piece_of_a_traceback(log: str, expected: str) -> None:
     assert headline(log) == expected
+
+
+_LLVM = """Please report issues to https://github.com/iree-org/iree/issues and include the crash backtrace.
+Stack dump:
+0.\tProgram arguments: iree-compile ./out.mlir
+1.\tRunning pass 'Canonicalizer' failed
+ #0 0x00007f37cc75a0ab llvm::sys::PrintStackTrace(llvm::raw_ostream&, int) Signals.cpp:0:0
+ #1 0x00007f37cc75ac10 SignalHandler(int, siginfo_t*, void*) Signals.cpp:0:0
+ #2 0x00007f37c685a050 (/lib/x86_64-linux-gnu/libc.so.6+0x3c050)
+ #3 0x00007f37cc86e996 mlir::Type::getContext() const Types.cpp:0:0
+ #4 0x00007f37ccd09aa5 mlir::failed(mlir::LogicalResult) Pass.cpp:0:0
+#22 0x00000000002016ae _start (lib/iree-compile+0x2016ae)
+"""
+
+
+@pytest.mark.parametrize(
+    ("log", "expected"),
+    [
+        (_LLVM, "crashed in mlir::Type::getContext() const"),
+        (f"cc: a.cpp:3: int f(): Assertion `x' failed.\n{_LLVM}", "cc: a.cpp:3: int f(): Assertion `x' failed."),
+        (f"{_LLVM}Error: convert died", "Error: convert died"),
+        (
+            "start\n    #0 0x55d1 in raise (/lib/libc.so.6+0x3c050)\n    #1 0x55d2 in fails(int) /src/a.cc:10:3\n",
+            "crashed in fails(int)",
+        ),
+        ("#0 0x00007f (tpuc-opt+0x1234)", "crashed in (tpuc-opt+0x1234)"),
+        ("loading\n #0 0x1 (/lib/libc.so.6+0x3c050)\n #1 0x2 _start (cc+0x2)", "loading"),
+        (
+            "no kernel of Erf failed\n\tat com.cc.CannotError.get(A.java:3)\n\tat x.Y(Native Method)",
+            "no kernel of Erf failed",
+        ),
+        ("TypeError: 3\n    at fails (/a/b.js:3:7)\n    at Object.<anonymous> (/a/b.js:9:1)\n", "TypeError: 3"),
+        (
+            "thread 'main' panicked at src/a.rs:2:5:\nno Erf\n   0: std::panicking::begin_panic_error\n"
+            "             at /rustc/panic_error.rs:3:5\n",
+            "no Erf",
+        ),
+        ("    at least one error", "at least one error"),
+    ],
+    ids=["llvm", "assertion", "said last", "gdb", "no symbols", "nowhere", "java", "javascript", "rust", "prose"],
+)
+def test_a_headline_is_no_frame_of_a_stack(log: str, expected: str) -> None:
+    assert headline(log) == expected
