@@ -11,9 +11,13 @@ from hypothesis import strategies as st
 
 import onnx_bisect
 from onnxbisect.exactness import Exactness
+from onnxbisect.file_remedies import within_named_ranks
 from onnxbisect.file_remedies.ranks import lowered_ranks
 from onnxbisect.file_remedies.remedy import File, RemediedFile
+from onnxbisect.model import load
+from onnxbisect.preflight import Reader
 from onnxbisect.rewrites import NotApplicable
+from onnxbisect.verdict import Kind, Status, Verdict
 from support.high_ranks import MOVING, high_rank_model
 
 USUAL = 4
@@ -61,6 +65,23 @@ def test_a_random_graph_computes_the_same_with_fewer_dimensions(seed: int) -> No
             assert before.tobytes() == after.tobytes()
         else:
             assert np.allclose(before, after, rtol=1e-4, atol=1e-4, equal_nan=True)
+
+
+def test_two_nodes_without_such_a_form_read_the_same_tensor() -> None:
+    text = """<ir_version: 8, opset_import: ["": 18]> g (float[4, 1, 6] x) => (float[768] y, float[24] z) <
+      int64[8] eight = {2, 4, 1, 3, 1, 1, 1, 1}, int64[8] times = {2, 1, 2, 2, 1, 2, 2, 1}, int64[1] all = {768},
+      float[2, 1, 1, 3, 1, 1, 1, 1] right = {1, 1, 3, 1, -3, 3}, int64[1] less = {24}
+    > {
+      [cut] a = Reshape(x, eight)
+      [tiled] b = Tile(a, times)
+      [product] c = MatMul(a, right)
+      [relu] d = Relu(c)
+      [end] y = Reshape(b, all)
+      [other] z = Reshape(d, less)
+    }"""
+    change = lowered(onnx.parser.parse_model(text))
+    assert change is not None
+    onnx.checker.check_model(change.proto, full_check=True)
 
 
 @given(st.integers(0, 1 << 32))
@@ -154,18 +175,73 @@ def test_names_of_the_model_that_look_like_new_ones_collide_with_none(prefix: st
 def test_an_op_without_such_a_form_keeps_its_shape(most: int) -> None:
     text = """<ir_version: 8, opset_import: ["": 17]>
     g (float[2,6] x) => (float[2,6] y) <
-        int64[6] six = {1, 2, 1, 2, 1, 3}, int64[2] back = {2, 6}, int64[1] zero = {0}
+        int64[6] six = {1, 2, 1, 2, 1, 3}, int64[2] back = {2, 6}, int64 zero = {0}
     > {
-        a = Reshape(x, six) b = Relu(a) c = CumSum(b, zero) d = Neg(c) y = Reshape(d, back)
+        a = Reshape(x, six) b = Relu(a) c = Trilu(b, zero) d = Neg(c) y = Reshape(d, back)
     }"""
     model = onnx.parser.parse_model(text)
     change = lowered_ranks(file_of(model), most)
     assert [node.op_type for node in change.proto.graph.node] == [
         "Relu",
         "Reshape",
-        "CumSum",
+        "Trilu",
         "Reshape",
         "Neg",
         "Reshape",
     ]
     assert [one.tobytes() for one in outputs(model)] == [one.tobytes() for one in outputs(change.proto)]
+
+
+@pytest.mark.parametrize(
+    ("message", "limits"),
+    [
+        ("error: unsupported tensor rank 6 at Reshape", [5, 4]),
+        ("Only 4D tensors are supported, but got 6D", [4]),
+        ("Reshape: rank must be <= 5, got 6", [5, 4]),
+        ("max dims 4 exceeded", [4]),
+        ("failed to legalize operation 'Softmax'", []),
+        ("rank of process 0: out of memory", []),
+        ("dimension 4096 is too large", []),
+    ],
+)
+def test_a_message_about_ranks_says_which_to_try(message: str, limits: list[int], tmp_path: Path) -> None:
+    model = load(saved(tmp_path, WINDOWS))
+    tried = list(within_named_ranks(model, Reader(tool="t"), message))
+    assert [it.sentence.rpartition("more than ")[2][:1] for it in tried] == [str(limit) for limit in limits]
+
+
+class NamesRanks:
+    """Takes four dimensions and says what it refuses; `refused` are ops that it refuses besides.
+
+    `whole` counts calls about more than what measures the compiler's boundaries.
+    """
+
+    def __init__(self, *refused: str) -> None:
+        self.refused, self.whole = set(refused), 0
+
+    def __call__(self, path: Path) -> Verdict:
+        model = onnx.load(path)
+        self.whole += "score" in {node.name for node in model.graph.node}
+        facts = file_of(model).facts
+        rank = max(len(facts.shape(name) or ()) for node in model.graph.node for name in node.output)
+        ops = sorted(self.refused.intersection(node.op_type for node in model.graph.node))
+        if rank <= USUAL and not ops:
+            return Verdict(status=Status.PASS)
+        message = f"unsupported tensor rank {rank}" if rank > USUAL else f"unsupported op {ops[0]}"
+        return Verdict(status=Status.FAIL, kind=Kind.UNSUPPORTED, message=message)
+
+
+def test_a_tool_that_names_the_rank_is_asked_about_lower_ones_before_a_search(tmp_path: Path) -> None:
+    path, compiler = saved(tmp_path, WINDOWS), NamesRanks()
+    result = onnx_bisect.diagnose(path, backend=compiler)
+    assert result.compiles_after is not None
+    assert result.compiles_after.sentence == "5 tensors of more than 5 dimensions written with fewer"
+    assert compiler.whole == 2
+    assert onnx_bisect.fix(path, backend=compiler).compiles
+    assert compiler.whole <= 5
+
+
+def test_what_lower_ranks_reveal_is_searched_in_that_file(tmp_path: Path) -> None:
+    result = onnx_bisect.diagnose(saved(tmp_path, WINDOWS), backend=NamesRanks("Softmax"))
+    assert [tuple(it.ops) for it in result.culprits] == [("Softmax",)]
+    assert "written with fewer" in result.report["file_after"]

@@ -164,6 +164,58 @@ class Graph:
             scale = self.constant(self.random_values(shape[axis:]), np.float32)
             self.node("LayerNormalization", [name, scale], [shape], axis=axis)
 
+    def _pad(self, name: str, shape: tuple[int, ...]) -> None:
+        before = [self.random.choice([0, 0, 0, 1, -1]) if size > 1 else self.random.choice([0, 0, 1]) for size in shape]
+        after = [self.random.choice([0, 0, 0, 1]) for _ in shape]
+        grown = tuple(size + one + other for size, one, other in zip(shape, before, after, strict=True))
+        if not shape or prod(grown) >= 4000:
+            return
+        inputs = [name, self.constant([*before, *after])]
+        if self.random.random() < 0.5:
+            inputs.append(self.constant(2, np.float32))
+        if self.random.random() < 0.3:
+            axes = self.random.sample(range(len(shape)), len(shape))
+            inputs[1] = self.constant([*(before[axis] for axis in axes), *(after[axis] for axis in axes)])
+            inputs = [*inputs, *[""] * (3 - len(inputs)), self.constant([axis - len(shape) for axis in axes])]
+        self.node("Pad", inputs, [grown])
+
+    def _elements(self, name: str, shape: tuple[int, ...]) -> None:
+        axis = self.axis(shape)
+        if axis is not None:
+            number = self.random.randint(1, 3)
+            chosen = (*shape[:axis], number, *shape[axis + 1 :])
+            places = [self.random.randint(-shape[axis], shape[axis] - 1) for _ in range(prod(chosen))]
+            self.node("GatherElements", [name, self.constant(np.array(places).reshape(chosen))], [chosen], axis=axis)
+
+    def _shape(self, name: str, shape: tuple[int, ...]) -> None:
+        """Another tensor in the shape of this one, as traced exports write it."""
+        (dims,) = self.node("Shape", [name], [(len(shape),)])
+        del self.shapes[dims]
+        self.node("Expand", [self.part((1,) * len(shape)), dims], [shape])
+
+    def _scatter(self, name: str, shape: tuple[int, ...]) -> None:
+        axis = self.axis(shape)
+        if axis is not None:
+            chosen = (*shape[:axis], 1, *shape[axis + 1 :])
+            places = self.constant(np.full(chosen, self.random.randrange(shape[axis]), np.int64))
+            self.node("ScatterElements", [name, places, self.part(chosen)], [shape], axis=axis, reduction="add")
+
+    def _cumulative(self, name: str, shape: tuple[int, ...]) -> None:
+        axis = self.axis(shape)
+        if axis is not None:
+            place = self.constant(axis - self.random.choice([0, len(shape)]))
+            flags = {"exclusive": self.random.randint(0, 1), "reverse": self.random.randint(0, 1)}
+            self.node("CumSum", [name, place], [shape], **flags)
+
+    def _channels(self, name: str, shape: tuple[int, ...]) -> None:
+        if len(shape) >= 3:
+            rows = [self.constant(np.arange(shape[1]) + 1 + row, np.float32) for row in range(4)]
+            kinds = ["BatchNormalization", "InstanceNormalization", "GlobalMaxPool"]
+            kind = self.random.choice(kinds if len(shape) <= 5 else kinds[:2])  # as many as onnxruntime pools
+            left = (*shape[:2], *(1 for _ in shape[2:])) if kind == "GlobalMaxPool" else shape
+            needed = {"BatchNormalization": 4, "InstanceNormalization": 2, "GlobalMaxPool": 0}[kind]
+            self.node(kind, [name, *rows[:needed]], [left])
+
     def axis(self, shape: tuple[int, ...]) -> int | None:
         """A random axis, if there is one."""
         return self.random.randrange(len(shape)) if shape else None
@@ -193,7 +245,8 @@ class Graph:
 
 
 MOVING = ("reshape", "transpose", "unary", "binary", "squeeze", "slice", "split", "concat", "gather", "expand", "tile")
-COMPUTING = ("reduce", "softmax", "matmul", "layer_norm")
+MOVING += ("pad", "elements", "shape")
+COMPUTING = ("reduce", "softmax", "matmul", "layer_norm", "scatter", "cumulative", "channels")
 
 
 def high_rank_model(seed: int, ops: tuple[str, ...] = MOVING + COMPUTING) -> onnx.ModelProto:

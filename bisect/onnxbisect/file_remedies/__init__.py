@@ -22,6 +22,7 @@ from onnxbisect.file_remedies.candidates import (
     usual_forms,
     with_lower_ranks,
     with_newer_forms,
+    within_named_ranks,
 )
 from onnxbisect.file_remedies.ranks import LOWER_RANKS, form_of_lower_rank
 from onnxbisect.file_remedies.remedy import File, FileRemedy, RemediedFile
@@ -49,4 +50,5 @@ __all__ = [
     "usual_forms",
     "with_lower_ranks",
     "with_newer_forms",
+    "within_named_ranks",
 ]

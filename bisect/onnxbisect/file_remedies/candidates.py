@@ -1,5 +1,6 @@
 """Which changed files to try for a model that a tool refuses, smallest change first."""
 
+import re
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -98,6 +99,11 @@ _USUAL_FORMS = (whole_norms.id, divisions_to_products.id, erf_to_tanh.id)
 REORDERING = reorder_nodes.id
 #: The remedy that is tried, whatever the tool names, if it says that it folded no constants.
 _FOLDING = "fold-constants"
+#: As many dimensions as nearly every tool takes.
+_USUAL_RANK = 4
+#: How messages speak of the number of dimensions, as `rank 6`, `5-D` or `6 dimensions`.
+_OF_RANK = re.compile(r"\b(?:ranks?|n?dims?|dimensions?|\d+-?d)\b", re.IGNORECASE)
+_NUMBER = re.compile(r"(?<![\d.])\d+(?=-?[dD]?\b)(?!\.\d)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,9 +159,9 @@ class ChangedCopy:
 
 def promising(model: Model, findings: Iterable[Finding], reader: Reader) -> bool:
     """Whether there may be a file to try: a remedy answers a finding that probes do not settle, or may mend numbers, or
-    the nodes may have another order.
+    the nodes may have another order, or tensors fewer dimensions.
     """
-    if low_masks(model.proto.graph) or another_order(model.proto.graph):
+    if low_masks(model.proto.graph) or another_order(model.proto.graph) or _highest_rank(model) > _USUAL_RANK:
         return True
     settled = settled_by(reader.probe_format)
     return not _ids(_answering(it.id for it in findings if it.id not in settled)) <= set(_BASE)
@@ -261,6 +267,24 @@ def with_lower_ranks(model: Model, reader: Reader, most: int) -> ChangedCopy | N
         return None
     applied = Applied(remedy=remedy.id, sentence=change.sentence, exactness=change.exactness or remedy.exactness)
     return ChangedCopy(proto=change.proto, applied=(*candidate.applied, applied), needed=True)
+
+
+def within_named_ranks(model: Model, reader: Reader, message: str) -> Iterator[ChangedCopy]:
+    """The file with fewer dimensions, for a tool whose message speaks of their number: at most as many as it names, or
+    one less if it names those of the file; then at most four.
+    """
+    highest = _highest_rank(model)
+    if highest <= _USUAL_RANK or not _OF_RANK.search(message):
+        return
+    named = {int(number) for number in _NUMBER.findall(message)}
+    limits = [*named.intersection(range(_USUAL_RANK, highest)), *({highest - 1} if highest in named else ())]
+    for limit in dict.fromkeys([*limits[:1], _USUAL_RANK] if limits else []):
+        if (changed := with_lower_ranks(model, reader, limit)) is not None:
+            yield changed
+
+
+def _highest_rank(model: Model) -> int:
+    return max((len(kind.tensor_type.shape.dim) for kind in model.types.values()), default=0)
 
 
 def form_candidates(model: Model, reader: Reader, bounded: Bounded = directly) -> Iterator[ChangedCopy]:

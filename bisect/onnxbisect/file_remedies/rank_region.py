@@ -68,10 +68,12 @@ class Region:
                 for name in node.output:
                     if name in self._outputs:
                         self.full(name)
+                self._settle(kept=True)
                 return
         for name in [*node.input, *captures(node)]:
             if name in self._held:
                 self.full(name)
+        self._settle(kept=True)
         self._nodes.append(node_copy(node))
 
     def _settle(self, *, kept: bool) -> None:
@@ -172,6 +174,12 @@ class Region:
     def reshaped(self, tensor: str, shape: Sequence[int]) -> str:
         """The tensor behind a Reshape."""
         return self.add("Reshape", [tensor, self.constant(np.array(shape, np.int64))])
+
+    def settle(self, name: str, array: np.ndarray) -> None:
+        """Store a tensor whose value is known under its own name, in place of the node that computes it."""
+        if name in self._outputs:
+            raise NotApplicable(f"{name} is an output of the graph")
+        self._stored.append(numpy_helper.from_array(array, name))
 
     def constant(self, array: np.ndarray) -> str:
         """A new initializer."""

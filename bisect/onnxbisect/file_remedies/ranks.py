@@ -23,25 +23,12 @@ LOWER_RANKS = "lower-ranks"
 #: Ops with the same bits in any shape. A runtime adds up in another order if other axes are neighbours, and computes a
 #: function of the last elements of a row in another way than that of the others.
 _SAME_BITS = frozenset(
-    {"Abs", "Add", "And", "ArgMax", "ArgMin", "BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Cast"}
-    | {"Ceil", "Clip", "Concat", "DequantizeLinear", "Div", "Equal", "Expand", "Flatten", "Floor", "Gather", "Greater"}
-    | {"GreaterOrEqual", "Hardmax", "Identity", "IsInf", "IsNaN", "LeakyRelu", "Less", "LessOrEqual", "Max", "Min"}
-    | {
-        "Mul",
-        "Neg",
-        "Not",
-        "Or",
-        "PRelu",
-        "QuantizeLinear",
-        "ReduceMax",
-        "ReduceMin",
-        "Relu",
-        "Reshape",
-        "Round",
-        "Sign",
-    }
-    | {"Slice", "Split", "Sqrt", "Squeeze", "Sub", "ThresholdedRelu", "Tile", "TopK", "Transpose", "Unsqueeze", "Where"}
-    | {"Xor"}
+    {"Abs", "Add", "And", "ArgMax", "ArgMin", "BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor"}
+    | {"Cast", "Ceil", "Clip", "Concat", "DequantizeLinear", "Div", "Equal", "Expand", "Flatten", "Floor", "Gather"}
+    | {"GatherElements", "Greater", "GreaterOrEqual", "Hardmax", "Identity", "IsInf", "IsNaN", "LeakyRelu", "Less"}
+    | {"LessOrEqual", "Max", "Min", "Mul", "Neg", "Not", "Or", "PRelu", "Pad", "QuantizeLinear", "ReduceMax"}
+    | {"ReduceMin", "Relu", "Reshape", "Round", "Shape", "Sign", "Size", "Slice", "Split", "Sqrt", "Squeeze", "Sub"}
+    | {"ThresholdedRelu", "Tile", "TopK", "Transpose", "Unsqueeze", "Where", "Xor"}
 )
 #: How each op is written with fewer dimensions.
 _FORMS: dict[str, Form] = {}
@@ -138,6 +125,14 @@ def _other_shape(region: Region, node: onnx.NodeProto) -> None:
     """Reshape, Squeeze and their like: nothing is computed."""
     region.shape(node.output[0])
     region.hold(node.output[0], *region.held(node.input[0]))
+
+
+@_form_of("Shape Size")
+def _known_shape(region: Region, node: onnx.NodeProto) -> None:
+    """A constant: the tensor itself, whose shape is asked, is then not needed."""
+    dims = np.array(region.shape(node.input[0]), np.int64)
+    limits = slice(_int(node, "start", 0), _int(node, "end", len(dims)))
+    region.settle(node.output[0], np.array(dims.prod()) if node.op_type == "Size" else dims[limits])
 
 
 @_form_of(
@@ -266,6 +261,60 @@ def _layer_norm(region: Region, node: onnx.NodeProto) -> None:
     target = (prod(shape[:axis]), length)
     made = region.again(node, [region.view(node.input[0], target), *rows], axis=1)
     region.hold(node.output[0], made[0], target)
+
+
+@_form_of("BatchNormalization InstanceNormalization GlobalAveragePool GlobalMaxPool")
+def _by_channel(region: Region, node: onnx.NodeProto) -> None:
+    """All places of a channel are treated alike."""
+    shape = region.shape(node.input[0])
+    if any(node.output[1:]):
+        raise NotApplicable("another output is in use")
+    target = (shape[0], shape[1], prod(shape[2:]))
+    made = region.again(node, [region.view(node.input[0], target), *node.input[1:]])
+    kept = 1 if node.op_type.startswith("Global") else target[2]
+    region.hold(node.output[0], made[0], (*target[:2], kept))
+
+
+@_form_of("GatherElements ScatterElements")
+def _elements(region: Region, node: onnx.NodeProto) -> None:
+    shape, chosen = region.shape(node.input[0]), region.shape(node.input[1])
+    axis = _axis(node, len(shape), 0)
+    if shape[:axis] + shape[axis + 1 :] != chosen[:axis] + chosen[axis + 1 :]:
+        raise NotApplicable("the indices leave out places of other axes")
+    views = [region.view(name, _around(region.shape(name), axis)) for name in node.input]
+    (made,) = region.again(node, views, axis=1)
+    region.hold(node.output[0], made, _around(region.shape(node.output[0]), axis))
+
+
+@_form_of("CumSum")
+def _cumulative(region: Region, node: onnx.NodeProto) -> None:
+    shape, axis = region.shape(node.input[0]), region.facts.value(node.input[1])
+    if axis is None:
+        raise NotApplicable("the axis is not a constant")
+    target = _around(shape, int(axis.item()) % len(shape))
+    place = region.constant(np.array(1, axis.dtype))
+    (made,) = region.again(node, [region.view(node.input[0], target), place])
+    region.hold(node.output[0], made, target)
+
+
+@_form_of("Pad")
+def _pad(region: Region, node: onnx.NodeProto) -> None:
+    """Axes that are not padded are merged."""
+    shape, pads = region.shape(node.input[0]), region.numbers(node, 1, "pads")
+    axes = [axis % len(shape) for axis in region.numbers(node, 3, "") or range(len(shape))]
+    if pads is None or len(pads) != 2 * len(axes):
+        raise NotApplicable("how much is added is not known")
+    added = dict(zip(axes, zip(pads, pads[len(axes) :], strict=False), strict=True))
+    kinds = [axis if any(added.get(axis, ())) else None if dim == 1 else -1 for axis, dim in enumerate(shape)]
+    runs = _runs(kinds, shape) or [[0]]
+    target, sides = _merged(shape, runs), [added.get(run[0], (0, 0)) for run in runs]
+    amounts = [before for before, _ in sides] + [after for _, after in sides]
+    tensor = region.view(node.input[0], target)
+    if len(node.input) > 1:
+        (made,) = region.again(node, [tensor, region.constant(np.array(amounts, np.int64)), *node.input[2:3]])
+    else:
+        (made,) = region.again(node, [tensor], pads=amounts)
+    region.hold(node.output[0], made, [sum(side) + size for side, size in zip(sides, target, strict=True)])
 
 
 @_form_of("Gather")

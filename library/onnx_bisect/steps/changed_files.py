@@ -16,6 +16,7 @@ from onnx_bisect.steps.repair_compiler import RepairCompiler, changed_model, cop
 from onnxbisect.diagnosis import CompilesAfter
 from onnxbisect.errors import ModelError
 from onnxbisect.file_remedies import (
+    LOWER_RANKS,
     REORDERING,
     ChangedCopy,
     candidates,
@@ -25,6 +26,7 @@ from onnxbisect.file_remedies import (
     promising,
     with_lower_ranks,
     with_newer_forms,
+    within_named_ranks,
 )
 from onnxbisect.model import Model
 from onnxbisect.preflight import Reader
@@ -53,6 +55,7 @@ _JUDGED_ANEW = frozenset(
         "constants-to-initializers",
         "neutral-boundary",
         "shorten-names",
+        LOWER_RANKS,
     }
 )
 #: How a sentence ends about a changed file that compiles, and whose numbers are wrong.
@@ -108,7 +111,8 @@ def changed_files(context: SearchContext, allow: Exactness, whole: SearchedModel
 
     Each costs a compile of the whole model; `whole` has the verdicts on the original. If it compiles in another form,
     they are the file in each part of that form; otherwise they answer the preflight's findings, after one that bounds
-    masks where only its numbers are wrong. The last one, for a compiler that died, has the nodes in another order.
+    masks where only its numbers are wrong, and those with fewer dimensions where the tool speaks of them. The last one,
+    for a compiler that died, has the nodes in another order.
     """
     model, reader = context.loaded.model, context.reader
     if whole.compiles_in_another_form:
@@ -117,6 +121,9 @@ def changed_files(context: SearchContext, allow: Exactness, whole: SearchedModel
     masks = masks_bounded(model, reader) if whole.computes_other_numbers else None
     if masks is not None and _ORDER.index(masks.exactness) <= _ORDER.index(allow):
         yield masks
+    for candidate in within_named_ranks(model, reader, whole.message):
+        if _ORDER.index(candidate.exactness) <= _ORDER.index(allow):
+            yield candidate
     for candidate in candidates(model, context.findings, reader, forked, whole.hints):
         if _ORDER.index(candidate.exactness) <= _ORDER.index(allow):
             yield candidate
