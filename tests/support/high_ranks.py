@@ -187,6 +187,28 @@ class Graph:
             places = [self.random.randint(-shape[axis], shape[axis] - 1) for _ in range(prod(chosen))]
             self.node("GatherElements", [name, self.constant(np.array(places).reshape(chosen))], [chosen], axis=axis)
 
+    def _gather_nd(self, name: str, shape: tuple[int, ...]) -> None:
+        if len(shape) < 2:
+            return
+        batch = self.random.randint(0, 1)
+        depth = self.random.randint(1, len(shape) - batch)
+        form = (*shape[:batch], *self.random.choice([(2,), (1, 2)]), depth)
+        places = np.array([self.random.randrange(shape[batch + at % depth]) for at in range(prod(form))])
+        left = (*form[:-1], *shape[batch + depth :])
+        self.node("GatherND", [name, self.constant(places.reshape(form))], [left], batch_dims=batch)
+
+    def _scatter_nd(self, name: str, shape: tuple[int, ...]) -> None:
+        if shape:
+            depth = self.random.randint(1, len(shape))
+            place = self.constant([[self.random.randrange(size) for size in shape[:depth]]])
+            self.node("ScatterND", [name, place, self.part((1, *shape[depth:]))], [shape])
+
+    def _triangle(self, name: str, shape: tuple[int, ...]) -> None:
+        if len(shape) >= 2:
+            self.node(
+                "Trilu", [name, self.constant(self.random.randint(-2, 2))], [shape], upper=self.random.randint(0, 1)
+            )
+
     def _shape(self, name: str, shape: tuple[int, ...]) -> None:
         """Another tensor in the shape of this one, as traced exports write it."""
         (dims,) = self.node("Shape", [name], [(len(shape),)])
@@ -245,8 +267,8 @@ class Graph:
 
 
 MOVING = ("reshape", "transpose", "unary", "binary", "squeeze", "slice", "split", "concat", "gather", "expand", "tile")
-MOVING += ("pad", "elements", "shape")
-COMPUTING = ("reduce", "softmax", "matmul", "layer_norm", "scatter", "cumulative", "channels")
+MOVING += ("pad", "elements", "gather_nd", "triangle", "shape")
+COMPUTING = ("reduce", "softmax", "matmul", "layer_norm", "scatter", "scatter_nd", "cumulative", "channels")
 
 
 def high_rank_model(seed: int, ops: tuple[str, ...] = MOVING + COMPUTING) -> onnx.ModelProto:

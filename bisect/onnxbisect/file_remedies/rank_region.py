@@ -86,12 +86,18 @@ class Region:
             new.clear()
 
     def result(self) -> onnx.ModelProto:
-        """The model with the new nodes."""
+        """The model with the new nodes, without nodes and initializers that no node reads any more."""
         graph = self._proto.graph
         graph.initializer.extend(self._stored)
         suspects = {name for node in graph.node for name in (*node.input, *node.output) if name}
-        set_nodes(graph, self._nodes)
-        drop_unread(graph, suspects - {name for node in self._nodes for name in node.output})
+        read = {name for node in graph.node for name in (*node.input, *captures(node))}
+        needed, kept = set(self._outputs), list[onnx.NodeProto]()
+        for node in reversed(self._nodes):
+            if not needed.isdisjoint(node.output) or read.isdisjoint(node.output):
+                needed.update(node.input, captures(node))
+                kept.append(node)
+        set_nodes(graph, kept[::-1])
+        drop_unread(graph, suspects - {name for node in kept for name in node.output})
         return self._proto
 
     # Reading

@@ -25,10 +25,21 @@ LOWER_RANKS = "lower-ranks"
 _SAME_BITS = frozenset(
     {"Abs", "Add", "And", "ArgMax", "ArgMin", "BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor"}
     | {"Cast", "Ceil", "Clip", "Concat", "DequantizeLinear", "Div", "Equal", "Expand", "Flatten", "Floor", "Gather"}
-    | {"GatherElements", "Greater", "GreaterOrEqual", "Hardmax", "Identity", "IsInf", "IsNaN", "LeakyRelu", "Less"}
+    | {
+        "GatherElements",
+        "GatherND",
+        "Greater",
+        "GreaterOrEqual",
+        "Hardmax",
+        "Identity",
+        "IsInf",
+        "IsNaN",
+        "LeakyRelu",
+        "Less",
+    }
     | {"LessOrEqual", "Max", "Min", "Mul", "Neg", "Not", "Or", "PRelu", "Pad", "QuantizeLinear", "ReduceMax"}
     | {"ReduceMin", "Relu", "Reshape", "Round", "Shape", "Sign", "Size", "Slice", "Split", "Sqrt", "Squeeze", "Sub"}
-    | {"ThresholdedRelu", "Tile", "TopK", "Transpose", "Unsqueeze", "Where", "Xor"}
+    | {"ThresholdedRelu", "Tile", "TopK", "Transpose", "Trilu", "Unsqueeze", "Where", "Xor"}
 )
 #: How each op is written with fewer dimensions.
 _FORMS: dict[str, Form] = {}
@@ -250,13 +261,18 @@ def _softmax(region: Region, node: onnx.NodeProto) -> None:
     region.hold(node.output[0], made, target)
 
 
-@_form_of("LayerNormalization")
+_form_of("LpNormalization")(_along_axis(-1))
+
+
+@_form_of("LayerNormalization RMSNormalization")
 def _layer_norm(region: Region, node: onnx.NodeProto) -> None:
     shape = region.shape(node.input[0])
     axis = _axis(node, len(shape), -1)
     if any(node.output[1:]):
         raise NotApplicable("another output is in use")
     length = prod(shape[axis:])
+    if any(prod(region.shape(name)) != length for name in node.input[1:] if name):
+        raise NotApplicable("the scale is broadcast")
     rows = [region.view(name, (length,)) if name else "" for name in node.input[1:]]
     target = (prod(shape[:axis]), length)
     made = region.again(node, [region.view(node.input[0], target), *rows], axis=1)
@@ -284,6 +300,35 @@ def _elements(region: Region, node: onnx.NodeProto) -> None:
     views = [region.view(name, _around(region.shape(name), axis)) for name in node.input]
     (made,) = region.again(node, views, axis=1)
     region.hold(node.output[0], made, _around(region.shape(node.output[0]), axis))
+
+
+@_form_of("GatherND")
+def _gather_nd(region: Region, node: onnx.NodeProto) -> None:
+    """Axes of the batch, of the places, and behind what the indices choose are merged."""
+    shape, places, batch = region.shape(node.input[0]), region.shape(node.input[1]), _int(node, "batch_dims", 0)
+    chosen, leading = shape[batch : batch + places[-1]], (prod(shape[:batch]),) if batch else ()
+    number, behind = prod(places[batch:-1]), prod(shape[batch + places[-1] :])
+    data = region.view(node.input[0], (*leading, *chosen, behind))
+    indices = region.view(node.input[1], (*leading, number, places[-1]))
+    (made,) = region.again(node, [data, indices], batch_dims=len(leading))
+    region.hold(node.output[0], made, (*leading, number, behind))
+
+
+@_form_of("ScatterND")
+def _scatter_nd(region: Region, node: onnx.NodeProto) -> None:
+    shape, places = region.shape(node.input[0]), region.shape(node.input[1])
+    chosen, number, behind = shape[: places[-1]], prod(places[:-1]), prod(shape[places[-1] :])
+    data, indices = region.view(node.input[0], (*chosen, behind)), region.view(node.input[1], (number, places[-1]))
+    (made,) = region.again(node, [data, indices, region.view(node.input[2], (number, behind))])
+    region.hold(node.output[0], made, (*chosen, behind))
+
+
+@_form_of("Trilu")
+def _triangle(region: Region, node: onnx.NodeProto) -> None:
+    shape = region.shape(node.input[0])
+    target = (prod(shape[:-2]), *shape[-2:])
+    (made,) = region.again(node, [region.view(node.input[0], target), *node.input[1:]])
+    region.hold(node.output[0], made, target)
 
 
 @_form_of("CumSum")

@@ -147,11 +147,11 @@ def changed_for_culprits(
     ]
     for changed in changes:
         if changed is not None and _ORDER.index(changed.exactness) <= _ORDER.index(allow):
-            yield changed if after is None else _ChangedTwice(first=after, second=changed)
+            yield changed if after is None else ChangedTwice(first=after, second=changed)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _ChangedTwice:
+class ChangedTwice:
     """A change of a changed file."""
 
     first: ChangedFile

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import onnx
 
-from onnx_bisect.steps.changed_files import changed_files, changed_for_culprits, may_be_changed
+from onnx_bisect.steps.changed_files import ChangedTwice, changed_files, changed_for_culprits, may_be_changed
 from onnx_bisect.steps.repair_compiler import REPAIRED, RepairCompiler
 from onnx_bisect.steps.usual_forms import try_usual_forms
 from onnxbisect.diagnosis import Alternative, Diagnosis
@@ -143,9 +143,12 @@ def _repaired(
         original = base.base.proto
         loaded, before = compiler.read(original), compiler.diagnose(original)
         prover = prover.on(original, TensorFacts.of(before.model))
+        context = compiler.context_of(loaded, False)
     calls = compiler.calls
     if before.compiles_in_another_form:
-        tried = try_files(before, changed_files(context, allow, before), compiler, prover, say)
+        forms = changed_files(context, allow, before)
+        further = forms if base.base is None else (ChangedTwice(first=base.base, second=form) for form in forms)
+        tried = try_files(before, further, compiler, of_the_file, say)
         if tried.repair is not None:
             return tried.repair, calls
     diagnosed(loaded, before)
