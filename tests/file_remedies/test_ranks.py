@@ -206,7 +206,19 @@ def test_an_op_without_such_a_form_keeps_its_shape(most: int) -> None:
 )
 def test_a_message_about_ranks_says_which_to_try(message: str, limits: list[int], tmp_path: Path) -> None:
     model = load(saved(tmp_path, WINDOWS))
-    tried = list(within_named_ranks(model, Reader(tool="t"), message))
+    tried = list(within_named_ranks(model, Reader(tool="t"), message, ()))
+    assert [it.sentence.rpartition("more than ")[2][:1] for it in tried] == [str(limit) for limit in limits]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "limits"),
+    [(["turned"], [5, 4]), (["turned", "returned"], [5, 4]), (["score"], []), (["turned", "score"], [])],
+)
+def test_nodes_of_high_rank_say_so_where_a_tool_names_no_other(
+    nodes: list[str], limits: list[int], tmp_path: Path
+) -> None:
+    model = load(saved(tmp_path, WINDOWS))
+    tried = list(within_named_ranks(model, Reader(tool="t"), "these failed", nodes))
     assert [it.sentence.rpartition("more than ")[2][:1] for it in tried] == [str(limit) for limit in limits]
 
 

@@ -269,15 +269,25 @@ def with_lower_ranks(model: Model, reader: Reader, most: int) -> ChangedCopy | N
     return ChangedCopy(proto=change.proto, applied=(*candidate.applied, applied), needed=True)
 
 
-def within_named_ranks(model: Model, reader: Reader, message: str) -> Iterator[ChangedCopy]:
-    """The file with fewer dimensions, for a tool whose message speaks of their number: at most as many as it names, or
-    one less if it names those of the file; then at most four.
+def within_named_ranks(model: Model, reader: Reader, message: str, nodes: Collection[str]) -> Iterator[ChangedCopy]:
+    """The file with fewer dimensions, for a tool whose message speaks of their number, or that names only `nodes` with
+    more than four: at most as many as it names, or one less than what it refuses; then at most four.
     """
+    ranks = {name: len(kind.tensor_type.shape.dim) for name, kind in model.types.items()}
     highest = _highest_rank(model)
-    if highest <= _USUAL_RANK or not _OF_RANK.search(message):
+    if highest <= _USUAL_RANK:
         return
-    named = {int(number) for number in _NUMBER.findall(message)}
-    limits = [*named.intersection(range(_USUAL_RANK, highest)), *({highest - 1} if highest in named else ())]
+    limits = list[int]()
+    if _OF_RANK.search(message):
+        named = {int(number) for number in _NUMBER.findall(message)}
+        limits = [*named.intersection(range(_USUAL_RANK, highest)), *({highest - 1} if highest in named else ())]
+    of_nodes = [
+        max((ranks.get(name, 0) for name in (*node.input, *node.output)), default=0)
+        for node in model.proto.graph.node
+        if node.name in nodes
+    ]
+    if not limits and of_nodes and min(of_nodes) > _USUAL_RANK:
+        limits = [min(of_nodes) - 1]
     for limit in dict.fromkeys([*limits[:1], _USUAL_RANK] if limits else []):
         if (changed := with_lower_ranks(model, reader, limit)) is not None:
             yield changed

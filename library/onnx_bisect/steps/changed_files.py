@@ -121,7 +121,7 @@ def changed_files(context: SearchContext, allow: Exactness, whole: SearchedModel
     masks = masks_bounded(model, reader) if whole.computes_other_numbers else None
     if masks is not None and _ORDER.index(masks.exactness) <= _ORDER.index(allow):
         yield masks
-    for candidate in within_named_ranks(model, reader, whole.message):
+    for candidate in within_named_ranks(model, reader, whole.message, whole.hints.nodes):
         if _ORDER.index(candidate.exactness) <= _ORDER.index(allow):
             yield candidate
     for candidate in candidates(model, context.findings, reader, forked, whole.hints):
