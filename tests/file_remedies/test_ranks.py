@@ -243,20 +243,30 @@ class NamesRanks:
         return Verdict(status=Status.FAIL, kind=Kind.UNSUPPORTED, message=message)
 
 
-def test_a_tool_that_names_the_rank_is_asked_about_lower_ones_before_a_search(tmp_path: Path) -> None:
+def test_a_repair_asks_about_lower_ranks_before_a_search_where_the_tool_names_them(tmp_path: Path) -> None:
     path, compiler = saved(tmp_path, WINDOWS), NamesRanks()
-    result = onnx_bisect.diagnose(path, backend=compiler)
-    assert result.compiles_after is not None
-    assert result.compiles_after.sentence == "5 tensors of more than 5 dimensions written with fewer"
+    result = onnx_bisect.fix(path, backend=compiler)
+    assert result.compiles
+    assert result.document.file_change is not None
+    assert result.document.file_change.sentence == "5 tensors of more than 5 dimensions written with fewer"
     assert compiler.whole == 2
-    assert onnx_bisect.fix(path, backend=compiler).compiles
-    assert compiler.whole <= 5
 
 
 def test_what_lower_ranks_reveal_is_searched_in_that_file(tmp_path: Path) -> None:
-    result = onnx_bisect.diagnose(saved(tmp_path, WINDOWS), backend=NamesRanks("Softmax"))
-    assert [tuple(it.ops) for it in result.culprits] == [("Softmax",)]
-    assert "written with fewer" in result.report["file_after"]
+    text = WINDOWS.replace(
+        "[score] e = Softmax <axis = -1> (d)", "[score] s = Softmax <axis = -1> (d) [hard] e = HardSwish(s)"
+    )
+    path, compiler = saved(tmp_path, text), NamesRanks("HardSwish")
+    result = onnx_bisect.fix(path, backend=compiler)
+    assert result.compiles
+    assert [change.op for change in result.document.changes] == ["HardSwish"]
+    assert result.document.file_change is not None
+    assert [named.ops for named in result.repair.before.culprits] == [("HardSwish",)]
+
+
+def test_every_culprit_is_found_where_the_tool_names_the_rank(tmp_path: Path) -> None:
+    result = onnx_bisect.diagnose(saved(tmp_path, WINDOWS), backend=NamesRanks())
+    assert {op for culprit in result.culprits for op in culprit.ops} == {"Reshape", "Add", "Transpose"}
 
 
 def test_a_constant_node_of_high_rank_goes_with_its_reader() -> None:

@@ -99,8 +99,8 @@ _USUAL_FORMS = (whole_norms.id, divisions_to_products.id, erf_to_tanh.id)
 REORDERING = reorder_nodes.id
 #: The remedy that is tried, whatever the tool names, if it says that it folded no constants.
 _FOLDING = "fold-constants"
-#: As many dimensions as nearly every tool takes.
-_USUAL_RANK = 4
+#: The most dimensions that nearly every compiler takes.
+USUAL_RANK = 4
 #: How messages speak of the number of dimensions, as `rank 6`, `5-D` or `6 dimensions`.
 _OF_RANK = re.compile(r"\b(?:ranks?|n?dims?|dimensions?|\d+-?d)\b", re.IGNORECASE)
 _NUMBER = re.compile(r"(?<![\d.])\d+(?=-?[dD]?\b)(?!\.\d)")
@@ -159,9 +159,9 @@ class ChangedCopy:
 
 def promising(model: Model, findings: Iterable[Finding], reader: Reader) -> bool:
     """Whether there may be a file to try: a remedy answers a finding that probes do not settle, or may mend numbers, or
-    the nodes may have another order, or tensors fewer dimensions.
+    the nodes may have another order.
     """
-    if low_masks(model.proto.graph) or another_order(model.proto.graph) or _highest_rank(model) > _USUAL_RANK:
+    if low_masks(model.proto.graph) or another_order(model.proto.graph):
         return True
     settled = settled_by(reader.probe_format)
     return not _ids(_answering(it.id for it in findings if it.id not in settled)) <= set(_BASE)
@@ -274,26 +274,27 @@ def within_named_ranks(model: Model, reader: Reader, message: str, nodes: Collec
     more than four: at most as many as it names, or one less than what it refuses; then at most four.
     """
     ranks = {name: len(kind.tensor_type.shape.dim) for name, kind in model.types.items()}
-    highest = _highest_rank(model)
-    if highest <= _USUAL_RANK:
+    highest = highest_rank(model)
+    if highest <= USUAL_RANK:
         return
     limits = list[int]()
     if _OF_RANK.search(message):
         named = {int(number) for number in _NUMBER.findall(message)}
-        limits = [*named.intersection(range(_USUAL_RANK, highest)), *({highest - 1} if highest in named else ())]
+        limits = [*named.intersection(range(USUAL_RANK, highest)), *({highest - 1} if highest in named else ())]
     of_nodes = [
         max((ranks.get(name, 0) for name in (*node.input, *node.output)), default=0)
         for node in model.proto.graph.node
         if node.name in nodes
     ]
-    if not limits and of_nodes and min(of_nodes) > _USUAL_RANK:
+    if not limits and of_nodes and min(of_nodes) > USUAL_RANK:
         limits = [min(of_nodes) - 1]
-    for limit in dict.fromkeys([*limits[:1], _USUAL_RANK] if limits else []):
+    for limit in dict.fromkeys([*limits[:1], USUAL_RANK] if limits else []):
         if (changed := with_lower_ranks(model, reader, limit)) is not None:
-            yield changed
+            yield replace(changed, needed=False)
 
 
-def _highest_rank(model: Model) -> int:
+def highest_rank(model: Model) -> int:
+    """The most dimensions of a tensor."""
     return max((len(kind.tensor_type.shape.dim) for kind in model.types.values()), default=0)
 
 

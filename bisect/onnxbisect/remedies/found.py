@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from onnxbisect.diagnosis import CompletedDiagnosis, CulpritKind, Diagnosis
+from onnxbisect.file_remedies import USUAL_RANK
 from onnxbisect.fingerprint import fingerprint
 from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.model import Model
@@ -15,8 +16,6 @@ from onnxbisect.session import AS_PART
 from onnxbisect.unitset import UnitSet, members, union
 from onnxbisect.verdict import Hints, Kind, Status, Verdict
 
-#: The most dimensions that nearly every compiler takes.
-USUAL_RANK = 4
 #: Ops that move elements and compute nothing.
 _MOVING = frozenset(
     {"Concat", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Tile", "Transpose"}

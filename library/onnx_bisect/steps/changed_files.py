@@ -16,7 +16,6 @@ from onnx_bisect.steps.repair_compiler import RepairCompiler, changed_model, cop
 from onnxbisect.diagnosis import CompilesAfter
 from onnxbisect.errors import ModelError
 from onnxbisect.file_remedies import (
-    LOWER_RANKS,
     REORDERING,
     ChangedCopy,
     candidates,
@@ -55,7 +54,6 @@ _JUDGED_ANEW = frozenset(
         "constants-to-initializers",
         "neutral-boundary",
         "shorten-names",
-        LOWER_RANKS,
     }
 )
 #: How a sentence ends about a changed file that compiles, and whose numbers are wrong.
@@ -111,8 +109,7 @@ def changed_files(context: SearchContext, allow: Exactness, whole: SearchedModel
 
     Each costs a compile of the whole model; `whole` has the verdicts on the original. If it compiles in another form,
     they are the file in each part of that form; otherwise they answer the preflight's findings, after one that bounds
-    masks where only its numbers are wrong, and those with fewer dimensions where the tool speaks of them. The last one,
-    for a compiler that died, has the nodes in another order.
+    masks where only its numbers are wrong. The last one, for a compiler that died, has the nodes in another order.
     """
     model, reader = context.loaded.model, context.reader
     if whole.compiles_in_another_form:
@@ -121,15 +118,21 @@ def changed_files(context: SearchContext, allow: Exactness, whole: SearchedModel
     masks = masks_bounded(model, reader) if whole.computes_other_numbers else None
     if masks is not None and _ORDER.index(masks.exactness) <= _ORDER.index(allow):
         yield masks
-    for candidate in within_named_ranks(model, reader, whole.message, whole.hints.nodes):
-        if _ORDER.index(candidate.exactness) <= _ORDER.index(allow):
-            yield candidate
     for candidate in candidates(model, context.findings, reader, forked, whole.hints):
         if _ORDER.index(candidate.exactness) <= _ORDER.index(allow):
             yield candidate
     reordered = in_another_order(model, reader) if whole.died else None
     if reordered is not None:
         yield reordered
+
+
+def files_within_named_ranks(context: SearchContext, allow: Exactness, whole: SearchedModel) -> Iterator[ChangedFile]:
+    """The file with fewer dimensions, where the tool's message or the nodes that it names speak of their number: a call
+    or two before a search, which would find every op that works on such a tensor.
+    """
+    for changed in within_named_ranks(context.loaded.model, context.reader, whole.message, whole.hints.nodes):
+        if _ORDER.index(changed.exactness) <= _ORDER.index(allow):
+            yield changed
 
 
 def changed_for_culprits(
