@@ -266,8 +266,24 @@ class Graph:
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10)
 
 
-MOVING = ("reshape", "transpose", "unary", "binary", "squeeze", "slice", "split", "concat", "gather", "expand", "tile")
-MOVING += ("pad", "elements", "gather_nd", "triangle", "shape")
+MOVING = (
+    "reshape",
+    "transpose",
+    "unary",
+    "binary",
+    "squeeze",
+    "slice",
+    "split",
+    "concat",
+    "gather",
+    "expand",
+    "tile",
+    "pad",
+    "elements",
+    "gather_nd",
+    "triangle",
+    "shape",
+)
 COMPUTING = ("reduce", "softmax", "matmul", "layer_norm", "scatter", "scatter_nd", "cumulative", "channels")
 
 
