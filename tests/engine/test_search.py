@@ -377,6 +377,32 @@ def test_a_compiler_that_takes_a_few_nodes_only_is_not_said_to_refuse_their_comb
     assert size(culprit.largest_passing or 0) == most
 
 
+@pytest.mark.parametrize(
+    ("variants", "edges", "adjacent", "both"),
+    [
+        ([0, 1, 1, 0], [(0, 1), (1, 2), (2, 3), (0, 3)], {(1, 1), (0, 1)}, {(0, 1)}),
+        ([0, 0, 1, 1], [(0, 1), (0, 2), (1, 2), (2, 3)], {(1, 0), (1, 1), (0, 0)}, {(0, 1)}),
+        ([0, 1, 0, 1, 0, 2], [(0, 2), (1, 3), (2, 5), (4, 5)], set(), {(0, 1)}),
+        ([0, 1, 2, 3, 1, 3], [(1, 2), (1, 4), (2, 4)], {(2, 3), (2, 0)}, {(0, 1), (2, 3)}),
+        ([0, 1, 0, 0, 1], [(0, 1), (0, 2), (0, 3), (1, 2), (1, 4), (2, 3)], {(1, 0), (0, 0)}, set()),
+        ([0, 1, 0, 1, 0, 1, 0, 2], [(0, 2), (1, 3), (2, 7), (4, 7)], set(), {(0, 1)}),
+    ],
+)
+def test_a_small_model_most_pairs_of_which_are_refused_is_not_called_too_large(variants, edges, adjacent, both) -> None:
+    graph = universe(variants, edges)
+
+    def rule(units: UnitSet) -> bool:
+        ops = {graph.variant[unit] for unit in members(units)}
+        fed = ((unit, after) for unit in members(units) for after in members(graph.successors[unit] & units))
+        return any({*pair} <= ops for pair in both) or any(
+            (graph.variant[unit], graph.variant[after]) in adjacent for unit, after in fed
+        )
+
+    step = World(graph, rule).diagnose()
+    assert all_found(step) == minimal_failing_sets(len(graph), rule)
+    assert step.diagnosis.certificate.status is CertificateStatus.PROVEN
+
+
 def test_several_patterns_of_as_many_ops_are_not_called_capacity() -> None:
     truth = {0b111, 0b111000, 0b111000000, 0b111000000000}
     step = World(chain(list(range(14))), monotone(truth)).diagnose()

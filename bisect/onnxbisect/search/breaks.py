@@ -54,13 +54,17 @@ def _ways(
 
 
 def _thinned(universe: Universe, pool: UnitSet, allowed: int, others: UnitSet) -> list[UnitSet]:
-    """What to leave out of a pool: all but the first units, all but the last, and all but those near `others`."""
+    """What to leave out of a pool: all but the first units, all but the last, and all but those near `others`.
+
+    In a model of few units all of the pool are near.
+    """
     units = list(members(pool))
     if len(units) <= allowed:
         return [0]
     kept = [of(units[:allowed]), of(units[len(units) - allowed :])]
-    near = list(members(universe.ball(others, _NEAR) & pool & ~union(kept)))
-    kept += [of(near[start : start + allowed]) for start in range(0, len(near), allowed)]
+    near = universe.everything if len(universe) <= FEW_UNITS else universe.ball(others, _NEAR)
+    each = list(members(near & pool & ~union(kept)))
+    kept += [of(each[start : start + allowed]) for start in range(0, len(each), allowed)]
     return [pool & ~some for some in kept]
 
 

@@ -14,6 +14,9 @@ from onnxbisect.search.remembered import remembered
 from onnxbisect.unitset import UnitSet, members, size, union
 from onnxbisect.universe import Universe
 
+#: In a model of fewer units most pairs may fail for what they are. No limit is said of it: all that fails is listed.
+FEWEST_UNITS = 7
+
 
 class Measure(StrEnum):
     """What of a probe may be limited."""

@@ -5,6 +5,7 @@ from itertools import combinations, islice
 
 from onnxbisect.language import english
 from onnxbisect.search.atoms import Atoms
+from onnxbisect.search.cut_limits import FEWEST_UNITS
 from onnxbisect.search.minimise import CapacityError, Minimiser
 from onnxbisect.search.oracle import Oracle
 from onnxbisect.search.pattern import alone, apart, choices, components, occurrences, representative
@@ -85,6 +86,8 @@ class SuspectMaker:
 
         Asked where several interactions of as many units were found and nothing as large has passed.
         """
+        if len(self._universe) < FEWEST_UNITS:
+            return False
         count = size(minimal)
         alike = [it for it in self._state.suspects if it.interaction and size(it.units) == count]
         if len(alike) < _MANY_AS_LARGE or any(size(it) >= count for it in self._oracle.passing):

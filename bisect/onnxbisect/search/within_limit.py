@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from onnxbisect.language import english
 from onnxbisect.search.context import neighbours_kept, place_with_most_neighbours
-from onnxbisect.search.cut_limits import CutLimit, Measure, amount
+from onnxbisect.search.cut_limits import FEWEST_UNITS, CutLimit, Measure, amount
 from onnxbisect.search.oracle import Oracle, pieces
 from onnxbisect.search.pattern import alone
 from onnxbisect.search.state import SearchState
@@ -37,11 +37,11 @@ class WithinLimit:
 
         `SearchState.limits` and what else the search established are set.
         """
-        if self._brief or not (found.interaction or found.pool):
+        few = len(self._universe) < FEWEST_UNITS
+        if few or self._brief or not (found.interaction or found.pool):
             return False
-        avoid = found.units | union(suspect.everywhere for suspect in self._state.suspects if suspect.single)
         for limit in possible_limits(self._universe, self._oracle, self._state.suspects):
-            other = others_that_exceed(self._universe, limit, found.fails, avoid)
+            other = others_that_exceed(self._universe, limit, found, self._state.suspects)
             if other and self._oracle.ask(other, english("other units that exceed what passed")).failed:
                 return self._concludes(limit)
         return False
@@ -125,15 +125,16 @@ def possible_limits(universe: Universe, oracle: Oracle, suspects: Sequence[Suspe
             yield CutLimit(measure, most)
 
 
-def others_that_exceed(universe: Universe, limit: CutLimit, failed: UnitSet, avoid: UnitSet) -> UnitSet:
-    """Units none of which is in `avoid`, with as much of it as a probe that failed; 0 if there are too few."""
-    wanted = amount(universe, limit.measure, failed)
+def others_that_exceed(universe: Universe, limit: CutLimit, found: Suspect, suspects: Sequence[Suspect]) -> UnitSet:
+    """Units that hold none of these at any place, with as much of it as the one that was found; 0 if too few."""
+    wanted = amount(universe, limit.measure, found.fails)
     chosen: UnitSet = 0
     has = 0
-    for unit in members(universe.everything & ~avoid):
-        grown = amount(universe, limit.measure, chosen | 1 << unit)
-        if grown > has:
-            chosen, has = chosen | 1 << unit, grown
+    for unit in (*members(universe.everything & ~found.units), *members(found.units)):
+        grown = chosen | 1 << unit
+        more = amount(universe, limit.measure, grown)
+        if more > has and not any(suspect.held_by(grown) for suspect in (found, *suspects)):
+            chosen, has = grown, more
         if has >= wanted:
             return chosen
         if size(chosen) == _MOST_UNITS:
