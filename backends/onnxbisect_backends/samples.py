@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
+from onnxbisect.cut.packed_boundary import packed_inputs
 from onnxbisect.model.runnable import fed_dtype
 from onnxbisect.model.scopes import constant_names
 from onnxbisect.model.values import TensorValues
@@ -39,15 +40,18 @@ def write_samples(probe: Path, renamed: Mapping[str, str], values: TensorValues,
     """Write the values of the probe's inputs in each sample; `renamed` maps probe names to model names.
 
     An input that has another rank or dtype than its tensor (`onnxbisect.cut.neutral_boundary`) gets the tensor's values
-    in its own form. Without `own` the samples are marked as made up.
+    in its own form, and one that several became (`onnxbisect.cut.packed_boundary`) theirs in a row. Without `own` the
+    samples are marked as made up.
     """
     graph = onnx.load(probe, load_external_data=False).graph
     inner = {value.name: value.type for value in graph.value_info}
+    packed = packed_inputs(graph)
     inputs = []
     forms = {}
     constants = constant_names(graph)  # up to IR version 3 these are listed as inputs
-    for value in graph.input:
-        if value.name in constants:
+    parts = [onnx.ValueInfoProto(name=part, type=inner[part]) for joined in packed.values() for part in joined]
+    for value in [*graph.input, *parts]:
+        if value.name in constants or value.name in packed:
             continue
         name = renamed.get(value.name, value.name)
         forms[name] = value
@@ -58,6 +62,8 @@ def write_samples(probe: Path, renamed: Mapping[str, str], values: TensorValues,
         (folder / _MADE_UP).touch()
     for number, sample in enumerate(values.samples(inputs)):
         arrays = {forms[name].name: _as_input(array, forms[name]) for name, array in sample.items()}
+        for name, joined in packed.items():
+            arrays[name] = np.concatenate([arrays.pop(part).reshape(1, -1) for part in joined], axis=1)
         save(folder / f"{number}.npz", arrays)
 
 

@@ -13,7 +13,8 @@ class ProbeFormat:
     `min_input_rank`, `min_output_rank`: inputs and outputs of a smaller rank get leading dimensions of 1, and a Squeeze
     or Unsqueeze (`onnxbisect.cut.neutral_boundary`). `max_input_rank`, `max_output_rank`: those of a larger rank get
     their leading dimensions as one, and a Reshape. `empty_inputs`: whether an input may have no elements; if not,
-    probes include what makes it. `longest_name`: most bytes of the name of an input or output; longer ones are
+    probes include what makes it. `max_inputs`, `max_outputs`: of more, several become one
+    (`onnxbisect.cut.packed_boundary`). `longest_name`: most bytes of the name of an input or output; longer ones are
     shortened.
     `self_contained`: weights are inside the file. `safe_names`: names of boundary tensors consist of `[A-Za-z0-9_]`.
     `explicit_defaults`: attributes with a schema default are written out, and so are the kernel shapes of convolutions.
@@ -31,6 +32,8 @@ class ProbeFormat:
     max_input_rank: int | None = None
     max_output_rank: int | None = None
     empty_inputs: bool = True
+    max_inputs: int | None = None
+    max_outputs: int | None = None
     longest_name: int | None = None
     self_contained: bool = False
     safe_names: bool = False

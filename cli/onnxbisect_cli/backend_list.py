@@ -194,7 +194,7 @@ def check(name: str, options: Mapping[str, str]) -> int:
 #: The limits that a compiler's TOML file can declare.
 _DECLARED = (
     *("input_dtypes", "output_dtypes", "min_input_rank", "min_output_rank", "max_input_rank", "max_output_rank"),
-    *("empty_inputs", "longest_name", "safe_names"),
+    *("empty_inputs", "max_inputs", "max_outputs", "longest_name", "safe_names"),
 )
 
 

@@ -1,6 +1,7 @@
 """Boundaries in a form that a target takes: another rank or dtype, a shorter name, and the same values behind them."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -237,3 +238,35 @@ def test_samples_have_fewer_dimensions_where_the_probe_has(tmp_path: Path) -> No
         (found,) = sample.values()
     assert found.shape == (18, 2, 2)
     assert found.tobytes() == plain["r"].tobytes()
+
+
+@pytest.mark.parametrize("opset", [12, 17])
+def test_a_piece_with_joined_inputs_and_outputs_computes_the_same(tmp_path: Path, opset: int) -> None:
+    """Those of one dtype become one; samples are theirs in a row."""
+    model = read(tmp_path, SCALARS.replace('"": 17', f'"": {opset}'))
+    wanted, joined = replace(STRICT, max_inputs=1, max_outputs=1), 0
+    for units in range(1, full(len(model.units))):
+        alone, cut = (Cutter(model).cut(units, it) for it in (STRICT, wanted))
+        for ends, more in (
+            (cut.proto.graph.input, alone.proto.graph.input),
+            (cut.proto.graph.output, alone.proto.graph.output),
+        ):
+            assert len(ends) == len({it.type.tensor_type.elem_type for it in more})
+            joined += len(ends) < len(more)
+        onnx.checker.check_model(cut.proto, full_check=True)
+        folder = tmp_path / str(units)
+        folder.mkdir()
+        probes = []
+        for name, it in (("alone", alone), ("joined", cut)):
+            probes.append(save(folder, it.proto, f"{name}.onnx"))
+            write_samples(probes[-1], it.renamed, TensorValues(model, count=1))
+        one, other = (outputs_of(probe) for probe in probes)
+        assert sorted(one) == sorted(other)
+    assert joined
+
+
+def outputs_of(probe: Path) -> list[float]:
+    """What a probe computes on its first sample, as numbers."""
+    with np.load(samples_of(probe)[0]) as sample:
+        found = session(probe.read_bytes()).run(None, dict(sample))
+    return [float(number) for array in found for number in np.asarray(array).ravel()]

@@ -37,6 +37,8 @@ class Limits:
     max_input_rank: int | None = None
     max_output_rank: int | None = None
     empty_inputs: bool = True
+    max_inputs: int | None = None
+    max_outputs: int | None = None
 
     def compiles(self, path: Path) -> bool:
         """Whether the boundary is one that it takes, and no node is refused."""
@@ -54,6 +56,10 @@ class Limits:
                     return False
                 if self.longest_name is not None and len(value.name.encode()) > self.longest_name:
                     return False
+        if self.max_inputs is not None and len(graph.input) > self.max_inputs:
+            return False
+        if self.max_outputs is not None and len(graph.output) > self.max_outputs:
+            return False
         if not self.empty_inputs and any(is_empty(value.type) for value in graph.input):
             return False
         return not any(node.op_type == BAD for node in graph.node)
@@ -228,6 +234,45 @@ def test_what_was_measured_counts_beside_what_is_declared(
 
     assert bool(result.report["compiles_after"]) is checked
     assert bool(result.culprits) is not checked
+
+
+def wide(shape: str, count: int) -> onnx.ModelProto:
+    """A model of one input and one output with ops that have many of both, and a refused op."""
+    body = {
+        "split": [
+            f"{', '.join(f's{n}' for n in range(count))} = Split<axis=0>(x)",
+            *(f"r{n} = {('Relu', 'Tanh', 'Abs')[n % 3]}(s{n})" for n in range(count)),
+            f"c = Concat<axis=0>({', '.join(f'r{n}' for n in range(count))})",
+            f"d = {BAD}(c)",
+            "y = Neg(d)",
+        ],
+        "dense": [
+            *(f"r{n} = Relu({f'c{n - 1}' if n else 'x'})\nc{n} = Sum(x, {dense(n)} r{n})" for n in range(count)),
+            f"y = {BAD}(c{count - 1})",
+        ],
+        "fan": [
+            *(f"a{n} = {('Relu', 'Tanh', 'Abs', 'Neg')[n % 4]}(x)" for n in range(count)),
+            f"s = Sum({', '.join(f'a{n}' for n in range(count))})",
+            f"t = {BAD}(s)",
+            f"y = Sum(t, {', '.join(f'a{n}' for n in range(count))})",
+        ],
+    }[shape]
+    text = f"g (float[{count}, 4] x) => (float[{count}, 4] y) {{ " + "\n".join(body) + " }"
+    return onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {text}')
+
+
+def dense(count: int) -> str:
+    return "".join(f"c{n}, " for n in range(count))
+
+
+@pytest.mark.parametrize("most", [1, 2, 4])
+@pytest.mark.parametrize(("shape", "count"), [("split", 6), ("split", 12), ("dense", 6), ("fan", 8)])
+def test_more_inputs_and_outputs_than_are_taken_become_one(most: int, shape: str, count: int, tmp_path: Path) -> None:
+    """Concat, Split and Sum were culprits, for what they have at the boundary of a piece."""
+    result = found(wide(shape, count), Declaring(Limits(max_inputs=most, max_outputs=most)), tmp_path)
+
+    assert [culprit.ops for culprit in result.culprits] == [(BAD,)]
+    assert result.certificate.proven
 
 
 def test_a_dtype_that_is_refused_everywhere_is_no_matter_of_the_boundary(tmp_path: Path) -> None:

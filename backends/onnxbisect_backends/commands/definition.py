@@ -106,6 +106,8 @@ class ProbeFormatTable(_Table):
     max_input_rank: int | None = Field(default=None, ge=1)
     max_output_rank: int | None = Field(default=None, ge=1)
     empty_inputs: bool = True
+    max_inputs: int | None = Field(default=None, ge=1)
+    max_outputs: int | None = Field(default=None, ge=1)
     longest_name: int | None = Field(default=None, ge=16)
     self_contained: bool = False
     safe_names: bool = False

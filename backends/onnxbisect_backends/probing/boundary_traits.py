@@ -165,6 +165,8 @@ def as_measured(declared: ProbeFormat, taken: Mapping[Trait, bool]) -> ProbeForm
         max_input_rank=_most_rank(declared.max_input_rank, taken, output=False),
         max_output_rank=_most_rank(declared.max_output_rank, taken, output=True),
         empty_inputs=declared.empty_inputs and (TraitKind.EMPTY, False) not in refused,
+        max_inputs=_most_of_them(declared.max_inputs, taken, output=False),
+        max_outputs=_most_of_them(declared.max_outputs, taken, output=True),
         longest_name=declared.longest_name or (PLAIN_NAME if TraitKind.NAME in names else None),
         safe_names=declared.safe_names or TraitKind.CHARACTERS in names,
     )
@@ -182,6 +184,19 @@ def _most_rank(declared: int | None, taken: Mapping[Trait, bool], *, output: boo
     refused = min(rank for rank, takes in measured.items() if not takes)
     highest = max((rank for rank in measured if rank < refused), default=HIGHEST_PLAIN_RANK)
     return highest if declared is None else min(declared, highest)
+
+
+def _most_of_them(declared: int | None, taken: Mapping[Trait, bool], *, output: bool) -> int | None:
+    """As many inputs, or outputs, as are known to be taken, if more are known to be refused."""
+    measured = {
+        int(it.value): takes for it, takes in taken.items() if it.what is TraitKind.COUNT and it.output is output
+    }
+    if all(measured.values()):
+        return declared
+    refused = min(count for count, takes in measured.items() if not takes)
+    # a trial has one besides
+    most = 1 + max((count for count in measured if count < refused), default=0)
+    return most if declared is None else min(declared, most)
 
 
 def _dtypes(declared: frozenset[str] | None, taken: Mapping[Trait, bool], *, output: bool) -> frozenset[str] | None:

@@ -22,6 +22,7 @@ from onnxbisect.cut.frame import Frame, Framer, Wishes
 from onnxbisect.cut.functions import Call, Functions, call_of
 from onnxbisect.cut.no_constant_folding import join_outputs
 from onnxbisect.cut.output_guard import guard_outputs
+from onnxbisect.cut.packed_boundary import pack_boundary
 from onnxbisect.cut.weights import Weights
 from onnxbisect.cut.wiring import Wiring, read_wiring
 from onnxbisect.cut.write import Piece
@@ -219,6 +220,9 @@ class Cutter:
         if not probe_format.folds and not everything:
             covered |= join_outputs(graph, self._own_ends)
         renamed = {new: covered.get(old, old) for new, old in apply_format(proto, probe_format).items()}
+        if not everything:  # the whole model has the inputs and outputs of the file
+            packed = pack_boundary(proto, probe_format)
+            renamed |= {new: renamed.get(old, old) for new, old in packed.items()}
         return Piece(
             units=units,
             proto=proto,
