@@ -264,6 +264,20 @@ def test_what_lower_ranks_reveal_is_searched_in_that_file(tmp_path: Path) -> Non
     assert [named.ops for named in result.repair.before.culprits] == [("HardSwish",)]
 
 
+def test_a_tool_that_dies_and_names_nothing_gets_few_dimensions_before_a_search(tmp_path: Path) -> None:
+    names_ranks = NamesRanks()
+
+    def dies(path: Path) -> Verdict:
+        died = Verdict(status=Status.FAIL, kind=Kind.CRASH, message="the compiler died by SIGSEGV")
+        return names_ranks(path) if names_ranks(path).passed else died
+
+    result = onnx_bisect.fix(saved(tmp_path, WINDOWS), backend=dies)
+    assert result.compiles
+    assert result.document.diagnosis_calls < 10  # most of them measure what it takes at a boundary
+    assert result.document.file_change is not None
+    assert result.document.file_change.sentence == "5 tensors of more than 4 dimensions written with fewer"
+
+
 def test_every_culprit_is_found_where_the_tool_names_the_rank(tmp_path: Path) -> None:
     result = onnx_bisect.diagnose(saved(tmp_path, WINDOWS), backend=NamesRanks())
     assert {op for culprit in result.culprits for op in culprit.ops} == {"Reshape", "Add", "Transpose"}

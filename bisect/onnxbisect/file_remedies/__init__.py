@@ -8,13 +8,11 @@ from onnxbisect.file_remedies.candidates import (
     MOST_CANDIDATES,
     REMEDIES,
     REORDERING,
-    USUAL_RANK,
     Applied,
     ChangedCopy,
     Declined,
     candidates,
     form_candidates,
-    highest_rank,
     in_another_order,
     in_usual_forms,
     masks_bounded,
@@ -26,7 +24,7 @@ from onnxbisect.file_remedies.candidates import (
     with_newer_forms,
     within_named_ranks,
 )
-from onnxbisect.file_remedies.ranks import LOWER_RANKS, form_of_lower_rank
+from onnxbisect.file_remedies.ranks import LOWER_RANKS, USUAL_RANK, form_of_lower_rank
 from onnxbisect.file_remedies.remedy import File, FileRemedy, RemediedFile
 
 __all__ = [
@@ -44,7 +42,6 @@ __all__ = [
     "candidates",
     "form_candidates",
     "form_of_lower_rank",
-    "highest_rank",
     "in_another_order",
     "in_usual_forms",
     "masks_bounded",

@@ -33,7 +33,7 @@ from onnxbisect.file_remedies.form import (
 )
 from onnxbisect.file_remedies.inlining import inline_functions
 from onnxbisect.file_remedies.lowering import axes_to_attributes, lower_opset
-from onnxbisect.file_remedies.ranks import lower_ranks
+from onnxbisect.file_remedies.ranks import USUAL_RANK, few_dimensions, lower_ranks
 from onnxbisect.file_remedies.remedy import File, FileRemedy, RemediedFile
 from onnxbisect.file_remedies.removal import bound_masks, fold_constants, low_masks, remove_copies, remove_nan_guards
 from onnxbisect.file_remedies.usual_forms import divisions_to_products, erf_to_tanh, whole_norms
@@ -68,6 +68,7 @@ REMEDIES: tuple[FileRemedy, ...] = (
     whole_norms,
     divisions_to_products,
     erf_to_tanh,
+    few_dimensions,
     axes_to_attributes,
     write_defaults,
     omit_reduction,
@@ -94,13 +95,11 @@ _BASE = ("name-nodes", "sort-nodes", "weights-no-inputs", "bind-dimensions", "co
 _BINDING = "bind-dimensions"
 _NO_HINTS = Hints()
 #: Write ops in the forms that compilers know best.
-_USUAL_FORMS = (whole_norms.id, divisions_to_products.id, erf_to_tanh.id)
+_USUAL_FORMS = (few_dimensions.id, whole_norms.id, divisions_to_products.id, erf_to_tanh.id)
 #: The remedy that is tried last, where the tool died of the file.
 REORDERING = reorder_nodes.id
 #: The remedy that is tried, whatever the tool names, if it says that it folded no constants.
 _FOLDING = "fold-constants"
-#: The most dimensions that nearly every compiler takes.
-USUAL_RANK = 4
 #: How messages speak of the number of dimensions, as `rank 6`, `5-D` or `6 dimensions`.
 _OF_RANK = re.compile(r"\b(?:ranks?|n?dims?|dimensions?|\d+-?d)\b", re.IGNORECASE)
 _NUMBER = re.compile(r"(?<![\d.])\d+(?=-?[dD]?\b)(?!\.\d)")
@@ -225,9 +224,10 @@ def in_another_order(model: Model, reader: Reader) -> ChangedCopy | None:
     return candidate if REORDERING in _ids_applied(candidate) else None
 
 
-def may_have_unusual_forms(graph: onnx.GraphProto) -> bool:
-    """Whether the graph has an op that `usual_forms` looks for."""
-    return any(node.op_type in ("Sqrt", "Div", "Erf") for node in graph.node)
+def may_have_unusual_forms(model: Model) -> bool:
+    """Whether the model has what `usual_forms` looks for."""
+    ops = {node.op_type for node in model.proto.graph.node}
+    return not ops.isdisjoint({"Sqrt", "Div", "Erf"}) or highest_rank(model) > USUAL_RANK
 
 
 def usual_forms(model: Model, reader: Reader) -> dict[str, Exactness]:

@@ -20,6 +20,8 @@ from onnxbisect.rewrites import Exactness, NotApplicable
 
 #: The id of the remedy.
 LOWER_RANKS = "lower-ranks"
+#: The most dimensions that nearly every compiler takes.
+USUAL_RANK = 4
 #: Ops with the same bits in any shape. A runtime adds up in another order if other axes are neighbours, and computes a
 #: function of the last elements of a row in another way than that of the others.
 _SAME_BITS = frozenset(
@@ -56,6 +58,10 @@ def lower_ranks(most: int) -> FileRemedy:
         summary=f"Tensors of more than {most} dimensions with fewer.",
         apply=lambda file, reader: lowered_ranks(file, most),
     )
+
+
+#: For a tool that says nothing of how many it takes.
+few_dimensions = lower_ranks(USUAL_RANK)
 
 
 def lowered_ranks(file: File, most: int) -> RemediedFile:

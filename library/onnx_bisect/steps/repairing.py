@@ -20,7 +20,7 @@ from onnx_bisect.steps.repair_compiler import REPAIRED, RepairCompiler
 from onnx_bisect.steps.usual_forms import try_usual_forms
 from onnxbisect.diagnosis import Alternative, Diagnosis
 from onnxbisect.errors import OptionError
-from onnxbisect.file_remedies import USUAL_RANK, highest_rank, may_have_unusual_forms
+from onnxbisect.file_remedies import may_have_unusual_forms
 from onnxbisect.model.binding import resized
 from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.feeds import Sample
@@ -126,9 +126,8 @@ def _repaired(
     """The repair, and the compiler calls of the diagnosis. `diagnosed` is called between the two."""
     base, of_the_file = TriedFiles(), prover
     measured = not context.description.boundary_known and bool(traits_of(context.loaded.model))
-    changeable, unusual = may_be_changed(context), may_have_unusual_forms(original.graph)
-    high = highest_rank(context.loaded.model) > USUAL_RANK
-    if measured or changeable or unusual or high:
+    changeable, unusual = may_be_changed(context), may_have_unusual_forms(context.loaded.model)
+    if measured or changeable or unusual:
         whole = compiler.original_whole()
         if whole.compiles or whole.stopped:
             return Repair(before=whole, after=whole, stopped=whole.stopped), compiler.calls
@@ -136,9 +135,8 @@ def _repaired(
             context = compiler.context_of(context.loaded, False)
             changeable = may_be_changed(context)
         calls = compiler.calls
-        if high:
-            lower = files_within_named_ranks(context, allow, whole)
-            base = try_files(whole, lower, compiler, prover, say, lambda after: after.failure != whole.failure)
+        lower = files_within_named_ranks(context, allow, whole)
+        base = try_files(whole, lower, compiler, prover, say, lambda after: after.failure != whole.failure)
         if changeable and base.repair is None and base.base is None:
             base = try_files(whole, changed_files(context, allow, whole), compiler, prover, say)
         if unusual and base.repair is None and base.base is None:
