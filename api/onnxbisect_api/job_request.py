@@ -143,9 +143,6 @@ class PrecisionBudgetRequest(_Request):
 class PrecisionRequest(_Request):
     """A search for nodes that must stay precise, like that of `onnx-bisect precision`."""
 
-    metric: Annotated[str, StringConstraints(max_length=200)] = Field(
-        default=Metric.SQNR.value, description="`sqnr`, `cosine` or `maxabs`, at the worst output of the worst sample"
-    )
     budget: PrecisionBudgetRequest = PrecisionBudgetRequest()
 
     @model_validator(mode="after")

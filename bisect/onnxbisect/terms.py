@@ -1,9 +1,9 @@
-"""The terms of a search and of a repair: the settings that users give on the command line, in programs and over REST.
+"""The terms of searches and repairs: the settings that users give on the command line, in programs and over REST.
 
 Each field stands here once, with its default, bounds and documentation. From it come the options of commands, the
-keywords of `onnx_bisect.diagnose` and `fix`, the request of the REST API, the fields of the page for a new job, and the
-stored request. To add a field, write it here (in the class, and in the `...Keywords` below it) and read it where it
-acts. A module of its own, because processes that do not load ONNX use it.
+keywords of `onnx_bisect.diagnose`, `fix` and `precision`, the request of the REST API, the fields of the page for a new
+job, and the stored request. To add a field, write it here (in the class, and in the `...Keywords` below it) and read it
+where it acts. A module of its own, because processes that do not load ONNX use it.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -218,20 +218,51 @@ class RepairTerms:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PrecisionTerms:
-    """The terms of a search for nodes that must stay precise, as a stage of a job (docs/precision.md)."""
+class PrecisionGoal:
+    """What low precision is to reach (docs/precision.md)."""
 
-    low: Annotated[Low, Term(doc="The low precision.", group=PRECISION)] = Low.INT8
+    low: Annotated[
+        Low,
+        Term(
+            doc="The low precision.",
+            group=PRECISION,
+            label=marked("Find the nodes that must stay precise"),
+            hint=marked("In this low precision, after the search and the repair; the result goes with the report."),
+            empty=marked("no"),
+        ),
+    ] = Low.INT8
     metric: Annotated[
         str,
-        Term(doc="How near the outputs are to those in full precision, at the worst sample.", group=PRECISION),
+        Term(
+            doc="How near the outputs are to those in full precision, at the worst sample. A function, which no "
+            "server takes, gets the outputs in full precision, the outputs and the sample, each by name, and returns "
+            "a number.",
+            group=PRECISION,
+            metavar="sqnr|cosine|maxabs|FILE.py:FUNCTION",
+            label=marked("By the metric"),
+            hint=marked("sqnr: signal to noise in dB. cosine: of the angle. maxabs: the largest difference."),
+        ),
     ] = Metric.SQNR.value
     at_least: Annotated[
-        float | None, Term(doc="What is enough; sqnr: 30 dB, cosine: 0.999.", group=PRECISION, metavar="X")
+        float | None,
+        Term(
+            doc="What is enough; sqnr: 30 dB, cosine: 0.999.",
+            group=PRECISION,
+            metavar="X",
+            label=marked("Enough is"),
+            hint=marked("At least so much of sqnr (30 dB) or cosine (0.999); at most so much of maxabs."),
+            empty=marked("as said below"),
+        ),
     ] = None
     at_most: Annotated[
         float | None, Term(doc="What is enough, where smaller is better, as maxabs.", group=PRECISION, metavar="X")
     ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrecisionTerms(PrecisionGoal):
+    """The terms of a search for nodes that must stay precise, as a stage of a job."""
+
     calls: Annotated[
         int | None,
         Term(
@@ -285,6 +316,15 @@ class RepairKeywords(CallKeywords, total=False):
     count: SampleCount
     tolerance: Tolerance | None
     alternatives: Alternatives
+
+
+class PrecisionKeywords(TypedDict, total=False):
+    """The fields of `PrecisionGoal`."""
+
+    low: str
+    metric: str
+    at_least: float | None
+    at_most: float | None
 
 
 class TermField(NamedTuple):

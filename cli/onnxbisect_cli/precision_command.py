@@ -2,11 +2,10 @@
 
 import json
 import sys
-from typing import Annotated
 
 import typer
 
-from onnxbisect.terms import SEARCH, BudgetCalls, BudgetSeconds, InputShapes, InputValues, Timeout
+from onnxbisect.terms import BudgetCalls, BudgetSeconds, InputShapes, InputValues, PrecisionGoal, Timeout
 from onnxbisect_cli import arguments
 from onnxbisect_cli.arguments import ListFormat
 from onnxbisect_cli.help_page import DIAGNOSE, Command
@@ -34,33 +33,11 @@ app = typer.Typer(rich_markup_mode=None)
 )
 @takes_terms
 def precision_command(
+    *,
     model: ModelPath,
     backend: BackendName = "onnxruntime",
     samples: Samples = None,
-    metric: Annotated[
-        str,
-        typer.Option(
-            rich_help_panel=SEARCH,
-            metavar="sqnr|cosine|maxabs|FILE.py:FUNCTION",
-            help="How near the outputs are to those in full precision, at the worst sample. A function gets the "
-            "outputs in full precision, the outputs and the sample, each by name, and returns a number.",
-        ),
-    ] = "sqnr",
-    at_least: Annotated[
-        float | None,
-        typer.Option(
-            "--at-least", rich_help_panel=SEARCH, metavar="X", help="What is enough; sqnr: 30 dB, cosine: 0.999."
-        ),
-    ] = None,
-    at_most: Annotated[
-        float | None,
-        typer.Option(
-            "--at-most", rich_help_panel=SEARCH, metavar="X", help="What is enough, where smaller is better, as maxabs."
-        ),
-    ] = None,
-    low: Annotated[
-        str, typer.Option("--low", rich_help_panel=SEARCH, metavar="int8|float16", help="The low precision.")
-    ] = "int8",
+    goal: PrecisionGoal,
     option: BackendOptions = None,
     input_shapes: InputShapes = None,
     input_values: InputValues = None,
@@ -92,19 +69,19 @@ def precision_command(
         model,
         backend=backend,
         samples=samples,
-        metric=metric,
-        at_least=at_least,
-        at_most=at_most,
-        low=low,
         options=arguments.key_values(option or (), "--option"),
         input_shapes=input_shapes,
         input_values=input_values,
         out=out,
         budget_calls=budget_calls,
         budget_seconds=budget_seconds,
-        timeout=timeout or 600.0,
+        timeout=timeout,
         jobs=jobs,
         progress=_say,
+        low=goal.low,
+        metric=goal.metric,
+        at_least=goal.at_least,
+        at_most=goal.at_most,
     )
     if form is ListFormat.JSON:
         print(json.dumps(to_json(result.report), indent=2, ensure_ascii=False))

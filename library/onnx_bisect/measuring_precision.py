@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
+from typing import Unpack
 
 import onnx
 
@@ -38,6 +39,15 @@ from onnxbisect.precision.wanted import Low, Metric, Wanted, wanted
 from onnxbisect.proof import Tolerance, fault
 from onnxbisect.report.files import put
 from onnxbisect.report.text import clip
+from onnxbisect.terms import (
+    BudgetCalls,
+    BudgetSeconds,
+    PrecisionGoal,
+    PrecisionKeywords,
+    Timeout,
+    made,
+    with_keywords,
+)
 from onnxbisect.unitset import UnitSet, members, of, size
 from onnxbisect_backends.calibration import Calibration, first_sample, read_calibration
 from onnxbisect_backends.contract import Backend, Limits, computes, computes_mixed
@@ -59,6 +69,8 @@ TRADE, FLOW = "precision.svg", "errors.svg"
 MODEL, WIDE, CHANGED = "mixed.onnx", "mixed16.onnx", "rewritten.onnx"
 #: Behind the name of an arithmetic that is asked about the rewritten model.
 REWRITTEN = ", rewritten"
+#: Seconds of one measurement, unless it is said.
+_TIMEOUT = 600.0
 #: Most samples that are used.
 MOST_SAMPLES = 32
 
@@ -81,24 +93,22 @@ class PrecisionResult:
         return tuple(it.node for it in self.report.members)
 
 
+@with_keywords(PrecisionGoal)
 def precision(
     model: Source,
     *,
     backend: BackendChoice = "onnxruntime",
     samples: str | PathLike[str] | None = None,
-    metric: str = "sqnr",
-    at_least: float | None = None,
-    at_most: float | None = None,
-    low: str = Low.INT8,
     options: Mapping[str, object] | None = None,
     input_shapes: Shapes | None = None,
     input_values: InputValues | None = None,
     out: str | PathLike[str] | None = None,
-    budget_calls: int | None = None,
-    budget_seconds: float | None = None,
-    timeout: float = 600.0,
+    budget_calls: BudgetCalls = None,
+    budget_seconds: BudgetSeconds = None,
+    timeout: Timeout = None,
     jobs: int = 1,
     progress: Tell | None = None,
+    **terms: Unpack[PrecisionKeywords],
 ) -> PrecisionResult:
     """Find a minimal set of nodes that must stay in high precision so that a metric is good enough.
 
@@ -119,13 +129,13 @@ def precision(
     precision misses; ModelError for a model that does not run.
     """
     began = time.monotonic()
-    chosen = chosen_backend(backend, options or {})
-    if low not in list(Low):
-        raise OptionError(
-            english("There is no low precision '{low}'; there are {names}.", low=clip(low, 60), names=", ".join(Low))
-        )
-    _demand_arithmetic(chosen, Low(low))
-    want = wanted(metric, at_least, at_most)
+    goal, chosen = made(PrecisionGoal, terms), chosen_backend(backend, options or {})
+    if goal.low not in list(Low):
+        low, names = clip(goal.low, 60), ", ".join(Low)
+        raise OptionError(english("There is no low precision '{low}'; there are {names}.", low=low, names=names))
+    low = Low(goal.low)
+    _demand_arithmetic(chosen, low)
+    want = wanted(goal.metric, goal.at_least, goal.at_most)
     if samples is None:
         raise OptionError(
             english("Ranges and errors are measured on samples of the inputs; say where they are with --samples PATH.")
@@ -141,9 +151,9 @@ def precision(
         name=loaded.path.name,
         backend=chosen,
         samples=path,
-        low=Low(low),
+        low=low,
         want=want,
-        limits=Limits(seconds=timeout),
+        limits=Limits(seconds=timeout or _TIMEOUT),
     )
     budget = MeasurementBudget(budget_calls, budget_seconds, began)
     return answered(question, budget, None if out is None else Path(out), jobs=jobs, tell=progress or _silent)

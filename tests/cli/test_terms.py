@@ -11,11 +11,15 @@ from typer.main import get_command
 
 import onnx_bisect
 from onnxbisect.exactness import Exactness
+from onnxbisect.precision.wanted import Low
 from onnxbisect.terms import (
     CallKeywords,
     CallTerms,
     InputShapes,
     InputValues,
+    PrecisionGoal,
+    PrecisionKeywords,
+    PrecisionTerms,
     RepairKeywords,
     RepairTerms,
     SearchKeywords,
@@ -26,12 +30,13 @@ from onnxbisect.terms import (
     terms_of,
     values_of,
 )
-from onnxbisect_api.job_request import RepairRequest, RequestedTerms
+from onnxbisect_api.job_request import PrecisionRequest, RepairRequest, RequestedTerms
 from onnxbisect_cli.main import app
 from onnxbisect_cli.parameters import option_name
 from onnxbisect_service.search_spec import RepairSpec, SearchSpec
 
 SEARCH, REPAIR = list(terms_of(SearchTerms)), list(terms_of(RepairTerms))
+PRECISION = list(terms_of(PrecisionTerms))
 #: Files are paths here and SHA-256 there.
 SENT = [each for each in REPAIR if each.name != "samples"]
 
@@ -50,12 +55,17 @@ def named(field: TermField) -> str:
 
 @pytest.mark.parametrize(
     ("keywords", "kinds"),
-    [(CallKeywords, [CallTerms]), (SearchKeywords, [SearchTerms]), (RepairKeywords, [CallTerms, RepairTerms])],
+    [
+        (CallKeywords, [CallTerms]),
+        (SearchKeywords, [SearchTerms]),
+        (RepairKeywords, [CallTerms, RepairTerms]),
+        (PrecisionKeywords, [PrecisionGoal]),
+    ],
 )
 def test_keywords_are_the_fields(keywords: type, kinds: list[type]) -> None:
     fields = {name for kind in kinds for name in get_type_hints(kind)}
     assert get_type_hints(keywords).keys() == fields
-    optional = {"samples", "tolerance"}  # None stands for the default; samples are paths
+    optional = {"samples", "tolerance", "low"}  # None stands for the default; samples are paths, low is any text
     for kind in kinds:
         for name, type_ in get_type_hints(kind).items():
             assert name in optional or get_type_hints(keywords)[name] == type_
@@ -68,6 +78,7 @@ def test_keywords_are_the_fields(keywords: type, kinds: list[type]) -> None:
         (onnx_bisect.regress, CallTerms),
         (onnx_bisect.fix, CallTerms),
         (onnx_bisect.fix, RepairTerms),
+        (onnx_bisect.precision, PrecisionGoal),
     ],
 )
 def test_functions_show_them_and_refuse_others(function: Any, kind: type) -> None:
@@ -82,14 +93,17 @@ def test_functions_show_them_and_refuse_others(function: Any, kind: type) -> Non
     ("command", "fields"),
     [
         ("run", SEARCH),
-        ("submit", [*SEARCH, *REPAIR]),
+        ("submit", [*SEARCH, *REPAIR, *PRECISION]),
         ("fix", [*terms_of(CallTerms), *REPAIR]),
         ("regress", list(terms_of(CallTerms))),
+        ("precision", list(terms_of(PrecisionGoal))),
     ],
 )
 def test_commands_have_their_options(command: str, fields: list[TermField]) -> None:
-    options = {name for each in get_command(app).commands[command].params for name in each.opts}  # type: ignore[attr-defined]
-    assert {option_name(field) for field in fields} <= options
+    parameters = get_command(app).commands[command].params  # type: ignore[attr-defined]
+    options = {name: each for each in parameters for name in each.opts}
+    assert {option_name(field) for field in fields} <= options.keys()
+    assert all(field.term.doc in options[option_name(field)].help for field in fields if field in PRECISION)
 
 
 def test_inputs_are_bound_by_the_same_options_everywhere() -> None:
@@ -119,6 +133,16 @@ def test_a_repair_is_requested_and_stored_with_each_field(field: TermField) -> N
     assert spec != RepairSpec()
     assert values_of(spec)[field.name] == other(field)
     search = SearchSpec(repair=spec)
+    assert SearchSpec.from_json(search.to_json()) == search
+
+
+@pytest.mark.parametrize("field", PRECISION, ids=named)
+def test_precision_is_requested_and_stored_with_each_field(field: TermField) -> None:
+    with_threshold = {"metric": "maxabs", "at_most": 7.0} if field.name in ("metric", "at_most") else {}
+    given = {field.name: Low.FLOAT16 if field.kind is Low else other(field), **with_threshold}
+    spec = PrecisionRequest.model_validate(requested(PrecisionTerms, given)).spec
+    assert spec == made(PrecisionTerms, given) != PrecisionTerms()
+    search = SearchSpec(precision=spec)
     assert SearchSpec.from_json(search.to_json()) == search
 
 

@@ -30,6 +30,11 @@ class Metric(StrEnum):
     COSINE = "cosine"
     MAXABS = "maxabs"
 
+    @property
+    def smaller_is_better(self) -> bool:
+        """Whether the threshold is what it may be at most."""
+        return self is Metric.MAXABS
+
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
@@ -80,7 +85,7 @@ def wanted(metric: str, at_least: float | None, at_most: float | None) -> Wanted
                 english("Say what is wanted of {metric}: give either --at-least or --at-most.", metric=metric)
             )
         return Wanted(metric=metric, threshold=_number(at_least, at_most), at_most=at_least is None)
-    smaller = metric == Metric.MAXABS
+    smaller = Metric(metric).smaller_is_better
     given, other = (at_most, at_least) if smaller else (at_least, at_most)
     if other is not None or (smaller and given is None):
         raise OptionError(
