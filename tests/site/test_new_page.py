@@ -228,7 +228,7 @@ def test_what_is_wrong_is_said_beside_its_field(
 def test_all_that_is_wrong_is_said_at_once_and_all_that_is_typed_stays() -> None:
     typed = FormValues([("backend", "a"), ("labels", "net"), ("seconds", "x"), ("input_shapes", "x")])
     with pytest.raises(FieldsError) as refused:
-        terms(typed, {}, lambda target: target)
+        terms(typed, {}, lambda target: target, {})
     assert set(refused.value.complaints) == {"labels", "seconds", "input_shapes"}
 
 

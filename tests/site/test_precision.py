@@ -1,5 +1,6 @@
 """Precision on the page of its job: under way, ended in each way; and in a browser."""
 
+import hashlib
 import json
 import re
 from pathlib import Path
@@ -15,7 +16,7 @@ from onnxbisect_db.states import Stage
 from onnxbisect_db.tables import Job
 from onnxbisect_service.service import Service
 from support.api.callers import Callers
-from support.api.given import measured, precision_document, to_measure
+from support.api.given import measured, precision_document, to_measure, uploaded
 from support.db.scenes import take
 from support.precision import planted_pair
 from support.site import hostile
@@ -89,6 +90,122 @@ def test_one_that_failed_says_why_and_can_be_retried(callers: Callers, service: 
     text = page_of(callers.submitter(), job)
     assert "It does not run &lt;it&gt;." in section(text)
     assert f'action="/jobs/{job.id}/retry"' in text
+
+
+ORIGIN = {"origin": "http://service.test"}
+
+
+def sent(client: TestClient, samples: dict[str, bytes], **fields: str) -> Any:
+    """What a browser sends for a form with samples."""
+    texts = {"backend": "onnxruntime", "precision_metric": "sqnr", **fields}
+    files = [("calibration", (name, content)) for name, content in (samples or {"": b""}).items()]
+    parts = [("model", ("", b"")), *files, *((name, (None, text.encode())) for name, text in texts.items())]
+    return client.post("/new", files=parts, headers=ORIGIN, follow_redirects=False)
+
+
+def request_of(client: TestClient, made: Any) -> Any:
+    assert made.status_code == 303, made.text
+    return client.get(f"/v1{made.headers['location']}").json()["request"]
+
+
+def test_the_form_asks_for_precision_on_samples(callers: Callers, service: Service) -> None:
+    client, model = callers.submitter(), uploaded(service)
+    low = {"model": model, "precision_low": "int8"}
+    request = request_of(client, sent(client, {"0.npz": b"zero", "1.npz": b"one"}, precision_at_least="25", **low))
+    assert request["precision"] == {"low": "int8", "metric": "sqnr", "at_least": 25.0}
+    assert request["calibration"] == {
+        name: hashlib.sha256(it).hexdigest() for name, it in {"0.npz": b"zero", "1.npz": b"one"}.items()
+    }
+    most = sent(client, {"0.npz": b"zero"}, precision_metric="maxabs", precision_at_least="0.5", **low)
+    assert request_of(client, most)["precision"] == {"low": "int8", "metric": "maxabs", "at_most": 0.5}
+    none = request_of(client, sent(client, {"0.npz": b"zero"}, model=model, precision_low=""))
+    assert ("precision" in none, list(none["calibration"])) == (False, ["0.npz"])
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "sentence"),
+    [
+        ({"precision_metric": "maxabs"}, "precision_at_least", "Say what maxabs may be at most."),
+        ({"precision_metric": "psnr"}, "precision_metric", "There is no metric"),
+        ({"precision_low": "int4"}, "precision_low", "int8"),
+        ({"precision_at_least": "much"}, "precision_at_least", "This must be a number"),
+        ({"precision_metric": "maxabs", "precision_at_least": "much"}, "precision_at_least", "This must be a number"),
+    ],
+)
+def test_what_is_wrong_is_said_beside_its_field_and_samples_are_not_lost(
+    callers: Callers, service: Service, fields: dict[str, str], field: str, sentence: str
+) -> None:
+    client = callers.submitter()
+    wrong = sent(client, {"0.npz": b"zero"}, **{"model": uploaded(service), "precision_low": "int8", **fields})
+    assert wrong.status_code == 422
+    assert sentence in wrong.text.partition(f'id="wrong-{field}"')[2][:300]
+    kept = re.findall('name="sample" value="([^"]*)"', wrong.text)
+    assert kept == [f"{hashlib.sha256(b'zero').hexdigest()}:0.npz"]
+    assert "1 sample uploaded." in wrong.text
+    again = sent(client, {}, model=uploaded(service), precision_low="int8", sample=kept[0])
+    assert list(request_of(client, again)["calibration"]) == ["0.npz"]
+
+
+def test_without_samples_or_with_ones_of_another_tenant_nothing_is_made(callers: Callers, service: Service) -> None:
+    client, low = callers.submitter(), {"model": uploaded(service), "precision_low": "int8"}
+    none = sent(client, {}, **low)
+    assert "found on samples of the inputs" in none.text.partition('id="wrong-calibration"')[2][:300]
+    alien = service.files.put([b"another's"]).sha256
+    refused = sent(client, {}, sample=f"{alien}:0.npz", **low)
+    assert (refused.status_code, f"There is no file {alien}" in refused.text) == (422, True)
+    named = sent(client, {"../0.npz": b"zero"}, **low)
+    assert named.status_code == 422
+    assert 'id="wrong-calibration"' in named.text
+
+
+def test_a_repeated_job_keeps_its_precision_and_samples(callers: Callers, service: Service) -> None:
+    client, model = callers.submitter(), uploaded(service)
+    sample = client.put("/v1/files", content=b"zero").json()["sha256"]
+    wanted = {
+        "model": model,
+        "targets": [{"backend": "onnxruntime"}],
+        "calibration": {"0.npz": sample},
+        "precision": {"metric": "maxabs", "at_most": 0.5, "budget": {"calls": 9}},
+    }
+    job = client.post("/v1/jobs", json=wanted).json()
+    page = client.get(f"/new?job={job['id']}", headers={"accept": "text/html"}).text
+    assert re.search(r"<option selected>int8</option>", page)
+    assert re.search(r"<option selected>maxabs</option>", page)
+    assert re.search(r'name="precision_at_least"[^>]* value="0.5"', page)
+    fields = {"model": model, "again": job["id"], "precision_low": "int8", "precision_metric": "maxabs"}
+    request = request_of(client, sent(client, {}, precision_at_least="0.25", **fields))
+    assert request["precision"] == {"low": "int8", "metric": "maxabs", "at_most": 0.25, "budget": {"calls": 9}}
+    assert request["calibration"] == {"0.npz": sample}
+
+
+@pytest.mark.parametrize(
+    ("width", "language", "scripts"), [(1280, "en", True), (390, "zh-CN", True), (1280, "en", False)]
+)
+def test_the_form_finds_a_pair(look: Look, tmp_path: Path, width: int, language: str, scripts: bool) -> None:
+    page = look("/new", width=width, scripts=scripts, locale=language)
+    model, chinese = planted_pair(tmp_path), language == "zh-CN"
+    page.locator("#file").set_input_files(model)
+    page.get_by_role("checkbox", name=re.compile("^onnxruntime ")).check()
+    page.get_by_label("找出必须保持高精度的节点" if chinese else "Find the nodes that must stay precise").select_option(
+        "int8"
+    )
+    page.get_by_label("达到多少即可" if chinese else "Enough is").fill("25")
+    page.get_by_label("输入样本" if chinese else "Samples of the inputs").set_input_files(
+        sorted((tmp_path / "samples").iterdir())
+    )
+    if scripts:
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.locator("#submit").click()
+    page.wait_for_url(re.compile("/jobs/[0-9a-f-]{36}"))
+    precision = page.locator("section#precision")
+    for _ in range(0 if scripts else 60):  # without scripts, it is looked at again
+        if precision.locator("table.precise").count():
+            break
+        page.wait_for_timeout(1000)
+        page.reload()
+    expect(precision.locator("table.precise tbody tr")).to_have_count(2)
+    if scripts:
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
 @pytest.mark.parametrize("width", [1280, 390])

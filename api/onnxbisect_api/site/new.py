@@ -9,6 +9,7 @@ from starlette.concurrency import run_in_threadpool
 
 from onnxbisect.errors import OnnxBisectError
 from onnxbisect.language import english
+from onnxbisect.precision.wanted import Low, Metric
 from onnxbisect.terms import SearchTerms, terms_of
 from onnxbisect_api import job_making
 from onnxbisect_api.access import Caller, Contributor, Submitter, Uploader
@@ -22,12 +23,14 @@ from onnxbisect_api.routes.backends import BackendView, OptionView, backend_view
 from onnxbisect_api.site import new_fields
 from onnxbisect_api.site.new_fields import (
     MORE,
+    PRECISE,
     Complaints,
     FieldsError,
     FormValues,
     field_name,
     filled,
     option_field,
+    precise_name,
     second,
     terms,
 )
@@ -92,9 +95,11 @@ def _submitted(request: Request, service: Service, caller: Caller, addresses: Ad
             view.name: {option.name: option.default for option in _offered(view)} for view in backend_views(session)
         }
     lacks = {} if typed.one("model") else {"model": english("Choose a model.")}
+    before = _repeated(typed, service, caller)
     try:
-        read = terms(typed, defaults, lambda target: job_making.checked([target], offered))
-        wanted = accepted(_repeating(read, _repeated(typed, service, caller)), service, caller)
+        known = {} if before is None else before.calibration
+        read = terms(typed, defaults, lambda target: job_making.checked([target], offered), known)
+        wanted = accepted(_repeating(read, before), service, caller)
         if lacks:
             raise FieldsError(lacks)
         view = made(wanted, typed.one("model"), service, caller, addresses, idempotency_key=None)
@@ -134,9 +139,12 @@ def _repeating(terms: RequestedTerms, before: RequestedTerms | None) -> Requeste
             "alternatives": repair.alternatives and (before.repair.alternatives or "all"),
         }
         repair = before.repair.model_copy(update=chosen)
+    precision = terms.precision
+    if precision is not None and before.precision is not None:
+        precision = precision.model_copy(update={"budget": before.precision.budget})
     unseen = {it.name: getattr(before, it.name) for it in terms_of(SearchTerms) if it not in MORE}
-    own = {name: getattr(before, name) for name in ("calibration", "priority", "precision")}
-    return terms.model_copy(update={**unseen, **own, "repair": repair})
+    own = {"repair": repair, "precision": precision, "priority": before.priority}
+    return terms.model_copy(update={**unseen, **own})
 
 
 def _page(
@@ -171,6 +179,10 @@ def _page(
         few=_FEW,
         more=MORE,
         field_name=field_name,
+        precise=PRECISE,
+        precise_name=precise_name,
+        choices={"low": list(Low), "metric": list(Metric)},
+        came=typed.all("sample"),
         samples=0 if before is None else len(before.calibration) + len(before.repair.samples if before.repair else ()),
         most_seconds=service.settings.compile_seconds,
     )

@@ -8,20 +8,23 @@ from typing import Any, TypedDict
 from fastapi import Request
 from pydantic import ValidationError
 from sqlalchemy.orm import Session
+from starlette.concurrency import run_in_threadpool
 
 from onnxbisect.errors import OptionError
 from onnxbisect.input_value import InputValue, read_value, written
 from onnxbisect.language import english
+from onnxbisect.precision.wanted import Metric
 from onnxbisect.report.text import clip
-from onnxbisect.terms import SearchTerms, TermField, requested, terms_of
+from onnxbisect.terms import PrecisionGoal, SearchTerms, TermField, requested, terms_of
 from onnxbisect_api import listing, mistakes
 from onnxbisect_api.access import Caller
 from onnxbisect_api.job_request import RequestedTerms, TargetRequest
 from onnxbisect_api.model_form import NoModel, PartWriter, ReceivedForm
 from onnxbisect_api.model_upload import note_form, receive_form
 from onnxbisect_api.problems import Problem
-from onnxbisect_api.receiving import DOCUMENT_BYTES
-from onnxbisect_db import models
+from onnxbisect_api.receiving import DIGESTS, DOCUMENT_BYTES, UploadQuota, upload_quota
+from onnxbisect_db import models, uploads
+from onnxbisect_db.files import StoredFile, Unfinished
 from onnxbisect_db.tables import StoredModel
 from onnxbisect_service.service import Service
 
@@ -30,6 +33,10 @@ Complaints = Mapping[str, str]
 
 _OPTION = "option"
 _FILES = ("model", "data")
+#: The field with files of samples, and the one that has them on the page afterwards, as `SHA256:name`.
+SAMPLES, _SAMPLE = "calibration", "sample"
+#: Most files of samples in a form.
+_MOST_SAMPLES = 1000
 _NAMED = re.compile(r"[Tt]he option '([^']+)'")
 
 
@@ -47,9 +54,21 @@ def second(backend: str) -> str:
 MORE = tuple(field for field in terms_of(SearchTerms) if field.term.label)
 
 
+#: The terms of precision that the page shows.
+PRECISE = tuple(field for field in terms_of(PrecisionGoal) if field.term.label)
+
+
 def field_name(field: TermField) -> str:
     """What the form calls a term."""
     return "_".join(field.path)
+
+
+def precise_name(field: TermField) -> str:
+    """What the form calls a term of precision."""
+    return f"{_PRECISION}_{field.name}"
+
+
+_PRECISION = "precision"
 
 
 def _backend(ticked: str) -> str:
@@ -87,6 +106,10 @@ class FormValues:
                 413, english("All that is typed may have {document_bytes} bytes.", document_bytes=f"{DOCUMENT_BYTES:,}")
             )
 
+    def replace(self, name: str, values: Iterable[str]) -> None:
+        """Give a field other values."""
+        self._values[name] = list(values)
+
     def begin(self, field: str, file_name: str) -> PartWriter | None:
         """A writer for any field without a file. An unused file field counts as such: its file name is empty."""
         return None if field in _FILES and file_name else _Text(self, field)
@@ -109,15 +132,79 @@ class _Text:
         self._text += chunk
 
     def seal(self) -> None:
-        if self._field not in _FILES or self._text:
+        if self._field not in (*_FILES, SAMPLES) or self._text:
             self._typed.add(self._field, self._text.decode("utf-8", "replace"))
+
+
+class _Samples:
+    """The texts and samples of a form that is being received, as a `model_form.Texts`.
+
+    The samples are files for jobs, as `PUT /v1/files` keeps them, once the form is complete.
+    """
+
+    description = "the texts and samples of the page"
+
+    def __init__(self, typed: FormValues, begin: Callable[[], Unfinished], quota: UploadQuota) -> None:
+        self._typed, self._begin, self._quota = typed, begin, quota
+        self._files: list[tuple[str, _SampleFile]] = []
+
+    def begin(self, field: str, file_name: str) -> PartWriter | None:
+        """A writer for a sample or a text."""
+        if field != SAMPLES or not file_name:
+            return self._typed.begin(field, file_name)
+        if len(self._files) >= _MOST_SAMPLES:
+            raise Problem(422, english("The form has more than {count} samples.", count=str(_MOST_SAMPLES)))
+        file = _SampleFile(self._begin(), lambda: self._quota.demand(self.size))
+        self._files.append((file_name, file))
+        return file
+
+    def demand_all(self) -> None:
+        """Do nothing, because no field is required."""
+
+    @property
+    def size(self) -> int:
+        """The bytes of the samples."""
+        return sum(file.size for _, file in self._files)
+
+    def finish(self) -> list[tuple[str, StoredFile]]:
+        """Make the samples visible: their names and files."""
+        return [(name, file.unfinished.finish()) for name, file in self._files]
+
+    def abandon(self) -> None:
+        """Delete what was not made visible."""
+        for _, file in self._files:
+            file.unfinished.abandon()
+
+
+class _SampleFile:
+    """A sample that is being received, as a `model_form.PartWriter`."""
+
+    def __init__(self, unfinished: Unfinished, counted: Callable[[], None]) -> None:
+        self.unfinished, self.size, self._counted = unfinished, 0, counted
+
+    def write(self, chunk: bytes) -> None:
+        self.size += len(chunk)
+        self._counted()
+        self.unfinished.write(chunk)
+
+    def seal(self) -> None:
+        self.unfinished.seal()
+
+
+def samples_of(typed: FormValues) -> dict[str, str]:
+    """The SHA-256 of samples that came with the form, or an earlier one, by their names."""
+    pairs = (value.partition(":") for value in typed.all(_SAMPLE))
+    return {name: sha256 for sha256, _, name in pairs}
 
 
 def filled(terms: RequestedTerms, model: str, job: str) -> FormValues:
     """The fields with the terms of an earlier job; of several targets with one backend, the first two."""
     shapes = (f"{name}={','.join(map(str, shape))}" for name, shape in terms.input_shapes.items())
     values = (f"{name}={written(value)}" for name, value in terms.input_values.items())
-    repair = terms.repair
+    repair, precision = terms.repair, terms.precision
+    goal: dict[str, Any] = {} if precision is None else vars(precision.spec)
+    if goal.get("at_most") is not None:
+        goal = {**goal, "at_least": goal["at_most"]}
     typed = FormValues(
         [
             ("again", job),
@@ -128,6 +215,7 @@ def filled(terms: RequestedTerms, model: str, job: str) -> FormValues:
             *((field_name(it), _text(getattr(terms.search, it.name))) for it in MORE),
             ("repair", "" if repair is None else repair.spec.allow),
             ("alternatives", "" if repair is None or repair.alternatives is None else "all"),
+            *((precise_name(it), _text(goal.get(it.name))) for it in PRECISE),
         ]
     )
     for target in terms.targets:
@@ -140,7 +228,9 @@ def filled(terms: RequestedTerms, model: str, job: str) -> FormValues:
     return typed
 
 
-def _text(value: float | None) -> str:
+def _text(value: float | str | None) -> str:
+    if isinstance(value, str):
+        return value
     return "yes" if value is True else repr(value).removesuffix(".0") if value else ""
 
 
@@ -153,11 +243,15 @@ class FieldsError(Exception):
 
 
 def terms(
-    typed: FormValues, options: Mapping[str, Mapping[str, str]], check: Callable[[TargetRequest], object]
+    typed: FormValues,
+    options: Mapping[str, Mapping[str, str]],
+    check: Callable[[TargetRequest], object],
+    samples: Mapping[str, str],
 ) -> RequestedTerms:
     """Make a request from the fields; FieldsError has the errors of all fields.
 
     `options` maps backends to the defaults of their options; `check` raises OptionError for an invalid target.
+    `samples` are those of an earlier job, unless the form has others.
     """
     complaints: dict[str, str] = {}
     asked = dict.fromkeys(typed.all("backend"))
@@ -170,6 +264,7 @@ def terms(
         **requested(SearchTerms, {it.name: typed.one(field_name(it)) or it.default for it in MORE}),
         "labels": _read(typed, "labels", listing.read_labels, complaints),
         **_repair(typed, complaints),
+        **_precision(typed, samples_of(typed) or samples, complaints),
     }
     if not document["targets"]:
         complaints["backend"] = english("Choose at least one compiler.")
@@ -197,6 +292,23 @@ def _repair(typed: FormValues, complaints: dict[str, str]) -> dict[str, dict[str
     if others:
         complaints["alternatives"] = english("Other options are tried by a repair: choose what it may do.")
     return {}
+
+
+def _precision(typed: FormValues, samples: Mapping[str, str], complaints: dict[str, str]) -> dict[str, Any]:
+    """The samples, and what is wanted of low precision; one field has the threshold, whatever the metric is."""
+    given = {it.name: value for it in PRECISE if (value := typed.one(precise_name(it)))}
+    if "low" not in given:
+        return {"calibration": samples}
+    metric = given.get("metric", Metric.SQNR)
+    if metric in list(Metric) and Metric(metric).smaller_is_better and "at_least" in given:
+        given["at_most"] = given.pop("at_least")
+    if metric == Metric.MAXABS and "at_most" not in given:
+        complaints["precision_at_least"] = english("Say what maxabs may be at most.")
+    elif not samples:
+        complaints[SAMPLES] = english("The nodes that must stay precise are found on samples of the inputs.")
+    else:
+        return {"calibration": samples, _PRECISION: given}
+    return {"calibration": samples}
 
 
 def _target(typed: FormValues, ticked: str, defaults: Mapping[str, str]) -> dict[str, Any]:
@@ -266,6 +378,12 @@ def _field(location: tuple[int | str, ...], ticked: Sequence[str]) -> str:
             return "backend"
         case ("budget", str(name), *_):
             return f"budget_{name}"
+        case ("precision",):  # as a whole: no server has another metric
+            return "precision_metric"
+        case ("precision", "at_most", *_):
+            return "precision_at_least"
+        case ("precision", str(name), *_):
+            return f"precision_{name}"
         case (str(name), *_):
             return name
     return ""
@@ -299,9 +417,25 @@ async def bring(request: Request, service: Service, caller: Caller, typed: FormV
         with service.database.transaction() as session:
             return note_form(session, caller.tenant, came).sha256
 
-    # without a file, the form names an uploaded model
-    with suppress(NoModel):
-        typed.add("model", await receive_form(request, service, caller.tenant, keep, texts=typed))
+    left = await run_in_threadpool(upload_quota, service, caller.tenant)
+    samples = _Samples(typed, lambda: service.files.begin(limit=service.settings.upload_bytes, beside=DIGESTS), left)
+    try:
+        # without a file, the form names an uploaded model
+        with suppress(NoModel):
+            typed.add("model", await receive_form(request, service, caller.tenant, keep, texts=samples))
+        if samples.size:
+            await run_in_threadpool(_keep_samples, service, caller.tenant, samples, typed)
+    finally:
+        samples.abandon()
+
+
+def _keep_samples(service: Service, tenant: str, samples: _Samples, typed: FormValues) -> None:
+    upload_quota(service, tenant).demand(samples.size)
+    came = samples.finish()
+    with service.database.transaction() as session:
+        for _, stored in came:
+            uploads.keep(session, tenant=tenant, sha256=stored.sha256, size=stored.size)
+    typed.replace(_SAMPLE, [f"{stored.sha256}:{name}" for name, stored in came])
 
 
 def offered(session: Session, caller: Caller, typed: FormValues) -> Offered:

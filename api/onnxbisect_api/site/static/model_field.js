@@ -121,7 +121,8 @@ form.addEventListener("submit", (event) => {
     at("waits").textContent = form.dataset.waits;
     return;
   }
-  form.enctype = "application/x-www-form-urlencoded";
+  const samples = at("calibration");
+  if (!samples?.files.length) form.enctype = "application/x-www-form-urlencoded";
   files.disabled = at("data").disabled = at("submit").disabled = true;
 });
 window.addEventListener("pageshow", () => {
