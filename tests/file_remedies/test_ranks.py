@@ -21,6 +21,7 @@ from onnxbisect.verdict import Kind, Status, Verdict
 from support.high_ranks import MOVING, high_rank_model
 
 USUAL = 4
+HIGH_RANKS = Path(__file__).parents[1] / "models" / "high_ranks"
 
 
 def file_of(model: onnx.ModelProto) -> File:
@@ -312,3 +313,31 @@ def test_a_changed_file_gets_the_form_that_its_parts_have(tmp_path: Path) -> Non
     after = onnx.load(result.save(tmp_path / "repaired.onnx"))
     assert compiles(tmp_path / "repaired.onnx").passed
     assert outputs(onnx.load(path))[0].tobytes() == outputs(after)[0].tobytes()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["swin_block__ts17", "yolo_head__ts17"])
+def test_what_timm_and_yolo_write_compiles_for_a_target_of_four_dimensions(name: str, tmp_path: Path) -> None:
+    """Windows, plain and shifted, of Swin, in six dimensions; the boxes of each anchor, in five."""
+    path = HIGH_RANKS / f"{name}.onnx"
+    assert not takes_four_dimensions(path)
+    result = onnx_bisect.fix(path, backend=takes_four_dimensions)
+    assert result.compiles, result.headline
+    assert result.document.repair_calls == 1
+    assert all(it.agrees for it in result.document.outputs)
+    assert takes_four_dimensions(result.save(tmp_path / "repaired.onnx"))
+
+
+def reads_declared_shapes(path: Path) -> bool:
+    graph = onnx.load(path).graph
+    made = {name for node in graph.node for name in node.output}
+    declared = {value.name for value in (*graph.value_info, *graph.output)}
+    return made <= declared and takes_four_dimensions(path)
+
+
+def test_the_form_of_a_file_of_fewer_dimensions_is_changed_where_only_that_is_to_blame(tmp_path: Path) -> None:
+    result = onnx_bisect.fix(saved(tmp_path, WINDOWS), backend=reads_declared_shapes)
+    assert result.compiles, result.headline
+    assert result.document.file_change is not None
+    assert "written with fewer; shapes declared of" in result.document.file_change.sentence
+    assert reads_declared_shapes(result.save(tmp_path / "repaired.onnx"))

@@ -4,7 +4,7 @@ The caller provides the searches (`RepairCompiler.search`): the library uses thr
 """
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import onnx
@@ -30,7 +30,17 @@ from onnxbisect.model.read import original as original_of
 from onnxbisect.model.session import lowered
 from onnxbisect.model.wording import some
 from onnxbisect.proof import edge_feeds, random_feeds, those_that_run
-from onnxbisect.remedies import LowPrecision, OrtProver, Repair, Samples, SearchedModel, TriedFiles, repair, try_files
+from onnxbisect.remedies import (
+    ChangedFile,
+    LowPrecision,
+    OrtProver,
+    Repair,
+    Samples,
+    SearchedModel,
+    TriedFiles,
+    repair,
+    try_files,
+)
 from onnxbisect.remedies.document import RepairDocument, document
 from onnxbisect.remedies.summary import markdown
 from onnxbisect.report.document import document as report_document
@@ -154,9 +164,7 @@ def _repaired(
         context = compiler.context_of(loaded, False)
     calls = compiler.calls
     if before.compiles_in_another_form:
-        forms = changed_files(context, allow, before)
-        further = forms if base.base is None else (ChangedTwice(first=base.base, second=form) for form in forms)
-        tried = try_files(before, further, compiler, of_the_file, say)
+        tried = try_files(before, _other_forms(context, allow, before, base.base), compiler, of_the_file, say)
         if tried.repair is not None:
             return tried.repair, calls
     diagnosed(loaded, before)
@@ -171,7 +179,6 @@ def _repaired(
             prover = of_the_file.on(original, TensorFacts.of(before.model))
             break
     repaired = repair(before, original, compiler, prover, installed().rules, most=allow, tell=say)
-    repaired = _in_its_form(repaired, compiler, allow, say)
     if base.base is not None and not repaired.stopped:
         unchanged = repaired.model is None
         repaired = replace(
@@ -180,7 +187,7 @@ def _repaired(
             model=original if unchanged else repaired.model,
             proof=base.proof if unchanged else repaired.proof,
         )
-    return repaired, calls
+    return _in_its_form(repaired, compiler, of_the_file, allow, say), calls
 
 
 def _runnable(
@@ -200,19 +207,27 @@ def _runnable(
     return running if running or given else samples
 
 
-def _in_its_form(found: Repair, compiler: RepairCompiler, allow: Exactness, say: Callable[[str], None]) -> Repair:
+def _in_its_form(
+    found: Repair, compiler: RepairCompiler, prover: OrtProver, allow: Exactness, say: Callable[[str], None]
+) -> Repair:
     """The repair with the first form of its model that compiles, where only the form is left to blame."""
-    if found.model is None or not found.after.compiles_in_another_form:
+    if found.model is None or found.proof is None or not found.after.compiles_in_another_form:
         return found
     context = compiler.context_of(compiler.read(found.model), False)
-    for changed in changed_files(context, allow, found.after):
-        say(f"asking the compiler about the repaired model after this: {changed.sentence}")
-        after = compiler.whole(changed.proto)
-        if after.compiles:
-            return replace(found, model=changed.proto, after=after, changed_file=changed, left=())
-        if after.stopped:
-            break
-    return found
+    forms = _other_forms(context, allow, found.after, found.changed_file)
+    tried = try_files(found.before, forms, compiler, prover, say).repair
+    if tried is None or tried.proof is None:
+        return found
+    proof = replace(found.proof, outputs=tried.proof.outputs)
+    return replace(found, model=tried.model, after=tried.after, changed_file=tried.changed_file, proof=proof, left=())
+
+
+def _other_forms(
+    context: SearchContext, allow: Exactness, found: SearchedModel, after: ChangedFile | None
+) -> Iterator[ChangedFile]:
+    """Forms of a model that compiles in another one; it was changed before by `after`, if that is given."""
+    for changed in changed_files(context, allow, found):
+        yield changed if after is None else ChangedTwice(first=after, second=changed)
 
 
 def _prover(context: SearchContext, original: onnx.ModelProto, terms: RepairTerms, custom_ops: CustomOps) -> OrtProver:
