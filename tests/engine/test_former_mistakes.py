@@ -544,3 +544,24 @@ def test_one_false_refusal_is_no_interaction_of_many_units(lie: int) -> None:
     step = one.diagnose()
     assert all_found(step) == {1, 1 << 12, 1 << 24}
     assert one.calls <= 25
+
+
+def test_a_log_that_names_a_unit_of_an_interaction_is_believed_about_others():
+    """Quantisers (4 to 7) are refused alone, Conv (2) where a bias (0, 1) feeds it; the log names the first of all."""
+    layers = [kind for layer in range(6) for kind in (9 + layer, layer % 2, 2, 3, 4 + layer % 4, 8)]
+    graph = universe(layers, [(unit - step, unit) for unit in range(len(layers)) for step in (1, 2) if unit >= step])
+
+    def offenders(units: UnitSet) -> list[int]:
+        pairs = [unit for unit in members(units) if layers[unit] == 2 and units >> unit - 1 & 1]
+        return sorted([*pairs, *(unit for unit in members(units) if 4 <= layers[unit] <= 7)])
+
+    one = World(
+        graph,
+        lambda units: bool(offenders(units)),
+        lambda units: Hints(nodes=tuple(f"n{unit}" for unit in offenders(units)[:1])),
+    )
+    step = one.diagnose()
+    assert len(step.diagnosis.culprits) == 6
+    assert step.diagnosis.certificate.status is CertificateStatus.PROVEN
+    assert {culprit.certainty for culprit in step.diagnosis.culprits} == {Certainty.CONFIRMED}
+    assert one.calls <= 36

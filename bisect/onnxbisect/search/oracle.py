@@ -12,6 +12,7 @@ from onnxbisect.answer import Ask
 from onnxbisect.language import english
 from onnxbisect.search.plan import Verdicts
 from onnxbisect.search.state import SearchState
+from onnxbisect.search.suspect import Suspect
 from onnxbisect.unitset import UnitSet, is_subset, members, of, size, sort_key, union
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Kind, Status, Verdict
@@ -83,6 +84,7 @@ class Oracle:
         self._settled: dict[UnitSet, Verdict | None] = {}
         self._named: dict[UnitSet, UnitSet] = {}
         self._unlisted: dict[UnitSet, UnitSet] = {}
+        self._mislead: tuple[Sequence[Suspect], bool] | None = None
         self.flaky = tuple(sorted((asked for asked in verdicts if self._disagree(verdicts[asked])), key=sort_key))
         self._answers_to_be_sure = LEAD if recheck or self.flaky else 1
         self.passing: list[UnitSet] = []
@@ -251,14 +253,27 @@ class Oracle:
         units = self.universe.units_by_op.get(verdict.hints.ops[0], 0) & failing
         return named | (units if size(units) == 1 else 0)
 
-    @cached_property
+    @property
     def names_mislead(self) -> bool:
-        """Whether some log names a unit that passed in another probe.
+        """Whether some log names a unit that passed in another probe, and is in no interaction that the probe holds.
 
         A compiler that lists what it was compiling, or names a neighbour, does so. From then on its names still steer
         the search, but nothing that it names counts as refused there.
         """
-        return any(self.refused_by_log(failing) & self.exonerated for failing in self.failing)
+        suspects = self._state.suspects
+        if self._mislead is None or self._mislead[0] is not suspects:
+            together = [of(it) for suspect in suspects if suspect.interaction for it in suspect.occurrences]
+            mislead = any(
+                named & ~union(it for it in together if is_subset(it, failing)) for failing, named in self._misnamed
+            )
+            self._mislead = suspects, mislead
+        return self._mislead[1]
+
+    @cached_property
+    def _misnamed(self) -> list[tuple[UnitSet, UnitSet]]:
+        """Failing probes, and those units that their logs name and that passed elsewhere."""
+        named = ((failing, self.refused_by_log(failing) & self.exonerated) for failing in self.failing)
+        return [(failing, units) for failing, units in named if units]
 
     def has_wrong_numbers(self, probe: UnitSet) -> bool:
         """Whether the probe compiles and computes wrong numbers."""
