@@ -1,14 +1,16 @@
-"""What becomes of the culprits of real models: culprit, remedy, difference, and whether the repaired model compiles.
+"""What becomes of the culprits of real models, and what a repair costs beside its diagnosis.
 
     python benchmarks/remedies.py FOLDER [--only TEXT] [--write docs/compilers.md]
 
 FOLDER holds the models of docs/compilers.md. Each is searched as it is, then repaired: within rounding first, and where
-that leaves something, with replacements of any exactness, whose outputs may differ by 1 %. Verdicts are kept in the
-user's verdict base, so that a second run asks nothing. `make compilers` installs the compilers.
+that leaves something, with replacements of any exactness, whose outputs may differ by 1 %. A repair asks what its
+search has not asked; nothing is known from earlier runs. `make compilers` installs the compilers.
 """
 
 import argparse
+import os
 import traceback
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import inf
@@ -19,11 +21,13 @@ import onnx
 
 import onnx_bisect
 import tables
-from onnx_bisect import Exactness, FixResult, ModelError
+from onnx_bisect import Event, Exactness, FixResult, ModelError, ProbeAnswered
 from onnxbisect.proof import Tolerance
 from onnxbisect.report.text import clip, plural
+from onnxbisect_backends.cache import cache_folder
 
 _HEAD = ("model", "compiler", "culprit", "remedy", "exactness", "largest difference", "compiles")
+_COSTS_HEAD = ("model", "compiler", "units", "diagnosis", "repair", "what comes of it")
 _SHAPES = {"bert_base12_h256_dyn__ts17": dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), (1, 16))}
 
 
@@ -102,8 +106,23 @@ _CASES = (
 
 #: The cells of one culprit, as `_HEAD` has them; the last is "yes", "in part" where other culprits are left, or no.
 Row = tuple[str, ...]
-_MARK = "remedies"
 _ENDED = "the time for the repair ended"
+
+
+@dataclass(kw_only=True)
+class Cost:
+    """The compiler calls of a search or a repair, and their seconds: counts the events that it is called with."""
+
+    calls: int = 0
+    seconds: float = 0
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, ProbeAnswered) and not event.cached:
+            self.calls += 1
+            self.seconds += event.verdict.seconds
+
+    def __str__(self) -> str:
+        return f"{plural(self.calls, 'call')}, {self.seconds:.0f} s"
 
 
 def main() -> None:
@@ -115,31 +134,47 @@ def main() -> None:
     parser.add_argument("--write", type=Path, metavar="FILE.md", help="where the rows of these cases are put")
     given = parser.parse_args()
     rows: list[Row] = []
-    for case in _CASES:
-        if given.only not in f"{case.model} {case.target}":
-            continue
-        try:
-            for row in _rows(case, given.models, given.seconds):
-                rows.append(row)
-                print(f"| {' | '.join(row)} |", flush=True)
-        except Exception:
-            print(f"{case.model} {case.target} failed:\n{traceback.format_exc()}", flush=True)
-        if given.write:
-            put(given.write, rows)
+    costs: list[Row] = []
+    with TemporaryDirectory() as record:
+        (Path(record) / "toolchains").symlink_to(cache_folder() / "toolchains")
+        os.environ["ONNXBISECT_CACHE_DIR"] = record
+        for case in _CASES:
+            if given.only not in f"{case.model} {case.target}":
+                continue
+            try:
+                for row in _rows(case, given.models, given.seconds, costs):
+                    rows.append(row)
+                    print(f"| {' | '.join(row)} |", flush=True)
+            except Exception:
+                print(f"{case.model} {case.target} failed:\n{traceback.format_exc()}", flush=True)
+            if given.write:
+                put(given.write, rows, costs)
     print(_summary(rows))
+    print(_table(_COSTS_HEAD, costs))
 
 
-def put(path: Path, rows: list[Row]) -> None:
-    """Put the rows into the table of a document, in place of those of the same model and compiler."""
+def put(path: Path, rows: list[Row], costs: list[Row]) -> None:
+    """Put the rows into the tables of a document, in place of those of the same model and compiler."""
     document = path.read_text("utf-8")
-    inside = document.split(f"<!-- begin {_MARK} -->")[1].split(f"<!-- end {_MARK} -->")[0]
+    every, all_costs = _with(document, "remedies", rows), _with(document, "repairs", costs)
+    blocks = {
+        "remedies": f"{_summary(every)}\n\n{_table(_HEAD, every)}",
+        "repairs": _table(_COSTS_HEAD, all_costs),
+    }
+    path.write_text(tables.fill(document, blocks), "utf-8")
+
+
+def _with(document: str, mark: str, rows: list[Row]) -> list[Row]:
+    """The rows of a table, with these; those that no case makes come first."""
+    inside = document.split(f"<!-- begin {mark} -->")[1].split(f"<!-- end {mark} -->")[0]
     before = [tuple(line.strip("| ").split(" | ")) for line in inside.splitlines() if line.startswith("| ")][2:]
     new = {row[:2] for row in rows}
-    order: list[Row] = [(case.name, case.target) for case in _CASES]
-    every = sorted([*(row for row in before if row[:2] not in new), *rows], key=lambda row: order.index(row[:2]))
-    lines = ["| " + " | ".join(line) + " |" for line in (_HEAD, ["---"] * len(_HEAD), *every)]
-    block = f"{_summary(every)}\n\n" + "\n".join(lines)
-    path.write_text(tables.fill(document, {_MARK: block}), "utf-8")
+    order: dict[Row, int] = {(case.name, case.target): number for number, case in enumerate(_CASES)}
+    return sorted([*(row for row in before if row[:2] not in new), *rows], key=lambda row: order.get(row[:2], -1))
+
+
+def _table(head: Row, rows: list[Row]) -> str:
+    return "\n".join("| " + " | ".join(line) + " |" for line in (head, ("---",) * len(head), *rows))
 
 
 def _summary(rows: list[Row]) -> str:
@@ -150,13 +185,14 @@ def _summary(rows: list[Row]) -> str:
     )
 
 
-def _rows(case: Case, folder: Path, seconds: float) -> Iterator[Row]:
+def _rows(case: Case, folder: Path, seconds: float, costs: list[Row]) -> Iterator[Row]:
     with TemporaryDirectory() as scratch:
-        yield from _measured(case, case.file(folder, Path(scratch)), seconds)
+        yield from _measured(case, case.file(folder, Path(scratch)), seconds, costs)
 
 
-def _measured(case: Case, model: Path, seconds: float) -> Iterator[Row]:
-    shapes = _SHAPES.get(case.model)
+def _measured(case: Case, model: Path, seconds: float, costs: list[Row]) -> Iterator[Row]:
+    """The rows of a case's culprits; what they cost is added to `costs`."""
+    shapes, diagnosis, repair = _SHAPES.get(case.model), Cost(), Cost()
     found = onnx_bisect.diagnose(
         model,
         backend=case.backend,
@@ -166,6 +202,7 @@ def _measured(case: Case, model: Path, seconds: float) -> Iterator[Row]:
         budget_calls=case.calls,
         budget_seconds=seconds,
         files=False,
+        progress=diagnosis,
     )
     if not found.culprits:
         return
@@ -181,6 +218,7 @@ def _measured(case: Case, model: Path, seconds: float) -> Iterator[Row]:
                 tolerance=Tolerance(relative=relative),
                 budget_calls=case.calls + 100,
                 budget_seconds=seconds,
+                progress=repair,
             )
         except ModelError as error:
             for culprit in found.culprits:
@@ -191,6 +229,8 @@ def _measured(case: Case, model: Path, seconds: float) -> Iterator[Row]:
         if fixed.compiles:
             break
     assert fixed is not None
+    units = str(found.report["model"]["units"])
+    costs.append((case.name, case.target, units, str(diagnosis), str(repair), _outcome(fixed)))
     for culprit in found.culprits:
         yield _row(case, culprit, fixed)
 
@@ -220,6 +260,17 @@ def _row(case: Case, culprit: onnx_bisect.Culprit, fixed: FixResult) -> Row:
         f"{max((it.absolute for it in measured), default=inf):.2g}" if gone else "-",
         "yes" if fixed.compiles else "in part" if gone else "**no**",
     )
+
+
+def _outcome(fixed: FixResult) -> str:
+    told = fixed.document
+    used = Counter(" + ".join(rule.id for rule in it.rules) for it in told.changes)
+    made = [*([told.file_change.sentence] if told.file_change else []), *(f"{it} {used[it]}" for it in used)]
+    worst = max((it.absolute for it in told.outputs), default=0.0)
+    numbers = "outputs identical" if not worst else f"difference {worst:.2g}"
+    if fixed.compiles:
+        return f"{clip('; '.join(made), 120)}: compiles, {numbers}"
+    return f"{plural(len(told.left), 'place')} left" if told.complete else _ENDED
 
 
 def _head(case: Case, culprit: onnx_bisect.Culprit) -> tuple[str, str, str]:
