@@ -490,6 +490,27 @@ def test_a_layer_of_a_language_model_is_known_and_its_fused_ops_are_taken_apart(
     assert len(found.places) == 5
 
 
+def test_an_if_within_a_refused_one_is_replaced_before_anything_is_asked(tmp_path: Path) -> None:
+    model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["": 18]>
+    g (bool c, bool d, float[2,3] x) => (float[2,3] y) {
+        [before] a = Neg(x)
+        [if] y = If <
+            then_branch = t () => (float[2,3] p) {
+                [inner] p = If <
+                    then_branch = tt () => (float[2,3] r) { [relu] r = Relu(a) },
+                    else_branch = te () => (float[2,3] s) { [abs] s = Abs(a) }
+                >(d)
+            },
+            else_branch = e () => (float[2,3] q) { [exp] q = Exp(a) }
+        >(c)
+    }""")
+    asked = compiler(tmp_path, "If")
+    found = repaired(model, asked)
+    assert found.compiles
+    assert len(asked.asked) == 1
+    assert "If" not in asked.asked[0]
+
+
 def test_a_branch_without_nodes_does_not_hinder_the_other(tmp_path: Path) -> None:
     model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["": 18]>
     g (bool c, float[2,3] x) => (float[N,3] y) {
