@@ -323,7 +323,7 @@ def test_what_timm_and_yolo_write_compiles_for_a_target_of_four_dimensions(name:
     assert not takes_four_dimensions(path)
     result = onnx_bisect.fix(path, backend=takes_four_dimensions)
     assert result.compiles, result.headline
-    assert result.document.repair_calls == 1
+    assert result.document.diagnosis_calls + result.document.repair_calls < 20  # a search takes 49 and 66
     assert all(it.agrees for it in result.document.outputs)
     assert takes_four_dimensions(result.save(tmp_path / "repaired.onnx"))
 
