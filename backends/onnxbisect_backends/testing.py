@@ -23,18 +23,24 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
+from onnx import TensorProto, helper
 
 from onnxbisect.errors import ShortageError
-from onnxbisect.verdict import Status, Verdict
-from onnxbisect_backends.contract import Backend, Limits, computes
-from onnxbisect_backends.measurement.sample_models import conv_net, oddly_named, with_op, write_whole
+from onnxbisect.model import load
+from onnxbisect.unitset import UnitSet
+from onnxbisect.verdict import Kind, Status, Verdict
+from onnxbisect_backends.commands.toml_backend import TomlBackend
+from onnxbisect_backends.contract import Backend, Limits, Outcome, compute, computes, verification
+from onnxbisect_backends.measurement.sample_models import conv_net, oddly_named, with_op, write_units, write_whole
+from onnxbisect_backends.options import VerifyOptions
 from onnxbisect_backends.sandbox.process import kill_running
-from onnxbisect_backends.verifying import COMPARED_ON, compared
+from onnxbisect_backends.verifying import COMPARED_ON, as_compared, compared, verified
 
-__all__ = ["BackendConformance", "conv_net", "processes_in", "with_op"]
+__all__ = ["BackendConformance", "ComputesWrong", "conv_net", "processes_in", "with_op"]
 
 #: Seconds after its limit in which a compile must return, on a busy machine.
 _LATE = 15.0
@@ -133,6 +139,30 @@ class BackendConformance:
 
         assert (verdict.status, verdict.message) == (Status.PASS, "")
         assert verdict.tables[-1].rows[0][1] == "same"
+
+    def test_verify_finds_the_op_that_is_computed_wrong_and_no_other(self, tmp_path: Path) -> None:
+        """Each node alone, and all together, by a compiler whose results of one op are halved."""
+        if not computes(self.backend()):
+            pytest.skip("it does not compute here")
+        source = tmp_path / "source.onnx"
+        onnx.save(self.accepted(), source)
+        model = load(source)
+        ops = [model.proto.graph.node[unit.node].op_type for unit in model.units]
+        backend = ComputesWrong(self.backend(), min(ops, key=ops.count))
+        description = as_compared(backend, backend.describe())
+
+        def ask(units: UnitSet) -> Verdict:
+            probe, workdir = _probe(tmp_path / f"{units:x}"), _workdir(tmp_path / f"{units:x}")
+            write_units(model, units, description, probe)
+            passed = backend.judge(backend.compile(probe, workdir, self.limits))
+            return verified(backend, probe, workdir, self.limits, passed)
+
+        alone = {unit: ask(1 << unit) for unit in range(len(ops))}
+        whole = ask(model.universe.everything)
+
+        assert {ops[unit] for unit, verdict in alone.items() if not verdict.passed} == {backend.op}
+        assert {verdict.message for verdict in alone.values() if verdict.passed} == {""}  # all were compared
+        assert (whole.status, whole.kind) == (Status.FAIL, Kind.NUMERIC)
 
     def test_odd_names_change_nothing(self, tmp_path: Path) -> None:
         assert self._ask(oddly_named(self.accepted()), tmp_path / "a b 'c' {x} ü").status is Status.PASS
@@ -239,6 +269,40 @@ class BackendConformance:
         source = folder / "source.onnx"
         onnx.save(model, source)
         write_whole(source, self.backend().describe(), probe)
+
+
+class ComputesWrong:
+    """A backend with `verify`, whose compiler computes an op wrong on purpose: half of what it is.
+
+    It computes everything else as the backend does, and says nothing of it when it compiles.
+    """
+
+    def __init__(self, backend: Backend, op: str) -> None:
+        self._backend, self.op = backend, op
+        self.verifies_within = verification(backend) or VerifyOptions().tolerance
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+    def compute(self, model: Path, samples: Path, out: Path, workdir: Path, limits: Limits) -> Outcome:
+        """`contract.compute`, of a changed model."""
+        proto = onnx.load(model)
+        nodes = list(proto.graph.node)
+        del proto.graph.node[:]
+        for node in nodes:
+            proto.graph.node.append(node)
+            if node.op_type == self.op:
+                right, half = f"{node.output[0]}_right", f"{node.output[0]}_half"
+                proto.graph.initializer.append(helper.make_tensor(half, TensorProto.FLOAT, [1], [0.5]))
+                proto.graph.node.append(helper.make_node("Mul", [right, half], [node.output[0]], name=half))
+                proto.graph.node[-2].output[0] = right
+        folder = workdir / "wrong"
+        folder.mkdir()
+        changed = folder / "wrong.onnx"
+        onnx.save(proto, changed)
+        if isinstance(self._backend, TomlBackend):  # it computes what it has compiled
+            self._backend.compile(changed, folder, limits)
+        return compute(self._backend, changed, samples, out, folder, limits)
 
 
 def _probe(folder: Path) -> Path:

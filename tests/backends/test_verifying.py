@@ -12,6 +12,10 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx_bisect import Result, diagnose
 from onnxbisect.proof import Tolerance, fault
 from onnxbisect.verdict import Kind, Status
+from onnxbisect_backends.contract import verification
+from onnxbisect_backends.options import VerifyOptions
+from onnxbisect_backends.registry import LoadedBackend, available, make
+from onnxbisect_backends.testing import ComputesWrong, with_op
 
 #: Copies the model in place of compiling it, and computes it with onnxruntime, what some op gives changed.
 COMPILER = """
@@ -189,3 +193,39 @@ def test_where_there_is_no_number_to_compare_with_nothing_is_wrong() -> None:
     before = np.array([np.nan, np.inf, 1.0])
 
     assert fault("y", before, np.array([0.0, np.nan, 1.0]), Tolerance()) == ""
+
+
+def with_verify() -> list[str]:
+    """The backends whose `verify` is ours; TPU-MLIR compares by itself, while it compiles."""
+    found = {name for name, it in available().items() if isinstance(it, LoadedBackend) and option(it, "verify")}
+    return sorted(found - {"tpu-mlir"})
+
+
+def option(it: LoadedBackend, name: str) -> bool:
+    return any(option.name == name for option in it.options)
+
+
+def test_verify_is_off_unless_it_is_wanted() -> None:
+    assert {"qnn", "rknn", "onnxruntime"} <= set(with_verify())
+    for name in with_verify():
+        assert verification(make(name, {})) is None
+        assert verification(make(name, {"verify": "true"})) == VerifyOptions().tolerance
+
+
+@pytest.mark.compiler
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", with_verify())
+def test_an_op_that_a_real_compiler_computes_wrong_is_found_and_no_other(tmp_path: Path, name: str) -> None:
+    backend = make(name, {"verify": "true"})
+    if complaint := backend.check():
+        pytest.skip(complaint)
+    model = tmp_path / "net.onnx"
+    onnx.save(with_op("Sigmoid"), model)
+
+    right = diagnose(model, backend=backend, cache=False, files=False, budget_calls=3)
+    result = diagnose(model, backend=ComputesWrong(backend, "Sigmoid"), cache=False, files=False, budget_calls=20)
+
+    assert right.verdict is Status.PASS
+    assert [culprit.ops for culprit in result.culprits] == [("Sigmoid",)]
+    assert result.culprits[0].failure == Kind.NUMERIC
+    assert result.certificate.proven

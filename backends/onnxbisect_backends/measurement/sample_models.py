@@ -10,7 +10,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnxbisect.cut import Cutter, write
 from onnxbisect.model import load
+from onnxbisect.model.model import Model
 from onnxbisect.model.values import TensorValues
+from onnxbisect.unitset import UnitSet
 from onnxbisect_backends.contract import Description
 from onnxbisect_backends.samples import write_samples
 
@@ -81,8 +83,13 @@ def write_whole(model: Path, description: Description, probe: Path) -> Mapping[s
     Returns the names in the probe that differ from the model's: probe name to model name.
     """
     read = load(model)
-    piece = Cutter(read).cut(read.universe.everything, description.probe_format)
-    write(piece, read, probe)
+    return write_units(read, read.universe.everything, description, probe)
+
+
+def write_units(model: Model, units: UnitSet, description: Description, probe: Path) -> Mapping[str, str]:
+    """`write_whole`, of some units."""
+    piece = Cutter(model).cut(units, description.probe_format)
+    write(piece, model, probe)
     if description.samples:
-        write_samples(probe, piece.renamed, TensorValues(read, count=description.samples))
+        write_samples(probe, piece.renamed, TensorValues(model, count=description.samples))
     return piece.renamed
