@@ -162,6 +162,31 @@ def test_of_a_set_with_more_than_it_takes_the_dear_node_is_left_out() -> None:
         assert found.keep == 0b100 | 1 << (1 - dear)
 
 
+@settings(max_examples=examples(100), deadline=None)
+@given(st.integers(0, 10**9))
+def test_of_two_minimal_sets_the_one_with_less_work_is_found(seed: int) -> None:
+    """Of a dear unit and a few cheap ones either do; others have to stay, and all else has any cost."""
+    chance = Random(seed)
+    count = chance.randint(6, 40)
+    order = chance.sample(range(count), count)
+    dear, *cheap = chance.sample(order, chance.randint(2, 4))
+    stay = of(unit for unit in order if unit != dear and unit not in cheap and chance.random() < 0.1)
+    work = {unit: chance.choice((0.0, 0.001, 0.2)) for unit in order} | dict.fromkeys(cheap, 0.001) | {dear: 0.1}
+    it = World(space=Space(order=tuple(order), work=work), clauses=((1 << dear, of(cheap)), (stay,)), decoys=0)
+
+    found, _ = searched(it)
+
+    assert (found.ending, found.keep) == (PrecisionEnding.MINIMAL, stay | of(cheap))
+
+
+def test_where_nothing_cheaper_does_a_dear_node_costs_one_ask() -> None:
+    work = {unit: 0.2 if unit == 3 else 0.001 for unit in range(20)}
+    dear = World(space=Space(order=tuple(range(20)), work=work), clauses=((0b1000,),), decoys=0)
+    alike = replace(dear, space=replace(dear.space, work={}))
+
+    assert len(searched(dear)[1]) == len(searched(alike)[1]) + 1
+
+
 def test_where_most_nodes_have_to_stay_each_costs_about_one_ask() -> None:
     it = World(space=Space(order=tuple(range(60))), clauses=((of(range(60)) & ~of([5, 17, 40]),),), decoys=0)
     found, asked = searched(it)
@@ -177,7 +202,8 @@ def test_a_search_that_ends_early_has_the_smallest_set_that_was_measured_to_suff
     while len(scores) < most and isinstance(step := plan(it.space, scores, it.at_least), KeptSet):
         scores[step.keep] = it.score(step.keep)
     best = so_far(it.space, scores, it.at_least)
-    assert best.ending is PrecisionEnding.BUDGET
+    shown = all(scores.get(best.keep & ~(1 << unit), 9) < it.at_least for unit in members(best.keep))
+    assert best.ending is (PrecisionEnding.MINIMAL if shown else PrecisionEnding.BUDGET)
     assert scores[best.keep] >= it.at_least
     assert size(best.keep) == min(size(keep) for keep, score in scores.items() if score >= it.at_least)
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf, log2
 
-from onnxbisect.unitset import UnitSet, members, size, union
+from onnxbisect.unitset import UnitSet, members, of, size, union
 
 #: The score of each set of units that was kept in high precision; minus infinity where nothing came of it.
 Scores = Mapping[UnitSet, float]
@@ -26,6 +26,8 @@ Scores = Mapping[UnitSet, float]
 
 #: A set of so many units is small.
 _FEW = 6
+#: A unit with so much of the model's work is dear.
+_DEAR = 0.01
 #: How much a likely answer surprises, and one that is not.
 _LIKELY, _UNLIKELY = 1.0, 2.0
 
@@ -39,6 +41,7 @@ class Why(StrEnum):
     UNITS = "the most suspect nodes"
     NECESSARY = "without one member"
     ALONE = "one node in low precision"
+    CHEAP = "cheaper nodes instead of a dear one"
     GUESS = "the set of the other arithmetic"
     WIDE = "16 bits instead of high precision"
 
@@ -133,8 +136,10 @@ def next_asks(space: Space, scores: Scores, at_least: float, width: int) -> list
 def so_far(space: Space, scores: Scores, at_least: float) -> MinimalSet:
     """The smallest set that was measured to suffice, for a search that ends before its time."""
     enough = [keep for keep, score in scores.items() if score >= at_least]
-    best = min(enough, key=lambda keep: (size(keep), -scores[keep], keep), default=space.everything)
-    return MinimalSet(ending=PrecisionEnding.BUDGET, keep=best, without=_without(best, scores))
+    best = min(enough, key=lambda keep: (size(keep), space.share(keep), -scores[keep], keep), default=space.everything)
+    without = _without(best, scores)
+    shown = len(without) == size(best) and all(score < at_least for score in without.values())
+    return MinimalSet(ending=PrecisionEnding.MINIMAL if shown else PrecisionEnding.BUDGET, keep=best, without=without)
 
 
 class _UnansweredError(Exception):
@@ -147,6 +152,7 @@ class _Search:
     def __init__(self, space: Space, scores: Scores, at_least: float) -> None:
         self._space, self._scores, self._at_least = space, scores, at_least
         self._place = {unit: place for place, unit in enumerate(space.order)}
+        self._asked: set[UnitSet] = set()
 
     def run(self) -> MinimalSet:
         """The whole search; raises _UnansweredError at the first score that is missing."""
@@ -156,13 +162,13 @@ class _Search:
         if self._suffices(0, Why.LOW):
             return MinimalSet(ending=PrecisionEnding.NOTHING, keep=0, without={})
         if self._space.guess and self._suffices(self._space.guess, Why.GUESS):
-            return self._minimal(self._space.guess)
+            return self._cheaper(self._minimal(self._space.guess))
         for partition in self._space.groups:
             parts = [part & kept for part in partition if part & kept]
             if 1 < len(parts) <= size(kept) // 2:
                 kept = self._shortest(sorted(parts, key=self._first), Why.GROUPS)
         kept = self._shortest([1 << unit for unit in sorted(members(kept), key=self._place.__getitem__)], Why.UNITS)
-        return self._second_look(self._minimal(kept))
+        return self._cheaper(self._second_look(self._minimal(kept)))
 
     def _suffices(self, keep: UnitSet, why: Why) -> bool:
         return self._score(keep, why) >= self._at_least
@@ -170,6 +176,7 @@ class _Search:
     def _score(self, keep: UnitSet, why: Why) -> float:
         if keep not in self._scores:
             raise _UnansweredError(KeptSet(keep=keep, why=why))
+        self._asked.add(keep)
         return self._scores[keep]
 
     def _second_look(self, found: MinimalSet) -> MinimalSet:
@@ -185,17 +192,41 @@ class _Search:
         again = self._minimal(self._shortest(worst_first, Why.UNITS))
         return min(found, again, key=lambda it: (size(it.keep), self._space.share(it.keep)))
 
+    def _cheaper(self, found: MinimalSet) -> MinimalSet:
+        """A set with less work in high precision, where cheaper units do instead of a dear one: more of them, often."""
+        share = self._space.share
+        for dear in sorted(members(found.keep), key=lambda unit: -share(1 << unit)):
+            if share(1 << dear) < _DEAR:
+                break
+            others = found.keep & ~(1 << dear)
+            cheaper = [unit for unit in self._space.order if share(1 << unit) < share(1 << dear)]
+            parts = [1 << unit for unit in sorted(cheaper, key=lambda it: share(1 << it)) if not others >> unit & 1]
+            if parts and self._suffices(others | union(parts), Why.CHEAP):
+                again = self._minimal(self._shortest(parts, Why.CHEAP, needed=others))
+                if share(again.keep) < share(found.keep):
+                    found = again
+        return found
+
     def _first(self, part: UnitSet) -> int:
         return min(self._place[unit] for unit in members(part))
 
-    def _shortest(self, parts: Sequence[UnitSet], why: Why) -> UnitSet:
-        """A small selection of parts that suffices; all of them together suffice, and the empty selection does not."""
-        needed: UnitSet = 0
-        rest = list(parts)
-        while count := self._shortest_prefix(needed, rest, why):
-            needed |= rest[count - 1]
-            rest = rest[: count - 1]
-        return needed
+    def _shortest(self, parts: Sequence[UnitSet], why: Why, needed: UnitSet = 0) -> UnitSet:
+        """What is needed with a small selection of parts, so that it suffices; all parts do, and no part does not.
+
+        It ends as soon as a later step took more asks than it left parts out: where many parts are needed, leaving them
+        out one by one is cheaper.
+        """
+        rest, first = list(parts), True
+        while True:
+            asked = len(self._asked)
+            count = self._shortest_prefix(needed, rest, why)
+            if count == 0:
+                return needed
+            left_out = len(rest) - count
+            needed, rest = needed | rest[count - 1], rest[: count - 1]
+            if not first and len(self._asked) - asked > left_out + 1:
+                return needed | union(rest)
+            first = False
 
     def _shortest_prefix(self, needed: UnitSet, rest: Sequence[UnitSet], why: Why) -> int:
         """How many of the first parts suffice with the needed ones; one fewer do not, as far as was asked.
@@ -226,13 +257,24 @@ class _Search:
         return high
 
     def _minimal(self, kept: UnitSet) -> MinimalSet:
-        """The set without members that are not needed, the dearest and least suspect first, until each one is."""
-        while True:
-            order = sorted(members(kept), key=lambda unit: (-self._space.share(1 << unit), -self._place[unit]))
-            needless = next((unit for unit in order if self._suffices(kept & ~(1 << unit), Why.NECESSARY)), None)
-            if needless is None:
-                return MinimalSet(ending=PrecisionEnding.MINIMAL, keep=kept, without=_without(kept, self._scores))
-            kept &= ~(1 << needless)
+        """The set without members that are not needed, the dearest and least suspect first, until each one is.
+
+        Of many members, several are left out at a time: twice as many while they turn out not to be needed.
+        """
+        rest = sorted(members(kept), key=lambda unit: (-self._space.share(1 << unit), -self._place[unit]))
+        count, needed = max(len(rest) // _FEW // 2, 1), 0
+        while needed < len(rest):
+            count = min(count, len(rest) - needed)
+            smaller = kept & ~of(rest[:count])
+            if self._suffices(smaller, Why.NECESSARY):
+                kept, rest = smaller, rest[count:]
+                count, needed = 2 * count, 0
+            elif count > 1:
+                count //= 2
+            else:
+                rest = [*rest[1:], rest[0]]
+                needed += 1
+        return MinimalSet(ending=PrecisionEnding.MINIMAL, keep=kept, without=_without(kept, self._scores))
 
 
 def _without(keep: UnitSet, scores: Scores) -> dict[int, float]:
