@@ -23,7 +23,9 @@ import numpy as np
 
 import tables
 from onnx_bisect.models import load_model
-from onnx_bisect.precision_search import MeasurementBudget, PrecisionSearch, PrecisionSubject, Record
+from onnx_bisect.precision_record import MeasurementBudget, Record
+from onnx_bisect.precision_search import PrecisionSearch
+from onnx_bisect.precision_subject import PrecisionSubject
 from onnxbisect.precision.plan import PrecisionEnding
 from onnxbisect.precision.wanted import Low, Wanted
 from onnxbisect.proof.outputs import random_feeds

@@ -266,7 +266,8 @@ def list_quantised(backend: Backend, model: Path, samples: Path, workdir: Path, 
     """Have a compiler list the tensors that it quantises, by the names that it has for them after fusing.
 
     Calls the backend's optional method `list_quantised`. `samples` is as in `compute`. The exit code is 0 if
-    `workdir` has `tensors.json`, a list of names.
+    `workdir` has `tensors.json`, a list of names. It may have `errors.json`, too: the names of each layer of the
+    compiler's own table of errors, the worst layer first, which is a hint.
     """
     run = cast("Callable[..., Outcome]", getattr(backend, "list_quantised"))  # noqa: B009 - it is optional
     return run(model, samples, workdir, limits)

@@ -2,10 +2,12 @@
 
 import json
 import sys
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
-from onnxbisect.terms import BudgetCalls, BudgetSeconds, InputShapes, InputValues, PrecisionGoal, Timeout
+from onnxbisect.terms import SEARCH, BudgetCalls, BudgetSeconds, InputShapes, InputValues, PrecisionGoal, Timeout
 from onnxbisect_cli import arguments
 from onnxbisect_cli.arguments import ListFormat
 from onnxbisect_cli.help_page import DIAGNOSE, Command
@@ -38,6 +40,15 @@ def precision_command(
     backend: BackendName = "onnxruntime",
     samples: Samples = None,
     goal: PrecisionGoal,
+    layer_errors: Annotated[
+        Path | None,
+        typer.Option(
+            "--layer-errors",
+            rich_help_panel=SEARCH,
+            metavar="FILE",
+            help="A table of errors by layer that RKNN or pulsar2 printed: it orders the measurements.",
+        ),
+    ] = None,
     option: BackendOptions = None,
     input_shapes: InputShapes = None,
     input_values: InputValues = None,
@@ -77,6 +88,7 @@ def precision_command(
         budget_seconds=budget_seconds,
         timeout=timeout,
         jobs=jobs,
+        layer_errors=layer_errors,
         progress=_say,
         low=goal.low,
         metric=goal.metric,

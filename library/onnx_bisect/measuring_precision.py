@@ -13,27 +13,19 @@ import onnx
 
 from onnx_bisect.backend_choice import BackendChoice, chosen_backend
 from onnx_bisect.models import InputValues, Shapes, Source, load_model
-from onnx_bisect.precision_search import (
-    Arithmetic,
-    FolderRecord,
-    MeasurementBudget,
-    PrecisionSearch,
-    PrecisionSubject,
-    Record,
-    Tell,
-    finite,
-)
+from onnx_bisect.precision_record import FolderRecord, MeasurementBudget, Record
+from onnx_bisect.precision_search import PrecisionSearch, Tell, finite
+from onnx_bisect.precision_subject import SCREEN, AskedModel, AskedTarget, PrecisionSubject, likely
 from onnxbisect.cut import write
 from onnxbisect.errors import BackendUnusableError, OptionError
 from onnxbisect.json_form import to_json
 from onnxbisect.language import english
-from onnxbisect.model.feeds import Sample
 from onnxbisect.model.model import Model
 from onnxbisect.model.scopes import constant_names
 from onnxbisect.model.wording import some
 from onnxbisect.precision.equivalents import rewritten
 from onnxbisect.precision.pictures import flow, html, trade
-from onnxbisect.precision.plan import MinimalSet, PrecisionEnding, Space
+from onnxbisect.precision.plan import MinimalSet, PrecisionEnding
 from onnxbisect.precision.report import PrecisionReport, TensorError, markdown
 from onnxbisect.precision.wanted import Low, Metric, Wanted, wanted
 from onnxbisect.proof import Tolerance, fault
@@ -51,18 +43,12 @@ from onnxbisect.terms import (
 from onnxbisect.unitset import UnitSet, members, of, size
 from onnxbisect_backends.calibration import Calibration, first_sample, read_calibration
 from onnxbisect_backends.contract import Backend, Limits, computes, computes_mixed
-from onnxbisect_backends.precision.arithmetic import (
-    HostedTarget,
-    OrtArithmetic,
-    SelfQuantisingTarget,
-    TargetArithmetic,
-)
-from onnxbisect_backends.precision.configurations import FILES, configurations
+from onnxbisect_backends.precision.arithmetic import Arithmetic, OrtArithmetic
+from onnxbisect_backends.precision.configurations import FILES, Configuration, configurations
+from onnxbisect_backends.precision.layer_errors import read_layer_errors
 from onnxbisect_backends.precision.scoring import BuiltIn, Scorer, UserMetric
 from onnxbisect_backends.sandbox.working_folder import working_folder
 
-#: The backend whose arithmetic every search begins with.
-SCREEN = "onnxruntime"
 #: The files beside each other in the folder of a result.
 REPORT, TEXT, PAGE = "precision.json", "precision.md", "precision.html"
 TRADE, FLOW = "precision.svg", "errors.svg"
@@ -107,6 +93,7 @@ def precision(
     budget_seconds: BudgetSeconds = None,
     timeout: Timeout = None,
     jobs: int = 1,
+    layer_errors: str | PathLike[str] | None = None,
     progress: Tell | None = None,
     **terms: Unpack[PrecisionKeywords],
 ) -> PrecisionResult:
@@ -124,6 +111,8 @@ def precision(
     With `out`, precision.json, precision.md and the model with these nodes high and all others low (`int8`: in QDQ
     form) are written there, and each measurement is recorded: the same question in the same folder is not measured
     again. `jobs` is the number of measurements at a time; what is found does not depend on it.
+
+    `layer_errors` is a file with the table of errors by layer that RKNN or pulsar2 printed: it orders the measurements.
 
     Raises OptionError for arguments, samples and metrics that cannot be used and for a threshold that even full
     precision misses; ModelError for a model that does not run.
@@ -154,6 +143,7 @@ def precision(
         low=low,
         want=want,
         limits=Limits(seconds=timeout or _TIMEOUT),
+        blamed=() if layer_errors is None else read_layer_errors(Path(layer_errors)),
     )
     budget = MeasurementBudget(budget_calls, budget_seconds, began)
     return answered(question, budget, None if out is None else Path(out), jobs=jobs, tell=progress or _silent)
@@ -170,6 +160,8 @@ class PrecisionQuestion:
     low: Low
     want: Wanted
     limits: Limits
+    #: The names of the layers in which a tool saw errors, the worst first.
+    blamed: Sequence[Sequence[str]] = ()
 
 
 def has_arithmetic(backend: Backend) -> bool:
@@ -215,8 +207,8 @@ def answered(
         limits = asked.limits
         if limits.confinement is not None:
             limits = replace(limits, confinement=replace(limits.confinement, workdir=work))
-        question = _Question(chosen, low, want, given.samples, limits, stack, work)
-        first = question.on(loaded)
+        target = AskedTarget(chosen, low, want, given.samples, limits, stack, work, asked.blamed)
+        first = target.on(loaded)
         scorer = _scorer(want, loaded, first.quantiser, limits)
         identity = [loaded.identity, given.digest, str(low), scorer.identity, described.version, chosen.options]
         if record is None:
@@ -244,38 +236,12 @@ def answered(
             if screen.ends(subject.space, budget):
                 space = likely(space, screen.search(subject.space, budget).keep)
         found = search.search(space, budget)
-        changed = _changed(question, first, search, found, asking, budget)
+        changed = _changed(target, first, search, found, asking, budget)
         wide = search.wide(found, budget) if found.ending is PrecisionEnding.MINIMAL else None
         value, full, all_low = (search.value(it) for it in (found.keep, space.everything, 0))
         kept = [subject.nodes[unit] for unit in members(found.keep)]
         sixteen = frozenset() if wide is None else subject.names(wide.units)
         files = configurations(kept, low, chosen.name, tensors, sixteen)
-        remarks = [
-            english("{file} cannot name {names}.", file=name, names=some(it.left_out))
-            for name, it in files.items()
-            if it.left_out
-        ]
-        if low == Low.FLOAT16 and not own:
-            remarks.insert(
-                0,
-                english(
-                    "Nodes that stay in high precision were measured on the host: {backend} computes in float16 alone.",
-                    backend=chosen.name,
-                ),
-            )
-        if fused := [
-            subject.nodes[unit].name
-            for unit in subject.space.order
-            if tensors and subject.nodes[unit].name not in tensors
-        ]:
-            remarks.insert(
-                0,
-                english(
-                    "{backend} has no tensors of {names} after fusing: they cannot be kept on their own there.",
-                    backend=chosen.name,
-                    names=some(fused),
-                ),
-            )
         report = PrecisionReport(
             model=asked.name,
             backend=chosen.name,
@@ -300,7 +266,7 @@ def answered(
             asks=tuple(record.asked),
             resumed=record.resumed,
             seconds=round(time.monotonic() - began, 1),
-            notes=(*search.notes, *remarks),
+            notes=(*search.notes, *_notes(asked, first, files)),
             changes=() if changed is None else changed.sentences,
             changed_keep=() if changed is None else changed.keep,
             changed_shown="" if changed is None else changed.shown,
@@ -309,16 +275,7 @@ def answered(
             errors=_errors(subject, quantiser, found.keep) if found.keep else (),
         )
         if folder is not None:
-            put(folder / REPORT, json.dumps(to_json(report), indent=1, ensure_ascii=False).encode() + b"\n")
-            put(folder / TEXT, markdown(report).encode())
-            put(folder / PAGE, html(report).encode())
-            put(folder / TRADE, trade(report).encode())
-            for name in (FLOW, MODEL, WIDE, CHANGED, *FILES):
-                (folder / name).unlink(missing_ok=True)  # it may be of an earlier search
-            if report.errors:
-                put(folder / FLOW, flow(report).encode())
-            for name, it in files.items():
-                put(folder / name, it.content.encode())
+            _write_report(report, files, folder)
             if not tensors and (own or low == Low.INT8) and (file := search.model_file(found.keep)) is not None:
                 _copy_model(file, folder / MODEL)
             if wide is not None:
@@ -328,71 +285,39 @@ def answered(
     return PrecisionResult(report=report, folder=folder)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Asked:
-    """One model on its target: what runs it with nodes low, and the nodes of which the target can be told.
-
-    `tensors` are those of each node, of a compiler that quantises by itself.
-    """
-
-    model: Model
-    quantiser: OrtArithmetic
-    arithmetic: Arithmetic
-    subject: PrecisionSubject
-    space: Space
-    tensors: Mapping[str, Sequence[str]]
-
-
-class _Question:
-    """What is asked of a model, and of those that compute the same; their processes end with `stack`."""
-
-    def __init__(
-        self,
-        chosen: Backend,
-        low: Low,
-        want: Wanted,
-        samples: Sequence[Sample],
-        limits: Limits,
-        stack: ExitStack,
-        work: Path,
-    ) -> None:
-        self.low, self.work = low, work
-        self._chosen, self._want, self._samples = chosen, want, samples
-        self._limits, self._stack = limits, stack
-
-    def on(self, model: Model, name: str = "model", like: PrecisionSubject | None = None) -> _Asked:
-        """The model on the target; with `like` the outputs are compared with those of another."""
-        folder = self.work / name
-        folder.mkdir()
-        quantiser = self._stack.enter_context(
-            OrtArithmetic(model, self._samples, self.low, folder, self._limits.seconds)
+def _notes(asked: PrecisionQuestion, first: AskedModel, files: Mapping[str, Configuration]) -> list[str]:
+    """What the target or the form of a file cannot do."""
+    name, notes = asked.backend.name, list[str]()
+    if first.tensors and (fused := [node for node in first.subject.candidates if node not in first.tensors]):
+        notes.append(
+            english(
+                "{backend} has no tensors of {names} after fusing: they cannot be kept on their own there.",
+                backend=name,
+                names=some(fused),
+            )
         )
-        measured = quantiser.measure()
-        if like is not None:
-            measured = replace(measured, reference=like.measured.reference)
-        subject = PrecisionSubject(model, measured, self.low, self._want)
-        space, tensors = subject.space, dict[str, Sequence[str]]()
-        arithmetic: Arithmetic = quantiser
-        if self._chosen.name != SCREEN and space.order:
-            if self.low is Low.FLOAT16:
-                arithmetic = HostedTarget(quantiser, model, self._chosen, self._limits)
-            elif computes_mixed(self._chosen):
-                arithmetic = target = SelfQuantisingTarget(quantiser, self._chosen, self._limits)
-                target.quantise(model.proto.graph)
-                tensors.update(target.tensors)
-                there = [unit for unit, node in enumerate(subject.nodes) if node.name in tensors]
-                space = replace(space, order=subject.by_suspicion(there), groups=())
-            else:
-                arithmetic = TargetArithmetic(quantiser, self._chosen, self._limits)
-        return _Asked(
-            model=model, quantiser=quantiser, arithmetic=arithmetic, subject=subject, space=space, tensors=tensors
+    if asked.low is Low.FLOAT16 and name != SCREEN:
+        notes.append(
+            english(
+                "Nodes that stay in high precision were measured on the host: {backend} computes in float16 alone.",
+                backend=name,
+            )
         )
+    left = {file: it.left_out for file, it in files.items() if it.left_out}
+    return [*notes, *(english("{file} cannot name {names}.", file=it, names=some(left[it])) for it in left)]
 
 
-def likely(space: Space, keep: UnitSet) -> Space:
-    """The space with a set that suffices elsewhere, which is asked about first."""
-    order = sorted(space.order, key=lambda unit: not keep >> unit & 1)
-    return replace(space, order=tuple(order), groups=(), guess=keep & space.everything)
+def _write_report(report: PrecisionReport, files: Mapping[str, Configuration], folder: Path) -> None:
+    put(folder / REPORT, json.dumps(to_json(report), indent=1, ensure_ascii=False).encode() + b"\n")
+    put(folder / TEXT, markdown(report).encode())
+    put(folder / PAGE, html(report).encode())
+    put(folder / TRADE, trade(report).encode())
+    for name in (FLOW, MODEL, WIDE, CHANGED, *FILES):
+        (folder / name).unlink(missing_ok=True)  # it may be of an earlier search
+    if report.errors:
+        put(folder / FLOW, flow(report).encode())
+    for name, it in files.items():
+        put(folder / name, it.content.encode())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -406,8 +331,8 @@ class _Changed:
 
 
 def _changed(
-    question: _Question,
-    asked: _Asked,
+    target: AskedTarget,
+    asked: AskedModel,
     search: PrecisionSearch,
     found: MinimalSet,
     asking: Callable[[PrecisionSubject, str, Arithmetic], PrecisionSearch],
@@ -415,12 +340,12 @@ def _changed(
 ) -> _Changed | None:
     """The model with rewrites of the nodes to keep, if fewer have to stay then, measured as those were."""
     kept = [asked.subject.nodes[unit].name for unit in members(found.keep)]
-    proto, changes = rewritten(asked.model, kept, question.low, asked.subject.measured.seen)
+    proto, changes = rewritten(asked.model, kept, target.low, asked.subject.measured.seen)
     if not changes or found.ending is not PrecisionEnding.MINIMAL or budget.spent:
         return None
-    file = question.work / CHANGED
+    file = target.work / CHANGED
     write(proto, asked.model, file, self_contained=True)
-    other = question.on(load_model(file, None, None).model, "rewritten", asked.subject)
+    other = target.on(load_model(file, None, None).model, "rewritten", asked.subject)
     computed = other.quantiser.outputs(other.quantiser.reference)
     for before, after in zip(asked.subject.measured.reference, computed, strict=True):
         if any(fault(name, it, after[name], Tolerance()) for name, it in before.items()):

@@ -1,164 +1,36 @@
 """The search for nodes that must stay precise, in one arithmetic: asks, records, and describes what was found."""
 
-import json
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from math import inf, isfinite
 from pathlib import Path
-from types import MappingProxyType
-from typing import Protocol, cast, runtime_checkable
+from typing import cast
 
 import onnx
 
+from onnx_bisect.precision_record import MeasurementBudget, Record
+from onnx_bisect.precision_subject import PrecisionSubject
 from onnxbisect.errors import OptionError
 from onnxbisect.language import english
-from onnxbisect.model.model import Model
 from onnxbisect.model.modules import path_of_node
-from onnxbisect.precision.low import can_be_low, suspicion
 from onnxbisect.precision.metric import broken
 from onnxbisect.precision.plan import KeptSet, MinimalSet, PrecisionEnding, Space, Why, next_asks, plan, so_far
 from onnxbisect.precision.reasons import reason
 from onnxbisect.precision.report import Asked, Member
-from onnxbisect.precision.wanted import Low, Wanted
-from onnxbisect.report.files import put
+from onnxbisect.precision.wanted import Low
 from onnxbisect.report.text import clip, plural
-from onnxbisect.split.choose import total, work_of
 from onnxbisect.unitset import UnitSet, members, of, size
-from onnxbisect_backends.precision.arithmetic import Ran, ReferenceRun
+from onnxbisect_backends.precision.arithmetic import Arithmetic, Ran, WideArithmetic
 from onnxbisect_backends.precision.scoring import Scorer
 from onnxbisect_backends.sandbox.process import kill_running
 
-#: The file of a folder's measurements.
-RECORD = "asks.jsonl"
 #: Behind the name of an arithmetic that is asked about results of 16 bits, and behind those of the nodes then.
 SIXTEEN = ", 16 bits"
 
 #: Called with a line about each measurement.
 Tell = Callable[[str], None]
-
-
-class Arithmetic(Protocol):
-    """Runs the model with all nodes low but some; called from as many threads as there are jobs."""
-
-    def run(self, keep: Iterable[str]) -> tuple[Ran, Path]:
-        """The outputs, and the path without ending of the model and of the folder of its outputs."""
-
-
-@runtime_checkable
-class WideArithmetic(Arithmetic, Protocol):
-    """An arithmetic in which the results of low nodes may have 16 bits."""
-
-    def run_wide(self, keep: Iterable[str], wide: Iterable[str]) -> tuple[Ran, Path]:
-        """As `run`, the results of the wide nodes with 16 bits."""
-
-
-class PrecisionSubject:
-    """The model of a search, in full precision, and what is wanted of it."""
-
-    def __init__(self, model: Model, measured: ReferenceRun, low: Low, want: Wanted) -> None:
-        self.model, self.measured, self.low, self.want = model, measured, low, want
-        self.nodes = [model.proto.graph.node[unit.node] for unit in model.units]
-        self.work = work_of(model)
-
-    @property
-    def space(self) -> Space:
-        """The nodes that can be low, the most suspect first, in groups of one variant."""
-        units = [unit for unit, node in enumerate(self.nodes) if can_be_low(node, self.low, self.measured.seen)]
-        variants: dict[int, list[int]] = {}
-        for unit in units:
-            variants.setdefault(self.model.universe.variant[unit], []).append(unit)
-        return Space(
-            order=self.by_suspicion(units),
-            groups=(tuple(of(group) for group in variants.values()),),
-            work={unit: self.share(1 << unit) for unit in units},
-        )
-
-    def by_suspicion(self, units: Iterable[int]) -> tuple[int, ...]:
-        """These nodes, the most suspect first."""
-        seen, weights = self.measured.seen, self.measured.weights
-        doubt = {unit: suspicion(self.nodes[unit], self.low, seen, weights) for unit in units}
-        return tuple(sorted(doubt, key=lambda unit: (-doubt[unit], unit)))
-
-    def names(self, units: UnitSet) -> frozenset[str]:
-        """The names of these nodes."""
-        return frozenset(self.nodes[unit].name for unit in members(units))
-
-    def share(self, units: UnitSet) -> float:
-        """The share of the model's work that these nodes do."""
-        return total(self.work, units) / total(self.work, self.model.universe.everything) if units else 0.0
-
-
-class MeasurementBudget:
-    """Measurements and seconds that several searches share."""
-
-    def __init__(self, calls: int | None, seconds: float | None, began: float) -> None:
-        self._calls = inf if calls is None else calls
-        self._deadline = inf if seconds is None else began + seconds
-
-    @property
-    def spent(self) -> bool:
-        """Whether nothing is left."""
-        return self._calls <= 0 or time.monotonic() >= self._deadline
-
-    def take(self) -> None:
-        """Take one measurement."""
-        self._calls -= 1
-
-
-class Record:
-    """The measurements of all arithmetics.
-
-    `values` are those that are known, of the same question: `resumed` counts the ones that were taken from there.
-    `asked` are those that the search needed, in order; others were measured ahead. `silent` says of what gave no
-    numbers why: it is not asked again as long as this mapping is kept, which no file does.
-    """
-
-    def __init__(
-        self,
-        values: Mapping[tuple[str, frozenset[str]], float] = MappingProxyType({}),
-        silent: dict[tuple[str, frozenset[str]], str] | None = None,
-    ) -> None:
-        self.asked, self.resumed = list[Asked](), 0
-        self.values = dict(values)
-        self.silent = {} if silent is None else silent
-
-    def add(self, on: str, keep: frozenset[str], value: float, *, work: float, shown: str, why: str) -> None:
-        """Record one measurement as soon as it was made: the rest is what people see of it."""
-        self.values[on, keep] = value
-
-
-class FolderRecord(Record):
-    """A record with a file, from which a later search of the same question continues."""
-
-    def __init__(self, folder: Path, identity: object) -> None:
-        super().__init__()
-        self._file = folder / RECORD
-        head = json.dumps({"question": identity})
-        folder.mkdir(parents=True, exist_ok=True)
-        lines = self._file.read_text().splitlines() if self._file.is_file() else []
-        if lines[:1] == [head]:
-            for line in lines[1:]:
-                try:
-                    entry = json.loads(line)
-                    self.values[entry["on"], frozenset(entry["keep"])] = float(entry["value"])
-                except (ValueError, KeyError, TypeError):
-                    break  # a process was killed while it wrote
-            kept = [_line(on, keep, value) for (on, keep), value in self.values.items()]
-            put(self._file, "\n".join([head, *kept, ""]).encode())
-        else:
-            put(self._file, f"{head}\n".encode())
-
-    def add(self, on: str, keep: frozenset[str], value: float, *, work: float, shown: str, why: str) -> None:
-        super().add(on, keep, value, work=work, shown=shown, why=why)
-        with self._file.open("a") as stream:
-            stream.write(_line(on, keep, value) + "\n")
-
-
-def _line(on: str, keep: frozenset[str], value: float) -> str:
-    return json.dumps({"on": on, "keep": sorted(keep), "value": value})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,6 +19,7 @@ from onnxbisect_backends.samples import samples_folder
 from onnxbisect_backends.testing import BackendConformance, conv_net, processes_in, with_op
 from onnxbisect_backends.toolchains.catalogue import toolchain
 from onnxbisect_backends.vendors.rknn import backend as rknn
+from onnxbisect_backends.vendors.rknn.log import layer_errors
 
 SECONDS = Limits(seconds=150)
 
@@ -40,6 +41,44 @@ def ask(backend: Backend, model: onnx.ModelProto, folder: Path, limits: Limits =
     workdir.mkdir()
     onnx.save(model, probe)
     return backend.judge(backend.compile(probe, workdir, limits))
+
+
+#: What accuracy_analysis of 2.3.2 prints of the net with a scaled channel in docs/precision.md, and its colours.
+ERRORS = """
+# simulator_error: calculate the output error of each layer of the simulator (compared to the 'golden' value).
+#              entire: output error of each layer between 'golden' and 'simulator', these errors will accumulate.
+layer_name                                     simulator_error
+                                           entire              single
+                                        cos      euc        cos      euc
+------------------------------------------------------------------------------
+[Input] x                             1.00000 | 0.0       1.00000 | 0.0
+[exDataConvert] x_int8                0.99996 | 1.0230    0.99996 | 1.0230
+[Conv] c0
+[Relu] r0                             0.99993 | 1.0805    0.99993 | 1.0805
+[Conv] up
+[Relu] r3                             0.99994 | 25.200    0.99996 | 19.721
+[Conv] c4
+[Relu] r4                             \033[1;33m0.66636\033[0m | 11.559    \033[1;33m0.66667\033[0m | 11.530
+[Conv] GlobalAveragePool_g_2conv0     \033[1;33m0.92424\033[0m | 1.4756    0.99999 | 0.0190
+[Reshape] y_int8                      0.96972 | 0.1200    1.00000 | 0.0014
+I The error analysis results save to: analysis/error_analysis.txt
+"""
+
+
+def test_the_table_of_errors_has_fused_tensors_in_one_layer() -> None:
+    found = layer_errors(ERRORS)
+
+    assert [it.tensors for it in found] == [
+        ("x",),
+        ("x_int8",),
+        ("c0", "r0"),
+        ("up", "r3"),
+        ("c4", "r4"),
+        ("GlobalAveragePool_g_2conv0",),
+        ("y_int8",),
+    ]
+    assert (found[4].entire, found[4].single) == (0.66636, 0.66667)
+    assert min(found, key=lambda it: it.single).tensors == ("c4", "r4")
 
 
 @pytest.mark.compiler

@@ -30,6 +30,7 @@ from onnxbisect_backends.vendors.rknn.log import (
     FOLDED,
     PATTERNS,
     fusion,
+    layer_errors,
     layers,
     overflows,
     placement,
@@ -214,7 +215,11 @@ class RknnBackend:
 
     def list_quantised(self, model: Path, samples: Path, workdir: Path, limits: Limits) -> Outcome:
         """Quantise the model, whatever `quantize` says; its nodes are fused before."""
-        return self._hybrid(model, samples, {}, workdir, limits)
+        outcome = self._hybrid(model, samples, {}, workdir, limits)
+        if (table := workdir / "analysis" / "error_analysis.txt").is_file():
+            worst = sorted(layer_errors(table.read_text(errors="replace")), key=lambda it: it.single)
+            (workdir / "errors.json").write_text(json.dumps([it.tensors for it in worst]))
+        return outcome
 
     def compute_mixed(
         self, model: Path, samples: Path, keep: Sequence[str], out: Path, workdir: Path, limits: Limits

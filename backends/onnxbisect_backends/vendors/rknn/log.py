@@ -88,6 +88,39 @@ def unsuffixed(name: str) -> str:
     return _SUFFIX.sub("", name)
 
 
+#: A layer of `accuracy_analysis`: cosine and euclidean distance, with the errors before it and alone. A layer that is
+#: fused with the next one has no numbers.
+_LAYER_ERROR = re.compile(
+    r"^\[\w+\] (?P<name>.+?) +(?P<entire>\S+) \| \S+ +(?P<single>\S+) \| \S+ *$|^\[\w+\] (?P<fused>.+?) *$",
+    re.MULTILINE,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerError:
+    """The tensors of a layer, and the cosines of its output: with the errors of all layers before it, and alone."""
+
+    tensors: tuple[str, ...]
+    entire: float
+    single: float
+
+
+def layer_errors(table: str) -> tuple[LayerError, ...]:
+    """The layers of the table that `accuracy_analysis` prints and writes, in its order."""
+    found, fused = [], list[str]()
+    for match in _LAYER_ERROR.finditer(plain(table)):
+        if match["fused"]:
+            fused.append(match["fused"])
+            continue
+        try:
+            entire, single = float(match["entire"]), float(match["single"])
+        except ValueError:  # no row of the table
+            continue
+        found.append(LayerError(tensors=(*fused, match["name"]), entire=entire, single=single))
+        fused = []
+    return tuple(found)
+
+
 _ROW = re.compile(
     r"^D RKNN: \[[\d:.]+\] \d+ +(?P<type>\S+) +(?P<dtype>\S+) +(?P<target>NPU|CPU|GPU) +\S+ +(?P<output>\S+) +"
     r"(?P<cycles>\d+/\d+/\d+) +\d+ +(?P<name>.*?) *$",
