@@ -21,6 +21,7 @@ from onnx import AttributeProto, TensorProto, defs, helper, inliner
 from onnx.inliner import inline_selected_functions
 
 from onnxbisect.language import english
+from onnxbisect.model.attention_caches import with_sound_caches
 from onnxbisect.model.order import with_unique_names
 from onnxbisect.model.scopes import bodies, domain_of, walk
 
@@ -284,7 +285,7 @@ class Session:
     """A model loaded for the CPU, with its external data below `folder`. Raises onnxruntime's exceptions.
 
     Nodes in float16 and bfloat16 are computed in these types (`in_declared_types`). A model that is newer than
-    onnxruntime is loaded at lower versions (`loadable`).
+    onnxruntime is loaded at lower versions (`loadable`). What would end the process fails (`with_sound_caches`).
 
     `timed_out` tells whether the clock ended the last run.
     """
@@ -302,7 +303,7 @@ class Session:
         options.add_session_config_entry("session.disable_prepacking", "1")
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
-        content = in_declared_types(with_unique_names(loadable(model))).SerializeToString()
+        content = in_declared_types(with_unique_names(with_sound_caches(loadable(model)))).SerializeToString()
         self._session = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
         self.timed_out = False
 

@@ -190,7 +190,7 @@ def _multihead(draw: DrawFn) -> Instance:
     sizes = (np.abs(q) + most, np.abs(k) + most + 3 + held, np.abs(v) + most + held)
     scale = scores_scale(*sizes, hidden + 10, lowered=_lowered(mask))
     chosen = {"num_heads": heads, "unidirectional": draw(st.integers(0, 1)) if keys <= steps else 0}
-    outputs = 3 if cached else 1
+    outputs = 3 if cached and draw(st.booleans()) else 1
     given = (q, k, v, bias, mask, added, *cache)
     instance = node("MultiHeadAttention", *given, outputs=outputs, scale=scale, **chosen, **MS)
     if draw(st.booleans()):

@@ -56,6 +56,22 @@ def _(draw: DrawFn) -> Instance:
     return _gather(draw, integers(draw, shape(draw, 0, 2), 0, 100), x)
 
 
+def _reversed(draw: DrawFn, first: int = 0, *, long: bool = False) -> Instance:
+    x = anything(draw, shape(draw, 2 + first))
+    batch = draw(st.integers(first, first + 1))
+    time = 2 * first + 1 - batch
+    lengths = integers(draw, (x.shape[batch],), 0, x.shape[time])
+    if long:
+        lengths[0] = x.shape[time] + 1
+    given = Constant(lengths) if long or draw(st.booleans()) else lengths
+    return node("ReverseSequence", x, given, batch_axis=batch, time_axis=time, opset=opset(draw, 10, 13, 17, 21))
+
+
+@case("reversesequence-gather", lambda draw: _reversed(draw, 1))
+def _(draw: DrawFn) -> Instance:
+    return _reversed(draw)
+
+
 def _gather_of_a_computed_table(draw: DrawFn) -> Instance:
     return node("Gather", anything(draw, (3, 2)), np.zeros(draw(st.sampled_from([(), (1,), (3,)])), np.int64), axis=0)
 

@@ -120,3 +120,18 @@ case("and-mul", _logic("Or"))(_logic("And"))
 case("or-max", _logic("And"))(_logic("Or"))
 case("xor-sub", _logic("And"))(_logic("Xor"))
 case("not-sub", _logic("And"))(lambda draw: node("Not", _bools(draw, shape(draw)), opset=opset(draw)))
+
+
+def _triangle(draw: DrawFn, *, computed: bool = False) -> Instance:
+    kind = draw(st.sampled_from([np.float32, np.float64, np.int64, np.bool_]))
+    dims = shape(draw, 2)
+    x = floats(draw, dims, dtype=kind) if np.dtype(kind).kind == "f" else integers(draw, dims, 0, 1).astype(kind)
+    diagonal = integers(draw, (), -6, 6)
+    given = [diagonal if computed else Constant(diagonal)] if computed or draw(st.booleans()) else []
+    chosen = {"upper": draw(st.integers(0, 1))} if draw(st.booleans()) else {}
+    return node("Trilu", x, *given, opset=opset(draw, 14, 17, 21), **chosen)
+
+
+@case("trilu-where", lambda draw: _triangle(draw, computed=True))
+def _(draw: DrawFn) -> Instance:
+    return _triangle(draw)

@@ -154,6 +154,11 @@ def _(draw: DrawFn) -> Instance:
     return _batchnorm(draw, ranks=(2, 4))
 
 
+@case("batchnorm-parts", lambda draw: _batchnorm(draw, ranks=(2, 4)))
+def _(draw: DrawFn) -> Instance:
+    return _batchnorm(draw, ranks=(2, 5), computed=True)
+
+
 @case("batchnorm-image", lambda draw: _batchnorm(draw, ranks=(4, 4)))
 def _(draw: DrawFn) -> Instance:
     return _batchnorm(draw, ranks=(2, 3), computed=draw(st.booleans()))

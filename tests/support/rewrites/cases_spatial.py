@@ -214,3 +214,21 @@ def _gridsample(draw: DrawFn, modes: list[str], paddings: list[str]) -> Instance
 @case("gridsample-gather", lambda draw: _gridsample(draw, ["bicubic", "bilinear"], ["reflection"]))
 def _(draw: DrawFn) -> Instance:
     return _gridsample(draw, ["bilinear", "nearest"], ["zeros", "border"])
+
+
+def _stft(draw: DrawFn, *, complex_signal: bool = False) -> Instance:
+    size, hop, more = (draw(st.integers(low, 12)) for low in (2, 1, 0))
+    length = size + hop * draw(st.integers(0, 4)) + more % hop
+    last = (2,) if complex_signal else draw(st.sampled_from([(), (1,)]))
+    x = floats(draw, (draw(st.integers(1, 3)), length, *last), edges=TAME)
+    window = floats(draw, (size,), low=0, high=1, edges=(0.0, 1.0)) if draw(st.booleans()) else None
+    given = None if window is None else Constant(window)
+    count = Constant(np.array(size)) if window is None or draw(st.booleans()) else None
+    scale = float(np.abs(x).max()) * size * (size + 2)
+    sides = {"onesided": 0 if complex_signal else draw(st.integers(0, 1))}
+    return node("STFT", x, Constant(np.array(hop)), given, count, opset=opset(draw, 17, 21), scale=scale, **sides)
+
+
+@case("stft-conv", lambda draw: _stft(draw, complex_signal=True))
+def _(draw: DrawFn) -> Instance:
+    return _stft(draw)

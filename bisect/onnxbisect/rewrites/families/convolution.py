@@ -252,3 +252,34 @@ def averagepool_cascade(at: Site) -> str:
     second = [size // part for size, part in zip(kernel, first, strict=True)]
     once = at.op("AveragePool", at.input(0), kernel_shape=first, strides=first)
     return at.op("AveragePool", once, kernel_shape=second, strides=second)
+
+
+#: Elements of the waves that a Fourier transform is written with.
+_MOST_WAVES = 1 << 24
+
+
+@pytorch("F.conv1d(x[:, None], waves * window, stride=hop), waves of sines and cosines, instead of torch.stft(x, …)")
+@rule(
+    "STFT -> Reshape Conv Transpose",
+    Exactness.DOMAIN,
+    OF_PRODUCTS,
+    domain=FINITE,
+    rank=18,
+    source="https://github.com/pytorch/pytorch/issues/31317",
+)
+def stft_conv(at: Site) -> str:
+    """Products of real frames with the window's waves, a cosine and a sine for each frequency."""
+    at.demand_dtype(TensorProto.FLOAT)
+    shape = at.shape(0)
+    at.demand(len(shape) == 2 or shape[2:] == (1,), "the signal is complex")
+    window = at.value(2).astype(np.float64) if at.has(2) else np.ones(int(at.value(3).reshape(())))
+    size, hop = len(window), int(at.value(1).reshape(()))
+    bins = size // 2 + 1 if at.attribute("onesided", 1) else size
+    at.demand(2 * bins * size <= _MOST_WAVES, "the window is too long")
+    angles = -2 * np.pi / size * (np.outer(np.arange(bins), np.arange(size)) % size)
+    waves = np.stack([np.cos(angles), np.sin(angles)], axis=1) * window
+    kernel = at.constant(waves.reshape(2 * bins, 1, size).astype(np.float32))
+    signal = reshape(at, at.input(0), [shape[0], 1, shape[1]])
+    batch, frames = at.output_shape()[:2]
+    made = at.op("Conv", signal, kernel, strides=[hop])
+    return transpose(at, reshape(at, made, [batch, bins, 2, frames]), [0, 3, 1, 2])

@@ -332,6 +332,36 @@ def gatherelements_computed(at: Site) -> str:
     return at.op("Gather", reshape(at, at.input(0), [prod(shape)]), flat, axis=0)
 
 
+@pytorch("x.flip(0) of a whole sequence; else x.flatten(0, 1)[places], instead of a loop over sequences")
+@rule(
+    "ReverseSequence -> Reshape Less Sub Where Mul Add Gather",
+    Exactness.EXACT,
+    rank=9,
+    source="https://github.com/onnx/onnx-tensorrt/issues/520",
+)
+def reversesequence_gather(at: Site) -> str:
+    """Of each step the place that it comes from, counted in the flattened steps, then a Gather; of any lengths."""
+    shape = at.shape(0)
+    time, batch = at.axis(len(shape), 0, "time_axis"), at.axis(len(shape), 1, "batch_axis")
+    at.demand(len(shape) > 1 and {time, batch} == {0, 1}, "time and batch are not the first axes")
+    (steps, rows), along = (shape[time], shape[batch]), [1 if axis == time else -1 for axis in (0, 1)]
+    own = rows if time == 0 else 1
+    at.demand(steps * rows <= _MOST_PLACES, "there are too many places")
+    step = np.arange(steps, dtype=np.int64).reshape(along[::-1])
+    row = np.arange(rows, dtype=np.int64).reshape(along) * (1 if time == 0 else steps)
+    if at.is_constant(1):
+        lengths = at.value(1).astype(np.int64).reshape(along)
+        at.demand(bool(((lengths >= 0) & (lengths <= steps)).all()), "a length is out of range")
+        places = at.constant(np.where(step < lengths, lengths - 1 - step, step) * own + row)
+    else:
+        length, count = at.op("Reshape", at.input(1), at.integers(along)), at.constant(step)
+        turned = at.op("Sub", length, at.constant(step + 1))
+        place = at.op("Where", at.op("Less", count, length), turned, count)
+        place = at.op("Mul", place, at.constant(np.array(own, np.int64))) if own > 1 else place
+        places = at.op("Add", place, at.constant(row))
+    return at.op("Gather", reshape(at, at.input(0), [steps * rows, *shape[2:]]), places, axis=0)
+
+
 @pytorch("x = torch.where(arange == places[:, j:j+1], v[:, j:j+1], x) for each j, not x.scatter(1, places, v)")
 @rule(
     "ScatterElements -> Cast Slice Equal Less Where Add",

@@ -87,6 +87,19 @@ def isnan_equal(at: Site) -> str:
     return at.op("Not", at.op("Equal", at.input(0), at.input(0)))
 
 
+@pytorch("torch.where(mask, x, 0) with a constant mask instead of x.triu() or x.tril()")
+@rule("Trilu -> Where And", Exactness.ROUNDING, SIGN_OF_ZERO, rank=28, source=operator("Trilu"))
+def trilu_where(at: Site) -> str:
+    """Where a constant mask says so, and 0 elsewhere."""
+    shape = at.shape(0)
+    diagonal = int(at.value(1).reshape(())) if at.has(1) else 0
+    taken = (np.triu if at.attribute("upper", 1) else np.tril)(np.ones(shape[-2:], np.bool_), diagonal)
+    mask = at.constant(taken)
+    if at.dtype(0) == TensorProto.BOOL:
+        return at.op("And", at.input(0), mask)
+    return at.op("Where", mask, at.input(0), at.scalar(0))
+
+
 @pytorch("(a > b) | (a == b) instead of a >= b")
 @rule(
     "GreaterOrEqual LessOrEqual -> Greater Less Equal Or", Exactness.EXACT, rank=28, source=operator("GreaterOrEqual")

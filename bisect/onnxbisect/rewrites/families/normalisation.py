@@ -199,6 +199,24 @@ def batchnorm_mul_add(at: Site) -> str:
     return _shifted(at, x, at.constant(factors.reshape(dims)), at.constant(offsets.reshape(dims)))
 
 
+@pytorch("(x - mean) * (weight / (var + eps).sqrt()) + bias, with weights that are computed")
+@rule(
+    "BatchNormalization -> Reshape Sub Add Sqrt Div Mul",
+    Exactness.ROUNDING,
+    Bound(epsilons=4, of="the input and the mean by the deviation, times gamma, plus beta"),
+    rank=30,
+    source="https://github.com/microsoft/onnxruntime/issues/22819",
+)
+def batchnorm_parts(at: Site) -> str:
+    """The mean taken off, times gamma by the deviation, plus beta, of which some are computed."""
+    x, rank = _inference(at), at.rank(0)
+    at.demand(rank > 1, "there are no channels")
+    at.demand(not all(at.is_constant(slot) for slot in (1, 2, 3, 4)), "all are constant")
+    gamma, beta, mean, variance = (_by_channel(at, slot, rank) for slot in (1, 2, 3, 4))
+    root = at.op("Sqrt", at.op("Add", variance, at.scalar(at.attribute("epsilon", 1e-5))))
+    return _shifted(at, at.op("Sub", x, mean), at.op("Div", gamma, root), beta)
+
+
 @pytorch("F.batch_norm(x[:, :, None, None], …).flatten(1) instead of F.batch_norm(x, …)")
 @rule("BatchNormalization -> Reshape BatchNormalization", Exactness.EXACT, rank=30, source=tidl("batchnorm.py"))
 def batchnorm_image(at: Site) -> str:
