@@ -168,6 +168,10 @@ SPOILED: dict[str, tuple[Spoil, str]] = {
         lambda m: setattr(m.functions[0].opset_import[0], "version", 1 << 40),
         "Function 'twice' imports version 1099511627776",
     ),
+    "two functions of one name": (
+        lambda m: m.functions.add().CopyFrom(m.functions[0]),
+        "defines the function 'twice' more than once",
+    ),
     "a function that calls itself": (call_itself, "Function 'twice' calls itself"),
     "3000 functions in a chain": (lambda m: chain(m, 3000), "more than 32 levels deep"),
     "functions that multiply": (lambda m: chain(m, 15, calls=2), "65,536 nodes when they are inlined"),

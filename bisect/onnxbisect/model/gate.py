@@ -32,7 +32,12 @@ _AGAIN = english("Export it again.")
 
 def demand_wellformed(proto: onnx.ModelProto) -> None:
     """Raise ModelError, with one sentence for the user, for a model that later code could not work with."""
+    known = set()
     for function in proto.functions:
+        name = domain_of(function), function.name, function.overload
+        if name in known:
+            raise ModelError(f"The model defines the function {quoted(function.name)} more than once. {_AGAIN}")
+        known.add(name)
         _demand_versions(function.opset_import, f"Function {quoted(function.name)}")
         _demand_types(function.value_info)
         _demand_nodes(function.node, f"function {quoted(function.name)}", in_function=True)
