@@ -565,3 +565,26 @@ def test_a_log_that_names_a_unit_of_an_interaction_is_believed_about_others():
     assert step.diagnosis.certificate.status is CertificateStatus.PROVEN
     assert {culprit.certainty for culprit in step.diagnosis.culprits} == {Certainty.CONFIRMED}
     assert one.calls <= 36
+
+
+@pytest.mark.long
+def test_three_ops_that_fail_together_anywhere_are_not_asked_in_every_combination() -> None:
+    """Two units of one op and one of another, anywhere in the file: 440 minimal sets in 30 units."""
+    chance = random.Random(3)
+    edges = {(unit, unit + 1) for unit in range(29)}
+    edges |= {(chance.randrange(max(0, unit - 8), unit), unit) for unit in range(2, 30) if chance.random() < 0.3}
+    ops = [3, 0, 2, 2, 0, 3, 2, 2, 2, 3, 1, 1, 3, 3, 2, 1, 0, 2, 2, 2, 1, 3, 1, 3, 1, 0, 3, 2, 1, 2]
+    graph = universe(ops, sorted(edges), range(30))
+    two, three = graph.variant_members[2], graph.variant_members[3]
+    one = World(graph, lambda units: size(units & two) >= 2 and bool(units & three))
+
+    step = one.diagnose()
+
+    assert step.diagnosis.certificate.status is CertificateStatus.PROVEN
+    sets = {
+        1 << first | 1 << second | 1 << third
+        for first, second in combinations(members(two), 2)
+        for third in members(three)
+    }
+    assert all_found(step) == sets
+    assert one.calls <= 120
