@@ -170,7 +170,9 @@ def test_of_two_minimal_sets_the_one_with_less_work_is_found(seed: int) -> None:
     count = chance.randint(6, 40)
     order = chance.sample(range(count), count)
     dear, *cheap = chance.sample(order, chance.randint(2, 4))
-    stay = of(unit for unit in order if unit != dear and unit not in cheap and chance.random() < 0.1)
+    stay = of(
+        [unit for unit in order if unit != dear and unit not in cheap and chance.random() < 0.1][: 6 - len(cheap)]
+    )
     work = {unit: chance.choice((0.0, 0.001, 0.2)) for unit in order} | dict.fromkeys(cheap, 0.001) | {dear: 0.1}
     it = World(space=Space(order=tuple(order), work=work), clauses=((1 << dear, of(cheap)), (stay,)), decoys=0)
 

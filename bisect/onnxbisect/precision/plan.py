@@ -193,8 +193,13 @@ class _Search:
         return min(found, again, key=lambda it: (size(it.keep), self._space.share(it.keep)))
 
     def _cheaper(self, found: MinimalSet) -> MinimalSet:
-        """A set with less work in high precision, where cheaper units do instead of a dear one: more of them, often."""
+        """A small set with less work in high precision, where cheaper units do instead of a dear one.
+
+        Of a large set one unit is exchanged for ever more, at the cost of another search for each.
+        """
         share = self._space.share
+        if size(found.keep) > _FEW:
+            return found
         for dear in sorted(members(found.keep), key=lambda unit: -share(1 << unit)):
             if share(1 << dear) < _DEAR:
                 break
@@ -203,7 +208,7 @@ class _Search:
             parts = [1 << unit for unit in sorted(cheaper, key=lambda it: share(1 << it)) if not others >> unit & 1]
             if parts and self._suffices(others | union(parts), Why.CHEAP):
                 again = self._minimal(self._shortest(parts, Why.CHEAP, needed=others))
-                if share(again.keep) < share(found.keep):
+                if size(again.keep) <= _FEW and share(again.keep) < share(found.keep):
                     found = again
         return found
 
