@@ -15,7 +15,7 @@ from onnx_bisect.backend_choice import BackendChoice, chosen_backend
 from onnx_bisect.models import InputValues, Shapes, Source, load_model
 from onnx_bisect.precision_record import FolderRecord, MeasurementBudget, Record
 from onnx_bisect.precision_search import PrecisionSearch, Tell, finite
-from onnx_bisect.precision_subject import SCREEN, AskedModel, AskedTarget, PrecisionSubject, likely
+from onnx_bisect.precision_subject import SCREEN, AskedTarget, MeasuredModel, PrecisionSubject, likely
 from onnxbisect.cut import write
 from onnxbisect.errors import BackendUnusableError, OptionError
 from onnxbisect.json_form import to_json
@@ -285,7 +285,7 @@ def answered(
     return PrecisionResult(report=report, folder=folder)
 
 
-def _notes(asked: PrecisionQuestion, first: AskedModel, files: Mapping[str, Configuration]) -> list[str]:
+def _notes(asked: PrecisionQuestion, first: MeasuredModel, files: Mapping[str, Configuration]) -> list[str]:
     """What the target or the form of a file cannot do."""
     name, notes = asked.backend.name, list[str]()
     if first.tensors and (fused := [node for node in first.subject.candidates if node not in first.tensors]):
@@ -332,7 +332,7 @@ class _Changed:
 
 def _changed(
     target: AskedTarget,
-    asked: AskedModel,
+    asked: MeasuredModel,
     search: PrecisionSearch,
     found: MinimalSet,
     asking: Callable[[PrecisionSubject, str, Arithmetic], PrecisionSearch],

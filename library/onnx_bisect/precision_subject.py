@@ -80,7 +80,7 @@ class PrecisionSubject:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AskedModel:
+class MeasuredModel:
     """One model on its target: what runs it with nodes low, and the nodes of which the target can be told.
 
     `tensors` are those of each node, of a compiler that quantises by itself.
@@ -114,7 +114,7 @@ class AskedTarget:
         self._chosen, self._want, self._samples = chosen, want, samples
         self._limits, self._stack = limits, stack
 
-    def on(self, model: Model, name: str = "model", like: PrecisionSubject | None = None) -> AskedModel:
+    def on(self, model: Model, name: str = "model", like: PrecisionSubject | None = None) -> MeasuredModel:
         """The model on the target; with `like` the outputs are compared with those of another."""
         folder = self.work / name
         folder.mkdir()
@@ -143,7 +143,7 @@ class AskedTarget:
                 arithmetic = TargetArithmetic(quantiser, self._chosen, self._limits)
         hint = blamed_first(graph, blamed, {subject.nodes[unit].name: unit for unit in space.order})
         space = replace(space, order=interleaved(space.order, hint))
-        return AskedModel(
+        return MeasuredModel(
             model=model, quantiser=quantiser, arithmetic=arithmetic, subject=subject, space=space, tensors=tensors
         )
 
