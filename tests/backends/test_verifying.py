@@ -212,6 +212,7 @@ def test_verify_is_off_unless_it_is_wanted() -> None:
         assert verification(make(name, {"verify": "true"})) == VerifyOptions().tolerance
 
 
+@pytest.mark.long  # the conformance suite asks each node alone, in less time
 @pytest.mark.compiler
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", with_verify())
