@@ -227,7 +227,8 @@ def in_another_order(model: Model, reader: Reader) -> ChangedCopy | None:
 def may_have_unusual_forms(model: Model) -> bool:
     """Whether the model has what `usual_forms` looks for."""
     ops = {node.op_type for node in model.proto.graph.node}
-    return not ops.isdisjoint({"Sqrt", "Div", "Erf"}) or highest_rank(model) > USUAL_RANK
+    ranks = (len(kind.tensor_type.shape.dim) for kind in model.types.values())
+    return not ops.isdisjoint({"Sqrt", "Div", "Erf"}) or any(rank > USUAL_RANK for rank in ranks)
 
 
 def usual_forms(model: Model, reader: Reader) -> dict[str, Exactness]:
@@ -274,28 +275,24 @@ def within_named_ranks(model: Model, reader: Reader, message: str, nodes: Collec
     more than four: at most as many as it names, or one less than what it refuses; then at most four.
     """
     ranks = {name: len(kind.tensor_type.shape.dim) for name, kind in model.types.items()}
-    highest = highest_rank(model)
-    if highest <= USUAL_RANK:
-        return
-    limits = list[int]()
+    highest = max(ranks.values(), default=0)
+    limit: int | None = None
     if _OF_RANK.search(message):
         named = {int(number) for number in _NUMBER.findall(message)}
-        limits = [*named.intersection(range(USUAL_RANK, highest)), *({highest - 1} if highest in named else ())]
+        taken = named.intersection(range(USUAL_RANK, highest))
+        limit = max(taken, default=highest - 1 if highest in named else None)
     of_nodes = [
         max((ranks.get(name, 0) for name in (*node.input, *node.output)), default=0)
         for node in model.proto.graph.node
         if node.name in nodes
     ]
-    if not limits and of_nodes and min(of_nodes) > USUAL_RANK:
-        limits = [min(of_nodes) - 1]
-    for limit in dict.fromkeys([*limits[:1], USUAL_RANK] if limits else []):
-        if (changed := with_lower_ranks(model, reader, limit)) is not None:
+    if limit is None and of_nodes:
+        limit = min(of_nodes) - 1
+    if limit is None or not USUAL_RANK <= limit < highest:
+        return
+    for most in dict.fromkeys((limit, USUAL_RANK)):
+        if (changed := with_lower_ranks(model, reader, most)) is not None:
             yield replace(changed, needed=False)
-
-
-def highest_rank(model: Model) -> int:
-    """The most dimensions of a tensor."""
-    return max((len(kind.tensor_type.shape.dim) for kind in model.types.values()), default=0)
 
 
 def form_candidates(model: Model, reader: Reader, bounded: Bounded = directly) -> Iterator[ChangedCopy]:

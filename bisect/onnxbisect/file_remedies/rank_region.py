@@ -181,7 +181,7 @@ class Region:
         """The tensor behind a Reshape."""
         return self.add("Reshape", [tensor, self.constant(np.array(shape, np.int64))])
 
-    def settle(self, name: str, array: np.ndarray) -> None:
+    def store(self, name: str, array: np.ndarray) -> None:
         """Store a tensor whose value is known under its own name, in place of the node that computes it."""
         if name in self._outputs:
             raise NotApplicable(f"{name} is an output of the graph")
