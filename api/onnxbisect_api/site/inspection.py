@@ -18,7 +18,7 @@ from onnxbisect_api.parameters import SHA256_PATTERN, TheService
 from onnxbisect_api.problems import Problem, status_and_sentence
 from onnxbisect_api.routes.backends import backend_views
 from onnxbisect_api.routes.inspect import InspectRequest, inspected
-from onnxbisect_api.site import new_fields
+from onnxbisect_api.site import new_fields, new_upload
 from onnxbisect_api.site.new_fields import Complaints, FormValues
 from onnxbisect_api.site.rendering import page
 from onnxbisect_service.service import Service
@@ -31,7 +31,7 @@ async def bring(request: Request, service: TheService, caller: Uploader, _: Insp
     """Handle the form with a file, which is stored while it is received; the response is that of `inspect`."""
     typed = FormValues()
     try:
-        await new_fields.bring(request, service, caller, typed)
+        await new_upload.bring(request, service, caller, typed)
     except (OnnxBisectError, Problem) as error:
         status, sentence = status_and_sentence(error)
         return await run_in_threadpool(_page, request, service, caller, typed, {"model": sentence}, status=status)

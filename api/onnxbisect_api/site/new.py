@@ -20,7 +20,7 @@ from onnxbisect_api.job_request import RequestedTerms
 from onnxbisect_api.parameters import SHA256_PATTERN, UUID_PATTERN, Addresses, TheAddresses, TheService
 from onnxbisect_api.problems import Problem, status_and_sentence
 from onnxbisect_api.routes.backends import BackendView, OptionView, backend_views
-from onnxbisect_api.site import new_fields
+from onnxbisect_api.site import new_fields, new_upload
 from onnxbisect_api.site.new_fields import (
     MORE,
     PRECISE,
@@ -50,7 +50,7 @@ async def bring(request: Request, service: TheService, caller: Uploader, address
     """Handle the form with a file, which is stored while it is received; the response is that of `submit`."""
     typed = FormValues()
     try:
-        await new_fields.bring(request, service, caller, typed)
+        await new_upload.bring(request, service, caller, typed)
     except (OnnxBisectError, Problem) as error:
         status, sentence = status_and_sentence(error)
         return await run_in_threadpool(_page, request, service, caller, typed, {"model": sentence}, status)

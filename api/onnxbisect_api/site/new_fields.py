@@ -2,13 +2,10 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, TypedDict
 
-from fastapi import Request
 from pydantic import ValidationError
 from sqlalchemy.orm import Session
-from starlette.concurrency import run_in_threadpool
 
 from onnxbisect.errors import OptionError
 from onnxbisect.input_value import InputValue, read_value, written
@@ -19,14 +16,11 @@ from onnxbisect.terms import PrecisionGoal, SearchTerms, TermField, requested, t
 from onnxbisect_api import listing, mistakes
 from onnxbisect_api.access import Caller
 from onnxbisect_api.job_request import RequestedTerms, TargetRequest
-from onnxbisect_api.model_form import NoModel, PartWriter, ReceivedForm
-from onnxbisect_api.model_upload import note_form, receive_form
+from onnxbisect_api.model_form import PartWriter
 from onnxbisect_api.problems import Problem
-from onnxbisect_api.receiving import DIGESTS, DOCUMENT_BYTES, UploadQuota, upload_quota
-from onnxbisect_db import models, uploads
-from onnxbisect_db.files import StoredFile, Unfinished
+from onnxbisect_api.receiving import DOCUMENT_BYTES
+from onnxbisect_db import models
 from onnxbisect_db.tables import StoredModel
-from onnxbisect_service.service import Service
 
 #: Errors as sentences, by field; the key "" has errors that concern no single field.
 Complaints = Mapping[str, str]
@@ -34,9 +28,7 @@ Complaints = Mapping[str, str]
 _OPTION = "option"
 _FILES = ("model", "data")
 #: The field with files of samples, and the one that has them on the page afterwards, as `SHA256:name`.
-SAMPLES, _SAMPLE = "calibration", "sample"
-#: Most files of samples in a form.
-_MOST_SAMPLES = 1000
+SAMPLES, SAMPLE = "calibration", "sample"
 _NAMED = re.compile(r"[Tt]he option '([^']+)'")
 
 
@@ -136,64 +128,9 @@ class _Text:
             self._typed.add(self._field, self._text.decode("utf-8", "replace"))
 
 
-class _Samples:
-    """The texts and samples of a form that is being received, as a `model_form.Texts`.
-
-    The samples are files for jobs, as `PUT /v1/files` keeps them, once the form is complete.
-    """
-
-    description = "the texts and samples of the page"
-
-    def __init__(self, typed: FormValues, begin: Callable[[], Unfinished], quota: UploadQuota) -> None:
-        self._typed, self._begin, self._quota = typed, begin, quota
-        self._files: list[tuple[str, _SampleFile]] = []
-
-    def begin(self, field: str, file_name: str) -> PartWriter | None:
-        """A writer for a sample or a text."""
-        if field != SAMPLES or not file_name:
-            return self._typed.begin(field, file_name)
-        if len(self._files) >= _MOST_SAMPLES:
-            raise Problem(422, english("The form has more than {count} samples.", count=str(_MOST_SAMPLES)))
-        file = _SampleFile(self._begin(), lambda: self._quota.demand(self.size))
-        self._files.append((file_name, file))
-        return file
-
-    def demand_all(self) -> None:
-        """Do nothing, because no field is required."""
-
-    @property
-    def size(self) -> int:
-        """The bytes of the samples."""
-        return sum(file.size for _, file in self._files)
-
-    def finish(self) -> list[tuple[str, StoredFile]]:
-        """Make the samples visible: their names and files."""
-        return [(name, file.unfinished.finish()) for name, file in self._files]
-
-    def abandon(self) -> None:
-        """Delete what was not made visible."""
-        for _, file in self._files:
-            file.unfinished.abandon()
-
-
-class _SampleFile:
-    """A sample that is being received, as a `model_form.PartWriter`."""
-
-    def __init__(self, unfinished: Unfinished, counted: Callable[[], None]) -> None:
-        self.unfinished, self.size, self._counted = unfinished, 0, counted
-
-    def write(self, chunk: bytes) -> None:
-        self.size += len(chunk)
-        self._counted()
-        self.unfinished.write(chunk)
-
-    def seal(self) -> None:
-        self.unfinished.seal()
-
-
 def samples_of(typed: FormValues) -> dict[str, str]:
     """The SHA-256 of samples that came with the form, or an earlier one, by their names."""
-    pairs = (value.partition(":") for value in typed.all(_SAMPLE))
+    pairs = (value.partition(":") for value in typed.all(SAMPLE))
     return {name: sha256 for sha256, _, name in pairs}
 
 
@@ -405,37 +342,6 @@ class Offered(TypedDict):
 
     recent: list[StoredModel]
     chosen: str
-
-
-async def bring(request: Request, service: Service, caller: Caller, typed: FormValues) -> None:
-    """Receive a form that may contain a file; then the file is stored, and `typed` gets its SHA-256 as `model`.
-
-    Raises OnnxBisectError or Problem if the file is refused.
-    """
-
-    def keep(came: ReceivedForm) -> str:
-        with service.database.transaction() as session:
-            return note_form(session, caller.tenant, came).sha256
-
-    left = await run_in_threadpool(upload_quota, service, caller.tenant)
-    samples = _Samples(typed, lambda: service.files.begin(limit=service.settings.upload_bytes, beside=DIGESTS), left)
-    try:
-        # without a file, the form names an uploaded model
-        with suppress(NoModel):
-            typed.add("model", await receive_form(request, service, caller.tenant, keep, texts=samples))
-        if samples.size:
-            await run_in_threadpool(_keep_samples, service, caller.tenant, samples, typed)
-    finally:
-        samples.abandon()
-
-
-def _keep_samples(service: Service, tenant: str, samples: _Samples, typed: FormValues) -> None:
-    upload_quota(service, tenant).demand(samples.size)
-    came = samples.finish()
-    with service.database.transaction() as session:
-        for _, stored in came:
-            uploads.keep(session, tenant=tenant, sha256=stored.sha256, size=stored.size)
-    typed.replace(_SAMPLE, [f"{stored.sha256}:{name}" for name, stored in came])
 
 
 def offered(session: Session, caller: Caller, typed: FormValues) -> Offered:
