@@ -23,7 +23,7 @@ from onnxbisect.language import english
 from onnxbisect_api.limits import AtATime, Counters, Turns, rate
 from onnxbisect_api.origin import counted_address, demand_own_page
 from onnxbisect_api.problems import Problem
-from onnxbisect_db import browser_sessions, tokens
+from onnxbisect_db import tokens
 from onnxbisect_db.states import Scope
 from onnxbisect_db.tables import Token
 from onnxbisect_service.service import Service
@@ -80,15 +80,15 @@ class AccessControl:
         """The token of a browser's session; None if the session has ended. Expired cookies do not count as wrong
         tokens.
         """
-        return self._used(lambda session: browser_sessions.token_of(session, text))
+        return self._used(lambda session: tokens.token_of_session(session, text))
 
     def begin_session(self, token: Token) -> str:
         """Create a session for the token, and return the cookie's value."""
-        return self._database.run(lambda session: browser_sessions.begin(session, token.id))
+        return self._database.run(lambda session: tokens.begin_session(session, token.id))
 
     def end_session(self, text: str) -> None:
         """End the session with this cookie."""
-        self._database.run(lambda session: browser_sessions.end(session, text))
+        self._database.run(lambda session: tokens.end_session(session, text))
 
     def _used(self, find: Callable[[Session], Token | None]) -> Token | None:
         with self._database.session() as session:

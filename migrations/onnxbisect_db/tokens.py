@@ -1,4 +1,7 @@
-"""Tokens: `obk_<id>_<secret>`, shown once. The secret has 256 random bits, so a plain SHA-256 of it is safe to keep."""
+"""Tokens: `obk_<id>_<secret>`, shown once, and the sessions of browsers logged in with one.
+
+The secret has 256 random bits, as the id in a session's cookie: a plain SHA-256 of each is safe to keep.
+"""
 
 import hashlib
 import hmac
@@ -8,15 +11,17 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from sqlalchemy import func, or_, select
+from sqlalchemy import delete, func, or_, select
 from sqlalchemy.orm import Session
 
 from onnxbisect_db.database import now
 from onnxbisect_db.states import Scope
-from onnxbisect_db.tables import Token
+from onnxbisect_db.tables import BrowserSession, Token
 from onnxbisect_db.tables.base import new_id
 
 _PREFIX = "obk"
+#: How long a browser stays logged in.
+SESSION_LASTS = timedelta(days=30)
 #: Resolution of `used_at`, so that not every request writes.
 _USED_EVERY = timedelta(minutes=1)
 _IMPLIED = {
@@ -132,12 +137,36 @@ def _is_good(session: Session, token: Token) -> bool:
     return not expired and token.revoked_at is None
 
 
-def _digest(secret: str) -> str:
-    return hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()
-
-
 def _id(name: str) -> str:
     try:
         return str(UUID(name))
     except ValueError:
         return ""
+
+
+def begin_session(session: Session, token_id: str) -> str:
+    """The id of a new session, which is stored nowhere else. Expired sessions are deleted."""
+    moment = now(session)
+    session.execute(delete(BrowserSession).where(BrowserSession.expires_at <= moment))
+    text = secrets.token_hex(32)
+    session.add(
+        BrowserSession(id=_digest(text), token_id=token_id, created_at=moment, expires_at=moment + SESSION_LASTS)
+    )
+    return text
+
+
+def token_of_session(session: Session, text: str) -> Token | None:
+    """The session's token, while both are valid."""
+    found = session.get(BrowserSession, _digest(text))
+    if found is None or found.expires_at <= now(session):
+        return None
+    return valid_token(session, found.token_id)
+
+
+def end_session(session: Session, text: str) -> None:
+    """End the session."""
+    session.execute(delete(BrowserSession).where(BrowserSession.id == _digest(text)))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()

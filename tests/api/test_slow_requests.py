@@ -13,11 +13,11 @@ from typing import Any
 import httpx2
 import pytest
 
-from onnxbisect_api import health, limits, tickets
+from onnxbisect_api import health, limits
 from onnxbisect_api.access import Caller
 from onnxbisect_api.app import create_app
 from onnxbisect_api.limits import Turns
-from onnxbisect_api.routes.shared import what
+from onnxbisect_api.routes.shared import issue_ticket, shared_file
 from onnxbisect_db import tokens
 from onnxbisect_db.states import Scope
 from onnxbisect_service.service import Service
@@ -159,7 +159,9 @@ def test_whatever_needs_files_takes_turns(callers: Callers, service: Service, mo
     culprit = client.get("/v1/culprits").json()[0]["id"]
     with service.database.session() as session:
         owner = tokens.listed(session, "")[0]
-        ticket = tickets.issue(session, Caller(tenant="", token_id=owner.id, scopes=frozenset()), what(job.id, 1, 1))
+        ticket = issue_ticket(
+            session, Caller(tenant="", token_id=owner.id, scopes=frozenset()), shared_file(job.id, 1, 1)
+        )
     monkeypatch.setattr(limits, "_PATIENCE", 0.01)
     control = callers.app.state.access_control
     control.file_turns = control.inspection_turns = Turns("requests", of_tenant=0, most=0)

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy.orm import Session
 from starlette.testclient import TestClient
 
-from onnxbisect_api import tickets
+from onnxbisect_api.routes import shared as route
 from onnxbisect_db import tokens
 from onnxbisect_db.database import now
 from onnxbisect_db.states import Scope
@@ -82,13 +82,13 @@ def test_nobody_makes_a_ticket_last_longer(callers: Callers, job: Job) -> None:
 
 def test_a_ticket_ends_after_an_hour(callers: Callers, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     address = shared(callers.reader(), job)
-    after = tickets.GOOD_FOR + timedelta(seconds=1)
+    after = route.GOOD_FOR + timedelta(seconds=1)
     real = now
 
     def late(session: Session) -> datetime:
         return real(session) + after
 
-    monkeypatch.setattr(tickets, "now", late)
+    monkeypatch.setattr(route, "now", late)
     assert callers.nobody().get(address).status_code == 403
 
 

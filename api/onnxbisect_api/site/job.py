@@ -19,7 +19,6 @@ from onnxbisect.report.overview import Overview
 from onnxbisect.report.overview_forms import overview_page
 from onnxbisect.report.reading import translated_report
 from onnxbisect_api.access import IN_TURN, AccessControl, Caller, Contributor, Listener, Reader, Submitter, demand_good
-from onnxbisect_api.forms import ReportForm
 from onnxbisect_api.found import (
     culprit_file_address,
     culprit_number,
@@ -36,6 +35,7 @@ from onnxbisect_api.parameters import Addresses, RowId, TheAddresses, TheService
 from onnxbisect_api.problems import Problem
 from onnxbisect_api.routes import jobs
 from onnxbisect_api.routes.events import TheWatch, Watch
+from onnxbisect_api.routes.reports import ReportForm
 from onnxbisect_api.site.rendering import fragment, page
 from onnxbisect_api.site.situation import Situation, situation
 from onnxbisect_api.units import Names, PassedUnitsCache, of_report
@@ -53,8 +53,7 @@ _FORMS = {
 }
 
 if TYPE_CHECKING:
-    from onnxbisect_api.site.precision_view import PrecisionOnPage
-    from onnxbisect_api.site.repair_view import RepairOnPage
+    from onnxbisect_api.site.stage_views import PrecisionOnPage, RepairOnPage
 
 
 def report_view(job: Job, search: Search, document: Report) -> dict[str, object]:
@@ -170,7 +169,7 @@ def _repair(service: Service, search: Search) -> "RepairOnPage | None":
     if document is None:
         return None
     # imported here because it imports ONNX, which takes a quarter of a second
-    from onnxbisect_api.site.repair_view import repair_on_page
+    from onnxbisect_api.site.stage_views import repair_on_page
 
     return repair_on_page(document, search)
 
@@ -180,7 +179,7 @@ def _precision(service: Service, search: Search) -> "PrecisionOnPage | None":
     if document is None:
         return None
     # imported here for the same reason
-    from onnxbisect_api.site.precision_view import precision_on_page
+    from onnxbisect_api.site.stage_views import precision_on_page
 
     return precision_on_page(document, search)
 

@@ -7,13 +7,12 @@ from fastapi import APIRouter, Query, Request, Response
 
 from onnxbisect.language import english
 from onnxbisect.report.contents import culprit_dir_name
-from onnxbisect_api import tickets
 from onnxbisect_api.access import IN_TURN, Reader
 from onnxbisect_api.found import culprit_sha256, document_of, job_of, report_of, search_of
 from onnxbisect_api.parameters import RowId, TheAddresses, TheService
 from onnxbisect_api.problems import missing
 from onnxbisect_api.routes.reports import CulpritNumber
-from onnxbisect_api.routes.shared import NETRON, what
+from onnxbisect_api.routes.shared import NETRON, issue_ticket, shared_file
 from onnxbisect_api.site.rendering import page
 
 router = APIRouter()
@@ -35,7 +34,7 @@ def netron(
     with service.database.session() as session:
         search = search_of(job_of(session, job_id, caller), target)
         culprit_sha256(search, number, "model.onnx")
-        ticket = tickets.issue(session, caller, what(job_id, target, number))
+        ticket = issue_ticket(session, caller, shared_file(job_id, target, number))
     culprits = document_of(service, report_of(search))["culprits"]
     if number > len(culprits):
         raise missing(english("culprit"))

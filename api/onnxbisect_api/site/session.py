@@ -12,12 +12,13 @@ from onnxbisect_api.origin import demand_own_page, local
 from onnxbisect_api.parameters import LANGUAGE_COOKIE, TheService
 from onnxbisect_api.problems import Problem
 from onnxbisect_api.site.rendering import page
-from onnxbisect_db.browser_sessions import LASTS
+from onnxbisect_db.tokens import SESSION_LASTS
 from onnxbisect_service.service import Service
 
 router = APIRouter()
 
 _HOME = "/jobs"
+_YEAR = 365 * 86_400
 _WRONG = english("This token is unknown, expired or revoked.")
 
 
@@ -47,7 +48,7 @@ def login(
     answer.set_cookie(
         COOKIE,
         access_control.begin_session(good),
-        max_age=int(LASTS.total_seconds()),
+        max_age=int(SESSION_LASTS.total_seconds()),
         httponly=True,
         samesite="lax",
         secure=_is_https(request, service),
@@ -79,19 +80,16 @@ def _is_https(request: Request, service: Service) -> bool:
     return service.settings.is_https or request.url.scheme == "https"
 
 
-_YEAR = 365 * 86_400
-
-
 @router.post("/language")
 def choose(
     request: Request,
     service: TheService,
     language: Annotated[str, Form(max_length=20)],
-    onward: Annotated[str, Form(alias="next", max_length=4000)] = "/jobs",
+    onward: Annotated[str, Form(alias="next", max_length=4000)] = _HOME,
 ) -> Response:
     """Keep the language for a year, and redirect to `next`. Whoever is not logged in can choose, too."""
     demand_own_page(request)
     answer = RedirectResponse(local(onward), 303)
-    secure = service.settings.is_https or request.url.scheme == "https"
+    secure = _is_https(request, service)
     answer.set_cookie(LANGUAGE_COOKIE, named(language), max_age=_YEAR, httponly=True, samesite="lax", secure=secure)
     return answer

@@ -1,14 +1,19 @@
-"""The values for the template of a repair. The document is validated, because a model process wrote it."""
+"""The values for the templates of repairs and of precision. Their documents are validated, because a model process
+wrote them.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from onnxbisect.errors import OnnxBisectError
+from onnxbisect.json_form import from_json
+from onnxbisect.precision.report import PrecisionReport
 from onnxbisect.proof import OutputDifference
 from onnxbisect.remedies.document import Change, LeftRow, RepairDocument
 from onnxbisect.remedies.place_graph import before_and_after
 from onnxbisect.remedies.summary import called, groups, headline, left_groups, numbers, outcome
+from onnxbisect_api.found import PRECISION_FOLDER, precision_file_address
 from onnxbisect_db.tables import Search
 
 
@@ -62,4 +67,39 @@ def repair_on_page(found: object, search: Search) -> RepairOnPage | None:
         left=left_groups(document.left),
         has_model="repair/repaired.onnx" in search.files,
         has_report="repair/report.json" in search.files,
+    )
+
+
+#: Files that are shown, not offered below.
+_SHOWN = ("precision.json", "precision.md")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrecisionOnPage:
+    """A finished search for nodes that must stay precise. `pictures` and `files` have addresses by file name."""
+
+    report: PrecisionReport
+    document: str
+    pictures: dict[str, str]
+    files: dict[str, str]
+
+
+def precision_on_page(found: object, search: Search) -> PrecisionOnPage | None:
+    """A target's precision from the stored document `found`; None if this version cannot read it."""
+    try:
+        report = from_json(found, PrecisionReport)
+        report.headline  # noqa: B018 - it is made of the document's values
+    except (ValueError, TypeError, KeyError, AttributeError, IndexError):
+        return None
+    url, target = f"/v1/jobs/{search.job_id}", search.ordinal + 1
+    address = {
+        path.removeprefix(PRECISION_FOLDER): precision_file_address(url, path, target)
+        for path in sorted(search.files)
+        if path.startswith(PRECISION_FOLDER)
+    }
+    return PrecisionOnPage(
+        report=report,
+        document=address["precision.json"],
+        pictures={name: at for name, at in address.items() if name.endswith(".svg")},
+        files={name: at for name, at in address.items() if name not in _SHOWN and not name.endswith(".svg")},
     )
