@@ -124,7 +124,7 @@ def rows(behaviours: Sequence[Behaviour]) -> list[Row]:
     """
     found = []
     for behaviour in behaviours:
-        if behaviour is Behaviour.FLAKY:
+        if behaviour in (Behaviour.FLAKY, Behaviour.WINDOW):
             found += [Row(behaviour=behaviour, recheck=recheck) for recheck in (False, True)]
         else:
             logs = Log if behaviour is Behaviour.MONOTONE else (Log.SILENT, Log.FIRST_OFFENDER)

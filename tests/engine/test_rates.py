@@ -22,7 +22,15 @@ _LARGE_WORLDS = 60
 _MOST_FALSE = 1
 
 #: Classes in which some searches of twelve units take more than a thousand probes (docs/benchmarks.md).
-WITHOUT_END = (Behaviour.MEMORY, Behaviour.ERRORS, Behaviour.BOUNDARY, Behaviour.PIECES, Behaviour.FOLDING)
+WITHOUT_END = (
+    Behaviour.MEMORY,
+    Behaviour.ERRORS,
+    Behaviour.BOUNDARY,
+    Behaviour.PIECES,
+    Behaviour.FOLDING,
+    Behaviour.PARTITIONS,
+    Behaviour.WEIGHTS,
+)
 SEARCHES = [(behaviour, False) for behaviour in Behaviour if behaviour not in WITHOUT_END] + [(Behaviour.FLAKY, True)]
 
 #: The classes that keep the limit today; docs/benchmarks.md has the rates of all of them.

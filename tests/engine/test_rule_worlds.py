@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from onnxbisect.diagnosis import Certainty, CertificateStatus
 from onnxbisect.unitset import members, size
+from onnxbisect.verdict import Status
 from support.engine.families import every, holding_all, holding_more, minimal_robust
 from support.engine.judging import Log, Run, judge
 from support.engine.rule_worlds import Behaviour, RuleWorld, world
@@ -44,7 +45,11 @@ def test_a_world_is_made_again_from_its_seed_and_its_whole_is_refused(behaviour)
         assert all(one.refused(units) for units in one.truth)
 
 
-@pytest.mark.parametrize("behaviour", [it for it in Behaviour if it not in (Behaviour.MONOTONE, Behaviour.FLAKY)])
+#: Classes that refuse the planted patterns and nothing else.
+PLANTED_ONLY = (Behaviour.MONOTONE, Behaviour.FLAKY, Behaviour.MANY, Behaviour.TIME_OUTS, Behaviour.WINDOW)
+
+
+@pytest.mark.parametrize("behaviour", [it for it in Behaviour if it not in PLANTED_ONLY])
 def test_every_class_but_monotone_ones_has_rules_of_its_own(behaviour):
     for seed in range(20):
         one = world(behaviour, seed)
@@ -72,6 +77,18 @@ def test_a_monotone_compiler_is_judged_without_a_complaint():
     assert not verdict.missed
     assert not verdict.violations
     assert 0 < run.calls <= run.probes == sum(map(len, run.verdicts.values()))
+
+
+def test_a_large_part_gets_no_answer_and_a_compiler_that_is_down_refuses_whatever_it_is_asked():
+    for seed in range(10):
+        run = Run(world=world(Behaviour.TIME_OUTS, seed))
+        run.diagnose()
+        unanswered = {units for units, answers in run.verdicts.items() if answers[0].status is Status.UNRESOLVED}
+        answered = run.verdicts.keys() - unanswered
+        assert max(map(size, answered)) < min(map(size, unanswered), default=len(run.world.universe))
+    run = Run(world=replace(world(Behaviour.MONOTONE, 3), down=range(1, 4)))
+    run.diagnose()
+    assert [answers[0].failed for answers in run.verdicts.values()][:4] == [True] * 4
 
 
 def test_the_judge_sees_every_sort_of_falsehood():

@@ -150,6 +150,45 @@ def pieces(chance: random.Random, model: Universe) -> Drawn:
     )
 
 
+def partitions(chance: random.Random, model: Universe) -> Drawn:
+    """Takes so many connected pieces of what does not stay on the host."""
+    hosted = model.variant_members[_variant(chance, model)] | model.variant_members[_variant(chance, model)]
+    whole = len(components(model, model.everything & ~hosted))
+    if whole < 2:
+        return None
+    most = chance.randint(1, whole - 1)
+    return _judged(
+        model,
+        f"more than {most} pieces without {list(members(hosted))}",
+        lambda units: units & ~hosted if len(components(model, units & ~hosted)) > most else 0,
+    )
+
+
+def weights(chance: random.Random, model: Universe) -> Drawn:
+    """Takes weights of so many bytes, and each op alone."""
+    sizes = [int(chance.paretovariate(1.2)) for _ in range(len(model))]
+    total = sum(sizes)
+    most = max(int(total * chance.choice([0.3, 0.6, 0.9])), *sizes)
+    if most == total:
+        return None
+    return _judged(
+        model,
+        f"weights {sizes} of more than {most}",
+        lambda units: units if sum(sizes[unit] for unit in members(units)) > most else 0,
+    )
+
+
+def layers(chance: random.Random, model: Universe) -> Drawn:
+    """Refuses an op in some of the layers: in the first ones, in the last ones, or in one."""
+    places = list(members(model.variant_members[_variant(chance, model)]))
+    if len(places) < 2:
+        return None
+    one = chance.randrange(len(places))
+    at = chance.randint(1, len(places) - 1)
+    refused = chance.choice([places[:at], places[at:], [places[one]]])
+    return f"units {refused} of {places}", {unit: holding(len(model), unit) for unit in refused}
+
+
 def types(chance: random.Random, model: Universe) -> Drawn:
     """Takes no file with an input that some ops make, such as integers."""
     variant = _variant(chance, model)

@@ -27,6 +27,8 @@ class Log(StrEnum):
     CONSUMER = "the op behind it"
     #: Every node of the file, one of which it trips over.
     EVERY_NODE = "every node"
+    #: The offender where its variant is even, as a parser does whose later passes crash without a word.
+    SOME = "some ops"
 
 
 @dataclass(kw_only=True)
@@ -41,7 +43,8 @@ class Run:
     recheck: bool = False
     verdicts: dict[UnitSet, list[Verdict]] = field(default_factory=dict)
     probes: int = 0
-    _called: set[tuple[object, int]] = field(default_factory=set)
+    #: The number of each call.
+    _called: dict[tuple[object, int], int] = field(default_factory=dict)
 
     @property
     def calls(self) -> int:
@@ -81,18 +84,22 @@ class Run:
 
     def _answer(self, ask: Ask) -> None:
         answers = self.verdicts.setdefault(ask.units, [])
-        self._called.add((_structure(self.world, ask.units), len(answers)))
+        call = self._called.setdefault((_structure(self.world, ask.units), len(answers)), self.calls)
         self.probes += 1
-        answers.append(_compile(self.world, self.log, ask.units, len(answers)))
+        answers.append(_compile(self.world, self.log, ask.units, len(answers), call))
 
 
-def _compile(world: RuleWorld, log: Log, units: UnitSet, attempt: int) -> Verdict:
+def _compile(world: RuleWorld, log: Log, units: UnitSet, attempt: int, call: int) -> Verdict:
+    if world.unanswered >> units & 1:
+        return Verdict(status=Status.UNRESOLVED, kind=Kind.TIMEOUT)
+    if call in world.down:
+        return Verdict(status=Status.FAIL, kind=Kind.ERROR)
     failed = world.refused(units)
     if world.lies and random.Random(f"{world.seed}/{units}/{attempt}").random() < world.lies:
         failed = world.one_sided or not failed
     if not failed:
         return Verdict(status=Status.PASS)
-    offender = _first_offender(world, units) if log is not Log.SILENT else None
+    offender = _first_offender(world, units, log) if log is not Log.SILENT else None
     if offender is None:
         return Verdict(status=Status.FAIL, kind=Kind.UNSUPPORTED)
     named = [offender]
@@ -106,12 +113,14 @@ def _compile(world: RuleWorld, log: Log, units: UnitSet, attempt: int) -> Verdic
     return Verdict(status=Status.FAIL, kind=Kind.UNSUPPORTED, hints=hints, fingerprint=op, message=op)
 
 
-def _first_offender(world: RuleWorld, units: UnitSet) -> int | None:
-    """The first unit of a planted pattern, else the first one that the rule refuses there."""
-    for planted in world.planted:
-        if is_subset(planted, units):
-            return lowest(planted)
-    return next((unit for unit in members(units) if world.refusing.get(unit, 0) >> units & 1), None)
+def _first_offender(world: RuleWorld, units: UnitSet, log: Log) -> int | None:
+    """The first unit of a planted pattern, else the first one that the rule refuses there; of those that are named."""
+    first_planted = (lowest(planted) for planted in world.planted if is_subset(planted, units))
+    refused = (unit for unit in members(units) if world.refusing.get(unit, 0) >> units & 1)
+    unnamed = log is Log.SOME
+    return next(
+        (unit for unit in (*first_planted, *refused) if not (unnamed and world.universe.variant[unit] % 2)), None
+    )
 
 
 def _structure(world: RuleWorld, units: UnitSet) -> object:

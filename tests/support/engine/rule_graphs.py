@@ -36,6 +36,14 @@ def graph(chance: random.Random, count: int) -> Universe:
     return universe(numbered, edges, alone)
 
 
+def layered_graph(chance: random.Random) -> Universe:
+    """Three layers or more of the same ops, each with weights of its own."""
+    length = chance.choice([2, 3, 4])
+    count = length * chance.randint(3, 12 // length)
+    edges = _repeated(_edges(chance, length), length, count)
+    return universe([unit % length for unit in range(count)], edges, list(range(count)))
+
+
 def _edges(chance: random.Random, count: int) -> list[Edge]:
     style = chance.choices(["chain", "branches", "islands"], [25, 55, 20])[0]
     if style == "chain":

@@ -16,7 +16,7 @@ from onnxbisect.universe import Universe
 from support.engine import compiler_rules
 from support.engine.compiler_rules import Drawn
 from support.engine.families import Family, every, holding, holding_all, holding_any, holding_more, minimal_robust
-from support.engine.rule_graphs import Pattern, connected_units, graph, plant, some_units
+from support.engine.rule_graphs import Pattern, connected_units, graph, layered_graph, plant, some_units
 
 
 class Behaviour(StrEnum):
@@ -55,10 +55,26 @@ class Behaviour(StrEnum):
     ORDER = "order"
     DEPTH = "depth"
     FAN_OUT = "fan-out"
+    PARTITIONS = "partitions"
+    WEIGHTS = "weights"
+    LAYERS = "layers"
+    #: Refuses many of the model's ops.
+    MANY = "many"
+    #: Fails on the planted patterns, and gives no answer to a part of more than so many units.
+    TIME_OUTS = "time-outs"
+    #: Fails on the planted patterns, and for some calls after each other on whatever it is given.
+    WINDOW = "window"
 
 
 #: Those that fail on quantities.
-_QUANTITIES = (Behaviour.COUNT, Behaviour.MEMORY, Behaviour.BOUNDARY, Behaviour.PIECES)
+_QUANTITIES = (
+    Behaviour.COUNT,
+    Behaviour.MEMORY,
+    Behaviour.BOUNDARY,
+    Behaviour.PIECES,
+    Behaviour.PARTITIONS,
+    Behaviour.WEIGHTS,
+)
 
 
 #: More occurrences of planted patterns than this make too many ways to break them for a model of 12 units.
@@ -72,8 +88,9 @@ class RuleWorld:
 
     `planted` are the occurrences of the planted patterns; `words` says what else is refused, and `refusing` for each
     unit in which sets it is, which is what a log that names an offender names. `by_quantity` are the
-    sets that fail because they hold too much, whatever it is. A wrong answer has the probability `lies`; where
-    `one_sided`, every wrong answer is a failure.
+    sets that fail because they hold too much, whatever it is; `unanswered` get no answer. A wrong answer
+    has the probability `lies`; where `one_sided`, every wrong answer is a failure. The calls of the numbers `down`
+    fail, whatever they ask.
     """
 
     behaviour: Behaviour
@@ -84,8 +101,10 @@ class RuleWorld:
     words: str
     refusing: Mapping[int, Family] = field(default_factory=dict)
     by_quantity: Family = 0
+    unanswered: Family = 0
     lies: float = 0.0
     one_sided: bool = False
+    down: range = range(0)
 
     def refused(self, units: UnitSet) -> bool:
         """Whether the compiler refuses a part, apart from lies."""
@@ -120,7 +139,8 @@ def world(behaviour: Behaviour, seed: int) -> RuleWorld:
 
 def _draw(chance: random.Random, behaviour: Behaviour, seed: int) -> RuleWorld | None:
     flaky = behaviour is Behaviour.FLAKY
-    model = graph(chance, chance.randint(5, 14) if flaky else chance.randint(4, 12))
+    count = chance.randint(5, 14) if flaky else chance.randint(4, 12)
+    model = layered_graph(chance) if behaviour is Behaviour.LAYERS else graph(chance, count)
     count = len(model)
     planted = _planted(chance, behaviour, model)
     if len(planted) > _MOST_PLANTED:
@@ -146,7 +166,18 @@ def _draw(chance: random.Random, behaviour: Behaviour, seed: int) -> RuleWorld |
         by_quantity=failing & ~of_planted if behaviour in _QUANTITIES else 0,
         lies=chance.choice([0.05, 0.1, 0.2]) if flaky else 0.0,
         one_sided=flaky and chance.random() < 0.5,
+        unanswered=_above_a_size(chance, model) if behaviour is Behaviour.TIME_OUTS else 0,
+        down=_some_calls(chance) if behaviour is Behaviour.WINDOW else range(0),
     )
+
+
+def _above_a_size(chance: random.Random, model: Universe) -> Family:
+    return holding_more(len(model), model.everything, chance.randint(2, max(2, len(model) * 2 // 3)))
+
+
+def _some_calls(chance: random.Random) -> range:
+    first = chance.randint(0, 25)
+    return range(first, first + chance.choice([2, 3, 5, 8]))
 
 
 def _answers_alike(model: Universe, failing: Family) -> bool:
@@ -160,6 +191,8 @@ def _planted(chance: random.Random, behaviour: Behaviour, model: Universe) -> tu
     match behaviour:
         case Behaviour.MONOTONE:
             many, sizes = chance.choice([1, 1, 2, 2, 3, 4]), (1, 1, 1, 2, 2, 2, 3, 4)
+        case Behaviour.MANY:
+            many, sizes = chance.randint(4, 8), (1, 1, 1, 1, 2)
         case Behaviour.FLAKY:
             many, sizes = chance.choice([1, 1, 2]), (1, 1, 1, 2, 2)
         case Behaviour.FUSION | Behaviour.SCATTERED | Behaviour.EXCUSE:
@@ -343,4 +376,7 @@ _RULES: dict[Behaviour, Callable[[random.Random, Universe], Drawn]] = {
     Behaviour.ORDER: compiler_rules.order,
     Behaviour.DEPTH: compiler_rules.depth,
     Behaviour.FAN_OUT: compiler_rules.fan_out,
+    Behaviour.PARTITIONS: compiler_rules.partitions,
+    Behaviour.WEIGHTS: compiler_rules.weights,
+    Behaviour.LAYERS: compiler_rules.layers,
 }
