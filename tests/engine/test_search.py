@@ -348,6 +348,22 @@ def test_a_brief_search_asks_about_one_place_and_one_remainder():
     assert brief.calls <= 14 < whole.calls
 
 
+def test_a_brief_search_of_a_small_piece_asks_no_small_contexts():
+    graph = chain([0, 1, 2, 3, 4, 5])
+    whole, brief = World(graph, monotone([1 << 2])), World(graph, monotone([1 << 2]))
+    assert all_found(brief.diagnose(brief=True)) == all_found(whole.diagnose()) == {1 << 2}
+    assert brief.calls <= 8 < whole.calls
+
+
+def test_what_failed_before_is_asked_alone_once_the_rest_passes():
+    """Silent: a driver knows these answers from before, so of a repaired model two calls tell all of it."""
+    graph = replace(chain([0, 1, 2, 3, 4] * 8), doubted=of([*range(1, 40, 5), *range(3, 40, 5)]))
+    world = World(graph, monotone([1 << unit for unit in members(graph.doubted)]))
+    world.diagnose()
+    asked = [size(units) for units in world.verdicts]
+    assert asked[:4] == [40, 24, 1, 1]
+
+
 def test_a_compiler_that_never_answers_ends_the_search():
     class Mute(World):
         def compile(self, units: UnitSet) -> Verdict:

@@ -443,6 +443,26 @@ def test_a_repair_raises_the_operator_set_where_every_culprit_has_a_newer_form(t
     assert ops == ["Relu", "Softmax", "Unsqueeze"]
 
 
+def test_a_file_in_newer_forms_that_fails_alike_is_not_searched(tmp_path: Path) -> None:
+    """Silent, and refuses Softmax in any form: the changed file costs a call, and another one for Softmax in it."""
+    in_newer_forms: list[list[str]] = []
+
+    def refuses_softmax(path: Path) -> Verdict:
+        model = onnx.load(path)
+        ops = [node.op_type for node in model.graph.node]
+        if model.opset_import[0].version > 11:
+            in_newer_forms.append(ops)
+        if "Softmax" in ops:
+            return Verdict(status=Status.FAIL, kind=Kind.ERROR, message="failed")
+        return Verdict(status=Status.PASS)
+
+    path = tmp_path / "old.onnx"
+    graph = "g (float[2,3] x) => (float[2,3] y) { a = Relu (x) y = Softmax <axis = 1> (a) }"
+    onnx.save(onnx.parser.parse_model(f'<ir_version: 7, opset_import: ["" : 11]> {graph}'), path)
+    assert onnx_bisect.fix(path, backend=refuses_softmax).compiles
+    assert in_newer_forms == [["Relu", "Softmax"], ["Softmax"]]
+
+
 def test_an_op_without_a_newer_form_is_no_question_of_the_operator_set(tmp_path: Path) -> None:
     asked: list[int] = []
 

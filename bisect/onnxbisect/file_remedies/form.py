@@ -15,11 +15,12 @@ from onnxbisect.cut.apply_format import apply_format
 from onnxbisect.cut.rename import rename_tensors
 from onnxbisect.cut.write import store_inside
 from onnxbisect.errors import CutError
-from onnxbisect.file_remedies.editing import beginnings, copied, every_name, set_nodes, unused_prefix
+from onnxbisect.file_remedies.editing import copied, set_nodes
 from onnxbisect.file_remedies.remedy import File, RemediedFile, file_remedy
 from onnxbisect.language import count, shortened
 from onnxbisect.model.binding import is_unbound
 from onnxbisect.model.external import external_tensors, is_external, tensors
+from onnxbisect.model.order import make_unique
 from onnxbisect.model.scopes import bodies, constant_names, is_constant, walk
 from onnxbisect.model.wording import quoted
 from onnxbisect.preflight import NEWEST_IR_IN_GENERAL, Reader, type_text
@@ -264,10 +265,9 @@ def raise_opset(file: File, reader: Reader) -> RemediedFile:
     before = {node.output[0]: node for node in graph.node}
     stored = {tensor.name for tensor in result.graph.initializer}
     nodes = [node for node in converted.node if node.output[0] not in stored]  # it leaves Constants that it has read
-    prefix = unused_prefix("raised", beginnings(every_name(graph)))
-    for number, node in enumerate(nodes):
+    make_unique(nodes)
+    for node in nodes:
         old = before.get(node.output[0])
-        node.name = node.name or f"{prefix}{node.op_type}_{number}"
         if old is not None:
             trace(old, node)
             if now < 11 and old.op_type in ("Resize", "Upsample"):

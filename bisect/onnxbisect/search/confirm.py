@@ -150,7 +150,7 @@ class Confirmer:
         self._oracle = oracle
         self._brief = brief
         self._blame = Blame(universe, oracle)
-        self._small = len(universe) <= FEW_UNITS
+        self._small = len(universe) <= FEW_UNITS and not brief
 
     def confirm(self, suspects: Sequence[Suspect], remainders: Sequence[UnitSet], doubted: set[int]) -> Confirmation:
         """Put every suspect back into its context, ask what could clear it, and ask its other occurrences.

@@ -129,7 +129,9 @@ class Locator:
         doubtful = next((atom for atom in pool if self._fails_only_here(atom)), None)
         if doubtful is not None and not self._state.capacity:
             return self._where_it_stands(doubtful, region, passing)
-        hot = [atom for atom in pool if chances[atom] >= HOT and not self.atoms.tried(atom)]
+        doubted = self._universe.doubted
+        hot = [atom for atom in pool if chances[atom] >= HOT or not atom.units & ~doubted]
+        hot = [atom for atom in hot if not self.atoms.tried(atom)]
         interacting = self._is_interaction_likely(group, beliefs)
         if hot and not interacting:
             self._ask_hot(hot, region, passing, pool, beliefs)

@@ -51,8 +51,9 @@ def plan(universe: Universe, verdicts: Verdicts, width: int = 1, *, recheck: boo
     `recheck`: every verdict that decides a culprit or the certificate needs `oracle.LEAD` equal answers, as it does
     from the first contradiction on in any case. For compilers known to be non-deterministic.
 
-    `brief`: ask one place of each culprit and one remainder, so an interaction may be reported with more units than it
-    needs. For pieces that are not reported themselves, because the repaired model is compiled in the end.
+    `brief`: ask one place of each culprit and one remainder, and no contexts of all sizes in a small piece, so an
+    interaction may be reported with more units than it needs. For pieces that are not reported themselves, because the
+    repaired model is compiled in the end.
     """
     asks, search, oracle = _planned(universe, verdicts, width, recheck, brief)
     diagnosis = conclude(universe, oracle, search, recheck, verdicts)

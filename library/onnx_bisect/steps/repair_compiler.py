@@ -1,7 +1,7 @@
 """The compiler interface of a repair: every call searches a model or a piece, and all share verdicts."""
 
 import shutil
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -71,6 +71,13 @@ class RepairCompiler:
 
     def ask(self, model: onnx.ModelProto, nodes: Collection[str]) -> SearchedModel:
         """Search the piece of these nodes and required producers; unresolved if the piece cannot be cut or loaded."""
+        return self._ask(model, nodes, whole=False)
+
+    def refuses_each(self, model: onnx.ModelProto, places: Iterable[Collection[str]]) -> bool:
+        """Whether the model has all these places and each fails by itself: one call for each, until one does not."""
+        return all(self._ask(model, nodes, whole=True).diagnosis.verdict is Status.FAIL for nodes in places)
+
+    def _ask(self, model: onnx.ModelProto, nodes: Collection[str], *, whole: bool) -> SearchedModel:
         loaded = self.read(model)
         context = self.context_of(loaded, False)
         piece = self.folder / "piece" / "model.onnx"
@@ -80,7 +87,7 @@ class RepairCompiler:
             asked = _with_makers_of_scalars(loaded.model, nodes)
             units = context.universe.with_required_producers(units_of_nodes(loaded.model, asked))
             names = context.write(units, piece)
-            found = self._search(LoadedModel(piece, {}), piece=True)
+            found = self._search(LoadedModel(piece, {}), piece=True, whole=whole)
         except (CutError, ModelError) as error:
             return unanswered(context, str(error))
         return replace(found, names=names)

@@ -168,11 +168,14 @@ def _repaired(
         if tried.repair is not None:
             return tried.repair, calls
     diagnosed(loaded, before)
+    examples = [culprit.places[0].nodes for culprit in before.culprits]
     for changed in changed_for_culprits(loaded.model, context.reader, allow, before, base.base):
         tried = try_files(before, [changed], compiler, of_the_file, say)
         if tried.repair is not None:
             return tried.repair, calls
-        found = before if tried.base is None else compiler.diagnose(changed.proto)
+        if tried.base is None or compiler.refuses_each(changed.proto, examples):
+            continue
+        found = compiler.diagnose(changed.proto)
         if len(found.culprits) < len(before.culprits) and not found.stopped:
             say(f"going on from the changed file: {changed.sentence}")
             base, original, before = tried, changed.proto, found
