@@ -168,7 +168,7 @@ class _Search:
             if 1 < len(parts) <= size(kept) // 2:
                 kept = self._shortest(sorted(parts, key=self._first), Why.GROUPS)
         kept = self._shortest([1 << unit for unit in sorted(members(kept), key=self._place.__getitem__)], Why.UNITS)
-        return self._cheaper(self._second_look(self._minimal(kept)))
+        return self._cheaper(self._minimal(kept, look=True))
 
     def _suffices(self, keep: UnitSet, why: Why) -> bool:
         return self._score(keep, why) >= self._at_least
@@ -179,18 +179,15 @@ class _Search:
         self._asked.add(keep)
         return self._scores[keep]
 
-    def _second_look(self, found: MinimalSet) -> MinimalSet:
-        """A smaller set by measured errors, of each unit low alone, where the set is not small and these cost little.
+    def _second_look(self, kept: UnitSet) -> UnitSet:
+        """A smaller set by measured errors, of each unit low alone.
 
         It lies within what reverting the worst units first gives.
         """
-        count, units = size(found.keep), self._space.order
-        if count <= _FEW or len(units) > count * log2(len(units)):
-            return found
-        own = {unit: self._score(self._space.everything & ~(1 << unit), Why.ALONE) for unit in units}
-        worst_first = [1 << unit for unit in sorted(units, key=own.__getitem__)]
-        again = self._minimal(self._shortest(worst_first, Why.UNITS))
-        return min(found, again, key=lambda it: (size(it.keep), self._space.share(it.keep)))
+        own = {unit: self._score(self._space.everything & ~(1 << unit), Why.ALONE) for unit in self._space.order}
+        worst_first = [1 << unit for unit in sorted(own, key=own.__getitem__)]
+        again = self._shortest(worst_first, Why.UNITS)
+        return min(kept, again, key=lambda it: (size(it), self._space.share(it)))
 
     def _cheaper(self, found: MinimalSet) -> MinimalSet:
         """A small set with less work in high precision, where cheaper units do instead of a dear one.
@@ -261,13 +258,16 @@ class _Search:
                 low = middle
         return high
 
-    def _minimal(self, kept: UnitSet) -> MinimalSet:
+    def _minimal(self, kept: UnitSet, *, look: bool = False) -> MinimalSet:
         """The set without members that are not needed, the dearest and least suspect first, until each one is.
 
-        Of many members, several are left out at a time: twice as many while they turn out not to be needed.
+        Of many members, several are left out at a time: twice as many while they turn out not to be needed. As soon as
+        more of them were needed than a small set has, and so many that the errors of each unit cost little beside the
+        asks for them, there is a second look.
         """
         rest = sorted(members(kept), key=lambda unit: (-self._space.share(1 << unit), -self._place[unit]))
-        count, needed = max(len(rest) // _FEW // 2, 1), 0
+        count, needed, units = max(len(rest) // _FEW // 2, 1), 0, self._space.order
+        shown: set[int] = set()
         while needed < len(rest):
             count = min(count, len(rest) - needed)
             smaller = kept & ~of(rest[:count])
@@ -277,6 +277,9 @@ class _Search:
             elif count > 1:
                 count //= 2
             else:
+                shown.add(rest[0])
+                if look and len(shown) > _FEW and len(units) <= len(shown) * log2(len(units)):
+                    return self._minimal(self._second_look(kept))
                 rest = [*rest[1:], rest[0]]
                 needed += 1
         return MinimalSet(ending=PrecisionEnding.MINIMAL, keep=kept, without=_without(kept, self._scores))
