@@ -2,11 +2,13 @@
 
     PYTHONPATH=tests python benchmarks/precision.py MODELS [--write docs/benchmarks.md]
 
-MODELS is a folder of ONNX files. Of each net the same measurements are made for four ways to choose:
+MODELS is a folder of ONNX files. Of each net the same measurements are made for five ways to choose:
 
 - `precision` of this program;
 - *worst first*: each node alone is made low and the error measured; then the worst is kept, the worst two, and so on,
   until that is enough (tables of single errors, as RKNN's);
+- *by the table*: everything is made low once, and the error of each tensor measured; then the nodes that make the worst
+  ones are kept, as many as it takes (what vendors' manuals do with their tables of layers);
 - *best first*: each node alone is kept high and the metric measured; then the one that helps most is kept, and so on
   (NNCF's accuracy control);
 - *first or last N nodes* high, N by bisection, the smaller of the two (`polygraphy debug precision`).
@@ -15,7 +17,7 @@ MODELS is a folder of ONNX files. Of each net the same measurements are made for
 import argparse
 import time
 from collections.abc import Callable, Iterator
-from math import log2
+from math import inf, log2
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -102,6 +104,23 @@ def worst_first(net: Measured) -> tuple[UnitSet, int]:
     return keep, asks
 
 
+def by_table(net: Measured) -> tuple[UnitSet, int]:
+    """Keep the nodes whose tensors have the largest errors where everything is low, as many as it takes."""
+    decibels = net.arithmetic.errors(())
+    nodes = net.subject.nodes
+    seen = {
+        unit: min((decibels.get(it, inf) for it in nodes[unit].output), default=inf) for unit in net.subject.space.order
+    }
+    keep: UnitSet = 0
+    asks = 1
+    for unit in sorted(seen, key=lambda it: seen[it]):
+        keep |= 1 << unit
+        asks += 1
+        if net.score(keep) >= net.want.at_least:
+            break
+    return keep, asks
+
+
 def best_first(net: Measured) -> tuple[UnitSet, int]:
     """Keep the nodes that help most where all others are low, as many as it takes."""
     units = net.subject.space.order
@@ -136,6 +155,7 @@ def first_or_last(net: Measured) -> tuple[UnitSet, int]:
 WAYS: dict[str, Callable[[Measured], tuple[UnitSet, int]]] = {
     "precision": searched,
     "worst first": worst_first,
+    "by the table": by_table,
     "best first": best_first,
     "first or last N": first_or_last,
 }

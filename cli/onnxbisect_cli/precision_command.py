@@ -46,7 +46,7 @@ def precision_command(
             "--layer-errors",
             rich_help_panel=SEARCH,
             metavar="FILE",
-            help="A table of errors by layer that RKNN or pulsar2 printed: it orders the measurements.",
+            help="A table of errors by layer that RKNN, TPU-MLIR or pulsar2 printed: it orders the measurements.",
         ),
     ] = None,
     option: BackendOptions = None,

@@ -57,6 +57,9 @@ MODEL, WIDE, CHANGED = "mixed.onnx", "mixed16.onnx", "rewritten.onnx"
 REWRITTEN = ", rewritten"
 #: Seconds of one measurement, unless it is said.
 _TIMEOUT = 600.0
+#: Most measurements of onnxruntime's arithmetic for a target that fuses and quantises in its own way: a set that takes
+#: more says little of what is needed there.
+_SCREENED = 60
 #: Most samples that are used.
 MOST_SAMPLES = 32
 
@@ -112,7 +115,8 @@ def precision(
     form) are written there, and each measurement is recorded: the same question in the same folder is not measured
     again. `jobs` is the number of measurements at a time; what is found does not depend on it.
 
-    `layer_errors` is a file with the table of errors by layer that RKNN or pulsar2 printed: it orders the measurements.
+    `layer_errors` is a file with the table of errors by layer that RKNN, TPU-MLIR or pulsar2 printed: it orders the
+    measurements.
 
     Raises OptionError for arguments, samples and metrics that cannot be used and for a threshold that even full
     precision misses; ModelError for a model that does not run.
@@ -234,7 +238,9 @@ def answered(
         if search.ends(space, budget) and not own:
             screen = asking(subject, SCREEN, quantiser)
             if screen.ends(subject.space, budget):
-                space = likely(space, screen.search(subject.space, budget).keep)
+                screened = screen.search(subject.space, budget.part(_SCREENED) if tensors else budget)
+                if screened.ending is PrecisionEnding.MINIMAL:
+                    space = likely(space, screened.keep)
         found = search.search(space, budget)
         changed = _changed(target, first, search, found, asking, budget)
         wide = search.wide(found, budget) if found.ending is PrecisionEnding.MINIMAL else None

@@ -20,15 +20,25 @@ class MeasurementBudget:
     def __init__(self, calls: int | None, seconds: float | None, began: float) -> None:
         self._calls = inf if calls is None else calls
         self._deadline = inf if seconds is None else began + seconds
+        self._whole: MeasurementBudget | None = None
+
+    def part(self, calls: int) -> "MeasurementBudget":
+        """So many measurements of it at most, for one of the searches."""
+        found = MeasurementBudget(calls, None, 0.0)
+        found._whole = self
+        return found
 
     @property
     def spent(self) -> bool:
         """Whether nothing is left."""
-        return self._calls <= 0 or time.monotonic() >= self._deadline
+        over = self._whole is not None and self._whole.spent
+        return over or self._calls <= 0 or time.monotonic() >= self._deadline
 
     def take(self) -> None:
         """Take one measurement."""
         self._calls -= 1
+        if self._whole is not None:
+            self._whole.take()
 
 
 class Record:

@@ -141,8 +141,9 @@ class AskedTarget:
                 space = replace(space, order=subject.by_suspicion(there), groups=(subject.modules(there),))
             else:
                 arithmetic = TargetArithmetic(quantiser, self._chosen, self._limits)
-        hint = blamed_first(graph, blamed, {subject.nodes[unit].name: unit for unit in space.order})
-        space = replace(space, order=interleaved(space.order, hint))
+        if hint := blamed_first(graph, blamed, {subject.nodes[unit].name: unit for unit in space.order}):
+            # the worst layers are of many modules, which has the groups of all of them precise
+            space = replace(space, order=interleaved(space.order, hint), groups=())
         return MeasuredModel(
             model=model, quantiser=quantiser, arithmetic=arithmetic, subject=subject, space=space, tensors=tensors
         )

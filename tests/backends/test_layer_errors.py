@@ -1,4 +1,4 @@
-"""Tables of errors by layer, of RKNN and pulsar2, name the layers to ask about first."""
+"""Tables of errors by layer, of RKNN, TPU-MLIR and pulsar2, name the layers to ask about first."""
 
 from pathlib import Path
 
@@ -30,6 +30,28 @@ PULSAR2 = """
 └──────────┴─────────────────┴───────────────┴─────────┴─────────┘
 """
 
+RUN_QTABLE = """
+# chip: bm1684x  mix_mode: F16
+###
+No.0   : Layer: r3_Relu                                           \t\t\tCos: 0.666361
+No.1   : Layer: /a b/y_Conv                                       \t\t\tCos: 0.999700
+"""
+NPZ_TOOL = """
+[x                               ]        EQUAL [PASSED]
+    (1, 3) float32
+[r3_Relu                         ]      SIMILAR [PASSED]
+    (1, 8, 4, 4) float32
+    cosine_similarity      = 0.999930
+    euclidean_similarity   = 0.988000
+    sqnr_similarity        = 38.500000
+[/h/y_Gemm                       ]  NOT_SIMILAR [FAILED]
+    (1, 4) float32
+    cosine_similarity      = -0.125000
+    euclidean_similarity   = -1.500000
+    sqnr_similarity        = -2.500000
+2 compared
+"""
+
 
 def test_the_layers_of_a_table_come_worst_first(tmp_path: Path) -> None:
     file = tmp_path / "errors.txt"
@@ -37,6 +59,10 @@ def test_the_layers_of_a_table_come_worst_first(tmp_path: Path) -> None:
     assert read_layer_errors(file) == [("c4", "r4"), ("up", "r3"), ("r5",), ("x",)]
     file.write_text(f"anything around it\n{PULSAR2}")
     assert read_layer_errors(file) == [("Add_15",), ("Conv_0",)]
+    file.write_text(RUN_QTABLE)
+    assert read_layer_errors(file) == [("r3_Relu",), ("/a b/y_Conv",)]
+    file.write_text(f"{NPZ_TOOL}npz compare FAILED.\n")
+    assert read_layer_errors(file) == [("/h/y_Gemm",), ("r3_Relu",)]
 
 
 def test_a_file_without_a_table_is_refused_in_one_sentence(tmp_path: Path) -> None:

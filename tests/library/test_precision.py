@@ -1,6 +1,7 @@
 """`onnx_bisect.precision`: the nodes that must stay precise, in onnxruntime's own QDQ and in float16."""
 
 import json
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from onnx import helper
 
 import onnx_bisect
 from onnx_bisect import ModelError, OptionError, PrecisionResult
+from onnx_bisect.precision_record import MeasurementBudget
 from onnxbisect.language import CHINESE, within
 from onnxbisect.precision.pictures import flow, html, trade
 from onnxbisect.precision.plan import PrecisionEnding
@@ -288,6 +290,17 @@ def test_16_bits_do_where_the_range_is_the_cause(tmp_path: Path) -> None:
     again = onnx_bisect.precision(file, samples=tmp_path / "samples", at_least=30, out=tmp_path / "out")
     assert again.report.resumed == len(report.asks)
     assert again.report.wide == report.wide
+
+
+def test_a_part_of_a_budget_ends_with_its_own_calls_and_with_the_whole() -> None:
+    whole = MeasurementBudget(3, None, time.monotonic())
+    part = whole.part(2)
+    part.take()
+    part.take()
+    assert (part.spent, whole.spent) == (True, False)
+    other = whole.part(2)
+    other.take()
+    assert (other.spent, whole.spent) == (True, True)
 
 
 def test_low_precision_that_is_good_enough_needs_nothing(folder: Path) -> None:
@@ -596,6 +609,8 @@ def test_tpu_mlir_needs_two_nodes_and_its_table_names_them_as_it_does(tmp_path: 
         file, backend="tpu-mlir", samples=tmp_path / "samples", at_least=30, out=tmp_path / "out"
     )
     assert found.keep == ("Relu_r3", "Mul_down")
+    # behind the two ends and onnxruntime's set: the tool's own errors tell the pair at once
+    assert [it.kept for it in found.report.asks if it.on == "tpu-mlir"][3:] == [2, 1]
     assert found.report.ending is PrecisionEnding.MINIMAL
     assert (tmp_path / "out" / "tpu_mlir.qtable").read_text() == "r3_Relu F16\ndown_Mul F16\n"
     assert found.report.changed_keep == ()

@@ -107,6 +107,22 @@ def compared(log: str) -> tuple[Table, ...]:
     )
 
 
+#: A layer in what `run_qtable` writes (full_loss_table.txt), and one in what `npz_tool compare -vv` prints.
+_LAYER_ERROR = re.compile(
+    r"No\.\d+ *: Layer: (?P<layer>\S.*?)\s+Cos: (?P<alone>-?[\d.]+)$"
+    r"|^[\r ]*\[(?P<tensor>\S.*?) *\] +\w*SIMILAR +\[\w+\]\n.*\n +cosine_similarity += (?P<cosine>-?[\d.]+)$",
+    re.MULTILINE,
+)
+
+
+def layer_errors(table: str) -> tuple[tuple[str, float], ...]:
+    """The ops of a table of errors, each with the cosine of its output and the exact one."""
+    return tuple(
+        (match["layer"] or match["tensor"], float(match["alone"] or match["cosine"]))
+        for match in _LAYER_ERROR.finditer(table)
+    )
+
+
 def last_comparison(log: str) -> str:
     """The log from the last sample on, where numbers were other on one made-up sample and another one was tried."""
     return log.rpartition(_ANOTHER_SAMPLE)[2]

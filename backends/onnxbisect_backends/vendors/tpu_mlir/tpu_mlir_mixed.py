@@ -2,7 +2,8 @@
 
 `tpu_mlir_mixed.py MODEL SAMPLES ORDER`: SAMPLES is a folder of `N.npz` keyed by the model's inputs, ORDER is JSON, of
 which `processor` is what to compile for. The first call converts the model and calibrates it, and writes
-`tensors.json`, the names of the ops that are left after fusing. A call with `out`, the folder of `N.npz` to write,
+`tensors.json`, the names of the ops that are left after fusing, and `errors.json`, those that quantising makes worst. A
+call with `out`, the folder of `N.npz` to write,
 keyed by the place of each output, computes the ops of `keep` in float16 and all others in int8, and runs each sample
 as the tool does that compares (its interpreter, not the chip's emulator). All calls of one model have the same working
 directory. Exit status 0: done. 3: refused, with the reason in the last line. Anything else: the tool was not called.
@@ -12,6 +13,7 @@ import json
 import os
 import sys
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +37,7 @@ def main(model: str, samples: str, order: str) -> int:
     try:
         files = sorted(Path(samples).glob("*.npz"), key=lambda path: int(path.stem))
         if not Path("tensors.json").is_file():
-            _convert(root, model, [str(file) for file in files])
+            _convert(root, model, [str(file) for file in files], asked["processor"])
         if "out" in asked:
             _run(model, len(files), asked["keep"], Path(asked["out"]), asked["processor"])
     except Exception as error:
@@ -45,7 +47,7 @@ def main(model: str, samples: str, order: str) -> int:
     return 0
 
 
-def _convert(root: Path, model: str, files: list[str]) -> None:
+def _convert(root: Path, model: str, files: list[str], processor: str) -> None:
     import onnx
     from utils.mlir_parser import MlirParser  # type: ignore[import-not-found]
 
@@ -55,25 +57,63 @@ def _convert(root: Path, model: str, files: list[str]) -> None:
     for step in steps:
         if status := tpu_mlir_steps.call(root, *step):
             raise ValueError(f"{step[0]} ended with exit status {status}")
-    names = [it.name for it in MlirParser("probe.mlir").ops if it.type not in _NOTHING]
-    Path("tensors.json").write_text(json.dumps(names))
+    ops = [it for it in MlirParser("probe.mlir").ops if it.type not in _NOTHING]
+    with suppress(Exception):  # a hint, without which the search goes on
+        Path("errors.json").write_text(json.dumps([[name] for name in _worst_first(ops, processor)]))
+    Path("tensors.json").write_text(json.dumps([it.name for it in ops]))
+
+
+def _worst_first(ops: list[Any], processor: str) -> list[str]:
+    """The ops by the errors that they add on the first sample: each tensor's in int8 less those of what it is made of.
+
+    The tool compares all tensors, too (`npz_tool compare`), but the errors of one op stay in all that follow.
+    """
+    import numpy
+
+    lowered = _lowered([], "errors", processor)
+    exact, low = (_inferred(0, file, every=True) for file in ("probe.mlir", lowered))
+    noise = {
+        name: float(numpy.sum((values - low[name].reshape(values.shape)) ** 2) / (numpy.sum(values**2) or 1))
+        for name, values in exact.items()
+        if name in low and low[name].size == values.size
+    }
+    added = {
+        it.name: noise[it.name] - max((noise.get(one, 0.0) for one in it.opds), default=0.0)
+        for it in ops
+        if it.name in noise
+    }
+    return sorted(added, key=lambda name: -added[name])
+
+
+def _lowered(keep: list[str], name: str, processor: str) -> str:
+    """The file of the model in int8 but for some ops."""
+    from utils.mlir_shell import mlir_lowering  # type: ignore[import-not-found]
+
+    table, lowered = f"{name}.qtable", f"{name}.mlir"
+    Path(table).write_text("".join(f"{it} F16\n" for it in keep))
+    mlir_lowering("probe.mlir", lowered, "INT8", processor, cali_table="table", quantize_table=table)
+    return lowered
+
+
+def _inferred(number: int, file: str, *, every: bool = False) -> dict[str, Any]:
+    """The outputs for one sample, or every tensor that the tool can show."""
+    import numpy
+    from model_runner import mlir_inference  # type: ignore[import-not-found]
+
+    with numpy.load(f"{tpu_mlir_steps.SAMPLES}/{number}.npz") as arrays:
+        found: dict[str, Any] = mlir_inference(dict(arrays), file, every)
+    return found
 
 
 def _run(model: str, count: int, keep: list[str], out: Path, processor: str) -> None:
     import numpy
     import onnx
-    from model_runner import mlir_inference  # type: ignore[import-not-found]
-    from utils.mlir_shell import mlir_lowering  # type: ignore[import-not-found]
 
-    table = f"{out.name}.qtable"
-    Path(table).write_text("".join(f"{name} F16\n" for name in keep))
-    lowered = f"{out.name}.mlir"
-    mlir_lowering("probe.mlir", lowered, "INT8", processor, cali_table="table", quantize_table=table)
+    lowered = _lowered(keep, out.name, processor)
     names = [it.name for it in onnx.load(model, load_external_data=False).graph.output]
     out.mkdir()
     for number in range(count):
-        with numpy.load(f"{tpu_mlir_steps.SAMPLES}/{number}.npz") as arrays:
-            found: dict[str, Any] = mlir_inference(dict(arrays), lowered, False)
+        found = _inferred(number, lowered)
         numpy.savez(out / f"{number}.npz", **{str(place): _output(name, found) for place, name in enumerate(names)})
 
 
