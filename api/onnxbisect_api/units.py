@@ -13,8 +13,7 @@ from pydantic import BaseModel, Field
 from sqlalchemy.orm import Session
 
 from onnxbisect.diagnosis import Certainty
-from onnxbisect.drawing import network_file
-from onnxbisect.drawing.network import Network
+from onnxbisect.drawing.network import Network, read_drawing, read_network
 from onnxbisect.report.contents import Report, UnitState
 from onnxbisect.unitset import UnitSet, full, indices_of, of, spell
 from onnxbisect_db import probe_queries
@@ -80,11 +79,11 @@ class Networks:
 
     def _read(self, sha256: str) -> Network:
         with self._files.open(sha256) as file:
-            return network_file.network(file)
+            return read_network(file)
 
     def _drawn(self, sha256: str) -> bytes:
         with self._files.open(sha256) as file:
-            return packed(network_file.whole(file))
+            return packed(read_drawing(file))
 
 
 def packed(content: bytes) -> bytes:

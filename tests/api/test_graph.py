@@ -175,7 +175,7 @@ def test_names_are_fit_to_be_shown(callers: Callers, service: Service) -> None:
 
 def test_it_is_made_without_onnx() -> None:
     """The service's memory: a process that draws parts of models has neither library."""
-    code = "import sys, onnxbisect.drawing.network_file; print(sorted({'onnx', 'numpy'} & set(sys.modules)))"
+    code = "import sys, onnxbisect.drawing.network; print(sorted({'onnx', 'numpy'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 

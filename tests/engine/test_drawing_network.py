@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
-from onnxbisect.drawing import network_file
 from onnxbisect.drawing.graph import network_of
-from onnxbisect.drawing.network import Network, drawing
+from onnxbisect.drawing.network import Network, drawing, dumped, network_bytes, read_drawing, read_network
 from onnxbisect.model import load
 from onnxbisect.report.culprit_facts import UnitProperties
 from onnxbisect.unitset import chosen, indices_of, members, of, spell
@@ -76,10 +75,10 @@ def test_every_model_is_drawn_with_all_that_it_has(name: str) -> None:
         assert {target for it in told["outputs"] for target in it["to"]} == {
             target for source, target in linked if source == unit
         }
-    stored = network_file.to_bytes(network)
-    again = network_file.network(io.BytesIO(stored))
-    assert network_file.to_bytes(again) == stored
-    assert network_file.whole(io.BytesIO(stored)) == network_file.dumped(whole)
+    stored = network_bytes(network)
+    again = read_network(io.BytesIO(stored))
+    assert network_bytes(again) == stored
+    assert read_drawing(io.BytesIO(stored)) == dumped(whole)
 
 
 def test_what_a_unit_reads_from_weights_and_inputs_comes_from_nobody() -> None:
@@ -148,7 +147,7 @@ def test_around_is_what_so_many_links_lead_to(case: tuple[int, list[tuple[int, i
 
 def test_hostile_and_endless_names_are_shown_safely() -> None:
     model = chain(["Relu", helper.make_node("Odd", [], [], note=HOSTILE * 100)], {0: HOSTILE, 1: "a/" * 4000 + "end"})
-    stored = network_file.to_bytes(network_of(model))
+    stored = network_bytes(network_of(model))
     text = stored.decode()
     assert text.replace("\n", "").isprintable()
     assert "a/end" in text
@@ -171,5 +170,5 @@ def test_a_strangers_ranges(units: set[int], count: int) -> None:
 
 
 def test_the_format_is_one_object_on_each_of_two_lines() -> None:
-    whole, rest, nothing = network_file.to_bytes(network_of(chain(["Relu"]))).split(b"\n")
+    whole, rest, nothing = network_bytes(network_of(chain(["Relu"]))).split(b"\n")
     assert (whole[:1], rest[:1], nothing) == (b"{", b"{", b"")

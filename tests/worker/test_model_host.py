@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from onnxbisect.drawing import network_file
+from onnxbisect.drawing.network import read_network
 from onnxbisect.errors import ModelError, OnnxBisectError
 from onnxbisect_db.errors import DamagedFileError
 from onnxbisect_worker.context import outside
@@ -155,7 +155,7 @@ def test_a_host_draws_its_model(tmp_path: Path) -> None:
     place = Place.at(tmp_path)
     with place.hosts() as hosts, hosts.acquire(place.case(relus(3))) as host:
         host.prepare()
-        drawn = network_file.network(BytesIO(host.draw().encode()))
+        drawn = read_network(BytesIO(host.draw().encode()))
     assert ([*drawn.ops], [[*link] for link in drawn.links]) == (["Relu"] * 3, [[0, 1, 0], [1, 2, 1]])
 
 

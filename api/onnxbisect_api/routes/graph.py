@@ -6,8 +6,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, Field
 
-from onnxbisect.drawing.network import Network, drawing
-from onnxbisect.drawing.network_file import dumped
+from onnxbisect.drawing.network import Network, drawing, dumped
 from onnxbisect.language import english
 from onnxbisect.report.text import clip
 from onnxbisect.unitset import chosen

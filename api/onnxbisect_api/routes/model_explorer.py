@@ -5,8 +5,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from onnxbisect.drawing import model_explorer
-from onnxbisect.drawing.network import Network
-from onnxbisect.drawing.network_file import dumped
+from onnxbisect.drawing.network import Network, dumped
 from onnxbisect.language import english
 from onnxbisect_api.access import IN_TURN, Reader
 from onnxbisect_api.found import document_of, job_of, report_of, search_of

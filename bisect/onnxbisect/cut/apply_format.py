@@ -9,7 +9,7 @@ from onnx import defs, helper
 
 from onnxbisect.cut.neutral_boundary import make_neutral
 from onnxbisect.cut.rename import rename_tensors, tensor_names
-from onnxbisect.cut.weights import IR_WITH_INITIALIZERS_AS_INPUTS, list_as_inputs
+from onnxbisect.cut.wiring import IR_WITH_INITIALIZERS_AS_INPUTS, list_as_inputs
 from onnxbisect.model.scopes import bodies, domain_of, is_constant, opset_versions
 from onnxbisect.probe_format import ProbeFormat
 

@@ -19,12 +19,10 @@ from onnx.utils import Extractor
 
 from onnxbisect.cut.apply_format import apply_format
 from onnxbisect.cut.frame import Frame, Framer, Wishes
-from onnxbisect.cut.functions import Call, Functions, call_of
 from onnxbisect.cut.no_constant_folding import join_outputs
 from onnxbisect.cut.output_guard import guard_outputs
 from onnxbisect.cut.packed_boundary import pack_boundary
-from onnxbisect.cut.weights import Weights
-from onnxbisect.cut.wiring import Wiring, read_wiring
+from onnxbisect.cut.wiring import Call, Functions, Weights, Wiring, call_of, read_wiring
 from onnxbisect.cut.write import Piece
 from onnxbisect.errors import CutError
 from onnxbisect.model.external import external_tensors

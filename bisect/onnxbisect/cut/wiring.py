@@ -1,12 +1,23 @@
-"""The model's dataflow as plain Python values, read once from the protobuf."""
+"""The model's dataflow as plain Python values, and what a piece of it needs besides nodes: constants and functions.
 
+All is read once from the protobuf, because a search cuts hundreds of pieces.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
 import onnx
+from onnx import helper, numpy_helper
 
 from onnxbisect.model.model import Model
-from onnxbisect.model.scopes import bodies, captures
+from onnxbisect.model.scopes import bodies, captures, domain_of
+
+#: Up to this IR version an initializer must also be a graph input.
+IR_WITH_INITIALIZERS_AS_INPUTS = 3
+
+#: Domain, name and overload of a model-local function or operator.
+Call = tuple[str, str, str]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -73,3 +84,128 @@ def read_wiring(model: Model) -> Wiring:
         names=names,
         number={name: number for number, name in enumerate(names)},
     )
+
+
+class Weights:
+    """The initializers of one model and the nodes that read each.
+
+    An initializer that the model lists as an input stays an input: compilers treat its value as changeable.
+    """
+
+    def __init__(self, model: Model, wiring: Wiring) -> None:
+        graph = model.proto.graph
+        self._known = model.known
+        self._dense = tuple(graph.initializer)
+        self._sparse = {tensor.values.name: tensor for tensor in graph.sparse_initializer}
+        self._annotations = tuple(graph.quantization_annotation)
+        self._position = {tensor.name: index for index, tensor in enumerate(self._dense)}
+        taken = [tuple(name for name in names if name in wiring.weights) for names in wiring.taken]
+        self._dense_of = tuple(
+            tuple(self._position[name] for name in names if name in self._position) for names in taken
+        )
+        self._sparse_of = tuple(tuple(name for name in names if name in self._sparse) for names in taken)
+        self._as_inputs = frozenset(value.name for value in graph.input if value.name in wiring.weights)
+        self._always_inputs = model.proto.ir_version <= IR_WITH_INITIALIZERS_AS_INPUTS
+
+    def add(self, graph: onnx.GraphProto, nodes: Sequence[int], known: Iterable[str], *, everything: bool) -> None:
+        """Add to `graph` the constants read by its nodes (indices in the model) and the values of `known` tensors."""
+        if everything:
+            graph.initializer.extend(self._dense)
+            graph.sparse_initializer.extend(self._sparse.values())
+            graph.quantization_annotation.extend(self._annotations)
+            return
+        dense = sorted(set(chain.from_iterable(map(self._dense_of.__getitem__, nodes))))
+        sparse = dict.fromkeys(name for node in nodes for name in self._sparse_of[node]) if self._sparse else {}
+        graph.initializer.extend([self._dense[index] for index in dense])
+        graph.initializer.extend(numpy_helper.from_array(self._known[name], name) for name in known)
+        graph.sparse_initializer.extend(self._sparse[name] for name in sparse)
+        if self._annotations:
+            self._annotate(graph)
+        if self._always_inputs:
+            list_as_inputs(graph, graph.initializer)
+        elif self._as_inputs:
+            list_as_inputs(graph, [tensor for tensor in graph.initializer if tensor.name in self._as_inputs])
+
+    def _annotate(self, graph: onnx.GraphProto) -> None:
+        present = {tensor.name for tensor in graph.initializer} | {value.name for value in graph.input}
+        present.update(name for node in graph.node for name in (*node.input, *node.output))
+        brought = {tensor.name for tensor in graph.initializer}
+        for annotation in self._annotations:
+            if annotation.tensor_name not in present:
+                continue
+            parameters = [entry.value for entry in annotation.quant_parameter_tensor_names]
+            if not all(name in present or name in self._position for name in parameters):
+                continue
+            graph.quantization_annotation.append(annotation)
+            for name in parameters:
+                if name not in brought and name in self._position:
+                    graph.initializer.append(self._dense[self._position[name]])
+                    brought.add(name)
+
+
+def list_as_inputs(graph: onnx.GraphProto, weights: Iterable[onnx.TensorProto]) -> None:
+    """List these initializers as graph inputs, unless they already are."""
+    listed = {value.name for value in graph.input}
+    graph.input.extend(
+        helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+        for tensor in weights
+        if tensor.name not in listed
+    )
+
+
+def call_of(node: onnx.NodeProto) -> Call:
+    """The function or operator that a node calls."""
+    return domain_of(node), node.op_type, node.overload
+
+
+class Functions:
+    """The model-local functions of a model, with the functions that each calls, transitively.
+
+    `onnx.utils.Extractor` identifies functions by name and domain only and does not look into subgraphs, so it loses
+    overloads and functions that only a subgraph calls.
+    """
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self._functions: dict[Call, onnx.FunctionProto] = {
+            (domain_of(function), function.name, function.overload): function for function in model.functions
+        }
+        self._reach: dict[Call, tuple[frozenset[Call], frozenset[str]]] = {
+            call: self._closure(call) for call in self._functions
+        }
+
+    def _closure(self, start: Call) -> tuple[frozenset[Call], frozenset[str]]:
+        seen = {start}
+        domains = set()
+        queue = [start]
+        while queue:
+            call = queue.pop()
+            domains.add(call[0])
+            function = self._functions.get(call)
+            for called in () if function is None else _calls(function.node):
+                if called not in seen:
+                    seen.add(called)
+                    queue.append(called)
+        return frozenset(seen & self._functions.keys()), frozenset(domains)
+
+    def needs_of(self, node: onnx.NodeProto) -> tuple[frozenset[Call], frozenset[str]]:
+        """The functions that a node needs, transitively, and the domains of all operators used by it and them."""
+        needed: set[Call] = set()
+        domains: set[str] = set()
+        for call in set(_calls([node])):
+            functions, more = self._reach.get(call, (frozenset(), {call[0]}))
+            needed |= functions
+            domains |= more
+        return frozenset(needed), frozenset(domains)
+
+    def pick(self, needed: Iterable[Call]) -> list[onnx.FunctionProto]:
+        """The definitions of the needed functions, in the model's order."""
+        wanted = set(needed)
+        return [function for call, function in self._functions.items() if call in wanted]
+
+
+def _calls(nodes: Iterable[onnx.NodeProto]) -> Iterator[Call]:
+    """All calls made by the nodes and the nodes in their subgraphs, with repeats."""
+    for node in nodes:
+        yield call_of(node)
+        for body in bodies(node):
+            yield from _calls(body.node)

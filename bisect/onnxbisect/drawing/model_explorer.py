@@ -8,8 +8,7 @@ if its nodes have names, because both refer to nodes by name. The formats are th
 from collections.abc import Iterator
 from typing import Any
 
-from onnxbisect.drawing.network import Network
-from onnxbisect.drawing.network_file import dumped
+from onnxbisect.drawing.network import Network, dumped
 from onnxbisect.language import in_english
 from onnxbisect.report import words
 from onnxbisect.report.contents import Report

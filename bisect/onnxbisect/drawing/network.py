@@ -1,12 +1,13 @@
-"""A model for drawing: without tensor contents, with names that are safe to show.
+"""A model for drawing, without tensor contents, with names that are safe to show; its drawing, and its file.
 
 It needs neither onnx nor numpy, so a process that reads no model can draw it.
 """
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import IO, Any
 
 from onnxbisect.drawing.layout import layout
 
@@ -131,3 +132,32 @@ def drawing(network: Network, units: Sequence[int]) -> dict[str, Any]:
         "inputs": ends[: len(inputs)],
         "outputs": ends[len(inputs) :],
     }
+
+
+def network_bytes(network: Network) -> bytes:
+    """The file of a network, two lines of JSON; equal networks give equal bytes.
+
+    The first is the drawing of the whole model, which a page is sent as it is. The second has the facts of the units;
+    a part of the model, or a unit, needs both.
+    """
+    rest = {
+        name: getattr(network, name)
+        for name in ("name", "tensors", "links", "inputs", "outputs", "read", "made", "facts", "facts_of")
+    }
+    return b"%b\n%b\n" % (dumped(drawing(network, range(len(network)))), dumped(rest))
+
+
+def dumped(document: object) -> bytes:
+    """Compact JSON."""
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def read_drawing(file: IO[bytes]) -> bytes:
+    """The drawing of the whole model from a network's file, as it is."""
+    return file.readline().rstrip(b"\n")
+
+
+def read_network(file: IO[bytes]) -> Network:
+    """The network from its file."""
+    drawn, rest = json.loads(file.readline()), json.loads(file.readline())
+    return Network(names=drawn["names"], ops=drawn["ops"], **rest)

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import onnx
 
-from onnxbisect.cut.functions import Call, call_of
 from onnxbisect.cut.rename import rename_tensors, tensor_names
+from onnxbisect.cut.wiring import Call, call_of
 from onnxbisect.file_remedies.editing import beginnings, copied, every_name, node_copy, set_nodes, unused_prefix
 from onnxbisect.file_remedies.remedy import File, RemediedFile, file_remedy
 from onnxbisect.language import count

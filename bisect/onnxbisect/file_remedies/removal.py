@@ -12,9 +12,8 @@ from onnx import numpy_helper
 from onnxbisect.file_remedies.editing import annotated, copied, drop_unread, forget, read_instead, set_nodes
 from onnxbisect.file_remedies.remedy import File, RemediedFile, file_remedy
 from onnxbisect.language import count
-from onnxbisect.model.copying import is_copy
 from onnxbisect.model.external import is_external
-from onnxbisect.model.scopes import domain_of, is_constant, reads
+from onnxbisect.model.scopes import domain_of, is_constant, is_copy, reads
 from onnxbisect.preflight import Reader
 from onnxbisect.rewrites import Exactness, NotApplicable
 from onnxbisect.rewrites.apply import trace

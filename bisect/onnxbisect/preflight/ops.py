@@ -6,8 +6,7 @@ import numpy as np
 import onnx
 
 from onnxbisect.language import count, english, shortened
-from onnxbisect.model.copying import is_copy
-from onnxbisect.model.scopes import domain_of, is_constant, qualified, walk
+from onnxbisect.model.scopes import domain_of, is_constant, is_copy, qualified, walk
 from onnxbisect.model.shapeops import RANDOM
 from onnxbisect.preflight.subject import CheckResult, InspectedModel, unique
 

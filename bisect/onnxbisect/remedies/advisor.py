@@ -10,11 +10,9 @@ from onnxbisect.language import english
 from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.model import Model
 from onnxbisect.model.scopes import bodies, reads
-from onnxbisect.remedies.advise import Advice, CulpritPlace, advise
-from onnxbisect.remedies.candidate import Candidate, allowed
+from onnxbisect.remedies.candidate import Advice, Candidate, CulpritPlace, SeenVariants, advise, allowed
 from onnxbisect.remedies.finder import Finder
 from onnxbisect.remedies.found import Named, SearchedModel
-from onnxbisect.remedies.known import SeenVariants
 from onnxbisect.rewrites import Exactness, Rule, RuleRefusal, names_in
 
 #: Where a node is next to a replacement: the producer of input i as (i, -1), or a consumer of an output.

@@ -1,17 +1,106 @@
-"""The interfaces that a repair needs (a compiler, a prover, changed files), and its result."""
+"""The interfaces that a repair needs (a compiler, a prover, changed files), what a proof says, and the result."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
+import numpy as np
 import onnx
 
 from onnxbisect.model.facts import TensorFacts
+from onnxbisect.model.scopes import bodies
+from onnxbisect.proof import OutputDifference, Tolerance
 from onnxbisect.remedies.advisor import Left, Struck
 from onnxbisect.remedies.candidate import Candidate
 from onnxbisect.remedies.found import SearchedModel
-from onnxbisect.remedies.proofs import PlaceProof, RepairProof
 from onnxbisect.rewrites import Exactness
+
+_EXACT = Tolerance(absolute=0, relative=0)
+_OF_OUTPUT = "the output"
+_FLOAT32_BYTES = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlaceProof:
+    """The difference of one replacement at its outputs, and the allowed one; `problem` says what is too large.
+
+    `low` is the same in the low precision that the target computes in, if it does.
+    """
+
+    candidate: Candidate
+    differences: tuple[OutputDifference, ...]
+    allowed: Tolerance
+    problem: str = ""
+    low: tuple[OutputDifference, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RepairProof:
+    """The differences over `samples` samples. `problem` is the reason if the model as a whole is not proven and no
+    single place is to blame.
+    """
+
+    places: tuple[PlaceProof, ...] = ()
+    outputs: tuple[OutputDifference, ...] = ()
+    allowed: Tolerance = field(default_factory=Tolerance)
+    samples: int = 0
+    problem: str = ""
+
+    @property
+    def failed(self) -> tuple[PlaceProof, ...]:
+        """The places whose replacement differs by more than its bound."""
+        return tuple(place for place in self.places if place.problem)
+
+    @property
+    def disagreement(self) -> str:
+        """How the model's outputs differ by more than allowed."""
+        worst = max((it for it in self.outputs if not it.agrees), key=lambda it: it.relative, default=None)
+        if worst is None:
+            return ""
+        share = (
+            f"{worst.relative:.2g} of its largest magnitude, where {self.allowed.relative:g} is allowed (--relative)"
+        )
+        unlike = f", and in {worst.unlike} of {worst.elements} numbers by NaN, infinity or sort" if worst.unlike else ""
+        return f"the model's output {worst.output} differs by {worst.absolute:.3g}, {share}{unlike}"
+
+    @property
+    def holds(self) -> bool:
+        """Whether each place is within its bound and the model's outputs agree."""
+        return not self.failed and not self.problem and all(it.agrees for it in self.outputs)
+
+
+def promised(candidate: Candidate, dtype: np.dtype) -> Tolerance:
+    """The tolerance for the outputs of a replacement.
+
+    A rule's bound is used if it is relative to the output. Other bounds are relative to values that are not computed
+    here, and no bound covers a chain of rules or a loop: then it is the default tolerance.
+    """
+    if candidate.exactness is Exactness.EXACT:
+        return _EXACT
+    bound = candidate.rules[0].bound
+    plain = len(candidate.rules) == 1 and not any(map(bodies, candidate.replacement.nodes))
+    if plain and (bound.of == _OF_OUTPUT or not bound.epsilons):
+        epsilon = float(np.finfo(dtype).eps) if dtype.kind == "f" else 0.0
+        # a narrow output was computed in float32 and rounded
+        share = max(bound.epsilons, 1.0 if dtype.itemsize < _FLOAT32_BYTES else 0.0) * epsilon
+        return Tolerance(absolute=bound.absolute, relative=share)
+    return at_least(Tolerance(), dtype)
+
+
+def at_least(tolerance: Tolerance, dtype: np.dtype) -> Tolerance:
+    """The tolerance, but not below the resolution of the element type."""
+    if dtype.kind != "f":
+        return tolerance
+    return Tolerance(absolute=tolerance.absolute, relative=max(tolerance.relative, 4 * float(np.finfo(dtype).eps)))
+
+
+def too_far(found: OutputDifference) -> str:
+    """A phrase for a difference that is larger than allowed."""
+    if found.form:
+        return f"{found.output}: {found.form}"
+    if found.unlike:
+        return f"{found.unlike} of {found.elements} elements are NaN, infinite or another value on one side only"
+    return f"it differs by {found.absolute:.3g}, in {found.beyond} of {found.elements} elements by more than it may"
 
 
 class Compiler(Protocol):

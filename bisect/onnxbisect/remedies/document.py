@@ -16,9 +16,8 @@ from onnxbisect.model.model import Model
 from onnxbisect.model.scopes import is_constant, qualified, walk
 from onnxbisect.proof import OutputDifference, Tolerance
 from onnxbisect.remedies.advisor import Left
-from onnxbisect.remedies.contract import Repair
+from onnxbisect.remedies.contract import PlaceProof, Repair
 from onnxbisect.remedies.found import SearchedModel
-from onnxbisect.remedies.proofs import PlaceProof
 from onnxbisect.report.culprit_facts import origin
 from onnxbisect.report.culprit_words import source_line
 from onnxbisect.rewrites import Exactness, Rule

@@ -7,8 +7,7 @@ import onnx
 
 from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.scopes import bodies, is_constant, qualified
-from onnxbisect.remedies.candidate import Candidate, DomainCheck
-from onnxbisect.remedies.known import SeenVariants
+from onnxbisect.remedies.candidate import Candidate, DomainCheck, SeenVariants
 from onnxbisect.rewrites import NotApplicable, Replacement, Rewrite, Rule, RuleRefusal, rewrite, unused_prefix
 
 #: Most rules applied in turn at one place.

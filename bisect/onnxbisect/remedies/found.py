@@ -10,8 +10,7 @@ from onnxbisect.fingerprint import fingerprint
 from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.model import Model
 from onnxbisect.model.variants import Variants
-from onnxbisect.remedies.advise import CulpritPlace
-from onnxbisect.remedies.known import SeenVariants
+from onnxbisect.remedies.candidate import CulpritPlace, SeenVariants
 from onnxbisect.session import AS_PART
 from onnxbisect.unitset import UnitSet, members, union
 from onnxbisect.verdict import Hints, Kind, Status, Verdict

@@ -27,8 +27,8 @@ from onnxbisect.model.session import Clock, Session
 from onnxbisect.model.wording import brief
 from onnxbisect.proof import OutputDifference, Tolerance, demand_recorded, difference, edge_feeds, random_feeds
 from onnxbisect.remedies.candidate import Candidate
+from onnxbisect.remedies.contract import PlaceProof, RepairProof, at_least, promised, too_far
 from onnxbisect.remedies.low_precision import InLowPrecision, LowPrecision
-from onnxbisect.remedies.proofs import PlaceProof, RepairProof, at_least, promised, too_far
 from onnxbisect.rewrites import Exactness, replaced
 
 _AFTER = "/onnxbisect-replaced"

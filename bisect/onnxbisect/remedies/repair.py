@@ -19,12 +19,10 @@ from onnxbisect.model.model import Model
 from onnxbisect.model.order import make_unique, with_unique_names
 from onnxbisect.model.scopes import bodies, captures, constant_names, qualified
 from onnxbisect.model.variants import Variants
-from onnxbisect.remedies.advise import Advice, CulpritPlace
 from onnxbisect.remedies.advisor import Advisor
-from onnxbisect.remedies.candidate import Candidate
-from onnxbisect.remedies.contract import ChangedFile, Compiler, Prover, Repair
+from onnxbisect.remedies.candidate import Advice, Candidate, CulpritPlace
+from onnxbisect.remedies.contract import ChangedFile, Compiler, Prover, Repair, RepairProof
 from onnxbisect.remedies.found import SearchedModel
-from onnxbisect.remedies.proofs import RepairProof
 from onnxbisect.rewrites import Exactness, Replacement, Rule, replaced
 
 

@@ -10,8 +10,8 @@ from rich.cells import cell_len, set_cell_size
 from onnxbisect.finished import phrase, translated
 from onnxbisect.language import _
 from onnxbisect.proof import OutputDifference
-from onnxbisect.remedies.advise import Advice
 from onnxbisect.remedies.advisor import Left
+from onnxbisect.remedies.candidate import Advice
 from onnxbisect.remedies.document import AlternativeRow, Change, LeftRow, NodeRow, RepairDocument, left_row
 from onnxbisect.report import words
 from onnxbisect.report.culprit_words import with_count

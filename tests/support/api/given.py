@@ -9,8 +9,8 @@ from typing import Any
 from onnx import TensorProto, helper
 
 from onnxbisect.diagnosis import Alternative, DiagnosedCulprit, DiagnosisProof
-from onnxbisect.drawing import network_file
 from onnxbisect.drawing.graph import network_of
+from onnxbisect.drawing.network import network_bytes
 from onnxbisect.json_form import to_json
 from onnxbisect.model.model import Model
 from onnxbisect.precision.plan import PrecisionEnding
@@ -50,7 +50,7 @@ def uploaded(service: Service, content: bytes = b"a model", *, tenant: str = "",
 
 def pictured(service: Service, model: Model = NET) -> str:
     """What pictures of the model are made from, stored."""
-    return service.files.put([network_file.to_bytes(network_of(model))]).sha256
+    return service.files.put([network_bytes(network_of(model))]).sha256
 
 
 def running(service: Service, units: Iterable[int] = (1, 2, 3), **wanted: Any) -> Job:

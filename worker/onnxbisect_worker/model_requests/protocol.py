@@ -251,7 +251,7 @@ class ModelProcess(Protocol):
         """Read the model for the target; needs the compiler. Raises ModelError, OptionError, BackendUnusableError."""
 
     def draw(self) -> str:
-        """The data for pictures of the model (`onnxbisect.drawing.network_file`)."""
+        """The data for pictures of the model (`onnxbisect.drawing.network.network_bytes`)."""
 
     def key(self, units: UnitSet, *, as_part: bool = False) -> str:
         """The probe's key (`SearchContext.key`)."""

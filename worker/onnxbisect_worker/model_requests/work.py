@@ -16,8 +16,8 @@ from onnx_bisect.steps.confirming import confirmed
 from onnx_bisect.steps.known_target import inspect_for, known_target
 from onnxbisect.answer import Answer
 from onnxbisect.diagnosis import CompilesAfter, CompletedDiagnosis
-from onnxbisect.drawing import network_file
 from onnxbisect.drawing.graph import network_of
+from onnxbisect.drawing.network import network_bytes
 from onnxbisect.errors import BackendUnusableError, OnnxBisectError, OptionError
 from onnxbisect.json_form import to_json
 from onnxbisect.model import Established
@@ -106,7 +106,7 @@ class ModelWork:
         )
 
     def draw(self) -> str:
-        return network_file.to_bytes(network_of(self._loaded.model)).decode()
+        return network_bytes(network_of(self._loaded.model)).decode()
 
     def inspect(self) -> dict[str, Any]:
         model = self._loaded.model

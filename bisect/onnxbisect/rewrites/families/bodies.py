@@ -7,8 +7,8 @@ import onnx
 import onnx.inliner
 from onnx import TensorProto, helper
 
-from onnxbisect.cut.functions import call_of
 from onnxbisect.cut.rename import rename_tensors
+from onnxbisect.cut.wiring import call_of
 from onnxbisect.exactness import Exactness
 from onnxbisect.model.scopes import bodies, captures, constant_names, domain_of, is_constant, walk
 from onnxbisect.model.shapeops import SHAPE_SLOTS
