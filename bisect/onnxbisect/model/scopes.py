@@ -6,6 +6,8 @@ import numpy as np
 import onnx
 
 _GRAPH, _GRAPHS = onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS
+#: From this opset on Dropout has no `is_test` attribute; from opset 12 on an input turns training on.
+_DROPOUT_SINCE = 7
 
 
 def domain_of(node: onnx.NodeProto | onnx.FunctionProto | onnx.OperatorSetIdProto) -> str:
@@ -83,10 +85,6 @@ def _free(graph: onnx.GraphProto) -> Iterator[str]:
     for node in graph.node:
         yield from (name for name in reads(node) if name not in defined)
     yield from (value.name for value in graph.output if value.name and value.name not in defined)
-
-
-#: From this opset on Dropout has no `is_test` attribute; from opset 12 on an input turns training on.
-_DROPOUT_SINCE = 7
 
 
 def is_copy(node: onnx.NodeProto, opset: int, read: Collection[str], value: Callable[[str], np.ndarray | None]) -> bool:

@@ -6,15 +6,30 @@ read the file (`target`), and nothing here decides a verdict. Start with `run`.
 """
 
 from onnxbisect.finding import Finding, Severity
-from onnxbisect.preflight.boundary import REFUSED_AT_BOUNDARY
-from onnxbisect.preflight.header import NEWEST_IR_IN_GENERAL, NEWEST_OPSET_IN_GENERAL
-from onnxbisect.preflight.op_limits import OpIssue, OpRecord
 from onnxbisect.preflight.ops import LAST_WITH_AXES_ATTRIBUTES
-from onnxbisect.preflight.run import PreflightCheck, checks, preflight
-from onnxbisect.preflight.structure import contradict
+from onnxbisect.preflight.run import (
+    Inspection,
+    ModelModule,
+    OpUse,
+    PreflightCheck,
+    Tensor,
+    checks,
+    inspect,
+    inspection_document,
+    preflight,
+)
+from onnxbisect.preflight.structure import NEWEST_IR_IN_GENERAL, NEWEST_OPSET_IN_GENERAL, contradict
 from onnxbisect.preflight.subject import type_text
-from onnxbisect.preflight.summary import Inspection, ModelModule, OpUse, Tensor, inspect, inspection_document
-from onnxbisect.preflight.target import DISPUTED, NEWER_THAN_TOOL, Reader, after_pass, settled_by
+from onnxbisect.preflight.target import (
+    DISPUTED,
+    NEWER_THAN_TOOL,
+    REFUSED_AT_BOUNDARY,
+    OpIssue,
+    OpRecord,
+    Reader,
+    after_pass,
+    settled_by,
+)
 
 __all__ = [
     "DISPUTED",

@@ -1,20 +1,49 @@
-"""The table of checks and the function that runs them."""
+"""What `onnx-bisect inspect` shows: the findings of every check, and an overview of the model."""
 
 import shlex
 import tomllib
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
 
+import onnx
+
 from onnxbisect.finding import Finding, Severity
+from onnxbisect.json_form import to_json
 from onnxbisect.language import english
 from onnxbisect.model.model import Model
+from onnxbisect.model.modules import parts, path_of_node
 from onnxbisect.model.read import original
-from onnxbisect.preflight import control, header, ops, shapes, structure, types
-from onnxbisect.preflight.op_limits import OpRecord, with_recorded_issues
-from onnxbisect.preflight.subject import CheckResult, InspectedModel
-from onnxbisect.preflight.target import Reader, told_of
+from onnxbisect.model.scopes import domain_of, is_constant, qualified
+from onnxbisect.preflight import control, ops, structure, types
+from onnxbisect.preflight.subject import CheckResult, InspectedModel, type_text
+from onnxbisect.preflight.target import OpRecord, Reader, told_of, with_recorded_issues
+from onnxbisect.unitset import UnitSet, members, size
+
+#: Ops that exporters use for what may change between runs: sizes, branches, iterations, reads at an index.
+_DYNAMIC = frozenset(
+    {
+        "Compress",
+        "ConstantOfShape",
+        "If",
+        "Loop",
+        "NonMaxSuppression",
+        "NonZero",
+        "Range",
+        "Scan",
+        "Shape",
+        "Size",
+        "Unique",
+    }
+)
+#: Most components that are shown.
+_MOST = 12
+#: Name of the group of nodes that are in no module, or in a module beyond the limit.
+OTHERS = "(others)"
+#: The value of `format`; an incompatible change increments the number.
+FORMAT = "onnx-bisect/inspection@1"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,12 +68,10 @@ class PreflightCheck:
 def checks() -> tuple[PreflightCheck, ...]:
     """Every check: its texts from checks.toml, whose order is the order of findings, its code from the modules."""
     find: Mapping[str, Callable[[InspectedModel], CheckResult | None]] = {
-        **shapes.CHECKS,
         **types.CHECKS,
         **control.CHECKS,
         **structure.CHECKS,
         **ops.CHECKS,
-        **header.CHECKS,
     }
     data = tomllib.loads((resources.files("onnxbisect.preflight") / "checks.toml").read_text(encoding="utf-8"))
     return tuple(
@@ -114,3 +141,147 @@ def _does(model: Model) -> str:
     """Which command follows the advice."""
     command = shlex.join(["onnx-bisect", "fix", model.path.name])
     return " " + english("`{command}` does that where the compiler refuses the file.", command=command)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelModule:
+    """One module of the model.
+
+    `dynamic` counts dynamic ops whose results depend on input values or unbound sizes; `settled` counts those whose
+    results are constant.
+    """
+
+    name: str
+    nodes: int
+    dynamic: tuple[tuple[str, int], ...]
+    settled: tuple[tuple[str, int], ...]
+
+
+def components(subject: InspectedModel) -> tuple[ModelModule, ...]:
+    """The components in model order; empty where node names and exporter metadata distinguish no modules."""
+    found = parts({index: path_of_node(node) for index, node in enumerate(subject.nodes)})
+    kept = sorted(found, key=lambda path: size(found[path]), reverse=True)[:_MOST]
+    groups: dict[str, UnitSet] = {}
+    for path, nodes in found.items():
+        name = "/".join(path) if path and path in kept else OTHERS
+        groups[name] = groups.get(name, 0) | nodes
+    return tuple(_component(subject, name, nodes) for name, nodes in groups.items())
+
+
+def _component(subject: InspectedModel, name: str, nodes: UnitSet) -> ModelModule:
+    dynamic: Counter[str] = Counter()
+    settled: Counter[str] = Counter()
+    for index in members(nodes):
+        node = subject.nodes[index]
+        if node.domain in ("", "ai.onnx") and node.op_type in _DYNAMIC:
+            # An If is settled if its condition is constant, although what the branch computes may not be.
+            decides = node.input[:1] if node.op_type == "If" else [name for name in node.output if name]
+            (settled if all(name in subject.constants for name in decides) else dynamic)[node.op_type] += 1
+    return ModelModule(
+        name=name, nodes=size(nodes), dynamic=tuple(dynamic.most_common()), settled=tuple(settled.most_common())
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpUse:
+    """One op type. `op` is bare in the default domain, else `domain::Op`; `variants` are distinct support questions."""
+
+    op: str
+    domain: str
+    units: int
+    variants: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tensor:
+    """A graph input or output, its type in words: `float32[1,3,224,224]`, a `?` for each unknown dimension."""
+
+    name: str
+    type: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inspection:
+    """An overview of a model. `ops` are sorted by number of units, largest first, then by name.
+
+    `nodes` counts the main graph's nodes with Constants; `known` counts the tensors that fold away with static shapes.
+    `opsets` maps domains to versions, the default domain as `ai.onnx`. `notes` are the sentences of `Model.notes`.
+    `target` is the tool that the findings concern, empty where they are general. `components` are the model's modules,
+    empty where names distinguish none.
+    """
+
+    sha256: str
+    name: str
+    ir_version: int
+    producer: str
+    opsets: tuple[tuple[str, int], ...]
+    nodes: int
+    units: int
+    variants: int
+    functions: int
+    initializers: int
+    known: int
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    ops: tuple[OpUse, ...]
+    notes: tuple[str, ...]
+    target: str
+    components: tuple[ModelModule, ...]
+    findings: tuple[Finding, ...]
+
+
+def inspect(
+    model: Model, reader: Reader | None = None, record: OpRecord | None = None, *, notes: Sequence[str] = ()
+) -> Inspection:
+    """The complete overview with preflight findings; calls no compiler.
+
+    With a `reader` or a `record` of its ops, findings are adapted to that target, and `notes` say where the knowledge
+    comes from.
+    """
+    proto, graph = model.proto, model.proto.graph
+    return Inspection(
+        sha256=model.sha256,
+        name=model.path.name,
+        ir_version=proto.ir_version,
+        producer=f"{proto.producer_name} {proto.producer_version}".strip(),
+        opsets=tuple(sorted((item.domain or "ai.onnx", item.version) for item in proto.opset_import)),
+        nodes=len(graph.node),
+        units=len(model.units),
+        variants=len(set(model.universe.variant)),
+        functions=len(proto.functions),
+        initializers=len(graph.initializer) + len(graph.sparse_initializer),
+        known=len(model.known),
+        inputs=_tensors(graph.input),
+        outputs=_tensors(graph.output),
+        ops=_ops(model),
+        notes=(*notes, *model.notes),
+        target="" if reader is None else reader.tool,
+        components=components(InspectedModel(model, original(model))),
+        findings=preflight(model, reader, record),
+    )
+
+
+def inspection_document(seen: Inspection) -> dict[str, object]:
+    """The inspection as JSON data in the format `onnx-bisect/inspection@1`, with names unescaped."""
+    return {"format": FORMAT, **to_json(seen)}
+
+
+def _ops(model: Model) -> tuple[OpUse, ...]:
+    units: dict[str, list[int]] = {}
+    domains: dict[str, str] = {}
+    for index, unit in enumerate(model.units):
+        node = model.proto.graph.node[unit.node]
+        if is_constant(node):
+            continue
+        units.setdefault(qualified(node), []).append(index)
+        domains[qualified(node)] = domain_of(node) or "ai.onnx"
+    variant = model.universe.variant
+    rows = [
+        OpUse(op=op, domain=domains[op], units=len(own), variants=len({variant[index] for index in own}))
+        for op, own in units.items()
+    ]
+    return tuple(sorted(rows, key=lambda row: (-row.units, row.op)))
+
+
+def _tensors(values: Iterable[onnx.ValueInfoProto]) -> tuple[Tensor, ...]:
+    return tuple(Tensor(name=value.name, type=type_text(value.type)) for value in values)

@@ -1,14 +1,18 @@
-"""Adapt findings to the tool that will read the model."""
+"""Adapt findings to the tool that will read the model: its versions, what it takes at a boundary, and its ops."""
 
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import onnx
+
+from onnxbisect.cut.neutral_boundary import neutral_type
+from onnxbisect.cut.required_producers import runtime_dtype
 from onnxbisect.finding import Finding, Severity
-from onnxbisect.language import count, english
+from onnxbisect.language import count, english, shortened
 from onnxbisect.model.scopes import qualified
-from onnxbisect.preflight.boundary import refused_boundary
+from onnxbisect.model.wording import quoted
 from onnxbisect.preflight.subject import InspectedModel, NodeSite
 from onnxbisect.probe_format import ProbeFormat
 
@@ -28,6 +32,29 @@ DISPUTED = "op-disputed"
 
 #: Added to a finding whose cause the probe format removes.
 _HIDDEN = english("Probes are written without it, so no culprit names it; the tool may still refuse the file itself.")
+#: Ids of findings about inputs and outputs that a tool does not take.
+REFUSED_AT_BOUNDARY = ("boundary-rank", "boundary-dtype", "boundary-name-too-long")
+_WHY_BOUNDARY = english(
+    "It refuses a file for its inputs and outputs before it looks at the ops. Probes are written in a form it takes."
+)
+#: General findings about ops; they become remarks where the record accepts the ops of their nodes.
+_ABOUT_OPS = frozenset(
+    {
+        "control-flow",
+        "control-flow-constant-condition",
+        "custom-domain",
+        "data-dependent-shape-op",
+        "isnan-guard",
+        "ml-domain",
+        "optional-type",
+        "postprocess-tail",
+        "quantized-ops",
+        "random-op",
+        "schema-function-op",
+        "sequence-type",
+        "string-type",
+    }
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,4 +179,159 @@ def _disputed(reader: Reader, subject: InspectedModel) -> list[Finding]:
 def _finding(id_: str, detail: str, why: str, fix: str, remedy: str) -> Finding:
     return Finding(
         id=id_, severity=Severity.ERROR, nodes=(), tensors=(), detail=detail, why=why, fix=fix, remedy=remedy
+    )
+
+
+def refused_boundary(tool: str, probe_format: ProbeFormat, subject: InspectedModel) -> Iterator[Finding]:
+    """What the tool's limits of inputs and outputs say of the file: ranks, dtypes, and lengths of names."""
+    ranks = ProbeFormat(min_input_rank=probe_format.min_input_rank, min_output_rank=probe_format.min_output_rank)
+    most = ProbeFormat(max_input_rank=probe_format.max_input_rank, max_output_rank=probe_format.max_output_rank)
+    dtypes = ProbeFormat(input_dtypes=probe_format.input_dtypes, output_dtypes=probe_format.output_dtypes)
+    graph = subject.original.graph
+    weights = subject.constants
+    inputs = [("input", value) for value in graph.input if value.name not in weights]
+    boundary = [*inputs, *(("output", value) for value in graph.output)]
+    low, high, other, long = [], [], [], []
+    for word, value in boundary:
+        what = f"{word} {quoted(value.name)}"
+        if neutral_type(value, ranks, output=word == "output") is not None:
+            low.append((value, f"{what} has rank {len(value.type.tensor_type.shape.dim)}"))
+        if neutral_type(value, most, output=word == "output") is not None:
+            high.append((value, f"{what} has rank {len(value.type.tensor_type.shape.dim)}"))
+        if neutral_type(value, dtypes, output=word == "output") is not None:
+            other.append((value, f"{what} is {runtime_dtype(value.type)}"))
+        size = len(value.name.encode("utf-8", "replace"))
+        if probe_format.longest_name is not None and size > probe_format.longest_name:
+            long.append((value, english("the name of the {what} has {size} bytes", what=what, size=size)))
+    if low:
+        lowest = ", ".join(
+            f"{word}s of rank {rank} and more"
+            for word, rank in (("input", ranks.min_input_rank), ("output", ranks.min_output_rank))
+            if rank
+        )
+        fix = english("Give it leading dimensions of 1, such as [1] for a scalar, and a Squeeze or Unsqueeze inside.")
+        yield _boundary_finding("boundary-rank", low, f"{tool} takes {lowest}", fix, "neutral-boundary")
+    if high:
+        highest = ", ".join(
+            f"{word}s of rank {rank} and less"
+            for word, rank in (("input", most.max_input_rank), ("output", most.max_output_rank))
+            if rank is not None
+        )
+        fix = english("Give it fewer dimensions, and a Reshape inside.")
+        yield _boundary_finding("boundary-rank", high, f"{tool} takes {highest}", fix, "neutral-boundary")
+    if other:
+        fix = english("Give it a dtype that the tool takes, and a Cast inside.")
+        yield _boundary_finding(
+            "boundary-dtype",
+            other,
+            english("{tool} takes none of this dtype there", tool=tool),
+            fix,
+            "neutral-boundary",
+        )
+    if long:
+        takes = english("{tool} reads {longest_name} at most", tool=tool, longest_name=probe_format.longest_name)
+        yield _boundary_finding("boundary-name-too-long", long, takes, english("Shorten it."), "shorten-names")
+
+
+def _boundary_finding(
+    id_: str, found: list[tuple[onnx.ValueInfoProto, str]], takes: str, fix: str, remedy: str
+) -> Finding:
+    return Finding(
+        id=id_,
+        severity=Severity.ERROR,
+        nodes=(),
+        tensors=tuple(value.name for value, _ in found),
+        detail=f"{shortened(tuple(text for _, text in found))}; {takes}",
+        why=_WHY_BOUNDARY,
+        fix=fix,
+        remedy=remedy,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpIssue:
+    """Nodes of one op that a target's record refuses (`refused`) or does not know.
+
+    `nodes` are names in the main graph; `places` locate the op in subgraphs and functions. `reason` is empty where the
+    op as such is refused. `folds` tells whether the nodes would fold away in a file of a version that the target reads
+    in full.
+    """
+
+    op: str
+    refused: bool
+    nodes: tuple[str, ...]
+    places: tuple[str, ...] = ()
+    reason: str = ""
+    folds: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpRecord:
+    """The ops of this model that a target refuses or that are unknown. `source` is a phrase that names the evidence.
+
+    `alone`: it is from models of one op each. What fails there may compile beside others, as Erf does within Gelu, so
+    it is a warning.
+    """
+
+    source: str
+    issues: tuple[OpIssue, ...]
+    alone: bool = False
+
+    @property
+    def severity(self) -> Severity:
+        """How grave a refusal is."""
+        return Severity.WARNING if self.alone else Severity.ERROR
+
+
+def with_recorded_issues(record: OpRecord, found: Sequence[Finding]) -> list[Finding]:
+    """Add the findings of the record, and adapt the general findings to it.
+
+    A general finding about an op becomes as grave as the record's refusal of the op, and a remark where it accepts it.
+    """
+    refused = {name for issue in record.issues if issue.refused for name in issue.nodes}
+    unknown = {name for issue in record.issues if not issue.refused for name in issue.nodes}
+    settled = []
+    for finding in found:
+        nodes = set(finding.nodes)
+        if finding.id not in _ABOUT_OPS or not nodes:
+            settled.append(finding)
+        elif nodes & refused:
+            settled.append(replace(finding, severity=record.severity))
+        elif nodes & unknown:
+            settled.append(finding)
+        else:
+            yet = english("Yet {source} takes these ops.", source=record.source)
+            why = f"{finding.why.rstrip('.')}. {yet}"
+            settled.append(replace(finding, severity=Severity.INFO, why=why))
+    issues = sorted(record.issues, key=lambda issue: (not issue.refused, issue.folds, -len(issue.nodes), issue.op))
+    return [*(_op_finding(record, issue) for issue in issues), *settled]
+
+
+def _op_finding(record: OpRecord, issue: OpIssue) -> Finding:
+    detail = f"{issue.op}: {count(len(issue.nodes), 'node')}"
+    detail += f", {issue.reason}" if issue.reason else ""
+    detail += f"; {shortened(issue.places, 3)}" if issue.places else ""
+    if not issue.refused:
+        return Finding(
+            id="op-not-known",
+            severity=Severity.WARNING,
+            nodes=issue.nodes,
+            tensors=(),
+            detail=detail,
+            why=english("{source} says nothing about it.", source=record.source),
+            fix=english("Ask the compiler: onnx-bisect run."),
+        )
+    why = english("Refused, according to {source}.", source=record.source)
+    fix = english("Replace it (onnx-bisect fix), or run it on the host (onnx-bisect split).")
+    if record.alone:
+        why = english(
+            "Refused alone, according to {source}; beside other ops it may compile, where they are fused.",
+            source=record.source,
+        )
+        fix = " ".join([english("Ask the compiler: onnx-bisect run."), fix])
+    if issue.folds:
+        why += " " + english("It computes a constant, which would fold away in an older file.")
+        fix = english("Lower the version of the file first.")
+    return Finding(
+        id="op-refused", severity=record.severity, nodes=issue.nodes, tensors=(), detail=detail, why=why, fix=fix
     )
