@@ -31,6 +31,9 @@ _SOURCE = re.compile(
     r"(?<![^\s:])(?:/|[A-Za-z]:\\)\S{1,300}\.(?:cc|cpp|h|hpp):\d+ (?=[^()\n]{0,300}::)[\w:<>,&*~ ]{1,300}"
     r"\((?:[^()\n]|\([^()\n]{0,300}\)){0,1000}\)(?:::<lambda\([^()\n]{0,300}\)>)?(?: const)?(?: \[with [^\]\n]*\])? "
 )
+#: What onnxruntime puts before its messages.
+_CODES = re.compile(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : (?:This is an invalid model\. |Fatal error: )?")
+_BRIEF = 240
 #: How a shell reports the end of a program that C++ aborted.
 _ABORTED = re.compile(r"(?:.*: line \d+: +\d+ )?Aborted\b")
 #: A frame of a Python traceback.
@@ -169,3 +172,13 @@ def _unquote(match: re.Match[str]) -> str:
 
 def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 1].rstrip() + "…"
+
+
+def brief(words: str) -> str:
+    """The first line of a message, without onnxruntime's leading codes and sources and without the final full stop.
+
+    The middle of a long one is left out: onnxruntime says where at the beginning, and why at the end.
+    """
+    line = next((line for line in words.splitlines() if line.strip()), "")
+    text = without_source(_CODES.sub("", line.strip())).strip().rstrip(".")
+    return text if len(text) <= _BRIEF else f"{text[: _BRIEF // 3]} ... {text[5 - _BRIEF + _BRIEF // 3 :]}"

@@ -25,6 +25,8 @@ CHINESE = "zh_CN"
 LANGUAGES: Mapping[str, str] = {ENGLISH: "English", CHINESE: "中文"}
 #: The context of sentences in the catalogue that documents keep in English.
 KEPT = "kept"
+#: Most characters of a quoted name.
+_LONGEST_NAME = 80
 
 _language: ContextVar[str] = ContextVar("language", default=ENGLISH)
 
@@ -144,3 +146,14 @@ def catalogue(language: str) -> "NullTranslations":
     file = Path(__file__).parent / "locale" / language / "LC_MESSAGES" / "onnx-bisect.mo"
     with file.open("rb") as opened:
         return GNUTranslations(opened)
+
+
+def some(names: Sequence[str]) -> str:
+    """The first few names, quoted, and how many more there are."""
+    return shortened([repr(name) for name in names], 3)
+
+
+def quoted(name: object) -> str:
+    """An untrusted name from a file: quoted, escaped, and shortened where it is long."""
+    text = repr(name)
+    return text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 3]}...{text[0]}"

@@ -10,11 +10,11 @@ from pathlib import Path
 from onnxbisect.errors import OptionError
 from onnxbisect.input_value import InputValue
 from onnxbisect.json_form import to_json
+from onnxbisect.language import some
 from onnxbisect.model import Model, load
 from onnxbisect.model.opaque import around
 from onnxbisect.model.read import original, read
 from onnxbisect.model.session import lowered, narrow_types
-from onnxbisect.model.wording import some
 from onnxbisect.proof import OutputDifference, Tolerance, compare, edge_feeds, random_feeds
 from onnxbisect.report.text import clean, clip_left, plural
 from onnxbisect_backends.calibration import first_sample

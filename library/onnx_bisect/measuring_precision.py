@@ -19,10 +19,9 @@ from onnx_bisect.precision_subject import SCREEN, AskedTarget, MeasuredModel, Pr
 from onnxbisect.cut import write
 from onnxbisect.errors import BackendUnusableError, OptionError
 from onnxbisect.json_form import to_json
-from onnxbisect.language import english
+from onnxbisect.language import english, some
 from onnxbisect.model.model import Model
 from onnxbisect.model.scopes import constant_names
-from onnxbisect.model.wording import some
 from onnxbisect.precision.equivalents import rewritten
 from onnxbisect.precision.pictures import flow, html, trade
 from onnxbisect.precision.plan import MinimalSet, PrecisionEnding

@@ -14,10 +14,10 @@ from onnx_bisect.result import Result
 from onnxbisect import split as engine
 from onnxbisect.diagnosis import TargetEntry
 from onnxbisect.errors import OptionError
+from onnxbisect.language import some
 from onnxbisect.model import Model
 from onnxbisect.model.read import original
 from onnxbisect.model.session import lowered
-from onnxbisect.model.wording import some
 from onnxbisect.report import words
 from onnxbisect.report.contents import Report
 from onnxbisect.split import SHARE, Manifest

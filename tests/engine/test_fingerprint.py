@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxbisect.fingerprint import fingerprint, headline, plain
-from onnxbisect.model.wording import brief
+from onnxbisect.fingerprint import brief, fingerprint, headline, plain
 
 # verbatim texts of real compilers
 ORT = "[ONNXRuntimeError] : 9 : NOT_IMPLEMENTED : Could not find an implementation for Foo({n}) node with name '{name}'"

@@ -17,13 +17,13 @@ import numpy as np
 import onnx
 
 from onnxbisect.errors import ModelError, OptionError
-from onnxbisect.language import english
+from onnxbisect.fingerprint import brief
+from onnxbisect.language import english, quoted
 from onnxbisect.model.feeds import Sample
 from onnxbisect.model.model import Model
 from onnxbisect.model.opaque import around, opaque_nodes, recorded_tensors
 from onnxbisect.model.scopes import captures, domain_of, reads
 from onnxbisect.model.session import Clock, Session
-from onnxbisect.model.wording import brief, quoted
 from onnxbisect.proof import random_feeds
 from onnxbisect.report.text import clip
 from onnxbisect_backends.calibration import read_calibration

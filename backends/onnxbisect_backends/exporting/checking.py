@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import onnx
 
+from onnxbisect.fingerprint import brief
 from onnxbisect.model.opaque import around
 from onnxbisect.model.session import Clock, Session, narrow_types
-from onnxbisect.model.wording import brief
 from onnxbisect.proof import RECORDED, difference
 from onnxbisect.proof.difference import Value
 from onnxbisect.terms import Tolerance

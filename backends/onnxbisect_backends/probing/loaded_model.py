@@ -13,12 +13,12 @@ from pathlib import Path
 
 from onnxbisect.cut import Cutter, write
 from onnxbisect.errors import ModelError
+from onnxbisect.fingerprint import brief
 from onnxbisect.input_value import InputValues
 from onnxbisect.model import Established, Model, load
 from onnxbisect.model.established import Bounded
 from onnxbisect.model.load import ReadSample
 from onnxbisect.model.session import Session
-from onnxbisect.model.wording import brief
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.unitset import UnitSet, size
 from onnxbisect_backends.contract import Backend, Description

@@ -17,12 +17,11 @@ from onnxbisect.cut.write import store_inside
 from onnxbisect.errors import CutError
 from onnxbisect.file_remedies.editing import copied, set_nodes
 from onnxbisect.file_remedies.remedy import File, RemediedFile, file_remedy
-from onnxbisect.language import count, shortened
+from onnxbisect.language import count, quoted, shortened
 from onnxbisect.model.binding import is_unbound
 from onnxbisect.model.external import external_tensors, is_external, tensors
 from onnxbisect.model.order import make_unique
 from onnxbisect.model.scopes import bodies, constant_names, is_constant, walk
-from onnxbisect.model.wording import quoted
 from onnxbisect.preflight import NEWEST_IR_IN_GENERAL, Reader, type_text
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.rewrites import NotApplicable

@@ -16,10 +16,9 @@ import onnx
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
 from onnxbisect.errors import ModelError
-from onnxbisect.language import english
+from onnxbisect.language import english, quoted
 from onnxbisect.model.external import HELD, byte_size, is_external, tensors
 from onnxbisect.model.scopes import bodies, constant_names, domain_of, is_constant, qualified, reads, walk
-from onnxbisect.model.wording import quoted
 
 #: Largest accepted version of an operator set or of the format; onnx handles the former in 32 bits.
 NEWEST_VERSION = (1 << 31) - 1

@@ -10,8 +10,9 @@ import onnx
 from onnx import helper
 
 from onnxbisect.errors import ModelError
+from onnxbisect.fingerprint import brief
 from onnxbisect.input_value import InputValues
-from onnxbisect.language import english
+from onnxbisect.language import english, some
 from onnxbisect.model.binding import bind, forget_shapes, is_unbound, resized, unbound_inputs
 from onnxbisect.model.established import Allowance, Bounded, Established, ExceededError, directly
 from onnxbisect.model.feeds import Sample
@@ -27,7 +28,6 @@ from onnxbisect.model.scopes import constant_names, is_constant, qualified, read
 from onnxbisect.model.session import lowered
 from onnxbisect.model.shapes import establish
 from onnxbisect.model.variants import Variants
-from onnxbisect.model.wording import brief, some
 from onnxbisect.unitset import of
 from onnxbisect.universe import Universe
 

@@ -11,10 +11,9 @@ from functools import cache
 import onnx
 
 from onnxbisect.errors import ModelError
-from onnxbisect.language import english
+from onnxbisect.language import english, quoted
 from onnxbisect.model.footprint import size_of
 from onnxbisect.model.scopes import constant_names, domain_of, label, opset_versions, qualified, reads, walk
-from onnxbisect.model.wording import quoted
 
 _Call = tuple[str, str, str]
 #: What onnxruntime's optimiser writes into ONNX's domain, where ONNX has no such operator.

@@ -11,7 +11,8 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from onnxbisect.language import english
+from onnxbisect.fingerprint import brief
+from onnxbisect.language import english, some
 from onnxbisect.model.binding import is_unbound
 from onnxbisect.model.feeds import Fill, Sample, feed
 from onnxbisect.model.footprint import dims_of
@@ -31,7 +32,6 @@ from onnxbisect.model.runnable import (
 )
 from onnxbisect.model.scopes import qualified, reads
 from onnxbisect.model.session import Clock, Session
-from onnxbisect.model.wording import brief, some
 
 #: Runs tried before giving up. The first failures exclude single nodes, later ones all nodes of an op type.
 _ATTEMPTS = 24

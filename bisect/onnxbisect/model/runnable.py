@@ -8,10 +8,9 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper, version_converter
 
-from onnxbisect.language import english
+from onnxbisect.language import english, some
 from onnxbisect.model.footprint import size_of
 from onnxbisect.model.scopes import bodies, qualified, reads, walk
-from onnxbisect.model.wording import some
 
 #: For each node that is not run, the type of each output, or None for a copy of the node's first input.
 StandIns = Mapping[int, Sequence[onnx.TypeProto | None]]

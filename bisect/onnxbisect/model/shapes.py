@@ -9,7 +9,8 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from onnxbisect.language import english
+from onnxbisect.fingerprint import brief
+from onnxbisect.language import english, some
 from onnxbisect.model.binding import is_unbound
 from onnxbisect.model.feeds import Sample
 from onnxbisect.model.footprint import dims_of, peak, size_of
@@ -20,7 +21,6 @@ from onnxbisect.model.runnable import StandIns, agrees, assumptions, select, sta
 from onnxbisect.model.scopes import domain_of, is_constant, qualified, reads
 from onnxbisect.model.session import Clock
 from onnxbisect.model.shapeops import EXPANDING, constness
-from onnxbisect.model.wording import brief, some
 
 #: Largest value, in bytes, that is kept.
 _VALUE_LIMIT = 64 << 20

@@ -9,7 +9,8 @@ from math import inf
 import numpy as np
 import onnx
 
-from onnxbisect.language import english
+from onnxbisect.fingerprint import brief
+from onnxbisect.language import english, some
 from onnxbisect.model.binding import is_unbound
 from onnxbisect.model.feeds import Fill, Sample, feed
 from onnxbisect.model.footprint import dims_of, peak, size_of
@@ -30,7 +31,6 @@ from onnxbisect.model.runnable import (
 )
 from onnxbisect.model.scopes import is_constant, qualified, reads
 from onnxbisect.model.session import Clock, Session
-from onnxbisect.model.wording import brief, some
 
 #: The values of one tensor, one array for each sample.
 Values = list[np.ndarray]

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 from onnxbisect.finished import translated
-from onnxbisect.language import _, english
-from onnxbisect.model.wording import some
+from onnxbisect.language import _, english, some
 from onnxbisect.precision.plan import PrecisionEnding
 from onnxbisect.report.text import clean, duration, plural
 

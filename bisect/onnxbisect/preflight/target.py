@@ -10,9 +10,8 @@ import onnx
 from onnxbisect.cut.neutral_boundary import neutral_type
 from onnxbisect.cut.required_producers import runtime_dtype
 from onnxbisect.finding import Finding, Severity
-from onnxbisect.language import count, english, shortened
+from onnxbisect.language import count, english, quoted, shortened
 from onnxbisect.model.scopes import qualified
-from onnxbisect.model.wording import quoted
 from onnxbisect.preflight.subject import InspectedModel, NodeSite
 from onnxbisect.probe_format import ProbeFormat
 

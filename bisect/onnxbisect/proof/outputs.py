@@ -10,12 +10,12 @@ import numpy as np
 import onnx
 
 from onnxbisect.errors import ModelError
-from onnxbisect.language import english
+from onnxbisect.fingerprint import brief
+from onnxbisect.language import english, quoted, some
 from onnxbisect.model.feeds import Fill, Sample, feed
 from onnxbisect.model.opaque import around, opaque_nodes
 from onnxbisect.model.scopes import constant_names, qualified
 from onnxbisect.model.session import Clock, Session
-from onnxbisect.model.wording import brief, quoted, some
 from onnxbisect.proof.difference import OutputDifference, Value, difference
 from onnxbisect.terms import Tolerance
 

@@ -16,6 +16,7 @@ from onnx import helper
 
 from onnxbisect.cut.rename import rename_in_node
 from onnxbisect.errors import ModelError
+from onnxbisect.fingerprint import brief
 from onnxbisect.language import english
 from onnxbisect.model.binding import is_unbound
 from onnxbisect.model.facts import TensorFacts
@@ -24,7 +25,6 @@ from onnxbisect.model.footprint import size_of
 from onnxbisect.model.opaque import around
 from onnxbisect.model.scopes import constant_names
 from onnxbisect.model.session import Clock, Session
-from onnxbisect.model.wording import brief
 from onnxbisect.proof import OutputDifference, Tolerance, demand_recorded, difference, edge_feeds, random_feeds
 from onnxbisect.remedies.candidate import Candidate
 from onnxbisect.remedies.contract import PlaceProof, RepairProof, at_least, promised, too_far

@@ -10,11 +10,11 @@ from pathlib import Path
 import onnx
 
 from onnxbisect.errors import ModelError
+from onnxbisect.language import quoted
 from onnxbisect.model import load
 from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.order import make_unique
 from onnxbisect.model.scopes import walk
-from onnxbisect.model.wording import quoted
 from onnxbisect.rewrites.rewriting import rewrite
 from onnxbisect.rewrites.rule import NotApplicable, Replacement, Rule
 

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from onnxbisect.cut.wiring import Wiring
 from onnxbisect.errors import CutError
+from onnxbisect.language import some
 from onnxbisect.model.binding import is_unbound
 from onnxbisect.model.footprint import dims_of
 from onnxbisect.model.model import Model
 from onnxbisect.model.scopes import domain_of
-from onnxbisect.model.wording import some
 from onnxbisect.split.schedule import PieceKind, PieceUnits, schedule
 from onnxbisect.unitset import UnitSet, indices, is_subset, members, of, size, union
 from onnxbisect.universe import Universe

@@ -21,6 +21,7 @@ from onnx_bisect.steps.usual_forms import try_usual_forms
 from onnxbisect.diagnosis import Alternative, Diagnosis
 from onnxbisect.errors import OptionError
 from onnxbisect.file_remedies import may_have_unusual_forms
+from onnxbisect.language import some
 from onnxbisect.model.binding import resized
 from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.feeds import Sample
@@ -28,7 +29,6 @@ from onnxbisect.model.input_values import compared_values
 from onnxbisect.model.opaque import around
 from onnxbisect.model.read import original as original_of
 from onnxbisect.model.session import lowered
-from onnxbisect.model.wording import some
 from onnxbisect.proof import edge_feeds, random_feeds, those_that_run
 from onnxbisect.remedies import (
     ChangedFile,
