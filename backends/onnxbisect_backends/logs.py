@@ -1,9 +1,10 @@
-"""Reads a compiler's log with patterns: the names in it, the kind of failure, and the message."""
+"""Reads a compiler's log with patterns: names, the kind of failure, and the message; writes how to get it again."""
 
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 
 from onnxbisect.fingerprint import fingerprint, headline, plain
 from onnxbisect.verdict import Hints, Kind
@@ -27,6 +28,7 @@ _STAMP = re.compile(r"^\[?(?:\d{4}[-/]\d\d[-/]\d\d[ T])?\d\d:\d\d:\d\d(?:[.,]\d+
 
 _VERSION_SUFFIX = re.compile(r"-\d+$")
 _DEFAULT_DOMAIN = re.compile(r"^(?:ai\.onnx|onnx)(?:::?\d+)?(?:::?|\.)(?=\w+$)", re.IGNORECASE)
+_SCRIPT_HEAD = "#!/bin/sh\n# What the compiler was called with. Run it in this folder.\nset -e\n"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,3 +154,10 @@ def _blanked(match: re.Match[str]) -> str:
             text += match.string[at:start] + f"<{group}>"
             at = end
     return text + match.string[at : match.end()]
+
+
+def write_script(folder: Path, commands: Sequence[str]) -> None:
+    """Write `reproduce.sh`, with one command per line."""
+    script = folder / "reproduce.sh"
+    script.write_text(_SCRIPT_HEAD + "".join(f"{command}\n" for command in commands), encoding="utf-8")
+    script.chmod(0o755)

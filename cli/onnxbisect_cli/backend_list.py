@@ -29,8 +29,8 @@ from onnxbisect_backends.toolchains.catalogue import toolchain_named, toolchains
 from onnxbisect_backends.toolchains.toolchain import Toolchain
 from onnxbisect_backends.verifying import as_compared, verified
 from onnxbisect_cli import table
+from onnxbisect_cli.exit_status import stopping
 from onnxbisect_cli.results import COMPILES, CULPRITS, UNRESOLVED
-from onnxbisect_cli.signals import stopping
 
 
 def install(names: Sequence[str], *, everything: bool = False) -> int:

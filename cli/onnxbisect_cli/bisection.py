@@ -1,5 +1,7 @@
-"""A diagnosis on a terminal: shows its progress, and ends it properly on Ctrl-C."""
+"""A diagnosis on a terminal, or those of several versions: shows the progress, and ends it properly on Ctrl-C."""
 
+import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,12 +11,18 @@ import onnx_bisect
 from onnx_bisect.models import Source
 from onnxbisect.errors import OptionError
 from onnxbisect.input_value import InputValue
+from onnxbisect.report.history import history_document, history_lines, history_markdown
 from onnxbisect.terms import CallTerms, OtherValues, SearchTerms
 from onnxbisect_backends import registry
 from onnxbisect_backends.commands.any_command import CommandBackend
 from onnxbisect_backends.contract import Backend
+from onnxbisect_cli.arguments import ListFormat
+from onnxbisect_cli.exit_status import Interruption
 from onnxbisect_cli.progress import Shown
-from onnxbisect_cli.signals import Interruption
+from onnxbisect_cli.reports import terminal_width
+
+#: Exit statuses of `regress`: the version of every change was found; some were not.
+FOUND, OPEN = 0, 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,3 +102,49 @@ def backend_named(command: Sequence[str], backend: str | None, options: Mapping[
     if options:
         raise OptionError("--option is for a backend: name it with --backend.")
     return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class VersionRange:
+    """Versions from the first to the last; empty for the oldest or newest."""
+
+    first: str
+    last: str
+
+    @classmethod
+    def of(cls, text: str) -> "VersionRange":
+        """Parses `A..B`, `A..` or `..B`."""
+        first, dots, last = text.partition("..")
+        if not dots:
+            raise OptionError(f"--versions {text!r} is not FIRST..LAST.")
+        return cls(first=first.strip(), last=last.strip())
+
+
+def regress(search: SearchRequest, versions: VersionRange, form: ListFormat) -> int:
+    """Find the version since which each part is refused, or accepted; returns the exit status.
+
+    The history goes to standard output, progress to standard error.
+    """
+    cancellation = onnx_bisect.Cancellation()
+    try:
+        with Shown(cancellation) as shown:
+            history = onnx_bisect.regress(
+                search.model,
+                versions=(versions.first, versions.last),
+                progress=shown,
+                cancellation=cancellation,
+                **search.keywords,
+            )
+    except KeyboardInterrupt:  # outside a search: during an installation, or between two searches
+        print("onnx-bisect: interrupted; verdicts and installed versions are kept.", file=sys.stderr)
+        return 130
+    match form:
+        case ListFormat.JSON:
+            print(json.dumps(history_document(history), indent=1))
+        case ListFormat.MD:
+            print(history_markdown(history), end="")
+        case ListFormat.TEXT:
+            print("\n".join(history_lines(history, width=terminal_width())))
+    if shown.interruption.number is not None:
+        return shown.interruption.exit_code
+    return FOUND if history.finished else OPEN

@@ -16,8 +16,8 @@ from onnxbisect.errors import OptionError
 from onnxbisect.report.text import clean, clip, plural
 from onnxbisect_backends.measurement.recorded import recorded_profile
 from onnxbisect_backends.simulator.profiles import profile_text
+from onnxbisect_cli.exit_status import stopping
 from onnxbisect_cli.reports import read
-from onnxbisect_cli.signals import stopping
 
 #: Answers between two progress lines if standard error is no terminal.
 _LINE = 100

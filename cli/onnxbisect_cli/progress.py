@@ -33,7 +33,7 @@ from onnx_bisect import (
 from onnxbisect.finished import phrase
 from onnxbisect.language import _
 from onnxbisect.report.text import clip, duration, plural
-from onnxbisect_cli.signals import Interruption, stopping
+from onnxbisect_cli.exit_status import Interruption, stopping
 from onnxbisect_cli.speech import say, spoken
 
 #: Most culprits and probes shown; the rest is counted.

@@ -214,7 +214,7 @@ def regress_command(
     """Find the first version of a compiler that refuses, or accepts, each part of MODEL; installs versions in between.
     Exit status: 0 every change is found, 2 usage or bad input, 3 some are not.
     """
-    from onnxbisect_cli import regression
+    from onnxbisect_cli import bisection
     from onnxbisect_cli.bisection import SearchRequest
 
     search = SearchRequest(
@@ -228,7 +228,7 @@ def regress_command(
         cache=not no_cache,
         calibration=calibration,
     )
-    raise typer.Exit(regression.run(search, regression.Range.of(versions), form))
+    raise typer.Exit(bisection.regress(search, bisection.VersionRange.of(versions), form))
 
 
 @app.command(

@@ -239,9 +239,9 @@ def submit_command(
         if fix or find_precise:
             flag = "--fix" if fix else "--precision"
             raise OptionError(f"{flag} is for one model: submit each of them with it.")
-        from onnxbisect_cli import submit_parts
+        from onnxbisect_cli import submit_results
 
-        raise typer.Exit(submit_parts.submit(request, found, wait=wait, out=out, form=form))
+        raise typer.Exit(submit_results.submit_parts(request, found, wait=wait, out=out, form=form))
     raise typer.Exit(submit_job.submit(request, wait=wait, out=out, form=form))
 
 

@@ -19,7 +19,7 @@ from onnxbisect_backends.probing.prober import COMPILED
 from onnxbisect_backends.sandbox.process import kill_running
 from onnxbisect_cli import reports, table
 from onnxbisect_cli.bisection import backend_named
-from onnxbisect_cli.signals import stopping
+from onnxbisect_cli.exit_status import stopping
 from onnxbisect_cli.speech import spoken
 
 #: The folder of a split, in that of `--out`.

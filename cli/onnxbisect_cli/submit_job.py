@@ -12,7 +12,7 @@ from onnxbisect.input_value import InputValue
 from onnxbisect.language import _
 from onnxbisect.report.text import plural
 from onnxbisect_cli.arguments import Chosen, Format, demand_folder, demand_overview
-from onnxbisect_cli.signals import stopping
+from onnxbisect_cli.exit_status import stopping
 from onnxbisect_cli.speech import say, spoken
 
 

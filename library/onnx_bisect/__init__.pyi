@@ -19,7 +19,7 @@ from .measuring import MeasuredOps, measure
 from .measuring_precision import PrecisionResult, precision
 from .models import extract, inspect
 from .regressing import regress
-from .remote_repair import RemoteRepair
+from .remote_results import RemoteRepair
 from .result import Cause, Certificate, Culprit, NeedsContext, NoReproducerError, Result, TriedOptions, parts_table
 from .schemas import overview_schema, report_schema
 from .searching import Cancellation

@@ -24,8 +24,7 @@ from onnxbisect.report.overview import Overview
 from onnxbisect.terms import PrecisionTerms, RepairTerms, SearchTerms, requested, values_of
 
 if TYPE_CHECKING:  # they import what makes reports, and the engine
-    from onnx_bisect.remote_precision import RemotePrecision
-    from onnx_bisect.remote_repair import RemoteRepair
+    from onnx_bisect.remote_results import RemotePrecision, RemoteRepair
     from onnx_bisect.result import Result
 
 #: For uploads: the server answers only after gigabytes are on its disk.
@@ -216,7 +215,7 @@ class Client:
 
     def repair(self, job_id: str, target: int) -> "RemoteRepair":
         """The result of the repair of a target; targets count from 1."""
-        from onnx_bisect.remote_repair import RemoteRepair
+        from onnx_bisect.remote_results import RemoteRepair
         from onnxbisect.remedies.document import RepairDocument
 
         def fetch(path: str, to: Path) -> bool:
@@ -230,7 +229,7 @@ class Client:
 
     def precision(self, job_id: str, target: TargetStatus) -> "RemotePrecision":
         """The result of the search for a target's nodes that must stay precise."""
-        from onnx_bisect.remote_precision import FOLDER, RemotePrecision
+        from onnx_bisect.remote_results import FOLDER, RemotePrecision
 
         number, names = target["number"], [it.removeprefix(FOLDER) for it in target["files"] if it.startswith(FOLDER)]
 
@@ -315,7 +314,7 @@ class RemoteJob:
 
     def fetched(self, target: TargetStatus) -> "Result":
         """Fetch the result for a target whose state is "done"."""
-        from onnx_bisect.remote_repair import RemoteFiles
+        from onnx_bisect.remote_results import RemoteFiles
         from onnx_bisect.result import Result
         from onnxbisect.report.contents import path_below
 

@@ -32,9 +32,8 @@ from onnxbisect.language import ENGLISH, english, within
 from onnxbisect.report.files import put
 from onnxbisect.report.text import clip, slug
 from onnxbisect_backends.exporting.checking import ExportCheck, check, write_samples
-from onnxbisect_backends.exporting.probe import Described, ExportProcess, How, Line, active_python
+from onnxbisect_backends.exporting.probe import Described, ExportProcess, How, Line, active_python, changed, settings_of
 from onnxbisect_backends.exporting.probe import Exported as Answered
-from onnxbisect_backends.exporting.settings import changed, settings_of
 from onnxbisect_backends.sandbox.working_folder import working_folder
 
 TRAINING = english("The model was in training mode; it was exported in evaluation mode.")

@@ -11,8 +11,8 @@ from onnx_bisect.backend_choice import BackendChoice
 from onnx_bisect.diagnosing import usable_backend
 from onnx_bisect.events import Note, Progress
 from onnx_bisect.models import InputValues, Shapes, Source, load_model
+from onnx_bisect.result import ShownRepair
 from onnx_bisect.searching import Cancellation, Searches, Searching
-from onnx_bisect.shown import ShownRepair
 from onnx_bisect.steps.repair_compiler import REPAIRED, RepairCompiler, copy_data
 from onnx_bisect.steps.repairing import REPORT, repair_model, written
 from onnxbisect.diagnosis import Alternative, Diagnosis

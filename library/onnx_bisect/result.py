@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from os import PathLike
 from pathlib import Path
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 import onnx
 
-from onnx_bisect.shown import ShownReport
 from onnxbisect.causes.terms import CauseState
 from onnxbisect.diagnosis import (
     Certainty,
@@ -23,16 +23,46 @@ from onnxbisect.drawing import model_explorer
 from onnxbisect.errors import OnnxBisectError, OptionError
 from onnxbisect.json_form import from_json
 from onnxbisect.model.external import external_tensors
-from onnxbisect.report import files, parts, words
+from onnxbisect.report import files, parts, terminal, words
 from onnxbisect.report.contents import Report
 from onnxbisect.report.culprit_contents import CulpritEntry
 from onnxbisect.report.files import FORMS, culprit_dirs, put
+from onnxbisect.report.html import environment
 from onnxbisect.report.overview import AskedModel, TargetReport
 from onnxbisect.report.parts import PartsTable
 from onnxbisect.session import Ending
 from onnxbisect.verdict import Kind, Status
 from onnxbisect_backends.probing.prober import DATA_NAME, PROBE_NAME
 from onnxbisect_backends.sandbox.working_folder import working_folder
+
+if TYPE_CHECKING:
+    from onnxbisect.remedies.document import RepairDocument
+
+
+class ShownReport:
+    """`print` shows what `onnx-bisect run` prints, and a notebook a table. Names of nodes are escaped in both."""
+
+    report: "Report"
+
+    def __str__(self) -> str:
+        return "\n".join(terminal.lines(self.report))
+
+    def _repr_html_(self) -> str:
+        return environment().get_template("notebook.html.j2").render(doc=self.report)
+
+
+class ShownRepair:
+    """`print` shows what `onnx-bisect fix` prints, and a notebook the same."""
+
+    document: "RepairDocument"
+
+    def __str__(self) -> str:
+        from onnxbisect.remedies.summary import lines
+
+        return "\n".join(lines(self.document))
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
 
 
 class NoReproducerError(OnnxBisectError):

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from onnxbisect_cli.signals import stopping
+from onnxbisect_cli.exit_status import stopping
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,7 @@ from onnx_bisect import ExportResult, OptionError
 from onnxbisect.export.failure import FailureKind
 from onnxbisect.export.report import markdown, terminal
 from onnxbisect_backends.exporting.checking import check
-from onnxbisect_backends.exporting.probe import Exported, sentence_of
-from onnxbisect_backends.exporting.settings import changed, settings_of
+from onnxbisect_backends.exporting.probe import Exported, changed, sentence_of, settings_of
 from onnxbisect_backends.toolchains.catalogue import toolchain
 from onnxbisect_cli.parts import parts_of
 

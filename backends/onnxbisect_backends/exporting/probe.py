@@ -1,14 +1,15 @@
-"""The process of `torch_probe.py` in the user's Python: starting it, asking it, and what its problems mean."""
+"""The process of `torch_probe.py` in the user's Python: settings, starting it, asking it, and what its problems mean."""
 
 import json
 import os
+import re
 import select
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -20,6 +21,7 @@ from onnxbisect.errors import OptionError
 from onnxbisect.export.plan import Question
 from onnxbisect.language import english
 from onnxbisect.report.text import clip
+from onnxbisect_backends.options import unknown
 
 _SCRIPT = Path(__file__).with_name("torch_probe.py")
 
@@ -28,6 +30,9 @@ _GRACE = 60.0
 
 #: Bytes of the user's output that are kept for messages.
 _LOG = 1 << 14
+EXPORTERS = ("dynamo", "legacy")
+#: What `--try all` asks a culprit with.
+ALL = ("strict=true", "exporter=legacy", "attention=eager", "use_cache=false", "opset=17", "opset=23")
 
 
 class _Message(BaseModel):
@@ -281,3 +286,55 @@ def sentence_of(answer: Mapping[str, object], function: str, file: str, python: 
             )
         case _:
             return english("The model of {build} does not run on its inputs: {detail}.", build=build, detail=detail)
+
+
+def _flag(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError("true or false")
+    return text.lower() == "true"
+
+
+def _exporter(text: str) -> str:
+    if text not in EXPORTERS:
+        raise ValueError(" or ".join(EXPORTERS))
+    return text
+
+
+_VALUES: Mapping[str, Callable[[str], object]] = {
+    "exporter": _exporter,
+    "opset": int,
+    "strict": _flag,
+    "attention": str,
+    "use_cache": _flag,
+}
+
+
+def settings_of(given: Mapping[str, str], base: How | None = None) -> How:
+    """The settings, with those of `base` where nothing is given. Raises OptionError."""
+    found: dict[str, object] = {}
+    for name, text in given.items():
+        if name not in _VALUES:
+            raise OptionError(unknown("setting of an export", name, _VALUES))
+        try:
+            found[name] = _VALUES[name](text)
+        except ValueError as error:
+            says = "a number" if name == "opset" else str(error)
+            raise OptionError(f"The setting {name} is '{text}'; it has to be {says}.") from None
+    return (base or How()).model_copy(update=found)
+
+
+def _opsets(text: str) -> list[str]:
+    span = re.fullmatch(r"opset=(\d{1,2})\.\.(\d{1,2})", text)
+    return [f"opset={it}" for it in range(int(span[1]), int(span[2]) + 1)] if span else [text]
+
+
+def changed(base: How, tries: Sequence[str]) -> dict[str, How]:
+    """Other settings, by how they are written: each of `tries` changes some; `opset=17..20` is four of them."""
+    texts = [single for it in tries for one in (ALL if it == "all" else (it,)) for single in _opsets(one)]
+    found: dict[str, How] = {}
+    for text in texts:
+        pairs = [it.partition("=") for it in text.split(",")]
+        how = settings_of({name: value for name, _, value in pairs}, base)
+        if how != base:
+            found[text] = how
+    return found

@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from onnxbisect.errors import ModelError
 from onnxbisect.model.established import Allowance, Established, ExceededError
-from onnxbisect_backends.sandbox.oom import oom_kills
+from onnxbisect_backends.sandbox.process import oom_kills
 from onnxbisect_backends.sandbox.supervise import PR_SET_PDEATHSIG, bound, prctl
 
 #: First byte of the process's message: result, refusal of the model, out of memory, internal error.

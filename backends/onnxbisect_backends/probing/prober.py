@@ -29,8 +29,7 @@ from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_backends.contract import Backend, Limits, Outcome, products
 from onnxbisect_backends.judging import killed_from_outside, unresolved
 from onnxbisect_backends.samples import samples_folder
-from onnxbisect_backends.sandbox.oom import oom_kills
-from onnxbisect_backends.sandbox.process import demand_plenty
+from onnxbisect_backends.sandbox.process import demand_plenty, oom_kills
 from onnxbisect_backends.verifying import verified
 
 #: The probe's file name, the same in every folder, with no characters that trouble compilers.

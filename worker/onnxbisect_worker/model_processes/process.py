@@ -16,7 +16,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from onnxbisect_backends.sandbox.oom import oom_kills
+from onnxbisect_backends.sandbox.process import oom_kills
 from onnxbisect_worker.model_requests.layout import hold, remove, remove_held
 from onnxbisect_worker.model_requests.protocol import ProcessKilledError, ProcessLostError
 

@@ -19,9 +19,8 @@ from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from onnxbisect_backends.contract import Access, Description, Limits, Outcome
 from onnxbisect_backends.judging import crashed, unfinished, unresolved
-from onnxbisect_backends.logs import read_log
+from onnxbisect_backends.logs import read_log, write_script
 from onnxbisect_backends.options import VerifyOptions, WorthTrying, read_options
-from onnxbisect_backends.reproduce import write_script
 from onnxbisect_backends.samples import samples_of
 from onnxbisect_backends.sandbox.process import run, with_artifacts
 from onnxbisect_backends.toolchains.catalogue import VERSION_HELP, in_use, installed_versions

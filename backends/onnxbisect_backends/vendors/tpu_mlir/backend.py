@@ -18,9 +18,8 @@ from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from onnxbisect_backends.contract import Access, Description, Limits, Outcome
 from onnxbisect_backends.judging import crashed, unfinished, unresolved
-from onnxbisect_backends.logs import read_log
+from onnxbisect_backends.logs import read_log, write_script
 from onnxbisect_backends.options import LOCAL, WorthTrying, read_options
-from onnxbisect_backends.reproduce import write_script
 from onnxbisect_backends.samples import made_up, samples_of
 from onnxbisect_backends.sandbox.process import clean_env, inherited, run, with_artifacts
 from onnxbisect_backends.sandbox.working_folder import working_folder

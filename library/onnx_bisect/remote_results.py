@@ -1,16 +1,18 @@
-"""What a client downloads from a server: the files of a report, and the result of a repair."""
+"""What a client downloads from a server: the files of a report, and the results of a repair and a precision search."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, Self
 
-from onnx_bisect.shown import ShownRepair
+from onnx_bisect.result import ShownRepair
 from onnx_bisect.steps.repair_compiler import REPAIRED
 from onnx_bisect.steps.repairing import REPORT
 from onnxbisect.drawing import model_explorer
-from onnxbisect.errors import OptionError
+from onnxbisect.errors import BackendUnusableError, OptionError
+from onnxbisect.json_form import from_json
+from onnxbisect.precision.report import PrecisionReport
 from onnxbisect.remedies.document import RepairDocument
 from onnxbisect.remedies.summary import headline
 from onnxbisect.verdict import Status
@@ -18,6 +20,8 @@ from onnxbisect_backends.probing.prober import DATA_NAME, LOG_NAME, PROBE_NAME
 
 #: The server's path, below the repair's address, of each file that `fix` writes.
 _FILES = {REPAIRED: "/model.onnx", REPORT: "/report.json", "repair.md": "?format=md", "repair.json": "?format=json"}
+#: Where a job's files on precision are, below it and among its `files`.
+FOLDER = "precision/"
 
 
 class FetchRepair(Protocol):
@@ -106,3 +110,47 @@ class RemoteFiles:
     def pictures(self) -> Mapping[str, bytes]:
         found = {place: self.picture(place.rpartition("/")[2]) for place in model_explorer.FILES}
         return {place: content for place, content in found.items() if content is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemotePrecision:
+    """The result of a search on a server; `report` has the contents of precision.json (docs/precision.md).
+
+    `names` are the files that `onnx-bisect precision` writes.
+    """
+
+    report: PrecisionReport
+    names: tuple[str, ...]
+    fetch: Callable[[str, Path], object] = field(repr=False, compare=False)
+
+    @classmethod
+    def of(cls, document: Any, names: Sequence[str], fetch: Callable[[str, Path], object]) -> Self:
+        """From the server's document, and what downloads a file to a path."""
+        try:
+            report = from_json(document, PrecisionReport)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise BackendUnusableError("The server's precision.json is of another version.") from error
+        return cls(report=report, names=tuple(sorted(names)), fetch=fetch)
+
+    @property
+    def headline(self) -> str:
+        """The outcome in one sentence."""
+        return self.report.headline
+
+    @property
+    def keep(self) -> tuple[str, ...]:
+        """The names of the nodes to keep in high precision."""
+        return tuple(it.node for it in self.report.members)
+
+    def write(self, folder: str | PathLike[str]) -> list[str]:
+        """Download all files into a folder, and return their names. OptionError if one cannot be written."""
+        out = Path(folder)
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+            for name in self.names:
+                if Path(name).name != name:
+                    raise BackendUnusableError(f"The server names a file that is none of this folder: {name!r}.")
+                self.fetch(name, out / name)
+        except OSError as error:
+            raise OptionError(f"{out} cannot be written: {error.strerror or error}.") from error
+        return list(self.names)
