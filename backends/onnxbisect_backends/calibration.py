@@ -27,10 +27,9 @@ from onnx import TensorProto, helper
 
 from onnxbisect.errors import OptionError
 from onnxbisect.model.binding import is_unbound
-from onnxbisect.model.feeds import Sample
-from onnxbisect.model.footprint import dims_of
+from onnxbisect.model.facts import dims_of
 from onnxbisect.model.load import ReadSample
-from onnxbisect.model.runnable import fed_dtype
+from onnxbisect.model.runnable import Sample, fed_dtype
 from onnxbisect_backends.options import unknown
 
 _ENDINGS = (".npz", ".npy")

@@ -17,7 +17,6 @@ from onnxbisect_cli import (
     export_command,
     file_commands,
     precision_command,
-    profile_commands,
     search_commands,
     service_commands,
 )
@@ -40,7 +39,7 @@ app.add_typer(search_commands.app)
 app.add_typer(export_command.app)
 app.add_typer(precision_command.app)
 app.add_typer(file_commands.app)
-app.add_typer(profile_commands.app)
+app.add_typer(backend_commands.profiles)
 app.add_typer(backend_commands.app, name="backends", rich_help_panel=COMPILERS)
 app.add_typer(service_commands.app)
 

@@ -120,7 +120,7 @@ def worker_command(
 ) -> None:
     """Run a worker: take probes from the queue and compile them with this host's compilers."""
     if alive:
-        from onnxbisect_cli.own_database import own_database
+        from onnxbisect_cli.operating import own_database
         from onnxbisect_worker.presence import is_alive
 
         with own_database(None) as database:
@@ -239,9 +239,9 @@ def submit_command(
         if fix or find_precise:
             flag = "--fix" if fix else "--precision"
             raise OptionError(f"{flag} is for one model: submit each of them with it.")
-        from onnxbisect_cli import submit_results
+        from onnxbisect_cli import submit_parts
 
-        raise typer.Exit(submit_results.submit_parts(request, found, wait=wait, out=out, form=form))
+        raise typer.Exit(submit_parts.submit(request, found, wait=wait, out=out, form=form))
     raise typer.Exit(submit_job.submit(request, wait=wait, out=out, form=form))
 
 
@@ -262,9 +262,9 @@ def _webhook(url: str | None, form: WebhookFormat, secret: str | None) -> "Webho
 )
 def settings_command() -> None:
     """Show the settings of the service (ONNXBISECT_* in the environment), without secrets."""
-    from onnxbisect_cli import service_tables
+    from onnxbisect_cli import operating
 
-    service_tables.show_settings()
+    operating.show_settings()
 
 
 @app.command(
@@ -276,7 +276,7 @@ def settings_command() -> None:
 )
 def migrate_command(data: Data = None) -> None:
     """Upgrade the service's database to this version. Only a backup can undo this."""
-    from onnxbisect_cli.own_database import migrate
+    from onnxbisect_cli.operating import migrate
 
     migrate(data)
 
@@ -293,7 +293,7 @@ def backup_command(
     data: Data = None,
 ) -> None:
     """Copy the service's SQLite database and its files while it runs."""
-    from onnxbisect_cli.own_database import back_up
+    from onnxbisect_cli.operating import back_up
 
     back_up(data, to)
 
@@ -316,12 +316,12 @@ def create_token_command(
     data: Data = None,
 ) -> None:
     """Create a token and print it. It cannot be shown again."""
-    from onnxbisect_cli import service_tables
+    from onnxbisect_cli import operating
     from onnxbisect_cli.arguments import choices
     from onnxbisect_db.states import Scope
 
     scopes = choices(Scope, scope or ["submit"], "--scope")
-    service_tables.create_token(data, name, tenant=tenant, scopes=scopes, days=days)
+    operating.create_token(data, name, tenant=tenant, scopes=scopes, days=days)
 
 
 @token_app.command(
@@ -331,9 +331,9 @@ def create_token_command(
 )
 def list_tokens_command(tenant: Tenant = "", data: Data = None) -> None:
     """List all tokens, including revoked ones."""
-    from onnxbisect_cli import service_tables
+    from onnxbisect_cli import operating
 
-    service_tables.show_tokens(data, tenant)
+    operating.show_tokens(data, tenant)
 
 
 @token_app.command(
@@ -347,9 +347,9 @@ def revoke_token_command(
     data: Data = None,
 ) -> None:
     """Revoke a token, from the next request on."""
-    from onnxbisect_cli import service_tables
+    from onnxbisect_cli import operating
 
-    service_tables.revoke_token(data, token_id, tenant=tenant)
+    operating.revoke_token(data, token_id, tenant=tenant)
 
 
 @webhook_app.command(
@@ -363,9 +363,9 @@ def webhook_log_command(
     data: Data = None,
 ) -> None:
     """List messages to webhooks, with the outcome of the last attempt."""
-    from onnxbisect_cli import service_tables
+    from onnxbisect_cli import operating
 
-    service_tables.show_webhooks(data, tenant, limit)
+    operating.show_webhooks(data, tenant, limit)
 
 
 @webhook_app.command(
@@ -379,6 +379,6 @@ def redeliver_command(
     data: Data = None,
 ) -> None:
     """Send a message again, with the same id and the whole schedule of retries."""
-    from onnxbisect_cli import service_tables
+    from onnxbisect_cli import operating
 
-    service_tables.redeliver_message(data, message_id, tenant=tenant)
+    operating.redeliver_message(data, message_id, tenant=tenant)

@@ -19,7 +19,7 @@ from onnxbisect_api.app import create_app, server_config
 from onnxbisect_api.routes.events import Watch
 from onnxbisect_api.site import rendering
 from onnxbisect_backends import registry
-from onnxbisect_cli.own_database import is_current, upgrade
+from onnxbisect_cli.operating import is_current, upgrade
 from onnxbisect_db import tokens
 from onnxbisect_db.database import Database
 from onnxbisect_db.errors import SchemaError

@@ -13,7 +13,7 @@ from onnxbisect.json_form import to_json
 from onnxbisect.key import Keyer
 from onnxbisect.model import Established, Model, load, session
 from onnxbisect.model.established import Allowance
-from onnxbisect.model.footprint import dims_of
+from onnxbisect.model.facts import dims_of
 from support.engine.cut_models import save
 from support.examples import models
 

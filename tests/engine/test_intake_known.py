@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper, parser
 
 from onnxbisect.model import Model, load
-from onnxbisect.model.footprint import peak
+from onnxbisect.model.facts import peak
 from onnxbisect.model.session import narrow_types
 from onnxbisect.model.shapeops import constness
 

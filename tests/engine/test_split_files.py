@@ -18,7 +18,7 @@ from onnxbisect.cut import Cutter
 from onnxbisect.cut.wiring import read_wiring
 from onnxbisect.errors import CutError, OptionError
 from onnxbisect.model import Model, load
-from onnxbisect.model.feeds import Sample
+from onnxbisect.model.runnable import Sample
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.proof import random_feeds
 from onnxbisect.split import Manifest, split

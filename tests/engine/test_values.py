@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from onnxbisect.cut import Cutter
 from onnxbisect.model import Model
-from onnxbisect.model.feeds import Fill, feed
+from onnxbisect.model.runnable import Fill, feed
 from onnxbisect.model.values import Computation, TensorValues
 from support.engine.cut_models import BRANCHES, CHAIN, FILES, all_tensors, bound, read, session
 from support.examples import models

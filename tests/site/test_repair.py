@@ -13,7 +13,7 @@ from sqlalchemy import select
 from starlette.testclient import TestClient
 
 from onnxbisect.remedies.document import RepairDocument
-from onnxbisect.remedies.place_graph import before_and_after
+from onnxbisect_api.site.stage_views import before_and_after
 from onnxbisect_db import repairs, searches
 from onnxbisect_db.repairs import ChangedModel
 from onnxbisect_db.states import Stage

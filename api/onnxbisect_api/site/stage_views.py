@@ -1,8 +1,9 @@
-"""The values for the templates of repairs and of precision. Their documents are validated, because a model process
-wrote them.
+"""The values for the templates of repairs, with their places as small graphs, and of precision.
+
+Their documents are validated, because a model process wrote them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,11 +11,13 @@ from onnxbisect.errors import OnnxBisectError
 from onnxbisect.json_form import from_json
 from onnxbisect.precision.report import PrecisionReport
 from onnxbisect.proof import OutputDifference
-from onnxbisect.remedies.document import Change, LeftRow, RepairDocument
-from onnxbisect.remedies.place_graph import before_and_after
+from onnxbisect.remedies.document import Change, LeftRow, NodeRow, RepairDocument
 from onnxbisect.remedies.summary import called, groups, headline, left_groups, numbers, outcome
 from onnxbisect_api.found import PRECISION_FOLDER, precision_file_address
 from onnxbisect_db.tables import Search
+
+#: Most nodes of a replacement that is drawn.
+_DRAWN = 12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +71,59 @@ def repair_on_page(found: object, search: Search) -> RepairOnPage | None:
         has_model="repair/repaired.onnx" in search.files,
         has_report="repair/report.json" in search.files,
     )
+
+
+def before_and_after(change: Change) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """In the form of a culprit's surroundings in a report (`report.culprit_facts`).
+
+    None if the graphs are too large or the replacement is a constant. The inputs drawn are the node's own, without the
+    replacement's constants.
+    """
+    if not 0 < len(change.after) <= _DRAWN:
+        return None
+    before = [*change.removed, change.before]
+    made = {_name(it) for row in before for it in row.outputs}
+    own = [_name(it) for row in before for it in row.inputs if it and _name(it) not in made]
+    return _graph(before, own, "culprit"), _graph(change.after, own, "replaced")
+
+
+def _graph(rows: Sequence[NodeRow], inputs: Sequence[str], role: str) -> dict[str, Any]:
+    nodes = [{"name": row.name, "op": row.op, "role": role} for row in rows]
+    made = {_name(it): place for place, row in enumerate(rows) for it in row.outputs if it}
+    edges: list[dict[str, Any]] = []
+    read: set[str] = set()
+    places: dict[str, int] = {}
+    for place, row in enumerate(rows):
+        for it in _distinct(row.inputs):
+            name = _name(it)
+            if name in made:
+                read.add(name)
+                edges.append(_edge(made[name], place, it))
+            elif name in inputs:
+                if name not in places:
+                    places[name] = len(nodes)
+                    nodes.append({"name": name, "op": "input", "role": "input"})
+                edges.append(_edge(places[name], place, it))
+    for place, row in enumerate(rows):
+        for it in _distinct(row.outputs):
+            if _name(it) not in read:
+                nodes.append({"name": _name(it), "op": "output", "role": "output"})
+                edges.append(_edge(place, len(nodes) - 1, it))
+    return {"nodes": nodes, "edges": edges}
+
+
+def _distinct(tensors: Iterable[str]) -> list[str]:
+    return [it for it in dict.fromkeys(tensors) if it]
+
+
+def _name(tensor: str) -> str:
+    """The tensor's name without its type, which the document appends."""
+    return tensor.rpartition(": ")[0] or tensor
+
+
+def _edge(source: int, target: int, tensor: str) -> dict[str, Any]:
+    name = _name(tensor)
+    return {"from": source, "to": target, "tensor": name, "type": tensor.removeprefix(name).removeprefix(": ")}
 
 
 #: Files that are shown, not offered below.

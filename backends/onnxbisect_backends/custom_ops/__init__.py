@@ -19,9 +19,9 @@ import onnx
 from onnxbisect.errors import ModelError, OptionError
 from onnxbisect.fingerprint import brief
 from onnxbisect.language import english, quoted
-from onnxbisect.model.feeds import Sample
 from onnxbisect.model.model import Model
 from onnxbisect.model.opaque import around, opaque_nodes, recorded_tensors
+from onnxbisect.model.runnable import Sample
 from onnxbisect.model.scopes import captures, domain_of, reads
 from onnxbisect.model.session import Clock, Session
 from onnxbisect.proof import random_feeds

@@ -1,4 +1,4 @@
-"""The process of `torch_probe.py` in the user's Python: settings, starting it, asking it, and what its problems mean."""
+"""The process of `torch_probe.py` in the user's Python: settings, starting it, asking it, what its problems mean."""
 
 import json
 import os

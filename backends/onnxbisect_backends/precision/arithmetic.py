@@ -21,7 +21,6 @@ import onnx
 from onnxbisect.cut import write
 from onnxbisect.errors import ModelError
 from onnxbisect.language import english
-from onnxbisect.model.feeds import Sample
 from onnxbisect.model.model import Model
 from onnxbisect.precision.low import can_be_low
 from onnxbisect.precision.metric import Outputs

@@ -36,7 +36,7 @@ from onnxbisect.key import Keyer
 from onnxbisect.model import Model
 from onnxbisect.model.binding import is_unbound
 from onnxbisect.model.external import external_tensors
-from onnxbisect.model.footprint import dims_of
+from onnxbisect.model.facts import dims_of
 from onnxbisect.model.values import TensorValues
 from onnxbisect.preflight import DISPUTED, Finding, Reader, after_pass, preflight
 from onnxbisect.unitset import UnitSet, of

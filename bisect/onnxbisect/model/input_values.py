@@ -16,7 +16,7 @@ from onnxbisect.input_value import InputValue
 from onnxbisect.language import did_you_mean, english
 from onnxbisect.model.binding import is_unbound
 from onnxbisect.model.external import is_external
-from onnxbisect.model.footprint import dims_of, elements
+from onnxbisect.model.facts import dims_of, elements
 from onnxbisect.model.scopes import bodies, constant_names, domain_of, is_constant, label, reads
 from onnxbisect.model.shapeops import SHAPE_SLOTS, VALUE_FROM_SHAPE
 

@@ -15,8 +15,7 @@ from onnxbisect.input_value import InputValues
 from onnxbisect.language import english, some
 from onnxbisect.model.binding import bind, forget_shapes, is_unbound, resized, unbound_inputs
 from onnxbisect.model.established import Allowance, Bounded, Established, ExceededError, directly
-from onnxbisect.model.feeds import Sample
-from onnxbisect.model.footprint import dims_of
+from onnxbisect.model.facts import dims_of
 from onnxbisect.model.gate import complaint, demand_inlinable, written_out
 from onnxbisect.model.infer import contradiction
 from onnxbisect.model.input_values import bind_values, described
@@ -24,6 +23,7 @@ from onnxbisect.model.model import Model, Unit
 from onnxbisect.model.opaque import recorded_tensors
 from onnxbisect.model.order import depth_first, is_topological, make_unique
 from onnxbisect.model.read import read
+from onnxbisect.model.runnable import Sample
 from onnxbisect.model.scopes import constant_names, is_constant, qualified, reads
 from onnxbisect.model.session import lowered
 from onnxbisect.model.shapes import establish

@@ -12,7 +12,7 @@ import onnx
 
 from onnxbisect.errors import ModelError
 from onnxbisect.language import english, quoted
-from onnxbisect.model.footprint import size_of
+from onnxbisect.model.facts import size_of
 from onnxbisect.model.scopes import constant_names, domain_of, label, opset_versions, qualified, reads, walk
 
 _Call = tuple[str, str, str]

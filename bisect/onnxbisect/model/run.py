@@ -14,15 +14,17 @@ from onnx import helper
 from onnxbisect.fingerprint import brief
 from onnxbisect.language import english, some
 from onnxbisect.model.binding import is_unbound
-from onnxbisect.model.feeds import Fill, Sample, feed
-from onnxbisect.model.footprint import dims_of
+from onnxbisect.model.facts import dims_of
 from onnxbisect.model.input_values import compared_values
 from onnxbisect.model.runnable import (
     CARRIERS,
+    Fill,
+    Sample,
     StandIns,
     assemble,
     culprit,
     fed_name,
+    feed,
     nodes_of_one_op,
     probe_shape,
     probe_value,

@@ -1,19 +1,24 @@
-"""Build the copy of a model that onnxruntime runs: marked node names, some nodes left out, probes on tensors."""
+"""Build the copy of a model that onnxruntime runs: marked names, nodes left out, probes on tensors; and its inputs."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from enum import StrEnum
+from math import prod
 from types import MappingProxyType
+from zlib import crc32
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper, version_converter
 
 from onnxbisect.language import english, some
-from onnxbisect.model.footprint import size_of
+from onnxbisect.model.facts import size_of
 from onnxbisect.model.scopes import bodies, qualified, reads, walk
 
 #: For each node that is not run, the type of each output, or None for a copy of the node's first input.
 StandIns = Mapping[int, Sequence[onnx.TypeProto | None]]
+#: One set of values for the model's inputs, by name.
+Sample = Mapping[str, np.ndarray]
 
 
 def stand_ins(
@@ -263,3 +268,35 @@ def refused_probe(message: str) -> int | None:
 def unmarked(message: str, graph: onnx.GraphProto) -> str:
     """The message with the original node names."""
     return re.sub(_MARK_PATTERN.pattern + r"\d+", lambda mark: graph.node[int(mark.group(1))].name, message)
+
+
+class Fill(StrEnum):
+    """How generated inputs are filled; where a model refuses the numbers of one fill, the next is tried."""
+
+    #: Floats uniform in [0, 1), integers 0 or 1, booleans alternating.
+    RANDOM = "random"
+    ZEROS = "zeros"
+    ONES = "ones"
+
+
+def feed(value: onnx.ValueInfoProto, fill: Fill, sample: int = 0) -> np.ndarray:
+    """Data for a tensor input whose dimensions are bound; in a wider dtype where numpy lacks its own.
+
+    With a random fill, different `sample` numbers give different data.
+    """
+    dtype = value.type.tensor_type.elem_type
+    shape = tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim)
+    if dtype == TensorProto.STRING:
+        return np.full(shape, "", dtype=object)
+    kind = fed_dtype(dtype)
+    if fill is not Fill.RANDOM:
+        return np.full(shape, fill is Fill.ONES).astype(kind)
+    random = np.random.default_rng(crc32(value.name.encode(), sample))
+    if kind == np.bool_:
+        alternating: np.ndarray = np.arange(prod(shape)) % 2 == 0
+        return alternating.reshape(shape)
+    if kind.kind in "iu":
+        return random.integers(0, 2, size=shape).astype(kind)
+    if kind.kind == "c":
+        return (random.random(shape) + 1j * random.random(shape)).astype(kind)
+    return random.random(shape, dtype=np.float32).astype(kind)

@@ -12,12 +12,11 @@ from onnx import helper
 from onnxbisect.fingerprint import brief
 from onnxbisect.language import english, some
 from onnxbisect.model.binding import is_unbound
-from onnxbisect.model.feeds import Sample
-from onnxbisect.model.footprint import dims_of, peak, size_of
+from onnxbisect.model.facts import dims_of, peak, size_of
 from onnxbisect.model.infer import infer
 from onnxbisect.model.opaque import is_of_onnxruntime, opaque_nodes
 from onnxbisect.model.run import Beliefs, Run, declared_otherwise, known_otherwise, run, types_of_runtime, untyped
-from onnxbisect.model.runnable import StandIns, agrees, assumptions, select, stand_ins, unmarked
+from onnxbisect.model.runnable import Sample, StandIns, agrees, assumptions, select, stand_ins, unmarked
 from onnxbisect.model.scopes import domain_of, is_constant, qualified, reads
 from onnxbisect.model.session import Clock
 from onnxbisect.model.shapeops import EXPANDING, constness

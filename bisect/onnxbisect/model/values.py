@@ -12,18 +12,20 @@ import onnx
 from onnxbisect.fingerprint import brief
 from onnxbisect.language import english, some
 from onnxbisect.model.binding import is_unbound
-from onnxbisect.model.feeds import Fill, Sample, feed
-from onnxbisect.model.footprint import dims_of, peak, size_of
+from onnxbisect.model.facts import dims_of, peak, size_of
 from onnxbisect.model.input_values import compared_values
 from onnxbisect.model.load import MEMORY_LIMIT
 from onnxbisect.model.model import Model
 from onnxbisect.model.opaque import opaque_nodes
 from onnxbisect.model.runnable import (
+    Fill,
+    Sample,
     add_input,
     assemble,
     culprit,
     fed_dtype,
     fed_name,
+    feed,
     nodes_of_one_op,
     probe_value,
     select,

@@ -9,7 +9,7 @@ import onnx
 from onnx import TensorProto
 
 from onnxbisect.model.external import array_of
-from onnxbisect.model.footprint import fixed_dims
+from onnxbisect.model.facts import fixed_dims
 from onnxbisect.model.model import Model
 from onnxbisect.model.scopes import domain_of, is_constant, reads, walk
 

@@ -12,8 +12,8 @@ import onnx
 from onnxbisect.errors import ModelError
 from onnxbisect.fingerprint import brief
 from onnxbisect.language import english, quoted, some
-from onnxbisect.model.feeds import Fill, Sample, feed
 from onnxbisect.model.opaque import around, opaque_nodes
+from onnxbisect.model.runnable import Fill, Sample, feed
 from onnxbisect.model.scopes import constant_names, qualified
 from onnxbisect.model.session import Clock, Session
 from onnxbisect.proof.difference import OutputDifference, Value, difference

@@ -1,14 +1,13 @@
 """Remedies: from the culprits of a model to a repaired one that is proven to compute the same and to compile.
 
-For each place `finder` lists candidates (the results of rewrite rules), `candidate.advise` chooses one and says what to
+For each place `candidate.Finder` lists the results of rewrite rules, `candidate.advise` chooses one and says what to
 compile before it is used, `proving` compares the repaired model with the original, and `repair` repeats this until the
 model compiles or nothing is left to try. Compilers and provers are interfaces (`contract`). Start with `repair.repair`.
 """
 
 from onnxbisect.remedies.advisor import Advisor, Left, Struck
-from onnxbisect.remedies.candidate import Advice, Candidate, CulpritPlace, SeenVariants, advise
+from onnxbisect.remedies.candidate import Advice, Candidate, CulpritPlace, Finder, SeenVariants, advise
 from onnxbisect.remedies.contract import ChangedFile, Compiler, PlaceProof, Repair, RepairProof
-from onnxbisect.remedies.finder import Finder
 from onnxbisect.remedies.found import SearchedModel
 from onnxbisect.remedies.low_precision import LowPrecision
 from onnxbisect.remedies.proving import OrtProver, Samples

@@ -10,8 +10,7 @@ from onnxbisect.language import english
 from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.model import Model
 from onnxbisect.model.scopes import bodies, reads
-from onnxbisect.remedies.candidate import Advice, Candidate, CulpritPlace, SeenVariants, advise, allowed
-from onnxbisect.remedies.finder import Finder
+from onnxbisect.remedies.candidate import Advice, Candidate, CulpritPlace, Finder, SeenVariants, advise, allowed
 from onnxbisect.remedies.found import Named, SearchedModel
 from onnxbisect.rewrites import Exactness, Rule, RuleRefusal, names_in
 

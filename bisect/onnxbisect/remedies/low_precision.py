@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxbisect.cut.rename import rename_in_node
 from onnxbisect.model.external import array_of
 from onnxbisect.model.facts import TensorFacts
-from onnxbisect.model.feeds import Sample
+from onnxbisect.model.runnable import Sample
 from onnxbisect.model.scopes import reads
 from onnxbisect.model.session import rounding
 from onnxbisect.proof import OutputDifference, Tolerance, difference

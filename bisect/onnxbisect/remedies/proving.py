@@ -19,10 +19,9 @@ from onnxbisect.errors import ModelError
 from onnxbisect.fingerprint import brief
 from onnxbisect.language import english
 from onnxbisect.model.binding import is_unbound
-from onnxbisect.model.facts import TensorFacts
-from onnxbisect.model.feeds import Sample
-from onnxbisect.model.footprint import size_of
+from onnxbisect.model.facts import TensorFacts, size_of
 from onnxbisect.model.opaque import around
+from onnxbisect.model.runnable import Sample
 from onnxbisect.model.scopes import constant_names
 from onnxbisect.model.session import Clock, Session
 from onnxbisect.proof import OutputDifference, Tolerance, demand_recorded, difference, edge_feeds, random_feeds

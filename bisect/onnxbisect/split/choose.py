@@ -12,7 +12,7 @@ from onnxbisect.cut.wiring import Wiring
 from onnxbisect.errors import CutError
 from onnxbisect.language import some
 from onnxbisect.model.binding import is_unbound
-from onnxbisect.model.footprint import dims_of
+from onnxbisect.model.facts import dims_of
 from onnxbisect.model.model import Model
 from onnxbisect.model.scopes import domain_of
 from onnxbisect.split.schedule import PieceKind, PieceUnits, schedule

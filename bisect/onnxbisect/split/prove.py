@@ -14,10 +14,10 @@ from onnxbisect.cut.write import write
 from onnxbisect.errors import ModelError
 from onnxbisect.fingerprint import brief
 from onnxbisect.language import english, quoted
-from onnxbisect.model.feeds import Sample
 from onnxbisect.model.model import Model
 from onnxbisect.model.opaque import around, recorded_tensors
 from onnxbisect.model.read import original
+from onnxbisect.model.runnable import Sample
 from onnxbisect.model.session import Clock, Session, loadable, narrow_types
 from onnxbisect.proof import demand_recorded, edge_feeds, random_feeds
 from onnxbisect.split.manifest import MANIFEST, SplitProof

@@ -22,10 +22,10 @@ from onnxbisect.diagnosis import TargetEntry
 from onnxbisect.errors import OptionError
 from onnxbisect.language import english
 from onnxbisect.model.external import constant_tensor
-from onnxbisect.model.feeds import Sample
-from onnxbisect.model.footprint import fixed_dims
+from onnxbisect.model.facts import fixed_dims
 from onnxbisect.model.model import Model
 from onnxbisect.model.opaque import opaque_nodes
+from onnxbisect.model.runnable import Sample
 from onnxbisect.model.scopes import captures, domain_of, is_constant
 from onnxbisect.model.session import loadable
 from onnxbisect.probe_format import ProbeFormat

@@ -24,10 +24,10 @@ from onnxbisect.file_remedies import may_have_unusual_forms
 from onnxbisect.language import some
 from onnxbisect.model.binding import resized
 from onnxbisect.model.facts import TensorFacts
-from onnxbisect.model.feeds import Sample
 from onnxbisect.model.input_values import compared_values
 from onnxbisect.model.opaque import around
 from onnxbisect.model.read import original as original_of
+from onnxbisect.model.runnable import Sample
 from onnxbisect.model.session import lowered
 from onnxbisect.proof import edge_feeds, random_feeds, those_that_run
 from onnxbisect.remedies import (

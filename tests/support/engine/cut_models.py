@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper, parser
 
 from onnxbisect.cut import Cutter
 from onnxbisect.model import Model, load
-from onnxbisect.model.feeds import Fill, feed
+from onnxbisect.model.runnable import Fill, feed
 from support import TESTS
 
 #: Real and synthetic files, small enough to be cut hundreds of times.

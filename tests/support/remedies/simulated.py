@@ -13,7 +13,7 @@ from onnxbisect.diagnosis import CompletedDiagnosis, Diagnosis, ProbeRecord, Sta
 from onnxbisect.key import Keyer
 from onnxbisect.model import Model, load
 from onnxbisect.model.facts import TensorFacts
-from onnxbisect.model.feeds import Sample
+from onnxbisect.model.runnable import Sample
 from onnxbisect.model.scopes import qualified, walk
 from onnxbisect.proof import edge_feeds, random_feeds
 from onnxbisect.remedies import LowPrecision, OrtProver, Repair, Samples, SearchedModel, repair

@@ -19,8 +19,8 @@ from PIL import Image, UnidentifiedImageError
 
 from onnxbisect.errors import OptionError
 from onnxbisect.model.binding import is_unbound
-from onnxbisect.model.feeds import Fill, feed
-from onnxbisect.model.footprint import dims_of
+from onnxbisect.model.facts import dims_of
+from onnxbisect.model.runnable import Fill, feed
 from onnxbisect.model.values import Sample
 from onnxbisect_backends.calibration import SampleFile, by_number, files_at, read_array
 from onnxbisect_backends.samples import samples_of
