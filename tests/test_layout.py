@@ -63,7 +63,7 @@ def test_no_modules_import_each_other_in_a_circle(imports: grimp.ImportGraph) ->
     """Contracts of import-linter are about packages."""
     found = {module: imports.find_modules_directly_imported_by(module) for module in imports.modules}
 
-    assert len(found) > 500
+    assert len(found) > 400
     TopologicalSorter(found).prepare()  # CycleError names the modules
 
 
