@@ -87,7 +87,9 @@ def compared(backend: Backend, probe: Path, workdir: Path, limits: Limits, verdi
             verdict, english("the compiled model does not run here: {reason}", reason=last_words(ended))
         )
     names = [it.name for it in graph.output]
-    found = [_faults(reference / name, numbers / name, names, share, _has_floats(graph)) for name in _files(count)]
+    of_floats = any(it.type.tensor_type.elem_type in _FLOATS for it in graph.input)
+    files = [f"{number}.npz" for number in range(count)]
+    found = [_faults(reference / file, numbers / file, names, share, of_floats) for file in files]
     # one made-up sample may hit what rounding decides, such as a tie
     wrong = [it for it in found if any(it.values())]
     if not wrong or (made_up(probe) and len(wrong) < len(found)):
@@ -113,14 +115,6 @@ def run_onnxruntime(words: Sequence[str], model: Path, workdir: Path, limits: Li
     memory = _MEMORY + _MEMORY_OF_BYTE * (beside >> 20 << 20)
     limits = replace(limits, memory_bytes=min(limits.memory_bytes or memory, memory))
     return run([sys.executable, "-P", *words], cwd=workdir, env=env, limits=limits)
-
-
-def _files(count: int) -> list[str]:
-    return [f"{number}.npz" for number in range(count)]
-
-
-def _has_floats(graph: onnx.GraphProto) -> bool:
-    return any(it.type.tensor_type.elem_type in _FLOATS for it in graph.input)
 
 
 def _faults(expected: Path, computed: Path, names: Sequence[str], share: float, of_floats: bool) -> dict[str, str]:

@@ -50,17 +50,13 @@ def _lines(found: Comparison, width: int) -> Iterator[str]:
         if culprits:
             yield ""
             yield f"{kind} (not certain)" if kind in doubtful else kind
-            yield from _grid(culprits[:_MOST_ROWS], width)
+            rows = [(ops_of(it), _places(it), first_node(it), words.failure(it)) for it in culprits[:_MOST_ROWS]]
+            limits = [34, 18, 40]
+            taken = sum(min(limit, max(len(row[place]) for row in rows)) + 2 for place, limit in enumerate(limits))
+            for line in aligned(rows, [*limits, max(20, width - taken - 2)], keep_end=(2,)):
+                yield line.rstrip()
             if len(culprits) > _MOST_ROWS:
                 yield f"  and {len(culprits) - _MOST_ROWS} more"
-
-
-def _grid(culprits: Sequence[ComparedCulprit], width: int) -> Iterator[str]:
-    rows = [(ops_of(it), _places(it), first_node(it), words.failure(it)) for it in culprits]
-    limits = [34, 18, 40]
-    taken = sum(min(limit, max(len(row[place]) for row in rows)) + 2 for place, limit in enumerate(limits))
-    for line in aligned(rows, [*limits, max(20, width - taken - 2)], keep_end=(2,)):
-        yield line.rstrip()
 
 
 def _lists(found: Comparison) -> Sequence[tuple[str, Sequence[ComparedCulprit]]]:

@@ -99,7 +99,11 @@ def lines(seen: Inspection, *, width: int) -> Iterator[str]:
         yield ""
         yield from _components(seen.components, width)
     yield ""
-    yield from _table(seen, width)
+    ops = [clip(row.op, width - 20) for row in seen.ops]
+    column = max(map(cell_len, [*ops, _("op")]))
+    yield f"{set_cell_size(_('op'), column)}  {_right(_('units'), 6)}  {_right(_('variants'), 8)}"
+    for op, row in zip(ops, seen.ops, strict=True):
+        yield f"{op:<{column}}  {row.units:>6}  {row.variants:>8}"
 
 
 def _fact(label: str, text: str) -> str:
@@ -112,14 +116,6 @@ def _tensors(label: str, tensors: Sequence[Tensor], width: int) -> Iterator[str]
         yield _fact(head, f"{clip_left(tensor.name, width // 2)}  {clip(tensor.type, width // 2)}")
     if len(tensors) > _TENSORS:
         yield _fact("", _("and {more} more", more=len(tensors) - _TENSORS))
-
-
-def _table(seen: Inspection, width: int) -> Iterator[str]:
-    names = [clip(row.op, width - 20) for row in seen.ops]
-    column = max(map(cell_len, [*names, _("op")]))
-    yield f"{set_cell_size(_('op'), column)}  {_right(_('units'), 6)}  {_right(_('variants'), 8)}"
-    for name, row in zip(names, seen.ops, strict=True):
-        yield f"{name:<{column}}  {row.units:>6}  {row.variants:>8}"
 
 
 def _counted(findings: Sequence[Finding]) -> str:

@@ -10,7 +10,7 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from onnx_bisect.measuring import MeasuredOps, ModelAnswered, SeriesStarted, measure
+from onnx_bisect.measuring import ModelAnswered, SeriesStarted, measure
 from onnx_bisect.searching import Cancellation
 from onnxbisect.errors import OptionError
 from onnxbisect.report.text import clean, clip, plural
@@ -60,11 +60,6 @@ def write_profile(
         print(clean(f"onnx-bisect: interrupted; no profile is written, {kept}."), file=sys.stderr)
         return interruption.exit_code
     measured.save(output)
-    _say(measured, output)
-    return 0
-
-
-def _say(measured: MeasuredOps, output: Path) -> None:
     profile = measured.profile
     supported = sum(bool(support.node_tests) for support in profile.ops.values())
     unknown_ops = len(measured.ops - profile.ops.keys() - profile.refused.keys())
@@ -73,6 +68,7 @@ def _say(measured: MeasuredOps, output: Path) -> None:
     print(clean(f"{output}: {found}; {plural(measured.compiler_calls, 'compiler call')}"))
     for note in profile.notes:
         print(f"  {clip(note, 300)}")
+    return 0
 
 
 class _ProgressBar:

@@ -18,7 +18,7 @@ from onnxbisect_db.database import Database
 from onnxbisect_db.errors import SchemaError
 from onnxbisect_db.schema import copy_sqlite
 from onnxbisect_db.states import Scope
-from onnxbisect_db.tables import Delivery, Endpoint, Token
+from onnxbisect_db.tables import Delivery, Token
 from onnxbisect_service.settings import Settings, load_settings
 
 _NAME = "onnx-bisect.sqlite"
@@ -179,7 +179,16 @@ def show_webhooks(data: Path | None, tenant: str, limit: int) -> None:
     """Print the newest messages to the tenant's endpoints and job webhooks, with the outcome of the last attempt."""
     with own_database(data) as database, database.session() as session:
         rows = [
-            _webhook_row(endpoint, delivery) for endpoint, delivery in deliveries.newest(session, tenant, limit=limit)
+            (
+                delivery.id,
+                endpoint.url,
+                delivery.type,
+                f"{delivery.created_at:%Y-%m-%d %H:%M}",
+                delivery.state,
+                str(len(delivery.tries)),
+                _last(delivery),
+            )
+            for endpoint, delivery in deliveries.newest(session, tenant, limit=limit)
         ]
     table.show(("message", "to", "of", "made", "state", "tries", "last"), rows)
 
@@ -190,12 +199,6 @@ def redeliver_message(data: Path | None, delivery_id: str, *, tenant: str) -> No
         found = database.run(lambda session: deliveries.redeliver(session, delivery_id, tenant))
     if found is None:
         raise OptionError(f"There is no message {delivery_id}: 'onnx-bisect webhook log' shows them.")
-
-
-def _webhook_row(endpoint: Endpoint, delivery: Delivery) -> tuple[str, ...]:
-    made = f"{delivery.created_at:%Y-%m-%d %H:%M}"
-    tries = str(len(delivery.tries))
-    return delivery.id, endpoint.url, delivery.type, made, delivery.state, tries, _last(delivery)
 
 
 def _last(delivery: Delivery) -> str:

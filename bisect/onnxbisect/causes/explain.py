@@ -171,8 +171,11 @@ class _Explaining:
         ops = [self._universe.op[lowest(places)] for places in self._places]
         passing = [row for solo, row in self._rows.items() if self._units[solo] & self._passed]
         passing += [it.row for it in self._asked if it.passed]
-        refused = [
-            [*(self._rows[solo] for solo in self._solos(places)), *self._refused_beside(number)]
+        refused = [  # by culprit: its units, and its changed forms that were refused too
+            [
+                *(self._rows[solo] for solo in self._solos(places)),
+                *(it.row for it in self._asked if it.culprit == number and not it.passed),
+            ]
             for number, places in zip(self._explained, self._places, strict=True)
         ]
         beside = {it.culprit for it in self._asked if it.passed}
@@ -225,10 +228,6 @@ class _Explaining:
         theirs, ours = ({self._beside[unit] for unit in members(units)} for units in (passing, refused))
         known = frozenset(op for ops in ours for op in ops)
         return not any(ops <= known for ops in theirs)
-
-    def _refused_beside(self, culprit: int) -> list[Row]:
-        """Rows of the changed forms of a culprit that were refused too."""
-        return [it.row for it in self._asked if it.culprit == culprit and not it.passed]
 
     def _confirming(self, conditions: Sequence[Condition], culprits: Sequence[int]) -> list[Contrast]:
         """Changes of these culprits that passed, with the one condition that each does not meet."""

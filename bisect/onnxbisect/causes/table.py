@@ -98,11 +98,8 @@ def completed(rows: Sequence[Row]) -> list[Row]:
             if subject.aspect is Aspect.ATTRIBUTE:
                 attributes[subject.op].add(subject)
     absent = frozenset({ABSENT})
-    return [{**dict.fromkeys(attributes.get(_op(row), ()), absent), **row} for row in rows]
-
-
-def _op(row: Row) -> str:
-    return next(subject.op for subject in row if subject.aspect is Aspect.OP)
+    ops = [next(subject.op for subject in row if subject.aspect is Aspect.OP) for row in rows]
+    return [{**dict.fromkeys(attributes.get(op, ()), absent), **row} for op, row in zip(ops, rows, strict=True)]
 
 
 def _conditions(subject: FeatureSubject, refused: RowIndex, passed: RowIndex) -> Iterator[Condition]:

@@ -18,7 +18,7 @@ import onnx
 from onnx.utils import Extractor
 
 from onnxbisect.cut.apply_format import apply_format
-from onnxbisect.cut.frame import Frame, Framer, Wishes
+from onnxbisect.cut.frame import Framer, Wishes
 from onnxbisect.cut.no_constant_folding import join_outputs
 from onnxbisect.cut.output_guard import guard_outputs
 from onnxbisect.cut.packed_boundary import pack_boundary
@@ -201,10 +201,13 @@ class Cutter:
             raise CutError("There is nothing to cut out: name at least one node.")
         names = self._wiring.names
         frame = self._framer.frame(units, chosen, wishes)
-        nodes = self._walk(frame, len(chosen))
-        inputs, outputs, known = (
-            [names[number] for number in numbers.tolist()] for numbers in (frame.inputs, frame.outputs, frame.known)
+        entering, roots, inputs, outputs, known = (
+            [names[number] for number in numbers.tolist()]
+            for numbers in (frame.entering, frame.roots, frame.inputs, frame.outputs, frame.known)
         )
+        nodes = self._extractor.nodes_between(entering, roots)
+        if len(nodes) - len(self._wiring.constant_nodes.intersection(nodes)) != len(chosen):
+            raise CutError("Some of these nodes have no output, so that no ONNX file can hold them alone.")
         proto = onnx.ModelProto()
         proto.CopyFrom(self._head)
         graph = proto.graph
@@ -228,15 +231,6 @@ class Cutter:
             probe_format=probe_format,
             external_nodes=self._external_nodes,
         )
-
-    def _walk(self, frame: Frame, count: int) -> list[int]:
-        """The nodes between the entering tensors and the roots: ascending indices into the model's nodes."""
-        names = self._wiring.names
-        entering, roots = ([names[number] for number in numbers.tolist()] for numbers in (frame.entering, frame.roots))
-        nodes = self._extractor.nodes_between(entering, roots)
-        if len(nodes) - len(self._wiring.constant_nodes.intersection(nodes)) != count:
-            raise CutError("Some of these nodes have no output, so that no ONNX file can hold them alone.")
-        return nodes
 
     def _add_scopes(self, proto: onnx.ModelProto, nodes: Sequence[int], *, everything: bool) -> None:
         if everything:

@@ -121,7 +121,8 @@ def cause_of(failure: Failure) -> FailureCause:
     """The kind of a failure, and the line to look at."""
     if failure.differs:
         return _of_wrong_numbers(failure)
-    return FailureCause(kind=_of_refusal(failure), place=failure.place)
+    source = failure.place.source if failure.place else ""
+    return FailureCause(kind=next(kind for kind, fits in _REFUSALS if fits(failure, source)), place=failure.place)
 
 
 def remedy(cause: FailureCause, failure: Failure) -> str:
@@ -135,12 +136,6 @@ def first_sentence(message: str) -> str:
     """A message of torch without its advice about logs and documents."""
     cut = r" \(Size-like| Caused by:| For more information| \(unhinted:| Hint:| Developer debug context:"
     return re.split(cut, message, maxsplit=1)[0].replace(" Explanation: ", ": ").strip()
-
-
-def _of_refusal(failure: Failure) -> FailureKind:
-    """The first kind whose words fit."""
-    source = failure.place.source if failure.place else ""
-    return next(kind for kind, fits in _REFUSALS if fits(failure, source))
 
 
 def _says(*words: str) -> Callable[[Failure, str], bool]:

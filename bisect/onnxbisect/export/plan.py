@@ -191,7 +191,8 @@ class _Search:
         )
 
     def _search(self, path: str) -> frozenset[str]:
-        failing = self._known_in(path)
+        # what other parts of the search found to fail in this module: it need not be asked without stand-ins
+        failing = self._everywhere(path, frozenset(self._culprits) | frozenset(self._undecided))
         explored: set[str] = set()
         while True:
             stand_ins = failing & self._tree.reached(path, failing)
@@ -227,10 +228,6 @@ class _Search:
         if answer.suspect != path and answer.suspect in self._tree.reached(path, asked) - asked:
             return answer.suspect
         return next((it for it in self._tree.children(path) if it not in asked), None)
-
-    def _known_in(self, path: str) -> frozenset[str]:
-        """What other parts of the search found to fail in this module: it need not be asked without stand-ins."""
-        return self._everywhere(path, frozenset(self._culprits) | frozenset(self._undecided))
 
     def _everywhere(self, path: str, found: frozenset[str]) -> frozenset[str]:
         """These modules and all of their kind inside of the module."""

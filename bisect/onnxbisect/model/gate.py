@@ -44,7 +44,13 @@ def demand_wellformed(proto: onnx.ModelProto) -> None:
     _demand_graph(proto.graph, in_function=False)
     for tensor in tensors(proto):
         demand_data(tensor)
-    _demand_typed_inputs(proto.graph)
+    stored = constant_names(proto.graph)
+    for value in proto.graph.input:
+        form = value.type.WhichOneof("value")
+        if value.name not in stored and (
+            form is None or (form == "tensor_type" and not value.type.tensor_type.elem_type)
+        ):
+            raise ModelError(f"Input {quoted(value.name)} of the graph is declared without a type. {_AGAIN}")
 
 
 def _demand_versions(imports: Iterable[onnx.OperatorSetIdProto], owner: str) -> None:
@@ -161,16 +167,6 @@ def _demand_type(kind: onnx.TypeProto, owner: str) -> None:
 def _demand_element(dtype: int, owner: str) -> None:
     if dtype not in _DECLARABLE:
         raise ModelError(f"{owner} is declared with the element type {dtype}, which ONNX does not have. {_AGAIN}")
-
-
-def _demand_typed_inputs(graph: onnx.GraphProto) -> None:
-    stored = constant_names(graph)
-    for value in graph.input:
-        form = value.type.WhichOneof("value")
-        if value.name not in stored and (
-            form is None or (form == "tensor_type" and not value.type.tensor_type.elem_type)
-        ):
-            raise ModelError(f"Input {quoted(value.name)} of the graph is declared without a type. {_AGAIN}")
 
 
 #: Largest dimension that is accepted.

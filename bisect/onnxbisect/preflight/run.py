@@ -97,6 +97,8 @@ def preflight(model: Model, reader: Reader | None = None, record: OpRecord | Non
     `reader`, findings are adapted to that tool; `record` says which ops it accepts.
     """
     subject = InspectedModel(model, original(model))
+    command = shlex.join(["onnx-bisect", "fix", model.path.name])
+    does = " " + english("`{command}` does that where the compiler refuses the file.", command=command)
     found = [
         Finding(
             id=check.id,
@@ -105,7 +107,7 @@ def preflight(model: Model, reader: Reader | None = None, record: OpRecord | Non
             tensors=seen.tensors,
             detail=seen.detail,
             why=_why(check, reader),
-            fix=check.fix + (_does(model) if check.remedy else ""),
+            fix=check.fix + (does if check.remedy else ""),
             remedy=check.remedy,
         )
         for check in checks()
@@ -135,12 +137,6 @@ def _why(check: PreflightCheck, reader: Reader | None) -> str:
     if reader and _takes(check, reader):
         sentences.append(english("{tool} was seen to compile a model with it.", tool=reader.tool))
     return " ".join(sentences)
-
-
-def _does(model: Model) -> str:
-    """Which command follows the advice."""
-    command = shlex.join(["onnx-bisect", "fix", model.path.name])
-    return " " + english("`{command}` does that where the compiler refuses the file.", command=command)
 
 
 @dataclass(frozen=True, kw_only=True)

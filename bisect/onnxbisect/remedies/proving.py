@@ -217,7 +217,12 @@ class OrtProver:
                     _take(worst, difference(old, values[old], values[new], tolerance))
                 for problem in self._outside(candidate, {**sample, **values}):
                     problems[candidate.node] = problem
-        return tuple(self._place(it, pairs[it.node], worst, allowed[it.node], problems) for it in chosen)
+        places = []
+        for it in chosen:
+            differences = tuple(worst[old] for old, _ in pairs[it.node])
+            problem = problems.get(it.node, "") or next((too_far(each) for each in differences if not each.agrees), "")
+            places.append(PlaceProof(candidate=it, differences=differences, allowed=allowed[it.node], problem=problem))
+        return tuple(places)
 
     def _also_in_low_precision(self, places: Sequence[PlaceProof]) -> tuple[PlaceProof, ...]:
         low = self._low
@@ -245,18 +250,6 @@ class OrtProver:
             problem = "" if wrong is None else f"in {low.name}, which the target computes in: {too_far(wrong)}"
             result.append(replace(place, low=differences, problem=problem))
         return tuple(result)
-
-    def _place(
-        self,
-        candidate: Candidate,
-        pairs: Sequence[tuple[str, str]],
-        worst: Mapping[str, OutputDifference],
-        allowed: Tolerance,
-        problems: Mapping[str, str],
-    ) -> PlaceProof:
-        differences = tuple(worst[old] for old, _ in pairs)
-        problem = problems.get(candidate.node, "") or next((too_far(it) for it in differences if not it.agrees), "")
-        return PlaceProof(candidate=candidate, differences=differences, allowed=allowed, problem=problem)
 
     def _computed(self, model: onnx.ModelProto, names: Iterable[str]) -> set[str]:
         made = {name for node in model.graph.node for name in node.output}

@@ -23,7 +23,13 @@ def junit(document: Report) -> str:
     """
     name = clean(document["model"]["name"])
     suite = ElementTree.Element("testsuite", name=f"onnx-bisect {name} on {clean(words.target(document['target']))}")
-    _whole(suite, document)
+    whole = _case(suite, "model", "the whole model")
+    if outcome := {"fail": "failure", "unresolved": "error"}.get(document["verdict"]):
+        body = ElementTree.SubElement(whole, outcome, message=clean(document["headline"]))
+        causes = [f"cause: {clean(culprit_words.sentence(cause))}" for cause in culprit_words.telling(document)]
+        steps = [clean(f"next: {it.sentence}{f': {it.command}' if it.command else ''}") for it in next_steps(document)]
+        without_lines = list(filter(None, [culprit_words.lines_missing(document)]))
+        body.text = "\n".join([clean(document["certificate"]["sentence"]), *causes, *steps, *without_lines])
     for culprit in document["culprits"]:
         _culprit(suite, document, culprit)
     for row in document["op_table"]:
@@ -41,17 +47,6 @@ def junit(document: Report) -> str:
     root.append(suite)
     ElementTree.indent(root)
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
-
-
-def _whole(suite: ElementTree.Element, document: Report) -> None:
-    case = _case(suite, "model", "the whole model")
-    outcome = {"fail": "failure", "unresolved": "error"}.get(document["verdict"])
-    if outcome:
-        body = ElementTree.SubElement(case, outcome, message=clean(document["headline"]))
-        causes = [f"cause: {clean(culprit_words.sentence(cause))}" for cause in culprit_words.telling(document)]
-        steps = [clean(f"next: {it.sentence}{f': {it.command}' if it.command else ''}") for it in next_steps(document)]
-        without_lines = list(filter(None, [culprit_words.lines_missing(document)]))
-        body.text = "\n".join([clean(document["certificate"]["sentence"]), *causes, *steps, *without_lines])
 
 
 def _culprit(suite: ElementTree.Element, document: Report, culprit: CulpritEntry) -> None:

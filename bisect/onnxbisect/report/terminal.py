@@ -168,7 +168,12 @@ def lines(document: Report, *, width: int = 100, files: str = "", typed: TypedCo
     shown = [clean(document["headline"])]
     if tool := words.tool(document["target"]):
         shown.append("  " + _("asked: {tool}", tool=clean(tool)))
-    shown += _certificate(document)
+    certificate = document["certificate"]
+    shown.append(f"  {clean(certificate['sentence'])}")
+    unknown = certificate["unknown"]
+    shown += [("  " + _("unknown: {text}", text=clean(text))) for text in unknown[:_CERTIFICATE_LINES]]
+    if len(unknown) > _CERTIFICATE_LINES:
+        shown.append("  " + _("and {more} more unknowns", more=len(unknown) - _CERTIFICATE_LINES))
     for step in next_steps(document, typed):
         shown.append("  " + _("next: {sentence}", sentence=clean(step.sentence)) + (":" if step.command else ""))
         if step.command:
@@ -190,16 +195,6 @@ def lines(document: Report, *, width: int = 100, files: str = "", typed: TypedCo
         if block:
             shown += ["", *block]
     return [line.rstrip() for line in shown]
-
-
-def _certificate(document: Report) -> list[str]:
-    certificate = document["certificate"]
-    shown = [f"  {clean(certificate['sentence'])}"]
-    unknown = certificate["unknown"]
-    shown += [("  " + _("unknown: {text}", text=clean(text))) for text in unknown[:_CERTIFICATE_LINES]]
-    if len(unknown) > _CERTIFICATE_LINES:
-        shown.append("  " + _("and {more} more unknowns", more=len(unknown) - _CERTIFICATE_LINES))
-    return shown
 
 
 def _needs_context(document: Report, width: int) -> list[str]:
