@@ -16,8 +16,8 @@ from onnxbisect.causes.condition import ABSENT, phrase
 from onnxbisect.causes.features import CONSTANT, Features, FeatureSubject, Row, attribute_text
 from onnxbisect.causes.terms import Aspect, Relation
 from onnxbisect.file_remedies import File
-from onnxbisect.file_remedies.editing import copied, node_copy, set_nodes
 from onnxbisect.file_remedies.lowering import FORMS, OLDEST, lower_opset
+from onnxbisect.file_remedies.remedy import copied, node_copy, set_nodes
 from onnxbisect.model.external import constant_tensor
 from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.model import Model

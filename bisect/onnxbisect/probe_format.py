@@ -22,7 +22,8 @@ class ProbeFormat:
     default. `constants_as_initializers`: Constant nodes become initializers. `covered`: op types that the target
     rejects where they make a graph output; a Relu is appended there, except where the output is the model's own.
     `folds`: the target computes constants before it looks at the ops. If it does not, probes include the producers of
-    computed constants, and outputs that would get lost are kept (`onnxbisect.cut.no_constant_folding`).
+    computed constants (`onnxbisect.cut.required_producers`), and outputs that would get lost are kept
+    (`onnxbisect.cut.output_guard`).
     """
 
     input_dtypes: frozenset[str] | None = None

@@ -25,8 +25,7 @@ from onnxbisect_backends.sandbox.isolation import Isolation
 from onnxbisect_backends.sandbox.process import kill_running
 from onnxbisect_backends.sandbox.working_folder import working_folder
 from onnxbisect_backends.toolchains import series
-from onnxbisect_backends.toolchains.catalogue import toolchain_named, toolchains
-from onnxbisect_backends.toolchains.toolchain import Toolchain
+from onnxbisect_backends.toolchains.toolchain import Toolchain, toolchain_named, toolchains
 from onnxbisect_backends.verifying import as_compared, verified
 from onnxbisect_cli import table
 from onnxbisect_cli.exit_status import stopping

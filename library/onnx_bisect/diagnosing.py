@@ -27,7 +27,7 @@ from onnxbisect.drawing.graph import network_of
 from onnxbisect.errors import BackendUnusableError, ModelError, OptionError
 from onnxbisect.preflight import NEWER_THAN_TOOL
 from onnxbisect.remedies import SearchedModel
-from onnxbisect.remedies.replacing import replacements
+from onnxbisect.remedies.advisor import replacements
 from onnxbisect.report.contents import Report
 from onnxbisect.report.document import document
 from onnxbisect.session import Ending

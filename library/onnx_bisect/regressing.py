@@ -27,8 +27,7 @@ from onnxbisect_backends.calibration import first_sample
 from onnxbisect_backends.options import unknown
 from onnxbisect_backends.probing.loaded_model import LoadedModel
 from onnxbisect_backends.toolchains import series
-from onnxbisect_backends.toolchains.catalogue import VERSION, toolchains, version_order
-from onnxbisect_backends.toolchains.toolchain import Toolchain
+from onnxbisect_backends.toolchains.toolchain import VERSION, Toolchain, toolchains, version_order
 
 
 @with_keywords(CallTerms)

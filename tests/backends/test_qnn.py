@@ -18,7 +18,7 @@ from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from onnxbisect_backends.contract import Backend, Limits, Outcome
 from onnxbisect_backends.registry import make
 from onnxbisect_backends.testing import BackendConformance, conv_net, with_op
-from onnxbisect_backends.toolchains.catalogue import toolchain
+from onnxbisect_backends.toolchains.toolchain import toolchain
 from onnxbisect_backends.vendors.qnn.backend import QnnBackend
 
 IMAGE = (1, 4, 8, 8)

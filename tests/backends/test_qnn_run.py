@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxbisect_backends.cache import cache_folder
-from onnxbisect_backends.toolchains.catalogue import toolchain
+from onnxbisect_backends.toolchains.toolchain import toolchain
 from support.cli.command_line import Shell, culprits
 
 pytestmark = pytest.mark.compiler

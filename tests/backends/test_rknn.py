@@ -17,7 +17,7 @@ from onnxbisect_backends.contract import Backend, Limits, Outcome
 from onnxbisect_backends.registry import make
 from onnxbisect_backends.samples import samples_folder
 from onnxbisect_backends.testing import BackendConformance, conv_net, processes_in, with_op
-from onnxbisect_backends.toolchains.catalogue import toolchain
+from onnxbisect_backends.toolchains.toolchain import toolchain
 from onnxbisect_backends.vendors.rknn import backend as rknn
 from onnxbisect_backends.vendors.rknn.log import layer_errors
 

@@ -8,9 +8,15 @@ from pathlib import Path
 import pytest
 
 from onnxbisect.errors import BackendUnusableError, OptionError
-from onnxbisect_backends.toolchains.catalogue import in_use, made_folder, read_definition, toolchain_named, toolchains
 from onnxbisect_backends.toolchains.series import SERIES, Series, opened
-from onnxbisect_backends.toolchains.toolchain import Toolchain
+from onnxbisect_backends.toolchains.toolchain import (
+    Toolchain,
+    in_use,
+    made_folder,
+    read_definition,
+    toolchain_named,
+    toolchains,
+)
 from support.backends.tiny_index import TINY
 
 
@@ -74,7 +80,7 @@ def test_a_version_that_comes_with_the_program_goes_before_newer_ones(index: Pat
     assert in_use("tiny") == newer
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "onnxbisect_backends.toolchains.catalogue.toolchains",
+            "onnxbisect_backends.toolchains.toolchain.toolchains",
             lambda: {"tiny": (read_definition(known.read_text()), newer)},
         )
         assert in_use("tiny").version == "1.0"

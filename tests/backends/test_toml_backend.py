@@ -15,8 +15,7 @@ from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from onnxbisect_backends.commands.toml_backend import TomlBackend
 from onnxbisect_backends.contract import Limits, Outcome
 from onnxbisect_backends.testing import conv_net
-from onnxbisect_backends.toolchains.catalogue import toolchains
-from onnxbisect_backends.toolchains.toolchain import Toolchain
+from onnxbisect_backends.toolchains.toolchain import Toolchain, toolchains
 
 HEAD = 'name = "t"\n'
 
@@ -490,7 +489,7 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toolchain:
     monkeypatch.setenv("ONNXBISECT_CACHE_DIR", str(tmp_path / "cache"))
     nothing: dict[str, Any] = {"requirements": (), "elsewhere": {}, "set_aside": ()}
     it = Toolchain(name="tiny", version="1.5", pythons=("3.11",), gigabytes=0.1, digest="d", **nothing)
-    monkeypatch.setattr("onnxbisect_backends.toolchains.catalogue.toolchains", lambda: {**toolchains(), "tiny": (it,)})
+    monkeypatch.setattr("onnxbisect_backends.toolchains.toolchain.toolchains", lambda: {**toolchains(), "tiny": (it,)})
     program = it.folder / "bin" / "tinyc"
     program.parent.mkdir(parents=True)
     program.write_text('#!/bin/sh\necho "$0" "$@"; echo "home $HOME"; cat /proc/net/dev; test "$FLAG" = on\n')
@@ -513,7 +512,7 @@ def test_the_version_of_a_toolchain_is_an_option(
 ) -> None:
     older, newer = replace(tiny, version="1.4"), replace(tiny, version="1.6")
     known = {"tiny": (older, tiny, newer)}
-    monkeypatch.setattr("onnxbisect_backends.toolchains.catalogue.toolchains", lambda: known)
+    monkeypatch.setattr("onnxbisect_backends.toolchains.toolchain.toolchains", lambda: known)
     assert backend(tmp_path, TINY).toolchain == newer
     assert backend(tmp_path, TINY, version="1.4").toolchain == older
     assert backend(tmp_path, TINY, version="1.4").options["version"] == "1.4"

@@ -21,9 +21,8 @@ from onnxbisect.errors import BackendUnusableError, OptionError
 from onnxbisect_backends.contract import Limits, Outcome
 from onnxbisect_backends.sandbox.process import run
 from onnxbisect_backends.testing import processes_in
-from onnxbisect_backends.toolchains import catalogue as module
-from onnxbisect_backends.toolchains.catalogue import toolchain_named, toolchains
-from onnxbisect_backends.toolchains.toolchain import Toolchain, find_python
+from onnxbisect_backends.toolchains import toolchain as module
+from onnxbisect_backends.toolchains.toolchain import Toolchain, find_python, toolchain_named, toolchains
 
 HERE = "{}.{}".format(*sys.version_info)
 

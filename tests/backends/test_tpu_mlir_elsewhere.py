@@ -14,7 +14,7 @@ from onnxbisect.verdict import Kind, Status
 from onnxbisect_backends.contract import Backend, Limits
 from onnxbisect_backends.registry import make
 from onnxbisect_backends.testing import with_op
-from onnxbisect_backends.toolchains.catalogue import toolchain
+from onnxbisect_backends.toolchains.toolchain import toolchain
 
 
 @pytest.fixture

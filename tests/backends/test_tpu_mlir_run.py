@@ -8,7 +8,7 @@ import onnx.parser
 import pytest
 
 from onnxbisect_backends.cache import cache_folder
-from onnxbisect_backends.toolchains.catalogue import toolchain
+from onnxbisect_backends.toolchains.toolchain import toolchain
 from support.cli.command_line import Shell, culprits
 
 pytestmark = pytest.mark.compiler

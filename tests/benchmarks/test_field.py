@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, shape_inference
 
 import field
-from onnxbisect_backends.toolchains.catalogue import toolchain
+from onnxbisect_backends.toolchains.toolchain import toolchain
 
 UNBOUND = "N"
 

@@ -8,9 +8,8 @@ import pytest
 
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect_backends.sandbox import isolation
-from onnxbisect_backends.toolchains import catalogue
-from onnxbisect_backends.toolchains.catalogue import toolchain_named
-from onnxbisect_backends.toolchains.toolchain import Toolchain
+from onnxbisect_backends.toolchains import toolchain
+from onnxbisect_backends.toolchains.toolchain import Toolchain, toolchain_named
 from onnxbisect_cli import backend_list
 from support.backends.tiny_index import TINY as INDEX
 from support.cli.command_line import Shell
@@ -139,7 +138,7 @@ def test_one_that_cannot_be_installed_does_not_stop_the_others(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, words: list[str]
 ) -> None:
     there = replace(TINY, name="there")
-    for module in (catalogue, backend_list):
+    for module in (toolchain, backend_list):
         monkeypatch.setattr(module, "toolchains", lambda: {"tiny": (TINY,), "there": (there,)})
     monkeypatch.setenv("ONNXBISECT_CACHE_DIR", shell.environment["ONNXBISECT_CACHE_DIR"])
     (there.folder / "bin").mkdir(parents=True)

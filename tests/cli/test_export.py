@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from onnxbisect_backends.toolchains.catalogue import toolchain
+from onnxbisect_backends.toolchains.toolchain import toolchain
 from support.cli.command_line import Shell
 
 MODEL = """

@@ -15,7 +15,7 @@ import pytest
 from onnx import numpy_helper
 
 from onnxbisect_backends.cache import cache_folder
-from onnxbisect_backends.toolchains.catalogue import toolchain
+from onnxbisect_backends.toolchains.toolchain import toolchain
 from support.cli.command_line import CASES, Shell
 
 FIELD = CASES / "field"

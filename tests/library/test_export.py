@@ -18,7 +18,7 @@ from onnxbisect.export.failure import FailureKind
 from onnxbisect.export.report import markdown, terminal
 from onnxbisect_backends.exporting.checking import check
 from onnxbisect_backends.exporting.probe import Exported, changed, sentence_of, settings_of
-from onnxbisect_backends.toolchains.catalogue import toolchain
+from onnxbisect_backends.toolchains.toolchain import toolchain
 from onnxbisect_cli.parts import parts_of
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "tracker.py"

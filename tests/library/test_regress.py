@@ -22,7 +22,7 @@ from onnxbisect.report.history import (
     next_version,
 )
 from onnxbisect_backends.toolchains import series
-from onnxbisect_backends.toolchains.catalogue import made_folder, toolchain_named
+from onnxbisect_backends.toolchains.toolchain import made_folder, toolchain_named
 from support.backends.tiny_index import TinyIndex
 
 #: Asinh is taken from 1.3 on, Cosh refused from 1.6 on, and Atan refused by all.

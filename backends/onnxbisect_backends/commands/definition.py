@@ -12,7 +12,7 @@ from onnxbisect.errors import OptionError
 from onnxbisect.verdict import Kind
 from onnxbisect_backends.logs import compile_pattern
 from onnxbisect_backends.options import OptionHelp, VerifyOptions, WorthTrying, explained, model_at, reason, unknown
-from onnxbisect_backends.toolchains.catalogue import VERSION, VERSION_HELP, installed_versions, toolchain_named
+from onnxbisect_backends.toolchains.toolchain import VERSION, VERSION_HELP, installed_versions, toolchain_named
 
 #: `{word}` is a placeholder, `{{word}}` a literal `{word}`; other braces are text.
 PLACEHOLDER = re.compile(r"\{\{(\w+)\}\}|\{(\w+)\}")

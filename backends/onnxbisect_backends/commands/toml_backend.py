@@ -32,8 +32,7 @@ from onnxbisect_backends.logs import Pattern, Reading, compile_pattern, read_log
 from onnxbisect_backends.options import VerifyOptions, read_options, unknown
 from onnxbisect_backends.sandbox.confined_view import listed
 from onnxbisect_backends.sandbox.process import clean_env, find_executable, inherited, not_found, run, with_artifacts
-from onnxbisect_backends.toolchains.catalogue import VERSION, in_use, toolchain_named
-from onnxbisect_backends.toolchains.toolchain import Toolchain
+from onnxbisect_backends.toolchains.toolchain import VERSION, Toolchain, in_use, toolchain_named
 
 
 def judged(definition: Definition, patterns: Sequence[Pattern], outcome: Outcome) -> Verdict:

@@ -16,8 +16,16 @@ from tempfile import TemporaryDirectory
 from onnxbisect.errors import BackendUnusableError, OptionError
 from onnxbisect.report.files import put
 from onnxbisect_backends.options import unknown
-from onnxbisect_backends.toolchains.catalogue import made_folder, read_definition, toolchains, version_order
-from onnxbisect_backends.toolchains.toolchain import PipError, Say, Toolchain, run_to_end
+from onnxbisect_backends.toolchains.toolchain import (
+    PipError,
+    Say,
+    Toolchain,
+    made_folder,
+    read_definition,
+    run_to_end,
+    toolchains,
+    version_order,
+)
 
 _VERSION = re.compile(r"[0-9][0-9A-Za-z.+!_-]*")
 _AVAILABLE = "Available versions:"

@@ -7,9 +7,12 @@ it takes. `Cutter.cut` makes the piece, `write` the file. Start with `cutter`.
 
 from onnxbisect.cut.cutter import Cutter
 from onnxbisect.cut.extract import cut_between, cut_modules, units_between, units_of_nodes
-from onnxbisect.cut.no_constant_folding import producers_of_constants, split_variants_by_producers
 from onnxbisect.cut.output_guard import split_variants, touching, unguarded_outputs
-from onnxbisect.cut.required_producers import producers_required_by_type
+from onnxbisect.cut.required_producers import (
+    producers_of_constants,
+    producers_required_by_type,
+    split_variants_by_producers,
+)
 from onnxbisect.cut.write import Piece, as_written, same_but_for_names, write, write_as_written
 
 __all__ = [

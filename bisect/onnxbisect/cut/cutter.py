@@ -19,8 +19,7 @@ from onnx.utils import Extractor
 
 from onnxbisect.cut.apply_format import apply_format
 from onnxbisect.cut.frame import Framer, Wishes
-from onnxbisect.cut.no_constant_folding import join_outputs
-from onnxbisect.cut.output_guard import guard_outputs
+from onnxbisect.cut.output_guard import guard_outputs, join_outputs
 from onnxbisect.cut.packed_boundary import pack_boundary
 from onnxbisect.cut.wiring import Call, Functions, Weights, Wiring, call_of, read_wiring
 from onnxbisect.cut.write import Piece

@@ -1,4 +1,4 @@
-"""Guard outputs for targets that reject certain ops only where they make a graph output.
+"""Guard outputs that a target rejects, as some do certain ops only where they make a graph output, or would lose.
 
 Where such an op makes an output of the model itself, the target rejects it there too. So a model output is never
 guarded, and the unit that makes it is a variant of its own.
@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 
 from onnxbisect.cut.rename import tensor_names, unused_name
 from onnxbisect.model.model import Model
-from onnxbisect.model.scopes import domain_of
+from onnxbisect.model.scopes import bodies, domain_of
 from onnxbisect.universe import Universe
 
 #: Ops that targets drop, which would make a graph input also a graph output.
@@ -20,6 +20,9 @@ _PASS_THROUGH = frozenset({"Identity", "Dropout"})
 
 #: Dtypes that Relu accepts in every opset.
 _FLOATS = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE})
+
+#: Dtypes that Add accepts in every opset.
+_NUMBERS = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.INT32, TensorProto.INT64})
 
 
 def unguarded_outputs(model: Model, ops: Collection[str]) -> frozenset[int]:
@@ -83,3 +86,61 @@ def guard_outputs(graph: onnx.GraphProto, ops: Collection[str], own: Collection[
 
 def _is_one(node: onnx.NodeProto, ops: Collection[str]) -> bool:
     return node.op_type in ops and not domain_of(node)
+
+
+def join_outputs(graph: onnx.GraphProto, own: Collection[str]) -> dict[str, str]:
+    """Append an Add (or And), with a new graph input as second operand, to each output that the target would lose.
+
+    The target turns results that depend only on constants into initializers that nothing reads. Of nodes that compute
+    the same, it keeps one and drops the names of the others' results. In the model, other nodes read these tensors.
+    The model's own outputs, `own`, and outputs of dtypes that Add and And do not accept stay unchanged.
+    Returns the old name of each changed output by its new name.
+    """
+    lost = (_made_of_constants(graph) | _made_again(graph)) - set(own)
+    covered = [value for value in graph.output if value.name in lost and _joined_by(value)]
+    if not covered:
+        return {}
+    taken = tensor_names(graph) | {node.name for node in graph.node}
+    new_names = {}
+    for value in covered:
+        old, tensor = value.name, value.type.tensor_type
+        new, beside = (unused_name(f"{old}_{word}", taken) for word in ("covered", "beside"))
+        graph.value_info.add().CopyFrom(value)
+        graph.node.append(helper.make_node(_joined_by(value), [old, beside], [new], name=new))
+        graph.input.append(helper.make_tensor_value_info(beside, tensor.elem_type, [1]))
+        if tensor.HasField("shape") and not tensor.shape.dim:
+            tensor.shape.dim.add().dim_value = 1
+        value.name = new
+        new_names[new] = old
+    return new_names
+
+
+def _made_of_constants(graph: onnx.GraphProto) -> set[str]:
+    constant = {tensor.name for tensor in graph.initializer}
+    constant.update(tensor.values.name for tensor in graph.sparse_initializer)
+    constant -= {value.name for value in graph.input}
+    for node in graph.node:
+        if not bodies(node) and all(name in constant for name in node.input if name):
+            constant.update(filter(None, node.output))
+    return constant
+
+
+def _made_again(graph: onnx.GraphProto) -> set[str]:
+    """The results of nodes that repeat an earlier node: same op, inputs and attributes."""
+    seen: set[tuple[str, str, tuple[str, ...], tuple[bytes, ...]]] = set()
+    again: set[str] = set()
+    for node in graph.node:
+        attributes = tuple(attribute.SerializeToString(deterministic=True) for attribute in node.attribute)
+        same = (node.domain, node.op_type, tuple(node.input), attributes)
+        if same in seen:
+            again.update(filter(None, node.output))
+        seen.add(same)
+    return again
+
+
+def _joined_by(value: onnx.ValueInfoProto) -> str:
+    """The op that combines the tensor with another of its dtype; empty for dtypes not supported in every opset."""
+    kind = value.type.tensor_type.elem_type
+    if kind == TensorProto.BOOL:
+        return "And"
+    return "Add" if kind in _NUMBERS else ""

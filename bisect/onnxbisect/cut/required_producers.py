@@ -1,13 +1,21 @@
-"""Find producers that a cut must include because the target accepts their result as no graph input."""
+"""Find producers that a cut must include because the target accepts their result as no graph input.
+
+That may be for its type, or for its value: a target that does not fold constants (`ProbeFormat.folds`) treats a
+computed constant differently from an initializer, and some ops accept only one of the two. So the units that make a
+known value are cut together with the unit that reads it, and units of one variant are split into several variants where
+different ops make their inputs.
+"""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import onnx
 
 from onnxbisect.cut.wiring import read_wiring
 from onnxbisect.model.model import Model
 from onnxbisect.probe_format import ProbeFormat
-from onnxbisect.unitset import UnitSet
+from onnxbisect.unitset import UnitSet, members
+from onnxbisect.universe import Universe
 
 
 def producers_required_by_type(model: Model, probe_format: ProbeFormat) -> Mapping[int, UnitSet]:
@@ -43,6 +51,40 @@ def producers_required_by_type(model: Model, probe_format: ProbeFormat) -> Mappi
         if along:
             needs[unit] = along
     return needs
+
+
+def producers_of_constants(model: Model) -> Mapping[int, UnitSet]:
+    """For each unit that reads tensors of known value, the units that make them (`Universe.required_producers`)."""
+    wiring = read_wiring(model)
+    needs: dict[int, UnitSet] = {}
+    for unit, taken in enumerate(wiring.boundary):
+        along = 0
+        for name in taken:
+            if name in model.known and name in wiring.maker:
+                along |= 1 << wiring.maker[name]
+        if along:
+            needs[unit] = along
+    return needs
+
+
+def split_variants_by_producers(universe: Universe) -> Universe:
+    """Split variants and solos so that the constant inputs of units in one group are made by the same ops.
+
+    A variant looks only at the direct producers. A solo looks at the whole chain of producers, because all of them are
+    part of the probe of a single unit.
+    """
+    needs = universe.required_producers
+    variants: dict[object, int] = {}
+    solos: dict[object, int] = {}
+    variant: list[int] = []
+    solo: list[int] = []
+    for unit in range(len(universe)):
+        makers = list(members(needs.get(unit, 0)))
+        ops = tuple(sorted(universe.op[maker] for maker in makers))
+        variant.append(variants.setdefault((universe.variant[unit], ops), len(variants)))
+        chain = (universe.solo[unit], variant[-1], tuple(solo[maker] for maker in makers))
+        solo.append(solos.setdefault(chain, len(solos)))
+    return replace(universe, variant=tuple(variant), solo=tuple(solo))
 
 
 def is_empty(kind: onnx.TypeProto) -> bool:

@@ -8,8 +8,16 @@ import numpy as np
 import onnx
 
 from onnxbisect.cut.rename import rename_tensors
-from onnxbisect.file_remedies.editing import copied, drop_unread, every_name, set_nodes, unused_prefix
-from onnxbisect.file_remedies.remedy import File, RemediedFile, file_remedy
+from onnxbisect.file_remedies.remedy import (
+    File,
+    RemediedFile,
+    copied,
+    drop_unread,
+    every_name,
+    file_remedy,
+    set_nodes,
+    unused_prefix,
+)
 from onnxbisect.language import count
 from onnxbisect.model.external import constant_tensor
 from onnxbisect.model.order import make_unique

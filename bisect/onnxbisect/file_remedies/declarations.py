@@ -2,8 +2,7 @@
 
 import onnx
 
-from onnxbisect.file_remedies.editing import copied, set_nodes
-from onnxbisect.file_remedies.remedy import File, RemediedFile, file_remedy
+from onnxbisect.file_remedies.remedy import File, RemediedFile, copied, file_remedy, set_nodes
 from onnxbisect.language import count, shortened
 from onnxbisect.model.binding import is_unbound
 from onnxbisect.model.order import another_order, depth_first, is_topological, make_unique

@@ -15,8 +15,7 @@ from onnxbisect.cut.apply_format import apply_format
 from onnxbisect.cut.rename import rename_tensors
 from onnxbisect.cut.write import store_inside
 from onnxbisect.errors import CutError
-from onnxbisect.file_remedies.editing import copied, set_nodes
-from onnxbisect.file_remedies.remedy import File, RemediedFile, file_remedy
+from onnxbisect.file_remedies.remedy import File, RemediedFile, copied, file_remedy, set_nodes
 from onnxbisect.language import count, quoted, shortened
 from onnxbisect.model.binding import is_unbound
 from onnxbisect.model.external import external_tensors, is_external, tensors

@@ -9,8 +9,17 @@ import onnx
 
 from onnxbisect.cut.rename import rename_tensors, tensor_names
 from onnxbisect.cut.wiring import Call, call_of
-from onnxbisect.file_remedies.editing import beginnings, copied, every_name, node_copy, set_nodes, unused_prefix
-from onnxbisect.file_remedies.remedy import File, RemediedFile, file_remedy
+from onnxbisect.file_remedies.remedy import (
+    File,
+    RemediedFile,
+    beginnings,
+    copied,
+    every_name,
+    file_remedy,
+    node_copy,
+    set_nodes,
+    unused_prefix,
+)
 from onnxbisect.language import count
 from onnxbisect.model.gate import demand_inlinable, written_out
 from onnxbisect.model.scopes import bodies, domain_of, opset_versions, walk

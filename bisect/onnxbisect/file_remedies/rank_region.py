@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from onnxbisect.file_remedies.editing import (
+from onnxbisect.file_remedies.remedy import (
     beginnings,
     copied,
     drop_unread,

@@ -9,8 +9,17 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from onnxbisect.file_remedies.editing import annotated, copied, drop_unread, forget, read_instead, set_nodes
-from onnxbisect.file_remedies.remedy import File, RemediedFile, file_remedy
+from onnxbisect.file_remedies.remedy import (
+    File,
+    RemediedFile,
+    annotated,
+    copied,
+    drop_unread,
+    file_remedy,
+    forget,
+    read_instead,
+    set_nodes,
+)
 from onnxbisect.language import count
 from onnxbisect.model.external import is_external
 from onnxbisect.model.scopes import domain_of, is_constant, is_copy, reads

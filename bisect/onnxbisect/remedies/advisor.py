@@ -1,21 +1,25 @@
-"""What is known during the repair of one model, and the advice that follows from it."""
+"""What is known during the repair of one model, and the advice that follows from it; also without a repair."""
 
-from collections.abc import Collection, Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import onnx
 
-from onnxbisect.diagnosis import CulpritKind
+from onnxbisect.diagnosis import CompletedDiagnosis, CulpritKind, DiagnosedCulprit
+from onnxbisect.file_remedies import LOWER_RANKS, form_of_lower_rank
 from onnxbisect.language import english
 from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.model import Model
 from onnxbisect.model.scopes import bodies, reads
 from onnxbisect.remedies.candidate import Advice, Candidate, CulpritPlace, Finder, SeenVariants, advise, allowed
 from onnxbisect.remedies.found import Named, SearchedModel
-from onnxbisect.rewrites import Exactness, Rule, RuleRefusal, names_in
+from onnxbisect.rewrites import Exactness, Rule, RuleRefusal, installed, names_in
+from onnxbisect.unitset import members, union
 
 #: Where a node is next to a replacement: the producer of input i as (i, -1), or a consumer of an output.
 Beside = tuple[int, int]
+#: Most culprits for which rules are tried, because more would take long.
+_MOST_CULPRITS = 50
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,3 +242,50 @@ class Advisor:
                 may = english("{rule} may work with --allow {exactness}", rule=it.name, exactness=it.exactness)
                 unknown = it.unknown(self.known)
                 yield may if unknown else english("{sentence}; the compiler takes the result", sentence=may)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Advised:
+    """What would replace a culprit: ids of rules or of a file remedy, in the order of their use, and the new ops."""
+
+    rules: tuple[str, ...]
+    gives: tuple[str, ...]
+    exactness: Exactness
+
+
+def replacements(job: CompletedDiagnosis) -> tuple[Advised | None, ...]:
+    """For each culprit what replaces a node of its first place, None where nothing does.
+
+    Empty if there are too many culprits to look.
+    """
+    found = SearchedModel(job=job)
+    if not found.culprits or len(found.culprits) > _MOST_CULPRITS:
+        return ()
+    advisor = Advisor(found, installed().rules, Exactness.ROUNDING)
+    advisor.add_places(found, examples=True)
+    chosen = {candidate.node: candidate for candidate in advisor.advise().chosen}
+    first = [culprit.places[0].nodes if culprit.places else () for culprit in found.culprits]
+    return tuple(
+        _with_fewer_dimensions(culprit, found) or _of_rules(nodes, chosen)
+        for culprit, nodes in zip(found.diagnosis.culprits, first, strict=True)
+    )
+
+
+def _with_fewer_dimensions(culprit: DiagnosedCulprit, found: SearchedModel) -> Advised | None:
+    """What a repair does before it replaces nodes, for a compiler that takes some ops only up to a rank."""
+    limit, op = found.rank_limit, found.model.universe.op
+    units = list(members(union(culprit.places)))
+    forms = [form_of_lower_rank(op[unit]) for unit in units if limit is not None and found.rank(unit) > limit]
+    if len(forms) < len(units) or None in forms:
+        return None
+    exactness = max((it for it in forms if it is not None), key=list(Exactness).index)
+    ops = dict.fromkeys(["Reshape", *(op[unit] for unit in units)])
+    return Advised(rules=(LOWER_RANKS,), gives=tuple(ops), exactness=exactness)
+
+
+def _of_rules(nodes: Sequence[str], chosen: Mapping[str, Candidate]) -> Advised | None:
+    for node in nodes:
+        if node in chosen:
+            it = chosen[node]
+            return Advised(rules=tuple(rule.id for rule in it.rules), gives=it.gives, exactness=it.exactness)
+    return None

@@ -43,7 +43,7 @@ from onnxbisect.universe import Universe
 from onnxbisect.verdict import Status
 
 if TYPE_CHECKING:
-    from onnxbisect.remedies.replacing import Advised
+    from onnxbisect.remedies.advisor import Advised
 
 
 def document(job: CompletedDiagnosis, replaced: "Sequence[Advised | None]" = ()) -> Report:

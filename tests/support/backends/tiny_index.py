@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from onnxbisect_backends.toolchains.catalogue import made_folder
 from onnxbisect_backends.toolchains.series import SERIES, Series
+from onnxbisect_backends.toolchains.toolchain import made_folder
 
 #: Refuses the ops that its version has no support for; names of nodes begin with their ops.
 COMPILER = """

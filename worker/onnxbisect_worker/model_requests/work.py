@@ -23,7 +23,7 @@ from onnxbisect.json_form import to_json
 from onnxbisect.model import Established
 from onnxbisect.precision.wanted import wanted
 from onnxbisect.preflight import Finding, inspect, inspection_document
-from onnxbisect.remedies.replacing import replacements
+from onnxbisect.remedies.advisor import replacements
 from onnxbisect.report.document import document
 from onnxbisect.report.files import culprit_dirs, put
 from onnxbisect.search import plan

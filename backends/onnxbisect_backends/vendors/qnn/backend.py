@@ -24,8 +24,7 @@ from onnxbisect_backends.judging import crashed, unfinished, unresolved
 from onnxbisect_backends.logs import read_log, write_script
 from onnxbisect_backends.options import VerifyOptions, WorthTrying, read_options, unknown
 from onnxbisect_backends.sandbox.process import run, with_artifacts
-from onnxbisect_backends.toolchains.catalogue import VERSION_HELP, in_use, installed_versions
-from onnxbisect_backends.toolchains.toolchain import Toolchain
+from onnxbisect_backends.toolchains.toolchain import VERSION_HELP, Toolchain, in_use, installed_versions
 from onnxbisect_backends.vendors.qnn.log import NO_ANSWER, PATTERNS, PREAMBLE, Support, read_support, support_line
 
 _SCRIPT = Path(__file__).with_name("qnn_session.py")

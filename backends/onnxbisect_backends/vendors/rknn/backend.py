@@ -23,8 +23,7 @@ from onnxbisect_backends.logs import read_log, write_script
 from onnxbisect_backends.options import VerifyOptions, WorthTrying, read_options
 from onnxbisect_backends.samples import samples_of
 from onnxbisect_backends.sandbox.process import run, with_artifacts
-from onnxbisect_backends.toolchains.catalogue import VERSION_HELP, in_use, installed_versions
-from onnxbisect_backends.toolchains.toolchain import Toolchain
+from onnxbisect_backends.toolchains.toolchain import VERSION_HELP, Toolchain, in_use, installed_versions
 from onnxbisect_backends.vendors.rknn.log import (
     FOLDED,
     PATTERNS,

@@ -23,8 +23,7 @@ from onnxbisect_backends.options import LOCAL, WorthTrying, read_options
 from onnxbisect_backends.samples import made_up, samples_of
 from onnxbisect_backends.sandbox.process import clean_env, inherited, run, with_artifacts
 from onnxbisect_backends.sandbox.working_folder import working_folder
-from onnxbisect_backends.toolchains.catalogue import in_use, installed_versions
-from onnxbisect_backends.toolchains.toolchain import Toolchain
+from onnxbisect_backends.toolchains.toolchain import Toolchain, in_use, installed_versions
 from onnxbisect_backends.vendors.tpu_mlir import tpu_mlir_steps
 from onnxbisect_backends.vendors.tpu_mlir.log import (
     NO_QUESTION,

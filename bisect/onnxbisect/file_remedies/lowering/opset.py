@@ -16,17 +16,19 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, TensorProto, defs, helper, numpy_helper
 
-from onnxbisect.file_remedies.editing import (
+from onnxbisect.file_remedies.lowering.forms import FORMS
+from onnxbisect.file_remedies.remedy import (
+    File,
+    RemediedFile,
     beginnings,
     copied,
     drop_unread,
     every_name,
+    file_remedy,
     node_copy,
     set_nodes,
     unused_prefix,
 )
-from onnxbisect.file_remedies.lowering.forms import FORMS
-from onnxbisect.file_remedies.remedy import File, RemediedFile, file_remedy
 from onnxbisect.language import shortened
 from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.scopes import bodies, captures, domain_of, reads
