@@ -21,7 +21,6 @@ from onnxbisect.errors import BackendUnusableError, OptionError
 from onnxbisect.json_form import to_json
 from onnxbisect.language import english, some
 from onnxbisect.model.model import Model
-from onnxbisect.model.runnable import Sample
 from onnxbisect.model.scopes import constant_names
 from onnxbisect.precision.equivalents import rewritten
 from onnxbisect.precision.pictures import flow, html, trade

@@ -5,9 +5,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from onnxbisect.model.feeds import Sample
 from onnxbisect.model.model import Model
 from onnxbisect.model.modules import ModulePath, path_of_node
+from onnxbisect.model.runnable import Sample
 from onnxbisect.precision.hints import blamed_first, interleaved
 from onnxbisect.precision.low import can_be_low, suspicion
 from onnxbisect.precision.plan import Space

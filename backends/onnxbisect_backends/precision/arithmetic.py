@@ -22,6 +22,7 @@ from onnxbisect.cut import write
 from onnxbisect.errors import ModelError
 from onnxbisect.language import english
 from onnxbisect.model.model import Model
+from onnxbisect.model.runnable import Sample
 from onnxbisect.precision.low import can_be_low
 from onnxbisect.precision.metric import Outputs
 from onnxbisect.precision.tensors import SampledTensor, read_seen

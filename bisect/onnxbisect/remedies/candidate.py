@@ -259,17 +259,26 @@ class Finder:
             self._together.setdefault(rule.id, set()).add(frozenset(name.removeprefix(own) for name in nodes))
 
     def _variations(self, made: Rewrite, known: SeenVariants) -> list[Candidate]:
-        """The rewrite, and variations with new nodes replaced so that no group that fails together remains."""
+        """The rewrite, and variations: with new nodes replaced so that no group that fails together remains, and with
+        ops replaced that were refused wherever they were seen.
+        """
         own, groups = f"{made.node.name}/", self._together.get(made.rule.id, set())
         wanted = [{own + name for name in choice} for choice in _hitting(groups)]
         found = [self._expanded(made, known, (), it) for it in (frozenset[str](), *wanted)]
+        found.append(self._expanded(made, known, (), doubting=True))
         return list({it.key: it for it in found if it is not None}.values())
 
     def _expanded(
-        self, made: Rewrite, known: SeenVariants, outer: _Outer, wanted: Set[str] = frozenset()
+        self,
+        made: Rewrite,
+        known: SeenVariants,
+        outer: _Outer,
+        wanted: Set[str] = frozenset(),
+        *,
+        doubting: bool = False,
     ) -> Candidate | None:
         """The rewrite with each new node replaced that is known to be refused or `wanted`; None if one has no
-        replacement.
+        replacement. With `doubting`, nodes whose op is doubted are replaced, too, if they can be.
 
         `outer` are the ops whose replacements contain this node; they are not introduced again.
         """
@@ -280,9 +289,12 @@ class Finder:
         for node, variant, solo in zip(made.replacement.nodes, made.variants(), made.solos(), strict=True):
             inner = None
             if known.refuses(variant) or node.name in wanted:
-                inner = self._inner(node, made.inside(), known, around, wanted)
+                inner = self._inner(node, made.inside(), known, around, wanted, doubting)
                 if inner is None:
                     return None
+            elif doubting and known.doubts(qualified(node)):
+                inner = self._inner(node, made.inside(), known, around, wanted, doubting)
+            if inner is not None:
                 variants += inner.variants
                 solos += inner.solos
             elif not is_constant(node):
@@ -292,14 +304,20 @@ class Finder:
         return _joined(made, parts, variants, solos)
 
     def _inner(
-        self, node: onnx.NodeProto, facts: TensorFacts, known: SeenVariants, outer: _Outer, wanted: Set[str]
+        self,
+        node: onnx.NodeProto,
+        facts: TensorFacts,
+        known: SeenVariants,
+        outer: _Outer,
+        wanted: Set[str],
+        doubting: bool,
     ) -> Candidate | None:
         """The best replacement of a new node. An If may be replaced by an If that comes out of a branch."""
         if len(outer) >= _DEPTH or (qualified(node) in outer and not bodies(node)):
             return None
         rules = (rule for rule in self._rules if rule.pattern is None and rule.takes_op(qualified(node)))
         made = (self._rewrite(rule, node, facts) for rule in rules)
-        found = [self._expanded(it, known, outer, wanted) for it in made if isinstance(it, Rewrite)]
+        found = [self._expanded(it, known, outer, wanted, doubting=doubting) for it in made if isinstance(it, Rewrite)]
         return min(filter(None, found), key=lambda candidate: candidate.order(known), default=None)
 
     def _rewrite(self, rule: Rule, node: onnx.NodeProto, facts: TensorFacts) -> Rewrite | RuleRefusal:
