@@ -31,7 +31,7 @@ from sqlalchemy.orm import Session, aliased
 from onnxbisect_db import leases
 from onnxbisect_db.database import insert_if_new, now
 from onnxbisect_db.locking import WITH_MODEL, LockedPick
-from onnxbisect_db.states import ProbeState, Stage
+from onnxbisect_db.states import COMPILING, ProbeState, Stage
 from onnxbisect_db.tables import Job, Probe, Queue, Search
 from onnxbisect_db.tables.base import Moment, constant
 
@@ -66,7 +66,7 @@ def queue_for_claim(session: Session, backend: str) -> Queue:
 
 
 def limit(session: Session, backend: str, at_most: int | None) -> None:
-    """Set how many probes of a backend may run at a time; None for no limit, 0 to pause it."""
+    """Set how many compiles of a backend may run at a time; None for no limit, 0 to pause it."""
     locked(session, backend).at_most = at_most
 
 
@@ -74,6 +74,15 @@ def limits(session: Session) -> dict[str, int]:
     """The limits of all backends that have one."""
     bounded = select(Queue.backend, Queue.at_most).where(Queue.at_most.is_not(None))
     return {backend: at_most for backend, at_most in session.execute(bounded) if at_most is not None}
+
+
+def full(session: Session, backends: Collection[str]) -> list[str]:
+    """Those of these backends that have a limit and have reached it; they stay locked until the transaction ends."""
+    bounded = sorted(limits(session).keys() & set(backends))
+    locks = {name: locked(session, name).at_most for name in bounded}
+    moments = leases.moments(now(session))
+    running = {name: session.execute(_RUNNING, {"backend": name, **moments}).one()[1] for name in bounded}
+    return [name for name, at_most in locks.items() if at_most is not None and running[name] >= at_most]
 
 
 def lengths(session: Session) -> dict[str, Length]:
@@ -166,7 +175,8 @@ def _choice() -> Select[str]:
         .group_by(Job.tenant)
         .cte("of_tenant")
     )
-    of_backend = select(func.coalesce(func.sum(running.c.probes), constant(0))).scalar_subquery()
+    probes = select(func.coalesce(func.sum(running.c.probes), constant(0))).scalar_subquery()
+    of_backend = probes + _compiling().scalar_subquery()
     claimed = (Probe.state == is_running, Probe.worker == bindparam("worker"))
     # a probe that has crashed is retried alone
     alone = select(Probe.id).where(*claimed, Probe.crashes > constant(0))
@@ -236,7 +246,7 @@ def idle(session: Session, backend: str, search_id: str, slots: int) -> int:
     They are free, and neither a probe of another search will take them, except a speculative one, nor the next probe of
     one that waits for its coordinator.
     """
-    at_most, running = session.execute(_RUNNING, {"backend": backend}).one()
+    at_most, running = session.execute(_RUNNING, {"backend": backend, **leases.moments(now(session))}).one()
     free: int = (slots if at_most is None else min(slots, at_most)) - running
     if free <= 0:  # as a rule, when there is much to do
         return 0
@@ -249,7 +259,13 @@ def _running() -> Select[Any]:
     at_most = select(Queue.at_most).where(Queue.backend == backend)
     mine = (Search.backend == backend, Probe.state == constant(ProbeState.RUNNING))
     running = select(func.count()).select_from(Probe).join(Search).where(*mine)
-    return select(at_most.scalar_subquery(), running.scalar_subquery())
+    return select(at_most.scalar_subquery(), running.scalar_subquery() + _compiling().scalar_subquery())
+
+
+def _compiling() -> Select[int]:
+    """How many claimed searches compile without probes, which takes a seat, too."""
+    compiles = (Search.stage.in_([constant(stage) for stage in COMPILING]), leases.lasting(Search.lease_until))
+    return select(func.count()).where(Search.backend == bindparam("backend", type_=String()), *compiles)
 
 
 def _elsewhere() -> Select[int]:

@@ -7,6 +7,8 @@ progress come first, with the job served longest ago; then the oldest one that w
 A tenant's next search begins only while it has fewer in progress on that backend than the backend has slots, and one
 more, which is read while they compile. With more, all would end late, and each holds a model in memory.
 
+What compiles without probes waits until the backend's limit has a seat for it (`queues.full`).
+
 No order helps while all slots are busy, and how long a model takes is not known in advance. So if there are several
 tenants, the searches of one hold at most half of a worker's slots.
 """
@@ -34,7 +36,7 @@ from onnxbisect_db import leases, queues, searches, workers
 from onnxbisect_db.database import now
 from onnxbisect_db.locking import WITH_MODEL, LockedPick
 from onnxbisect_db.searches import ClaimedSearch
-from onnxbisect_db.states import JobState, Stage
+from onnxbisect_db.states import COMPILING, JobState, Stage
 from onnxbisect_db.tables import Job, Search, Token
 from onnxbisect_db.tables.base import Moment, constant
 
@@ -80,6 +82,7 @@ def take(session: Session, wanted: ClaimFilter) -> ClaimedSearch | None:
         "worker": wanted.worker,
         "share": wanted.share,
         "last_places": _last_places(session, wanted.backends or ()),
+        "without_seat": queues.full(session, wanted.backends or ()),
     }
     for _, search, _ in _CHOICE.of(session, given):
         if search.stage in wanted.stages:
@@ -179,6 +182,7 @@ def _choice() -> Select[str]:
     last = _last_in_progress()
     good = (Token.revoked_at.is_(None), or_(Token.expires_at.is_(None), Token.expires_at > at))
     tenants = select(func.count(Token.tenant.distinct())).where(*good).scalar_subquery()
+    compiling = [constant(stage) for stage in COMPILING]
     full = func.coalesce(slots.c.here, constant(0)) >= bindparam("share")
     return (
         # as few columns as possible: PostgreSQL sorts all rows before it locks one
@@ -192,6 +196,7 @@ def _choice() -> Select[str]:
         .where(
             *_waiting(),
             ~and_(full, tenants > constant(1)),
+            ~and_(Search.stage.in_(compiling), Search.backend.in_(bindparam("without_seat", expanding=True))),
             or_(~_NEW, last.c.priority.is_(None), last.c.priority < Job.priority),
         )
         .order_by(

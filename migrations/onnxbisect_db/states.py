@@ -47,6 +47,8 @@ class Stage(StrEnum):
 
 #: Stages that need the model's compiler.
 AT_BACKEND = (Stage.PREPARE, Stage.FILES, Stage.REPAIR, Stage.PRECISION)
+#: Those that compile without probes, one compile at a time.
+COMPILING = (Stage.FILES, Stage.REPAIR, Stage.PRECISION)
 
 
 class ProbeState(StrEnum):

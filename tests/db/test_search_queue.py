@@ -11,10 +11,10 @@ from onnxbisect_db.database import Database
 from onnxbisect_db.repairs import ChangedModel
 from onnxbisect_db.search_queue import ClaimFilter
 from onnxbisect_db.searches import ClaimedSearch
-from onnxbisect_db.states import Scope, Stage
+from onnxbisect_db.states import AT_BACKEND, COMPILING, Scope, Stage
 from onnxbisect_db.tables import Job, Search
 from onnxbisect_db.workers import Presence
-from support.db.scenes import LEASE, NPU, Clock, asking, new_job, prepare, read
+from support.db.scenes import LEASE, NPU, Clock, answer, asking, claim, claimed, new_job, prepare, read
 
 FOUR = ClaimFilter(worker="w", seconds=LEASE, stages=(Stage.PREPARE,), backends=(NPU,), slots=4)
 ONE = replace(FOUR, slots=1)
@@ -148,6 +148,32 @@ def test_seats_count_where_there_are_fewer_than_slots(database: Database) -> Non
     database.run(lambda session: queues.limit(session, NPU, 2))
     many(database, 9, "")
     assert [taken(database) is not None for _ in range(5)] == [True, True, True, False, False]
+
+
+@pytest.mark.parametrize("stage", COMPILING)
+def test_what_compiles_without_probes_takes_a_seat_and_waits_for_one(database: Database, stage: Stage) -> None:
+    here = replace(FOUR, stages=AT_BACKEND)
+    compiling = [asking(database, [1], priority=1).searches[0].id for _ in range(2)]
+    with database.transaction() as session:
+        for one in compiling:
+            search = session.get_one(Search, one)
+            search.stage, search.dirty = stage, True
+    asking(database, [2, 4])
+    database.run(lambda session: queues.limit(session, NPU, 1))
+    first = taken(database, here)
+    assert first is not None
+    assert first.search.id in compiling
+    assert taken(database, here) is None
+    assert claim(database) is None
+    done(database, first)
+    probe = claimed(database)
+    assert taken(database, here) is None
+    answer(database, probe)
+    second = taken(database, here)
+    assert second is not None
+    database.run(lambda session: queues.limit(session, NPU, 2))
+    claimed(database)
+    assert claim(database) is None
 
 
 def test_what_is_in_progress_with_less_priority_keeps_no_job_from_beginning(database: Database) -> None:
