@@ -230,7 +230,10 @@ def _changed(model: Model, backend: str, folder: Path, options: list[str]) -> st
     words = [_PROGRAM, "fix", str(fetch(model)), "--backend", backend, "--no-cache", *options]
     done = subprocess.run([*words, "--out", str(folder / "fix")], capture_output=True, text=True)
     written = folder / "fix" / "repair" / "repaired.onnx"
-    return _is(alone(backend, written), "taken") if written.exists() else f"not written ({done.returncode})"
+    if not written.exists():
+        return f"not written ({done.returncode})"
+    named = json.loads(written.with_name("repair.json").read_text())["options"].values()
+    return _is(alone(backend, written, *",".join(named).split(",")), "taken")
 
 
 def _rest(model: Model, backend: str, report: Mapping[str, Any], folder: Path, options: list[str]) -> str:
@@ -287,8 +290,8 @@ def bind(file: Path, to: Path, shapes: Mapping[str, tuple[int, ...]], values: Ma
     onnx.save(proto, to)
 
 
-def alone(backend: str, file: Path, seconds: float = 600) -> str:
-    """What the vendor's tool says of a file: taken, refused, other numbers, or no answer."""
+def alone(backend: str, file: Path, *rules: str, seconds: float = 600) -> str:
+    """What the vendor's tool says of a file, without these rules: taken, refused, other numbers, or no answer."""
     python = next(iter(sorted(_TOOLCHAINS.glob(f"{backend}-*/bin/python"), reverse=True)))
     with tempfile.TemporaryDirectory() as folder:
         words = [str(python), *(() if backend in _OLD_PYTHON else ("-P", "-W", "ignore"))]
@@ -299,6 +302,7 @@ def alone(backend: str, file: Path, seconds: float = 600) -> str:
         words += [str(_ALONE / f"ask_{backend.replace('-', '_')}.py"), str(file)]
         if backend == "tpu-mlir":
             words.append(str(_sample(file, Path(folder) / "sample.npz")))
+        words += filter(None, rules)
         environment = {"PATH": f"{python.parent}:/usr/bin:/bin", "HOME": folder, "PYTHONUNBUFFERED": "1"}
         try:
             done = subprocess.run(

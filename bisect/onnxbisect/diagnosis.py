@@ -227,7 +227,7 @@ class CompilesAfter:
 
     `sentence` describes the change, `remedies` are the ids of the file remedies. `exactness` is their promise about the
     numbers, and `domain` the values that it holds for, empty for all. `calls` were needed to find it, 0 where known.
-    With `options` the file is as it was, and these options of the target make it compile.
+    `options` of the target are needed as well; without `remedies` the file is as it was.
     """
 
     sentence: str
@@ -236,6 +236,11 @@ class CompilesAfter:
     domain: str
     calls: int
     options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def with_options_alone(self) -> bool:
+        """Whether the file stays as it is."""
+        return bool(self.options) and not self.remedies
 
     def following(self, first: "CompilesAfter") -> "CompilesAfter":
         """This change of a file that has the `first` one already, as one change."""

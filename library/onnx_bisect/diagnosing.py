@@ -18,9 +18,9 @@ from onnx_bisect.events import Note, Progress, SearchEnded
 from onnx_bisect.models import InputValues, Shapes, Source, load_model
 from onnx_bisect.result import Result, with_repro
 from onnx_bisect.searching import Cancellation, Searches, Searching
-from onnx_bisect.steps.changed_files import GoesOn, NamedOptions, compiles_after, may_be_changed
+from onnx_bisect.steps.changed_files import GoesOn, compiles_after, may_be_changed
 from onnx_bisect.steps.confirming import Answered, confirmed
-from onnx_bisect.steps.repair_compiler import RepairCompiler
+from onnx_bisect.steps.repair_compiler import NamedOptions, RepairCompiler
 from onnxbisect.diagnosis import Alternative, CompilesAfter
 from onnxbisect.drawing import model_explorer
 from onnxbisect.drawing.graph import network_of
@@ -128,8 +128,8 @@ def diagnose(
                 after = _compiles_after(driver, driver.ask_whole(), context, searching, samples, named)
             # if a changed file compiles, only the recorded verdict of the whole model is needed
             ended = driver.run() if after is None else driver.ask_whole()
-            if ended.ending is Ending.FORM:
-                after = _compiles_after(driver, ended, context, searching, samples, None, as_is=wanted.as_is)
+            if after is None and ended.ending is Ending.FORM:
+                after = _compiles_after(driver, ended, context, searching, samples, named, as_is=wanted.as_is)
                 ended = driver.ask_whole()
             left = driver.budget_left
             if kept is not None and ended.diagnosis.verdict is Status.PASS and not kept.exists():
@@ -148,7 +148,7 @@ def diagnose(
                     driver.digests = lambda pieces: {units: culprit_files.digest(units) for units in pieces}
                 ended, further = driver.run(), None
                 if ended.ending is Ending.FORM:
-                    further = _compiles_after(driver, ended, context, searching, samples, None, as_is=wanted.as_is)
+                    further = _compiles_after(driver, ended, context, searching, samples, named, as_is=wanted.as_is)
                     ended = driver.ask_whole()
             ended = replace(ended, stats=first.and_then(ended.stats))
             if isinstance(further, CompilesAfter):
@@ -200,6 +200,11 @@ def _compiles_after(
     whole = SearchedModel(job=context.job(ended.diagnosis, ended.records, ended.stats))
     if ended.ending is Ending.CANCELLED or whole.diagnosis.verdict is not Status.FAIL:
         return None
+
+    def with_options(model: LoadedModel, _: Mapping[str, str], backend: Backend) -> SearchedModel:
+        other = replace(searching.quiet, backend=backend)
+        return Searches(other, calibration, driver.budget_left)(model, piece=False, whole=True)
+
     with working_folder() as folder:
         compiler = RepairCompiler(
             loaded=context.loaded,
@@ -208,15 +213,10 @@ def _compiles_after(
                 loaded, searching.backend, None if piece else calibration, piece=piece
             ),
             folder=folder,
+            named=None if options is None else NamedOptions(options=options, ask=with_options),
+            tell=lambda sentence: searching.progress(Note(sentence=sentence)),
         )
-        tell = lambda sentence: searching.progress(Note(sentence=sentence))  # noqa: E731
-
-        def with_options(_: Mapping[str, str], backend: Backend) -> SearchedModel:
-            other = replace(searching.quiet, backend=backend)
-            return Searches(other, calibration, driver.budget_left)(context.loaded, piece=False, whole=True)
-
-        named = None if options is None else NamedOptions(options=options, ask=with_options)
-        found = compiles_after(whole, context, compiler, tell, named=named, changes=not as_is)
+        found = compiles_after(whole, context, compiler, changes=not as_is)
     driver.spend(compiler.calls, compiler.seconds)
     return found
 

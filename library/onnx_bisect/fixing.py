@@ -1,30 +1,32 @@
 """`fix`: changes a model so that the compiler accepts it, proves the changes, and reports what it could not repair."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 from typing import Unpack
 
 from onnx_bisect.alternatives import other_options, tried
-from onnx_bisect.backend_choice import BackendChoice
+from onnx_bisect.backend_choice import BackendChoice, texts
 from onnx_bisect.diagnosing import usable_backend
 from onnx_bisect.events import Note, Progress
 from onnx_bisect.models import InputValues, Shapes, Source, load_model
 from onnx_bisect.result import ShownRepair
 from onnx_bisect.searching import Cancellation, Searches, Searching
-from onnx_bisect.steps.repair_compiler import REPAIRED, RepairCompiler, copy_data
+from onnx_bisect.steps.repair_compiler import REPAIRED, NamedOptions, RepairCompiler, copy_data
 from onnx_bisect.steps.repairing import REPORT, repair_model, written
 from onnxbisect.diagnosis import Alternative, Diagnosis
 from onnxbisect.errors import OptionError
-from onnxbisect.remedies import Repair
+from onnxbisect.remedies import Repair, SearchedModel
 from onnxbisect.remedies.document import RepairDocument
 from onnxbisect.remedies.summary import headline
 from onnxbisect.report.files import put
 from onnxbisect.terms import CallTerms, RepairKeywords, RepairTerms, made, with_keywords
 from onnxbisect_backends import contract
 from onnxbisect_backends.calibration import first_sample
+from onnxbisect_backends.contract import Backend
 from onnxbisect_backends.custom_ops import CustomOps
+from onnxbisect_backends.other_options import OtherOptions
 from onnxbisect_backends.probing.loaded_model import LoadedModel
 from onnxbisect_backends.probing.search_context import search_context
 from onnxbisect_backends.sandbox.working_folder import working_folder
@@ -117,6 +119,7 @@ def fix(
     wanted = made(RepairTerms, terms)
     chosen = usable_backend(backend, options or {}, jobs)
     others = other_options(backend, options or {}, wanted.alternatives)
+    in_messages = OtherOptions.in_messages(backend, texts(options or {}))
     calibration_path = None if calibration is None else Path(calibration)
     sample = first_sample(wanted.sample_path, "--samples") or first_sample(calibration_path)
     loaded = load_model(model, {**contract.input_shapes(chosen), **(input_shapes or {})}, input_values, sample)
@@ -141,6 +144,14 @@ def fix(
             searches.spend(sum(it.calls for it in answers))
             return answers
 
+        def with_options(model: LoadedModel, _: Mapping[str, str], backend: Backend) -> SearchedModel:
+            found = Searches(replace(searching, backend=backend), calibration_path, searches.left)(
+                model, piece=False, whole=True
+            )
+            searches.spend(found.job.stats.compiler_calls)
+            return found
+
+        say = lambda sentence: tell(Note(sentence=sentence))  # noqa: E731
         compiler = RepairCompiler(
             loaded=loaded,
             search=searches,
@@ -148,9 +159,9 @@ def fix(
                 loaded, chosen, None if piece else calibration_path, piece=piece
             ),
             folder=work,
+            named=None if in_messages is None else NamedOptions(options=in_messages, ask=with_options),
+            tell=say,
         )
         context = search_context(loaded, chosen, calibration_path)
-        found, told = repair_model(
-            compiler, context, wanted, known, lambda sentence: tell(Note(sentence=sentence)), asked
-        )
+        found, told = repair_model(compiler, context, wanted, known, asked)
     return FixResult(document=told, repair=found, source=loaded.model.path)

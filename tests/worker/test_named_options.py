@@ -1,5 +1,6 @@
 """Options that a compiler names where it crashes are asked about before the model is searched."""
 
+import json
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -10,11 +11,13 @@ from onnx import TensorProto, helper
 
 import onnx_bisect
 from onnx_bisect.events import Note
-from onnxbisect_service.search_spec import SearchSpec
+from onnxbisect.report.sections import next_steps
+from onnxbisect_service.search_spec import RepairSpec, SearchSpec
 from onnxbisect_worker.running import embedded
 from support.worker.installation import Installation
 
-#: Crashes in one fusion rule after the other, and names the option that leaves the rule out.
+#: Crashes in one fusion rule after the other, and names the option that leaves the rule out. It reads files up to IR
+#: version 9, one rule before it looks at that.
 PLUGIN = '''
 from typing import Annotated
 
@@ -25,7 +28,7 @@ from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_backends.contract import Description, Outcome
 from onnxbisect_backends.options import WorthTrying, read_options
 
-RULES = {"Relu": "fuse_relu", "Neg": "fuse_neg"}
+RULES = {"Tan": "fuse_tan", "": "", "Relu": "fuse_relu", "Neg": "fuse_neg", "Atan": "fuse_atan"}
 
 
 def split(given):
@@ -53,16 +56,20 @@ class Fuser:
         return None
 
     def describe(self):
-        return Description(tool="fuser", version="1", boundary_known=True)
+        return Description(tool="fuser", version="1", boundary_known=True, newest_ir=9)
 
     def compile(self, probe, workdir, limits):
-        ops = [node.op_type for node in onnx.load(probe).graph.node]
+        model = onnx.load(probe)
+        ops = [node.op_type for node in model.graph.node]
         for op, rule in RULES.items():
+            if not op and model.ir_version > 9:
+                return Outcome(exit_code=1, log="The file is of a newer version.")
             if op in ops and rule not in self._options.skip:
                 return Outcome(exit_code=1, log=f"IndexError in {rule}; --option skip={rule} goes without it")
         if "Sinh" in ops and self._options.skip:
             return Outcome(exit_code=2, log="Still compiling after 1 second.")
-        return Outcome(exit_code=1, log="no Abs") if "Abs" in ops else Outcome(exit_code=0)
+        refused = [op for op in ("Abs", "HardSwish") if op in ops]
+        return Outcome(exit_code=1, log=f"no {refused[0]}") if refused else Outcome(exit_code=0)
 
     def judge(self, outcome):
         if not outcome.exit_code:
@@ -85,12 +92,11 @@ def fuser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ONNXBISECT_CACHE_DIR", str(tmp_path / "cache"))
 
 
-def saved(folder: Path, *ops: str) -> Path:
+def saved(folder: Path, *ops: str, ir_version: int = 8) -> Path:
     nodes = [helper.make_node(op, [f"t{at}"], [f"t{at + 1}"], name=f"n{at}") for at, op in enumerate(ops)]
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 3]) for name in ("t0", f"t{len(ops)}")]
-    model = helper.make_model(
-        helper.make_graph(nodes, "g", ends[:1], ends[1:]), ir_version=8, opset_imports=[helper.make_opsetid("", 17)]
-    )
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:])
+    model = helper.make_model(graph, ir_version=ir_version, opset_imports=[helper.make_opsetid("", 17)])
     onnx.save(model, folder / "model.onnx")
     return folder / "model.onnx"
 
@@ -139,9 +145,75 @@ def test_nothing_is_tried_of_a_model_to_search_as_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("fuser")
-@pytest.mark.parametrize("ops", [("Relu", "Sin"), ("Relu", "Abs")])
-def test_a_job_says_what_run_says(tmp_path: Path, ops: tuple[str, ...]) -> None:
-    path = saved(tmp_path, *ops)
+@pytest.mark.parametrize(
+    ("ops", "skip"),
+    [(["Relu", "Sin"], "fuse_relu"), (["Relu", "Neg"], "fuse_relu,fuse_neg"), (["Tan", "Sin"], "fuse_tan")],
+)
+def test_options_are_asked_about_a_changed_file_as_about_the_first(tmp_path: Path, ops: list[str], skip: str) -> None:
+    """Also the one that the file as it is was refused with, since it may be refused for another reason as well."""
+    path = saved(tmp_path, *ops, ir_version=12)
+    result = onnx_bisect.diagnose(path, backend="fuser")
+
+    assert result.compiles_after is not None
+    assert result.compiles_after.remedies == ("lower-ir-version",)
+    assert result.compiles_after.options == {"skip": skip}
+    assert f"after: ir_version 12 → 9; option skip={skip} (" in result.headline
+    assert result.certificate.sentence.startswith("bounded: a changed file compiles")
+    assert [bool(it.command) for it in next_steps(result.report)] == [True, False]
+    fixed = onnx_bisect.fix(path, backend="fuser")
+    assert fixed.headline.endswith(f" after ir_version 12 → 9, and option skip={skip}.")
+    assert fixed.document.options == {"skip": skip}
+    fixed.save(tmp_path / "repaired.onnx")
+    told = onnx_bisect.diagnose(tmp_path / "repaired.onnx", backend="fuser", options={"skip": skip})
+    assert told.verdict is onnx_bisect.Status.PASS
+
+
+@pytest.mark.usefixtures("fuser")
+def test_where_no_option_helps_the_search_goes_on_in_the_changed_file(tmp_path: Path) -> None:
+    result = onnx_bisect.diagnose(saved(tmp_path, "Relu", "Abs", ir_version=12), backend="fuser")
+
+    assert result.report["file_after"] == "ir_version 12 → 9"
+    assert sorted(culprit.ops for culprit in result.culprits) == [("Abs",), ("Relu",)]
+
+
+@pytest.mark.usefixtures("fuser")
+@pytest.mark.parametrize(
+    ("ops", "ir_version", "changed"),
+    [
+        (["Relu"], 8, ""),
+        (["HardSwish", "Atan"], 8, "1 replaced node, and "),
+        (["HardSwish", "Atan"], 12, "ir_version 12 → 9, and 1 replaced node, and "),
+    ],
+)
+def test_a_repair_ends_with_the_option_that_is_named(
+    tmp_path: Path, ops: list[str], ir_version: int, changed: str
+) -> None:
+    path = saved(tmp_path, *ops, ir_version=ir_version)
+    fixed = onnx_bisect.fix(path, backend="fuser")
+
+    skip = f"fuse_{ops[-1].lower()}"
+    assert fixed.headline.endswith(f" after {changed}option skip={skip}.")
+    assert fixed.repaired == bool(changed)
+    with closing(Installation.at(tmp_path)) as it:
+        running = embedded(it.service)
+        running.start()
+        try:
+            job = it.submit(path, {}, backend="fuser", spec=SearchSpec(repair=RepairSpec()))
+            it.ended(job)
+        finally:
+            running.stop()
+        [search] = it.read(job).searches
+        document = json.loads(it.service.files.path(search.files["repair/repair.json"]).read_text())
+    assert document["options"] == fixed.document.options
+    assert document["verdict"] == "pass"
+    assert document["file_change"] == fixed.document.to_json()["file_change"]
+
+
+@pytest.mark.usefixtures("fuser")
+@pytest.mark.parametrize("ir_version", [8, 12])
+@pytest.mark.parametrize("ops", [("Relu", "Sin"), ("Relu", "Abs"), ("Tan", "Neg")])
+def test_a_job_says_what_run_says(tmp_path: Path, ops: tuple[str, ...], ir_version: int) -> None:
+    path = saved(tmp_path, *ops, ir_version=ir_version)
     local = onnx_bisect.diagnose(path, backend="fuser")
 
     with closing(Installation.at(tmp_path)) as it:

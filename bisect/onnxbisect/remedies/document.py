@@ -1,7 +1,7 @@
 """A repair as data: the contents of `repair.json`, from which all other forms are written."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import onnx
@@ -158,6 +158,7 @@ class RepairDocument:
     repair_calls: int
     computes_in: str = ""
     alternatives: tuple[AlternativeRow, ...] = ()
+    options: dict[str, str] = field(default_factory=dict)
     format: str = FORMAT
 
     def to_json(self) -> dict[str, Any]:
@@ -214,6 +215,7 @@ def document(
         repair_calls=repair_calls,
         computes_in=computes_in,
         alternatives=tuple(_alternative(it, repair.before) for it in alternatives),
+        options=dict(repair.after.options),
     )
 
 

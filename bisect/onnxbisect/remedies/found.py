@@ -36,12 +36,14 @@ class Named:
 class SearchedModel:
     """A model with its verdicts. `stopped` says that the user or the budget ended the search.
 
-    `names` maps a node's name to its name in the model that this one was cut from.
+    `names` maps a node's name to its name in the model that this one was cut from. `options` are those that the
+    compiler named when it refused the model, and with which it accepts it.
     """
 
     job: CompletedDiagnosis
     stopped: bool = False
     names: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def model(self) -> Model:
@@ -107,7 +109,8 @@ class SearchedModel:
     @property
     def _whole(self) -> Verdict | None:
         everything = self.model.universe.everything
-        return next((it.verdict for it in reversed(self.job.probes) if it.units == everything), None)
+        as_it_is = (it for it in reversed(self.job.probes) if it.units == everything and it.why != AS_PART)
+        return next((it.verdict for it in as_it_is), None)
 
     @cached_property
     def culprits(self) -> tuple[Named, ...]:

@@ -34,6 +34,7 @@ def headline(document: RepairDocument) -> str:
         parts = [_("input {name} made a constant", name=clip(name, 60)) for name in document.input_values]
     parts += [] if document.file_change is None else [clean(translated(document.file_change.sentence))]
     parts += [plural(len(document.changes), "replaced node")] if document.changes else []
+    parts += [_("option {option}", option=f"{key}={clip(value, 120)}") for key, value in document.options.items()]
     changed = _(", and ").join(parts)
     if document.verdict == "pass":
         if not changed:

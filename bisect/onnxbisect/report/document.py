@@ -178,7 +178,7 @@ def _certificate(job: CompletedDiagnosis, records: Records, known: States) -> Ce
     if job.compiles_after is not None:
         return {
             "status": CertificateStatus.BOUNDED,
-            "sentence": words.WITH_OPTIONS if job.compiles_after.options else words.NOT_SEARCHED,
+            "sentence": words.WITH_OPTIONS if job.compiles_after.with_options_alone else words.NOT_SEARCHED,
             "probes": [],
             "assumes": [],
             "unknown": [],

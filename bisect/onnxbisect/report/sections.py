@@ -153,12 +153,15 @@ def next_steps(document: Report, typed: TypedCommand | None = None) -> list[Next
     """
     typed = typed or _as_reported(document)
     if (after := document.get("compiles_after")) is not None:
-        if options := after.get("options"):
-            given = shlex.join(word for key, value in options.items() for word in ("--option", f"{key}={value}"))
-            return [NextStep(sentence=_("Compile it with these options of its target: {given}", given=clean(given)))]
+        options = after.get("options") or {}
+        given = shlex.join(word for key, value in options.items() for word in ("--option", f"{key}={value}"))
+        compiled = NextStep(sentence=_("Compile it with these options of its target: {given}", given=clean(given)))
+        if options and not after["remedies"]:
+            return [compiled]
         harmless = after["exactness"] in (Exactness.EXACT, Exactness.ROUNDING)
         fix = _fix(typed, *(() if harmless else ("--allow", after["exactness"])))
-        return [NextStep(sentence=_("To write that file, with a proof of its numbers"), command=fix, repairs=True)]
+        written = NextStep(sentence=_("To write that file, with a proof of its numbers"), command=fix, repairs=True)
+        return [written, compiled] if options else [written]
     if doubt := words.doubt(document):
         return [NextStep(sentence=doubt)]
     return list(_about_culprits(document, typed))

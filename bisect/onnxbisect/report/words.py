@@ -227,7 +227,7 @@ def meaning(document: Report) -> str:
     """What `proven` or `bounded` is worth, for readers who see a certificate for the first time."""
     certificate = document["certificate"]
     after = document.get("compiles_after")
-    if after and after.get("options"):
+    if after and after.get("options") and not after["remedies"]:
         return _(
             "no list was made. The file was compiled as a whole only, and failed with the options given; it compiles "
             "with those that the compiler named. Run it with --as-is to search it with the options given."

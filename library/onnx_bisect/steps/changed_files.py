@@ -5,10 +5,9 @@ Options that the compiler itself names where it fails are tried before the file 
 The caller provides the searches (`RepairCompiler.search`): the library uses threads, the service workers.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
 import onnx
 
@@ -31,7 +30,6 @@ from onnxbisect.model import Model
 from onnxbisect.preflight import Reader
 from onnxbisect.remedies import ChangedFile, SearchedModel
 from onnxbisect.rewrites import Exactness
-from onnxbisect_backends.contract import Backend
 from onnxbisect_backends.probing.forked import forked
 from onnxbisect_backends.probing.loaded_model import LoadedModel
 from onnxbisect_backends.probing.search_context import SearchContext
@@ -60,15 +58,6 @@ _JUDGED_ANEW = frozenset(
 OTHER_NUMBERS = "computes other numbers"
 #: What was changed where the model compiles as its parts are written, and no smaller change of the file is enough.
 ANOTHER_FORM = "the file written anew, as pieces of it are (`onnx-bisect extract`)"
-#: Most calls with options that messages name: where one rule of a compiler is left out, it may crash in the next.
-_MOST_WITH_OPTIONS = 3
-
-
-class InMessages(Protocol):
-    """Options of the target that its messages may name (`other_options.OtherOptions`)."""
-
-    def named_in(self, message: str) -> "tuple[InMessages, Mapping[str, str], Backend] | None":
-        """These for the next message, the options that this one names, and the backend that has them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,14 +78,6 @@ class GoesOn:
         """The changed file under the model's own name in `folder`."""
         copy_data(loaded.model.proto, loaded.model.path.parent, folder)
         return changed_model(loaded, self.changed.proto, folder / loaded.model.path.name)
-
-
-@dataclass(frozen=True, kw_only=True)
-class NamedOptions:
-    """The options, and how to `ask` about the whole model with changed ones."""
-
-    options: InMessages
-    ask: Callable[[Mapping[str, str], Backend], SearchedModel]
 
 
 def may_be_changed(context: SearchContext) -> bool:
@@ -181,19 +162,27 @@ def compiles_after(
     whole: SearchedModel,
     context: SearchContext,
     compiler: RepairCompiler,
-    tell: Callable[[str], None] = lambda sentence: None,
     *,
-    named: NamedOptions | None = None,
     changes: bool = True,
 ) -> CompilesAfter | GoesOn | None:
-    """The first change after which the compiler accepts the whole model: of `named` options, then of the file.
+    """The first change after which the compiler accepts the whole model: of options that it names, then of the file.
 
-    `whole` has the verdicts on the original. No outputs are compared, and only verdicts are kept. `tell` gets a
-    sentence for each step. Without `changes` nothing is tried. If none is accepted: the smallest change that fails for
-    the last reason that came up, if that is another than the original's. None if nothing helps.
+    `whole` has the verdicts on the original. No outputs are compared, and only verdicts are kept. Without `changes`
+    nothing is tried. If none is accepted: the smallest change that fails for the last reason that came up, if that is
+    another than the original's. None if nothing helps.
     """
-    if named is not None and changes and (found := _with_named_options(whole, compiler, tell, named)) is not None:
-        return found
+    tell = compiler.tell
+    if changes:
+        found = compiler.with_named_options(whole, context.loaded)
+        if found.compiles:
+            return CompilesAfter(
+                sentence=_with(found.options),
+                remedies=(),
+                exactness=Exactness.EXACT,
+                domain="",
+                calls=compiler.calls,
+                options=found.options,
+            )
     numeric: ChangedCopy | None = None
     onward: ChangedCopy | None = None
     reasons = {"", whole.failure}
@@ -206,7 +195,8 @@ def compiles_after(
         except ModelError:  # the target does not accept such a model
             continue
         if answer.compiles:
-            return _after(changed, changed.sentence, compiler.calls)
+            sentence = "; ".join(filter(None, (changed.sentence, _with(answer.options))))
+            return replace(_after(changed, sentence, compiler.calls), options=answer.options)
         if answer.unanswered:
             tell(f"no answer about that: {answer.unanswered}")
         if numeric is None and answer.computes_other_numbers and not whole.computes_other_numbers:
@@ -249,29 +239,6 @@ def _after(changed: ChangedCopy, sentence: str, calls: int) -> CompilesAfter:
     )
 
 
-def _with_named_options(
-    whole: SearchedModel, compiler: RepairCompiler, tell: Callable[[str], None], named: NamedOptions
-) -> CompilesAfter | None:
-    found, others, changed = whole, named.options, dict[str, str]()
-    for _ in range(_MOST_WITH_OPTIONS):
-        following = others.named_in(found.message)
-        if following is None or found.stopped:
-            return None
-        others, more, backend = following
-        changed |= more
-        words = ", ".join(f"{key}={value}" for key, value in changed.items())
-        tell(f"asking the compiler with the option that it names: {words}")
-        found = named.ask(changed, backend)
-        compiler.add_cost(found)
-        if found.compiles:
-            return CompilesAfter(
-                sentence=f"option {words}",
-                remedies=(),
-                exactness=Exactness.EXACT,
-                domain="",
-                calls=compiler.calls,
-                options=changed,
-            )
-        if found.unanswered:
-            tell(f"no answer about that: {found.unanswered}")
-    return None
+def _with(options: Mapping[str, str]) -> str:
+    """What is said of options with which the compiler accepts a file; empty without any."""
+    return f"option {', '.join(f'{key}={value}' for key, value in options.items())}" if options else ""

@@ -1,7 +1,7 @@
 """The compiler interface of a repair: every call searches a model or a piece, and all share verdicts."""
 
 import shutil
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -16,12 +16,15 @@ from onnxbisect.model.external import locations
 from onnxbisect.model.scopes import is_constant, reads
 from onnxbisect.remedies import SearchedModel
 from onnxbisect.verdict import Status
+from onnxbisect_backends.contract import Backend
 from onnxbisect_backends.probing.loaded_model import LoadedModel
 from onnxbisect_backends.probing.search_context import SearchContext
 
 _NO_CALLS = Stats(compiler_calls=0, cached=0, rounds=0, compile_seconds=0, engine_seconds=0, wall_seconds=0)
 #: The file name of a repaired model.
 REPAIRED = "repaired.onnx"
+#: Most calls with options that messages name: where one rule of a compiler is left out, it may crash in the next.
+_MOST_WITH_OPTIONS = 3
 
 
 class SearchModel(Protocol):
@@ -34,18 +37,36 @@ class SearchModel(Protocol):
         """
 
 
+class InMessages(Protocol):
+    """Options of the target that its messages may name (`other_options.OtherOptions`)."""
+
+    def named_in(self, message: str) -> "tuple[InMessages, Mapping[str, str], Backend] | None":
+        """These for the next message, the options that this one names, and the backend that has them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamedOptions:
+    """The options, and how to `ask` about a whole model with changed ones."""
+
+    options: InMessages
+    ask: Callable[[LoadedModel, Mapping[str, str], Backend], SearchedModel]
+
+
 @dataclass(kw_only=True)
 class RepairCompiler:
     """Searches models for the repair of the model `loaded`; implements `onnxbisect.remedies.Compiler`.
 
     Models are written to `folder`, which outlives it. `context_of` returns the search context of a model, given whether
-    it is a piece. `calls` counts compiler calls, `seconds` those that they took.
+    it is a piece. `calls` counts compiler calls, `seconds` those that they took. Where the compiler refuses a whole
+    model and names one of the `named` options, it is asked with that one, too; `tell` gets a sentence for each step.
     """
 
     loaded: LoadedModel
     search: SearchModel
     context_of: Callable[[LoadedModel, bool], SearchContext]
     folder: Path
+    named: NamedOptions | None = None
+    tell: Callable[[str], None] = lambda sentence: None
     calls: int = 0
     seconds: float = 0
 
@@ -59,15 +80,38 @@ class RepairCompiler:
 
     def original_whole(self) -> SearchedModel:
         """Whether that model passes: one call."""
-        return self._search(self.loaded, whole=True)
+        return self._whole(self.loaded)
 
     def diagnose(self, model: onnx.ModelProto, refused: Collection[str] = ()) -> SearchedModel:
         loaded = self.read(model)
         loaded.doubted = refused
+        if self.named is not None and ((found := self._whole(loaded)).compiles or found.stopped):
+            return found
         return self._search(loaded)
 
     def whole(self, model: onnx.ModelProto) -> SearchedModel:
-        return self._search(self.read(model), whole=True)
+        return self._whole(self.read(model))
+
+    def with_named_options(self, refused: SearchedModel, loaded: LoadedModel) -> SearchedModel:
+        """The same, or the answer with the options that the compiler names, if it accepts the model with these."""
+        if self.named is None:
+            return refused
+        found, others, changed = refused, self.named.options, dict[str, str]()
+        for _ in range(_MOST_WITH_OPTIONS):
+            following = None if found.stopped else others.named_in(found.message)
+            if following is None:
+                break
+            others, more, backend = following
+            changed |= more
+            words = ", ".join(f"{key}={value}" for key, value in changed.items())
+            self.tell(f"asking the compiler with the option that it names: {words}")
+            found = self.named.ask(loaded, changed, backend)
+            self._count(found)
+            if found.compiles:
+                return replace(found, options=changed)
+            if found.unanswered:
+                self.tell(f"no answer about that: {found.unanswered}")
+        return replace(refused, stopped=found.stopped)
 
     def ask(self, model: onnx.ModelProto, nodes: Collection[str]) -> SearchedModel:
         """Search the piece of these nodes and required producers; unresolved if the piece cannot be cut or loaded."""
@@ -106,13 +150,16 @@ class RepairCompiler:
             folder=folder,
         )
 
+    def _whole(self, loaded: LoadedModel) -> SearchedModel:
+        found = self._search(loaded, whole=True)
+        return found if found.compiles else self.with_named_options(found, loaded)
+
     def _search(self, loaded: LoadedModel, *, piece: bool = False, whole: bool = False) -> SearchedModel:
         found = self.search(loaded, piece=piece, whole=whole)
-        self.add_cost(found)
+        self._count(found)
         return found
 
-    def add_cost(self, found: SearchedModel) -> None:
-        """Count the compiler calls of a search that was made outside of this compiler, too."""
+    def _count(self, found: SearchedModel) -> None:
         self.calls += found.job.stats.compiler_calls
         self.seconds += found.job.stats.compile_seconds
 

@@ -66,15 +66,14 @@ def repair_model(
     context: SearchContext,
     terms: RepairTerms,
     custom_ops: CustomOps,
-    tell: Callable[[str], None] = lambda sentence: None,
     others: Others = lambda loaded, diagnosis: (),
 ) -> tuple[Repair, RepairDocument]:
-    """Repair the model of `context`, and document it. `tell` gets a sentence for each step.
+    """Repair the model of `context`, and document it.
 
     `others` is called once the culprits are known, before nodes are replaced. Raises OptionError for unbound dimensions
     and unfitting samples. Where onnxruntime does not run the model, nothing is changed, since nothing can be proven.
     """
-    loaded = context.loaded
+    loaded, tell = context.loaded, compiler.tell
     original = original_of(loaded.model)
     if changed := resized(original.graph, loaded.input_shapes):
         raise OptionError(
@@ -90,7 +89,7 @@ def repair_model(
         if not before.compiles and not before.stopped:
             alternatives.extend(others(loaded, before.diagnosis))
 
-    found, calls = _repaired(compiler, context, original, prover, terms.allow, tell, diagnosed)
+    found, calls = _repaired(compiler, context, original, prover, terms.allow, diagnosed)
     if loaded.model.input_values and found.model is None and found.compiles:
         found = replace(found, model=original, proof=prover.compared(original))
     return found, document(
@@ -130,14 +129,13 @@ def _repaired(
     original: onnx.ModelProto,
     prover: OrtProver,
     allow: Exactness,
-    say: Callable[[str], None],
     diagnosed: Callable[[LoadedModel, SearchedModel], None],
 ) -> tuple[Repair, int]:
     """The repair, and the compiler calls of the diagnosis. `diagnosed` is called between the two."""
-    base, of_the_file = TriedFiles(), prover
+    base, of_the_file, say = TriedFiles(), prover, compiler.tell
     measured = not context.description.boundary_known and bool(traits_of(context.loaded.model))
     changeable, unusual = may_be_changed(context), may_have_unusual_forms(context.loaded.model)
-    if measured or changeable or unusual:
+    if measured or changeable or unusual or compiler.named is not None:
         whole = compiler.original_whole()
         if whole.compiles or whole.stopped:
             return Repair(before=whole, after=whole, stopped=whole.stopped), compiler.calls
@@ -190,7 +188,7 @@ def _repaired(
             model=original if unchanged else repaired.model,
             proof=base.proof if unchanged else repaired.proof,
         )
-    return _in_its_form(repaired, compiler, of_the_file, allow, say), calls
+    return _in_its_form(repaired, compiler, of_the_file, allow), calls
 
 
 def _runnable(
@@ -210,15 +208,13 @@ def _runnable(
     return running if running or given else samples
 
 
-def _in_its_form(
-    found: Repair, compiler: RepairCompiler, prover: OrtProver, allow: Exactness, say: Callable[[str], None]
-) -> Repair:
+def _in_its_form(found: Repair, compiler: RepairCompiler, prover: OrtProver, allow: Exactness) -> Repair:
     """The repair with the first form of its model that compiles, where only the form is left to blame."""
     if found.model is None or found.proof is None or not found.after.compiles_in_another_form:
         return found
     context = compiler.context_of(compiler.read(found.model), False)
     forms = _other_forms(context, allow, found.after, found.changed_file)
-    tried = try_files(found.before, forms, compiler, prover, say).repair
+    tried = try_files(found.before, forms, compiler, prover, compiler.tell).repair
     if tried is None or tried.proof is None:
         return found
     proof = replace(found.proof, outputs=tried.proof.outputs)

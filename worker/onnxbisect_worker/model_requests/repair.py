@@ -12,9 +12,9 @@ from hashlib import sha256
 from pathlib import Path
 
 from onnx_bisect.steps.alternatives import CulpritVerdicts, asked_with
-from onnx_bisect.steps.changed_files import GoesOn, NamedOptions, compiles_after
+from onnx_bisect.steps.changed_files import GoesOn, compiles_after
 from onnx_bisect.steps.confirming import Answered
-from onnx_bisect.steps.repair_compiler import RepairCompiler, unanswered
+from onnx_bisect.steps.repair_compiler import NamedOptions, RepairCompiler, unanswered
 from onnx_bisect.steps.repairing import repair_model, written
 from onnxbisect.alternatives import CulpritsThenWhole
 from onnxbisect.diagnosis import Alternative, CompletedDiagnosis, Diagnosis, Stats
@@ -59,7 +59,7 @@ class UnansweredError(Exception):
 class ChangedModels:
     """Changes of the model of `context`. `onnx` is the SHA-256 of the model's stored file.
 
-    `context_of` returns another model's search context for this compiler, `context_with` this model's for another.
+    `context_of` returns another model's search context for this compiler, `context_with` a model's for another one.
     `options` are those of the target that its messages may name. `goes_on`: the search may go on in a changed file; a
     repair begins with the model's own file, and goes on in a changed one itself.
     """
@@ -67,7 +67,7 @@ class ChangedModels:
     onnx: str
     context: SearchContext
     context_of: Callable[[LoadedModel, bool], SearchContext]
-    context_with: Callable[[Backend], SearchContext]
+    context_with: Callable[[LoadedModel, Backend], SearchContext]
     options: OtherOptions | None
     recheck: bool
     as_is: bool = False
@@ -75,12 +75,20 @@ class ChangedModels:
 
     def compiler(self, begun: StepProgress, folder: Path) -> RepairCompiler:
         """A compiler that answers from what is known. Models are written into `folder`."""
+        replies = _Replies(self, begun)
         return RepairCompiler(
             loaded=self.context.loaded,
-            search=_Replies(self, begun),
+            search=replies,
             context_of=self.context_of,
             folder=folder,
+            named=None if self.options is None else NamedOptions(options=self.options, ask=replies.with_options),
         )
+
+    def file_of(self, loaded: LoadedModel) -> tuple[str, Mapping[str, Path]]:
+        """The SHA-256 of a model's file, and the files of a question about it: none if it is the job's own."""
+        if loaded is self.context.loaded:
+            return self.onnx, {}
+        return _digest(loaded.model.path), {"model.onnx": loaded.model.path}
 
     def job(
         self, context: SearchContext, answers: Sequence[AnsweredProbe], stats: Stats, *, brief: bool = False
@@ -95,15 +103,9 @@ def changed_files_came_to(models: ChangedModels, begun: StepProgress, folder: Pa
     """The next question, or the changed copy of the file that compiles, or in which the search goes on."""
     whole = SearchedModel(job=models.job(models.context, begun.answers, begun.stats))
 
-    def ask_whole_with(changed: Mapping[str, str], backend: Backend) -> SearchedModel:
-        name = question_name(models.onnx, whole=True, options=changed)
-        question = ModelQuestion(files={}, whole=True, options=changed)
-        return _Replies(models, begun).about(models.context_with(backend), name, question)
-
     try:
         compiler = models.compiler(begun, folder)
-        named = None if models.options is None else NamedOptions(options=models.options, ask=ask_whole_with)
-        after = compiles_after(whole, models.context, compiler, named=named, changes=not models.as_is)
+        after = compiles_after(whole, models.context, compiler, changes=not models.as_is)
     except UnansweredError as error:
         return error.question
     if not isinstance(after, GoesOn):
@@ -158,10 +160,9 @@ class RepairWork:
         """The answers with other options; raises UnansweredError. After the budget's end, missing ones are left out."""
         found: list[Alternative] = []
         culprits = [culprit.evidence.own for culprit in diagnosis.culprits]
-        own = loaded is self.models.context.loaded
-        files = {} if own else {"model.onnx": loaded.model.path}
+        onnx, files = self.models.file_of(loaded)
         for changed, backend in self.others([culprit.message for culprit in diagnosis.culprits]):
-            name = question_name(self.models.onnx if own else _digest(loaded.model.path), whole=False, options=changed)
+            name = question_name(onnx, whole=False, options=changed)
             reply = begun.reply(name)
             if reply is None and begun.ended:
                 break
@@ -204,6 +205,13 @@ class _Replies:
             files=dict(zip(names, files, strict=True)), piece=piece, whole=whole, doubted=tuple(model.doubted)
         )
         return self.about(context, question_name(_digest(path), whole=whole), question)
+
+    def with_options(self, model: LoadedModel, changed: Mapping[str, str], backend: Backend) -> SearchedModel:
+        """The whole model, compiled with changed options."""
+        onnx, files = self._models.file_of(model)
+        question = ModelQuestion(files=files, whole=True, options=changed)
+        name = question_name(onnx, whole=True, options=changed)
+        return self.about(self._models.context_with(model, backend), name, question)
 
     def about(self, context: SearchContext, name: str, question: ModelQuestion) -> SearchedModel:
         """The answer to the question of this name; UnansweredError if there is none."""

@@ -247,8 +247,8 @@ class ModelWork:
             context_of=lambda loaded, piece: search_context(
                 loaded, self._backend, None if piece else self._calibration, piece=piece
             ),
-            context_with=lambda backend: search_context(
-                self._loaded, UnboundBackend(backend, self._bounds), self._calibration
+            context_with=lambda loaded, backend: search_context(
+                loaded, UnboundBackend(backend, self._bounds), self._calibration
             ),
             options=OtherOptions.in_messages(self._case.backend, self._case.options),
             as_is=self._spec.as_is,
