@@ -153,6 +153,7 @@ def create_app(service: Service, *, inspect_model: InspectModel, lifespan: Lifes
         description=_DESCRIPTION,
         docs_url=None,  # its scripts are external, which the headers forbid
         redoc_url=None,
+        generate_unique_id_function=lambda route: route.name,  # generated clients call operations as the handlers here
         lifespan=lifespan,
         responses=problems.responses(),
     )

@@ -220,13 +220,13 @@ class HealthView(BaseModel):
 
 
 @router.get("/livez", summary="Liveness of the process")
-async def live() -> HealthView:
+async def get_liveness() -> HealthView:
     """Succeeds whenever the process answers. Nothing else is checked, because a restart would repair nothing else."""
     return HealthView()
 
 
 @router.get("/readyz", summary="Readiness for requests")
-async def ready(request: Request) -> HealthView:
+async def get_readiness(request: Request) -> HealthView:
     """Checks the database with this version's tables, the queue, the file store, and that the disk can be written to.
 
     A 503 names what fails. The answer may be two seconds old.
@@ -239,7 +239,7 @@ async def ready(request: Request) -> HealthView:
 
 
 @router.get("/metrics", summary="Metrics for Prometheus", response_class=PlainTextResponse)
-async def metrics(request: Request, caller: Operator) -> PlainTextResponse:
+async def get_metrics(request: Request, caller: Operator) -> PlainTextResponse:
     """Of the whole service, so for a token with the scope `operator`, which is made on the server. They contain no
     tenants, models or labels.
     """

@@ -84,3 +84,11 @@ def test_every_operation_says_what_it_does(callers: Callers) -> None:
             assert operation["tags"], (method, path)
             problem = operation["responses"]["4XX"]["content"]["application/problem+json"]
             assert problem["schema"]["$ref"].endswith("/ProblemDocument")
+
+
+def test_each_operation_has_a_name_of_its_own_for_generated_clients(callers: Callers) -> None:
+    paths = callers.nobody().get("/openapi.json").json()["paths"]
+    names = [operation["operationId"] for operations in paths.values() for operation in operations.values()]
+    assert len(set(names)) == len(names)
+    assert {"submit_job", "list_jobs", "get_report", "upload_model"} <= set(names)
+    assert not [name for name in names if "v1" in name]

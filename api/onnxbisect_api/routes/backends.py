@@ -157,14 +157,14 @@ class BackendChange(BaseModel):
 
 
 @router.get("/backends", summary="List compilers")
-def listed(service: TheService, caller: Reader) -> list[BackendView]:
+def list_backends(service: TheService, caller: Reader) -> list[BackendView]:
     """The list has the backends installed on the API's machine, those of workers, and those with waiting work."""
     with service.database.session() as session:
         return backend_views(session)
 
 
 @router.patch("/backends/{name}", summary="Limit the concurrent probes of a compiler")
-def change(name: BackendName, wanted: BackendChange, service: TheService, caller: Admin) -> BackendView:
+def change_backend(name: BackendName, wanted: BackendChange, service: TheService, caller: Admin) -> BackendView:
     """The limit applies to all tenants. Probes that are running continue."""
     with service.database.session() as session:
         if name not in {view.name for view in backend_views(session)}:
@@ -175,7 +175,7 @@ def change(name: BackendName, wanted: BackendChange, service: TheService, caller
 
 
 @router.get("/workers", summary="List worker processes")
-def present(service: TheService, caller: Reader) -> list[WorkerView]:
+def list_workers(service: TheService, caller: Reader) -> list[WorkerView]:
     """The list has all workers that sent a heartbeat within a day."""
     with service.database.session() as session:
         return worker_views(session)

@@ -96,7 +96,7 @@ class BadgeView(BaseModel):
 
 
 @router.get("/badge", summary="The URL of a badge")
-def address(
+def get_badge_address(
     request: Request, service: TheService, caller: Reader, labels: TheLabels, addresses: TheAddresses
 ) -> BadgeView:
     """The badge shows the newest job with all of these labels. Its URL needs no token, and is valid as long as the
@@ -114,7 +114,7 @@ def address(
 
 
 @router.get("/badge.svg", summary="A badge", response_class=Response, responses=_SVG)
-def badge(
+def get_badge(
     request: Request,
     service: TheService,
     labels: TheLabels,

@@ -100,7 +100,7 @@ class JobComparison(BaseModel):
 
 
 @router.get("/compare", summary="Compare the culprits of two jobs", dependencies=[IN_TURN])
-def compared(a: JobId, b: JobId, service: TheService, caller: Reader) -> JobComparison:
+def get_comparison(a: JobId, b: JobId, service: TheService, caller: Reader) -> JobComparison:
     """Which culprits are fixed, new and unchanged, and whether that is certain. 409 if no target can be compared."""
     with service.database.session() as session:
         before, after = job_of(session, a, caller), job_of(session, b, caller)

@@ -201,7 +201,7 @@ class CulpritChange(BaseModel):
 
 
 @router.get("/culprits", summary="List the culprits of all jobs, the newest first")
-def listed(
+def list_culprits(
     service: TheService,
     caller: Reader,
     addresses: TheAddresses,
@@ -224,20 +224,22 @@ def listed(
 
 
 @router.get("/culprits/{culprit_id}", summary="A culprit with its occurrences")
-def shown(culprit_id: RowId, service: TheService, caller: Reader, addresses: TheAddresses) -> CulpritDetails:
+def get_known_culprit(
+    culprit_id: RowId, service: TheService, caller: Reader, addresses: TheAddresses
+) -> CulpritDetails:
     """The culprit contains the latest verdict of each version of each target."""
     with service.database.session() as session:
         return culprit_details(session, found(session, culprit_id, caller), addresses)
 
 
 @router.patch("/culprits/{culprit_id}", summary="Mark a culprit as known or open")
-def change(
+def change_culprit(
     culprit_id: RowId, wanted: CulpritChange, service: TheService, caller: Submitter, addresses: TheAddresses
 ) -> CulpritDetails:
     """Marks a culprit as known or open. A fixed culprit is opened again automatically when a job finds it again."""
     known = wanted.state == "known"
     service.database.run(lambda session: culprits.set_known(session, culprit_id, caller.tenant, known=known))
-    return shown(culprit_id, service, caller, addresses)
+    return get_known_culprit(culprit_id, service, caller, addresses)
 
 
 @router.get(
@@ -247,7 +249,7 @@ def change(
     responses={200: {"description": "The text", "content": {"text/markdown": {"schema": {"type": "string"}}}}},
     dependencies=[IN_TURN],
 )
-def issue_text(culprit_id: RowId, service: TheService, caller: Reader) -> Response:
+def get_issue_text(culprit_id: RowId, service: TheService, caller: Reader) -> Response:
     """Steps to reproduce, environment, and the end of the log, without names of models. The log may name nodes."""
     with service.database.session() as session:
         culprit = found(session, culprit_id, caller)
@@ -267,7 +269,9 @@ def issue_text(culprit_id: RowId, service: TheService, caller: Reader) -> Respon
     responses=FILE,
     dependencies=[IN_TURN],
 )
-def file(culprit_id: RowId, name: CulpritFileName, request: Request, service: TheService, caller: Reader) -> Response:
+def get_known_culprit_file(
+    culprit_id: RowId, name: CulpritFileName, request: Request, service: TheService, caller: Reader
+) -> Response:
     """The file comes from the newest version of a compiler that refused the culprit in a job."""
     with service.database.session() as session:
         kept = culprits.reproducing(session, found(session, culprit_id, caller).id)

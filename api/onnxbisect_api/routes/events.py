@@ -151,7 +151,7 @@ _STREAM: dict[int | str, dict[str, Any]] = {
 @router.get(
     "/jobs/{job_id}/events", summary="A job's events, as they happen", response_class=Response, responses=_STREAM
 )
-async def stream(
+async def stream_events(
     job_id: RowId,
     request: Request,
     service: TheService,

@@ -28,7 +28,7 @@ class FileView(BaseModel):
 @router.put(
     "/files", summary="Upload a file for jobs, such as a calibration sample", openapi_extra={"requestBody": _RAW}
 )
-async def put(request: Request, service: TheService, caller: Uploader, addresses: TheAddresses) -> FileView:
+async def upload_file(request: Request, service: TheService, caller: Uploader, addresses: TheAddresses) -> FileView:
     """The body is the file itself, such as a sample of the model's inputs for the `calibration` of a job."""
     left = await run_in_threadpool(upload_quota, service, caller.tenant)
     demand_length(request, left)
@@ -47,7 +47,7 @@ async def put(request: Request, service: TheService, caller: Uploader, addresses
 
 
 @router.get("/files/{sha256}", summary="An uploaded file", dependencies=[IN_TURN])
-def shown(sha256: Sha256, service: TheService, caller: Reader, addresses: TheAddresses) -> FileView:
+def get_file(sha256: Sha256, service: TheService, caller: Reader, addresses: TheAddresses) -> FileView:
     """404 unless your tenant uploaded the file, so that clients cannot find out what others have."""
     with service.database.session() as session:
         upload = uploads.get(session, sha256, caller.tenant)
@@ -58,13 +58,13 @@ def shown(sha256: Sha256, service: TheService, caller: Reader, addresses: TheAdd
 
 
 @router.head("/files/{sha256}", summary="Whether a file exists", response_class=Response, dependencies=[IN_TURN])
-def is_known(sha256: Sha256, service: TheService, caller: Reader, addresses: TheAddresses) -> None:
+def file_exists(sha256: Sha256, service: TheService, caller: Reader, addresses: TheAddresses) -> None:
     """200 if the file is stored for you already, else 404."""
-    shown(sha256, service, caller, addresses)
+    get_file(sha256, service, caller, addresses)
 
 
 @router.delete("/files/{sha256}", summary="Delete a file", status_code=204, dependencies=[IN_TURN])
-def delete(sha256: Sha256, service: TheService, caller: Submitter) -> None:
+def delete_file(sha256: Sha256, service: TheService, caller: Submitter) -> None:
     """A file that jobs use is kept until these jobs are deleted."""
     with service.database.transaction() as session:
         if not uploads.remove(session, sha256, caller.tenant):

@@ -86,7 +86,7 @@ _NOT_AGAIN: dict[int | str, dict[str, Any]] = {304: {"description": "The client 
     responses=_NOT_AGAIN,
     dependencies=[IN_TURN],
 )
-def graph(
+def get_graph(
     job_id: RowId,
     request: Request,
     service: TheService,
@@ -129,7 +129,7 @@ def graph(
     responses=_NOT_AGAIN,
     dependencies=[IN_TURN],
 )
-def unit(
+def get_unit(
     job_id: RowId,
     unit: Annotated[int, Path(ge=0, le=_HIGHEST)],
     request: Request,
@@ -206,7 +206,7 @@ def _takes_gzip(accepted: str) -> bool:
     responses={304: {"description": "The client has it"}},
     dependencies=[IN_TURN],
 )
-def states(
+def get_states(
     job_id: RowId, request: Request, service: TheService, caller: Reader, target: TargetNumber = None
 ) -> Response:
     """The states come from the probes answered so far while the search runs, and from the report afterwards."""

@@ -53,7 +53,9 @@ class InspectRequest(BaseModel):
 
 
 @router.post("/inspect", summary="Known problems of a model for a target, before any compile")
-async def inspected(wanted: InspectRequest, request: Request, service: TheService, caller: Inspector) -> dict[str, Any]:
+async def inspect_model(
+    wanted: InspectRequest, request: Request, service: TheService, caller: Inspector
+) -> dict[str, Any]:
     """The response is a document `onnx-bisect/inspection@1`, as `onnx-bisect inspect --format json` prints it: the
     findings, worst first, components and ops. Nothing is compiled or stored. For a compiler that is not installed on
     the API's machine, its profile is used, or the status is 422 without one. One model of a tenant is inspected at a

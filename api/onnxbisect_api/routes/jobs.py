@@ -40,7 +40,7 @@ _LISTENS_SECONDS = 1.0
 @router.post(
     "/jobs", status_code=202, summary="Diagnose a model on one or more targets", openapi_extra=job_form.DESCRIBED
 )
-def submit(
+def submit_job(
     wanted: JobRequest,
     service: TheService,
     caller: Contributor,
@@ -65,7 +65,7 @@ def submit(
 
 
 @forms_router.post("/jobs", status_code=202)
-async def submit_form(
+async def submit_job_form(
     request: Request,
     service: TheService,
     caller: Uploader,
@@ -93,7 +93,7 @@ async def submit_form(
 
 
 @router.get("/jobs", summary="List jobs, the newest first")
-def listed(
+def list_jobs(
     service: TheService,
     caller: Reader,
     addresses: TheAddresses,
@@ -124,7 +124,7 @@ def listed(
 
 
 @router.get("/jobs/{job_id}", summary="A job, now or when it has ended")
-async def shown(
+async def get_job(
     job_id: RowId,
     request: Request,
     service: TheService,
@@ -151,13 +151,13 @@ async def shown(
 
 
 @router.post("/jobs/{job_id}/cancel", summary="Cancel a job")
-def cancel(job_id: RowId, service: TheService, caller: Submitter, addresses: TheAddresses) -> JobView:
+def cancel_job(job_id: RowId, service: TheService, caller: Submitter, addresses: TheAddresses) -> JobView:
     """The job's compilers are killed. Cancelling it again has no effect; other ended jobs cannot be cancelled."""
     return _changed(service.reserve.run, lifecycle.cancel, service, caller, addresses, job_id)
 
 
 @router.post("/jobs/{job_id}/retry", summary="Retry what has no verdict", status_code=202)
-def retry(job_id: RowId, service: TheService, caller: Submitter, addresses: TheAddresses) -> JobView:
+def retry_job(job_id: RowId, service: TheService, caller: Submitter, addresses: TheAddresses) -> JobView:
     """Restarts the unfinished targets of a job that failed, was cancelled, or is done with failed targets.
 
     Finished targets are kept, and probes with a verdict are not compiled again.
@@ -173,7 +173,7 @@ def retry(job_id: RowId, service: TheService, caller: Submitter, addresses: TheA
 
 
 @router.delete("/jobs/{job_id}", status_code=204, summary="Delete a job with its results", dependencies=[IN_TURN])
-def delete(job_id: RowId, service: TheService, caller: Submitter) -> None:
+def delete_job(job_id: RowId, service: TheService, caller: Submitter) -> None:
     """The job's reports, model and verdicts in the verdict base are deleted, too, unless another job needs them.
 
     A running job is stopped.

@@ -31,7 +31,7 @@ _RESPONSES: dict[int | str, dict[str, Any]] = {
     responses=_RESPONSES,
     dependencies=[IN_TURN],
 )
-def graph(
+def get_model_explorer_graph(
     job_id: RowId, request: Request, service: TheService, caller: Reader, target: TargetNumber = None
 ) -> Response:
     """`model-explorer graph.json --node_data_paths=verdicts.json` shows the model with the verdicts. The graph is the
@@ -52,7 +52,7 @@ def graph(
     responses=_RESPONSES,
     dependencies=[IN_TURN],
 )
-def verdicts(
+def get_model_explorer_verdicts(
     job_id: RowId, request: Request, service: TheService, caller: Reader, target: TargetNumber = None
 ) -> Response:
     """The verdicts in the target's report. They also fit the ONNX file itself if its nodes have names."""

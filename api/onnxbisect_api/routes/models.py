@@ -69,7 +69,7 @@ class UploadedView(ModelView):
     openapi_extra={"requestBody": _RAW},
     responses={201: {"model": UploadedView, "description": "It was not here before"}},
 )
-async def put(
+async def upload_model(
     request: Request,
     response: Response,
     service: TheService,
@@ -110,7 +110,7 @@ async def put(
     openapi_extra={"requestBody": _FORM},
     responses={201: {"model": UploadedView, "description": "It was not here before"}},
 )
-async def post(
+async def upload_model_files(
     request: Request, response: Response, service: TheService, caller: Uploader, addresses: TheAddresses
 ) -> UploadedView:
     """The body is a form: the ONNX file in the field `model`, each data file in a field `data` with its location in the
@@ -128,7 +128,7 @@ async def post(
 
 
 @router.get("/models", summary="List models, the newest first")
-def listed(service: TheService, caller: Reader, addresses: TheAddresses, paged: Paged) -> list[ModelView]:
+def list_models(service: TheService, caller: Reader, addresses: TheAddresses, paged: Paged) -> list[ModelView]:
     """The list is paginated: the `Link` header has the URL of the next page."""
     after = listing.read_cursor(paged.after) if paged.after is not None else None
     with service.database.session() as session:
@@ -138,7 +138,7 @@ def listed(service: TheService, caller: Reader, addresses: TheAddresses, paged: 
 
 
 @router.get("/models/{sha256}", summary="An uploaded model", dependencies=[IN_TURN])
-def shown(sha256: Sha256, service: TheService, caller: Reader, addresses: TheAddresses) -> ModelView:
+def get_model(sha256: Sha256, service: TheService, caller: Reader, addresses: TheAddresses) -> ModelView:
     """404 unless your tenant uploaded the model, so that clients cannot find out what others have."""
     with service.database.session() as session:
         model = models.get(session, sha256, caller.tenant)
@@ -149,13 +149,13 @@ def shown(sha256: Sha256, service: TheService, caller: Reader, addresses: TheAdd
 
 
 @router.head("/models/{sha256}", summary="Whether a model exists", response_class=Response, dependencies=[IN_TURN])
-def is_known(sha256: Sha256, service: TheService, caller: Reader, addresses: TheAddresses) -> None:
+def model_exists(sha256: Sha256, service: TheService, caller: Reader, addresses: TheAddresses) -> None:
     """200 if the model is stored for you already, else 404."""
-    shown(sha256, service, caller, addresses)
+    get_model(sha256, service, caller, addresses)
 
 
 @router.delete("/models/{sha256}", summary="Delete a model", status_code=204, dependencies=[IN_TURN])
-def delete(sha256: Sha256, service: TheService, caller: Submitter) -> None:
+def delete_model(sha256: Sha256, service: TheService, caller: Submitter) -> None:
     """The model's data files are deleted, too. A model that a job needs is kept until the job is deleted."""
 
     def remove(session: Session) -> list[str]:

@@ -41,7 +41,7 @@ _TABLE: dict[int | str, dict[str, Any]] = {
     responses=_TABLE,
     dependencies=[IN_TURN],
 )
-def table(
+def get_parts_table(
     request: Request,
     service: TheService,
     caller: Reader,

@@ -35,7 +35,7 @@ _FILE: dict[int | str, dict[str, Any]] = {
     responses=_FILE,
     dependencies=[IN_TURN],
 )
-def precision_file(
+def get_precision_file(
     job_id: RowId,
     name: PrecisionFileName,
     request: Request,

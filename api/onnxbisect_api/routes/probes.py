@@ -52,7 +52,7 @@ class ProbeView(BaseModel):
 
 
 @router.get("/jobs/{job_id}/probes", summary="List the probes of a job")
-def listed(
+def list_probes(
     job_id: RowId,
     service: TheService,
     caller: Reader,
@@ -105,7 +105,7 @@ def listed(
     summary="A probe's compiler log",
     response_class=PlainTextResponse,
 )
-def log(job_id: RowId, probe_id: RowId, service: TheService, caller: Reader) -> str:
+def get_probe_log(job_id: RowId, probe_id: RowId, service: TheService, caller: Reader) -> str:
     """The compiler's log as text without terminal escape sequences; empty until the probe is done."""
     with service.database.session() as session:
         job = job_of(session, job_id, caller)

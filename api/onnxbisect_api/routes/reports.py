@@ -143,7 +143,7 @@ FILE: dict[int | str, dict[str, Any]] = {
     responses=_REPORT,
     dependencies=[IN_TURN],
 )
-def report(
+def get_report(
     job_id: RowId,
     request: Request,
     service: TheService,
@@ -176,7 +176,7 @@ def report(
     responses=FILE,
     dependencies=[IN_TURN],
 )
-def culprit_file(
+def get_culprit_file(
     job_id: RowId,
     number: CulpritNumber,
     name: CulpritFileName,
@@ -247,7 +247,7 @@ _REPAIR_FILE: dict[int | str, dict[str, Any]] = {
     responses=_REPAIR,
     dependencies=[IN_TURN],
 )
-def repair(
+def get_repair(
     job_id: RowId,
     request: Request,
     service: TheService,
@@ -272,7 +272,7 @@ def repair(
     responses=_REPAIR_FILE,
     dependencies=[IN_TURN],
 )
-def repair_file(
+def get_repair_file(
     job_id: RowId,
     name: RepairFileName,
     request: Request,

@@ -35,7 +35,7 @@ _MODEL: Final = "model.onnx"
     response_class=Response,
     responses=FILE,
 )
-async def shared(
+async def get_shared_model(
     job_id: RowId,
     number: CulpritNumber,
     request: Request,

@@ -73,7 +73,7 @@ class IssuedView(TokenView):
 
 
 @router.post("/tokens", status_code=201, summary="Create a token")
-def create(wanted: TokenRequest, service: TheService, caller: Admin) -> IssuedView:
+def create_token(wanted: TokenRequest, service: TheService, caller: Admin) -> IssuedView:
     """Keep the `token` of the response: the service stores only a hash of it. The tenant's valid tokens are limited
     (`ONNXBISECT_TENANT_TOKENS`).
     """
@@ -88,14 +88,14 @@ def create(wanted: TokenRequest, service: TheService, caller: Admin) -> IssuedVi
 
 
 @router.get("/tokens", summary="List tokens, the newest first")
-def listed(service: TheService, caller: Admin) -> list[TokenView]:
+def list_tokens(service: TheService, caller: Admin) -> list[TokenView]:
     """Revoked tokens are listed, too."""
     with service.database.session() as session:
         return [_view(token) for token in tokens.listed(session, caller.tenant)]
 
 
 @router.delete("/tokens/{token_id}", summary="Revoke a token", status_code=204)
-def revoke(token_id: RowId, service: TheService, caller: Admin) -> None:
+def revoke_token(token_id: RowId, service: TheService, caller: Admin) -> None:
     """The token is invalid from the next request on."""
     with service.database.transaction() as session:
         if tokens.revoke(session, token_id, caller.tenant) is None:

@@ -75,7 +75,7 @@ class DeliveryView(BaseModel):
 
 
 @router.post("/webhooks", status_code=201, summary="Create a webhook for all jobs")
-def create(wanted: EndpointRequest, service: TheService, caller: Admin) -> EndpointSecretView:
+def create_webhook(wanted: EndpointRequest, service: TheService, caller: Admin) -> EndpointSecretView:
     """Keep the `secret` of the response: receivers verify signatures with it, and it is not shown again."""
     complaint = outbound.complaint(wanted.url, service.settings.webhook_allow)
     if complaint is not None:
@@ -97,43 +97,43 @@ def create(wanted: EndpointRequest, service: TheService, caller: Admin) -> Endpo
 
 
 @router.get("/webhooks", summary="List webhooks, the newest first")
-def listed(service: TheService, caller: Admin) -> list[EndpointView]:
+def list_webhooks(service: TheService, caller: Admin) -> list[EndpointView]:
     """Endpoints that were created for a single job are left out."""
     with service.database.session() as session:
         return [_view(endpoint) for endpoint in endpoints.listed(session, caller.tenant)]
 
 
 @router.get("/webhooks/{webhook_id}", summary="A webhook")
-def shown(webhook_id: RowId, service: TheService, caller: Admin) -> EndpointView:
+def get_webhook(webhook_id: RowId, service: TheService, caller: Admin) -> EndpointView:
     """An endpoint that was created for a single job can be shown, too."""
     with service.database.session() as session:
         return _view(_found(endpoints.get(session, webhook_id, caller.tenant)))
 
 
 @router.post("/webhooks/{webhook_id}/rotate", summary="Rotate a webhook's secret")
-def rotate(webhook_id: RowId, service: TheService, caller: Admin) -> EndpointSecretView:
+def rotate_webhook_secret(webhook_id: RowId, service: TheService, caller: Admin) -> EndpointSecretView:
     """Messages are signed with both secrets until the previous one is retired, so receivers can change to the new one
     without losing messages.
     """
-    if shown(webhook_id, service, caller).format is not WebhookFormat.JSON:
+    if get_webhook(webhook_id, service, caller).format is not WebhookFormat.JSON:
         raise OptionError("The secret of a chat's robot is made by the chat: create a webhook with the new one.")
     return _with_secret(_changed(endpoints.rotate, service, caller, webhook_id))
 
 
 @router.post("/webhooks/{webhook_id}/retire", summary="Retire a webhook's previous secret")
-def retire(webhook_id: RowId, service: TheService, caller: Admin) -> EndpointView:
+def retire_webhook_secret(webhook_id: RowId, service: TheService, caller: Admin) -> EndpointView:
     """The previous secret stops signing. Do this once all receivers have the new secret."""
     return _view(_changed(endpoints.retire, service, caller, webhook_id))
 
 
 @router.post("/webhooks/{webhook_id}/enable", summary="Enable a webhook")
-def enable(webhook_id: RowId, service: TheService, caller: Admin) -> EndpointView:
+def enable_webhook(webhook_id: RowId, service: TheService, caller: Admin) -> EndpointView:
     """Enables a webhook that was disabled after failures. Its failed messages must be redelivered one by one."""
     return _view(_changed(endpoints.enable, service, caller, webhook_id))
 
 
 @router.delete("/webhooks/{webhook_id}", summary="Delete a webhook", status_code=204)
-def delete(webhook_id: RowId, service: TheService, caller: Admin) -> None:
+def delete_webhook(webhook_id: RowId, service: TheService, caller: Admin) -> None:
     """The webhook's messages are deleted, too."""
     with service.database.transaction() as session:
         if not endpoints.remove(session, webhook_id, caller.tenant):
@@ -141,7 +141,7 @@ def delete(webhook_id: RowId, service: TheService, caller: Admin) -> None:
 
 
 @router.post("/webhooks/{webhook_id}/ping", status_code=202, summary="Send a test message")
-def ping(webhook_id: RowId, service: TheService, caller: Admin) -> DeliveryView:
+def ping_webhook(webhook_id: RowId, service: TheService, caller: Admin) -> DeliveryView:
     """The message is sent soon after this response; `GET /v1/deliveries/{id}` then shows the outcome."""
     with service.database.transaction() as session:
         delivery = deliveries.ping(session, _found(endpoints.get(session, webhook_id, caller.tenant)))
@@ -149,7 +149,7 @@ def ping(webhook_id: RowId, service: TheService, caller: Admin) -> DeliveryView:
 
 
 @router.get("/webhooks/{webhook_id}/deliveries", summary="List a webhook's messages, the newest first")
-def delivered(webhook_id: RowId, service: TheService, caller: Admin, paged: PagedRows) -> list[DeliveryView]:
+def list_deliveries(webhook_id: RowId, service: TheService, caller: Admin, paged: PagedRows) -> list[DeliveryView]:
     """The list is paginated: the `Link` header has the URL of the next page."""
     with service.database.session() as session:
         _found(endpoints.get(session, webhook_id, caller.tenant))
@@ -159,7 +159,7 @@ def delivered(webhook_id: RowId, service: TheService, caller: Admin, paged: Page
 
 
 @router.get("/deliveries/{delivery_id}", summary="A message")
-def delivery(delivery_id: RowId, service: TheService, caller: Admin) -> DeliveryView:
+def get_delivery(delivery_id: RowId, service: TheService, caller: Admin) -> DeliveryView:
     """The message contains the outcome of each attempt to deliver it."""
     with service.database.session() as session:
         found = deliveries.get(session, delivery_id, caller.tenant)

@@ -95,7 +95,7 @@ def shown(
     request: Request, culprit_id: RowId, service: TheService, caller: Reader, addresses: TheAddresses
 ) -> Response:
     """The page of one culprit, with the places where it occurs."""
-    found = rest.shown(culprit_id, service, caller, addresses)
+    found = rest.get_known_culprit(culprit_id, service, caller, addresses)
     return page(request, "culprit.html.j2", caller, culprit=found)
 
 
@@ -108,5 +108,5 @@ def change(
     state: Annotated[OpenOrKnown, Form()],
 ) -> Response:
     """Mark the culprit as known or open, and redirect to its page."""
-    rest.change(culprit_id, CulpritChange(state=state), service, caller, addresses)
+    rest.change_culprit(culprit_id, CulpritChange(state=state), service, caller, addresses)
     return RedirectResponse(f"/culprits/{culprit_id}", 303)

@@ -17,7 +17,7 @@ from onnxbisect_api.job_request import TargetRequest
 from onnxbisect_api.parameters import SHA256_PATTERN, TheService
 from onnxbisect_api.problems import Problem, status_and_sentence
 from onnxbisect_api.routes.backends import backend_views
-from onnxbisect_api.routes.inspect import InspectRequest, inspected
+from onnxbisect_api.routes.inspect import InspectRequest, inspect_model
 from onnxbisect_api.site import new_fields, new_upload
 from onnxbisect_api.site.new_fields import Complaints, FormValues
 from onnxbisect_api.site.rendering import page
@@ -71,7 +71,7 @@ async def _inspected(request: Request, service: Service, caller: Caller, typed: 
         options = {name.strip(): value.strip() for name, _, value in pairs}
         backend = typed.one("backend")
         target = TargetRequest(backend=backend, options=options) if backend else None
-        found = await inspected(InspectRequest(model=typed.one("model"), target=target), request, service, caller)
+        found = await inspect_model(InspectRequest(model=typed.one("model"), target=target), request, service, caller)
     except ValidationError as error:
         sentence = mistakes.sentence(error.errors(include_url=False, include_input=False)[0])
         return await run_in_threadpool(answered, {"options": f"{sentence}."}, status=422)

@@ -187,14 +187,14 @@ def _precision(service: Service, search: Search) -> "PrecisionOnPage | None":
 @router.post("/jobs/{job_id}/cancel")
 def cancel(job_id: RowId, service: TheService, caller: Submitter, addresses: TheAddresses) -> Response:
     """Cancel the job like `POST /v1/jobs/{job_id}/cancel`, and redirect to its page."""
-    jobs.cancel(job_id, service, caller, addresses)
+    jobs.cancel_job(job_id, service, caller, addresses)
     return RedirectResponse(f"/jobs/{job_id}", 303)
 
 
 @router.post("/jobs/{job_id}/retry")
 def retry(job_id: RowId, service: TheService, caller: Submitter, addresses: TheAddresses) -> Response:
     """Retry the job like `POST /v1/jobs/{job_id}/retry`, and redirect to its page."""
-    jobs.retry(job_id, service, caller, addresses)
+    jobs.retry_job(job_id, service, caller, addresses)
     return RedirectResponse(f"/jobs/{job_id}", 303)
 
 
@@ -215,7 +215,7 @@ def repair(job_id: RowId, service: TheService, caller: Contributor, addresses: T
 @router.post("/jobs/{job_id}/delete", dependencies=[IN_TURN])
 def delete(job_id: RowId, service: TheService, caller: Submitter) -> Response:
     """Delete the job like `DELETE /v1/jobs/{job_id}`, and redirect to the list of jobs."""
-    jobs.delete(job_id, service, caller)
+    jobs.delete_job(job_id, service, caller)
     return RedirectResponse("/jobs", 303)
 
 

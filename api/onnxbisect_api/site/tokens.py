@@ -41,7 +41,7 @@ def create(
     """Create a token, and show the page with its text, which cannot be shown again."""
     try:
         ends = datetime.now(UTC) + timedelta(days=days) if days else None
-        made = rest.create(TokenRequest(name=name.strip(), scopes=(scope,), expires_at=ends), service, caller)
+        made = rest.create_token(TokenRequest(name=name.strip(), scopes=(scope,), expires_at=ends), service, caller)
     except ValidationError:  # only the name can be invalid, because browsers send valid values of the other fields
         return _list(request, service, caller, name=name, complaint=_A_NAME, status=422)
     return _list(request, service, caller, fresh=made.id, secret=made.token)
@@ -50,7 +50,7 @@ def create(
 @router.post("/tokens/{token_id}/revoke")
 def revoke(token_id: RowId, service: TheService, caller: Admin) -> Response:
     """Revoke the token, and redirect to the page of tokens."""
-    rest.revoke(token_id, service, caller)
+    rest.revoke_token(token_id, service, caller)
     return RedirectResponse("/tokens", 303)
 
 
@@ -70,7 +70,7 @@ def _list(
         "tokens.html.j2",
         caller,
         status=status,
-        tokens=rest.listed(service, caller),
+        tokens=rest.list_tokens(service, caller),
         scopes=[scope for scope in Scope if scope is not Scope.OPERATOR],
         days=_DAYS,
         state=_state,

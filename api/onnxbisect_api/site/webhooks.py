@@ -50,7 +50,7 @@ def create(
         wanted = EndpointRequest.model_validate(
             {"url": url.strip(), "events": events, "format": form, "secret": chat_secret.strip() or None}
         )
-        made = rest.create(wanted, service, caller)
+        made = rest.create_webhook(wanted, service, caller)
     except ValidationError as error:
         complaint = f"{mistakes.sentence(error.errors()[0])}."
         return _list(request, service, caller, url=url, form=form, complaint=complaint, status=422)
@@ -63,38 +63,38 @@ def create(
 @router.get("/webhooks/{webhook_id}")
 def shown(request: Request, webhook_id: RowId, service: TheService, caller: Admin, paged: PagedRows) -> Response:
     """The page of one endpoint, with its messages."""
-    return _one(request, service, caller, rest.shown(webhook_id, service, caller), paged)
+    return _one(request, service, caller, rest.get_webhook(webhook_id, service, caller), paged)
 
 
 @router.post("/webhooks/{webhook_id}/rotate")
 def rotate(request: Request, webhook_id: RowId, service: TheService, caller: Admin, paged: PagedRows) -> Response:
     """Create a new secret, and show the endpoint's page with it; it cannot be shown again."""
-    made = rest.rotate(webhook_id, service, caller)
+    made = rest.rotate_webhook_secret(webhook_id, service, caller)
     return _one(request, service, caller, made, paged, secret=made.secret or "")
 
 
 @router.post("/webhooks/{webhook_id}/retire")
 def retire(webhook_id: RowId, service: TheService, caller: Admin) -> Response:
     """Retire the previous secret, and redirect to the endpoint's page."""
-    return _done(rest.retire, webhook_id, service, caller)
+    return _done(rest.retire_webhook_secret, webhook_id, service, caller)
 
 
 @router.post("/webhooks/{webhook_id}/enable")
 def enable(webhook_id: RowId, service: TheService, caller: Admin) -> Response:
     """Enable the endpoint, and redirect to its page."""
-    return _done(rest.enable, webhook_id, service, caller)
+    return _done(rest.enable_webhook, webhook_id, service, caller)
 
 
 @router.post("/webhooks/{webhook_id}/ping")
 def ping(webhook_id: RowId, service: TheService, caller: Admin) -> Response:
     """Send a test message, and redirect to the endpoint's page, which lists the message."""
-    return _done(rest.ping, webhook_id, service, caller)
+    return _done(rest.ping_webhook, webhook_id, service, caller)
 
 
 @router.post("/webhooks/{webhook_id}/delete")
 def delete(webhook_id: RowId, service: TheService, caller: Admin) -> Response:
     """Delete the endpoint, and redirect to the page of endpoints."""
-    rest.delete(webhook_id, service, caller)
+    rest.delete_webhook(webhook_id, service, caller)
     return RedirectResponse("/webhooks", 303)
 
 
@@ -129,7 +129,7 @@ def _list(
         "webhooks.html.j2",
         caller,
         status=status,
-        webhooks=rest.listed(service, caller),
+        webhooks=rest.list_webhooks(service, caller),
         events=_EVENTS,
         formats=LABELS,
         format=form,
@@ -143,7 +143,7 @@ def _list(
 def _one(
     request: Request, service: Service, caller: Caller, webhook: EndpointView, paged: PagedRows, secret: str = ""
 ) -> Response:
-    messages = rest.delivered(webhook.id, service, caller, paged)
+    messages = rest.list_deliveries(webhook.id, service, caller, paged)
     return page(
         request,
         "webhook.html.j2",
