@@ -14,6 +14,8 @@ from onnxbisect.search.suspect import Suspect
 from onnxbisect.search.within_limit import WithinLimit
 from onnxbisect.unitset import UnitSet, full, is_subset, members, of, size
 from onnxbisect.universe import Universe
+from support.engine.judging import Run, judge
+from support.engine.rule_worlds import Behaviour, world
 from support.engine.worlds import World, universe
 
 COUNT = 40
@@ -91,9 +93,9 @@ def worlds(measure: Measure, count: int) -> Iterator[tuple[World, UnitSet]]:
 @pytest.mark.parametrize("measure", [it for it in Measure if it is not Measure.LIVE])
 def test_an_op_is_told_from_a_limit_of_what_the_compiler_takes_at_a_time(measure: Measure) -> None:
     calls = []
-    for world, bad in worlds(measure, 5):
-        diagnosis = world.diagnose().diagnosis
-        calls.append(world.calls)
+    for one, bad in worlds(measure, 5):
+        diagnosis = one.diagnose().diagnosis
+        calls.append(one.calls)
         stated = [it for it in diagnosis.culprits if it.certainty is Certainty.CONFIRMED]
         assert all(is_subset(it.units, bad) and size(it.units) == 1 for it in stated)
         if diagnosis.certificate.status is CertificateStatus.PROVEN:
@@ -112,7 +114,7 @@ def test_how_much_a_probe_has_is_counted_as_a_compiler_counts(measure: Measure) 
         for _ in range(30):
             units = of(chance.sample(range(COUNT), chance.randrange(1, COUNT)))
             assert amount(model, measure, units) == counted(units)
-            assert CutLimit(measure, counted(units) - 1).exceeded(model, units)
+            assert CutLimit(measure, counted(units) - 1, counted(units)).exceeded(model, units)
 
 
 @pytest.mark.parametrize(
@@ -136,6 +138,48 @@ def test_a_model_beyond_the_limit_is_too_much_and_no_op_of_it_is_to_blame(measur
     assert stated == [CulpritKind.CAPACITY]
     (sentence,) = [it for it in diagnosis.certificate.unknown if "at a time" in it]
     assert f"at most {most} {measure}" in sentence
+
+
+@pytest.mark.parametrize(("measure", "most"), [(Measure.BOTH, 2), (Measure.PIECES, 1), (Measure.INPUTS, 2)])
+def test_ops_that_are_refused_together_are_found_within_a_limit(measure: Measure, most: int) -> None:
+    """A chain whose parts exceed the limit unless they are one piece, and two ops of which one feeds the other."""
+    model = universe([unit % 8 for unit in range(23)] + [8, 9], [(unit, unit + 1) for unit in range(24)])
+    counted = reference(model, measure)
+    pair = of((23, 24))
+    one = World(model, lambda units: counted(units) > most or is_subset(pair, units))
+    diagnosis = one.diagnose(most=4 * COUNT).diagnosis
+    stated = [it.units for it in diagnosis.culprits if it.certainty is Certainty.CONFIRMED]
+    assert stated in ([], [pair])
+    assert any(is_subset(pair, it.units) for it in diagnosis.culprits)
+    said = (*diagnosis.certificate.unknown, *diagnosis.certificate.assumes)
+    assert any(f"at most {most} {measure}" in sentence for sentence in said) or stated == [pair]
+
+
+@pytest.mark.parametrize("behaviour", [Behaviour.BOUNDARY, Behaviour.PIECES])
+def test_a_limit_of_a_small_model_states_nothing_false_and_ends(behaviour: Behaviour) -> None:
+    """Models of up to twelve units, for which a search without the limit took more than a thousand probes."""
+    calls = units = 0
+    for seed in range(12):
+        run = Run(world=world(behaviour, seed))
+        judgement = judge(run, run.diagnose())
+        assert not judgement.false_facts, run.world
+        assert not judgement.violations, run.world
+        calls, units = calls + run.calls, units + len(run.world.universe)
+    assert calls <= 5 * units
+
+
+def test_how_much_is_taken_is_asked_and_not_guessed() -> None:
+    """The compiler takes seven outputs; the limit that is said is the one between what passed and failed."""
+    model = universe(
+        [3, *[0, 1, 2] * 12], [(0, 1 + 3 * it) for it in range(12)] + [(1 + u, 2 + u) for u in range(35) if u % 3 < 2]
+    )
+    counted = reference(model, Measure.OUTPUTS)
+    one = World(model, lambda units: counted(units) > 7)
+    diagnosis = one.diagnose(most=100).diagnosis
+    (sentence,) = [it for it in diagnosis.certificate.unknown if "at a time" in it]
+    assert "at most 7 outputs" in sentence
+    assert 7 in {counted(units) for units, answers in one.verdicts.items() if answers[0].passed}
+    assert 8 in {counted(units) for units, answers in one.verdicts.items() if answers[0].failed}
 
 
 def test_the_places_of_many_equal_parts_are_found_without_trying_each_order_of_them() -> None:

@@ -30,10 +30,14 @@ class Measure(StrEnum):
 
 @dataclass(frozen=True)
 class CutLimit:
-    """A compiler that takes at most so many (`most`) of what `measure` counts."""
+    """A compiler that takes at most so many (`most`) of what `measure` counts.
+
+    `refused` is the least that failed for it; what lies between was not asked.
+    """
 
     measure: Measure
     most: int
+    refused: int
 
     def exceeded(self, universe: Universe, units: UnitSet) -> bool:
         """Whether a probe has more."""
@@ -42,17 +46,18 @@ class CutLimit:
     @property
     def words(self) -> str:
         """What the compiler takes."""
+        most = str(self.most) if self.refused == self.most + 1 else f"{self.most} to {self.refused - 1}"
         match self.measure:
             case Measure.INPUTS:
-                return english("at most {most} inputs", most=self.most)
+                return english("at most {most} inputs", most=most)
             case Measure.OUTPUTS:
-                return english("at most {most} outputs", most=self.most)
+                return english("at most {most} outputs", most=most)
             case Measure.BOTH:
-                return english("at most {most} inputs and outputs", most=self.most)
+                return english("at most {most} inputs and outputs", most=most)
             case Measure.PIECES:
-                return english("at most {most} unconnected pieces", most=self.most)
+                return english("at most {most} unconnected pieces", most=most)
             case Measure.LIVE:
-                return english("at most {most} tensors that live together", most=self.most)
+                return english("at most {most} tensors that live together", most=most)
 
 
 def sentence(limits: Sequence[CutLimit]) -> str:

@@ -1,10 +1,10 @@
 """A search within a limit of what the compiler takes at a time (`cut_limits`), which asks each op by itself.
 
 It costs one call for each kind of op, and ends where a search that joins ops would take each set of them that exceeds
-the limit for an interaction.
+the limit for an interaction. What fails within the limit though each op passes is narrowed to a stretch of the model.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from onnxbisect.language import english
@@ -14,11 +14,12 @@ from onnxbisect.search.oracle import Oracle, pieces
 from onnxbisect.search.pattern import alone
 from onnxbisect.search.state import SearchState
 from onnxbisect.search.suspect import Suspect
-from onnxbisect.unitset import UnitSet, lowest, members, size, union
+from onnxbisect.unitset import UnitSet, lowest, members, of, size, union
 from onnxbisect.universe import Universe
 
 #: Failing probes that exceed a limit, from which on it is tested.
 _FEWEST = 3
+_REST = english("the model without the ops that fail alone")
 #: Most units that a probe is made of to exceed a limit with other units.
 _MOST_UNITS = 64
 
@@ -40,38 +41,89 @@ class WithinLimit:
         few = len(self._universe) < FEWEST_UNITS
         if few or self._brief or not (found.interaction or found.pool):
             return False
-        for limit in possible_limits(self._universe, self._oracle, self._state.suspects):
-            other = others_that_exceed(self._universe, limit, found, self._state.suspects)
-            if other and self._oracle.ask(other, english("other units that exceed what passed")).failed:
-                return self._concludes(limit)
-        return False
+        return any((limit := self._tested(measure, found)) and self._concludes(limit) for measure in Measure)
+
+    def _tested(self, measure: Measure, found: Suspect) -> CutLimit | None:
+        """The limit of this measure, if units that were not found fail for it too; between the most that passes and the
+        least that fails is halved.
+        """
+        universe, oracle, suspects = self._universe, self._oracle, self._state.suspects
+        singles = union(suspect.everywhere for suspect in suspects if suspect.single)
+        tried: set[UnitSet] = {0}
+        while limit := possible_limit(universe, oracle, suspects, measure):
+            if not limit.exceeded(universe, found.fails):
+                break
+            wanted = (limit.most + limit.refused + 1) // 2
+            # a small model has too few others: there without one unit of what was found
+            choices = (
+                others(universe, measure, wanted, it | singles) for it in (found.units, 1 << lowest(found.units))
+            )
+            other = next((it for it in choices if it), 0)
+            if other in tried:
+                break
+            tried.add(other)
+            answer = oracle.ask(other, english("other units that exceed what passed"))
+            if answer.failed and amount(universe, measure, other) >= limit.refused:
+                return limit
+        return None
 
     def _concludes(self, limit: CutLimit) -> bool:
-        """Ask within the limit; False if that leaves a failure that neither the limit nor an op by itself explains."""
+        """Ask within the limit; False if a probe gets no answer, or if an op that fails alone passes in its context."""
         suspects = self._alone()
         region = self._universe.everything & ~union(suspect.everywhere for suspect in suspects)
-        rest = self._oracle.ask(region, english("the model without the ops that fail alone"), sure=True)
-        proof: tuple[UnitSet, ...] = (region,)
-        if not rest.passed:
-            if not rest.failed or not limit.exceeded(self._universe, region):
+        together: list[Suspect] = []
+        while failing := self._failing_within(limit, region):
+            if not self._failed(failing):
                 return False
-            proof = tuple(pieces_within(self._universe, limit, region))
-            why = english("a piece within what the compiler takes")
-            if not proof or not all(it.passed for it in self._oracle.ask_all([(it, why) for it in proof], sure=True)):
-                return False
+            stretch = self._stretch(limit, failing)
+            together.append(Suspect(units=stretch, fails=stretch, occurrences=(tuple(members(stretch)),)))
+            region &= ~(1 << lowest(stretch))
+        rest = self._oracle.ask(region, _REST, sure=True)
+        proof = (region,) if rest.passed else tuple(pieces_within(self._universe, limit, region))
         suspects = [self._in_context(limit, suspect, proof) for suspect in suspects]
         blames = [(it.blame, english("{op} in its context", op=self._op(it))) for it in suspects if it.blame]
         if not all(it.failed for it in self._oracle.ask_all(blames, sure=True)):
             return False
+        largest = max(proof, key=size)
+        suspects += [replace(it, context=largest, blame=it.units, verified=True) for it in together]
         if rest.failed and limit.exceeded(self._universe, self._universe.everything):
             every = tuple(members(region))
             suspects.append(Suspect(units=region, fails=region, occurrences=(every,), capacity=True, verified=True))
-            self._state.capacity = max(proof, key=size)
+            self._state.capacity = largest
         self._state.suspects, self._state.proof = tuple(suspects), proof
-        fitting = possible_limits(self._universe, self._oracle, self._state.suspects)
-        self._state.limits = (limit, *(it for it in fitting if it != limit))
-        self._state.exhaustive, self._state.cut_short = True, False
+        fitting = (possible_limit(self._universe, self._oracle, self._state.suspects, it) for it in Measure)
+        self._state.limits = (limit, *(it for it in fitting if it and it.measure is not limit.measure))
+        self._state.exhaustive, self._state.cut_short = not together, bool(together)
         return True
+
+    def _failing_within(self, limit: CutLimit, region: UnitSet) -> UnitSet:
+        """A probe that fails, or has no answer, without exceeding the limit: the region or a piece of it; else 0."""
+        rest = self._oracle.ask(region, _REST, sure=True)
+        if rest.passed:
+            return 0
+        if not limit.exceeded(self._universe, region):
+            return region
+        proof = pieces_within(self._universe, limit, region)
+        answers = self._oracle.ask_all(
+            [(it, english("a piece within what the compiler takes")) for it in proof], sure=True
+        )
+        return next((it for it, answer in zip(proof, answers, strict=True) if not answer.passed), 0)
+
+    def _stretch(self, limit: CutLimit, failing: UnitSet) -> UnitSet:
+        """The shortest part of a failing probe from one unit to another, in the model's order, that fails as well."""
+        why = english("half of a failing set")
+        for from_the_end in (True, False):
+            units = list(members(failing))
+            fine, fails = 0, len(units)
+            while fails - fine > 1:
+                kept = (fine + fails) // 2
+                part = of(units[:kept] if from_the_end else units[-kept:])
+                if not limit.exceeded(self._universe, part) and self._oracle.ask(part, why).failed:
+                    fails = kept
+                else:
+                    fine = kept
+            failing = of(units[:fails] if from_the_end else units[-fails:])
+        return failing
 
     def _alone(self) -> list[Suspect]:
         """A suspect for each variant of which units fail by themselves, perhaps since each exceeds the limit."""
@@ -100,12 +152,20 @@ class WithinLimit:
         unit, around = max(fitting, key=lambda it: neighbours_kept(self._universe, it[0], it[1], 1))
         return replace(suspect, units=1 << unit, context=around, blame=around | 1 << unit, verified=True)
 
+    def _failed(self, probe: UnitSet) -> bool:
+        verdict = self._oracle.look(probe)
+        return verdict is not None and verdict.failed
+
     def _op(self, suspect: Suspect) -> str:
         return self._universe.op[lowest(suspect.units)]
 
 
-def possible_limits(universe: Universe, oracle: Oracle, suspects: Sequence[Suspect]) -> Iterator[CutLimit]:
-    """The limits that would explain all that failed for no known op: every such probe exceeds what passed.
+def possible_limit(
+    universe: Universe, oracle: Oracle, suspects: Sequence[Suspect], measure: Measure
+) -> CutLimit | None:
+    """The limit that would explain most of what failed for no known op: such a probe exceeds what passed.
+
+    The others may hold ops that are refused together.
 
     Nothing is explained so by probes of one unit, nor by the whole model.
     """
@@ -117,24 +177,25 @@ def possible_limits(universe: Universe, oracle: Oracle, suspects: Sequence[Suspe
         for unit in members(failing)
     )
     failed = [probe for probe in oracle.failing if not probe & known and probe != universe.everything]
-    if len(failed) < _FEWEST or not oracle.passing:
-        return
-    for measure in Measure:
-        most = max(amount(universe, measure, probe) for probe in oracle.passing)
-        if all(amount(universe, measure, probe) > most for probe in failed):
-            yield CutLimit(measure, most)
+    most = max((amount(universe, measure, probe) for probe in oracle.passing), default=0)
+    within = [suspect for suspect in suspects if amount(universe, measure, suspect.units) <= most]
+    amounts = [
+        amount(universe, measure, probe) for probe in failed if not any(suspect.held_by(probe) for suspect in within)
+    ]
+    exceeding = [it for it in amounts if it > most]
+    if not most or len(exceeding) < _FEWEST or 2 * len(exceeding) <= len(amounts):
+        return None
+    return CutLimit(measure, most, min(exceeding))
 
 
-def others_that_exceed(universe: Universe, limit: CutLimit, found: Suspect, suspects: Sequence[Suspect]) -> UnitSet:
-    """Units that hold none of these at any place, with as much of it as the one that was found; 0 if too few."""
-    wanted = amount(universe, limit.measure, found.fails)
+def others(universe: Universe, measure: Measure, wanted: int, avoid: UnitSet) -> UnitSet:
+    """Units none of which is in `avoid`, with so much of it; 0 if there are too few."""
     chosen: UnitSet = 0
     has = 0
-    for unit in (*members(universe.everything & ~found.units), *members(found.units)):
-        grown = chosen | 1 << unit
-        more = amount(universe, limit.measure, grown)
-        if more > has and not any(suspect.held_by(grown) for suspect in (found, *suspects)):
-            chosen, has = grown, more
+    for unit in members(universe.everything & ~avoid):
+        grown = amount(universe, measure, chosen | 1 << unit)
+        if grown > has:
+            chosen, has = chosen | 1 << unit, grown
         if has >= wanted:
             return chosen
         if size(chosen) == _MOST_UNITS:
@@ -143,8 +204,8 @@ def others_that_exceed(universe: Universe, limit: CutLimit, found: Suspect, susp
 
 
 def pieces_within(universe: Universe, limit: CutLimit, region: UnitSet) -> list[UnitSet]:
-    """Parts of a region that do not exceed the limit, in which each unit stands with its neighbours; empty if none
-    are small enough.
+    """Parts of a region that do not exceed the limit, in which each unit stands with its neighbours; each unit by
+    itself if no such parts are small enough.
     """
     most = size(region)
     while most > 1:
@@ -154,4 +215,4 @@ def pieces_within(universe: Universe, limit: CutLimit, region: UnitSet) -> list[
             return found
         if most == 2:
             break
-    return []
+    return [1 << unit for unit in members(region)]
