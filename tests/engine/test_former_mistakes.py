@@ -260,6 +260,9 @@ def test_a_pair_is_not_blamed_where_half_of_it_was_cut_from_what_it_is_fused_wit
         (Behaviour.EXCUSE, 390, Log.FIRST_OFFENDER),  # excused from three steps away, where all that near fails anyhow
         (Behaviour.FUSION, 2460, Log.FIRST_OFFENDER),  # a fused pattern of four in a row, next to another refused op
         (Behaviour.CUT, 412, Log.FIRST_OFFENDER),  # a pair that fails where it is cut, and an op beside it
+        (Behaviour.TYPES, 12, Log.SILENT),  # a pair with a third op; the pair passes where another culprit is complete
+        (Behaviour.TYPES, 20, Log.SILENT),  # an op that fails unless nothing is cut in front of it
+        (Behaviour.TYPES, 20, Log.FIRST_OFFENDER),
     ],
 )
 def test_what_fails_for_want_of_its_context_is_not_stated_as_a_fact(behaviour, seed, log):

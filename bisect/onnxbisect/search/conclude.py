@@ -19,7 +19,7 @@ from onnxbisect.search.context import REACH, like_groups_that_passed, passed_tog
 from onnxbisect.search.cut_limits import sentence
 from onnxbisect.search.oracle import Oracle
 from onnxbisect.search.pattern import alone
-from onnxbisect.search.places import rests_on_a_part, seen_to_fail
+from onnxbisect.search.places import may_be_excused, rests_on_a_part, seen_to_fail
 from onnxbisect.search.plan import Verdicts
 from onnxbisect.search.search import SearchReplay
 from onnxbisect.search.suspect import Suspect
@@ -53,7 +53,8 @@ def conclude(universe: Universe, oracle: Oracle, search: SearchReplay, recheck: 
     record = Oracle(universe, verdicts, recheck)
     seen = seen_to_fail(universe, oracle, search.state)
     excusable = _excusable(universe, record, search)
-    culprits = tuple(_culprit(oracle, record, suspect, seen, excusable, recheck) for suspect in search.state.suspects)
+    suspects = search.state.suspects
+    culprits = tuple(_culprit(oracle, record, suspect, suspects, seen, excusable, recheck) for suspect in suspects)
     if search.state.stuck:
         culprits = tuple(map(_doubted, culprits))
     verdict = whole.status if whole is not None else Status.UNRESOLVED
@@ -95,7 +96,13 @@ def _excusable(universe: Universe, record: Oracle, search: SearchReplay) -> Unit
 
 
 def _culprit(
-    oracle: Oracle, record: Oracle, suspect: Suspect, seen: UnitSet, excusable: UnitSet, recheck: bool
+    oracle: Oracle,
+    record: Oracle,
+    suspect: Suspect,
+    suspects: Sequence[Suspect],
+    seen: UnitSet,
+    excusable: UnitSet,
+    recheck: bool,
 ) -> DiagnosedCulprit:
     words = oracle.look(suspect.fails)
     deciding = [suspect.fails, *(probe for probe in (suspect.context, suspect.blame) if probe is not None)]
@@ -111,6 +118,7 @@ def _culprit(
     nowhere_seen = suspect.single and inferred == suspect.everywhere
     unsettled = not suspect.verified or unblamed or nowhere_seen or rests_on_a_part(oracle.universe, oracle, suspect)
     unsettled = unsettled or bool(_said_of_every_op(record)) or bool(excusable & suspect.everywhere)
+    unsettled = unsettled or may_be_excused(oracle, suspect, suspects)
     if unsettled or refuted or doubtful or not _minimal(oracle, suspect):
         certainty = Certainty.SUSPECTED
     elif confidence < 1:

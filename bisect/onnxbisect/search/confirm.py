@@ -14,6 +14,7 @@ from onnxbisect.search.context import (
     REACH,
     VERY_FEW_UNITS,
     clusters,
+    computed_from,
     every_way,
     few_contexts,
     grown_contexts,
@@ -268,7 +269,8 @@ class Confirmer:
             return ()
         why = english("{say} in a small context", say=self._say(suspect))
         small = few_contexts if is_all_that_is_named(self._universe, self._oracle, suspects) else small_contexts
-        return tuple((probe, why) for probe in small(self._universe, suspect.units))
+        probes = (*small(self._universe, suspect.units), computed_from(self._universe, suspect.units))
+        return tuple((probe, why) for probe in probes if probe not in (suspect.units, self._universe.everything))
 
     def _grown_contexts(self, suspect: Suspect, suspects: Sequence[Suspect]) -> list[Question]:
         """Contexts for an interaction of a small model where a log names ops.

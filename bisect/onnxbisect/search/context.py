@@ -215,6 +215,8 @@ def _every_context(
         left_out = universe.everything & ~units
         if size(units) == 1:
             found += _connected(universe, units, _FUSED)
+            if not (before := computed_from(universe, units)) & masked & ~units:
+                found.append(before)
             left_out &= universe.neighbours(units)
         else:
             found += [(remainder | units) & ~(1 << other) for other in members(remainder & ~units)]
@@ -224,6 +226,13 @@ def _every_context(
         found += [universe.everything & ~(1 << other) for other in members(left_out)]
     found += [universe.everything & ~others | own for others in kept_out]
     return tuple(dict.fromkeys(found))
+
+
+def computed_from(universe: Universe, units: UnitSet) -> UnitSet:
+    """These units with all that is before them: nothing that they read is cut, where a compiler may refuse the cut."""
+    while (grown := units | union(universe.predecessors[unit] for unit in members(units))) != units:
+        units = grown
+    return units
 
 
 def small_contexts(universe: Universe, units: UnitSet) -> list[UnitSet]:

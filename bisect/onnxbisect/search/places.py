@@ -199,6 +199,18 @@ def rests_on_a_part(universe: Universe, oracle: Oracle, suspect: Suspect) -> boo
     return any(answer is None or not answer.passed for answer in answers)
 
 
+def may_be_excused(oracle: Oracle, suspect: Suspect, suspects: Sequence[Suspect]) -> bool:
+    """Whether a part of an interaction fails by itself and passes in a context that holds another culprit beside the
+    rest of it: then nothing tells whether the interaction passes in that context.
+    """
+    if not suspect.interaction:
+        return False
+    others = [other for other in suspects if other is not suspect and not other.capacity]
+    parts = [part for part in oracle.failing if is_subset(part, suspect.units) and part != suspect.units]
+    contexts = (oracle.smallest_passing(part, oracle.universe.everything) for part in parts)
+    return any(other.held_by(context | suspect.units) for context in contexts if context for other in others)
+
+
 def _alike(universe: Universe, suspect: Suspect, seen: UnitSet) -> UnitSet:
     around, solo = universe.neighbourhoods, universe.solo
     kinds = {(around[unit], solo[unit]) for unit in members(seen & suspect.everywhere)}
