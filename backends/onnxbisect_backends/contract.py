@@ -39,7 +39,7 @@ class Limits:
     """Limits of one compile: wall seconds, bytes of memory, bytes per written file, bytes of kept log.
 
     A backend may replace defaults by its own limits, except for `seconds_left`: the remaining budget of the search, or
-    the longest time for a probe of this size (`onnxbisect.compile_time`). `process.run` applies `confinement`; a
+    the longest time for a probe of this size (`probing.prober.time_limit`). `process.run` applies `confinement`; a
     backend that starts programs in another way, or whose tool cannot be confined, must refuse to compile if it is
     `required`.
     """

@@ -23,7 +23,7 @@ from onnxbisect.proof import Tolerance, fault
 from onnxbisect.report.text import clip
 from onnxbisect.verdict import Hints, Kind, Status, Table, Verdict
 from onnxbisect_backends.contract import Backend, Description, Limits, Outcome, compute, verification
-from onnxbisect_backends.judging import last_words
+from onnxbisect_backends.logs import last_words
 from onnxbisect_backends.samples import made_up, samples_folder, samples_of
 from onnxbisect_backends.sandbox.process import clean_env, run
 

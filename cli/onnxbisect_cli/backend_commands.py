@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from onnxbisect.terms import BudgetSeconds, Timeout
-from onnxbisect_cli import arguments
+from onnxbisect_cli import parameters
 from onnxbisect_cli.help_page import COMPILERS, Command
 from onnxbisect_cli.parameters import BackendName, BackendOptions, Jobs, NoCache, takes_terms
 
@@ -62,7 +62,7 @@ def check_command(
     """
     from onnxbisect_cli import backend_list
 
-    raise typer.Exit(backend_list.check(name, arguments.key_values(option or (), "--option")))
+    raise typer.Exit(backend_list.check(name, parameters.key_values(option or (), "--option")))
 
 
 @app.command(
@@ -105,8 +105,8 @@ def op_table_command(
     status = op_table.write_profile(
         backend,
         output,
-        options=arguments.key_values(option or (), "--option"),
-        ops=arguments.names(only or ()),
+        options=parameters.key_values(option or (), "--option"),
+        ops=parameters.names(only or ()),
         jobs=jobs,
         timeout=timeout,
         budget_seconds=budget_seconds,

@@ -27,9 +27,9 @@ from onnxbisect_backends.sandbox.working_folder import working_folder
 from onnxbisect_backends.toolchains import series
 from onnxbisect_backends.toolchains.toolchain import Toolchain, toolchain_named, toolchains
 from onnxbisect_backends.verifying import as_compared, verified
-from onnxbisect_cli import table
 from onnxbisect_cli.exit_status import stopping
-from onnxbisect_cli.results import COMPILES, CULPRITS, UNRESOLVED
+from onnxbisect_cli.reports import COMPILES, CULPRITS, UNRESOLVED
+from onnxbisect_cli.speech import show_table
 
 
 def install(names: Sequence[str], *, everything: bool = False) -> int:
@@ -113,7 +113,7 @@ def show() -> int:
         found = onnx_bisect.backends()
     if interruption.number is not None:
         return interruption.exit_code
-    table.show(("name", "state", "version", "how to get it"), [_row(it) for it in found])
+    show_table(("name", "state", "version", "how to get it"), [_row(it) for it in found])
     print("Options of one: onnx-bisect backends options NAME")
     outside = [clean(it.name) for it in found if it.state is not BackendState.BROKEN and not it.isolated]
     level = isolation.available()

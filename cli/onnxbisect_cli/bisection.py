@@ -16,8 +16,8 @@ from onnxbisect.terms import CallTerms, OtherValues, SearchTerms
 from onnxbisect_backends import registry
 from onnxbisect_backends.commands.any_command import CommandBackend
 from onnxbisect_backends.contract import Backend
-from onnxbisect_cli.arguments import ListFormat
 from onnxbisect_cli.exit_status import Interruption
+from onnxbisect_cli.parameters import ListFormat
 from onnxbisect_cli.progress import Shown
 from onnxbisect_cli.reports import terminal_width
 

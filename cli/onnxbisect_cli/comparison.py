@@ -1,19 +1,68 @@
 """`onnx-bisect compare`: two reports of one model, or two models."""
 
 import json
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
+from onnxbisect import proof
 from onnxbisect.errors import OptionError
+from onnxbisect.input_value import InputValue
+from onnxbisect.json_form import to_json
+from onnxbisect.language import some
+from onnxbisect.model import Model, load
+from onnxbisect.model.opaque import around
+from onnxbisect.model.read import original
+from onnxbisect.model.read import read as read_model
+from onnxbisect.model.session import lowered, narrow_types
+from onnxbisect.proof import OutputDifference, Tolerance, edge_feeds, random_feeds
 from onnxbisect.report import words
 from onnxbisect.report.compare import ComparedCulprit, ComparedSide, Comparison, compare
 from onnxbisect.report.terminal import first_node, ops_of
-from onnxbisect.report.text import aligned, clean, clip, code, plural, table
-from onnxbisect_cli import model_comparison
-from onnxbisect_cli.arguments import ListFormat
+from onnxbisect.report.text import aligned, clean, clip, clip_left, code, plural, table
+from onnxbisect_backends.calibration import first_sample
+from onnxbisect_backends.custom_ops import CustomOps
+from onnxbisect_backends.probing.forked import forked
+from onnxbisect_cli.parameters import ListFormat
 from onnxbisect_cli.reports import read, terminal_width
+from onnxbisect_cli.speech import show_table
 
+#: Most culprits of each kind that are listed.
 _MOST_ROWS = 100
+#: Most inner tensors that are listed.
+_MOST_SHOWN = 20
+_ROUNDED = "float16 and bfloat16 tensors are rounded after each node; what one node adds up is accumulated in float32."
+_ALLOWING = " --relative 0.01 allows for the rounding of some float16 nodes."
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareRequest:
+    """The user's request."""
+
+    before: Path
+    after: Path
+    input_shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    input_values: Mapping[str, InputValue] = field(default_factory=dict)
+    samples: Path | None = None
+    count: int = 4
+    tolerance: Tolerance = field(default_factory=Tolerance)
+    tensors: bool = False
+
+
+def run(request: CompareRequest, form: ListFormat) -> int:
+    """Compare two reports or two models; OptionError for one of each."""
+    reports = [(path.is_dir() or path.suffix == ".json") for path in (request.before, request.after)]
+    if all(reports):
+        if request.samples or request.input_shapes or request.tensors:
+            raise OptionError("--samples, --input-shape and --tensors are for models, and these are reports.")
+        return compare_reports(request.before, request.after, form)
+    if any(reports):
+        raise OptionError(
+            f"One of {request.before} and {request.after} is a report, the other a model: compare two of a kind."
+        )
+    return compare_models(request, form)
 
 
 def compare_reports(before: Path, after: Path, form: ListFormat) -> int:
@@ -77,15 +126,62 @@ def _places(culprit: ComparedCulprit) -> str:
     return now if before == culprit["places"] else f"{now}, was {before}"
 
 
-def run(request: model_comparison.CompareRequest, form: ListFormat) -> int:
-    """Compare two reports or two models; OptionError for one of each."""
-    reports = [(path.is_dir() or path.suffix == ".json") for path in (request.before, request.after)]
-    if all(reports):
-        if request.samples or request.input_shapes or request.tensors:
-            raise OptionError("--samples, --input-shape and --tensors are for models, and these are reports.")
-        return compare_reports(request.before, request.after, form)
-    if any(reports):
-        raise OptionError(
-            f"One of {request.before} and {request.after} is a report, the other a model: compare two of a kind."
-        )
-    return model_comparison.run(request, form)
+def compare_models(request: CompareRequest, form: ListFormat) -> int:
+    """Show the largest differences of each output; returns the exit status, 1 if one exceeds the tolerance."""
+    model, other = _loaded(request, request.before), _loaded(request, request.after)
+    if model.unbound:
+        raise OptionError(f"Bind the dynamic dimensions of {some(model.unbound)} with --input-shape.")
+    before, after = original(model), original(other)
+    for note in dict.fromkeys(filter(None, map(lowered, (before, after)))):
+        print(clean(f"onnx-bisect: {note}"), file=sys.stderr)
+    inputs = around(model.proto, model.types.get).graph.input
+    made_up = chain(random_feeds(inputs, request.count), edge_feeds(inputs, request.count))
+    given = CustomOps(samples=request.samples).read(model, model.proto)
+    filled = ({**feeds, **sample} for feeds, sample in zip(random_feeds(inputs, len(given)), given, strict=True))
+    found = proof.compare(
+        before,
+        after,
+        chain(filled, made_up),
+        tolerance=request.tolerance,
+        folder=request.before.parent,
+        other_folder=request.after.parent,
+        tensors=request.tensors,
+        type_of=model.types.get,
+    )
+    if form is ListFormat.JSON:
+        print(json.dumps({"agrees": found.agrees, **to_json(found)}, indent=2))
+    else:
+        apart = [it for it in found.within if not it.agrees]
+        cells = [
+            (clip_left(it.output, 60), f"{it.absolute:.3g}", f"{it.relative:.3g}", str(it.unlike), _verdict(it))
+            for it in [*found.differences, *apart[:_MOST_SHOWN]]
+        ]
+        show_table(("tensor", "largest difference", "relative", "NaN or infinity", "verdict"), cells)
+        if found.within:
+            first = f"; the first is {clip_left(apart[0].output, 80)}" if apart else ""
+            print(f"Within, {len(apart)} of {plural(len(found.within), 'tensor')} of the same name differ{first}.")
+        allowed = f"{request.tolerance.absolute:g} + {request.tolerance.relative:g} times the largest magnitude"
+        agree = "agree" if found.agrees else "do not agree"
+        print(f"The models {agree} within {allowed}, on {plural(found.samples, 'sample')}.")
+        if narrow_types(before) or narrow_types(after):
+            print(_ROUNDED + ("" if found.agrees else _ALLOWING))
+    return 0 if found.agrees else 1
+
+
+def _loaded(request: CompareRequest, path: Path) -> Model:
+    """The model with what is bound; of two, one may have an input as a constant already, as a repaired model does."""
+    left = {value.name for value in read_model(path)[0].graph.input} if request.input_values else set()
+    gone = request.input_values.keys() - left
+    return load(
+        path,
+        sample=first_sample(request.samples, "--samples"),
+        input_shapes={name: dims for name, dims in request.input_shapes.items() if name not in gone},
+        input_values={name: value for name, value in request.input_values.items() if name not in gone},
+        bounded=forked,
+    )
+
+
+def _verdict(found: OutputDifference) -> str:
+    if found.form:
+        return found.form
+    return "equal" if found.agrees else f"{found.beyond} of {found.elements} elements differ"

@@ -9,10 +9,9 @@ import typer
 
 from onnxbisect.language import _
 from onnxbisect.terms import LIMITS, SEARCH
-from onnxbisect_cli import arguments
-from onnxbisect_cli.arguments import ListFormat
+from onnxbisect_cli import parameters
 from onnxbisect_cli.help_page import DIAGNOSE, TARGET, Command
-from onnxbisect_cli.parameters import BackendOptions, ListForm, path
+from onnxbisect_cli.parameters import BackendOptions, ListForm, ListFormat, path
 from onnxbisect_cli.speech import Lang, spoken
 
 app = typer.Typer(rich_markup_mode=None)
@@ -95,17 +94,17 @@ def export_command(
     from onnxbisect.json_form import to_json
 
     if out is not None:
-        arguments.demand_folder(out)
+        parameters.demand_folder(out)
     with spoken():
         results = onnx_bisect.export_each(
             source,
             out=out,
             python=python,
-            settings=arguments.key_values(setting or (), "--set"),
+            settings=parameters.key_values(setting or (), "--set"),
             tries=try_ or (),
             components=components,
             backend=backend,
-            options=arguments.key_values(option or (), "--option"),
+            options=parameters.key_values(option or (), "--option"),
             timeout=timeout,
             memory=memory,
             progress=_say,

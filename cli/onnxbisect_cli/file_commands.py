@@ -8,12 +8,15 @@ import typer
 
 from onnxbisect.errors import OptionError
 from onnxbisect.terms import InputShapes, InputValues, SampleCount, Tolerance
-from onnxbisect_cli import arguments
-from onnxbisect_cli.arguments import FailOn, Format, InspectionFormat, ListFormat
+from onnxbisect_cli import parameters
 from onnxbisect_cli.help_page import FILES, Command
 from onnxbisect_cli.parameters import (
     BackendOptions,
+    FailOn,
+    Format,
+    InspectionFormat,
     ListForm,
+    ListFormat,
     ModelPath,
     ReportForm,
     Samples,
@@ -62,7 +65,7 @@ def inspect_command(
     request = inspection.InspectionRequest(
         model=model,
         backend=backend,
-        options=arguments.key_values(option or (), "--option"),
+        options=parameters.key_values(option or (), "--option"),
         input_shapes=input_shapes or {},
         input_values=input_values or {},
         form=form,
@@ -115,10 +118,10 @@ def extract_command(
     count = onnx_bisect.extract(
         loaded,
         output,
-        nodes=None if nodes is None else arguments.names(nodes, known),
+        nodes=None if nodes is None else parameters.names(nodes, known),
         scopes=scope,
-        inputs=None if inputs is None else arguments.names(inputs, tensors),
-        outputs=None if outputs is None else arguments.names(outputs, tensors),
+        inputs=None if inputs is None else parameters.names(inputs, tensors),
+        outputs=None if outputs is None else parameters.names(outputs, tensors),
     )
     print(clean(f"{output}: {plural(count, 'node')}"), file=sys.stderr)
 
@@ -181,9 +184,9 @@ def compare_command(
     """Compare two reports: which culprits are fixed, new, unchanged; exit status 1 if one is new. Or compare two
     models: the numbers that onnxruntime computes with them; exit status 1 if they differ. Exit status 2 for bad input.
     """
-    from onnxbisect_cli import comparison, model_comparison
+    from onnxbisect_cli import comparison
 
-    request = model_comparison.CompareRequest(
+    request = comparison.CompareRequest(
         before=before,
         after=after,
         input_shapes=input_shapes or {},

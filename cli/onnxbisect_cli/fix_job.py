@@ -21,8 +21,8 @@ from onnxbisect_backends.contract import input_shapes
 from onnxbisect_backends.probing.loaded_model import LoadedModel
 from onnxbisect_backends.probing.search_context import search_context
 from onnxbisect_cli import bisection
-from onnxbisect_cli.arguments import demand_folder
 from onnxbisect_cli.bisection import backend_of, bisected
+from onnxbisect_cli.parameters import demand_folder
 from onnxbisect_cli.progress import Shown
 from onnxbisect_cli.speech import say, spoken
 

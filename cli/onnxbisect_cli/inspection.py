@@ -17,7 +17,7 @@ from onnxbisect.language import _
 from onnxbisect.preflight import Finding, Inspection, ModelModule, Severity, Tensor, inspection_document
 from onnxbisect.report.text import clean, clip, clip_left, plural
 from onnxbisect.report.words import named
-from onnxbisect_cli.arguments import FailOn, InspectionFormat
+from onnxbisect_cli.parameters import FailOn, InspectionFormat
 from onnxbisect_cli.speech import spoken
 
 #: Exit status if a finding is at least as severe as --fail-on.

@@ -12,7 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from onnxbisect.errors import OptionError
 from onnxbisect.report.files import put
 from onnxbisect.report.text import clean, plural
-from onnxbisect_cli import table
+from onnxbisect_cli.speech import show_table
 from onnxbisect_db import deliveries, schema, tokens
 from onnxbisect_db.database import Database
 from onnxbisect_db.errors import SchemaError
@@ -125,7 +125,7 @@ def show_settings() -> None:
         variable = f"ONNXBISECT_{name.upper()}"
         given = "set" if variable in os.environ else "default"
         rows.append((variable, _shown(getattr(settings, name)), given, field.description or ""))
-    table.show(("variable", "value", "", "what it is"), rows)
+    show_table(("variable", "value", "", "what it is"), rows)
 
 
 def _shown(value: object) -> str:
@@ -150,7 +150,7 @@ def show_tokens(data: Path | None, tenant: str) -> None:
     """Print the tenant's tokens, without their secrets."""
     with own_database(data) as database, database.session() as session:
         found = tokens.listed(session, tenant)
-    table.show(("id", "name", "scopes", "made", "last used", "state"), map(_token_row, found))
+    show_table(("id", "name", "scopes", "made", "last used", "state"), map(_token_row, found))
 
 
 def revoke_token(data: Path | None, token_id: str, *, tenant: str) -> None:
@@ -190,7 +190,7 @@ def show_webhooks(data: Path | None, tenant: str, limit: int) -> None:
             )
             for endpoint, delivery in deliveries.newest(session, tenant, limit=limit)
         ]
-    table.show(("message", "to", "of", "made", "state", "tries", "last"), rows)
+    show_table(("message", "to", "of", "made", "state", "tries", "last"), rows)
 
 
 def redeliver_message(data: Path | None, delivery_id: str, *, tenant: str) -> None:

@@ -1,15 +1,20 @@
-"""Parameters that several commands share, and options made of the terms of a search (`onnxbisect.terms`)."""
+"""Parameters that several commands share, options made of the terms of a search (`onnxbisect.terms`), and how their
+values are read: OptionError names the value and the expected form.
+"""
 
-from collections.abc import Callable, Iterator
-from dataclasses import is_dataclass
+import re
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass, is_dataclass
 from enum import StrEnum
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import typer
 
+from onnxbisect.errors import OptionError
+from onnxbisect.input_value import InputValue, read_value
 from onnxbisect.terms import (
     INPUTS,
     LIMITS,
@@ -25,9 +30,215 @@ from onnxbisect.terms import (
     made,
     terms_of,
 )
-from onnxbisect_cli import arguments
-from onnxbisect_cli.arguments import Format, ListFormat
 from onnxbisect_cli.help_page import TARGET
+
+#: The largest dimension; ONNX stores dimensions as int64.
+_LARGEST = 2**63 - 1
+
+Word = TypeVar("Word", bound=StrEnum)
+
+
+class Format(StrEnum):
+    """The forms of a report."""
+
+    TEXT = "text"
+    JSON = "json"
+    MD = "md"
+    HTML = "html"
+    JUNIT = "junit"
+    SARIF = "sarif"
+    GITLAB = "gitlab"
+
+
+class ListFormat(StrEnum):
+    """The forms of a list."""
+
+    TEXT = "text"
+    JSON = "json"
+    MD = "md"
+
+
+class InspectionFormat(StrEnum):
+    """The forms of an inspection on standard output."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class FailOn(StrEnum):
+    """The severity from which a finding gives exit status 1."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    INFO = "info"
+    NEVER = "never"
+
+
+def key_values(pairs: Iterable[str], option: str) -> dict[str, str]:
+    """Parse `KEY=VALUE` pairs; a key that is given twice is an OptionError."""
+    found: dict[str, str] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise OptionError(f"{option} {pair!r} is not KEY=VALUE.")
+        if key in found:
+            raise OptionError(f"{option} {key} is given twice, as {found[key]!r} and {value!r}.")
+        found[key] = value
+    return found
+
+
+def alternatives(given: Iterable[str]) -> Literal["all"] | dict[str, list[str]] | None:
+    """Parse `--try`: `all`, or lists of values by key; None if nothing is given.
+
+    `KEY=VALUE,VALUE` gives a list of values, `KEY` alone an empty list.
+    """
+    words = list(given)
+    if not words:
+        return None
+    if "all" in words:
+        if len(words) > 1:
+            raise OptionError("--try all tries every option: leave the other --try out.")
+        return "all"
+    found: dict[str, list[str]] = {}
+    for word in words:
+        key, equals, values = word.partition("=")
+        listed = [value.strip() for value in values.split(",") if value.strip()]
+        if not key or (equals and not listed):
+            raise OptionError(f"--try {word!r} is neither KEY=VALUE,VALUE nor KEY nor all.")
+        if key in found:
+            raise OptionError(f"--try {key} is given twice; separate its values by commas.")
+        found[key] = listed
+    return found
+
+
+def shapes(pairs: Iterable[str]) -> dict[str, list[int]]:
+    """Parse `NAME=1,3,224,224` pairs; `NAME=` is a scalar. The last `=` separates, because names may contain `=`."""
+    found: dict[str, list[int]] = {}
+    for pair in pairs:
+        name, equals, dims = pair.rpartition("=")
+        if not equals or not name:
+            raise OptionError(f"--input-shape {pair!r} is not NAME=1,3,224,224.")
+        if name in found:
+            raise OptionError(f"--input-shape {name} is given twice.")
+        try:
+            found[name] = [int(dim) for dim in dims.replace("x", ",").split(",")] if dims else []
+        except ValueError:
+            raise OptionError(
+                f"--input-shape {pair!r} is not NAME=1,3,224,224: {dims!r} is no list of numbers."
+            ) from None
+        if any(dim < 0 for dim in found[name]):
+            raise OptionError(f"--input-shape {pair!r}: a dimension cannot be negative.")
+        if any(dim > _LARGEST for dim in found[name]):
+            raise OptionError(f"--input-shape {pair!r}: a dimension is larger than ONNX can say.")
+    return found
+
+
+def values(pairs: Iterable[str]) -> dict[str, InputValue]:
+    """Parse `NAME=16000`, `NAME=0.5,1` or `NAME=true`; the last `=` separates, because names may contain `=`."""
+    found: dict[str, InputValue] = {}
+    for pair in pairs:
+        name, equals, value = pair.rpartition("=")
+        if not equals or not name:
+            raise OptionError(f"--input-value {pair!r} is not NAME=16000.")
+        if name in found:
+            raise OptionError(f"--input-value {name} is given twice.")
+        try:
+            found[name] = read_value(value)
+        except ValueError:
+            raise OptionError(
+                f"--input-value {pair!r} is not NAME=16000: {value!r} is no number, true or false, or a list of them."
+            ) from None
+    return found
+
+
+def names(groups: Iterable[str], known: Container[str] = ()) -> list[str]:
+    """Split the comma-separated names of a repeated option; a value that is itself a `known` name stays whole."""
+    return [name for group in groups for name in ([group] if group in known else group.split(",")) if name]
+
+
+def choices(kind: type[Word], given: Iterable[str], option: str) -> list[Word]:
+    """Parse values as members of the enumeration `kind`; OptionError for any other word."""
+    known = {word.value: word for word in kind}
+    for word in given:
+        if word not in known:
+            raise OptionError(f"{option} cannot be {word!r}: it is {', '.join(known)}.")
+    return [known[word] for word in given]
+
+
+def demand_overview(form: Format) -> None:
+    """OptionError if overviews do not exist in this form; callers check this before any compile."""
+    if form not in (Format.TEXT, Format.JSON, Format.MD, Format.HTML):
+        raise OptionError(
+            f"--format {form} is for one model and one target; of several, text, json, md and html show an overview, "
+            f"and --out DIR writes every form for each of them."
+        )
+
+
+def demand_folder(out: Path) -> None:
+    """Create the folder; OptionError if it cannot be written to. Callers do this before any compile."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OptionError(f"--out {out} cannot be a folder: {error.strerror or error}.") from error
+    from tempfile import TemporaryFile  # which `--help` does not need
+
+    try:
+        TemporaryFile(dir=out).close()
+    except OSError as error:
+        raise OptionError(f"--out {out} cannot be written to: {error.strerror or error}.") from error
+
+
+#: Labels are names of folders and precede the first dot in `--option LABEL.KEY=VALUE`.
+_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+_LABELLED = re.compile(rf"({_LABEL.pattern})=(.+)", re.DOTALL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """One target: its label, its backend (a name or a TOML file), and its options."""
+
+    label: str
+    backend: str
+    options: dict[str, str]
+
+
+def chosen(backends: Sequence[str], options: Sequence[str]) -> list[Chosen]:
+    """The targets in order. A backend is `NAME`, `FILE.toml` or `LABEL=` one of these.
+
+    With one target, `KEY=VALUE` is its option; with several, `LABEL.KEY=VALUE` names the target. Raises OptionError.
+    """
+    named = [_named(text) for text in backends]
+    labels = [label for label, _ in named]
+    for number, label in enumerate(labels):
+        if label.casefold() in map(str.casefold, labels[:number]):
+            raise OptionError(
+                f"Two targets are called '{label}'; give them names of their own, as in "
+                f"--backend {label}-1={named[number][1]}."
+            )
+    if len(named) == 1:
+        return [Chosen(label=labels[0], backend=named[0][1], options=key_values(options, "--option"))]
+    own: dict[str, list[str]] = {label: [] for label in labels}
+    for pair in options:
+        label, dot, rest = pair.partition(".")
+        if not dot or label not in own:
+            raise OptionError(
+                f"--option {pair!r} does not say which target it is for; with several it begins with a target's name, "
+                f"as in --option {labels[0]}.KEY=VALUE (here: {', '.join(labels)})."
+            )
+        own[label].append(rest)
+    return [
+        Chosen(label=label, backend=backend, options=key_values(own[label], f"--option {label}."))
+        for label, backend in named
+    ]
+
+
+def _named(text: str) -> tuple[str, str]:
+    if match := _LABELLED.fullmatch(text):
+        return match[1], match[2]
+    from onnxbisect.report.text import slug  # rich, which it imports, is slow to load for a page of help
+
+    name = Path(text).stem if text.endswith(".toml") else text
+    return (name if _LABEL.fullmatch(name) else slug(name)), text
 
 
 def path(text: str) -> Path:
@@ -77,7 +288,7 @@ BackendOptions = Annotated[
 ]
 
 #: What is bound of a model's inputs is typed as pairs, an option for each.
-_PAIRS = {get_args(InputShapes)[0]: arguments.shapes, get_args(InputValues)[0]: arguments.values}
+_PAIRS = {get_args(InputShapes)[0]: shapes, get_args(InputValues)[0]: values}
 Samples = Annotated[Path | None, SAMPLES]
 OldCalibrationPath = Annotated[Path | None, typer.Option("--calibration", hidden=True, help="The compiler's samples.")]
 CustomOpFunctions = Annotated[
@@ -149,9 +360,9 @@ def _option(field: TermField) -> Parameter:
 def _read(field: TermField, typed: Any) -> object:
     """The value of a field from what typer has read."""
     if _is_word(field.kind):
-        return arguments.choices(field.kind, [typed], option_name(field))[0]
+        return choices(field.kind, [typed], option_name(field))[0]
     if field.kind == OtherValues | None:
-        return arguments.alternatives(typed or ())
+        return alternatives(typed or ())
     if field.kind in _PAIRS:
         return _PAIRS[field.kind](typed or ())
     return typed

@@ -8,14 +8,14 @@ from typing import Annotated
 import typer
 
 from onnxbisect.terms import SEARCH, BudgetCalls, BudgetSeconds, InputShapes, InputValues, PrecisionGoal, Timeout
-from onnxbisect_cli import arguments
-from onnxbisect_cli.arguments import ListFormat
+from onnxbisect_cli import parameters
 from onnxbisect_cli.help_page import DIAGNOSE, Command
 from onnxbisect_cli.parameters import (
     BackendName,
     BackendOptions,
     Jobs,
     ListForm,
+    ListFormat,
     ModelPath,
     ReportsFolder,
     Samples,
@@ -75,12 +75,12 @@ def precision_command(
     from onnxbisect.precision.report import markdown, terminal
 
     if out is not None:
-        arguments.demand_folder(out)
+        parameters.demand_folder(out)
     result = onnx_bisect.precision(
         model,
         backend=backend,
         samples=samples,
-        options=arguments.key_values(option or (), "--option"),
+        options=parameters.key_values(option or (), "--option"),
         input_shapes=input_shapes,
         input_values=input_values,
         out=out,

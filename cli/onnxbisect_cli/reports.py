@@ -1,4 +1,4 @@
-"""Reads reports; writes reports, overviews and tables of models in any form."""
+"""Reads reports; writes reports, overviews and tables of models in any form, and says the exit status of a result."""
 
 import json
 import shutil
@@ -6,18 +6,22 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar, cast
 
+from onnx_bisect import Result
+from onnxbisect.drawing import model_explorer
 from onnxbisect.errors import OptionError
 from onnxbisect.report import parts
 from onnxbisect.report.contents import FORMAT, Report
-from onnxbisect.report.files import FORMS, put
+from onnxbisect.report.files import FORMS, culprit_dirs, put
 from onnxbisect.report.overview import Overview
 from onnxbisect.report.overview_forms import html, markdown
 from onnxbisect.report.overview_forms import lines as overview_lines
 from onnxbisect.report.parts import PartsTable
 from onnxbisect.report.sections import TypedCommand
 from onnxbisect.report.terminal import lines
-from onnxbisect_cli.arguments import Format
-from onnxbisect_cli.speech import spoken
+from onnxbisect.verdict import Status
+from onnxbisect_backends.probing.prober import COMPILED, PROBE_NAME
+from onnxbisect_cli.parameters import Format
+from onnxbisect_cli.speech import say, spoken
 
 _Cell = TypeVar("_Cell")
 
@@ -131,3 +135,39 @@ def read(path: Path) -> Report:
     if missing := sorted(Report.__required_keys__ - report.keys()):
         raise OptionError(f"{file} is damaged: it has no {missing[0]!r}. Run the diagnosis again.")
     return report
+
+
+#: Exit statuses: the model compiles; culprits were found; no answer.
+COMPILES, CULPRITS, UNRESOLVED = 0, 1, 3
+
+
+def fresh_folder(out: Path) -> Path:
+    """The folder for the compiler's output on the model, below the report's folder.
+
+    Output of an earlier run is deleted if its report is there.
+    """
+    folder = out / COMPILED
+    if (out / "report.json").exists():
+        shutil.rmtree(folder, ignore_errors=True)
+    return folder
+
+
+def exit_code(result: Result) -> int:
+    """0 if the whole model compiles, 1 for culprits or a needed change of the file, 3 if there is no answer."""
+    if result.verdict is Status.PASS:
+        return COMPILES
+    return CULPRITS if result.culprits or result.compiles_after else UNRESOLVED
+
+
+def write_files(result: Result, out: Path) -> None:
+    """Write the report in every form, and the culprits' files; raises OSError."""
+    with spoken():
+        result.write(out)
+    for culprit, folder in zip(result.report["culprits"], culprit_dirs(result.report), strict=True):
+        if culprit["repro"] is None:
+            say(f"{folder} has no {PROBE_NAME}: the search ended before that file was seen to fail.")
+    if (out / COMPILED).exists():
+        say(f"{out / COMPILED} holds what the compiler made of the model.")
+    for place in model_explorer.FILES:
+        if not (out / place).exists():
+            say(f"there is no {place}: the server has no picture of the model.")

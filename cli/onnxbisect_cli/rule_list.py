@@ -13,8 +13,8 @@ from onnxbisect.model.scopes import is_constant, qualified
 from onnxbisect.report.text import clean, clip_left, plural
 from onnxbisect.rewrites import BrokenRules, Rule, RuleRefusal, installed, judged
 from onnxbisect_backends.probing.forked import forked
-from onnxbisect_cli import table
-from onnxbisect_cli.arguments import ListFormat
+from onnxbisect_cli.parameters import ListFormat
+from onnxbisect_cli.speech import show_table
 
 #: Rules for any op apply to few nodes, so their refusals are not listed.
 _ANY = "*"
@@ -65,7 +65,7 @@ def show(form: ListFormat, ops: Collection[str] = ()) -> None:
     if form is ListFormat.MD:
         print("\n".join(markdown(rules)))
         return
-    table.show(
+    show_table(
         ("rule", "takes", "exactness", "gives", "PyTorch"),
         [(rule.id, _ops(rule.takes), rule.exactness, _ops(rule.gives), rule.pytorch) for rule in rules],
     )
@@ -106,7 +106,7 @@ def match(
     if form is ListFormat.MD:
         print("\n".join(_markdown(columns, cells)))
         return
-    table.show(columns, cells)
+    show_table(columns, cells)
     nodes = len({it["node"] for it in applying})
     print(f"{plural(len(applying), 'rewrite')} at {plural(nodes, 'node')}; the model was not changed.")
     _warn(found.broken)

@@ -22,11 +22,20 @@ from onnxbisect.verdict import Status
 from onnxbisect_backends.calibration import first_sample
 from onnxbisect_backends.contract import Backend, Description, for_model, input_shapes
 from onnxbisect_backends.probing.loaded_model import LoadedModel, demand_static
-from onnxbisect_cli.arguments import Format, demand_folder, demand_overview
 from onnxbisect_cli.bisection import SearchRequest, backend_of, bisected
 from onnxbisect_cli.exit_status import ExitStatus, Interruption, stopping
-from onnxbisect_cli.reports import render, render_overview, render_parts, write_overview, write_parts
-from onnxbisect_cli.results import CULPRITS, exit_code, fresh_folder, write_files
+from onnxbisect_cli.parameters import Format, demand_folder, demand_overview
+from onnxbisect_cli.reports import (
+    CULPRITS,
+    exit_code,
+    fresh_folder,
+    render,
+    render_overview,
+    render_parts,
+    write_files,
+    write_overview,
+    write_parts,
+)
 from onnxbisect_cli.speech import say
 
 

@@ -8,8 +8,7 @@ import typer
 
 from onnxbisect.errors import OptionError
 from onnxbisect.terms import Alternatives, CallTerms, InputShapes, InputValues, RepairTerms, SearchTerms, Timeout
-from onnxbisect_cli import arguments
-from onnxbisect_cli.arguments import Format, ListFormat
+from onnxbisect_cli import parameters
 from onnxbisect_cli.exit_status import OPTION, ExitStatus
 from onnxbisect_cli.help_page import DIAGNOSE, EPILOG, TARGET, Command, TakesCommand, command_of
 from onnxbisect_cli.parameters import (
@@ -17,8 +16,10 @@ from onnxbisect_cli.parameters import (
     BackendOptions,
     CalibrationPath,
     CustomOpFunctions,
+    Format,
     Jobs,
     ListForm,
+    ListFormat,
     ModelPath,
     ModelPaths,
     NoCache,
@@ -88,13 +89,13 @@ def run_command(
 
     command = command_of(context)
     single = command or not backend
-    asked = {} if single else {target.label: target for target in arguments.chosen(backend or (), option or ())}
+    asked = {} if single else {target.label: target for target in parameters.chosen(backend or (), option or ())}
     found = parts.parts_of(models, input_shapes or {}, input_values or {}, calibration)
     request = SearchRequest(
         model=found[0].model,
         backend=backend[0] if backend else None,
         command=command,
-        options=arguments.key_values(option or (), "--option") if single else {},
+        options=parameters.key_values(option or (), "--option") if single else {},
         input_shapes=found[0].input_shapes,
         input_values=found[0].input_values,
         jobs=jobs,
@@ -163,7 +164,7 @@ def fix_command(
         model=model,
         backend=backend,
         command=command_of(context),
-        options=arguments.key_values(option or (), "--option"),
+        options=parameters.key_values(option or (), "--option"),
         input_shapes=input_shapes or {},
         input_values=input_values or {},
         jobs=jobs,
@@ -220,7 +221,7 @@ def regress_command(
     search = SearchRequest(
         model=model,
         backend=backend,
-        options=arguments.key_values(option or (), "--option"),
+        options=parameters.key_values(option or (), "--option"),
         input_shapes=input_shapes or {},
         input_values=input_values or {},
         jobs=jobs,
@@ -255,7 +256,7 @@ def share_command(
     from onnx_bisect import share
     from onnxbisect.report.text import clean, clip, plural
 
-    options = arguments.key_values(option or (), "--option")
+    options = parameters.key_values(option or (), "--option")
     shared = share(culprit, output, backend=backend, options=options, timeout=timeout)
     if shared is None:
         print("It fails only with its own weights or names: no other file shows the same failure.")
@@ -332,7 +333,7 @@ def split_command(
         share=share,
         backend=backend,
         command=command_of(context),
-        options=arguments.key_values(option or (), "--option"),
+        options=parameters.key_values(option or (), "--option"),
         timeout=timeout,
         calibration=calibration or samples,
         custom_ops=functions_of(op or (), samples),

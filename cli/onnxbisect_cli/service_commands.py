@@ -17,10 +17,10 @@ from onnxbisect.terms import (
     WebhookFormat,
     terms_of,
 )
-from onnxbisect_cli import arguments
-from onnxbisect_cli.arguments import Format
+from onnxbisect_cli import parameters
 from onnxbisect_cli.help_page import SERVICE, TARGET, Command
 from onnxbisect_cli.parameters import (
+    Format,
     OldCalibrationPath,
     ReportForm,
     ReportsFolder,
@@ -216,7 +216,7 @@ def submit_command(
         raise OptionError(f"{options} are about precision: add --precision.")
     samples = calibration or repair.sample_path
     found = parts.parts_of(models, input_shapes or {}, input_values or {}, samples)
-    asked = arguments.chosen(backend, option or ())
+    asked = parameters.chosen(backend, option or ())
     request = submit_job.SubmitRequest(
         model=found[0].model,
         server=server,
@@ -227,7 +227,7 @@ def submit_command(
         calibration=found[0].calibration,
         terms={
             "targets": [RemoteTarget(backend=target.backend, options=target.options) for target in asked],
-            "labels": arguments.key_values(label or (), "--label"),
+            "labels": parameters.key_values(label or (), "--label"),
             "webhook": _webhook(webhook, webhook_format, webhook_secret),
             "priority": priority,
             "repair": repair if fix else None,
@@ -317,7 +317,7 @@ def create_token_command(
 ) -> None:
     """Create a token and print it. It cannot be shown again."""
     from onnxbisect_cli import operating
-    from onnxbisect_cli.arguments import choices
+    from onnxbisect_cli.parameters import choices
     from onnxbisect_db.states import Scope
 
     scopes = choices(Scope, scope or ["submit"], "--scope")

@@ -1,7 +1,7 @@
-"""The language in which the command line speaks to its user: `--lang`, else the environment's."""
+"""What the command line says to its user: the language (`--lang`, else the environment's), sentences and tables."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Annotated
@@ -10,6 +10,7 @@ import typer
 
 from onnxbisect.language import LANGUAGES, named, of_environment, within
 
+_ENDLESS = 1 << 20
 _chosen: ContextVar[str] = ContextVar("chosen", default="")
 
 
@@ -48,3 +49,29 @@ def spoken() -> Iterator[None]:
     """A block in which text is made for the user to read."""
     with within(_chosen.get() or of_environment()):
         yield
+
+
+def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print the table. The first column is never folded, because other commands take it as input.
+
+    It is as wide as the terminal; without a terminal no line is wrapped.
+    """
+    from rich.console import Console  # which `--help` does not need
+    from rich.markup import escape
+    from rich.table import Table
+
+    from onnxbisect.report.text import clean
+
+    table = Table(box=None, pad_edge=False)
+    for number, column in enumerate(columns):
+        table.add_column(column, overflow="fold", no_wrap=number == 0)
+    for row in rows:
+        table.add_row(*(escape(clean(cell)) for cell in row))
+    console = Console()
+    if console.is_terminal:
+        console.print(table)
+        return
+    console.width = _ENDLESS
+    with console.capture() as printed:
+        console.print(table)
+    print("\n".join(line.rstrip() for line in printed.get().splitlines()))

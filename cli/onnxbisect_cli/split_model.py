@@ -17,10 +17,10 @@ from onnxbisect.split import RUNNER, SHARE, Manifest, PieceKind, WrittenPiece
 from onnxbisect_backends.custom_ops import CustomOps
 from onnxbisect_backends.probing.prober import COMPILED
 from onnxbisect_backends.sandbox.process import kill_running
-from onnxbisect_cli import reports, table
+from onnxbisect_cli import reports
 from onnxbisect_cli.bisection import backend_named
 from onnxbisect_cli.exit_status import stopping
-from onnxbisect_cli.speech import spoken
+from onnxbisect_cli.speech import show_table, spoken
 
 #: The folder of a split, in that of `--out`.
 FOLDER = "split"
@@ -97,7 +97,7 @@ def _show(manifest: Manifest, folder: Path, report: Report, *, asked: bool) -> N
     print(f"  {_proof(manifest)}")
     print()
     columns = (_("file"), _("nodes"), _("work"), _("in"), _("out"), _("compiles"))
-    table.show(columns, map(_row, manifest.pieces))
+    show_table(columns, map(_row, manifest.pieces))
     print()
     for sentence in _to_do(manifest, folder, asked=asked):
         print(clean(sentence))

@@ -11,8 +11,8 @@ from onnx_bisect.job_documents import JobStatus, TargetStatus
 from onnxbisect.input_value import InputValue
 from onnxbisect.language import _
 from onnxbisect.report.text import plural
-from onnxbisect_cli.arguments import Chosen, Format, demand_folder, demand_overview
 from onnxbisect_cli.exit_status import stopping
+from onnxbisect_cli.parameters import Chosen, Format, demand_folder, demand_overview
 from onnxbisect_cli.speech import say, spoken
 
 

@@ -10,10 +10,9 @@ from onnxbisect.errors import OnnxBisectError
 from onnxbisect.report import parts as table
 from onnxbisect.report import words
 from onnxbisect.report.overview import AskedModel, TargetReport, overview
-from onnxbisect_cli.arguments import Format, demand_folder, demand_overview
 from onnxbisect_cli.exit_status import stopping
-from onnxbisect_cli.reports import render_parts, write_overview, write_parts
-from onnxbisect_cli.results import exit_code, write_files
+from onnxbisect_cli.parameters import Format, demand_folder, demand_overview
+from onnxbisect_cli.reports import exit_code, render_parts, write_files, write_overview, write_parts
 from onnxbisect_cli.speech import say
 from onnxbisect_cli.submit_job import ProgressLines, SubmitRequest, interrupt
 

@@ -14,9 +14,8 @@ from onnxbisect.errors import OnnxBisectError
 from onnxbisect.language import _
 from onnxbisect.report.text import clean
 from onnxbisect.verdict import Status
-from onnxbisect_cli.arguments import Format
-from onnxbisect_cli.reports import relabelled, render, render_overview, write_overview
-from onnxbisect_cli.results import exit_code, write_files
+from onnxbisect_cli.parameters import Format
+from onnxbisect_cli.reports import exit_code, relabelled, render, render_overview, write_files, write_overview
 from onnxbisect_cli.speech import say, spoken
 
 

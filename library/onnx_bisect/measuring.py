@@ -24,7 +24,7 @@ from onnxbisect.diagnosis import Target
 from onnxbisect.errors import OnnxBisectError, OptionError
 from onnxbisect.key import Keyer
 from onnxbisect.model import Model
-from onnxbisect.model.established import directly
+from onnxbisect.model.model import directly
 from onnxbisect.report.files import put
 from onnxbisect.report.text import plural
 from onnxbisect.verdict import Kind, Status, Verdict

@@ -12,8 +12,9 @@ import pytest
 from onnx import parser
 
 from onnxbisect.errors import ModelError
-from onnxbisect.model import Established, Model, established
-from onnxbisect.model.established import Allowance, ExceededError
+from onnxbisect.model import Established, Model
+from onnxbisect.model import model as model_module
+from onnxbisect.model.model import Allowance, ExceededError
 from onnxbisect.model.values import TensorValues
 from onnxbisect_backends.probing.forked import forked
 from onnxbisect_backends.probing.loaded_model import LoadedModel
@@ -136,8 +137,8 @@ def test_a_fault_stays_one() -> None:
 def test_a_loop_is_left_out_and_the_rest_is_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: str, trips: int, body: str, why: str
 ) -> None:
-    monkeypatch.setattr(established, "_SECONDS", 8.0)
-    monkeypatch.setattr(established, "_MEMORY", 768 << 20)
+    monkeypatch.setattr(model_module, "_SECONDS", 8.0)
+    monkeypatch.setattr(model_module, "_MEMORY", 768 << 20)
     began = time.monotonic()
     model = taken(tmp_path, LOOP.format(count=count, trips=trips, body=body))
     # its own seconds count, and five times as many of the clock where the machine is busy
@@ -158,7 +159,7 @@ def test_inference_without_an_end_is_said_of_the_model(tmp_path: Path, monkeypat
     def endless(*_: object, **__: object) -> None:
         hang()
 
-    monkeypatch.setattr(established, "_SECONDS", 1.0)
+    monkeypatch.setattr(model_module, "_SECONDS", 1.0)
     monkeypatch.setattr("onnxbisect.model.shapes._Establish.facts", endless)
     with pytest.raises(ModelError, match=r"Shape inference of the model, by onnx, took more than"):
         taken(tmp_path, LOOP.format(count="n", trips=1, body="Relu (a)"))

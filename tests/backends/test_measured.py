@@ -12,10 +12,9 @@ from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from onnxbisect_backends.contract import Description
 from onnxbisect_backends.measurement.measured import MeasuredTest, RefusalBehaviour, disagreements, measured_profile
 from onnxbisect_backends.measurement.node_tests import NodeTestForm, node_tests
-from onnxbisect_backends.simulator.constraints import spelled
+from onnxbisect_backends.simulator.constraints import enter, spelled
 from onnxbisect_backends.simulator.profiles import Profile, profile_text
 from onnxbisect_backends.simulator.refusals import Rules, refusals
-from onnxbisect_backends.simulator.scope import enter
 
 pytestmark = pytest.mark.long
 

@@ -282,7 +282,7 @@ time.sleep(60 if ops[0] == "Sinh" else 0)
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compilers of tests start in a second."""
-    monkeypatch.setattr("onnxbisect.compile_time._SHORTEST", 3.0)
+    monkeypatch.setattr("onnxbisect_backends.probing.prober._SHORTEST", 3.0)
 
 
 @pytest.mark.usefixtures("short")

@@ -140,7 +140,8 @@ sys.exit(bool(ops & {"Asinh", "Cosh", "Atan"}))
 
 
 def test_a_probe_that_hangs_costs_a_few_times_what_others_cost(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onnxbisect.compile_time._SHORTEST", 3.0)  # as if half a minute were worth saving here
+    # as if half a minute were worth saving here
+    monkeypatch.setattr("onnxbisect_backends.probing.prober._SHORTEST", 3.0)
     mended = shell.folder / "mended"
     command = ["--timeout", "200", C2, "--", sys.executable, "-c", HANGS, "{model}", str(mended)]
 

@@ -17,7 +17,7 @@ from onnx_bisect import overview_schema
 from onnxbisect.errors import OptionError
 from onnxbisect_backends import registry
 from onnxbisect_backends.cache import cache_folder
-from onnxbisect_cli.arguments import chosen
+from onnxbisect_cli.parameters import chosen
 from support.cli.command_line import CASES, Shell
 
 C2 = str(CASES / "c2_chain100_3bad.onnx")

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxbisect.compile_time import Compiled, TimeLimit, expected_seconds, time_limit
 from onnxbisect.unitset import full, size
+from onnxbisect_backends.probing.prober import Compiled, TimeLimit, expected_seconds, time_limit
 
 SECONDS = st.floats(0.0, 3600.0)
 COMPILES = st.lists(

@@ -12,8 +12,8 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxbisect.json_form import to_json
 from onnxbisect.key import Keyer
 from onnxbisect.model import Established, Model, load, session
-from onnxbisect.model.established import Allowance
 from onnxbisect.model.facts import dims_of
+from onnxbisect.model.model import Allowance
 from support.engine.cut_models import save
 from support.examples import models
 

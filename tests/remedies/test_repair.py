@@ -17,7 +17,7 @@ from onnxbisect.model.scopes import is_constant, qualified, walk
 from onnxbisect.proof import compare, random_feeds
 from onnxbisect.remedies import OrtProver, Samples, TriedFiles, try_files
 from onnxbisect.rewrites import Exactness, Rule, candidates, installed, pytorch, rule
-from onnxbisect.rewrites.exactness import Bound
+from onnxbisect.rewrites.rule import Bound
 from onnxbisect.rewrites.site import Site
 from support.examples import examples
 from support.remedies.simulated import UNARY, Refuses, SimulatedCompiler, graph, is_refused, refusing, repaired

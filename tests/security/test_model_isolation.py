@@ -27,11 +27,11 @@ MODEL = MODELS / "unsorted_nodes.onnx"
 #: A backend whose compiles run code of the test in the host's process, and fail with what it prints.
 SPY = '''
 import contextlib, io, json, os
-from onnxbisect.model.established import Established
+from onnxbisect.model.model import Established
 from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_backends.contract import Access, Description, Outcome
 from onnxbisect_backends.probing.forked import forked
-from onnxbisect.model.established import Allowance
+from onnxbisect.model.model import Allowance
 
 def ran(code, probe, workdir):
     said = io.StringIO()

@@ -22,8 +22,7 @@ from onnxbisect.fingerprint import complains, fingerprint, plain
 from onnxbisect.model.scopes import qualified, walk
 from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from onnxbisect_backends.contract import Description, Limits, Outcome
-from onnxbisect_backends.judging import crashed, unfinished
-from onnxbisect_backends.logs import read_log
+from onnxbisect_backends.logs import crashed, read_log, unfinished
 from onnxbisect_backends.sandbox.process import find_executable, not_found, run, with_artifacts
 
 #: A word; other characters may surround a name in a sentence.

@@ -27,8 +27,7 @@ from onnxbisect_backends.commands.definition import (
     placeholders,
 )
 from onnxbisect_backends.contract import Access, Description, Limits, Outcome
-from onnxbisect_backends.judging import crashed, unfinished, unresolved
-from onnxbisect_backends.logs import Pattern, Reading, compile_pattern, read_log
+from onnxbisect_backends.logs import Pattern, Reading, compile_pattern, crashed, read_log, unfinished, unresolved
 from onnxbisect_backends.options import VerifyOptions, read_options, unknown
 from onnxbisect_backends.sandbox.confined_view import listed
 from onnxbisect_backends.sandbox.process import clean_env, find_executable, inherited, not_found, run, with_artifacts

@@ -15,7 +15,7 @@ from onnxbisect.fingerprint import brief
 from onnxbisect.model.opaque import around
 from onnxbisect.model.session import Clock, Session, narrow_types
 from onnxbisect.proof import RECORDED, difference
-from onnxbisect.proof.difference import Value
+from onnxbisect.proof.outputs import Value
 from onnxbisect.terms import Tolerance
 from onnxbisect_backends.exporting.probe import Exported
 

@@ -20,7 +20,7 @@ from onnxbisect.report.text import clip, plural, uncoloured
 from onnxbisect.verdict import Kind, Verdict
 from onnxbisect_backends.contract import Description
 from onnxbisect_backends.measurement.node_tests import NODE, NodeTestForm
-from onnxbisect_backends.simulator.constraints import default_of, spelled, value_of
+from onnxbisect_backends.simulator.constraints import GraphScope, default_of, enter, spelled, value_of
 from onnxbisect_backends.simulator.profiles import (
     AttrConstraint,
     InputConstraint,
@@ -32,7 +32,6 @@ from onnxbisect_backends.simulator.profiles import (
     Unlisted,
 )
 from onnxbisect_backends.simulator.refusals import Rules, refusals
-from onnxbisect_backends.simulator.scope import GraphScope, enter
 
 #: The sorts of limit, most likely explanation first; `other` is no limit, but uses that differ in it are no
 #: experiment.

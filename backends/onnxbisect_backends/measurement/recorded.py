@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from onnxbisect.errors import OptionError
 from onnxbisect.report.text import clip, plural, uncoloured
-from onnxbisect_backends.simulator.constraints import OMITTED, input_text, use_text, value_of
+from onnxbisect_backends.simulator.constraints import OMITTED, input_text, schema_of, use_text, value_of
 from onnxbisect_backends.simulator.profiles import (
     AttrConstraint,
     Constraint,
@@ -27,7 +27,6 @@ from onnxbisect_backends.simulator.profiles import (
     Scalar,
     Unlisted,
 )
-from onnxbisect_backends.simulator.scope import schema_of
 
 #: Most characters of a message in a profile.
 _WORDS = 200

@@ -14,7 +14,7 @@ from onnxbisect.language import english
 from onnxbisect.precision.metric import Outputs, worst
 from onnxbisect.report.text import clip
 from onnxbisect_backends.contract import Limits
-from onnxbisect_backends.judging import last_words
+from onnxbisect_backends.logs import last_words
 from onnxbisect_backends.sandbox.process import run
 
 _SCRIPT = Path(__file__).with_name("call_metric.py")

@@ -18,7 +18,7 @@ from onnxbisect.model.model import Model
 from onnxbisect.model.scopes import is_constant, reads
 from onnxbisect.report.text import clip
 from onnxbisect_backends.contract import Backend, Limits, compute, compute_mixed, list_quantised
-from onnxbisect_backends.judging import last_words
+from onnxbisect_backends.logs import last_words
 from onnxbisect_backends.precision.arithmetic import OrtArithmetic, Ran
 from onnxbisect_backends.samples import save
 from onnxbisect_backends.verifying import computed

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from onnxbisect.errors import ModelError
-from onnxbisect.model.established import Allowance, Established, ExceededError
+from onnxbisect.model.model import Allowance, Established, ExceededError
 from onnxbisect_backends.sandbox.process import oom_kills
 from onnxbisect_backends.sandbox.supervise import PR_SET_PDEATHSIG, bound, prctl
 

@@ -16,8 +16,8 @@ from onnxbisect.errors import ModelError
 from onnxbisect.fingerprint import brief
 from onnxbisect.input_value import InputValues
 from onnxbisect.model import Established, Model, load
-from onnxbisect.model.established import Bounded
 from onnxbisect.model.load import ReadSample
+from onnxbisect.model.model import Bounded
 from onnxbisect.model.session import Session
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.unitset import UnitSet, size

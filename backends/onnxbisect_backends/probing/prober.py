@@ -5,32 +5,97 @@ process failed on exactly its bytes. Usually the search has compiled it; its pro
 are the proof. If the verdict came from another place with equal structure, whose weights and bytes differ, the driver
 compiles this file too. It keeps the answer under the file's digest, because under the key of the structure all such
 files would count as attempts of one probe.
+
+How long a compile may take is estimated from those of the same search that passed: a compiler mostly refuses a probe
+before it does the expensive work.
 """
 
 import hashlib
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from itertools import combinations
 from math import inf
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory, mkdtemp
 from threading import Lock
 from time import perf_counter
 from typing import Protocol
 
 from onnxbisect.answer import Answer, shorten_log
-from onnxbisect.compile_time import Compiled, TimeLimit, time_limit
 from onnxbisect.diagnosis import DiagnosedCulprit
 from onnxbisect.errors import OnnxBisectError, shortage
-from onnxbisect.unitset import UnitSet
+from onnxbisect.unitset import UnitSet, is_subset, size
 from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_backends.contract import Backend, Limits, Outcome, products
-from onnxbisect_backends.judging import killed_from_outside, unresolved
+from onnxbisect_backends.logs import killed_from_outside, unresolved
 from onnxbisect_backends.samples import samples_folder
 from onnxbisect_backends.sandbox.process import demand_plenty, oom_kills
 from onnxbisect_backends.verifying import verified
+
+#: Time limit as a multiple of the expected time: time can grow faster than linearly, and the machine may be busier than
+#: before.
+_MULTIPLE = 4
+#: Shortest limit in seconds. Starting a compiler alone can take half of it on a busy machine.
+_SHORTEST = 30.0
+#: The estimate is used up to this many times the size of the largest probe that passed. Where time grows with the
+#: square of the size, it is too low by this factor, for which `_MULTIPLE` leaves room.
+_REACH = 2
+#: Most compiles used for the fit, the latest ones; it considers all pairs of them.
+_MOST = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compiled:
+    """A compile that ended with a verdict: its units, wall seconds, and whether it passed."""
+
+    units: UnitSet
+    seconds: float
+    passed: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeLimit:
+    """Seconds after which a compile is stopped, and the expected seconds."""
+
+    seconds: float
+    expected: float
+
+
+def expected_seconds(compiled: Iterable[Compiled], units: int) -> float | None:
+    """Expected seconds for a passing probe of `units` units: a + b * units, neither negative. None if none has passed.
+
+    The fit is the Theil-Sen estimator: b is the median slope of all pairs, a the median of the residuals. Outliers,
+    such as the first compile after a reboot, do not move it (Sen 1968, doi:10.1080/01621459.1968.10480934).
+    """
+    points = [(size(it.units), it.seconds) for it in compiled if it.passed][-_MOST:]
+    if not points:
+        return None
+    slopes = [(t - s) / (n - m) for (m, s), (n, t) in combinations(points, 2) if m != n]
+    slope = max(median(slopes), 0.0) if slopes else 0.0
+    start = median(seconds - slope * count for count, seconds in points)
+    if start < 0:
+        start, slope = 0.0, median(seconds / count for count, seconds in points)
+    return start + slope * units
+
+
+def time_limit(compiled: Sequence[Compiled], units: UnitSet) -> TimeLimit | None:
+    """The time limit of a probe; None where no compile on record is close enough for an estimate.
+
+    Besides the estimate from size, it considers compiles of parts of the probe, which may contain what is slow in it,
+    and of probes at least as large.
+    """
+    count = size(units)
+    expected = expected_seconds(compiled, count)
+    largest = max((size(it.units) for it in compiled if it.passed), default=0)
+    if expected is None or count > _REACH * largest:
+        return None
+    seen = max((it.seconds for it in compiled if size(it.units) >= count or is_subset(it.units, units)), default=0.0)
+    return TimeLimit(seconds=max(_MULTIPLE * max(expected, seen), _SHORTEST), expected=expected)
+
 
 #: The probe's file name, the same in every folder, with no characters that trouble compilers.
 PROBE_NAME = "model.onnx"

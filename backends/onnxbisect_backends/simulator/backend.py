@@ -22,7 +22,7 @@ from onnxbisect.fingerprint import fingerprint
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from onnxbisect_backends.contract import Description, Limits, Outcome
-from onnxbisect_backends.judging import signal_name, unfinished
+from onnxbisect_backends.logs import signal_name, unfinished
 from onnxbisect_backends.options import LOCAL, WorthTrying, read_options
 from onnxbisect_backends.simulator.profiles import LogDetail, OpSupport, Profile, load, shipped
 from onnxbisect_backends.simulator.refusals import Rules, SimulatedRefusal, parse_chain, refusals

@@ -15,9 +15,16 @@ from onnx import TensorProto
 
 from onnxbisect.model.scopes import is_constant, label, named_bodies, opset_versions, qualified
 from onnxbisect.verdict import Kind
-from onnxbisect_backends.simulator.constraints import spelled, violation
+from onnxbisect_backends.simulator.constraints import (
+    GraphScope,
+    TensorType,
+    enter,
+    small_values,
+    spelled,
+    types_in,
+    violation,
+)
 from onnxbisect_backends.simulator.profiles import Effect, OpSupport, Profile, Unlisted
-from onnxbisect_backends.simulator.scope import GraphScope, TensorType, enter, small_values, types_in
 
 #: An op type, or `domain::Op`.
 _NAME = re.compile(r"[\w.-]+(?:::[\w.-]+)?")

@@ -3,11 +3,19 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from onnxbisect.causes.condition import AskedNeighbour, Condition, Contrast, RefusalConditions
+from onnxbisect.causes.condition import (
+    AskedNeighbour,
+    Condition,
+    Contrast,
+    RefusalConditions,
+    other_ops_text,
+    passing_text,
+    text_of,
+    unexplained,
+)
 from onnxbisect.causes.features import Features, Row
 from onnxbisect.causes.table import Explanation, RowIndex, completed, entries, explanations
 from onnxbisect.causes.terms import Aspect, CauseState
-from onnxbisect.causes.wording import other_ops_text, passing_text, text_of, unexplained
 from onnxbisect.diagnosis import Certainty, CulpritKind, DiagnosedCulprit, Diagnosis
 from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.model import Model

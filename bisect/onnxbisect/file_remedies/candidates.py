@@ -38,8 +38,8 @@ from onnxbisect.file_remedies.remedy import File, FileRemedy, RemediedFile
 from onnxbisect.file_remedies.removal import bound_masks, fold_constants, low_masks, remove_copies, remove_nan_guards
 from onnxbisect.file_remedies.usual_forms import divisions_to_products, erf_to_tanh, whole_norms
 from onnxbisect.model import Model
-from onnxbisect.model.established import Bounded, directly
 from onnxbisect.model.gate import complaint
+from onnxbisect.model.model import Bounded, directly
 from onnxbisect.model.order import another_order
 from onnxbisect.model.scopes import constant_names, domain_of, opset_versions, walk
 from onnxbisect.preflight import NEWER_THAN_TOOL, Finding, Reader, Severity, settled_by

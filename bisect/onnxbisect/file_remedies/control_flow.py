@@ -26,7 +26,7 @@ from onnxbisect.preflight import Reader
 from onnxbisect.rewrites import Exactness, NotApplicable, Rule, Site, apply, pytorch, rewrite, rule
 from onnxbisect.rewrites.apply import trace
 from onnxbisect.rewrites.families.bodies import if_constant
-from onnxbisect.rewrites.forms import concat, reshape, slice_axis
+from onnxbisect.rewrites.site import concat, reshape, slice_axis
 
 #: Most nodes of an unrolled loop.
 _MOST_UNROLLED = 512

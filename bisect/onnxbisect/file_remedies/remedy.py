@@ -14,9 +14,9 @@ import onnx
 
 from onnxbisect.cut.rename import rename_tensors, tensor_names
 from onnxbisect.model import Established, Model
-from onnxbisect.model.established import Allowance, Bounded, ExceededError, directly
 from onnxbisect.model.facts import TensorFacts, unfixed
 from onnxbisect.model.load import MEMORY_LIMIT
+from onnxbisect.model.model import Allowance, Bounded, ExceededError, directly
 from onnxbisect.model.read import original
 from onnxbisect.model.scopes import bodies, constant_names, reads, walk
 from onnxbisect.model.shapes import establish

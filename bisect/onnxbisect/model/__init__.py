@@ -5,8 +5,7 @@ which shape inference alone does not find, so the model is run once in onnxrunti
 (`shapes`). Values that no input changes are known values and stay with the units that read them. Start with `load`.
 """
 
-from onnxbisect.model.established import Established
 from onnxbisect.model.load import MEMORY_LIMIT, load
-from onnxbisect.model.model import Model, Unit
+from onnxbisect.model.model import Established, Model, Unit
 
 __all__ = ["MEMORY_LIMIT", "Established", "Model", "Unit", "load"]

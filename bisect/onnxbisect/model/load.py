@@ -14,12 +14,11 @@ from onnxbisect.fingerprint import brief
 from onnxbisect.input_value import InputValues
 from onnxbisect.language import english, some
 from onnxbisect.model.binding import bind, forget_shapes, is_unbound, resized, unbound_inputs
-from onnxbisect.model.established import Allowance, Bounded, Established, ExceededError, directly
 from onnxbisect.model.facts import dims_of
 from onnxbisect.model.gate import complaint, demand_inlinable, written_out
 from onnxbisect.model.infer import contradiction
 from onnxbisect.model.input_values import bind_values, described
-from onnxbisect.model.model import Model, Unit
+from onnxbisect.model.model import Allowance, Bounded, Established, ExceededError, Model, Unit, directly
 from onnxbisect.model.opaque import recorded_tensors
 from onnxbisect.model.order import depth_first, is_topological, make_unique
 from onnxbisect.model.read import read

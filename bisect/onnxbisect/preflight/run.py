@@ -17,7 +17,7 @@ from onnxbisect.model.model import Model
 from onnxbisect.model.modules import parts, path_of_node
 from onnxbisect.model.read import original
 from onnxbisect.model.scopes import domain_of, is_constant, qualified
-from onnxbisect.preflight import control, ops, structure, types
+from onnxbisect.preflight import ops, structure, types
 from onnxbisect.preflight.subject import CheckResult, InspectedModel, type_text
 from onnxbisect.preflight.target import OpRecord, Reader, told_of, with_recorded_issues
 from onnxbisect.unitset import UnitSet, members, size
@@ -69,7 +69,6 @@ def checks() -> tuple[PreflightCheck, ...]:
     """Every check: its texts from checks.toml, whose order is the order of findings, its code from the modules."""
     find: Mapping[str, Callable[[InspectedModel], CheckResult | None]] = {
         **types.CHECKS,
-        **control.CHECKS,
         **structure.CHECKS,
         **ops.CHECKS,
     }

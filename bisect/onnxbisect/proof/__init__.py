@@ -4,14 +4,16 @@
 measures two arrays.
 """
 
-from onnxbisect.proof.difference import OutputDifference, difference, fault
 from onnxbisect.proof.outputs import (
     EDGES,
     RECORDED,
     OutputComparison,
+    OutputDifference,
     compare,
     demand_recorded,
+    difference,
     edge_feeds,
+    fault,
     random_feeds,
     those_that_run,
 )

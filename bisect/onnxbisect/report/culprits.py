@@ -8,9 +8,8 @@ from typing import Any, cast
 
 import onnx
 
-from onnxbisect.causes.condition import Condition, Contrast, RefusalConditions
+from onnxbisect.causes.condition import Condition, Contrast, RefusalConditions, nothing_passed
 from onnxbisect.causes.explain import causes
-from onnxbisect.causes.wording import nothing_passed
 from onnxbisect.diagnosis import Certainty, CompletedDiagnosis, ContextUnits, CulpritKind, DiagnosedCulprit
 from onnxbisect.json_form import to_json
 from onnxbisect.model.scopes import label, named_bodies, qualified

@@ -10,8 +10,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
-from onnxbisect.report.blocks import Heading, Item, Quoted, Section, TextTable, as_markdown, terminal_lines
-from onnxbisect.report.text import plural
+from onnxbisect.report.text import Heading, Item, Quoted, Section, TextTable, as_markdown, plural, terminal_lines
 
 #: The value of `format`; a change that breaks readers counts the number up.
 FORMAT = "onnx-bisect/regress@1"

@@ -6,10 +6,19 @@ from dataclasses import dataclass
 from onnxbisect.finished import translated
 from onnxbisect.language import _, marked
 from onnxbisect.report import words
-from onnxbisect.report.blocks import Heading, Item, Quoted, Section, TextTable, as_markdown, terminal_lines
 from onnxbisect.report.html import environment
 from onnxbisect.report.overview import Overview, OverviewOpCell, OverviewTarget
-from onnxbisect.report.text import duration, plural
+from onnxbisect.report.text import (
+    Heading,
+    Item,
+    Quoted,
+    Section,
+    TextTable,
+    as_markdown,
+    duration,
+    plural,
+    terminal_lines,
+)
 from onnxbisect.verdict import Status
 
 #: How the headline of a model ends that compiles, and whose numbers are wrong.

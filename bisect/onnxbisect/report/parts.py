@@ -12,13 +12,23 @@ from rich.cells import cell_len
 
 from onnxbisect.json_form import to_json
 from onnxbisect.language import _
-from onnxbisect.report.blocks import Heading, Item, Quoted, Section, TextTable, as_markdown, terminal_lines
 from onnxbisect.report.contents import Report, op_name
 from onnxbisect.report.culprit_contents import CauseEntry, CulpritEntry
 from onnxbisect.report.html import environment
 from onnxbisect.report.overview import AskedModel, TargetReport
 from onnxbisect.report.overview_forms import STATES
-from onnxbisect.report.text import clip, duration, plural
+from onnxbisect.report.text import (
+    Heading,
+    Item,
+    Quoted,
+    Section,
+    TextTable,
+    as_markdown,
+    clip,
+    duration,
+    plural,
+    terminal_lines,
+)
 
 #: The value of `format`; a change that breaks readers counts the number up.
 FORMAT = "onnx-bisect/parts@1"

@@ -1,11 +1,11 @@
-"""Applies one rule at one node: the checked replacement, or the reason why there is none.
+"""Applies rules at a node: the checked replacements in order of rank, or the reasons why there are none.
 
 A float16 or bfloat16 node becomes a float32 node between Casts where only that satisfies a rule. Targets and runtimes
 compute such a node in float32 and round its outputs, or in its own type; a replacement between Casts does the first.
 The only difference that it can add to the rule's own is one rounding of each output.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -240,3 +240,38 @@ def _outside(replacement: Replacement) -> list[str]:
     own = {tensor.name for tensor in replacement.initializers}
     own |= {name for node in replacement.nodes for name in node.output}
     return list(dict.fromkeys(name for node in replacement.nodes for name in reads(node) if name not in own))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuleRefusal:
+    """A rule for the node's op that does not apply at the node, with the reason."""
+
+    rule: Rule
+    reason: str
+
+
+def candidates(facts: TensorFacts, node: onnx.NodeProto, rules: Iterable[Rule]) -> list[Rewrite]:
+    """The rewrites of a node, in order of the rules' ranks."""
+    return [it for it in judged(facts, node, rules) if isinstance(it, Rewrite)]
+
+
+def judged(facts: TensorFacts, node: onnx.NodeProto, rules: Iterable[Rule]) -> list[Rewrite | RuleRefusal]:
+    """The result of every rule for the node's op: its rewrite, or why there is none; in order of rank.
+
+    A rule with a pattern is included if the node is the pattern's last one.
+    """
+    op = qualified(node)
+    found: list[Rewrite | RuleRefusal] = []
+    for rule in sorted(rules, key=lambda rule: rule.order):
+        if not rule.takes_op(op):
+            continue
+        try:
+            made = rewrite(rule, node, facts)
+            if made.node.output == node.output:
+                found.append(made)
+        except NotApplicable as reason:
+            if rule.pattern is None:
+                found.append(RuleRefusal(rule=rule, reason=str(reason)))
+        except Exception as error:  # a bug of a third party's rule, or an invalid node
+            found.append(RuleRefusal(rule=rule, reason=f"the rule failed: {type(error).__name__}: {error}"))
+    return found

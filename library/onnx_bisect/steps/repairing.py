@@ -1,11 +1,14 @@
 """A complete repair: the whole file first, then single nodes, and the document.
 
 The caller provides the searches (`RepairCompiler.search`): the library uses threads, the service workers.
+Where the tool died and named nothing, a search would cut through what it fuses: the file is then tried in the forms of
+ops that compilers know best.
 """
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import groupby
 
 import onnx
 
@@ -17,10 +20,9 @@ from onnx_bisect.steps.changed_files import (
     may_be_changed,
 )
 from onnx_bisect.steps.repair_compiler import REPAIRED, RepairCompiler
-from onnx_bisect.steps.usual_forms import try_usual_forms
 from onnxbisect.diagnosis import Alternative, Diagnosis
 from onnxbisect.errors import OptionError
-from onnxbisect.file_remedies import may_have_unusual_forms
+from onnxbisect.file_remedies import in_usual_forms, may_have_unusual_forms, usual_forms
 from onnxbisect.language import some
 from onnxbisect.model.binding import resized
 from onnxbisect.model.facts import TensorFacts
@@ -253,3 +255,57 @@ def _prover(context: SearchContext, original: onnx.ModelProto, terms: RepairTerm
         return Samples(usual=usual, edge=runnable(edge_feeds(inputs, terms.count)))
 
     return OrtProver(original, facts, samples, folder=model.path.parent, tolerance=terms.tolerance, low=low)
+
+
+_ORDER = list(Exactness)
+
+
+def try_usual_forms(
+    whole: SearchedModel,
+    context: SearchContext,
+    allow: Exactness,
+    compiler: RepairCompiler,
+    prover: OrtProver,
+    tell: Callable[[str], None],
+) -> TriedFiles:
+    """The fewest forms with which the model compiles, or with which the tool names what it refuses; a repair goes on
+    from there.
+
+    One call for each degree of exactness that adds forms, until the tool takes the file or names something; then one
+    for each form that may not be needed.
+    """
+    if not whole.died:
+        return TriedFiles()
+    model, reader = context.loaded.model, context.reader
+
+    def ask(forms: Sequence[str]) -> TriedFiles:
+        changed = in_usual_forms(model, reader, forms)
+        files = [] if changed is None else [changed]
+        return try_files(whole, files, compiler, prover, tell, goes_on=lambda after: after.named)
+
+    degree = {form: _ORDER.index(exactness) for form, exactness in usual_forms(model, reader).items()}
+    allowed = sorted((form for form in degree if degree[form] <= _ORDER.index(allow)), key=degree.__getitem__)
+    asked: list[str] = []
+    for _, group in groupby(allowed, key=degree.__getitem__):
+        added = list(group)
+        if (tried := ask([*asked, *added])) != TriedFiles():
+            # without a form that was added alone, the tool died
+            return _with_fewer(tried, [*asked, *added], asked if asked and len(added) == 1 else [*asked, *added], ask)
+        asked += added
+    return TriedFiles()
+
+
+def _with_fewer(
+    tried: TriedFiles, forms: Sequence[str], doubtful: Sequence[str], ask: Callable[[Sequence[str]], TriedFiles]
+) -> TriedFiles:
+    """The same without each of the `doubtful` forms that makes no difference."""
+    for form in reversed(doubtful):
+        fewer = [other for other in forms if other != form]
+        if not fewer or (tried.repair is not None and tried.repair.stopped):
+            break
+        again = ask(fewer)
+        if again.repair is not None and again.repair.stopped:
+            break
+        if again.repair is not None or (again.base is not None and tried.repair is None):
+            tried, forms = again, fewer
+    return tried

@@ -32,7 +32,7 @@ from onnx import TensorProto, helper
 
 from onnxbisect.errors import BackendUnusableError, OnnxBisectError, shortage
 from onnxbisect.json_form import from_json, to_json
-from onnxbisect.model.established import directly
+from onnxbisect.model.model import directly
 from onnxbisect.report.html import compile_all, environment
 from onnxbisect_backends import registry
 from onnxbisect_backends.probing.loaded_model import LoadedModel

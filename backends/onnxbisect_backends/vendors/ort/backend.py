@@ -13,8 +13,7 @@ from pydantic import ConfigDict, Field
 
 from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_backends.contract import Description, Limits, Outcome
-from onnxbisect_backends.judging import crashed, unfinished, unresolved
-from onnxbisect_backends.logs import Pattern, compile_pattern, read_log
+from onnxbisect_backends.logs import Pattern, compile_pattern, crashed, read_log, unfinished, unresolved
 from onnxbisect_backends.options import VerifyOptions, WorthTrying, read_options
 from onnxbisect_backends.sandbox.process import with_artifacts
 from onnxbisect_backends.verifying import computed, run_onnxruntime

@@ -19,8 +19,7 @@ from onnxbisect.model.values import Sample
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.verdict import Hints, Kind, Status, Table, Verdict
 from onnxbisect_backends.contract import Description, Limits, Outcome
-from onnxbisect_backends.judging import crashed, unfinished, unresolved
-from onnxbisect_backends.logs import write_script
+from onnxbisect_backends.logs import crashed, unfinished, unresolved, write_script
 from onnxbisect_backends.options import OptionHelp, explained
 from onnxbisect_backends.samples import samples_of
 from onnxbisect_backends.sandbox.process import clean_env, find_executable, run, with_artifacts

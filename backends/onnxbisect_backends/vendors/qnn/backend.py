@@ -20,8 +20,7 @@ from onnxbisect.fingerprint import fingerprint, headline
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from onnxbisect_backends.contract import Access, Description, Limits, Outcome
-from onnxbisect_backends.judging import crashed, unfinished, unresolved
-from onnxbisect_backends.logs import read_log, write_script
+from onnxbisect_backends.logs import crashed, read_log, unfinished, unresolved, write_script
 from onnxbisect_backends.options import VerifyOptions, WorthTrying, read_options, unknown
 from onnxbisect_backends.sandbox.process import run, with_artifacts
 from onnxbisect_backends.toolchains.toolchain import VERSION_HELP, Toolchain, in_use, installed_versions

@@ -17,8 +17,7 @@ from onnxbisect.errors import BackendUnusableError, OptionError
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.verdict import Hints, Kind, Status, Verdict
 from onnxbisect_backends.contract import Access, Description, Limits, Outcome
-from onnxbisect_backends.judging import crashed, unfinished, unresolved
-from onnxbisect_backends.logs import read_log, write_script
+from onnxbisect_backends.logs import crashed, read_log, unfinished, unresolved, write_script
 from onnxbisect_backends.options import LOCAL, WorthTrying, read_options
 from onnxbisect_backends.samples import made_up, samples_of
 from onnxbisect_backends.sandbox.process import clean_env, inherited, run, with_artifacts

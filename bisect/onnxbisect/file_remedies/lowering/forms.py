@@ -7,7 +7,7 @@ import numpy as np
 from onnx import helper
 
 from onnxbisect.rewrites import Site
-from onnxbisect.rewrites.forms import transpose
+from onnxbisect.rewrites.site import transpose
 
 #: Writes a node in the form of `at.opset`; None if its present form is valid there.
 Write = Callable[[Site], "str | tuple[str, ...] | None"]

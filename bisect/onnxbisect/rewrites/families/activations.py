@@ -5,11 +5,8 @@ from math import pi, sqrt
 import numpy as np
 
 from onnxbisect.exactness import Exactness
-from onnxbisect.rewrites.exactness import SIGN_OF_ZERO, Bound
-from onnxbisect.rewrites.forms import clip, minus
-from onnxbisect.rewrites.rule import pytorch, rule
-from onnxbisect.rewrites.site import Site
-from onnxbisect.rewrites.sources import CONVERTER_FIX, ONNX2TF, executorch, operator
+from onnxbisect.rewrites.rule import CONVERTER_FIX, ONNX2TF, SIGN_OF_ZERO, Bound, executorch, operator, pytorch, rule
+from onnxbisect.rewrites.site import Site, clip, minus
 
 
 @pytorch("x * F.hardsigmoid(x) instead of F.hardswish(x)")

@@ -7,11 +7,19 @@ from onnx import TensorProto
 
 from onnxbisect.exactness import Exactness
 from onnxbisect.model.session import NARROW
-from onnxbisect.rewrites.exactness import NO_NAN, SIGN_OF_ZERO, Bound, Domain, Values
-from onnxbisect.rewrites.forms import cast, pairwise, rounded
-from onnxbisect.rewrites.rule import pytorch, rule
-from onnxbisect.rewrites.site import FLOATS, INTEGERS, Site
-from onnxbisect.rewrites.sources import executorch, operator, tidl
+from onnxbisect.rewrites.rule import (
+    NO_NAN,
+    SIGN_OF_ZERO,
+    Bound,
+    Domain,
+    Values,
+    executorch,
+    operator,
+    pytorch,
+    rule,
+    tidl,
+)
+from onnxbisect.rewrites.site import FLOATS, INTEGERS, Site, cast, pairwise, rounded
 
 #: Reciprocals of divisors between these are neither infinite nor denormal.
 _DIVISORS = (1e-30, 1e30)

@@ -13,13 +13,10 @@ import numpy as np
 from onnx import TensorProto
 
 from onnxbisect.exactness import Exactness
-from onnxbisect.rewrites.exactness import OF_PRODUCTS, Bound
 from onnxbisect.rewrites.families.activations import erf_form, tanh_form
 from onnxbisect.rewrites.families.normalisation import OF_ROW, scaled, standardised
-from onnxbisect.rewrites.forms import cast, clip, concat, reduce, reshape, slice_axis, transpose
-from onnxbisect.rewrites.rule import pytorch, rule
-from onnxbisect.rewrites.site import Site
-from onnxbisect.rewrites.sources import ORT_CONTRIB
+from onnxbisect.rewrites.rule import OF_PRODUCTS, ORT_CONTRIB, Bound, pytorch, rule
+from onnxbisect.rewrites.site import Site, cast, clip, concat, reduce, reshape, slice_axis, transpose
 
 OF_SCORES = Bound(
     epsilons=8,

@@ -11,11 +11,8 @@ import numpy as np
 from onnx import TensorProto
 
 from onnxbisect.exactness import Exactness
-from onnxbisect.rewrites.exactness import OF_PRODUCTS, Bound
-from onnxbisect.rewrites.forms import cast, concat
-from onnxbisect.rewrites.rule import pytorch, rule
-from onnxbisect.rewrites.site import Site
-from onnxbisect.rewrites.sources import ORT_CONTRIB, operator
+from onnxbisect.rewrites.rule import OF_PRODUCTS, ORT_CONTRIB, Bound, operator, pytorch, rule
+from onnxbisect.rewrites.site import Site, cast, concat
 
 #: The 16 numbers of the 4-bit floats of bitsandbytes: FP4, then NF4.
 _BNB4 = (

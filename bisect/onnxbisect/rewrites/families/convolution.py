@@ -8,11 +8,18 @@ import numpy as np
 from onnx import TensorProto
 
 from onnxbisect.exactness import Exactness
-from onnxbisect.rewrites.exactness import FINITE, NO_NAN, OF_PRODUCTS, SIGN_OF_ZERO
-from onnxbisect.rewrites.forms import concat, reshape, slice_axis, transpose
-from onnxbisect.rewrites.rule import pytorch, rule
-from onnxbisect.rewrites.site import Site
-from onnxbisect.rewrites.sources import executorch, operator, tidl
+from onnxbisect.rewrites.rule import (
+    FINITE,
+    NO_NAN,
+    OF_PRODUCTS,
+    SIGN_OF_ZERO,
+    executorch,
+    operator,
+    pytorch,
+    rule,
+    tidl,
+)
+from onnxbisect.rewrites.site import Site, concat, reshape, slice_axis, transpose
 
 
 def written(at: Site, name: str, spatial: int, default: int) -> list[int]:

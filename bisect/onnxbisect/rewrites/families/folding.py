@@ -4,9 +4,8 @@ import numpy as np
 import onnx
 
 from onnxbisect.exactness import Exactness
-from onnxbisect.rewrites.rule import pytorch, rule
+from onnxbisect.rewrites.rule import operator, pytorch, rule
 from onnxbisect.rewrites.site import Site
-from onnxbisect.rewrites.sources import operator
 
 _LARGEST = 1 << 24
 

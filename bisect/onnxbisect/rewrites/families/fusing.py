@@ -7,12 +7,10 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from onnxbisect.exactness import Exactness
-from onnxbisect.rewrites.exactness import Bound, Domain, Values
 from onnxbisect.rewrites.families.normalisation import OF_ROW
 from onnxbisect.rewrites.patterns import AnyConstant, Pattern, part
-from onnxbisect.rewrites.rule import pytorch, rule
+from onnxbisect.rewrites.rule import OLIVE, Bound, Domain, Values, pytorch, rule, tidl
 from onnxbisect.rewrites.site import Site
-from onnxbisect.rewrites.sources import OLIVE, tidl
 
 _FUSION = "https://github.com/microsoft/onnxscript/tree/main/onnxscript/rewriter/rules/fusion"
 

@@ -7,11 +7,20 @@ import numpy as np
 from onnx import TensorProto
 
 from onnxbisect.exactness import Exactness
-from onnxbisect.rewrites.exactness import FINITE, SIGN_OF_ZERO, Domain, Values
-from onnxbisect.rewrites.forms import cast, concat, reshape, slice_axis, transpose
-from onnxbisect.rewrites.rule import pytorch, rule
-from onnxbisect.rewrites.site import FLOATS, Site
-from onnxbisect.rewrites.sources import AI_HUB, CONVERTER_FIX, OLIVE, executorch, tidl
+from onnxbisect.rewrites.rule import (
+    AI_HUB,
+    CONVERTER_FIX,
+    FINITE,
+    OLIVE,
+    SIGN_OF_ZERO,
+    Domain,
+    Values,
+    executorch,
+    pytorch,
+    rule,
+    tidl,
+)
+from onnxbisect.rewrites.site import FLOATS, Site, cast, concat, reshape, slice_axis, transpose
 
 #: Slices that one node may become.
 _MOST_SLICES = 32

@@ -12,12 +12,9 @@ import numpy as np
 from onnx import TensorProto
 
 from onnxbisect.exactness import Exactness
-from onnxbisect.rewrites.exactness import Bound, Domain, Values
 from onnxbisect.rewrites.families.contrib import OF_SCORES, demand_unused, float32
-from onnxbisect.rewrites.forms import cast, concat, reshape, slice_axis, transpose
-from onnxbisect.rewrites.rule import pytorch, rule
-from onnxbisect.rewrites.site import Site
-from onnxbisect.rewrites.sources import ORT_CONTRIB
+from onnxbisect.rewrites.rule import ORT_CONTRIB, Bound, Domain, Values, pytorch, rule
+from onnxbisect.rewrites.site import Site, cast, concat, reshape, slice_axis, transpose
 
 
 @pytorch("x * cos + rotate_half(x) * sin, exported without onnxruntime's optimiser")

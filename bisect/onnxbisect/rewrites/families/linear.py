@@ -12,11 +12,8 @@ import numpy as np
 from onnx import TensorProto
 
 from onnxbisect.exactness import Exactness
-from onnxbisect.rewrites.exactness import FINITE, OF_PRODUCTS, Bound
-from onnxbisect.rewrites.forms import reduce, reshape, transpose
-from onnxbisect.rewrites.rule import pytorch, rule
-from onnxbisect.rewrites.site import Site
-from onnxbisect.rewrites.sources import AI_HUB, executorch, operator, tidl
+from onnxbisect.rewrites.rule import AI_HUB, FINITE, OF_PRODUCTS, Bound, executorch, operator, pytorch, rule, tidl
+from onnxbisect.rewrites.site import Site, reduce, reshape, transpose
 
 #: Terms of a product that is written out.
 _FEW_TERMS = 16

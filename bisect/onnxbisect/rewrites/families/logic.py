@@ -4,11 +4,8 @@ import numpy as np
 from onnx import TensorProto
 
 from onnxbisect.exactness import Exactness
-from onnxbisect.rewrites.exactness import NO_NAN, SIGN_OF_ZERO, Bound, Domain, Values
-from onnxbisect.rewrites.forms import cast
-from onnxbisect.rewrites.rule import pytorch, rule
-from onnxbisect.rewrites.site import Site
-from onnxbisect.rewrites.sources import AI_HUB, operator
+from onnxbisect.rewrites.rule import AI_HUB, NO_NAN, SIGN_OF_ZERO, Bound, Domain, Values, operator, pytorch, rule
+from onnxbisect.rewrites.site import Site, cast
 
 _LARGEST_MASK = 1 << 24
 

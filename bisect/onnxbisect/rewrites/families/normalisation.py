@@ -7,11 +7,8 @@ import numpy as np
 from onnx import TensorProto
 
 from onnxbisect.exactness import Exactness
-from onnxbisect.rewrites.exactness import Bound, Domain, Values
-from onnxbisect.rewrites.forms import reduce, reshape
-from onnxbisect.rewrites.rule import pytorch, rule
-from onnxbisect.rewrites.site import Site
-from onnxbisect.rewrites.sources import operator, tidl
+from onnxbisect.rewrites.rule import Bound, Domain, Values, operator, pytorch, rule, tidl
+from onnxbisect.rewrites.site import Site, reduce, reshape
 
 #: What a mean and a deviation lose: an epsilon of the largest input for each term, relative to the deviation; squared
 #: where the variance is the mean square less the squared mean, as onnxruntime computes it for some of these ops.

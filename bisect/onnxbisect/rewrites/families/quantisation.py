@@ -6,11 +6,8 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from onnxbisect.exactness import Exactness
-from onnxbisect.rewrites.exactness import NO_NAN, Domain, Values
-from onnxbisect.rewrites.forms import cast, clip, reduce, reshape, slice_axis
-from onnxbisect.rewrites.rule import pytorch, rule
-from onnxbisect.rewrites.site import Site
-from onnxbisect.rewrites.sources import executorch, operator
+from onnxbisect.rewrites.rule import NO_NAN, Domain, Values, executorch, operator, pytorch, rule
+from onnxbisect.rewrites.site import Site, cast, clip, reduce, reshape, slice_axis
 
 _BYTES = (TensorProto.UINT8, TensorProto.INT8)
 _INDEXED = "Gather GatherElements ScatterElements"

@@ -7,11 +7,8 @@ import numpy as np
 from onnx import TensorProto
 
 from onnxbisect.exactness import Exactness
-from onnxbisect.rewrites.exactness import Bound
-from onnxbisect.rewrites.forms import concat, reshape, slice_axis, transpose
-from onnxbisect.rewrites.rule import pytorch, rule
-from onnxbisect.rewrites.site import Site
-from onnxbisect.rewrites.sources import operator
+from onnxbisect.rewrites.rule import Bound, operator, pytorch, rule
+from onnxbisect.rewrites.site import Site, concat, reshape, slice_axis, transpose
 
 _OPS = "LSTM GRU RNN"
 #: Gates of each op, and the activations of one direction where the node names none.

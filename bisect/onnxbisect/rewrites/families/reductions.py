@@ -6,11 +6,8 @@ import numpy as np
 from onnx import TensorProto
 
 from onnxbisect.exactness import Exactness
-from onnxbisect.rewrites.exactness import FINITE, NO_NAN, SIGN_OF_ZERO, Bound
-from onnxbisect.rewrites.forms import reduce, reshape, slice_axis, transpose
-from onnxbisect.rewrites.rule import pytorch, rule
-from onnxbisect.rewrites.site import FLOATS, Site
-from onnxbisect.rewrites.sources import operator, tidl
+from onnxbisect.rewrites.rule import FINITE, NO_NAN, SIGN_OF_ZERO, Bound, operator, pytorch, rule, tidl
+from onnxbisect.rewrites.site import FLOATS, Site, reduce, reshape, slice_axis, transpose
 
 #: Sums in another order: each term can lose an epsilon of all.
 OF_TERMS = Bound(epsilons=1, of="the sum of the terms' magnitudes, times their number", absolute=1e-37)

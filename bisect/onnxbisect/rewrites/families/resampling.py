@@ -12,11 +12,8 @@ import numpy as np
 from onnx import TensorProto
 
 from onnxbisect.exactness import Exactness
-from onnxbisect.rewrites.exactness import FINITE, Bound, Domain, Values
-from onnxbisect.rewrites.forms import cast, clip, reshape, slice_axis, transpose
-from onnxbisect.rewrites.rule import pytorch, rule
-from onnxbisect.rewrites.site import Site
-from onnxbisect.rewrites.sources import operator, tidl
+from onnxbisect.rewrites.rule import FINITE, Bound, Domain, Values, operator, pytorch, rule, tidl
+from onnxbisect.rewrites.site import Site, cast, clip, reshape, slice_axis, transpose
 
 #: Elements along an axis, for which matrices and lists of places are made.
 _LONGEST = 8192

@@ -7,10 +7,8 @@ from typing import Literal
 import numpy as np
 
 from onnxbisect.exactness import Exactness
-from onnxbisect.rewrites.forms import concat, reshape, slice_axis, transpose
-from onnxbisect.rewrites.rule import pytorch, rule
-from onnxbisect.rewrites.site import Site
-from onnxbisect.rewrites.sources import AI_HUB, OLIVE, executorch, operator, tidl
+from onnxbisect.rewrites.rule import AI_HUB, OLIVE, executorch, operator, pytorch, rule, tidl
+from onnxbisect.rewrites.site import Site, concat, reshape, slice_axis, transpose
 
 MOST_CONSTANT = 1 << 24
 

@@ -6,11 +6,8 @@ from math import pi
 import numpy as np
 
 from onnxbisect.exactness import Exactness
-from onnxbisect.rewrites.exactness import Bound, Domain, Values
-from onnxbisect.rewrites.forms import clip
-from onnxbisect.rewrites.rule import pytorch, rule
-from onnxbisect.rewrites.site import Site
-from onnxbisect.rewrites.sources import executorch, operator
+from onnxbisect.rewrites.rule import Bound, Domain, Values, executorch, operator, pytorch, rule
+from onnxbisect.rewrites.site import Site, clip
 
 #: sin(r)/r as a polynomial in r², the highest power last: within 3.4e-9 up to a quarter turn, within 1.3e-9 up to half
 #: a turn (minimax, by Lawson's iteration).

@@ -3,11 +3,11 @@
 import pytest
 
 from onnxbisect.errors import OptionError
-from onnxbisect_cli import arguments
+from onnxbisect_cli import parameters
 
 
 def test_pairs_are_split_at_the_first_equals_sign() -> None:
-    assert arguments.key_values(["profile=edgesam", "ops=A=B", "empty="], "--option") == {
+    assert parameters.key_values(["profile=edgesam", "ops=A=B", "empty="], "--option") == {
         "profile": "edgesam",
         "ops": "A=B",
         "empty": "",
@@ -15,7 +15,7 @@ def test_pairs_are_split_at_the_first_equals_sign() -> None:
 
 
 def test_shapes_are_split_at_the_last_equals_sign() -> None:
-    assert arguments.shapes(["x=1,3,224,224", "a=b=2", "scalar=", "y=1x3"]) == {
+    assert parameters.shapes(["x=1,3,224,224", "a=b=2", "scalar=", "y=1x3"]) == {
         "x": [1, 3, 224, 224],
         "a=b": [2],
         "scalar": [],
@@ -26,23 +26,23 @@ def test_shapes_are_split_at_the_last_equals_sign() -> None:
 @pytest.mark.parametrize("pair", ["x", "=1", "x=1,", "x=one", "x=1;2", "x=1.5", "x=-1", "x=9223372036854775808"])
 def test_a_wrong_shape_is_a_sentence_that_shows_it(pair: str) -> None:
     with pytest.raises(OptionError) as caught:
-        arguments.shapes([pair])
+        parameters.shapes([pair])
     assert repr(pair) in str(caught.value)
 
 
 @pytest.mark.parametrize("pairs", [["x"], ["=1"], ["x=1", "x=2"]])
 def test_a_wrong_pair_is_refused(pairs: list[str]) -> None:
     with pytest.raises(OptionError):
-        arguments.key_values(pairs, "--option")
+        parameters.key_values(pairs, "--option")
 
 
 def test_a_shape_given_twice_is_refused() -> None:
     with pytest.raises(OptionError, match="twice"):
-        arguments.shapes(["x=1", "x=1"])
+        parameters.shapes(["x=1", "x=1"])
 
 
 def test_values_are_numbers_truth_values_and_lists() -> None:
-    assert arguments.values(["sr=16000", "a=b=0.5", "starts=0,-1", "fast=True", "none="]) == {
+    assert parameters.values(["sr=16000", "a=b=0.5", "starts=0,-1", "fast=True", "none="]) == {
         "sr": 16000,
         "a=b": 0.5,
         "starts": [0, -1],
@@ -54,30 +54,33 @@ def test_values_are_numbers_truth_values_and_lists() -> None:
 @pytest.mark.parametrize("pair", ["sr", "=1", "sr=fast", "sr=1,", "sr=1;2"])
 def test_a_wrong_value_is_a_sentence_that_shows_it(pair: str) -> None:
     with pytest.raises(OptionError) as caught:
-        arguments.values([pair])
+        parameters.values([pair])
     assert repr(pair) in str(caught.value)
 
 
 def test_a_value_given_twice_is_refused() -> None:
     with pytest.raises(OptionError, match="twice"):
-        arguments.values(["sr=1", "sr=1"])
+        parameters.values(["sr=1", "sr=1"])
 
 
 def test_names_come_in_order_from_all_options() -> None:
-    assert arguments.names(["b,a", "/c/d:0", ",e,"]) == ["b", "a", "/c/d:0", "e"]
+    assert parameters.names(["b,a", "/c/d:0", ",e,"]) == ["b", "a", "/c/d:0", "e"]
 
 
 def test_a_name_with_commas_stays_whole_where_it_is_one() -> None:
-    assert arguments.names(["a,b", "a,c"], {"a,b", "c"}) == ["a,b", "a", "c"]
+    assert parameters.names(["a,b", "a,c"], {"a,b", "c"}) == ["a,b", "a", "c"]
 
 
 def test_what_to_try_is_all_or_values_by_option() -> None:
-    assert arguments.alternatives([]) is None
-    assert arguments.alternatives(["all"]) == "all"
-    assert arguments.alternatives(["precision=fp16, bf16", "version"]) == {"precision": ["fp16", "bf16"], "version": []}
+    assert parameters.alternatives([]) is None
+    assert parameters.alternatives(["all"]) == "all"
+    assert parameters.alternatives(["precision=fp16, bf16", "version"]) == {
+        "precision": ["fp16", "bf16"],
+        "version": [],
+    }
 
 
 @pytest.mark.parametrize("given", [["all", "version"], ["=fp16"], ["precision="], ["a=1", "a=2"]])
 def test_what_cannot_be_tried_is_refused(given: list[str]) -> None:
     with pytest.raises(OptionError, match="--try"):
-        arguments.alternatives(given)
+        parameters.alternatives(given)
