@@ -72,6 +72,11 @@ def compile_pattern(regex: str) -> re.Pattern[str]:
     return compiled
 
 
+def pattern(regex: str, kind: Kind = Kind.UNSUPPORTED, *, fails: bool = False) -> Pattern:
+    """A pattern from the text of its expression."""
+    return Pattern(regex=compile_pattern(regex), kind=kind, fails=fails)
+
+
 def read_log(log: str, patterns: Sequence[Pattern] = ()) -> Reading:
     """Apply the patterns; the first match decides kind and message, all matches give hints.
 

@@ -45,7 +45,7 @@ def install(names: Sequence[str], *, everything: bool = False) -> int:
     if everything:
         chosen += [one for versions in known.values() for one in versions if one not in chosen and not one.made]
     failed = 0
-    with stopping(_interrupt) as interruption:
+    with stopping() as interruption:
         try:
             defined: list[Toolchain] = []
             for one in chosen:  # a wrong version is reported before anything is installed
@@ -97,10 +97,6 @@ def _chosen(name: str) -> Toolchain | tuple[str, str]:
         if missing:
             raise OptionError(f"'{name}' cannot be installed by this program. {missing}") from None
         raise OptionError(f"'{name}' needs nothing installed.") from None
-
-
-def _interrupt() -> None:
-    raise KeyboardInterrupt
 
 
 def _say(line: str) -> None:

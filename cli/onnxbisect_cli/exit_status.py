@@ -54,9 +54,16 @@ class Interruption:
         return 128 + (self.number or 0)
 
 
+def _interrupt() -> None:
+    raise KeyboardInterrupt
+
+
 @contextmanager
-def stopping(stop: Callable[[], None]) -> Iterator[Interruption]:
-    """While in this context, a signal calls `stop`; a later one of the same kind has its previous handler."""
+def stopping(stop: Callable[[], None] = _interrupt) -> Iterator[Interruption]:
+    """While in this context, a signal calls `stop`; a later one of the same kind has its previous handler.
+
+    Without `stop` it raises KeyboardInterrupt.
+    """
     interruption = Interruption()
     before = {number: signal.getsignal(number) for number in _SIGNALS}
     received: dict[int, float] = {}

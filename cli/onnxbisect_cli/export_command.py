@@ -1,7 +1,6 @@
 """`onnx-bisect export`: which modules of a PyTorch model do not export to ONNX, why, and at which line."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +11,7 @@ from onnxbisect.terms import LIMITS, SEARCH
 from onnxbisect_cli import parameters
 from onnxbisect_cli.help_page import DIAGNOSE, TARGET, Command
 from onnxbisect_cli.parameters import BackendOptions, ListForm, ListFormat, path
-from onnxbisect_cli.speech import Lang, spoken
+from onnxbisect_cli.speech import Lang, show_line, spoken
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -107,7 +106,7 @@ def export_command(
             options=parameters.key_values(option or (), "--option"),
             timeout=timeout,
             memory=memory,
-            progress=_say,
+            progress=show_line,
         )
     if form is ListFormat.JSON:
         found = [to_json(it.report) for it in results]
@@ -122,9 +121,3 @@ def export_command(
                 print(_("Reports and parts: {folder}", folder=out))
     culprits, exports = any(it.report.culprits for it in results), all(it.exports for it in results)
     raise typer.Exit(0 if exports else 1 if culprits else 3)
-
-
-def _say(line: str) -> None:
-    from onnxbisect.report.text import clean
-
-    print(clean(line), file=sys.stderr, flush=True)

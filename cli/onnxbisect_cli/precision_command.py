@@ -1,7 +1,6 @@
 """`onnx-bisect precision`: the fewest nodes that must stay in high precision so that the numbers are right."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -21,7 +20,7 @@ from onnxbisect_cli.parameters import (
     Samples,
     takes_terms,
 )
-from onnxbisect_cli.speech import Lang, spoken
+from onnxbisect_cli.speech import Lang, show_line, spoken
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -89,7 +88,7 @@ def precision_command(
         timeout=timeout,
         jobs=jobs,
         layer_errors=layer_errors,
-        progress=_say,
+        progress=show_line,
         low=goal.low,
         metric=goal.metric,
         at_least=goal.at_least,
@@ -103,9 +102,3 @@ def precision_command(
         with spoken():
             print("\n".join(terminal(result.report)))
     raise typer.Exit({PrecisionEnding.NOTHING: 0, PrecisionEnding.MINIMAL: 1}.get(result.report.ending, 3))
-
-
-def _say(line: str) -> None:
-    from onnxbisect.report.text import clean
-
-    print(clean(line), file=sys.stderr, flush=True)

@@ -196,7 +196,7 @@ class _Asking:
         if self.interrupted:
             return asked
         name = self._say(model.label, head.label)
-        with stopping(_interrupt) as outside:
+        with stopping() as outside:
             try:
                 if isinstance(known, str):
                     raise BackendUnusableError(known)
@@ -264,7 +264,3 @@ def _target(label: str, request: SearchRequest, found: Sequence[Row]) -> str:
     """The description of a column's target, as its reports have it."""
     reports = [asked.report for part in found for asked in part.asked if asked.label == label and asked.report]
     return words.target(reports[0]["target"]) if reports else request.backend or label
-
-
-def _interrupt() -> None:
-    raise KeyboardInterrupt

@@ -8,15 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from onnxbisect.errors import OptionError
-from onnxbisect.terms import (
-    InputShapes,
-    InputValues,
-    PrecisionTerms,
-    RepairTerms,
-    SearchTerms,
-    WebhookFormat,
-    terms_of,
-)
+from onnxbisect.terms import InputShapes, InputValues, PrecisionTerms, RepairTerms, SearchTerms, WebhookFormat, terms_of
 from onnxbisect_cli import parameters
 from onnxbisect_cli.help_page import SERVICE, TARGET, Command
 from onnxbisect_cli.parameters import (

@@ -44,6 +44,13 @@ def say(sentence: str) -> None:
         print(f"onnx-bisect: {clean(translated(sentence))}", file=sys.stderr, flush=True)
 
 
+def show_line(line: str) -> None:
+    """Print a line of progress on standard error as it is."""
+    from onnxbisect.report.text import clean
+
+    print(clean(line), file=sys.stderr, flush=True)
+
+
 @contextmanager
 def spoken() -> Iterator[None]:
     """A block in which text is made for the user to read."""

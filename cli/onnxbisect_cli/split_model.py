@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
-from onnx_bisect import Event, split
+from onnx_bisect import split
 from onnxbisect.finished import translated
 from onnxbisect.input_value import InputValue
 from onnxbisect.language import _
@@ -20,7 +20,7 @@ from onnxbisect_backends.sandbox.process import kill_running
 from onnxbisect_cli import reports
 from onnxbisect_cli.bisection import backend_named
 from onnxbisect_cli.exit_status import stopping
-from onnxbisect_cli.speech import show_table, spoken
+from onnxbisect_cli.speech import show_line, show_table, spoken
 
 #: The folder of a split, in that of `--out`.
 FOLDER = "split"
@@ -62,7 +62,7 @@ def run(request: SplitRequest) -> int:
                 custom_ops=request.custom_ops.functions,
                 timeout=request.timeout,
                 calibration=request.calibration,
-                progress=_say,
+                progress=lambda event: show_line(f"onnx-bisect: {event}"),
             )
         except KeyboardInterrupt:
             print("onnx-bisect: interrupted; nothing was written.", file=sys.stderr)
@@ -70,10 +70,6 @@ def run(request: SplitRequest) -> int:
     with spoken():
         _show(made.manifest, made.folder, report, asked=backend is not None)
     return 1 if made.refused or not made.proven else 0
-
-
-def _say(event: Event) -> None:
-    print(clean(f"onnx-bisect: {event}"), file=sys.stderr)
 
 
 def _stop() -> NoReturn:

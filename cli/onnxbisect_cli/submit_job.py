@@ -51,7 +51,7 @@ def submit(request: SubmitRequest, *, wait: bool, out: Path | None, form: Format
         if not wait:
             print(job.url)
             return 0
-        with stopping(interrupt) as interruption:
+        with stopping() as interruption:
             try:
                 say(f"job {job.id}: {job.page}")
                 Thread(target=_get_ready, daemon=True).start()
@@ -115,8 +115,3 @@ class ProgressLines:
             if line not in self._said:
                 say(line)
                 self._said.add(line)
-
-
-def interrupt() -> None:
-    """Handle the first signal: end the wait by KeyboardInterrupt."""
-    raise KeyboardInterrupt

@@ -14,7 +14,7 @@ from onnxbisect_cli.exit_status import stopping
 from onnxbisect_cli.parameters import Format, demand_folder, demand_overview
 from onnxbisect_cli.reports import exit_code, render_parts, write_files, write_overview, write_parts
 from onnxbisect_cli.speech import say
-from onnxbisect_cli.submit_job import ProgressLines, SubmitRequest, interrupt
+from onnxbisect_cli.submit_job import ProgressLines, SubmitRequest
 
 
 def submit(request: SubmitRequest, parts: Sequence[Part], *, wait: bool, out: Path | None, form: Format) -> int:
@@ -31,7 +31,7 @@ def submit(request: SubmitRequest, parts: Sequence[Part], *, wait: bool, out: Pa
             print("\n".join(job.url for job in jobs))
             return 0
         shown = _Shown(labels=[target.label for target in request.targets], out=out)
-        with stopping(interrupt) as interruption:
+        with stopping() as interruption:
             try:
                 for part, job in zip(parts, jobs, strict=True):
                     shown.add(part, job)

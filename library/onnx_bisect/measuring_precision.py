@@ -30,15 +30,7 @@ from onnxbisect.precision.wanted import Low, Metric, Wanted, wanted
 from onnxbisect.proof import Tolerance, fault
 from onnxbisect.report.files import put
 from onnxbisect.report.text import clip
-from onnxbisect.terms import (
-    BudgetCalls,
-    BudgetSeconds,
-    PrecisionGoal,
-    PrecisionKeywords,
-    Timeout,
-    made,
-    with_keywords,
-)
+from onnxbisect.terms import BudgetCalls, BudgetSeconds, PrecisionGoal, PrecisionKeywords, Timeout, made, with_keywords
 from onnxbisect.unitset import UnitSet, members, of, size
 from onnxbisect_backends.calibration import Calibration, first_sample, read_calibration
 from onnxbisect_backends.contract import Backend, Limits, computes, computes_mixed

@@ -2,14 +2,7 @@
 
 from onnxbisect.causes.terms import CauseState
 from onnxbisect.diagnosis import Certainty, CertificateStatus, CompilesAfter, CulpritKind, Stats, Target
-from onnxbisect.errors import (
-    BackendUnusableError,
-    CutError,
-    ModelError,
-    OnnxBisectError,
-    OptionError,
-    ShortageError,
-)
+from onnxbisect.errors import BackendUnusableError, CutError, ModelError, OnnxBisectError, OptionError, ShortageError
 from onnxbisect.exactness import Exactness
 from onnxbisect.preflight import Inspection
 from onnxbisect.report.history import VersionHistory

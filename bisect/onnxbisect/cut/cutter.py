@@ -21,11 +21,12 @@ from onnxbisect.cut.apply_format import apply_format
 from onnxbisect.cut.frame import Framer, Wishes
 from onnxbisect.cut.output_guard import guard_outputs, join_outputs
 from onnxbisect.cut.packed_boundary import pack_boundary
-from onnxbisect.cut.wiring import Call, Functions, Weights, Wiring, call_of, read_wiring
+from onnxbisect.cut.wiring import Functions, Weights, Wiring, read_wiring
 from onnxbisect.cut.write import Piece
 from onnxbisect.errors import CutError
 from onnxbisect.model.external import external_tensors
 from onnxbisect.model.model import Model
+from onnxbisect.model.scopes import Call, call_of
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.unitset import UnitSet, full, indices
 

@@ -11,13 +11,10 @@ import onnx
 from onnx import helper, numpy_helper
 
 from onnxbisect.model.model import Model
-from onnxbisect.model.scopes import bodies, captures, domain_of
+from onnxbisect.model.scopes import Call, bodies, call_of, captures, functions_of
 
 #: Up to this IR version an initializer must also be a graph input.
 IR_WITH_INITIALIZERS_AS_INPUTS = 3
-
-#: Domain, name and overload of a model-local function or operator.
-Call = tuple[str, str, str]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -153,11 +150,6 @@ def list_as_inputs(graph: onnx.GraphProto, weights: Iterable[onnx.TensorProto]) 
     )
 
 
-def call_of(node: onnx.NodeProto) -> Call:
-    """The function or operator that a node calls."""
-    return domain_of(node), node.op_type, node.overload
-
-
 class Functions:
     """The model-local functions of a model, with the functions that each calls, transitively.
 
@@ -166,9 +158,7 @@ class Functions:
     """
 
     def __init__(self, model: onnx.ModelProto) -> None:
-        self._functions: dict[Call, onnx.FunctionProto] = {
-            (domain_of(function), function.name, function.overload): function for function in model.functions
-        }
+        self._functions = functions_of(model)
         self._reach: dict[Call, tuple[frozenset[Call], frozenset[str]]] = {
             call: self._closure(call) for call in self._functions
         }

@@ -20,7 +20,7 @@ from onnxbisect.language import count, quoted, shortened
 from onnxbisect.model.binding import is_unbound
 from onnxbisect.model.external import external_tensors, is_external, tensors
 from onnxbisect.model.order import make_unique
-from onnxbisect.model.scopes import bodies, constant_names, is_constant, walk
+from onnxbisect.model.scopes import bodies, constant_names, every_node, is_constant, walk
 from onnxbisect.preflight import NEWEST_IR_IN_GENERAL, Reader, type_text
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.rewrites import NotApplicable
@@ -353,19 +353,13 @@ def _needs(proto: onnx.ModelProto) -> Iterator[tuple[int, str]]:
 def _dtypes(proto: onnx.ModelProto) -> Iterator[int]:
     yield from (tensor.data_type for tensor in tensors(proto))
     yield from (kind.tensor_type.elem_type for kind in _types(proto) if kind.HasField("tensor_type"))
-    for node in _nodes(proto):
+    for node in every_node(proto):
         yield from (it.i for it in node.attribute if it.name in _NAMING and it.type == AttributeProto.INT)
-
-
-def _nodes(proto: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
-    yield from walk(proto.graph)
-    for function in proto.functions:
-        yield from walk(function)
 
 
 def _types(proto: onnx.ModelProto) -> Iterator[onnx.TypeProto]:
     """Declared types, including those inside sequences and optionals."""
-    graphs = [proto.graph, *(body for node in _nodes(proto) for body in bodies(node))]
+    graphs = [proto.graph, *(body for node in every_node(proto) for body in bodies(node))]
     values = [value for graph in graphs for value in (*graph.input, *graph.output, *graph.value_info)]
     values += [value for function in proto.functions for value in function.value_info]
     for value in values:

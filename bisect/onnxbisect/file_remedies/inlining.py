@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 import onnx
 
 from onnxbisect.cut.rename import rename_tensors, tensor_names
-from onnxbisect.cut.wiring import Call, call_of
 from onnxbisect.file_remedies.remedy import (
     File,
     RemediedFile,
@@ -22,7 +21,7 @@ from onnxbisect.file_remedies.remedy import (
 )
 from onnxbisect.language import count
 from onnxbisect.model.gate import demand_inlinable, written_out
-from onnxbisect.model.scopes import bodies, domain_of, opset_versions, walk
+from onnxbisect.model.scopes import bodies, call_of, domain_of, functions_of, opset_versions, walk
 from onnxbisect.preflight import Reader
 from onnxbisect.rewrites import NotApplicable
 from onnxbisect.rewrites.apply import trace
@@ -56,9 +55,7 @@ class _Inliner:
     """Inlines the functions of one model, which are in `domains` and import `opsets`; `calls` counts."""
 
     def __init__(self, proto: onnx.ModelProto) -> None:
-        self._functions: Mapping[Call, onnx.FunctionProto] = {
-            (domain_of(function), function.name, function.overload): function for function in proto.functions
-        }
+        self._functions = functions_of(proto)
         self.domains = {function.domain for function in proto.functions}
         self.opsets = opset_versions(proto.opset_import)
         self.calls = 0

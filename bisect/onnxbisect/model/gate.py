@@ -18,7 +18,7 @@ from onnx import AttributeProto, TensorProto, helper, numpy_helper
 from onnxbisect.errors import ModelError
 from onnxbisect.language import english, quoted
 from onnxbisect.model.external import HELD, byte_size, is_external, tensors
-from onnxbisect.model.scopes import bodies, constant_names, domain_of, is_constant, qualified, reads, walk
+from onnxbisect.model.scopes import bodies, constant_names, domain_of, functions_of, is_constant, qualified, reads, walk
 
 #: Largest accepted version of an operator set or of the format; onnx handles the former in 32 bits.
 NEWEST_VERSION = (1 << 31) - 1
@@ -245,7 +245,7 @@ class WrittenOut:
 
 def written_out(proto: onnx.ModelProto) -> WrittenOut:
     """Count the nodes; raises ModelError where functions call themselves or are nested too deep."""
-    functions = {(domain_of(function), function.name, function.overload): function for function in proto.functions}
+    functions = functions_of(proto)
     calls = {name: _calls(function) for name, function in functions.items()}
     size: dict[_Call, int] = {}
     depth: dict[_Call, int] = {}

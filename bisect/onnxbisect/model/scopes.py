@@ -8,6 +8,8 @@ import onnx
 _GRAPH, _GRAPHS = onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS
 #: From this opset on Dropout has no `is_test` attribute; from opset 12 on an input turns training on.
 _DROPOUT_SINCE = 7
+#: Domain, name and overload of a model-local function or operator.
+Call = tuple[str, str, str]
 
 
 def domain_of(node: onnx.NodeProto | onnx.FunctionProto | onnx.OperatorSetIdProto) -> str:
@@ -18,6 +20,16 @@ def domain_of(node: onnx.NodeProto | onnx.FunctionProto | onnx.OperatorSetIdProt
 def opset_versions(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
     """The version of each imported operator set, by domain."""
     return {domain_of(entry): entry.version for entry in imports}
+
+
+def call_of(node: onnx.NodeProto) -> Call:
+    """The function or operator that a node calls."""
+    return domain_of(node), node.op_type, node.overload
+
+
+def functions_of(model: onnx.ModelProto) -> dict[Call, onnx.FunctionProto]:
+    """The model-local functions, by what calls them."""
+    return {(domain_of(function), function.name, function.overload): function for function in model.functions}
 
 
 def qualified(node: onnx.NodeProto) -> str:
@@ -58,6 +70,13 @@ def walk(nodes: "list[onnx.NodeProto] | onnx.GraphProto | onnx.FunctionProto") -
         yield node
         for body in bodies(node):
             yield from walk(body)
+
+
+def every_node(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+    """Every node of the graph and of the model-local functions, including nodes in subgraphs."""
+    yield from walk(model.graph)
+    for function in model.functions:
+        yield from walk(function)
 
 
 def captures(node: onnx.NodeProto) -> list[str]:

@@ -22,7 +22,7 @@ from onnx.inliner import inline_selected_functions
 
 from onnxbisect.language import english
 from onnxbisect.model.order import with_unique_names
-from onnxbisect.model.scopes import bodies, domain_of, walk
+from onnxbisect.model.scopes import bodies, domain_of, every_node, walk
 
 #: The types that are computed in float32 and rounded.
 NARROW = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
@@ -193,14 +193,14 @@ def loadable(model: onnx.ModelProto) -> onnx.ModelProto:
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     copy.ir_version = min(copy.ir_version, _IR)
-    used = {(domain_of(node), node.op_type) for node in _all_nodes(copy)}
+    used = {(domain_of(node), node.op_type) for node in every_node(copy)}
     used -= {(function.domain, function.name) for function in copy.functions}
     known = {it for it in used if it[0] in _OPSETS and defs.has(it[1], it[0])}
     if unknown := {it for it in known if not defs.has(it[1], _OPSETS[it[0]], it[0])}:
         copy = inline_selected_functions(copy, sorted(unknown), inline_schema_functions=True)
     imports = [*copy.opset_import, *(entry for function in copy.functions for entry in function.opset_import)]
     versions = {domain_of(entry): entry.version for entry in imports}
-    for node in _all_nodes(copy):
+    for node in every_node(copy):
         _drop_newer_defaults(node, versions.get(domain_of(node), 0))
     for entry in imports:
         entry.version = min(entry.version, _OPSETS.get(domain_of(entry), entry.version))
@@ -247,12 +247,6 @@ def _drop_newer_defaults(node: onnx.NodeProto, version: int) -> None:
 
 def _attribute_value(attribute: AttributeProto) -> object:
     return helper.get_attribute_value(attribute)
-
-
-def _all_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
-    yield from walk(model.graph)
-    for function in model.functions:
-        yield from walk(function)
 
 
 #: Time limit of a run as measured by `Clock`, because a Loop may be endless.

@@ -11,10 +11,9 @@ from onnx import TensorProto
 from onnxbisect.model.external import array_of
 from onnxbisect.model.facts import fixed_dims
 from onnxbisect.model.model import Model
-from onnxbisect.model.scopes import domain_of, is_constant, reads, walk
+from onnxbisect.model.scopes import Call, call_of, domain_of, functions_of, is_constant, reads, walk
 
 #: Domain, name and overload of a function.
-_Key = tuple[str, str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,10 +149,10 @@ class InspectedModel:
             known = next(value.type for value in self.graph.input if value.name == name)
         return type_text(known) if known is not None else "of unknown type"
 
-    def _callers(self, own: Iterable[NodeSite]) -> Mapping[_Key, tuple[str, ...]]:
+    def _callers(self, own: Iterable[NodeSite]) -> Mapping[Call, tuple[str, ...]]:
         """For each called function the main graph's nodes that call it directly or indirectly."""
-        found: dict[_Key, dict[str, None]] = {}
-        work = [(_key(site.node), site.holders[0]) for site in own if _key(site.node) in self._functions]
+        found: dict[Call, dict[str, None]] = {}
+        work = [(call_of(site.node), site.holders[0]) for site in own if call_of(site.node) in self._functions]
         while work:
             key, holder = work.pop()
             if holder not in found.setdefault(key, {}):
@@ -162,10 +161,10 @@ class InspectedModel:
         return {key: tuple(holders) for key, holders in found.items()}
 
     @cached_property
-    def _calls(self) -> Mapping[_Key, set[_Key]]:
+    def _calls(self) -> Mapping[Call, set[Call]]:
         """For each function the functions that it calls."""
         return {
-            key: {_key(node) for node in walk(function)} & self._functions.keys()
+            key: {call_of(node) for node in walk(function)} & self._functions.keys()
             for key, function in self._functions.items()
         }
 
@@ -185,12 +184,8 @@ class InspectedModel:
         return constants | {tensor.name: tensor for tensor in self.graph.initializer}
 
     @cached_property
-    def _functions(self) -> Mapping[_Key, onnx.FunctionProto]:
-        return {(domain_of(f), f.name, f.overload): f for f in self.model.proto.functions}
-
-
-def _key(node: onnx.NodeProto) -> _Key:
-    return domain_of(node), node.op_type, node.overload
+    def _functions(self) -> Mapping[Call, onnx.FunctionProto]:
+        return functions_of(self.model.proto)
 
 
 def unique(names: Iterable[str]) -> tuple[str, ...]:

@@ -7,12 +7,7 @@ from collections.abc import Collection
 from onnxbisect.diagnosis import TargetEntry
 from onnxbisect.language import _, english, marked
 from onnxbisect.report.contents import Choice, CompilesAfterEntry, OpEntry, Report
-from onnxbisect.report.culprit_contents import (
-    Complaint,
-    CulpritEntry,
-    Difference,
-    EvidenceEntry,
-)
+from onnxbisect.report.culprit_contents import Complaint, CulpritEntry, Difference, EvidenceEntry
 from onnxbisect.report.text import plural, uncoloured
 from onnxbisect.unitset import indices_of
 from onnxbisect.verdict import Kind

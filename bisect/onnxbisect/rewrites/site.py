@@ -329,3 +329,10 @@ def pairwise(at: Site, kind: str) -> str:
 def minus(at: Site, tensor: str) -> str:
     """The tensor times -1, in the element type of the node's first input."""
     return at.op("Mul", tensor, at.scalar(-1))
+
+
+def demand_float32(at: Site) -> None:
+    """Raise NotApplicable unless all inputs are float32."""
+    for slot in range(len(at.node.input)):
+        if at.has(slot):
+            at.demand_dtype(TensorProto.FLOAT, slot=slot)

@@ -41,13 +41,7 @@ from onnxbisect_backends.sandbox.supervise import PR_SET_CHILD_SUBREAPER, PR_SET
 from onnxbisect_worker.model_processes.confinement import confine
 from onnxbisect_worker.model_requests.layout import PreparedFiles, remove_held
 from onnxbisect_worker.model_requests.limits import Bounds
-from onnxbisect_worker.model_requests.protocol import (
-    OWN,
-    PROCESS_NAME,
-    ProcessLostError,
-    Setup,
-    failure,
-)
+from onnxbisect_worker.model_requests.protocol import OWN, PROCESS_NAME, ProcessLostError, Setup, failure
 from onnxbisect_worker.model_requests.work import ModelWork
 
 #: Seconds for compiles to die after their model process.

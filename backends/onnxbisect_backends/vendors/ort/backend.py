@@ -13,26 +13,21 @@ from pydantic import ConfigDict, Field
 
 from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_backends.contract import Description, Limits, Outcome
-from onnxbisect_backends.logs import Pattern, compile_pattern, crashed, read_log, unfinished, unresolved
+from onnxbisect_backends.logs import crashed, pattern, read_log, unfinished, unresolved
 from onnxbisect_backends.options import VerifyOptions, WorthTrying, read_options
 from onnxbisect_backends.sandbox.process import with_artifacts
 from onnxbisect_backends.verifying import computed, run_onnxruntime
 
-
-def _pattern(regex: str, kind: Kind = Kind.UNSUPPORTED) -> Pattern:
-    return Pattern(regex=compile_pattern(regex), kind=kind)
-
-
 #: Texts of onnxruntime 1.31.1, each seen in a real run; the first match gives the kind.
 PATTERNS = (
-    _pattern(r"(?<![\w.])(?P<op>[\w.]+:\w+)\(-?\d+\) is not a registered function/op"),
-    _pattern(r"Could not find an implementation for (?P<op>\w+)\(\d+\) node with name '(?P<node>.*)'"),
-    _pattern(r"No Op registered for (?P<op>\w+) with domain_version of \d+"),
-    _pattern(r"of input parameter \((?P<tensor>.*?)\) of operator \((?P<op>\w+)\) in node \((?P<node>.*)\) is invalid"),
-    _pattern(r"Unrecognized attribute: \w+ for operator (?P<op>\w+)"),
-    _pattern(r"Node \((?P<node>.*)\) Op \((?P<op>\w+)\) \[\w+\]", Kind.ERROR),
-    _pattern(r"Node ?\((?P<node>.*?)\) with schema\([^)]*\) has (?:in|out)put size", Kind.ERROR),
-    _pattern(r"In Node, \(\"(?P<node>.*?)\", (?P<op>\w+), ", Kind.ERROR),
+    pattern(r"(?<![\w.])(?P<op>[\w.]+:\w+)\(-?\d+\) is not a registered function/op"),
+    pattern(r"Could not find an implementation for (?P<op>\w+)\(\d+\) node with name '(?P<node>.*)'"),
+    pattern(r"No Op registered for (?P<op>\w+) with domain_version of \d+"),
+    pattern(r"of input parameter \((?P<tensor>.*?)\) of operator \((?P<op>\w+)\) in node \((?P<node>.*)\) is invalid"),
+    pattern(r"Unrecognized attribute: \w+ for operator (?P<op>\w+)"),
+    pattern(r"Node \((?P<node>.*)\) Op \((?P<op>\w+)\) \[\w+\]", Kind.ERROR),
+    pattern(r"Node ?\((?P<node>.*?)\) with schema\([^)]*\) has (?:in|out)put size", Kind.ERROR),
+    pattern(r"In Node, \(\"(?P<node>.*?)\", (?P<op>\w+), ", Kind.ERROR),
 )
 
 

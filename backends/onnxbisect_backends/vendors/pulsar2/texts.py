@@ -14,48 +14,43 @@ import onnx.defs
 
 from onnxbisect.fingerprint import plain
 from onnxbisect.verdict import Kind, Table
-from onnxbisect_backends.logs import Pattern, Reading, compile_pattern, read_log
-
-
-def _pattern(regex: str, kind: Kind = Kind.UNSUPPORTED) -> Pattern:
-    return Pattern(regex=compile_pattern(regex), kind=kind)
-
+from onnxbisect_backends.logs import Reading, pattern, read_log
 
 #: The message for an invalid configuration.
 _CONFIGURATION = r"Message type \"[\w.]+\" has no field named \"\w+\""
 
 #: Errors of the configuration or samples, not of the model: they give no verdict.
 _CONFIGURATION_ERRORS = (
-    _pattern(r"FileNotFoundError: Could not find file `.*?' in `.*?'", Kind.ERROR),
-    _pattern(
+    pattern(r"FileNotFoundError: Could not find file `.*?' in `.*?'", Kind.ERROR),
+    pattern(
         r"Numpy File\(.*?\) has dtype\(\w+\), however corresponding type of inputs\((?P<tensor>.*?)\) is", Kind.ERROR
     ),
-    _pattern(_CONFIGURATION, Kind.ERROR),
+    pattern(_CONFIGURATION, Kind.ERROR),
 )
 
 #: The first match gives the kind; patterns that name a node precede those that name an op.
 _REFUSALS = (
-    _pattern(r"op name: (?P<node>.+?), (?P<op>\w+), .*(?:get opr|pyrun) failed"),
-    _pattern(r"Graph op: (?P<node>.+)\((?P<op>\w+)\) has no backend implementation"),
-    _pattern(r"Operator\(name:(?P<node>.+?), type:(?P<op>\w+)\) convert error"),
-    _pattern(r"TileFailException\W+(?P<op>Ax\w+, Ax\w+) dont support(?:.*\n +op: (?P<node>\S.*))?"),
-    _pattern(r"OpBuildException\W+op: (?P<op>Ax\w+), 'dont support \w+ opr in [A-Z/_]+"),
-    _pattern(r"dont support (?P<op>[\w.]+) opr in [A-Z/_]+"),
-    _pattern(r"AssertionError: (?P<op>Ax\w+) dont support"),
-    _pattern(r"TileFailException\W+(?P<op>Ax\w+), tuple index out of range(?:.*\n +op: (?P<node>\S.*))?", Kind.ERROR),
-    _pattern(r"TileFailException\W+(?P<op>Ax\w+), .+(?:\n +op: (?P<node>\S.*))?", Kind.RESOURCE),
-    _pattern(r"ocm alloc with", Kind.RESOURCE),
-    _pattern(r"integer \d+ does not fit uint16_t", Kind.RESOURCE),
-    _pattern(r"'(?P<tensor>[^'\n]+) But var\.dtype = <.*> vs expect_type = <.*>'", Kind.ERROR),
-    _pattern(r"check onnx parser e2e failed, \['(?P<tensor>[^']*)'", Kind.ERROR),
-    _pattern(r"Seems config of input\((?P<tensor>.+)\) doesn't exist", Kind.ERROR),
-    _pattern(r"Op Execution Error: (?P<node>.+)\(TargetPlatform", Kind.ERROR),
-    _pattern(r"^ +op: (?P<node>\S.*)$", Kind.ERROR),
-    _pattern(r"ZeroDivisionError: .*", Kind.ERROR),
-    _pattern(r"IndexError: list index out of range", Kind.ERROR),
-    _pattern(r"ValueError: list\.remove\(x\): x not in list", Kind.ERROR),
-    _pattern(r"terminate called after throwing.*", Kind.CRASH),
-    _pattern(r"<ErrorCode\.\w+: \d+>.*", Kind.ERROR),
+    pattern(r"op name: (?P<node>.+?), (?P<op>\w+), .*(?:get opr|pyrun) failed"),
+    pattern(r"Graph op: (?P<node>.+)\((?P<op>\w+)\) has no backend implementation"),
+    pattern(r"Operator\(name:(?P<node>.+?), type:(?P<op>\w+)\) convert error"),
+    pattern(r"TileFailException\W+(?P<op>Ax\w+, Ax\w+) dont support(?:.*\n +op: (?P<node>\S.*))?"),
+    pattern(r"OpBuildException\W+op: (?P<op>Ax\w+), 'dont support \w+ opr in [A-Z/_]+"),
+    pattern(r"dont support (?P<op>[\w.]+) opr in [A-Z/_]+"),
+    pattern(r"AssertionError: (?P<op>Ax\w+) dont support"),
+    pattern(r"TileFailException\W+(?P<op>Ax\w+), tuple index out of range(?:.*\n +op: (?P<node>\S.*))?", Kind.ERROR),
+    pattern(r"TileFailException\W+(?P<op>Ax\w+), .+(?:\n +op: (?P<node>\S.*))?", Kind.RESOURCE),
+    pattern(r"ocm alloc with", Kind.RESOURCE),
+    pattern(r"integer \d+ does not fit uint16_t", Kind.RESOURCE),
+    pattern(r"'(?P<tensor>[^'\n]+) But var\.dtype = <.*> vs expect_type = <.*>'", Kind.ERROR),
+    pattern(r"check onnx parser e2e failed, \['(?P<tensor>[^']*)'", Kind.ERROR),
+    pattern(r"Seems config of input\((?P<tensor>.+)\) doesn't exist", Kind.ERROR),
+    pattern(r"Op Execution Error: (?P<node>.+)\(TargetPlatform", Kind.ERROR),
+    pattern(r"^ +op: (?P<node>\S.*)$", Kind.ERROR),
+    pattern(r"ZeroDivisionError: .*", Kind.ERROR),
+    pattern(r"IndexError: list index out of range", Kind.ERROR),
+    pattern(r"ValueError: list\.remove\(x\): x not in list", Kind.ERROR),
+    pattern(r"terminate called after throwing.*", Kind.CRASH),
+    pattern(r"<ErrorCode\.\w+: \d+>.*", Kind.ERROR),
 )
 
 PATTERNS = (*_CONFIGURATION_ERRORS, *_REFUSALS)

@@ -10,37 +10,32 @@ from dataclasses import dataclass, fields
 
 from onnxbisect.fingerprint import plain
 from onnxbisect.verdict import Hints, Kind, Table
-from onnxbisect_backends.logs import Pattern, compile_pattern
-
-
-def _pattern(regex: str, kind: Kind = Kind.UNSUPPORTED, *, fails: bool = False) -> Pattern:
-    return Pattern(regex=compile_pattern(regex), kind=kind, fails=fails)
-
+from onnxbisect_backends.logs import Pattern, compile_pattern, pattern
 
 #: The message for a model that was folded completely.
 FOLDED = compile_pattern(r"All outputs \[.*\] of model are constants, The model is invalid!")
 
 #: The first match gives kind and message: exceptions, which end a compile, precede errors that do not.
 PATTERNS: tuple[Pattern, ...] = (
-    _pattern(r"The input \d+ of (?P<op>\w+)\('(?P<node>.*?)'\) need to be constant!"),
-    _pattern(r"The (?P<op>\w+)\('(?P<node>.*?)'\) will cause the graph to be a dynamic graph!"),
-    _pattern(r"The Op of '(?P<op>[\w.:]+)' is not supported yet"),
-    _pattern(r"Unsupport onnx opset \d+, need <= \d+!"),
-    _pattern(r"Not support input data type '\w+'!"),
-    _pattern(r"Current target_platform\(\w+\) not support do_quantization = False!"),
-    _pattern(r"The input shape \[.*\] of '(?P<tensor>.*?)' is not support!", Kind.INVALID),
-    _pattern(FOLDED.pattern, Kind.INVALID),
-    _pattern(r"Not Support Dtype: \d+\. please check precision!", Kind.CRASH),
-    _pattern(r"Invalid rank for input: (?P<tensor>\S+) Got: \d+ Expected: \d+", Kind.ERROR),
-    _pattern(r"In Node, \(\"(?P<node>.*?)\", (?P<op>\w+), ", Kind.ERROR),
-    _pattern(r"Can not find tensor value info for '(?P<tensor>.*?)'!", Kind.ERROR),
-    _pattern(r"_UFuncNoLoopError: ufunc '\w+' did not contain a loop", Kind.ERROR),
-    _pattern(r"inputs or 'outputs' must be set!", Kind.ERROR),
-    _pattern(r"'IRGraph' object has no attribute '\w+'", Kind.ERROR),
-    _pattern(r"No lowering found for: (?P<node>.*?), node type = (?P<op>[\w.:]+),", fails=True),
-    _pattern(r"Meet RKNN unsupport Operator: name = '(?P<node>.*?)', type = (?P<op>[\w.:]+),", fails=True),
+    pattern(r"The input \d+ of (?P<op>\w+)\('(?P<node>.*?)'\) need to be constant!"),
+    pattern(r"The (?P<op>\w+)\('(?P<node>.*?)'\) will cause the graph to be a dynamic graph!"),
+    pattern(r"The Op of '(?P<op>[\w.:]+)' is not supported yet"),
+    pattern(r"Unsupport onnx opset \d+, need <= \d+!"),
+    pattern(r"Not support input data type '\w+'!"),
+    pattern(r"Current target_platform\(\w+\) not support do_quantization = False!"),
+    pattern(r"The input shape \[.*\] of '(?P<tensor>.*?)' is not support!", Kind.INVALID),
+    pattern(FOLDED.pattern, Kind.INVALID),
+    pattern(r"Not Support Dtype: \d+\. please check precision!", Kind.CRASH),
+    pattern(r"Invalid rank for input: (?P<tensor>\S+) Got: \d+ Expected: \d+", Kind.ERROR),
+    pattern(r"In Node, \(\"(?P<node>.*?)\", (?P<op>\w+), ", Kind.ERROR),
+    pattern(r"Can not find tensor value info for '(?P<tensor>.*?)'!", Kind.ERROR),
+    pattern(r"_UFuncNoLoopError: ufunc '\w+' did not contain a loop", Kind.ERROR),
+    pattern(r"inputs or 'outputs' must be set!", Kind.ERROR),
+    pattern(r"'IRGraph' object has no attribute '\w+'", Kind.ERROR),
+    pattern(r"No lowering found for: (?P<node>.*?), node type = (?P<op>[\w.:]+),", fails=True),
+    pattern(r"Meet RKNN unsupport Operator: name = '(?P<node>.*?)', type = (?P<op>[\w.:]+),", fails=True),
     # from reports about older versions
-    _pattern(r"unsupport Operator|Meet unsupport", fails=True),
+    pattern(r"unsupport Operator|Meet unsupport", fails=True),
 )
 
 #: Lines that also occur in successful compiles, and would otherwise count as the failure's message.

@@ -8,65 +8,61 @@ import re
 from collections.abc import Mapping, Sequence
 
 from onnxbisect.verdict import Kind, Table
-from onnxbisect_backends.logs import Pattern, compile_pattern
+from onnxbisect_backends.logs import Pattern, compile_pattern, pattern
 
 #: MLIR's location: the first output of a node, and the node's op.
 _PLACE = r'loc\("(?P<tensor>.+?)_(?P<op>[A-Za-z]+)"\)'
 
 
-def _pattern(regex: str, kind: Kind = Kind.UNSUPPORTED, *, fails: bool = False) -> Pattern:
-    return Pattern(regex=compile_pattern(regex), kind=kind, fails=fails)
-
-
 #: Errors that say nothing about the model's ops: the probe was folded completely, or is no ONNX file; the wheel does
 #: not support the processor.
 NO_QUESTION: tuple[Pattern, ...] = (
-    _pattern(r"error: .*expected non-function type", Kind.INVALID),
-    _pattern(r"DecodeError: .*", Kind.INVALID),
+    pattern(r"error: .*expected non-function type", Kind.INVALID),
+    pattern(r"DecodeError: .*", Kind.INVALID),
     # in an unfolded file: an output that is a constant, which only cutting produces
-    _pattern(
+    pattern(
         r"op = self\.getOperand\(_name\)\n(?:.*\n){1,20}?KeyError: 'operand (?P<tensor>.*) not found'", Kind.INVALID
     ),
-    _pattern(r"can't find symbol: \w+", Kind.ERROR),
+    pattern(r"can't find symbol: \w+", Kind.ERROR),
 )
 
 PATTERNS: tuple[Pattern, ...] = (
     *NO_QUESTION,
     # model_transform: the op list, all that is missing at once, then texts of single converters
-    _pattern(r"^RuntimeError: Op not support:\{(?P<op>[^}]*)\}"),
-    _pattern(r"^RuntimeError: (?P<op>\w+) Op not support now"),
-    _pattern(r"^RuntimeError: Unsupport opset for (?P<op>\w+)"),
-    _pattern(r"^RuntimeError: (?P<op>\w+) does not test the case of specify the sequence_lens"),
-    _pattern(r"^\[onnx-bisect\] converting (?P<op>\S+) '(?P<tensor>.*)': .*"),
-    _pattern(r"^AssertionError: Please check --input_shapes formula or check if there is any dynamic dim"),
-    _pattern(r"^KeyError: 'operand (?P<tensor>.*) not found'"),
-    _pattern(r"^KeyError: 'input shapes error:.*'", Kind.ERROR),
-    _pattern(r"^KeyError: .*"),
-    _pattern(r"^TypeError: The element type in the input tensor is not defined"),
-    _pattern(r"^ValueError: Currently, only constant axis is supported"),
-    _pattern(r"^AssertionError$"),
-    _pattern(r"^RuntimeError: Error, can't find \['(?P<tensor>.*)'\] in model", Kind.ERROR),
-    _pattern(r"^ValueError: could not convert string to float: '--.*'", Kind.ERROR),
+    pattern(r"^RuntimeError: Op not support:\{(?P<op>[^}]*)\}"),
+    pattern(r"^RuntimeError: (?P<op>\w+) Op not support now"),
+    pattern(r"^RuntimeError: Unsupport opset for (?P<op>\w+)"),
+    pattern(r"^RuntimeError: (?P<op>\w+) does not test the case of specify the sequence_lens"),
+    pattern(r"^\[onnx-bisect\] converting (?P<op>\S+) '(?P<tensor>.*)': .*"),
+    pattern(r"^AssertionError: Please check --input_shapes formula or check if there is any dynamic dim"),
+    pattern(r"^KeyError: 'operand (?P<tensor>.*) not found'"),
+    pattern(r"^KeyError: 'input shapes error:.*'", Kind.ERROR),
+    pattern(r"^KeyError: .*"),
+    pattern(r"^TypeError: The element type in the input tensor is not defined"),
+    pattern(r"^ValueError: Currently, only constant axis is supported"),
+    pattern(r"^AssertionError$"),
+    pattern(r"^RuntimeError: Error, can't find \['(?P<tensor>.*)'\] in model", Kind.ERROR),
+    pattern(r"^ValueError: could not convert string to float: '--.*'", Kind.ERROR),
     # tpuc-opt, in either step; its final message comes after these
-    _pattern(r"error: type of return operand \d+ \(.*\) doesn't match function result type", Kind.ERROR),
-    _pattern(rf"error: {_PLACE}: 'top\.\w+' op .*"),
-    _pattern(r"error: (?:.*: )?failed to legalize operation '\w+\.\w+'.*"),
-    _pattern(rf'^[^"\n]*"top\.\w+"\(.*{_PLACE}\n+unimplemented tpu dialect!'),
-    _pattern(r"^unimplemented tpu dialect!"),
-    _pattern(r"^can't get scale and zeropoint"),
-    _pattern(r"^permute shape not support"),
-    _pattern(r"^ASSERT INFO:.*"),
-    _pattern(r"^ASSERT executed at.*/Interfaces/(?P<op>\w+)\.cpp:\d+"),
-    _pattern(r"^\[ERR\] .*: Assertion \".*\" failed\."),
-    _pattern(r"^tpuc-opt: .*: Assertion `.*' failed\.", Kind.CRASH),
-    _pattern(r"^Not Implemented$"),
-    _pattern(r"^UNREACHABLE executed at (?:.*/Interfaces/(?P<op>\w+)\.cpp|.*):\d+!", Kind.CRASH),
-    _pattern(r"^PLEASE submit a bug report to .*", Kind.CRASH),
+    pattern(r"error: type of return operand \d+ \(.*\) doesn't match function result type", Kind.ERROR),
+    pattern(rf"error: {_PLACE}: 'top\.\w+' op .*"),
+    pattern(r"error: (?:.*: )?failed to legalize operation '\w+\.\w+'.*"),
+    pattern(rf'^[^"\n]*"top\.\w+"\(.*{_PLACE}\n+unimplemented tpu dialect!'),
+    pattern(r"^unimplemented tpu dialect!"),
+    pattern(r"^can't get scale and zeropoint"),
+    pattern(r"^permute shape not support"),
+    pattern(r"^ASSERT INFO:.*"),
+    pattern(r"^ASSERT executed at.*/Interfaces/(?P<op>\w+)\.cpp:\d+"),
+    pattern(r"^\[ERR\] .*: Assertion \".*\" failed\."),
+    pattern(r"^tpuc-opt: .*: Assertion `.*' failed\.", Kind.CRASH),
+    pattern(r"^Not Implemented$"),
+    pattern(r"^UNREACHABLE executed at (?:.*/Interfaces/(?P<op>\w+)\.cpp|.*):\d+!", Kind.CRASH),
+    pattern(r"^PLEASE submit a bug report to .*", Kind.CRASH),
     # it compiled and computes wrong numbers
-    _pattern(r"^ *\[(?P<tensor>\S.*)_(?P<op>[A-Za-z]+) *\] +NOT_\w+ +\[FAILED\]", Kind.NUMERIC),
-    _pattern(r"^npz compare FAILED\.", Kind.NUMERIC),
-    _pattern(r"Not Support Resize Cubic !!!! Using Linear Instead !!!!!", Kind.NUMERIC, fails=True),
-    _pattern(r"^RuntimeError: \[!Error\]: (?:tpuc-opt|npz_tool\.py) .*", Kind.ERROR),
+    pattern(r"^ *\[(?P<tensor>\S.*)_(?P<op>[A-Za-z]+) *\] +NOT_\w+ +\[FAILED\]", Kind.NUMERIC),
+    pattern(r"^npz compare FAILED\.", Kind.NUMERIC),
+    pattern(r"Not Support Resize Cubic !!!! Using Linear Instead !!!!!", Kind.NUMERIC, fails=True),
+    pattern(r"^RuntimeError: \[!Error\]: (?:tpuc-opt|npz_tool\.py) .*", Kind.ERROR),
 )
 
 

@@ -10,10 +10,9 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from onnxbisect.cut.rename import rename_tensors
-from onnxbisect.cut.wiring import call_of
 from onnxbisect.exactness import Exactness
 from onnxbisect.model.external import constant_tensor
-from onnxbisect.model.scopes import bodies, captures, constant_names, domain_of, is_constant, reads, walk
+from onnxbisect.model.scopes import bodies, call_of, captures, constant_names, domain_of, is_constant, reads, walk
 from onnxbisect.model.shapeops import SHAPE_SLOTS
 from onnxbisect.rewrites.rule import Bound, pytorch, rule
 from onnxbisect.rewrites.site import FLOATS, Site

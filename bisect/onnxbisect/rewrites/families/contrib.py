@@ -16,7 +16,7 @@ from onnxbisect.exactness import Exactness
 from onnxbisect.rewrites.families.activations import erf_form, tanh_form
 from onnxbisect.rewrites.families.normalisation import OF_ROW, scaled, standardised
 from onnxbisect.rewrites.rule import OF_PRODUCTS, ORT_CONTRIB, Bound, pytorch, rule
-from onnxbisect.rewrites.site import Site, cast, clip, concat, reduce, reshape, slice_axis, transpose
+from onnxbisect.rewrites.site import Site, cast, clip, concat, demand_float32, reduce, reshape, slice_axis, transpose
 
 OF_SCORES = Bound(
     epsilons=8,
@@ -161,13 +161,6 @@ def _attention(at: Site, queries: str, keys: str, values: str, width: int, steps
 
 #: onnxruntime's default where the node gives no epsilon.
 _EPSILON = 1e-12
-
-
-def demand_float32(at: Site) -> None:
-    """Raise NotApplicable unless all inputs are float32."""
-    for slot in range(len(at.node.input)):
-        if at.has(slot):
-            at.demand_dtype(TensorProto.FLOAT, slot=slot)
 
 
 def demand_unused(at: Site, *slots: int) -> None:

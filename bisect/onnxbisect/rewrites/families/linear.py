@@ -13,18 +13,12 @@ from onnx import TensorProto
 
 from onnxbisect.exactness import Exactness
 from onnxbisect.rewrites.rule import AI_HUB, FINITE, OF_PRODUCTS, Bound, executorch, operator, pytorch, rule, tidl
-from onnxbisect.rewrites.site import Site, reduce, reshape, transpose
+from onnxbisect.rewrites.site import Site, demand_float32, reduce, reshape, transpose
 
 #: Terms of a product that is written out.
 _FEW_TERMS = 16
 #: Elements on the longest axis that a triangular matrix is made for.
 _LONGEST = 2048
-
-
-def _float32(at: Site) -> None:
-    for slot in range(len(at.node.input)):
-        if at.has(slot):
-            at.demand_dtype(TensorProto.FLOAT, slot=slot)
 
 
 def _oriented(at: Site, slot: int, transposed: str, factor: float) -> str:
@@ -41,7 +35,7 @@ def _oriented(at: Site, slot: int, transposed: str, factor: float) -> str:
 @rule("Gemm -> MatMul Add Transpose Mul", Exactness.ROUNDING, OF_PRODUCTS, rank=24, source=tidl("gemm.py"))
 def gemm_matmul(at: Site) -> str:
     """MatMul and Add; alpha goes into the second matrix, beta into the third input, constants beforehand."""
-    _float32(at)
+    demand_float32(at)
     alpha, beta = at.attribute("alpha", 1.0), at.attribute("beta", 1.0)
     at.demand(bool(np.isfinite([alpha, beta]).all()), "alpha or beta is not finite")
     product = at.op("MatMul", _oriented(at, 0, "transA", 1.0), _oriented(at, 1, "transB", alpha))
@@ -63,7 +57,7 @@ def gemm_matmul(at: Site) -> str:
 )
 def matmul_conv(at: Site) -> str:
     """A product with a constant matrix as a convolution of 1x1: the rows become pixels, the columns channels."""
-    _float32(at)
+    demand_float32(at)
     shape, weight = at.shape(0), at.value(1)
     at.demand(len(shape) > 1 and weight.ndim == 2, "it is no product of rows with a constant matrix")
     depth, columns = weight.shape
@@ -81,7 +75,7 @@ def matmul_conv(at: Site) -> str:
 )
 def matmul_sum(at: Site) -> str:
     """A small product written out: Mul of broadcast operands, summed over the contracted axis."""
-    _float32(at)
+    demand_float32(at)
     left, right = at.shape(0), at.shape(1)
     at.demand(len(left) > 1 and len(right) > 1, "an operand is a vector")
     at.demand(0 < left[-1] <= _FEW_TERMS, f"{left[-1]} products are summed")
