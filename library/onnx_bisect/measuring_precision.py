@@ -229,9 +229,9 @@ def answered(
         if search.ends(space, budget) and not own:
             screen = asking(subject, SCREEN, quantiser)
             if screen.ends(subject.space, budget):
-                screened = screen.search(subject.space, budget.part(_SCREENED) if tensors else budget)
-                if screened.ending is PrecisionEnding.MINIMAL:
-                    space = likely(space, screened.keep)
+                known = sum(on == SCREEN for on, _ in record.values)
+                left = budget.part(max(_SCREENED - known, 0)) if tensors else budget
+                space = likely(space, screen.search(subject.space, left).keep)
         found = search.search(space, budget)
         changed = _changed(target, first, search, found, asking, budget)
         wide = search.wide(found, budget) if found.ending is PrecisionEnding.MINIMAL else None
