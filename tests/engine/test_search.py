@@ -364,6 +364,18 @@ def test_what_failed_before_is_asked_alone_once_the_rest_passes():
     assert asked[:4] == [40, 24, 1, 1]
 
 
+@pytest.mark.parametrize(("refused", "most"), [([1, 2, 3, 4, 5], 8), ([2, 4], 5)])
+def test_of_a_list_of_neighbours_one_is_asked_in_its_place(refused: list[int], most: int):
+    """Without the others of the list: the whole model, all but the list, each alone, and one in its place."""
+    graph, truth = chain([0, 1, 2, 3, 4, 5, 6]), {1 << unit for unit in refused}
+    world = World(graph, monotone(truth), logger("all", graph, truth))
+    step = world.diagnose()
+    assert all_found(step) == truth
+    assert all(culprit.certainty is Certainty.CONFIRMED for culprit in step.diagnosis.culprits)
+    assert step.diagnosis.certificate.status is CertificateStatus.PROVEN
+    assert world.calls <= most
+
+
 def test_a_compiler_that_never_answers_ends_the_search():
     class Mute(World):
         def compile(self, units: UnitSet) -> Verdict:
@@ -754,7 +766,7 @@ def test_a_combination_that_passes_is_never_said_to_fail(seed):
     """Two ops fail together where at most so many units lie between them: what passed is no place of the culprit."""
     chance = random.Random(seed)
     ops = [*range(8), *(chance.randrange(6) for _ in range(42))]
-    for unit in chance.sample(range(50), 14):
+    for unit in chance.sample(range(8, 50), 14):
         ops[unit] = chance.choice([6, 7])
     graph, reach = chain(ops, list(range(50))), chance.choice([3, 8, 20, 50])
 

@@ -30,6 +30,7 @@ from onnxbisect.search.places import (
     commonest_of_lists,
     is_all_that_is_named,
     is_named,
+    listed_beside,
     lists_ops,
     refused_by_name,
     rests_on_a_part,
@@ -318,6 +319,7 @@ class Confirmer:
         if blame is None:
             beside = suspect.units | universe.ball(suspect.units, PATTERN) & singles
             blame = near | universe.ball(beside, PATTERN) & (remainder | singles)
+            blame &= ~listed_beside(universe, oracle, suspect)
             while (verdict := oracle.look(blame)) and verdict.failed:
                 besides = oracle.refused_by_log(blame)
                 if not besides or besides & suspect.units:

@@ -106,7 +106,7 @@ def unseen_in_place(
 def refused_by_name(universe: Universe, oracle: Oracle, broken: UnitSet) -> dict[int, UnitSet]:
     """The units that a log names beside everything within three steps, each with the largest such probe.
 
-    A log that names units of several variants may list what the compiler had in hand. It counts once the variant that
+    A log that names units of several variants may list what the compiler had in hand. It counts once a variant that
     it lists most often, the likeliest one to be fine there, failed in its place without the others.
 
     The probe may lack `broken`, and other units already known to be refused in their place: those belong to no pattern
@@ -117,23 +117,26 @@ def refused_by_name(universe: Universe, oracle: Oracle, broken: UnitSet) -> dict
         return found
     listed = {failing: _listed_most(universe, oracle.refused_by_log(failing)) for failing in reversed(oracle.failing)}
     for failing, commonest in listed.items():
-        if commonest is None:
+        if not commonest:
             _add_refused(universe, oracle, failing, broken, found)
     for failing, commonest in listed.items():
-        if commonest is not None and _is_right(universe, oracle, failing, commonest, broken):
+        if commonest and _is_right(universe, oracle, failing, commonest, broken):
             _add_refused(universe, oracle, failing, broken, found)
     return found
 
 
-def _is_right(universe: Universe, oracle: Oracle, listing: UnitSet, commonest: int, broken: UnitSet) -> bool:
-    """Whether a unit of this variant failed with all that is near it and not listed with it, and was named alone."""
+def _is_right(universe: Universe, oracle: Oracle, listing: UnitSet, commonest: set[int], broken: UnitSet) -> bool:
+    """Whether a unit of one of these variants failed with all that is near it and not listed with it, and was named
+    alone.
+    """
     left_out = oracle.refused_by_log(listing) | broken
-    own = universe.variant_members[commonest]
+    own = [universe.variant_members[variant] for variant in commonest]
     return any(
         is_subset(universe.ball(1 << unit, PATTERN) & ~left_out, failing)
         for failing in oracle.failing
-        if size(failing) > 1 and is_subset(named := oracle.refused_by_log(failing), own)
-        for unit in members(named)
+        if size(failing) > 1
+        if any(is_subset(oracle.refused_by_log(failing), alike) for alike in own)
+        for unit in members(oracle.refused_by_log(failing))
     )
 
 
@@ -141,14 +144,22 @@ def commonest_of_lists(universe: Universe, oracle: Oracle) -> set[int]:
     """The variants that some log with units of several variants lists most often; none where names are not believed."""
     if len(universe) <= VERY_FEW_UNITS or oracle.names_mislead:
         return set()
-    found = {_listed_most(universe, oracle.refused_by_log(failing)) for failing in oracle.failing}
-    return {variant for variant in found if variant is not None}
+    return set().union(*(_listed_most(universe, oracle.refused_by_log(failing)) for failing in oracle.failing))
 
 
-def _listed_most(universe: Universe, units: UnitSet) -> int | None:
-    """The variant with most of these units; None if they are of one variant."""
+def listed_beside(universe: Universe, oracle: Oracle, suspect: Suspect) -> UnitSet:
+    """The units of other variants in logs that list the suspect's most often: these are believed once it failed in its
+    place without them (`refused_by_name`)."""
+    own = universe.variant[lowest(suspect.units)]
+    lists = map(oracle.refused_by_log, oracle.failing)
+    return union(it for it in lists if own in _listed_most(universe, it)) & ~suspect.everywhere
+
+
+def _listed_most(universe: Universe, units: UnitSet) -> set[int]:
+    """The variants with most of these units; none if they are of one variant."""
     counted = Counter(universe.variant[unit] for unit in members(units))
-    return counted.most_common(1)[0][0] if len(counted) > 1 else None
+    most = max(counted.values(), default=0)
+    return {variant for variant, count in counted.items() if count == most and len(counted) > 1}
 
 
 def _add_refused(
