@@ -249,6 +249,12 @@ class Site:
             else:
                 copy = helper.make_node("Identity", made[slot : slot + 1], [old], name=self.fresh(f"Identity_{slot}"))
                 self._nodes.append(copy)
+        dims = {tensor.name: tensor.dims for tensor in self._initializers}
+        for node in self._nodes:
+            written = {attribute.name for attribute in node.attribute}
+            if node.op_type == "Conv" and node.input[1] in dims and "kernel_shape" not in written:
+                # TPU-MLIR does not take it from the weight.
+                node.attribute.append(helper.make_attribute("kernel_shape", dims[node.input[1]][2:]))
         for tensor in self._initializers:
             tensor.name = rename.get(tensor.name, tensor.name)
         for node in self._nodes:
