@@ -198,36 +198,48 @@ class _Repairer:
                 self._advisor.strike(candidate, english("not proven: {reason}", reason=reason))
 
     def _ask(self, advice: Advice) -> bool:
-        """Compile the new nodes that never passed, with their neighbours; False if the user ended the repair."""
+        """Compile the new nodes that never passed, with their neighbours; False if the user ended the repair.
+
+        All of them in one piece; one by one where a tool refuses that and names nothing, since a search would have to
+        tell them apart.
+        """
         ops = dict.fromkeys(op for it in advice.questions for op in it.gives)
         self._tell(f"asking the compiler about what would replace culprits: {', '.join(ops)}")
         model = replaced(self._original, {it.node: it.replacement for it in advice.chosen})
-        beside = [name for it in advice.questions for name in self._advisor.asked_beside(it, advice.chosen)]
-        new = [name for it in advice.questions for name in it.new_nodes]
-        found = self._compiler.ask(model, list(dict.fromkeys([*new, *beside])))
-        if found.stopped:
-            return False
-        for candidate in advice.questions:
-            repaired = self._advisor.learn_beside(candidate, found, advice.chosen)
-            refusals = _culprits_in(found, candidate, repaired)
-            taken = found.passing.issuperset(candidate.new_nodes) and not refusals
-            alike = self._advisor.answered(candidate, advice.chosen, taken)
-            if taken:
-                self._advisor.learn_passing(candidate)
-            else:
-                alone = {it.nodes[0] for one in found.culprits for it in one.places if len(it.nodes) == 1}
-                self._advisor.learn_refused(candidate, alone)
-                self._advisor.learn_together(candidate, found)
-                refused = (
-                    english("refused by the compiler: {said}", said=said)
-                    if said
-                    else english("refused by the compiler")
-                    for said in refusals
-                )
-                reason = next(refused, english("the compiler gave no answer"))
-                for it in alike:
-                    self._advisor.strike(it, reason)
+
+        def nodes(candidates: Sequence[Candidate]) -> list[str]:
+            beside = [name for it in candidates for name in self._advisor.asked_beside(it, advice.chosen)]
+            return list(dict.fromkeys([*(name for it in candidates for name in it.new_nodes), *beside]))
+
+        pieces: list[Sequence[Candidate]] = [advice.questions]
+        if len(advice.questions) > 1 and self._compiler.ask(model, nodes(advice.questions), whole=True).died:
+            pieces = [[it] for it in advice.questions]
+        for candidates in pieces:
+            found = self._compiler.ask(model, nodes(candidates))
+            if found.stopped:
+                return False
+            for candidate in candidates:
+                self._learn_answer(candidate, advice, found)
         return True
+
+    def _learn_answer(self, candidate: Candidate, advice: Advice, found: SearchedModel) -> None:
+        repaired = self._advisor.learn_beside(candidate, found, advice.chosen)
+        refusals = _culprits_in(found, candidate, repaired)
+        taken = found.passing.issuperset(candidate.new_nodes) and not refusals
+        alike = self._advisor.answered(candidate, advice.chosen, taken)
+        if taken:
+            self._advisor.learn_passing(candidate)
+            return
+        alone = {it.nodes[0] for one in found.culprits for it in one.places if len(it.nodes) == 1}
+        self._advisor.learn_refused(candidate, alone)
+        self._advisor.learn_together(candidate, found)
+        refused = (
+            english("refused by the compiler: {said}", said=said) if said else english("refused by the compiler")
+            for said in refusals
+        )
+        reason = next(refused, english("the compiler gave no answer"))
+        for it in alike:
+            self._advisor.strike(it, reason)
 
     def _strike_refused(self, advice: Advice, after: SearchedModel, new_places: frozenset[CulpritPlace]) -> bool:
         """Exclude each replacement that is part of a culprit; True if there is one.

@@ -113,15 +113,15 @@ class RepairCompiler:
                 self.tell(f"no answer about that: {found.unanswered}")
         return replace(refused, stopped=found.stopped)
 
-    def ask(self, model: onnx.ModelProto, nodes: Collection[str]) -> SearchedModel:
-        """Search the piece of these nodes and required producers; unresolved if the piece cannot be cut or loaded."""
-        return self._ask(model, nodes, whole=False)
-
     def refuses_each(self, model: onnx.ModelProto, places: Iterable[Collection[str]]) -> bool:
         """Whether the model has all these places and each fails by itself: one call for each, until one does not."""
-        return all(self._ask(model, nodes, whole=True).diagnosis.verdict is Status.FAIL for nodes in places)
+        return all(self.ask(model, nodes, whole=True).diagnosis.verdict is Status.FAIL for nodes in places)
 
-    def _ask(self, model: onnx.ModelProto, nodes: Collection[str], *, whole: bool) -> SearchedModel:
+    def ask(self, model: onnx.ModelProto, nodes: Collection[str], *, whole: bool = False) -> SearchedModel:
+        """Search the piece of these nodes and required producers, or with `whole` compile it once.
+
+        Unresolved if the piece cannot be cut or loaded.
+        """
         loaded = self.read(model)
         context = self.context_of(loaded, False)
         piece = self.folder / "piece" / "model.onnx"

@@ -53,13 +53,13 @@ class SimulatedCompiler:
     def whole(self, model: onnx.ModelProto) -> SearchedModel:
         return self.search(self.read(model), most=1)
 
-    def ask(self, model: onnx.ModelProto, nodes: Collection[str]) -> SearchedModel:
-        whole = self.read(model)
-        piece = Cutter(whole).cut(units_of_nodes(whole, list(nodes)))
+    def ask(self, model: onnx.ModelProto, nodes: Collection[str], *, whole: bool = False) -> SearchedModel:
+        read = self.read(model)
+        piece = Cutter(read).cut(units_of_nodes(read, list(nodes)))
         self.asked.append([node.op_type for node in piece.proto.graph.node])
         path = self._path()
-        write(piece, whole, path)
-        found = self.search(load(path), brief=True)
+        write(piece, read, path)
+        found = self.search(load(path), most=1 if whole else None, brief=True)
         return replace(found, names=piece.renamed)
 
     def inside(self, model: onnx.ModelProto) -> "SimulatedCompiler":
