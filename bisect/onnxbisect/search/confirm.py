@@ -432,7 +432,12 @@ class Confirmer:
         return {occurrence: probes[occurrence] for places in alike.values() for occurrence in (places[0], places[-1])}
 
     def _context(self, units: UnitSet, remainder: UnitSet) -> UnitSet:
-        """The part of the remainder around a suspect's units that is compiled with them."""
+        """The part of the remainder around a suspect's units that is compiled with them; all of a small model's.
+
+        There what the compiler takes together need not be connected, and the whole costs no more than its part.
+        """
+        if self._small:
+            return remainder
         around = self._universe.ball(units, REACH, remainder | units) & remainder
         return remainder if size(around) * 2 > size(remainder) else around
 
