@@ -275,6 +275,19 @@ def test_more_inputs_and_outputs_than_are_taken_become_one(most: int, shape: str
     assert result.certificate.proven
 
 
+@pytest.mark.parametrize("most", [2, 10])
+def test_how_many_are_taken_is_asked_with_the_other_traits(most: int, tmp_path: Path) -> None:
+    """Nobody declares it; the model has names with signs, so its boundary is measured anyway."""
+    model = wide("fan", 14)
+    for node in model.graph.node:
+        node.input[:] = [f"/{name}" if name[0] in "as" else name for name in node.input]
+        node.output[:] = [f"/{name}" if name[0] in "as" else name for name in node.output]
+    result = found(model, Limits(max_inputs=most, max_outputs=most).compiles, tmp_path)
+
+    assert [culprit.ops for culprit in result.culprits] == [(BAD,)]
+    assert result.certificate.proven
+
+
 def test_a_dtype_that_is_refused_everywhere_is_no_matter_of_the_boundary(tmp_path: Path) -> None:
     """No tensor of bool at all: Greater is to blame, which makes one, and Where, which takes one."""
 

@@ -78,12 +78,21 @@ class Trait:
         return f"{side} with {self.value!r} in their names"
 
 
+#: Many inputs, and outputs.
+_MANY = frozenset(
+    Trait(what=TraitKind.COUNT, output=side, value=str(count)) for count in _COUNTS for side in (False, True)
+)
+
 #: Whether a compiler takes a model; None where it gives no answer.
 Ask = Callable[[onnx.ModelProto], bool | None]
 
 
 def traits_of(model: Model) -> frozenset[Trait]:
-    """The traits that inputs and outputs of the model's parts may have."""
+    """The traits that inputs and outputs of the model's parts may have.
+
+    Parts have more inputs and outputs than the model. How many are taken is asked with the other traits, if there are
+    any, since it takes no call of its own then.
+    """
     wiring = read_wiring(model)
     found = set()
     own = {value.name: value.type for value in (*model.proto.graph.input, *model.proto.graph.output)}
@@ -108,7 +117,7 @@ def traits_of(model: Model) -> frozenset[Trait]:
             found.add(Trait(what=TraitKind.NAME, output=output, value=str(longest[output])))
         if odd[output]:
             found.add(Trait(what=TraitKind.CHARACTERS, output=output, value="".join(sorted(odd[output]))))
-    return frozenset(found)
+    return frozenset(found | _MANY if found else found)
 
 
 def measure(ask: Ask, traits: Collection[Trait]) -> dict[Trait, bool]:
@@ -148,8 +157,8 @@ def usual_traits() -> frozenset[Trait]:
     values = [(TraitKind.RANK, str(rank)) for rank in (0, *range(HIGHEST_PLAIN_RANK + 1, _HIGHEST_RANK + 1))]
     values += [(TraitKind.NAME, "128"), (TraitKind.NAME, "300"), (TraitKind.CHARACTERS, "/:; .-ü")]
     values += [(TraitKind.DTYPE, it) for it in DTYPES]
-    values += [(TraitKind.EMPTY, ""), *((TraitKind.COUNT, str(count)) for count in _COUNTS)]
-    return frozenset(Trait(what=what, output=side, value=value) for what, value in values for side in (False, True))
+    values += [(TraitKind.EMPTY, "")]
+    return _MANY.union(Trait(what=what, output=side, value=value) for what, value in values for side in (False, True))
 
 
 def as_measured(declared: ProbeFormat, taken: Mapping[Trait, bool]) -> ProbeFormat:
