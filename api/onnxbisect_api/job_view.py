@@ -19,7 +19,7 @@ from onnxbisect_api.found import (
 )
 from onnxbisect_api.parameters import Addresses
 from onnxbisect_db import endpoints, queues, workers
-from onnxbisect_db.states import Fault, JobState, Stage
+from onnxbisect_db.states import COMPILING, Fault, JobState, Stage
 from onnxbisect_db.tables import Job, Search
 from onnxbisect_db.trouble import waits
 
@@ -264,7 +264,7 @@ def _lack(search: Search, circumstances: Circumstances) -> str:
         return ""
     if search.backend not in circumstances.offered:
         return f"No worker with the backend '{search.backend}' is there now: it waits for one."
-    if search.stage == Stage.SEARCH and search.backend in circumstances.paused:
+    if search.stage in (Stage.SEARCH, *COMPILING) and search.backend in circumstances.paused:
         return f"The backend '{search.backend}' is paused: it waits until an admin lets it go on."
     return circumstances.waits.get(search.id, "")
 

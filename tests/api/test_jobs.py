@@ -12,6 +12,7 @@ from onnxbisect_api.job_request import JobRequest
 from onnxbisect_db import jobs, notices, probes, queues, searches, workers
 from onnxbisect_db.queues import ClaimRequest
 from onnxbisect_db.states import Fault, JobState, Stage
+from onnxbisect_db.tables import Search
 from onnxbisect_db.tables.base import new_id
 from onnxbisect_db.workers import Presence
 from onnxbisect_service.search_spec import SearchSpec
@@ -295,6 +296,11 @@ def test_a_job_tells_how_far_it_is(callers: Callers, service: Service) -> None:
     assert client.get(f"/v1/jobs/{job.id}").json()["targets"][0]["problem"] == ""
     service.database.run(lambda session: queues.limit(session, "npu", 0))
     assert "paused" in client.get(f"/v1/jobs/{job.id}").json()["targets"][0]["problem"]
+    with service.database.transaction() as session:
+        session.get_one(Search, job.searches[0].id).stage = Stage.REPAIR
+    assert "paused" in client.get(f"/v1/jobs/{job.id}").json()["targets"][0]["problem"]
+    with service.database.transaction() as session:
+        session.get_one(Search, job.searches[0].id).stage = Stage.SEARCH
     service.database.run(lambda session: queues.limit(session, "npu", None))
     assert client.get(f"/v1/jobs/{job.id}").json()["targets"][0]["problem"] == ""
     finish(service, job.searches[0].id, refusing_exp())
