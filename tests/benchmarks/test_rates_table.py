@@ -15,7 +15,7 @@ def test_rates_are_shown_for_each_log_with_what_is_wrong_where():
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     rows = [line for line in done.stdout.splitlines() if line.startswith("| monotone")]
     assert [row.split(" | ")[1:3] for row in rows] == [
-        [log, "8"] for log in ("silent", "first offender", "the op behind it", "every node")
+        [log, "8"] for log in ("silent", "first offender", "the op behind it", "every node", "some ops")
     ]
     unknown = subprocess.run([*command[:-2], "monotonous"], capture_output=True, text=True)
     assert unknown.returncode == 2
