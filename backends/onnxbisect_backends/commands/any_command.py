@@ -5,7 +5,6 @@ The command runs as the user typed it: in the directory where onnx-bisect was st
 that occur in its last complaint, and in others of the same form, become hints.
 """
 
-import hashlib
 import json
 import os
 import re
@@ -21,6 +20,7 @@ from onnxbisect.errors import OptionError
 from onnxbisect.fingerprint import complains, fingerprint, plain
 from onnxbisect.model.scopes import qualified, walk
 from onnxbisect.verdict import Hints, Kind, Status, Verdict
+from onnxbisect_backends.commands.named_files import files_named, short_hash
 from onnxbisect_backends.contract import Description, Limits, Outcome
 from onnxbisect_backends.logs import crashed, read_log, unfinished
 from onnxbisect_backends.sandbox.process import find_executable, not_found, run, with_artifacts
@@ -42,13 +42,6 @@ _SNAKE = re.compile(r"[a-z0-9]+(?:_[a-z0-9]+)+")
 #: Most characters of a line, and most lines, that are read.
 _LINE = 2000
 _MOST_LINES = 1000
-#: Larger files are identified by size and modification time instead of content.
-_READ_UP_TO = 1 << 20
-#: Options whose value is an output file, and endings of such files, whose content must not change the key.
-_WRITES = re.compile(
-    r"^--?(?:\w+[-_])*(?:o|out|output|log|logs|logfile|log[-_]file|trace|report|dump|save|record)$", re.IGNORECASE
-)
-_WRITTEN = re.compile(r"\.(?:log|jsonl|out|tmp)$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,39 +251,3 @@ class CommandBackend:
             message=reading.message or f"Ended with exit status {code}, without a word.",
             seconds=outcome.seconds,
         )
-
-
-def files_named(argv: Sequence[str], cwd: Path) -> dict[str, str]:
-    """The existing files that a command line names, each with its SHA-256 cut to 16 digits.
-
-    Values of `--option=file` count too. Files after an option that writes (`--log`, `-o`, …) and log files are left
-    out, because a file that changes with every call would invalidate every verdict.
-    """
-    found: dict[str, str] = {}
-    before = ""
-    for element in argv:
-        option, equals, value = element.partition("=")
-        option, name = (option, value) if equals and option.startswith("-") else (before, element)
-        before = element
-        if name.startswith("-") or _WRITES.match(option) or _WRITTEN.search(name):
-            continue
-        if digest := _digest(cwd / name):
-            found[name] = digest
-    return found
-
-
-def short_hash(text: str) -> str:
-    """A hash of a text, in twelve digits."""
-    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:12]
-
-
-def _digest(path: Path) -> str:
-    try:
-        if not path.is_file():
-            return ""
-        state = path.stat()
-        if state.st_size > _READ_UP_TO:
-            return short_hash(f"{state.st_size} {state.st_mtime_ns}")
-        return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-    except (OSError, ValueError):
-        return ""

@@ -16,7 +16,6 @@ from onnxbisect.fingerprint import fingerprint, plain
 from onnxbisect.language import english
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.verdict import Kind, Status, Verdict
-from onnxbisect_backends.commands.any_command import files_named, short_hash
 from onnxbisect_backends.commands.definition import (
     UNKNOWN,
     Definition,
@@ -26,6 +25,7 @@ from onnxbisect_backends.commands.definition import (
     load_definition,
     placeholders,
 )
+from onnxbisect_backends.commands.named_files import files_named, short_hash
 from onnxbisect_backends.contract import Access, Description, Limits, Outcome
 from onnxbisect_backends.logs import Pattern, Reading, compile_pattern, crashed, read_log, unfinished, unresolved
 from onnxbisect_backends.options import VerifyOptions, read_options, unknown
