@@ -36,7 +36,6 @@ from onnxbisect_api.routes import (
     model_explorer,
     models,
     parts,
-    precision,
     probes,
     reports,
     shared,
@@ -171,7 +170,7 @@ def create_app(service: Service, *, inspect_model: InspectModel, lifespan: Lifes
     for module in (models, files, jobs, reports):
         app.include_router(module.router, prefix="/v1")
     app.include_router(reports.repairs_router, prefix="/v1")
-    app.include_router(precision.router, prefix="/v1")
+    app.include_router(reports.precision_router, prefix="/v1")
     for module in (
         shared,
         probes,

@@ -1,4 +1,4 @@
-"""The reports of a job in every form, the culprits' files, and repairs."""
+"""The reports of a job in every form, the culprits' files, repairs, and nodes that must stay precise."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -14,11 +14,13 @@ from onnxbisect.report.overview_forms import html, markdown
 from onnxbisect_api.access import IN_TURN, Reader
 from onnxbisect_api.found import (
     CulpritFileName,
+    PrecisionFileName,
     RepairFileName,
     answered,
     culprit_sha256,
     document_of,
     job_of,
+    precision_sha256,
     repair_form,
     repair_sha256,
     report_of,
@@ -289,4 +291,51 @@ def get_repair_file(
     saved_as = "repaired.onnx" if name == "model.onnx" else name
     headers = {"ETag": f'"{sha256}"', "Content-Disposition": f'attachment; filename="{saved_as}"'}
     media_type = "application/octet-stream" if name == "model.onnx" else "application/json"
+    return unchanged(request, headers) or stored(service, sha256, media_type, headers)
+
+
+precision_router = APIRouter(tags=["precision"])
+#: Media types of what a browser shows; the rest is downloaded.
+_SHOWN = {"json": "application/json", "md": "text/markdown", "svg": "image/svg+xml", "txt": "text/plain"}
+_PRECISION_FILE: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The file",
+        "content": {
+            **{media_type: {"schema": {"type": "string"}} for media_type in _SHOWN.values()},
+            "application/json": {"schema": {"type": "object"}},
+            "application/octet-stream": {"schema": {"type": "string"}},
+        },
+    },
+    304: {"description": "The client has it"},
+}
+
+
+@precision_router.get(
+    "/jobs/{job_id}/precision/{name}",
+    summary="A file on the nodes that must stay precise",
+    response_class=Response,
+    responses=_PRECISION_FILE,
+    dependencies=[IN_TURN],
+)
+def get_precision_file(
+    job_id: RowId,
+    name: PrecisionFileName,
+    request: Request,
+    service: TheService,
+    caller: Reader,
+    target: TargetNumber = None,
+) -> Response:
+    """`precision.json`, or another file that `onnx-bisect precision` writes: the pictures, the models, and the
+    configurations of vendors' compilers.
+    """
+    with service.database.session() as session:
+        job = job_of(session, job_id, caller)
+        sha256 = precision_sha256(job, search_of(job, target), name)
+    media_type = _SHOWN.get(name.rpartition(".")[2], "application/octet-stream")
+    placed = "attachment" if media_type == "application/octet-stream" else "inline"
+    headers = {
+        "ETag": f'"{sha256}"',
+        "Content-Disposition": f'{placed}; filename="{name}"',
+        "Content-Security-Policy": _POLICY,
+    }
     return unchanged(request, headers) or stored(service, sha256, media_type, headers)
