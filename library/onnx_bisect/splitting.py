@@ -126,6 +126,11 @@ def _passed(report: Report, model: Model) -> list[UnitSet]:
     """The sets of units that always compiled; OptionError if the report cannot be used."""
     about = report["model"]
     if about["sha256"] != model.sha256:
+        if change := report.get("file_after"):
+            raise OptionError(
+                f"This is the report of {about['name']} after: {change}. Run 'fix', which writes that file as "
+                "repair/repaired.onnx with a report, and split it."
+            )
         raise OptionError(
             f"This is the report of another model, {about['name']} ({about['sha256'][:12]}…); "
             f"{model.path.name} is {model.sha256[:12]}…. Run the diagnosis of this one."

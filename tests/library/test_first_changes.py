@@ -25,6 +25,7 @@ from onnx_bisect import (
     report_schema,
 )
 from onnxbisect.exactness import Exactness
+from onnxbisect.report.sections import next_steps
 from onnxbisect_backends.commands.any_command import CommandBackend
 
 
@@ -206,6 +207,19 @@ def test_an_op_that_a_change_answers_is_not_searched_for(
     assert [it.ops for it in result.culprits] == [("Abs",)]
     assert result.certificate.proven
     assert result.report["file_after"]
+
+
+def test_what_no_rule_replaces_in_a_changed_file_is_split_once_that_file_is_written(tmp_path: Path) -> None:
+    """`split` takes no report of another file than the one it is given."""
+    path = saved(tmp_path, "Relu", "Sinh", "Neg")
+    hidden = onnx_bisect.diagnose(path, backend=Reading("Sinh"))
+    with pytest.raises(OptionError, match="after: ir_version 12 → 9. Run 'fix'"):
+        onnx_bisect.split(path, hidden, tmp_path / "split")
+    plain = onnx_bisect.diagnose(saved(tmp_path, "Relu", "Sinh", "Neg", ir_version=9), backend=Reading("Sinh"))
+
+    assert hidden.report["file_after"]
+    assert [step.command.split()[1] for step in next_steps(hidden.report)] == ["fix"]
+    assert [step.command.split()[1] for step in next_steps(plain.report)] == ["split"]
 
 
 def test_a_refusal_that_hides_another_is_gone_past(tmp_path: Path) -> None:

@@ -182,12 +182,24 @@ def _about_culprits(document: Report, typed: TypedCommand) -> Iterator[NextStep]
         yield NextStep(sentence=_("To see what replaces them, and prove the result"), command=_fix(typed), repairs=True)
     elif len(staying) < len(looked):
         yield NextStep(sentence=_("To replace culprits and prove the result"), command=_fix(typed), repairs=True)
-    if staying:
-        named = _named(" + ".join(it["ops"][:_OPS]) for it in staying)
-        report = typed.files or "REPORT"
+    if not staying:
+        return
+    named = _named(" + ".join(it["ops"][:_OPS]) for it in staying)
+    if "file_after" not in document:
         yield NextStep(
             sentence=_("No rule replaces {named} within rounding; to run the rest on the NPU", named=named),
-            command=shlex.join(["onnx-bisect", "split", typed.model, *typed.inputs, "--report", report]),
+            command=shlex.join(
+                ["onnx-bisect", "split", typed.model, *typed.inputs, "--report", typed.files or "REPORT"]
+            ),
+        )
+    elif len(staying) == len(looked):  # the report is that of the changed file, which `fix` writes, to be split
+        yield NextStep(
+            sentence=_(
+                "No rule replaces {named} within rounding; to write the changed file, which 'split' then takes",
+                named=named,
+            ),
+            command=_fix(typed),
+            repairs=True,
         )
 
 
