@@ -274,7 +274,7 @@ def test_a_tool_that_dies_and_names_nothing_gets_few_dimensions_before_a_search(
 
     result = onnx_bisect.fix(saved(tmp_path, WINDOWS), backend=dies)
     assert result.compiles
-    assert result.document.diagnosis_calls <= 10  # the file, and nine models that measure what it takes at a boundary
+    assert result.document.diagnosis_calls < 10  # most of them measure what it takes at a boundary
     assert result.document.file_change is not None
     assert result.document.file_change.sentence == "5 tensors of more than 4 dimensions written with fewer"
 

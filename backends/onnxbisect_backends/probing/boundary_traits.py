@@ -91,7 +91,7 @@ def traits_of(model: Model) -> frozenset[Trait]:
     """The traits that inputs and outputs of the model's parts may have.
 
     Parts have more inputs and outputs than the model. How many are taken is asked with the other traits, if there are
-    any, since it takes no call of its own then.
+    any: no call where a compiler takes all of these, two where it refuses one.
     """
     wiring = read_wiring(model)
     found = set()
@@ -124,7 +124,8 @@ def measure(ask: Ask, traits: Collection[Trait]) -> dict[Trait, bool]:
     """Which of these traits the compiler takes at a boundary; those without an answer are missing.
 
     One call where it takes all of them; two where it takes not even a model without any, which says nothing against
-    them; else they are halved, and one or two calls more for each that it refuses.
+    them; else how many it takes is asked apart from the rest, each is halved where it is refused, and one or two calls
+    more for each trait that it refuses.
     """
     wanted = sorted(traits)
     if not wanted:
@@ -135,7 +136,19 @@ def measure(ask: Ask, traits: Collection[Trait]) -> dict[Trait, bool]:
     plain = ask(trial(()))
     if plain is None:
         return {}
-    return _one_by_one(ask, wanted, takes) if plain else dict.fromkeys(wanted, True)
+    if not plain:
+        return dict.fromkeys(wanted, True)
+    parts = [
+        part
+        for many in (True, False)
+        if (part := [trait for trait in wanted if (trait.what is TraitKind.COUNT) is many])
+    ]
+    answers = [takes] if len(parts) == 1 else [ask(trial(part)) for part in parts]
+    return {
+        trait: it
+        for part, answer in zip(parts, answers, strict=True)
+        for trait, it in _one_by_one(ask, part, answer).items()
+    }
 
 
 def _one_by_one(ask: Ask, wanted: Sequence[Trait], takes: bool | None) -> dict[Trait, bool]:
