@@ -151,7 +151,9 @@ def fix(
             searches.spend(found.job.stats.compiler_calls)
             return found
 
-        say = lambda sentence: tell(Note(sentence=sentence))  # noqa: E731
+        def say(sentence: str) -> None:
+            tell(Note(sentence=sentence))
+
         compiler = RepairCompiler(
             loaded=loaded,
             search=searches,
