@@ -309,7 +309,7 @@ def test_a_changed_file_gets_the_form_that_its_parts_have(tmp_path: Path) -> Non
     result = onnx_bisect.fix(path, backend=compiles)
     assert result.compiles
     assert result.document.file_change is not None
-    assert result.document.file_change.sentence.startswith("5 tensors of more than 4 dimensions written with fewer; ")
+    assert result.document.file_change.sentence.startswith("5 tensors of more than 5 dimensions written with fewer; ")
     after = onnx.load(result.save(tmp_path / "repaired.onnx"))
     assert compiles(tmp_path / "repaired.onnx").passed
     assert outputs(onnx.load(path))[0].tobytes() == outputs(after)[0].tobytes()

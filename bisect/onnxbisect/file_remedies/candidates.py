@@ -155,6 +155,15 @@ class ChangedCopy:
         """The exactness of the least exact remedy."""
         return max((applied.exactness for applied in self.applied), key=list(Exactness).index)
 
+    @property
+    def remedies(self) -> tuple[str, ...]:
+        """The ids of the remedies, each once."""
+        return tuple(dict.fromkeys(applied.remedy for applied in self.applied))
+
+    def following(self, first: "ChangedCopy | None") -> "ChangedCopy":
+        """This change of a file that has the `first` one already, as one change."""
+        return self if first is None else replace(self, applied=(*first.applied, *self.applied))
+
 
 def promising(model: Model, findings: Iterable[Finding], reader: Reader) -> bool:
     """Whether there may be a file to try: a remedy answers a finding that probes do not settle, or may mend numbers, or
@@ -201,7 +210,7 @@ def candidates(
     for wanted in dict.fromkeys([*alone[: MOST_CANDIDATES - len(together)], *together]):
         candidate = repaired(file, base.union(wanted), reader, bounded)
         candidate = replace(candidate, declined=tuple(it for it in candidate.declined if it.remedy in asked))
-        done = tuple(dict.fromkeys(applied.remedy for applied in candidate.applied))
+        done = candidate.remedies
         if done in made or base.issuperset(done):
             continue
         made.add(done)
@@ -215,13 +224,13 @@ def candidates(
 def masks_bounded(model: Model, reader: Reader) -> ChangedCopy | None:
     """The file with its masks of scores bounded, for a tool that computes other numbers; None without such masks."""
     candidate = repaired(File.of(model), {*_BASE, bound_masks.id}, reader)
-    return replace(candidate, needed=True) if bound_masks.id in _ids_applied(candidate) else None
+    return replace(candidate, needed=True) if bound_masks.id in candidate.remedies else None
 
 
 def in_another_order(model: Model, reader: Reader) -> ChangedCopy | None:
     """The file with its nodes in another order, for a tool that dies of the file; None where there is no other."""
     candidate = repaired(File.of(model), {*_BASE, REORDERING}, reader)
-    return candidate if REORDERING in _ids_applied(candidate) else None
+    return candidate if REORDERING in candidate.remedies else None
 
 
 def may_have_unusual_forms(model: Model) -> bool:
@@ -240,7 +249,7 @@ def usual_forms(model: Model, reader: Reader) -> dict[str, Exactness]:
 def in_usual_forms(model: Model, reader: Reader, forms: Collection[str]) -> ChangedCopy | None:
     """The file after these of its `usual_forms`, for a tool that dies of it; None where they change nothing."""
     candidate = repaired(File.of(model), {*_BASE, *forms}, reader)
-    return None if _ids_applied(candidate).isdisjoint(forms) else candidate
+    return None if set(forms).isdisjoint(candidate.remedies) else candidate
 
 
 def with_newer_forms(model: Model, reader: Reader, ops: Collection[str]) -> ChangedCopy | None:
@@ -248,7 +257,7 @@ def with_newer_forms(model: Model, reader: Reader, ops: Collection[str]) -> Chan
     form there.
     """
     candidate = repaired(File.of(model), {*_BASE, raise_opset.id}, reader)
-    if reader.oldest_opset is not None or raise_opset.id not in _ids_applied(candidate):
+    if reader.oldest_opset is not None or raise_opset.id not in candidate.remedies:
         return None
     before, after = (opset_versions(proto.opset_import)[""] for proto in (model.proto, candidate.proto))
     for op in ops:
@@ -304,7 +313,7 @@ def form_candidates(model: Model, reader: Reader, bounded: Bounded = directly) -
     one_by_one = [
         candidate
         for remedy in _form(reader)
-        if remedy in _ids_applied(candidate := repaired(file, {_BINDING, remedy}, reader, bounded))
+        if remedy in (candidate := repaired(file, {_BINDING, remedy}, reader, bounded)).remedies
     ]
     together = repaired(file, {_BINDING, *_form(reader)}, reader, bounded)
     made: set[bytes] = set()
@@ -331,10 +340,6 @@ def _form(reader: Reader) -> list[str]:
     )
     always = [_BINDING, "declare-shapes", "correct-declared-types", "name-nodes", "weights-no-inputs"]
     return [*always, *(remedy for remedy, demanded in own if demanded), "sort-nodes"]
-
-
-def _ids_applied(candidate: ChangedCopy) -> set[str]:
-    return {applied.remedy for applied in candidate.applied}
 
 
 def repaired(file: File, remedies: Collection[str], reader: Reader, bounded: Bounded = directly) -> ChangedCopy:

@@ -8,6 +8,7 @@ verdicts on record has the same result.
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Generic, TypeVar
 
 import onnx
 from onnx import helper, numpy_helper
@@ -25,32 +26,36 @@ from onnxbisect.remedies.contract import ChangedFile, Compiler, Prover, Repair, 
 from onnxbisect.remedies.found import SearchedModel
 from onnxbisect.rewrites import Exactness, Replacement, Rule, replaced
 
+AChange = TypeVar("AChange", bound=ChangedFile)
+
 
 @dataclass(frozen=True, kw_only=True)
-class TriedFiles:
+class TriedFiles(Generic[AChange]):
     """The result of changing the whole file: `repair` if a changed file compiles.
 
-    Otherwise `base` is the last proven change that is needed, from which replacements of nodes continue.
+    Otherwise `base` is the last proven change that is needed, from which replacements of nodes continue, and `after`
+    what the compiler says of it.
     """
 
     repair: Repair | None = None
-    base: ChangedFile | None = None
+    base: AChange | None = None
     proof: RepairProof | None = None
+    after: SearchedModel | None = None
 
 
 def try_files(
     before: SearchedModel,
-    files: Iterable[ChangedFile],
+    files: Iterable[AChange],
     compiler: Compiler,
     prover: Prover,
     tell: Callable[[str], None] = lambda sentence: None,
-    goes_on: Callable[[SearchedModel], bool] = lambda after: False,
-) -> TriedFiles:
+    goes_on: Callable[[AChange, SearchedModel], bool] = lambda changed, after: False,
+) -> TriedFiles[AChange]:
     """Try changes of the whole file in turn, with one call each, until the model compiles.
 
-    Besides a change that is `needed`, one after which `goes_on` holds is a base for more.
+    Besides a change that is `needed`, the first one of those that fail alike is a base for more where `goes_on` holds.
     """
-    tried = TriedFiles()
+    tried = TriedFiles[AChange]()
     for changed in files:
         proof = prover.compared(changed.proto)
         if not proof.holds:
@@ -63,8 +68,9 @@ def try_files(
             return TriedFiles(repair=made)
         if after.stopped:
             return TriedFiles(repair=Repair(before=before, after=before, stopped=True))
-        if changed.needed or goes_on(after):
-            tried = TriedFiles(base=changed, proof=proof)
+        alike = tried.after is not None and tried.after.failure == after.failure
+        if changed.needed or (goes_on(changed, after) and not alike):
+            tried = TriedFiles(base=changed, proof=proof, after=after)
     return tried
 
 

@@ -6,10 +6,8 @@ The caller provides the searches (`RepairCompiler.search`): the library uses thr
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-
-import onnx
 
 from onnx_bisect.steps.repair_compiler import RepairCompiler, changed_model, copy_data
 from onnxbisect.diagnosis import CompilesAfter
@@ -28,7 +26,7 @@ from onnxbisect.file_remedies import (
 )
 from onnxbisect.model import Model
 from onnxbisect.preflight import Reader
-from onnxbisect.remedies import ChangedFile, SearchedModel
+from onnxbisect.remedies import SearchedModel
 from onnxbisect.rewrites import Exactness
 from onnxbisect_backends.probing.forked import forked
 from onnxbisect_backends.probing.loaded_model import LoadedModel
@@ -54,6 +52,8 @@ _JUDGED_ANEW = frozenset(
         "shorten-names",
     }
 )
+#: Reasons for which a file was refused, after which a changed one is not changed once more.
+_MOST_REASONS = 3
 #: How a sentence ends about a changed file that compiles, and whose numbers are wrong.
 OTHER_NUMBERS = "computes other numbers"
 #: What was changed where the model compiles as its parts are written, and no smaller change of the file is enough.
@@ -107,18 +107,64 @@ def changed_files(context: SearchContext, allow: Exactness, whole: SearchedModel
         yield reordered
 
 
-def files_within_named_ranks(context: SearchContext, allow: Exactness, whole: SearchedModel) -> Iterator[ChangedFile]:
-    """The file with fewer dimensions, where the tool's message or the nodes that it names speak of their number: a call
-    or two before a search, which would find every op that works on such a tensor.
+@dataclass(frozen=True, kw_only=True)
+class RefusedFile:
+    """The file as it is, or after `change`, with what the compiler says of it.
+
+    `reasons` are those for which it was refused so far, `tried` the remedies that files had which were asked about.
     """
-    for changed in within_named_ranks(context.loaded.model, context.reader, whole.message, whole.hints.nodes):
-        if _ORDER.index(changed.exactness) <= _ORDER.index(allow):
-            yield changed
+
+    context: SearchContext
+    said: SearchedModel
+    change: ChangedCopy | None = None
+    reasons: frozenset[str] = frozenset({""})
+    tried: set[frozenset[str]] = field(default_factory=set)
+
+    def changes(self, allow: Exactness) -> Iterator[ChangedCopy]:
+        """Changes of this file (`changed_files`) that make another one than those that were asked about."""
+        before = () if self.change is None else self.change.remedies
+        for changed in changed_files(self.context, allow, self.said):
+            remedies = frozenset((*before, *changed.remedies))
+            if remedies not in self.tried:
+                self.tried.add(remedies)
+                yield changed
+
+    def within_named_ranks(self, allow: Exactness) -> Iterator[ChangedCopy]:
+        """This file with fewer dimensions, where the tool's message or the nodes that it names speak of their number: a
+        call or two before a search, which would find every op that works on such a tensor.
+        """
+        model, said = self.context.loaded.model, self.said
+        for changed in within_named_ranks(model, self.context.reader, said.message, said.hints.nodes):
+            if _ORDER.index(changed.exactness) <= _ORDER.index(allow):
+                yield changed
+
+    def another_reason(self, said: SearchedModel) -> bool:
+        """Whether a changed file is refused for a reason that did not come up yet; after so many, no more are new."""
+        return said.failure not in self.reasons | {self.said.failure} and len(self.reasons) <= _MOST_REASONS
+
+    def goes_on(self, change: ChangedCopy, said: SearchedModel) -> bool:
+        """Whether what the compiler says of this file may hide what it says of the changed one: it names nothing of the
+        graph, or the change answers what it may have named.
+
+        A compiler that names an op goes on to the next one where a change takes nodes away; the search finds both in
+        the file as it is. There it would blame an If, or an op in a form that the tool does not read, which the change
+        answers.
+        """
+        named = self.said.hints.ops or self.said.hints.nodes
+        applied = set(change.remedies).difference(() if self.change is None else self.change.remedies)
+        if not self.said.failure or REORDERING in applied or not self.another_reason(said):
+            return False
+        return not named or not _JUDGED_ANEW.isdisjoint(applied)
+
+    def after(self, change: ChangedCopy, said: SearchedModel, compiler: RepairCompiler) -> "RefusedFile":
+        """The file after `change`, of which the compiler says something else."""
+        context = compiler.context_of(compiler.read(change.proto), False)
+        return replace(self, context=context, said=said, change=change, reasons=self.reasons | {self.said.failure})
 
 
 def changed_for_culprits(
-    model: Model, reader: Reader, allow: Exactness, found: SearchedModel, after: ChangedFile | None
-) -> Iterator[ChangedFile]:
+    model: Model, reader: Reader, allow: Exactness, found: SearchedModel, after: ChangedCopy | None
+) -> Iterator[ChangedCopy]:
     """Changes of the whole file that may answer all culprits at once.
 
     Newer forms, where every culprit's op has one; fewer dimensions, where culprits have more than four and others
@@ -131,31 +177,7 @@ def changed_for_culprits(
     ]
     for changed in changes:
         if changed is not None and _ORDER.index(changed.exactness) <= _ORDER.index(allow):
-            yield changed if after is None else ChangedTwice(first=after, second=changed)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ChangedTwice:
-    """A change of a changed file."""
-
-    first: ChangedFile
-    second: ChangedFile
-
-    @property
-    def proto(self) -> onnx.ModelProto:
-        return self.second.proto
-
-    @property
-    def sentence(self) -> str:
-        return f"{self.first.sentence}; {self.second.sentence}"
-
-    @property
-    def exactness(self) -> Exactness:
-        return max(self.first.exactness, self.second.exactness, key=_ORDER.index)
-
-    @property
-    def needed(self) -> bool:
-        return self.second.needed
+            yield changed.following(after)
 
 
 def compiles_after(
@@ -183,56 +205,59 @@ def compiles_after(
                 calls=compiler.calls,
                 options=found.options,
             )
-    numeric: ChangedCopy | None = None
-    onward: ChangedCopy | None = None
-    reasons = {"", whole.failure}
     for line in whole.hints.unfolded:
         tell(f"{context.target.tool} says: {line}")
-    for changed in changed_files(context, Exactness.DOMAIN, whole) if changes else ():
-        tell(f"asking the compiler about the model after this: {changed.sentence}")
-        try:
-            answer = compiler.whole(changed.proto)
-        except ModelError:  # the target does not accept such a model
-            continue
-        if answer.compiles:
-            sentence = "; ".join(filter(None, (changed.sentence, _with(answer.options))))
-            return replace(_after(changed, sentence, compiler.calls), options=answer.options)
-        if answer.unanswered:
-            tell(f"no answer about that: {answer.unanswered}")
-        if numeric is None and answer.computes_other_numbers and not whole.computes_other_numbers:
-            numeric = changed
-        if answer.stopped:
-            break
-        if _may_hide(whole, changed) and answer.failure not in reasons:
-            reasons.add(answer.failure)
-            onward = changed
+    refused = RefusedFile(context=context, said=whole)
+    numeric: ChangedCopy | None = None
+    while changes and (came := _tried(refused, compiler)) is not None:
+        if isinstance(came, CompilesAfter):
+            return came
+        refused = came
+        if numeric is None and refused.said.computes_other_numbers and not whole.computes_other_numbers:
+            numeric = refused.change
     if numeric is not None:  # whether the file's numbers matter is another question than why it did not compile
         return _after(numeric, f"{numeric.sentence}, and then {OTHER_NUMBERS}", compiler.calls)
     if whole.compiles_in_another_form:
         return CompilesAfter(sentence=ANOTHER_FORM, remedies=(), exactness=Exactness.EXACT, domain="", calls=0)
-    if onward is not None:
-        tell(f"the changed file fails for another reason; searching the file after: {onward.sentence}")
-        return GoesOn(changed=onward)
+    if refused.change is not None:
+        tell(f"the changed file fails for another reason; searching the file after: {refused.change.sentence}")
+        return GoesOn(changed=refused.change)
     return None
 
 
-def _may_hide(whole: SearchedModel, changed: ChangedCopy) -> bool:
-    """Whether what the compiler says of the file as it is may be about the file: it names nothing of the graph, or the
-    change answers what it may have named.
-
-    A compiler that names an op goes on to the next one where a change takes nodes away; the search finds both in the
-    file as it is. There it would blame an If, or an op in a form that the tool does not read, which the change answers.
+def _tried(refused: RefusedFile, compiler: RepairCompiler) -> CompilesAfter | RefusedFile | None:
+    """The first change with which the compiler accepts a file; else the file after the smallest one that it refuses for
+    the last reason that came up, or of which it computes other numbers. None if all are refused as the file was.
     """
-    named, applied = whole.hints.ops or whole.hints.nodes, {it.remedy for it in changed.applied}
-    if not whole.failure or REORDERING in applied:
-        return False
-    return not named or not _JUDGED_ANEW.isdisjoint(applied)
+    onward: tuple[ChangedCopy, SearchedModel] | None = None
+    numeric: tuple[ChangedCopy, SearchedModel] | None = None
+    for changed in refused.changes(Exactness.DOMAIN):
+        change = changed.following(refused.change)
+        compiler.tell(f"asking the compiler about the model after this: {change.sentence}")
+        try:
+            answer = compiler.whole(change.proto)
+        except ModelError:  # the target does not accept such a model
+            continue
+        if answer.compiles:
+            sentence = "; ".join(filter(None, (change.sentence, _with(answer.options))))
+            return replace(_after(change, sentence, compiler.calls), options=answer.options)
+        if answer.unanswered:
+            compiler.tell(f"no answer about that: {answer.unanswered}")
+        if numeric is None and answer.computes_other_numbers and not refused.said.computes_other_numbers:
+            numeric = change, answer
+        if answer.stopped:
+            break
+        alike = onward is not None and answer.failure == onward[1].failure
+        if refused.goes_on(change, answer) and not alike:
+            onward = change, answer
+    found = numeric or onward
+    return None if found is None else refused.after(*found, compiler)
 
 
 def _after(changed: ChangedCopy, sentence: str, calls: int) -> CompilesAfter:
     return CompilesAfter(
         sentence=sentence,
-        remedies=tuple(dict.fromkeys(it.remedy for it in changed.applied)),
+        remedies=changed.remedies,
         exactness=changed.exactness,
         domain="; ".join(dict.fromkeys(it.domain for it in changed.applied if it.domain)),
         calls=calls,

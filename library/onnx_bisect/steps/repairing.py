@@ -13,16 +13,15 @@ from itertools import groupby
 import onnx
 
 from onnx_bisect.steps.changed_files import (
-    ChangedTwice,
+    RefusedFile,
     changed_files,
     changed_for_culprits,
-    files_within_named_ranks,
     may_be_changed,
 )
 from onnx_bisect.steps.repair_compiler import REPAIRED, RepairCompiler
 from onnxbisect.diagnosis import Alternative, Diagnosis
 from onnxbisect.errors import OptionError
-from onnxbisect.file_remedies import in_usual_forms, may_have_unusual_forms, usual_forms
+from onnxbisect.file_remedies import ChangedCopy, in_usual_forms, may_have_unusual_forms, usual_forms
 from onnxbisect.language import some
 from onnxbisect.model.binding import resized
 from onnxbisect.model.facts import TensorFacts
@@ -33,7 +32,6 @@ from onnxbisect.model.runnable import Sample
 from onnxbisect.model.session import lowered
 from onnxbisect.proof import edge_feeds, random_feeds, those_that_run
 from onnxbisect.remedies import (
-    ChangedFile,
     LowPrecision,
     OrtProver,
     Repair,
@@ -134,7 +132,7 @@ def _repaired(
     diagnosed: Callable[[LoadedModel, SearchedModel], None],
 ) -> tuple[Repair, int]:
     """The repair, and the compiler calls of the diagnosis. `diagnosed` is called between the two."""
-    base, of_the_file, say = TriedFiles(), prover, compiler.tell
+    base, of_the_file, say = TriedFiles[ChangedCopy](), prover, compiler.tell
     measured = not context.description.boundary_known and bool(traits_of(context.loaded.model))
     changeable, unusual = may_be_changed(context), may_have_unusual_forms(context.loaded.model)
     if measured or changeable or unusual or compiler.named is not None:
@@ -143,16 +141,15 @@ def _repaired(
             return Repair(before=whole, after=whole, stopped=whole.stopped), compiler.calls
         if measured:  # and what is refused at the boundary of the file is known now
             context = compiler.context_of(context.loaded, False)
-            changeable = may_be_changed(context)
         calls = compiler.calls
-        lower = files_within_named_ranks(context, allow, whole)
-        base = try_files(whole, lower, compiler, prover, say, lambda after: after.failure != whole.failure)
-        if changeable and base.repair is None and base.base is None:
-            base = try_files(whole, changed_files(context, allow, whole), compiler, prover, say)
-        if unusual and base.repair is None and base.base is None:
-            base = try_usual_forms(whole, context, allow, compiler, prover, say)
-        if base.repair is not None:
-            return base.repair, calls
+        refused = RefusedFile(context=context, said=whole)
+        while (tried := _tried(refused, whole, allow, compiler, prover)).base is not None:
+            base = tried
+            if tried.after is None or not refused.another_reason(tried.after):
+                break
+            refused = refused.after(tried.base, tried.after, compiler)
+        if tried.repair is not None:
+            return tried.repair, calls
     loaded = context.loaded
     if base.base is None:
         before = compiler.original()
@@ -190,7 +187,22 @@ def _repaired(
             model=original if unchanged else repaired.model,
             proof=base.proof if unchanged else repaired.proof,
         )
-    return _in_its_form(repaired, compiler, of_the_file, allow), calls
+    return _in_its_form(repaired, base.base, compiler, of_the_file, allow), calls
+
+
+def _tried(
+    refused: RefusedFile, before: SearchedModel, allow: Exactness, compiler: RepairCompiler, prover: OrtProver
+) -> TriedFiles[ChangedCopy]:
+    """Changes of a file that the compiler refuses; `before` are the verdicts on the file as the user gave it."""
+    say, change = compiler.tell, refused.change
+    lower = (it.following(change) for it in refused.within_named_ranks(allow))
+    tried = try_files(before, lower, compiler, prover, say, lambda _, after: refused.another_reason(after))
+    if tried == TriedFiles() and may_be_changed(refused.context):
+        files = (it.following(change) for it in refused.changes(allow))
+        tried = try_files(before, files, compiler, prover, say, refused.goes_on)
+    if tried == TriedFiles():
+        tried = try_usual_forms(refused, before, allow, compiler, prover)
+    return tried
 
 
 def _runnable(
@@ -210,12 +222,16 @@ def _runnable(
     return running if running or given else samples
 
 
-def _in_its_form(found: Repair, compiler: RepairCompiler, prover: OrtProver, allow: Exactness) -> Repair:
-    """The repair with the first form of its model that compiles, where only the form is left to blame."""
+def _in_its_form(
+    found: Repair, after: ChangedCopy | None, compiler: RepairCompiler, prover: OrtProver, allow: Exactness
+) -> Repair:
+    """The repair with the first form of its model that compiles, where only the form is left to blame; the file was
+    changed before by `after`, if that is given.
+    """
     if found.model is None or found.proof is None or not found.after.compiles_in_another_form:
         return found
     context = compiler.context_of(compiler.read(found.model), False)
-    forms = _other_forms(context, allow, found.after, found.changed_file)
+    forms = _other_forms(context, allow, found.after, after)
     tried = try_files(found.before, forms, compiler, prover, compiler.tell).repair
     if tried is None or tried.proof is None:
         return found
@@ -224,11 +240,10 @@ def _in_its_form(found: Repair, compiler: RepairCompiler, prover: OrtProver, all
 
 
 def _other_forms(
-    context: SearchContext, allow: Exactness, found: SearchedModel, after: ChangedFile | None
-) -> Iterator[ChangedFile]:
+    context: SearchContext, allow: Exactness, found: SearchedModel, after: ChangedCopy | None
+) -> Iterator[ChangedCopy]:
     """Forms of a model that compiles in another one; it was changed before by `after`, if that is given."""
-    for changed in changed_files(context, allow, found):
-        yield changed if after is None else ChangedTwice(first=after, second=changed)
+    return (changed.following(after) for changed in changed_files(context, allow, found))
 
 
 def _prover(context: SearchContext, original: onnx.ModelProto, terms: RepairTerms, custom_ops: CustomOps) -> OrtProver:
@@ -261,27 +276,22 @@ _ORDER = list(Exactness)
 
 
 def try_usual_forms(
-    whole: SearchedModel,
-    context: SearchContext,
-    allow: Exactness,
-    compiler: RepairCompiler,
-    prover: OrtProver,
-    tell: Callable[[str], None],
-) -> TriedFiles:
+    refused: RefusedFile, before: SearchedModel, allow: Exactness, compiler: RepairCompiler, prover: OrtProver
+) -> TriedFiles[ChangedCopy]:
     """The fewest forms with which the model compiles, or with which the tool names what it refuses; a repair goes on
     from there.
 
     One call for each degree of exactness that adds forms, until the tool takes the file or names something; then one
     for each form that may not be needed.
     """
-    if not whole.died:
+    model, reader = refused.context.loaded.model, refused.context.reader
+    if not refused.said.died or not may_have_unusual_forms(model):
         return TriedFiles()
-    model, reader = context.loaded.model, context.reader
 
-    def ask(forms: Sequence[str]) -> TriedFiles:
+    def ask(forms: Sequence[str]) -> TriedFiles[ChangedCopy]:
         changed = in_usual_forms(model, reader, forms)
-        files = [] if changed is None else [changed]
-        return try_files(whole, files, compiler, prover, tell, goes_on=lambda after: after.named)
+        files = [] if changed is None else [changed.following(refused.change)]
+        return try_files(before, files, compiler, prover, compiler.tell, goes_on=lambda _, after: after.named)
 
     degree = {form: _ORDER.index(exactness) for form, exactness in usual_forms(model, reader).items()}
     allowed = sorted((form for form in degree if degree[form] <= _ORDER.index(allow)), key=degree.__getitem__)
@@ -296,8 +306,11 @@ def try_usual_forms(
 
 
 def _with_fewer(
-    tried: TriedFiles, forms: Sequence[str], doubtful: Sequence[str], ask: Callable[[Sequence[str]], TriedFiles]
-) -> TriedFiles:
+    tried: TriedFiles[ChangedCopy],
+    forms: Sequence[str],
+    doubtful: Sequence[str],
+    ask: Callable[[Sequence[str]], TriedFiles[ChangedCopy]],
+) -> TriedFiles[ChangedCopy]:
     """The same without each of the `doubtful` forms that makes no difference."""
     for form in reversed(doubtful):
         fewer = [other for other in forms if other != form]
