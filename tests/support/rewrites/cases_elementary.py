@@ -252,6 +252,12 @@ def _(draw: DrawFn) -> Instance:
     return _unary(draw, "Floor", np.float32, np.float64, opsets=(11, 13, 17, 24), edges=TIES)
 
 
+@case("round-floor", lambda draw: _unary(draw, "Round", np.float16, opsets=(11, 13)))
+def _(draw: DrawFn) -> Instance:
+    edges = (*TIES, 3.5, -2.5, 0.75, -0.75, 16777216.0, -8388607.0, 2097151.5, -2097150.5)
+    return _unary(draw, "Round", np.float32, np.float64, opsets=(11, 13, 17, 24), edges=edges)
+
+
 def _mod_by_negative(draw: DrawFn) -> Instance:
     return node("Mod", integers(draw, (5,), -9, 9), Constant(integers(draw, (), -9, 0)))
 

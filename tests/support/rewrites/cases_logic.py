@@ -135,3 +135,24 @@ def _triangle(draw: DrawFn, *, computed: bool = False) -> Instance:
 @case("trilu-where", lambda draw: _triangle(draw, computed=True))
 def _(draw: DrawFn) -> Instance:
     return _triangle(draw)
+
+
+@case("isinf-equal", lambda draw: node("IsInf", floats(draw, (3,)), detect_positive=0, detect_negative=0))
+def _(draw: DrawFn) -> Instance:
+    positive, negative = draw(st.sampled_from([(1, 1), (1, 0), (0, 1)]))
+    x = floats(draw, shape(draw, 0))
+    return node("IsInf", x, opset=opset(draw, 13, 20), detect_positive=positive, detect_negative=negative)
+
+
+def _onehot(draw: DrawFn, kind: type) -> Instance:
+    depth, dims = draw(st.integers(1, 6)), shape(draw, 1, 3)
+    places: np.ndarray = integers(draw, dims, -2 * depth, 2 * depth).astype(kind)
+    values = draw(st.sampled_from([np.float32([0, 1]), np.float32([-2, np.nan]), np.array([3, 7], np.int64)]))
+    axis = draw(st.integers(-1 - len(dims), len(dims)))
+    count = Constant(np.array([depth]) if draw(st.booleans()) else np.array(depth))
+    return node("OneHot", places, count, Constant(values), opset=opset(draw, 11, 17), axis=axis)
+
+
+@case("onehot-equal", lambda draw: _onehot(draw, np.float32))
+def _(draw: DrawFn) -> Instance:
+    return _onehot(draw, np.int64)

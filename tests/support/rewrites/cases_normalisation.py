@@ -1,9 +1,12 @@
 """Normalisations, inside and just outside of the rules' conditions."""
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import strategies as st
 
 from support.rewrites.instances import Constant, Instance, case, floats, integers, node, opset, shape
+from support.rewrites.measured import outputs_of
 
 DrawFn = st.DrawFn
 #: Squares of these and of their differences neither overflow nor vanish.
@@ -165,3 +168,18 @@ def _(draw: DrawFn) -> Instance:
 
 
 __all__ = ["integers"]
+
+
+def _lrn(draw: DrawFn, sizes: list[int], **attributes: object) -> Instance:
+    x = floats(draw, shape(draw, 4, 4, 7), edges=(0.0, -0.0, 1e-30, 1000.0, -300.0))
+    alpha, bias = draw(st.sampled_from([(1e-4, 1.0), (1e-3, 1.0), (2e-3, 2.0), (1e-4, 0.1)]))
+    chosen = {"alpha": alpha, "bias": bias, "beta": draw(st.sampled_from([0.75, 0.5, 1.0])), **attributes}
+    made = node("LRN", x, opset=opset(draw, 7, 13, 17), size=draw(st.sampled_from(sizes)), **chosen)
+    (out,) = outputs_of(made.model, made.feeds)
+    largest = float((x.astype(np.float64) ** 2).max())
+    return replace(made, scale=np.abs(out) * x.shape[1] * (1 + alpha / bias * largest))
+
+
+@case("lrn-pool", lambda draw: _lrn(draw, [3], alpha=0.1))
+def _(draw: DrawFn) -> Instance:
+    return _lrn(draw, [1, 3, 5])

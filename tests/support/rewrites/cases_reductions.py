@@ -158,6 +158,11 @@ def _(draw: DrawFn) -> Instance:
     return node("GlobalAveragePool", x, opset=opset(draw), scale=of_terms(x, list(range(2, x.ndim)), 1, np.abs))
 
 
+@case("globalmaxpool-max", lambda draw: node("GlobalMaxPool", floats(draw, (2, 3, 4), dtype=np.float64)))
+def _(draw: DrawFn) -> Instance:
+    return node("GlobalMaxPool", floats(draw, shape(draw, 3), edges=(*FINITE, np.inf)), opset=opset(draw))
+
+
 @case("reduce-axes", _first_axis("ReduceMax"))
 def _(draw: DrawFn) -> Instance:
     op = draw(st.sampled_from(["ReduceMax", "ReduceMin", "ReduceSum", "ReduceMean"]))

@@ -67,7 +67,8 @@ def _(draw: DrawFn) -> Instance:
 ELEMENTWISE = (
     *("Abs", "Ceil", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish", "Identity", "IsNaN"),
     *("LeakyRelu", "Log", "Mish", "Neg", "Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Sign", "Sin"),
-    *("Softplus", "Softsign", "Sqrt", "Tanh"),
+    *("Softplus", "Softsign", "Sqrt", "Tanh", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Celu", "Cos"),
+    *("Cosh", "IsInf", "Sinh", "Tan"),
 )
 
 

@@ -1,6 +1,7 @@
-"""Convolutions, pooling and Resize, inside and just outside of the rules' conditions."""
+"""Convolutions, pooling, Resize, sampling and Fourier transforms, inside and just outside of the rules' conditions."""
 
 import numpy as np
+from hypothesis import assume
 from hypothesis import strategies as st
 
 from support.rewrites.instances import FINITE, Constant, Instance, case, floats, node, opset, shape
@@ -216,6 +217,97 @@ def _(draw: DrawFn) -> Instance:
     return _gridsample(draw, ["bilinear", "nearest"], ["zeros", "border"])
 
 
+def _affine(draw: DrawFn, axes: int) -> Instance:
+    aligned = draw(st.integers(0, 1))
+    batch, *sizes = (draw(st.integers(1 + aligned, 4)) for _ in range(axes + 1))
+    theta = floats(draw, (batch, axes, axes + 1), edges=(0.0, 1.0, -1.0, 100.0))
+    size = Constant(np.array([batch, 3, *sizes]))
+    scale = float(np.abs(theta).max()) * (axes + 1) * (axes + 3)
+    return node("AffineGrid", theta, size, opset=20, align_corners=aligned, scale=scale)
+
+
+def _affine_of_computed_size(draw: DrawFn) -> Instance:
+    return node("AffineGrid", floats(draw, (1, 2, 3)), np.array([1, 3, 4, 5]), opset=20)
+
+
+@case("affinegrid-matmul", _affine_of_computed_size)
+def _(draw: DrawFn) -> Instance:
+    return _affine(draw, draw(st.integers(2, 3)))
+
+
+def _deform(draw: DrawFn, dtype: type = np.float32) -> Instance:
+    batch, per_group, per_offset = (draw(st.integers(1, 2)) for _ in range(3))
+    groups, offset_groups = draw(st.integers(1, 2)), draw(st.integers(1, 2))
+    channels = per_group * per_offset * groups * offset_groups
+    image, kernel = [draw(st.integers(4, 7)) for _ in "hw"], [draw(st.integers(1, 3)) for _ in "hw"]
+    strides, dilations = ([draw(st.integers(1, 2)) for _ in "hw"] for _ in range(2))
+    pads = [draw(st.integers(0, 2)) for _ in range(4)]
+    out = [
+        (image[it] + pads[it] + pads[it + 2] - dilations[it] * (kernel[it] - 1) - 1) // strides[it] + 1 for it in (0, 1)
+    ]
+    assume(min(out) > 0)
+    points, outer = kernel[0] * kernel[1], 2 * groups
+    x = floats(draw, (batch, channels, *image), edges=(0.0, -0.0, 1e3), dtype=dtype)
+    weight = floats(draw, (outer, channels // groups, *kernel), edges=(0.0, 1.0), dtype=dtype)
+    edges = (0.0, 0.5, 1.0, -1.0, 3.0, 900.0, -900.0)
+    offset = floats(draw, (batch, offset_groups * points * 2, *out), spread=1.5, edges=edges, dtype=dtype)
+    bias = floats(draw, (outer,), edges=(), dtype=dtype) if draw(st.booleans()) else None
+    mask = floats(draw, (batch, offset_groups * points, *out), low=0, high=1, edges=(), dtype=dtype)
+    masked = mask if draw(st.booleans()) else None
+    sizes = {"strides": strides, "dilations": dilations, "pads": pads, "kernel_shape": kernel}
+    sums = float(np.abs(weight.astype(np.float64)).sum(axis=(1, 2, 3)).max())
+    largest = float(np.abs(x).max()) * (1 if masked is None else float(mask.max()))
+    scale = largest * sums * (channels // groups * points + sum(image) + float(np.abs(offset).max()))
+    kernels = Constant(weight) if draw(st.booleans()) else weight
+    inputs = [x, kernels, offset, bias, masked]
+    parts = {"group": groups, "offset_group": offset_groups}
+    return node("DeformConv", *inputs, opset=draw(st.sampled_from([19, 22])), scale=scale, **parts, **sizes)
+
+
+@case("deformconv-gridsample", lambda draw: _deform(draw, np.float64))
+def _(draw: DrawFn) -> Instance:
+    return _deform(draw)
+
+
+def _col2im(draw: DrawFn, *, side_by_side: bool) -> Instance:
+    block = [draw(st.integers(1, 3)) for _ in "hw"]
+    strides, dilations, pads = block, [1, 1], [0] * 4
+    if not side_by_side:
+        strides, dilations = ([draw(st.integers(1, 3)) for _ in "hw"] for _ in range(2))
+        pads = [draw(st.integers(0, 1)) for _ in range(4)]
+    places = [draw(st.integers(1, 4)) for _ in "hw"]
+    rest = [0 if side_by_side else draw(st.integers(0, strides[it] - 1)) for it in (0, 1)]
+    image = [
+        (places[it] - 1) * strides[it] + dilations[it] * (block[it] - 1) + 1 - pads[it] - pads[it + 2] + rest[it]
+        for it in (0, 1)
+    ]
+    assume(min(image) > 0)
+    x = floats(draw, (2, draw(st.integers(1, 3)) * block[0] * block[1], places[0] * places[1]), edges=TAME)
+    scale = float(np.abs(x).max()) * block[0] * block[1]
+    sizes = Constant(np.array(image)), Constant(np.array(block))
+    return node("Col2Im", x, *sizes, opset=18, strides=strides, dilations=dilations, pads=pads, scale=scale)
+
+
+def _col2im_with_gaps(draw: DrawFn) -> Instance:
+    sizes = Constant(np.array([5, 4])), Constant(np.array([2, 2]))
+    return node("Col2Im", floats(draw, (1, 4, 4)), *sizes, opset=18, strides=[2, 2])
+
+
+@case("col2im-transpose", _col2im_with_gaps)
+def _(draw: DrawFn) -> Instance:
+    return _col2im(draw, side_by_side=True)
+
+
+def _col2im_of_doubles(draw: DrawFn) -> Instance:
+    sizes = Constant(np.array([4, 4])), Constant(np.array([2, 2]))
+    return node("Col2Im", floats(draw, (1, 4, 4), dtype=np.float64), *sizes, opset=18, strides=[2, 2])
+
+
+@case("col2im-convtranspose", _col2im_of_doubles)
+def _(draw: DrawFn) -> Instance:
+    return _col2im(draw, side_by_side=False)
+
+
 def _stft(draw: DrawFn, *, complex_signal: bool = False) -> Instance:
     size, hop, more = (draw(st.integers(low, 12)) for low in (2, 1, 0))
     length = size + hop * draw(st.integers(0, 4)) + more % hop
@@ -232,3 +324,27 @@ def _stft(draw: DrawFn, *, complex_signal: bool = False) -> Instance:
 @case("stft-conv", lambda draw: _stft(draw, complex_signal=True))
 def _(draw: DrawFn) -> Instance:
     return _stft(draw)
+
+
+def _dft(draw: DrawFn) -> Instance:
+    dims, newest = shape(draw, 2, 3, 6), draw(st.booleans())
+    axis = draw(st.integers(0, len(dims) - 1))
+    inverse = draw(st.booleans())
+    x = floats(draw, (*dims, draw(st.integers(1, 2))), edges=TAME)
+    sides = int(not inverse and x.shape[-1] == 1 and draw(st.booleans()))
+    length = Constant(np.array(draw(st.integers(1, 9)))) if draw(st.booleans()) else None
+    count = dims[axis] if length is None else int(length.array)
+    scale = float(np.abs(x).max()) * 2 * count * (2 * count + 2)
+    sort = {"inverse": int(inverse), "onesided": sides}
+    if newest:
+        return node("DFT", x, length, Constant(np.array(axis)), opset=20, scale=scale, **sort)
+    return node("DFT", x, length, opset=17, axis=axis, scale=scale, **sort)
+
+
+def _dft_of_computed_length(draw: DrawFn) -> Instance:
+    return node("DFT", floats(draw, (1, 8, 1)), np.array(8), opset=17)
+
+
+@case("dft-matmul", _dft_of_computed_length)
+def _(draw: DrawFn) -> Instance:
+    return _dft(draw)

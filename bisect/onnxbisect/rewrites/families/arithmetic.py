@@ -231,6 +231,26 @@ def floor_round(at: Site) -> str:
     return at.op("Sub", near, cast(at, at.op("Greater", near, at.input(0)), at.dtype(0)))
 
 
+@pytorch("f = x.floor(); f + ((x - f > 0.5) | (x - f == 0.5) & (f % 2 == 1)).float() instead of x.round()")
+@rule(
+    "Round -> Floor Sub Mul Greater Equal And Or Cast Add",
+    Exactness.ROUNDING,
+    SIGN_OF_ZERO,
+    rank=42,
+    source=operator("Floor"),
+)
+def round_floor(at: Site) -> str:
+    """Floor, plus one where more than a half is left, or a half of an odd number."""
+    at.demand_dtype(TensorProto.FLOAT, TensorProto.DOUBLE)
+    x, half = at.input(0), at.scalar(0.5)
+    whole = at.op("Floor", x)
+    rest = at.op("Sub", x, whole)
+    halves = at.op("Mul", whole, half)
+    odd = at.op("Greater", halves, at.op("Floor", halves))
+    up = at.op("Or", at.op("Greater", rest, half), at.op("And", at.op("Equal", rest, half), odd))
+    return at.op("Add", whole, cast(at, up, at.dtype(0)))
+
+
 @pytorch("a - a // b * b instead of a % b")
 @rule("Mod -> Div Mul Sub Add", Exactness.EXACT, rank=42, source=executorch("qualcomm/_passes/decompose_remainder.py"))
 def mod_div(at: Site) -> str:

@@ -1,7 +1,7 @@
 """Convolutions and pooling in forms that simpler tools have."""
 
 from dataclasses import replace
-from math import ceil
+from math import ceil, prod
 from typing import Any
 
 import numpy as np
@@ -261,32 +261,70 @@ def averagepool_cascade(at: Site) -> str:
     return at.op("AveragePool", once, kernel_shape=second, strides=second)
 
 
-#: Elements of the waves that a Fourier transform is written with.
-_MOST_WAVES = 1 << 24
-
-
-@pytorch("F.conv1d(x[:, None], waves * window, stride=hop), waves of sines and cosines, instead of torch.stft(x, …)")
+@pytorch(
+    "x.reshape(n, c, kh, kw, h, w).permute(0, 1, 4, 2, 5, 3).reshape(…) instead of F.fold, whose blocks do not overlap"
+)
 @rule(
-    "STFT -> Reshape Conv Transpose",
+    "Col2Im -> Reshape Transpose",
+    Exactness.ROUNDING,
+    SIGN_OF_ZERO,
+    rank=39,
+    source="https://github.com/huggingface/diffusers/pull/12787",
+)
+def col2im_transpose(at: Site) -> str:
+    """Blocks that lie side by side: the pixels of each put behind one another along rows and columns."""
+    batch, channels, block, image, places = _blocks(at)
+    plain = written(at, "strides", 2, 1) == block and written(at, "dilations", 2, 1) == [1, 1]
+    at.demand(plain and not any(written_pads(at, 2)), "the blocks overlap, or have gaps")
+    at.demand([size * count for size, count in zip(block, places, strict=True)] == image, "the blocks leave a rim")
+    apart = transpose(at, reshape(at, at.input(0), [batch, channels, *block, *places]), [0, 1, 4, 2, 5, 3])
+    return reshape(at, apart, at.output_shape())
+
+
+@pytorch(
+    "F.conv_transpose2d(x, a 1 for each pixel of the block, stride=stride, groups=channels) instead of F.fold(x, …)"
+)
+@rule(
+    "Col2Im -> Reshape ConvTranspose",
     Exactness.DOMAIN,
     OF_PRODUCTS,
     domain=FINITE,
-    rank=18,
-    source="https://github.com/pytorch/pytorch/issues/31317",
+    rank=39,
+    source=operator("Col2Im"),
 )
-def stft_conv(at: Site) -> str:
-    """Products of real frames with the window's waves, a cosine and a sine for each frequency."""
+def col2im_convtranspose(at: Site) -> str:
+    """Blocks that may overlap: each pixel of a block put to its place by a kernel that is 1 there, and added up."""
+    batch, channels, block, image, places = _blocks(at)
+    strides, dilations, pads = written(at, "strides", 2, 1), written(at, "dilations", 2, 1), written_pads(at, 2)
+    reach = [
+        (count - 1) * stride + dilation * (size - 1) + 1 - before - behind
+        for count, stride, dilation, size, before, behind in zip(
+            places, strides, dilations, block, pads[:2], pads[2:], strict=True
+        )
+    ]
+    kernel = np.tile(np.eye(prod(block), dtype=np.float32), (channels, 1)).reshape(-1, 1, *block)
+    return at.op(
+        "ConvTranspose",
+        reshape(at, at.input(0), [batch, channels * prod(block), *places]),
+        at.constant(kernel),
+        kernel_shape=block,
+        strides=strides,
+        dilations=dilations,
+        pads=pads,
+        group=channels,
+        output_padding=[size - reached for size, reached in zip(image, reach, strict=True)],
+    )
+
+
+def _blocks(at: Site) -> tuple[int, int, list[int], list[int], list[int]]:
+    """Of a Col2Im of images: batch, channels, the sizes of block and image, and how many blocks along each axis."""
     at.demand_dtype(TensorProto.FLOAT)
-    shape = at.shape(0)
-    at.demand(len(shape) == 2 or shape[2:] == (1,), "the signal is complex")
-    window = at.value(2).astype(np.float64) if at.has(2) else np.ones(int(at.value(3).reshape(())))
-    size, hop = len(window), int(at.value(1).reshape(()))
-    bins = size // 2 + 1 if at.attribute("onesided", 1) else size
-    at.demand(2 * bins * size <= _MOST_WAVES, "the window is too long")
-    angles = -2 * np.pi / size * (np.outer(np.arange(bins), np.arange(size)) % size)
-    waves = np.stack([np.cos(angles), np.sin(angles)], axis=1) * window
-    kernel = at.constant(waves.reshape(2 * bins, 1, size).astype(np.float32))
-    signal = reshape(at, at.input(0), [shape[0], 1, shape[1]])
-    batch, frames = at.output_shape()[:2]
-    made = at.op("Conv", signal, kernel, strides=[hop])
-    return transpose(at, reshape(at, made, [batch, bins, 2, frames]), [0, 3, 1, 2])
+    image, block = ([int(size) for size in at.value(slot)] for slot in (1, 2))
+    at.demand(len(image) == 2, "there are not two spatial axes")
+    strides, dilations, pads = written(at, "strides", 2, 1), written(at, "dilations", 2, 1), written_pads(at, 2)
+    places = [
+        (image[axis] + pads[axis] + pads[axis + 2] - dilations[axis] * (block[axis] - 1) - 1) // strides[axis] + 1
+        for axis in (0, 1)
+    ]
+    batch, rows, _ = at.shape(0)
+    return batch, rows // prod(block), block, image, places

@@ -1,11 +1,11 @@
-"""Where, comparisons, logic on booleans, and guards against NaN."""
+"""Where, comparisons, OneHot, logic on booleans, and guards against NaN and infinity."""
 
 import numpy as np
 from onnx import TensorProto
 
 from onnxbisect.exactness import Exactness
 from onnxbisect.rewrites.rule import AI_HUB, NO_NAN, SIGN_OF_ZERO, Bound, Domain, Values, operator, pytorch, rule
-from onnxbisect.rewrites.site import Site, cast
+from onnxbisect.rewrites.site import INTEGERS, Site, cast, reshape
 
 _LARGEST_MASK = 1 << 24
 
@@ -82,6 +82,40 @@ def isnan_equal(at: Site) -> str:
     """What does not equal itself."""
     at.demand_dtype(TensorProto.FLOAT, TensorProto.DOUBLE)
     return at.op("Not", at.op("Equal", at.input(0), at.input(0)))
+
+
+@pytorch("x.abs() == torch.inf instead of x.isinf()")
+@rule("IsInf -> Abs Equal", Exactness.EXACT, rank=35, source=operator("IsInf"))
+def isinf_equal(at: Site) -> str:
+    """What equals infinity, or of which the magnitude does."""
+    at.demand_dtype(TensorProto.FLOAT, TensorProto.DOUBLE)
+    signs = bool(at.attribute("detect_positive", 1)), bool(at.attribute("detect_negative", 1))
+    at.demand(any(signs), "it detects nothing")
+    x = at.op("Abs", at.input(0)) if all(signs) else at.input(0)
+    return at.op("Equal", x, at.scalar(np.inf if signs[0] else -np.inf))
+
+
+@pytorch("torch.where(i[..., None] == torch.arange(n), on, off) instead of F.one_hot(i, n)")
+@rule(
+    "OneHot -> Reshape Equal Or Where Cast",
+    Exactness.EXACT,
+    rank=35,
+    source="https://github.com/onnx/onnx-tensorrt/issues/869",
+)
+def onehot_equal(at: Site) -> str:
+    """The places compared with a list of all, counted from the front and from the end."""
+    at.demand_dtype(*INTEGERS)
+    depth, (off, on) = int(at.value(1).reshape(())), at.value(2)
+    at.demand(not any(np.signbit(it) and it == 0 for it in (off, on)), "a value is -0, of which Where may make 0")
+    shape = list(at.output_shape())
+    axis = at.axis(len(shape), -1)
+    places = reshape(at, at.input(0), [*shape[:axis], 1, *shape[axis + 1 :]])
+    counted = np.arange(depth, dtype=at.value_dtype(0)).reshape([depth, *[1] * (len(shape) - axis - 1)])
+    front, end = (at.op("Equal", places, at.constant(list_)) for list_ in (counted, counted - depth))
+    found = at.op("Or", front, end)
+    if (off, on) == (0, 1):
+        return cast(at, found, at.dtype(2))
+    return at.op("Where", found, at.constant(np.asarray(on)), at.constant(np.asarray(off)))
 
 
 @pytorch("torch.where(mask, x, 0) with a constant mask instead of x.triu() or x.tril()")

@@ -223,3 +223,32 @@ def batchnorm_image(at: Site) -> str:
     image = [*shape[:2], *([1, 1] if len(shape) == 2 else [shape[2], prod(shape[3:])])]
     flat = at.like(reshape(at, x, image), *at.node.input[1:])
     return reshape(at, flat, shape)
+
+
+@pytorch("x / (k + alpha * F.avg_pool2d((x * x).flatten(2)[:, None], (n, 1), 1, (n // 2, 0)).view_as(x)) ** beta")
+@rule(
+    "LRN -> Mul Reshape AveragePool Add Pow Div",
+    Exactness.DOMAIN,
+    Bound(
+        epsilons=8,
+        of="the output, times the number of channels, times 1 plus alpha by bias times the largest square",
+    ),
+    domain=Domain(
+        text="magnitudes up to 1000",
+        holds=lambda values: values[0] is not None and bool((np.abs(values[0]) <= 1000).all()),
+    ),
+    rank=27,
+    source="https://github.com/tracel-ai/burn-onnx/issues/154",
+)
+def lrn_pool(at: Site) -> str:
+    """The mean square of neighbouring channels by AveragePool along them; then the power, and the division."""
+    at.demand_dtype(TensorProto.FLOAT)
+    shape, size = at.shape(0), at.attribute("size", 1)
+    at.demand(len(shape) == 4 and size % 2 == 1, "it is no image, or there is no channel in the middle")
+    bias, alpha = at.attribute("bias", 1.0), at.attribute("alpha", 1e-4)
+    at.demand(0 <= alpha <= bias / 500, "alpha is too large beside bias: onnxruntime loses too many digits")
+    squares = reshape(at, at.op("Mul", at.input(0), at.input(0)), [shape[0], 1, shape[1], prod(shape[2:])])
+    rim = [size // 2, 0, size // 2, 0]
+    mean = at.op("AveragePool", squares, kernel_shape=[size, 1], pads=rim, count_include_pad=1)
+    base = at.op("Add", at.op("Mul", reshape(at, mean, shape), at.scalar(alpha)), at.scalar(bias))
+    return at.op("Div", at.input(0), at.op("Pow", base, at.scalar(at.attribute("beta", 0.75))))

@@ -104,6 +104,21 @@ def globalaveragepool_mean(at: Site) -> str:
     return reduce(at, "ReduceMean", at.input(0), range(2, at.rank(0)), keepdims=True)
 
 
+@pytorch("x.amax((2, 3), True) instead of F.adaptive_max_pool2d(x, 1)")
+@rule(
+    "GlobalMaxPool -> ReduceMax",
+    Exactness.ROUNDING,
+    Bound(note="GlobalMaxPool passes over NaN and never gives -infinity in onnxruntime; the sign of zero may differ"),
+    rank=3,
+    source=operator("ReduceMax"),
+)
+def globalmaxpool_max(at: Site) -> str:
+    """The largest number along all axes but the first two."""
+    at.demand_dtype(TensorProto.FLOAT)
+    at.demand(at.rank(0) > 2, "there is no spatial axis")
+    return reduce(at, "ReduceMax", at.input(0), range(2, at.rank(0)), keepdims=True)
+
+
 @pytorch("x.mean(3, True).mean(2, True) instead of x.mean((2, 3), True)")
 @rule(
     "ReduceMax ReduceMin ReduceSum ReduceMean -> ReduceMax ReduceMin ReduceSum ReduceMean Reshape",

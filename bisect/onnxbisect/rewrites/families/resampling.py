@@ -1,4 +1,4 @@
-"""Resize by scales, by matrices and by repetition, and GridSample of images as arithmetic and Gather.
+"""Resize by scales, by matrices and by repetition, GridSample of images as arithmetic and Gather, and DeformConv by it.
 
 The coordinates of GridSample are computed as onnxruntime computes them, bit for bit, so that they fall between the
 same pixels.
@@ -12,7 +12,7 @@ import numpy as np
 from onnx import TensorProto
 
 from onnxbisect.exactness import Exactness
-from onnxbisect.rewrites.rule import FINITE, Bound, Domain, Values, operator, pytorch, rule, tidl
+from onnxbisect.rewrites.rule import FINITE, OF_PRODUCTS, Bound, Domain, Values, operator, pytorch, rule, tidl
 from onnxbisect.rewrites.site import Site, cast, clip, reshape, slice_axis, transpose
 
 #: Elements along an axis, for which matrices and lists of places are made.
@@ -164,6 +164,10 @@ _FARTHEST = 1000
 #: Pixel coordinates beyond this lie outside of every image, and within it float32 holds all halves.
 _FAR = float(1 << 22)
 _LINEAR, _NEAREST = ("bilinear", "linear"), "nearest"
+#: The operator set from which the second of these names is the right one.
+_NAMED_LINEAR = 20
+#: Places for which a list is made.
+_MOST_PIXELS = 1 << 22
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,3 +257,83 @@ def _between(at: Site, one: str, other: str, weight: str) -> str:
     """The weighted mean of two tensors; `weight` is that of the other."""
     rest = at.op("Sub", at.scalar(1), weight)
     return at.op("Add", at.op("Mul", one, rest), at.op("Mul", other, weight))
+
+
+@pytorch(
+    "places @ theta.transpose(1, 2), places the constant coordinates of all pixels and 1, instead of F.affine_grid"
+)
+@rule(
+    "AffineGrid -> Transpose MatMul Reshape",
+    Exactness.ROUNDING,
+    OF_PRODUCTS,
+    rank=21,
+    source="https://github.com/pytorch/pytorch/issues/30563",
+)
+def affinegrid_matmul(at: Site) -> str:
+    """A constant list of the coordinates of all pixels, each with a 1, times the matrices."""
+    at.demand_dtype(TensorProto.FLOAT)
+    sizes = [int(size) for size in at.value(1)][2:]
+    at.demand(0 < prod(sizes) <= _MOST_PIXELS, "there are too many pixels")
+    aligned = bool(at.attribute("align_corners", 0))
+    at.demand(not aligned or 1 not in sizes, "an axis has one pixel, whose place is defined in several ways")
+    share = [1 if aligned else (size - 1) / size for size in sizes]
+    lines = [np.linspace(-part, part, size) for part, size in zip(share, sizes, strict=True)]
+    places = np.stack([*reversed(np.meshgrid(*lines, indexing="ij")), np.ones(sizes)], -1)
+    list_ = at.constant(places.reshape(-1, len(sizes) + 1).astype(np.float32))
+    return reshape(at, at.op("MatMul", list_, transpose(at, at.input(0), [0, 2, 1])), at.output_shape())
+
+
+def _is_finite_and_near(values: Values) -> bool:
+    image, offsets, *mask = (values[slot] for slot in (0, 2, 4) if slot < len(values))
+    finite = all(it is None or bool(np.isfinite(it).all()) for it in (image, *mask))
+    return finite and image is not None and offsets is not None and bool((np.abs(offsets) <= _FARTHEST).all())
+
+
+@pytorch("F.grid_sample at the places of all kernel points, times the mask, then a conv of 1x1, for deform_conv2d")
+@rule(
+    "DeformConv -> Reshape Slice Concat Transpose Mul Add GridSample Conv",
+    Exactness.DOMAIN,
+    Bound(
+        epsilons=8,
+        of="the largest number of the image times that of the mask, times the sum of a kernel's magnitudes, times the "
+        "number of products plus the sizes of the image and the farthest offset",
+        absolute=1e-37,
+    ),
+    domain=Domain(text="no NaN or infinity; offsets up to 1000 pixels", holds=_is_finite_and_near),
+    rank=21,
+    source="https://github.com/ZhengPeng7/BiRefNet/issues/281",
+)
+def deformconv_gridsample(at: Site) -> str:
+    """All points of the kernel sampled at once by GridSample, times the mask, then a convolution of 1x1."""
+    at.demand_dtype(TensorProto.FLOAT)
+    at.demand(at.rank(0) == 4 and 0 not in at.shape(0), "it samples no image")
+    batch, channels, *image = at.shape(0)
+    kernel, out = at.shape(1)[2:], at.shape(2)[2:]
+    points, groups = prod(kernel), at.attribute("offset_group", 1)
+    strides, dilations = at.attribute("strides", [1, 1]), at.attribute("dilations", [1, 1])
+    steps = zip(image, kernel, out, strides, dilations, at.attribute("pads", [0] * 4)[:2], strict=True)
+    fixed = np.zeros((2, points, *out))
+    for axis, (length, size, count, stride, dilation, pad) in enumerate(steps):
+        along = np.arange(count) * stride - pad
+        within = np.arange(size) * dilation
+        places = within[:, None] + along[None]  # [kernel, out] along this axis
+        spread = places[:, None, :, None] if axis == 0 else places[None, :, None, :]
+        whole = np.broadcast_to(spread, (*kernel, *out)).reshape(points, *out)
+        fixed[axis] = (2 * whole + 1) / length - 1
+    moved = reshape(at, at.input(2), [batch * groups * points, 2, prod(out)])
+    grids = []
+    for axis in (1, 0):  # GridSample has x before y
+        scaled = at.op("Mul", slice_axis(at, moved, 1, axis, axis + 1), at.scalar(2 / image[axis]))
+        each = reshape(at, scaled, [batch * groups, points * out[0], out[1], 1])
+        grids.append(at.op("Add", each, at.constant(fixed[axis].reshape(1, -1, out[1], 1).astype(np.float32))))
+    pixels = reshape(at, at.input(0), [batch * groups, channels // groups, *image])
+    mode = _LINEAR[at.opset >= _NAMED_LINEAR]
+    sampled = at.op("GridSample", pixels, at.op("Concat", *grids, axis=3), mode=mode, align_corners=0)
+    if at.has(4):
+        sampled = at.op("Mul", sampled, reshape(at, at.input(4), [batch * groups, 1, points * out[0], out[1]]))
+    weight = at.shape(1)
+    flat = [weight[0], weight[1] * points, 1, 1]
+    kernels = at.constant(at.value(1).reshape(flat)) if at.is_constant(1) else reshape(at, at.input(1), flat)
+    bias = [at.input(3)] if at.has(3) else []
+    columns = reshape(at, sampled, [batch, channels * points, *out])
+    return at.op("Conv", columns, kernels, *bias, group=at.attribute("group", 1), kernel_shape=[1, 1])

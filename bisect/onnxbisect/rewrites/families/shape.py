@@ -192,8 +192,9 @@ def _border(at: Site, tensor: str, axis: int, shape: list[int], count: int, mode
 
 #: Ops that work on each element alone, whatever the shape, and keep it.
 _ELEMENTWISE = (
-    "Abs Cast Ceil Clip Elu Erf Exp Floor Gelu HardSigmoid HardSwish Identity IsNaN LeakyRelu Log Mish Neg Not "
-    "Reciprocal Relu Round Selu Sigmoid Sign Sin Softplus Softsign Sqrt Tanh"
+    "Abs Acos Acosh Asin Asinh Atan Atanh Cast Ceil Celu Clip Cos Cosh Elu Erf Exp Floor Gelu HardSigmoid HardSwish "
+    "Identity IsInf IsNaN LeakyRelu Log Mish Neg Not Reciprocal Relu Round Selu Sigmoid Sign Sin Sinh Softplus "
+    "Softsign Sqrt Tan Tanh"
 )
 #: The highest rank that nearly every compiler takes.
 _USUAL_RANK = 4

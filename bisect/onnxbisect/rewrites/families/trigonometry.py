@@ -1,4 +1,4 @@
-"""Sin and Cos by one another and by polynomials."""
+"""Trigonometric functions by one another and by polynomials, and their inverses by polynomials."""
 
 from collections.abc import Iterable
 from math import pi
@@ -6,7 +6,7 @@ from math import pi
 import numpy as np
 
 from onnxbisect.exactness import Exactness
-from onnxbisect.rewrites.rule import Bound, Domain, Values, executorch, operator, pytorch, rule
+from onnxbisect.rewrites.rule import SIGN_OF_ZERO, Bound, Domain, Values, executorch, operator, pytorch, rule
 from onnxbisect.rewrites.site import Site, clip
 
 #: sin(r)/r as a polynomial in r², the highest power last: within 3.4e-9 up to a quarter turn, within 1.3e-9 up to half
@@ -36,6 +36,21 @@ _COSINE_REACH = float(np.float32(3 * _COSINE_FOLDS[0] * pi))
 #: (Cody and Waite; the constants are those of Cephes for a quarter of pi, times four).
 _PI = (3.140625, 9.67502593994140625e-4, 1.509957990978376432e-7)
 _FARTHEST = 1000.0
+#: atan(t)/t - 1 for t up to 1 as a polynomial in t² without its constant term: within 2e-8 (Abramowitz and Stegun,
+#: Handbook of Mathematical Functions, 4.4.49).
+_ATAN = (
+    -0.3333314528,
+    0.1999355085,
+    -0.1420889944,
+    0.1065626393,
+    -0.0752896400,
+    0.0429096138,
+    -0.0161657367,
+    0.0028662257,
+)
+#: The same of asin(r)/r - 1 for r up to 1/2 (Cephes, asinf).
+_ASIN = (1.6666752422e-1, 7.4953002686e-2, 4.5470025998e-2, 2.4181311049e-2, 4.2163199048e-2)
+_CEPHES_ASIN = "https://www.netlib.org/cephes/"
 #: Of the sum of the input and a quarter turn, which rounds.
 _SHIFTED = Bound(
     epsilons=1,
@@ -178,3 +193,84 @@ def cos_folding(at: Site) -> str:
     positive = at.op("Relu", x)
     magnitude = at.op("Sub", at.op("Add", positive, positive), x)
     return _series(at, at.op("Sub", at.scalar(pi / 2), magnitude), _QUARTER)
+
+
+@pytorch("x.sin() / x.cos() instead of x.tan()")
+@rule("Tan -> Sin Cos Div", Exactness.ROUNDING, Bound(epsilons=4), rank=20, source=operator("Tan"))
+def tan_sin(at: Site) -> str:
+    """Sin(x) by Cos(x)."""
+    x = at.float32()
+    return at.op("Div", at.op("Sin", x), at.op("Cos", x))
+
+
+def _bent(at: Site, r: str, terms: tuple[float, ...]) -> str:
+    """r plus r³ times a polynomial in r²: what is small is added last."""
+    square = at.op("Mul", r, r)
+    return at.op("Add", r, at.op("Mul", r, at.op("Mul", square, _polynomial(at, square, terms))))
+
+
+_OF_OUTPUT = Bound(epsilons=4, note=SIGN_OF_ZERO.note)
+
+
+@pytorch("a polynomial of degree 17 of x.abs().clamp(max=1) / x.abs().clamp(min=1) instead of x.atan()")
+@rule(
+    "Atan -> Abs Min Max Div Mul Add Sub Sign",
+    Exactness.ROUNDING,
+    _OF_OUTPUT,
+    rank=20,
+    source="https://personal.math.ubc.ca/~cbm/aands/page_81.htm",
+)
+def atan_polynomial(at: Site) -> str:
+    """A polynomial of degree 17 of |x|, beyond 1 pi/2 less that of 1/|x|; with the sign of x."""
+    x, one = at.float32(), at.scalar(1)
+    size = at.op("Abs", x)
+    angle = _bent(at, at.op("Div", at.op("Min", size, one), at.op("Max", size, one)), _ATAN)
+    side = at.op("Sign", at.op("Sub", one, size))  # 1 below 1, -1 beyond
+    base = at.op("Mul", at.op("Sub", one, side), at.scalar(pi / 4))
+    return at.op("Mul", at.op("Add", at.op("Mul", side, angle), base), at.op("Sign", x))
+
+
+def _arc(at: Site, x: str) -> tuple[str, str, str]:
+    """The arcsine of the smaller of |x| and sqrt((1 - |x|)/2), which are equal at 1/2; 0 where it is that of |x|, else
+    1; and its factor in the arcsine of |x|, 1 or -2.
+    """
+    one, half = at.scalar(1), at.scalar(0.5)
+    size = at.op("Abs", x)
+    angle = _bent(at, at.op("Min", size, at.op("Sqrt", at.op("Mul", at.op("Sub", one, size), half))), _ASIN)
+    beyond = at.op("Mul", at.op("Sub", one, at.op("Sign", at.op("Sub", half, size))), half)
+    return angle, beyond, at.op("Sub", one, at.op("Mul", beyond, at.scalar(3)))
+
+
+@pytorch("a polynomial of degree 11 of x.abs().minimum(((1 - x.abs()) / 2).sqrt()) instead of x.asin()")
+@rule(
+    "Asin -> Abs Sub Mul Sqrt Min Add Sign",
+    Exactness.ROUNDING,
+    _OF_OUTPUT,
+    rank=20,
+    source=_CEPHES_ASIN,
+)
+def asin_polynomial(at: Site) -> str:
+    """A polynomial of degree 11 of |x|, beyond 1/2 pi/2 less twice that of sqrt((1 - |x|)/2); with the sign of x."""
+    x = at.float32()
+    angle, beyond, factor = _arc(at, x)
+    size = at.op("Add", at.op("Mul", angle, factor), at.op("Mul", beyond, at.scalar(pi / 2)))
+    return at.op("Mul", size, at.op("Sign", x))
+
+
+@pytorch("torch.pi / 2 less the polynomial for asin; beyond 1 / 2 twice that of ((1 - x) / 2).sqrt(), for x.acos()")
+@rule(
+    "Acos -> Abs Sub Mul Sqrt Min Add Sign",
+    Exactness.ROUNDING,
+    Bound(epsilons=4),
+    rank=20,
+    source=_CEPHES_ASIN,
+)
+def acos_polynomial(at: Site) -> str:
+    """pi/2 less a polynomial of degree 11 of x; beyond 1/2 twice that of sqrt((1 - |x|)/2), or pi less that for a
+    negative x.
+    """
+    x = at.float32()
+    angle, beyond, factor = _arc(at, x)
+    sign = at.op("Sign", x)
+    base = at.op("Mul", at.op("Sub", at.scalar(1), at.op("Mul", sign, beyond)), at.scalar(pi / 2))
+    return at.op("Sub", base, at.op("Mul", sign, at.op("Mul", factor, angle)))
