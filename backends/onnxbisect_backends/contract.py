@@ -245,6 +245,18 @@ def compute(backend: Backend, model: Path, samples: Path, out: Path, workdir: Pa
     return run(model, samples, out, workdir, limits)
 
 
+def compare_layers(
+    backend: Backend, model: Path, sample: Path, workdir: Path, limits: Limits
+) -> "tuple[Outcome, Mapping[str, float]] | None":
+    """How near the tensors of a model that the tool compares by itself come to full precision, as cosines by name.
+
+    Calls the backend's optional method `compare_layers`; None without it. `sample` is a file as in `compute`, `workdir`
+    what that left. A tensor's error is that of all layers before it, too; without an answer there are none.
+    """
+    run = getattr(backend, "compare_layers", None)
+    return None if run is None else cast("tuple[Outcome, Mapping[str, float]]", run(model, sample, workdir, limits))
+
+
 def verification(backend: Backend) -> float | None:
     """How far the numbers of what compiles may be from onnxruntime's, as a share of an output's largest number.
 

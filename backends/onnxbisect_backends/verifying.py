@@ -22,7 +22,15 @@ from onnxbisect.model.shapeops import RANDOM
 from onnxbisect.proof import Tolerance, fault
 from onnxbisect.report.text import clip
 from onnxbisect.verdict import Hints, Kind, Status, Table, Verdict
-from onnxbisect_backends.contract import Backend, Description, Limits, Outcome, compute, verification
+from onnxbisect_backends.contract import (
+    Backend,
+    Description,
+    Limits,
+    Outcome,
+    compare_layers,
+    compute,
+    verification,
+)
 from onnxbisect_backends.logs import last_words
 from onnxbisect_backends.samples import made_up, samples_folder, samples_of
 from onnxbisect_backends.sandbox.process import clean_env, run
@@ -36,6 +44,8 @@ _REFERENCE, _NUMBERS = "onnx-bisect-reference", "onnx-bisect-numbers"
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16)
 #: Samples beside a probe that is compared: made-up ones are repeated before other numbers are believed.
 COMPARED_ON = 2
+#: So many nodes are asked about in fewer seconds than the tool's own table of errors takes.
+_FEW_NODES = 16
 #: Differences up to here are too small to count, whatever the numbers are.
 _ABSOLUTE = 1e-6
 #: Integers of a target that computes in a low type: so many, and this share of them others, are no ties.
@@ -94,7 +104,10 @@ def compared(backend: Backend, probe: Path, workdir: Path, limits: Limits, verdi
     wrong = [it for it in found if any(it.values())]
     if not wrong or (made_up(probe) and len(wrong) < len(found)):
         return replace(verdict, tables=(*verdict.tables, _table(found[0])))
-    return _other_numbers(verdict, wrong[0])
+    failure = _other_numbers(verdict, wrong[0])
+    if len(graph.node) <= _FEW_NODES:
+        return failure
+    return _with_layers(failure, backend, probe, folder / files[found.index(wrong[0])], workdir, limits, share)
 
 
 def computed(model: Path, level: str, samples: Path, out: Path, workdir: Path, limits: Limits) -> Outcome:
@@ -166,4 +179,30 @@ def _other_numbers(verdict: Verdict, faults: Mapping[str, str]) -> Verdict:
         message=headline(f"{first}."),
         hints=Hints(tensors=tuple(wrong), right=tuple(name for name in faults if name not in wrong)),
         tables=(*verdict.tables, _table(faults)),
+    )
+
+
+def _with_layers(
+    failure: Verdict, backend: Backend, probe: Path, sample: Path, workdir: Path, limits: Limits, share: float
+) -> Verdict:
+    """The failure, with what the tool's own table says of inner tensors, where it finds wrong ones, too."""
+    answer = compare_layers(backend, probe, sample, workdir, limits)
+    if answer is None:
+        return failure
+    ended, cosines = answer
+    failure = replace(failure, seconds=failure.seconds + ended.seconds)
+    # the cosine of numbers with an error of this share
+    least = 1 - share * share / 2
+    wrong = [name for name, cosine in cosines.items() if cosine < least]
+    if not wrong:
+        return failure
+    hints = failure.hints
+    right = [name for name in cosines if name not in wrong and name not in hints.tensors]
+    return replace(
+        failure,
+        hints=replace(
+            hints,
+            tensors=tuple(dict.fromkeys((*hints.tensors, *wrong))),
+            right=tuple(dict.fromkeys((*hints.right, *right))),
+        ),
     )

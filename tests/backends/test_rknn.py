@@ -81,6 +81,20 @@ def test_the_table_of_errors_has_fused_tensors_in_one_layer() -> None:
     assert min(found, key=lambda it: it.single).tensors == ("c4", "r4")
 
 
+def test_a_layer_of_the_table_whose_numbers_are_no_numbers_is_the_worst() -> None:
+    found = layer_errors(
+        "[Mul] p_a         1.00000 | 38.776    1.00000 | 15.867\n"
+        "[Mul] p_b          q_inf  | q_inf      q_inf  | q_inf \n"
+        "[Conv] c           q_nan  | q_nan     1.00000 | 0.0160\n"
+    )
+
+    assert [(it.tensors, it.entire, it.single) for it in found] == [
+        (("p_a",), 1.0, 1.0),
+        (("p_b",), -1.0, -1.0),
+        (("c",), -1.0, 1.0),
+    ]
+
+
 @pytest.mark.compiler
 class TestConformance(BackendConformance):
     def backend(self) -> Backend:

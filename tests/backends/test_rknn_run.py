@@ -83,3 +83,27 @@ def test_quantised_every_piece_is_calibrated(shell: Shell) -> None:
     assert culprits(report) == [["b"]]
     assert report["certificate"]["status"] == "proven"
     assert {row[3] for table in report["tables"] for row in table["rows"]} == {"INT8"}
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_the_toolkits_own_table_of_errors_says_where_wrong_numbers_begin(shell: Shell) -> None:
+    """A square overflows float16 among twenty nodes, and what reads it; without the table it takes 14 calls."""
+    down = "".join(f"[after{place}] t{place + 1} = {op}(t{place})\n" for place, op in enumerate(["Sin", "Cos"] * 8))
+    body = f"""
+        g (float[1,4,8] x) => (float[1,4,8] t16) <float[1] up = {{2000}}> {{
+            [scale] a = Mul(x, up)
+            [square] b = Mul(a, a)
+            [root] c = Sqrt(b)
+            [back] t0 = Div(c, up)
+            {down}
+        }}
+    """
+    save(body, model := shell.folder / "overflow.onnx")
+
+    report = shell.report(str(model), "--backend", "rknn", "--option", "verify=true")
+
+    assert report["certificate"]["status"] == "proven"
+    assert culprits(report) == [["root"], ["square"]]
+    assert {culprit["failure"] for culprit in report["culprits"]} == {"numeric"}
+    assert report["stats"]["compiler_calls"] <= 9

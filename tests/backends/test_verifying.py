@@ -2,7 +2,9 @@
 
 import json
 import sys
+from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -12,7 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx_bisect import Result, diagnose
 from onnxbisect.proof import Tolerance, fault
 from onnxbisect.verdict import Kind, Status
-from onnxbisect_backends.contract import verification
+from onnxbisect_backends.commands.toml_backend import TomlBackend
+from onnxbisect_backends.contract import Backend, Limits, Outcome, verification
 from onnxbisect_backends.options import VerifyOptions
 from onnxbisect_backends.registry import LoadedBackend, available, make
 from onnxbisect_backends.testing import ComputesWrong, with_op
@@ -230,3 +233,54 @@ def test_an_op_that_a_real_compiler_computes_wrong_is_found_and_no_other(tmp_pat
     assert [culprit.ops for culprit in result.culprits] == [("Sigmoid",)]
     assert result.culprits[0].failure == Kind.NUMERIC
     assert result.certificate.proven
+
+
+class WithTable:
+    """A backend whose tool has a table of errors by layer: cosine 1, but for these tensors."""
+
+    def __init__(self, backend: Backend, wrong: Collection[str]) -> None:
+        self._backend, self._wrong = backend, wrong
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+    def compare_layers(
+        self, model: Path, sample: Path, _workdir: Path, _limits: Limits
+    ) -> tuple[Outcome, dict[str, float]]:
+        assert sample.is_file()
+        tensors = [name for node in onnx.load(model).graph.node for name in node.output]
+        return Outcome(exit_code=0, log=""), {it: 0.5 if it in self._wrong else 1.0 for it in tensors}
+
+
+def chain(folder: Path) -> Path:
+    """Twenty nodes in a row, of which the Mul `n8` overflows float16."""
+    factors = [*["s", ""] * 4, "t", "u", *["", "s"] * 5]
+    nodes = [
+        helper.make_node(*("Mul", [f"t{it}", by]) if by else ("Tanh", [f"t{it}"]), [f"t{it + 1}"], name=f"n{it}")
+        for it, by in enumerate(factors)
+    ]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (4, 8)) for name in ("t0", f"t{len(factors)}")]
+    values = {"s": 1.5, "t": 1e7, "u": 1e-7}
+    weights = [numpy_helper.from_array(np.array(it, np.float32), name) for name, it in values.items()]
+    graph = helper.make_graph(nodes, "chain", ends[:1], ends[1:], weights)
+    path = folder / "chain.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+def test_a_tools_own_table_leads_to_the_op_and_decides_nothing(tmp_path: Path, wrong: Path) -> None:
+    model = chain(tmp_path)
+    plain = TomlBackend(wrong, {"verify": "true", "op": "Mul", "how": "overflow", "tolerance": "0.05"})
+    honest = WithTable(plain, {f"t{place}" for place in range(9, 20)})
+    liar = WithTable(plain, {"t3"})
+    silent = WithTable(plain, ())
+
+    found = [
+        diagnose(model, backend=backend, cache=False, files=False, budget_calls=30)
+        for backend in (plain, honest, liar, silent)
+    ]
+
+    assert {tuple(culprit.nodes for culprit in result.culprits) for result in found} == {(("n8",),)}
+    calls = [result.stats.compiler_calls for result in found]
+    assert calls[1] < calls[0] == calls[3]
+    assert calls[2] <= calls[0] + 2

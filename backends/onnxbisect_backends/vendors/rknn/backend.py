@@ -32,6 +32,7 @@ from onnxbisect_backends.vendors.rknn.log import (
     overflows,
     placement,
     pointing_at,
+    unsuffixed,
     without_noise,
 )
 
@@ -204,11 +205,18 @@ class RknnBackend:
     def compute(self, model: Path, samples: Path, out: Path, workdir: Path, limits: Limits) -> Outcome:
         """Convert the model again, and run it on the simulator that comes with the toolkit."""
         files = sorted(samples.glob("*.npz"), key=lambda path: int(path.stem))
-        asked = {"quantize": self._options.quantize, "samples": [str(path.absolute()) for path in files], "run": True}
-        order = json.dumps({"config": self._config(), **asked})
-        copy = Path(shutil.copyfile(model, workdir.absolute() / "model.onnx"))
-        argv = [str(_SCRIPT), copy.name, str(out.absolute()), order]
-        return self._run(argv, workdir, _bounded(limits, copy.stat().st_size))
+        return self._converted(model, files, "run", out, workdir, limits)
+
+    def compare_layers(
+        self, model: Path, sample: Path, workdir: Path, limits: Limits
+    ) -> tuple[Outcome, Mapping[str, float]]:
+        """Convert the model again, for the toolkit's `accuracy_analysis`."""
+        folder = workdir / "analysis"
+        outcome = self._converted(model, [sample], "analyse", folder, workdir, limits)
+        table = folder / "error_analysis.txt"
+        found = layer_errors(table.read_text(errors="replace")) if table.is_file() else ()
+        rows = [(tensor, it.entire) for it in found for tensor in it.tensors]
+        return outcome, {**{unsuffixed(tensor): cosine for tensor, cosine in rows}, **dict(rows)}
 
     def list_quantised(self, model: Path, samples: Path, workdir: Path, limits: Limits) -> Outcome:
         """Quantise the model, whatever `quantize` says; its nodes are fused before."""
@@ -282,6 +290,15 @@ class RknnBackend:
     ) -> Outcome:
         paths = [str(it.absolute()) for it in (_HYBRID_SCRIPT, model, samples)]
         return self._run([*paths, json.dumps({"config": self._config(), **wanted})], workdir, limits)
+
+    def _converted(
+        self, model: Path, samples: Sequence[Path], then: str, out: Path, workdir: Path, limits: Limits
+    ) -> Outcome:
+        given = {"quantize": self._options.quantize, "samples": [str(path.absolute()) for path in samples]}
+        order = json.dumps({"config": self._config(), **given, "then": then})
+        copy = Path(shutil.copyfile(model, workdir.absolute() / "model.onnx"))
+        argv = [str(_SCRIPT), copy.name, str(out.absolute()), order]
+        return self._run(argv, workdir, _bounded(limits, copy.stat().st_size))
 
     def _run(self, argv: Sequence[str], workdir: Path, limits: Limits) -> Outcome:
         # -P: the toolkit's package has the name of this module, which stands beside the script

@@ -86,7 +86,7 @@ def unsuffixed(name: str) -> str:
 #: A layer of `accuracy_analysis`: cosine and euclidean distance, with the errors before it and alone. A layer that is
 #: fused with the next one has no numbers.
 _LAYER_ERROR = re.compile(
-    r"^\[\w+\] (?P<name>.+?) +(?P<entire>\S+) \| \S+ +(?P<single>\S+) \| \S+ *$|^\[\w+\] (?P<fused>.+?) *$",
+    r"^\[\w+\] (?P<name>.+?) +(?P<entire>\S+) +\| \S+ +(?P<single>\S+) +\| \S+ *$|^\[\w+\] (?P<fused>.+?) *$",
     re.MULTILINE,
 )
 
@@ -100,6 +100,11 @@ class LayerError:
     single: float
 
 
+def _cosine(text: str) -> float:
+    """The number; -1, as far apart as can be, where the simulator's numbers are NaN or infinite (`q_nan`, `q_inf`)."""
+    return -1.0 if text in ("q_nan", "q_inf") else float(text)
+
+
 def layer_errors(table: str) -> tuple[LayerError, ...]:
     """The layers of the table that `accuracy_analysis` prints and writes, in its order."""
     found, fused = [], list[str]()
@@ -108,7 +113,7 @@ def layer_errors(table: str) -> tuple[LayerError, ...]:
             fused.append(match["fused"])
             continue
         try:
-            entire, single = float(match["entire"]), float(match["single"])
+            entire, single = _cosine(match["entire"]), _cosine(match["single"])
         except ValueError:  # no row of the table
             continue
         found.append(LayerError(tensors=(*fused, match["name"]), entire=entire, single=single))

@@ -4,14 +4,18 @@
 `samples` are files of input values for calibration. Exit status 0: every call returned 0. 1: refused. 2: the toolkit
 was not called, for the reason on standard error. Status 0 is no proof of success; the judge also reads the log.
 
-With `run` in the order OUT is no model but the folder of `N.npz` to write, keyed by the place of each output: what the
-toolkit's simulator computes of each sample.
+With `"then": "run"` OUT is no model but the folder of `N.npz` to write, keyed by the place of each output: what the
+toolkit's simulator computes of each sample. With `"then": "analyse"` it is the folder of the toolkit's own table of
+errors by layer on the first sample, `error_analysis.txt`; tensors that are large in all get none.
 """
 
 import ctypes
 import json
+import math
 import os
+import shutil
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 try:
@@ -23,6 +27,8 @@ except (ImportError, OSError) as error:  # a system library is missing, which sa
     sys.exit(2)
 
 _LINE_BUFFERED = 1
+#: How many values tensors may have in all for a table of errors: 40 s.
+_MOST_VALUES = 20_000_000
 
 
 def main(model: str, out: str, order: str) -> int:
@@ -31,6 +37,7 @@ def main(model: str, out: str, order: str) -> int:
     libc = ctypes.CDLL(None)
     libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, _LINE_BUFFERED, ctypes.c_size_t(0))
     asked = json.loads(order)
+    then = asked.get("then", "export")
     graph = onnx.load(model, load_external_data=False).graph
     weights = {tensor.name for tensor in graph.initializer}
     inputs = [entry for entry in graph.input if entry.name not in weights]
@@ -51,11 +58,16 @@ def main(model: str, out: str, order: str) -> int:
             rknn.config(**asked["config"])
             or rknn.load_onnx(model=model)
             or rknn.build(do_quantization=asked["quantize"], dataset=dataset)
-            or (rknn.init_runtime() if asked.get("run") else rknn.export_rknn(out))
+            or (then == "export" and rknn.export_rknn(out))
+            or (then == "run" and rknn.init_runtime())
         )
-        if asked.get("run") and not refused:
+        if refused:
+            return 1
+        if then == "run":
             simulate(rknn, [load(path, names) for path in asked["samples"]], Path(out))
-        return 1 if refused else 0
+        if then == "analyse":
+            analyse(rknn, model, load(asked["samples"][0], names), Path(out))
+        return 0
     except Exception as error:  # the toolkit has already printed details
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1
@@ -76,6 +88,23 @@ def simulate(rknn: RKNN, samples: list[list[np.ndarray]], out: Path) -> None:
         if values is None:
             raise ValueError(f"The simulator gave no outputs of sample {number}.")
         np.savez(out / f"{number}.npz", **{str(place): value for place, value in enumerate(values)})
+
+
+def analyse(rknn: RKNN, model: str, sample: list[np.ndarray], out: Path) -> None:
+    """Write the toolkit's table of errors, unless the tensors are large: it writes them all as text.
+
+    It is a hint, without which a search goes on.
+    """
+    kinds = onnx.shape_inference.infer_shapes(onnx.load(model, load_external_data=False)).graph.value_info
+    if sum(math.prod(it.dim_value for it in kind.type.tensor_type.shape.dim) for kind in kinds) > _MOST_VALUES:
+        return
+    files = [f"analysed{place}.npy" for place in range(len(sample))]
+    for file, array in zip(files, sample, strict=True):
+        np.save(file, array)
+    with suppress(Exception):
+        rknn.accuracy_analysis(inputs=files, output_dir=str(out))
+    for dumped in ("golden", "simulator"):
+        shutil.rmtree(out / dumped, ignore_errors=True)
 
 
 def _dataset(inputs: list[str], samples: list[str]) -> str:

@@ -10,12 +10,9 @@ status 0: done. 3: refused, with the reason in the last line. Anything else: the
 
 import ctypes
 import json
-import math
 import os
 import re
-import shutil
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,16 +26,13 @@ except (ImportError, OSError) as error:  # a system library is missing, which sa
     sys.exit(2)
 
 sys.path.append(str(Path(__file__).parent))
-from rknn_convert import simulate  # type: ignore[import-not-found]
+from rknn_convert import analyse, simulate  # type: ignore[import-not-found]
 
 _REFUSED = 3
 #: What it says of a name that it has listed itself.
 _UNKNOWN = re.compile(r"Invalid operands name '(.*)' in custom_quantize_layers")
 #: The kind of tensors that the toolkit does not quantise: inputs and outputs, which it gives integer twins.
 _NOT_QUANTISED = "float32"
-#: The folder of the table of errors, and how many values tensors may have in all for it: 40 s.
-_ANALYSIS = "analysis"
-_MOST_VALUES = 20_000_000
 
 
 def main(model: str, samples: str, order: str) -> int:
@@ -93,20 +87,10 @@ def _quantise(model: str, samples: list[list[np.ndarray]], config: dict[str, obj
             if unknown is None or unknown[1] not in integers:
                 raise
             integers.remove(unknown[1])
-    _analyse(model, len(samples[0]), _chosen(model, [], "none", config))
-    Path("tensors.json").write_text(json.dumps(integers))
-
-
-def _analyse(model: str, inputs: int, rknn: RKNN) -> None:
-    """The errors of each layer on the first sample. They are a hint, without which the search goes on."""
-    kinds = onnx.shape_inference.infer_shapes(onnx.load(model, load_external_data=False)).graph.value_info
-    values = sum(math.prod(it.dim_value for it in kind.type.tensor_type.shape.dim) for kind in kinds)
-    if values <= _MOST_VALUES:
-        with suppress(Exception):
-            rknn.accuracy_analysis(inputs=[f"sample0_{place}.npy" for place in range(inputs)], output_dir=_ANALYSIS)
-        for dumped in ("golden", "simulator"):
-            shutil.rmtree(Path(_ANALYSIS, dumped), ignore_errors=True)
+    rknn = _chosen(model, [], "none", config)
+    analyse(rknn, model, samples[0], Path("analysis"))
     rknn.release()
+    Path("tensors.json").write_text(json.dumps(integers))
 
 
 def _settings(model: str) -> dict[str, dict[str, Any]]:
