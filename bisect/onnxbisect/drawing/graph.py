@@ -38,7 +38,13 @@ def network_of(model: Model) -> Network:
         (number(value.name), [maker[value.name]] if value.name in maker else []) for value in graph.output
     ]
     rows: dict[tuple[tuple[str, str], ...], int] = {}
-    facts_of = [rows.setdefault(_shown(facts.of(unit, shapes=True)), len(rows)) for unit in range(len(nodes))]
+    facts_of = []
+    for unit in range(len(nodes)):
+        listed = list(facts.of(unit, shapes=True).items())
+        shown = [(clip(label, _OP), clip(value, _FACT)) for label, value in listed[:_FACTS]]
+        if len(listed) > _FACTS:
+            shown.append(("…", f"{len(listed) - _FACTS} more"))
+        facts_of.append(rows.setdefault(tuple(shown), len(rows)))
     read = [[number(name) for name in names] for names in reading]
     made = [[number(name) for name in node.output if name] for node in nodes]
     return Network(
@@ -54,10 +60,3 @@ def network_of(model: Model) -> Network:
         facts=list(rows),
         facts_of=facts_of,
     )
-
-
-def _shown(facts: dict[str, str]) -> tuple[tuple[str, str], ...]:
-    shown = [(clip(label, _OP), clip(value, _FACT)) for label, value in list(facts.items())[:_FACTS]]
-    if len(facts) > _FACTS:
-        shown.append(("…", f"{len(facts) - _FACTS} more"))
-    return tuple(shown)

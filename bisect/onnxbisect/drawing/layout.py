@@ -122,7 +122,16 @@ def layout(count: int, edges: Sequence[Edge]) -> GraphLayout:
     """
     distinct = sorted(set(edges))
     rows, groups = rows_of(count, distinct), groups_of(count, distinct)
-    near = _near(rows, distinct)
+    # the edges that do not run in lanes
+    near = []
+    room = _PASSING_EACH * count
+    for edge in sorted(distinct, key=lambda edge: (rows[edge[1]] - rows[edge[0]], edge)):
+        span = rows[edge[1]] - rows[edge[0]]
+        room -= span - 1
+        if span > _FAR or room < 0:
+            break
+        near.append(edge)
+    near.sort()
     columns, paths = _columns(rows, groups, near)
     nodes_of: dict[int, list[int]] = {}
     for node, group in enumerate(groups):
@@ -131,20 +140,7 @@ def layout(count: int, edges: Sequence[Edge]) -> GraphLayout:
     for edge in distinct:
         edges_of[groups[edge[0]]].append(edge)
     parts = [_part(nodes, edges_of[group], rows, columns, paths) for group, nodes in nodes_of.items()]
-    return _together(count, edges, parts, groups)
-
-
-def _near(rows: Sequence[int], edges: Sequence[Edge]) -> list[Edge]:
-    """The edges that do not run in lanes."""
-    room = _PASSING_EACH * len(rows)
-    near = []
-    for edge in sorted(edges, key=lambda edge: (rows[edge[1]] - rows[edge[0]], edge)):
-        span = rows[edge[1]] - rows[edge[0]]
-        room -= span - 1
-        if span > _FAR or room < 0:
-            break
-        near.append(edge)
-    return sorted(near)
+    return _together(count, edges, parts)
 
 
 def _columns(
@@ -212,7 +208,12 @@ def _part(
 ) -> _Part:
     used = [columns[node] for node in nodes] + [at for edge in edges for at in paths.get(edge, ())]
     left = min(used)
-    x = _apart({node: round((columns[node] - left) * _STEP_X) + NODE_WIDTH // 2 for node in nodes}, rows)
+    x = {node: round((columns[node] - left) * _STEP_X) + NODE_WIDTH // 2 for node in nodes}
+    end: dict[int, int] = {}
+    for node in sorted(x, key=lambda node: (x[node], node)):
+        # of tens of thousands of unordered nodes, a pair can get the same position
+        x[node] = max(x[node], end.get(rows[node], 0))
+        end[rows[node]] = x[node] + NODE_WIDTH + 2
     y = {node: rows[node] * _STEP_Y + NODE_HEIGHT // 2 for node in nodes}
     width = max(round((max(used) - left) * _STEP_X), max(x.values()) - NODE_WIDTH // 2) + NODE_WIDTH
     height = max(y.values()) + NODE_HEIGHT // 2
@@ -235,16 +236,6 @@ def _part(
     if far:
         width += _LANE * (2 + max(lanes.values()))
     return _Part(x=x, y=y, bends=bends, width=width, height=height)
-
-
-def _apart(x: Mapping[int, int], rows: Sequence[int]) -> dict[int, int]:
-    """The columns with ties removed: of tens of thousands of unordered nodes, a pair can get the same position."""
-    apart: dict[int, int] = {}
-    end: dict[int, int] = {}
-    for node in sorted(x, key=lambda node: (x[node], node)):
-        apart[node] = max(x[node], end.get(rows[node], 0))
-        end[rows[node]] = apart[node] + NODE_WIDTH + 2
-    return apart
 
 
 def _passing(x: int, y: int, path: Sequence[int], end: int) -> Bends:
@@ -274,7 +265,7 @@ def _lanes(rows: Sequence[int], far: Sequence[Edge]) -> dict[int, int]:
     return lanes
 
 
-def _together(count: int, edges: Sequence[Edge], parts: Sequence[_Part], groups: Sequence[int]) -> GraphLayout:
+def _together(count: int, edges: Sequence[Edge], parts: Sequence[_Part]) -> GraphLayout:
     """Place parts below each other while they are no higher than the highest part, or the whole no higher than wide."""
     most = max(
         max((part.height for part in parts), default=0),

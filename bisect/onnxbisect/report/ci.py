@@ -31,7 +31,23 @@ def junit(document: Report) -> str:
         without_lines = list(filter(None, [culprit_words.lines_missing(document)]))
         body.text = "\n".join([clean(document["certificate"]["sentence"]), *causes, *steps, *without_lines])
     for culprit in document["culprits"]:
-        _culprit(suite, document, culprit)
+        case = _case(suite, "culprit", f"{' + '.join(culprit['ops'][:8])} [{culprit['id']}]")
+        if doubt := words.certainty(culprit):
+            ElementTree.SubElement(case, "skipped", message=clean(doubt))
+            continue
+        failure = ElementTree.SubElement(
+            case, "failure", type=clean(culprit["failure"]), message=clean(words.failure(culprit))
+        )
+        lines = [f"{number}. {clean(', '.join(nodes))}" for number, nodes in enumerate(culprit["occurrences"], 1)]
+        if found := culprit_words.of_culprit(document, culprit):
+            lines.append(f"cause: {clean(culprit_words.sentence(found))}")
+            lines += [f"compiles: {clean(culprit_words.compiles(contrast))}" for contrast in found["contrast"]]
+        lines += [f"from {clean(it.counted)}" for it in culprit_words.source_lines(culprit)]
+        if replacement := words.replace_by(culprit):
+            lines.append(f"replace by: {clean(replacement)}")
+        if culprit["repro"]:
+            lines.append(f"reproduce: {clean(reproducing_command(document, culprit['repro']))}")
+        failure.text = "\n".join(lines)
     for row in document["op_table"]:
         if row["verdict"] in ("fail", "mixed"):
             continue
@@ -49,26 +65,6 @@ def junit(document: Report) -> str:
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
 
 
-def _culprit(suite: ElementTree.Element, document: Report, culprit: CulpritEntry) -> None:
-    case = _case(suite, "culprit", f"{' + '.join(culprit['ops'][:8])} [{culprit['id']}]")
-    if doubt := words.certainty(culprit):
-        ElementTree.SubElement(case, "skipped", message=clean(doubt))
-        return
-    failure = ElementTree.SubElement(
-        case, "failure", type=clean(culprit["failure"]), message=clean(words.failure(culprit))
-    )
-    lines = [f"{number}. {clean(', '.join(nodes))}" for number, nodes in enumerate(culprit["occurrences"], 1)]
-    if cause := culprit_words.of_culprit(document, culprit):
-        lines.append(f"cause: {clean(culprit_words.sentence(cause))}")
-        lines += [f"compiles: {clean(culprit_words.compiles(contrast))}" for contrast in cause["contrast"]]
-    lines += [f"from {clean(it.counted)}" for it in culprit_words.source_lines(culprit)]
-    if replacement := words.replace_by(culprit):
-        lines.append(f"replace by: {clean(replacement)}")
-    if culprit["repro"]:
-        lines.append(f"reproduce: {clean(reproducing_command(document, culprit['repro']))}")
-    failure.text = "\n".join(lines)
-
-
 def _case(suite: ElementTree.Element, group: str, name: str) -> ElementTree.Element:
     return ElementTree.SubElement(suite, "testcase", classname=f"onnx-bisect.{group}", name=clean(name))
 
@@ -80,29 +76,30 @@ _WIDTH = 400
 @in_english
 def gitlab(document: Report) -> str:
     """One finding per culprit, at its line of source if that is known by a relative path, else at the model file."""
-    return json.dumps([_finding(document, culprit) for culprit in document["culprits"]], indent=1) + "\n"
-
-
-def _finding(document: Report, culprit: CulpritEntry) -> dict[str, object]:
-    origins = ((origin["file"], origin["line"]) for origin in culprit["origin"])
-    traced = next(((file, line) for file, line in origins if file and _relative(file)), None)
-    path, line = traced or (model_path(document), 1)
-    places = plural(len(culprit["occurrences"]), "place")
-    lines = "; ".join(it.text for it in culprit_words.source_lines(culprit)[:_LINES])
-    text = f"{' + '.join(culprit['ops'][:8])}: {words.failure(culprit)} ({places}, first {culprit['nodes'][0]})"
-    text += f" from {lines}" if lines else ""
-    if traced is None and (sentence := culprit_words.lines_missing(document)):
-        text = f"{clip(text, _WIDTH - len(sentence) - 2)}. {sentence}"
-    return {
-        "description": clip(text, _WIDTH),
-        "check_name": f"onnx-bisect/{clip(' + '.join(culprit['ops'][:8]), 100)}",
-        "fingerprint": culprit["id"],
-        "severity": "major" if culprit["certainty"] == "confirmed" else "minor",
-        "location": {
-            "path": clean(path),
-            "lines": {"begin": max(1, line or 1)},
-        },
-    }
+    findings = []
+    for culprit in document["culprits"]:
+        origins = ((origin["file"], origin["line"]) for origin in culprit["origin"])
+        traced = next(((file, line) for file, line in origins if file and _relative(file)), None)
+        path, line = traced or (model_path(document), 1)
+        places = plural(len(culprit["occurrences"]), "place")
+        lines = "; ".join(it.text for it in culprit_words.source_lines(culprit)[:_LINES])
+        text = f"{' + '.join(culprit['ops'][:8])}: {words.failure(culprit)} ({places}, first {culprit['nodes'][0]})"
+        text += f" from {lines}" if lines else ""
+        if traced is None and (sentence := culprit_words.lines_missing(document)):
+            text = f"{clip(text, _WIDTH - len(sentence) - 2)}. {sentence}"
+        findings.append(
+            {
+                "description": clip(text, _WIDTH),
+                "check_name": f"onnx-bisect/{clip(' + '.join(culprit['ops'][:8]), 100)}",
+                "fingerprint": culprit["id"],
+                "severity": "major" if culprit["certainty"] == "confirmed" else "minor",
+                "location": {
+                    "path": clean(path),
+                    "lines": {"begin": max(1, line or 1)},
+                },
+            }
+        )
+    return json.dumps(findings, indent=1) + "\n"
 
 
 def _relative(path: str) -> bool:
@@ -142,7 +139,22 @@ def sarif(document: Report) -> str:
             clean(f"{options_text(it)}: {options_outcome(document, it)}") for it in document.get("alternatives", ())
         ],
     }
-    return log([_rule(document, name, culprit) for name, culprit in rules.items()], results, properties)
+    described: list[dict[str, object]] = []
+    for name, culprit in rules.items():
+        target = clean(words.target(document["target"]))
+        steps = [f"{it.sentence}: {it.command}" if it.command else it.sentence for it in next_steps(document)]
+        replaced = words.replace_by(culprit)
+        help_ = [_KINDS[culprit["kind"]], *([f"Replace by {replaced}."] if replaced else []), *map(clean, steps)]
+        help_ += filter(None, [culprit_words.lines_missing(document)])
+        described.append(
+            {
+                "id": name,
+                "name": name,
+                "shortDescription": {"text": f"{name} with {target}"},
+                "help": {"text": "\n".join(help_)},
+            }
+        )
+    return log(described, results, properties)
 
 
 def log(rules: list[dict[str, object]], results: list[dict[str, object]], properties: Mapping[str, object]) -> str:
@@ -160,20 +172,6 @@ def rule_of(culprit: CulpritEntry) -> str:
     """The id of the rule that a culprit breaks: its op, or its ops, so that a list of findings says what is refused."""
     ops = culprit["ops"]
     return clean(" + ".join(ops[:8]) + (f" + {len(ops) - 8} more" if len(ops) > 8 else ""))
-
-
-def _rule(document: Report, name: str, culprit: CulpritEntry) -> dict[str, object]:
-    target = clean(words.target(document["target"]))
-    steps = [f"{it.sentence}: {it.command}" if it.command else it.sentence for it in next_steps(document)]
-    replaced = words.replace_by(culprit)
-    help_ = [_KINDS[culprit["kind"]], *([f"Replace by {replaced}."] if replaced else []), *map(clean, steps)]
-    help_ += filter(None, [culprit_words.lines_missing(document)])
-    return {
-        "id": name,
-        "name": name,
-        "shortDescription": {"text": f"{name} with {target}"},
-        "help": {"text": "\n".join(help_)},
-    }
 
 
 def _result(document: Report, culprit: CulpritEntry, rule: int) -> dict[str, object]:

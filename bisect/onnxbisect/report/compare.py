@@ -100,9 +100,19 @@ def compare(a: Report, b: Report) -> Comparison:
     order = {culprit["id"]: number for number, culprit in enumerate(b["culprits"])}
     unchanged = sorted(pairs, key=lambda pair: order[pair[1]["id"]])
     certain: Certain = {"fixed": _proven(b), "new": _proven(a)}
+    headline = english(
+        "{fixed} fixed, {new} new, {unchanged} unchanged", fixed=len(here), new=len(there), unchanged=len(unchanged)
+    )
+    counted = ((english("fixed"), here, certain["fixed"]), (english("new"), there, certain["new"]))
+    if doubts := [what for what, culprits, sure in counted if culprits and not sure]:
+        headline = english(
+            "{sentence}; what is {phrases} is not certain, since not everything was answered",
+            sentence=headline,
+            phrases=" and ".join(doubts),
+        )
     return {
         "format": FORMAT,
-        "headline": _headline(len(here), len(there), len(unchanged), certain),
+        "headline": headline,
         "a": _side(a),
         "b": _side(b),
         "same_model": a["model"]["sha256"] == b["model"]["sha256"],
@@ -129,19 +139,6 @@ def passed_in(report: Report) -> Callable[[CulpritEntry], bool]:
         return any(is_subset(units, others) for others in passing)
 
     return passed
-
-
-def _headline(fixed: int, new: int, unchanged: int, certain: Certain) -> str:
-    counted = ((english("fixed"), fixed, certain["fixed"]), (english("new"), new, certain["new"]))
-    doubts = [what for what, count, sure in counted if count and not sure]
-    headline = english("{fixed} fixed, {new} new, {unchanged} unchanged", fixed=fixed, new=new, unchanged=unchanged)
-    if not doubts:
-        return headline
-    return english(
-        "{sentence}; what is {phrases} is not certain, since not everything was answered",
-        sentence=headline,
-        phrases=" and ".join(doubts),
-    )
 
 
 def _what(culprit: CulpritEntry) -> tuple[Hashable, ...]:

@@ -215,23 +215,16 @@ class Origin:
 def origin(node: onnx.NodeProto) -> Origin:
     """Where this node came from; a falsy Origin if the exporter recorded nothing."""
     metadata = {entry.key: entry.value for entry in node.metadata_props}
-    file, line, function, code = _frame(metadata.get("pkg.torch.onnx.stack_trace", ""), node.doc_string)
+    frames = _DYNAMO_FRAME.findall(metadata.get("pkg.torch.onnx.stack_trace", ""))[::-1]
+    frames = frames or [(*frame, "") for frame in _TORCHSCRIPT_FRAME.findall(node.doc_string)]
+    # the innermost frame that is not the framework's own
+    own = next((frame for frame in frames if not _FRAMEWORK.search(frame[0])), None)
+    file, line, function, code = own or (None, None, "", "")
     return Origin(
         file=file,
-        line=line,
-        function=function,
-        code=code,
+        line=None if line is None else int(line),
+        function=function.strip() or None,
+        code=code.strip() or None,
         scope=module_of(node),
         module=item_before_last(metadata.get("pkg.torch.onnx.class_hierarchy", "")),
     )
-
-
-def _frame(trace: str, doc_string: str) -> tuple[str | None, int | None, str | None, str | None]:
-    """The innermost frame that is not the framework's own."""
-    frames = [(file, line, function, code) for file, line, function, code in _DYNAMO_FRAME.findall(trace)][::-1]
-    frames = frames or [(file, line, function, "") for file, line, function in _TORCHSCRIPT_FRAME.findall(doc_string)]
-    own = next((frame for frame in frames if not _FRAMEWORK.search(frame[0])), None)
-    if own is None:
-        return None, None, None, None
-    file, line, function, code = own
-    return file, int(line), function.strip() or None, code.strip() or None

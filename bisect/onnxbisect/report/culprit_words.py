@@ -186,7 +186,15 @@ def variant(culprit: CulpritEntry) -> str:
 
 def rows(document: Report) -> list[tuple[str, list[CulpritGroup]]]:
     """The rows below the heading of their cause, which is empty where each culprit has its own."""
-    return [(heading, _alike(numbered)) for heading, numbered in grouped(document)]
+    found = []
+    for heading, numbered in grouped(document):
+        groups: dict[tuple[str, ...], list[_Numbered]] = {}
+        for number, culprit in numbered:
+            said = culprit["fingerprint"] or words.failure(culprit)
+            alike = (culprit["kind"], *culprit["ops"], said, words.certainty(culprit))
+            groups.setdefault(alike, []).append((number, culprit))
+        found.append((heading, [CulpritGroup(members=group) for group in groups.values()]))
+    return found
 
 
 def place_count(document: Report) -> str:
@@ -205,15 +213,6 @@ def _listed(values: Sequence[str]) -> str:
     if len({(before, sign) for before, sign, _value in parts}) == 1 and parts[0][1]:
         values = [value for _before, _sign, value in parts]
     return ", ".join(values)
-
-
-def _alike(culprits: Sequence[_Numbered]) -> list[CulpritGroup]:
-    groups: dict[tuple[str, ...], list[_Numbered]] = {}
-    for number, culprit in culprits:
-        said = culprit["fingerprint"] or words.failure(culprit)
-        seen = (culprit["kind"], *culprit["ops"], said, words.certainty(culprit))
-        groups.setdefault(seen, []).append((number, culprit))
-    return [CulpritGroup(members=found) for found in groups.values()]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,7 +252,24 @@ def source_lines(*entries: CulpritEntry | NeedsContextEntry) -> list[SourceLine]
     found: dict[tuple[object, ...], list[OriginEntry]] = {}
     for it in told:
         found.setdefault((it["file"], it["line"]) if it["file"] else (it["scope"],), []).append(it)
-    return [_source_line(group) for group in found.values()]
+    lines = []
+    for group in found.values():
+        first = group[0]
+        nodes = sum(it.get("nodes", 1) for it in group)
+        if first["file"] is None:
+            lines.append(SourceLine(where=str(first["scope"]), code="", nodes=nodes))
+            continue
+        where = f"{_file_name(first['file'])}:{first['line']}"
+        if not first["code"] and first["function"]:
+            where += f" in {first['function']}"
+        # modules that the nodes' names do not contain
+        scopes = list(dict.fromkeys(str(it["scope"]) for it in group if it["scope"] and it["scope"] not in it["node"]))
+        more = f" {_('and {more} more', more=len(scopes) - 1)}" if len(scopes) > 1 else ""
+        modules = f"{scopes[0]}{more}" if scopes else ""
+        lines.append(
+            SourceLine(where=where, code=first["code"] or "", nodes=nodes, file=first["file"], modules=modules)
+        )
+    return lines
 
 
 def source_line(place: "Origin") -> str:
@@ -281,21 +297,6 @@ def lines_missing(document: Report) -> str:
         "The file has no lines of your source. It has them after torch.onnx.export(…, dynamo=True), or with "
         "verbose=True from the older exporter."
     )
-
-
-def _source_line(group: Sequence[OriginEntry]) -> SourceLine:
-    first = group[0]
-    nodes = sum(it.get("nodes", 1) for it in group)
-    # modules that the nodes' names do not contain
-    scopes = list(dict.fromkeys(str(it["scope"]) for it in group if it["scope"] and it["scope"] not in it["node"]))
-    if first["file"] is None:
-        return SourceLine(where=str(first["scope"]), code="", nodes=nodes)
-    where = f"{_file_name(first['file'])}:{first['line']}"
-    if not first["code"] and first["function"]:
-        where += f" in {first['function']}"
-    more = f" {_('and {more} more', more=len(scopes) - 1)}" if len(scopes) > 1 else ""
-    modules = f"{scopes[0]}{more}" if scopes else ""
-    return SourceLine(where=where, code=first["code"] or "", nodes=nodes, file=first["file"], modules=modules)
 
 
 def _file_name(file: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import onnx
 
-from onnxbisect.causes.condition import Condition, Contrast, RefusalConditions, nothing_passed
+from onnxbisect.causes.condition import Contrast, nothing_passed
 from onnxbisect.causes.explain import causes
 from onnxbisect.diagnosis import Certainty, CompletedDiagnosis, ContextUnits, CulpritKind, DiagnosedCulprit
 from onnxbisect.json_form import to_json
@@ -16,7 +16,6 @@ from onnxbisect.model.scopes import label, named_bodies, qualified
 from onnxbisect.report.contents import LISTED, culprit_dir_name, op_name
 from onnxbisect.report.culprit_contents import (
     CauseEntry,
-    ConditionEntry,
     ContrastEntry,
     CulpritEntry,
     Difference,
@@ -239,34 +238,32 @@ def cause_entries(
 ) -> list[CauseEntry]:
     """One entry for each cause; those that say more than which ops are refused come first."""
     found = causes(job.model, job.diagnosis, records.passed, job.neighbours, alone=records.passed_alone)
-    return [_entry(cause, records, entries, identities) for cause in found]
-
-
-def _entry(cause: RefusalConditions, records: Records, entries: Entries, identities: Sequence[str]) -> CauseEntry:
-    return {
-        "text": cause.text,
-        "state": cause.state,
-        "telling": cause.telling,
-        "established": cause.established,
-        "culprits": [identities[number] for number in cause.culprits],
-        "conditions": [_condition(condition) for condition in cause.conditions],
-        "refused_units": spell(cause.refused),
-        "places": {"refused": size(cause.refused), "unknown": size(cause.unknown)},
-        "nothing_passed": nothing_passed(cause.conditions) if cause.conditions else "",
-        "contrast": [_contrast(contrast, records, entries) for contrast in cause.contrast],
-        "fits_too": list(cause.fits_too),
-    }
-
-
-def _condition(condition: Condition) -> ConditionEntry:
-    return {
-        "text": condition.phrase or condition.subject.op,
-        "op": condition.subject.op or None,
-        "aspect": condition.subject.aspect,
-        "name": condition.subject.name,
-        "relation": condition.relation,
-        "value": condition.value,
-    }
+    return [
+        {
+            "text": cause.text,
+            "state": cause.state,
+            "telling": cause.telling,
+            "established": cause.established,
+            "culprits": [identities[number] for number in cause.culprits],
+            "conditions": [
+                {
+                    "text": condition.phrase or condition.subject.op,
+                    "op": condition.subject.op or None,
+                    "aspect": condition.subject.aspect,
+                    "name": condition.subject.name,
+                    "relation": condition.relation,
+                    "value": condition.value,
+                }
+                for condition in cause.conditions
+            ],
+            "refused_units": spell(cause.refused),
+            "places": {"refused": size(cause.refused), "unknown": size(cause.unknown)},
+            "nothing_passed": nothing_passed(cause.conditions) if cause.conditions else "",
+            "contrast": [_contrast(contrast, records, entries) for contrast in cause.contrast],
+            "fits_too": list(cause.fits_too),
+        }
+        for cause in found
+    ]
 
 
 def _contrast(contrast: Contrast, records: Records, entries: Entries) -> ContrastEntry:

@@ -16,24 +16,7 @@ from onnxbisect.json_form import to_json
 from onnxbisect.model.input_values import plain
 from onnxbisect.model.model import Model
 from onnxbisect.model.modules import parts, path_of_node, spelled
-from onnxbisect.report import words
-from onnxbisect.report.contents import (
-    FORMAT,
-    LISTED,
-    CertificateEntry,
-    CompilesAfterEntry,
-    ModelEntry,
-    ModuleEntry,
-    OpCount,
-    PieceEntry,
-    ProbeEntry,
-    Report,
-    StatsEntry,
-    TableEntry,
-    UnitsEntry,
-    op_name,
-    path_below,
-)
+from onnxbisect.report import contents, words
 from onnxbisect.report.culprit_contents import AlternativeEntry
 from onnxbisect.report.culprits import Entries, cause_entries
 from onnxbisect.report.established import Records, States, op_table, states, use_entries
@@ -46,7 +29,7 @@ if TYPE_CHECKING:
     from onnxbisect.remedies.advisor import Advised
 
 
-def document(job: CompletedDiagnosis, replaced: "Sequence[Advised | None]" = ()) -> Report:
+def document(job: CompletedDiagnosis, replaced: "Sequence[Advised | None]" = ()) -> contents.Report:
     """The report of a job as JSON data, with names and messages unescaped.
 
     `replaced` says for each culprit what would replace it; empty where nothing was looked for.
@@ -60,8 +43,8 @@ def document(job: CompletedDiagnosis, replaced: "Sequence[Advised | None]" = ())
     identities = entries.identities()
     causes = cause_entries(job, records, entries, identities)
     cause_of = {identity: place for place, cause in enumerate(causes) for identity in cause["culprits"]}
-    result: Report = {
-        "format": FORMAT,
+    result: contents.Report = {
+        "format": contents.FORMAT,
         "headline": "",
         "model": _model(job),
         "target": {
@@ -97,7 +80,7 @@ def document(job: CompletedDiagnosis, replaced: "Sequence[Advised | None]" = ())
             }
             for units in job.diagnosis.flaky
         ],
-        "stats": cast(StatsEntry, {name: round(value, 3) for name, value in to_json(job.stats).items()}),
+        "stats": cast(contents.StatsEntry, {name: round(value, 3) for name, value in to_json(job.stats).items()}),
     }
     whole = [it.verdict for it in job.probes if it.units == job.model.universe.everything]
     unanswered = [verdict.message for verdict in whole if verdict.status is Status.UNRESOLVED]
@@ -131,9 +114,9 @@ def document(job: CompletedDiagnosis, replaced: "Sequence[Advised | None]" = ())
     return result
 
 
-def _model(job: CompletedDiagnosis) -> ModelEntry:
+def _model(job: CompletedDiagnosis) -> contents.ModelEntry:
     model = job.model
-    entry: ModelEntry = {
+    entry: contents.ModelEntry = {
         "sha256": model.sha256,
         "name": model.path.name,
         "nodes": len(model.proto.graph.node),
@@ -143,7 +126,7 @@ def _model(job: CompletedDiagnosis) -> ModelEntry:
         "producer": f"{model.proto.producer_name} {model.proto.producer_version}".strip(),
         "notes": list(model.notes),
     }
-    if (path := path_below(model.path)) is not None:
+    if (path := contents.path_below(model.path)) is not None:
         entry["path"] = path
     if model.input_shapes:
         entry["input_shapes"] = {name: list(dims) for name, dims in model.input_shapes.items()}
@@ -152,8 +135,8 @@ def _model(job: CompletedDiagnosis) -> ModelEntry:
     return entry
 
 
-def _compiles_after(found: CompilesAfter) -> CompilesAfterEntry:
-    entry: CompilesAfterEntry = to_json(found)
+def _compiles_after(found: CompilesAfter) -> contents.CompilesAfterEntry:
+    entry: contents.CompilesAfterEntry = to_json(found)
     if not found.options:
         del entry["options"]
     return entry
@@ -172,7 +155,7 @@ def _said_of_everything(job: CompletedDiagnosis) -> str:
     return answered[0].verdict.message.strip().partition("\n")[0].strip() if len(ops) > 1 else ""
 
 
-def _certificate(job: CompletedDiagnosis, records: Records, known: States) -> CertificateEntry:
+def _certificate(job: CompletedDiagnosis, records: Records, known: States) -> contents.CertificateEntry:
     diagnosis = job.diagnosis
     certificate = diagnosis.certificate
     if job.compiles_after is not None:
@@ -214,11 +197,11 @@ def _certificate(job: CompletedDiagnosis, records: Records, known: States) -> Ce
     }
 
 
-def _units(job: CompletedDiagnosis, entries: Entries, known: States) -> UnitsEntry:
+def _units(job: CompletedDiagnosis, entries: Entries, known: States) -> contents.UnitsEntry:
     nodes = [entries.node(unit) for unit in range(len(job.model.units))]
     return {
         "names": [node.name for node in nodes],
-        "ops": [op_name(node.domain, node.op_type) for node in nodes],
+        "ops": [contents.op_name(node.domain, node.op_type) for node in nodes],
         "states": {
             "culprit": spell(known.culprit),
             "suspected": spell(known.suspected),
@@ -229,14 +212,14 @@ def _units(job: CompletedDiagnosis, entries: Entries, known: States) -> UnitsEnt
     }
 
 
-def _probe(name: str, probe: ProbeRecord, entries: Entries) -> ProbeEntry:
+def _probe(name: str, probe: ProbeRecord, entries: Entries) -> contents.ProbeEntry:
     verdict = probe.verdict
     return {
         "id": name,
         "key": probe.key,
         "size": size(probe.units),
         "units": spell(probe.units),
-        "nodes": entries.names(probe.units) if size(probe.units) <= LISTED else None,
+        "nodes": entries.names(probe.units) if size(probe.units) <= contents.LISTED else None,
         "why": probe.why,
         "verdict": verdict.status,
         "kind": verdict.kind,
@@ -249,7 +232,7 @@ def _probe(name: str, probe: ProbeRecord, entries: Entries) -> ProbeEntry:
     }
 
 
-def partition_entries(job: CompletedDiagnosis, records: Records, entries: Entries) -> list[PieceEntry]:
+def partition_entries(job: CompletedDiagnosis, records: Records, entries: Entries) -> list[contents.PieceEntry]:
     """Pieces of the remainder, as far as it is known to pass."""
     remainder = job.diagnosis.remainder
     fits = [(name, units) for name, units in records.passing if is_subset(remainder, units)]
@@ -294,7 +277,7 @@ def pieces(universe: Universe, inside: UnitSet) -> tuple[UnitSet, ...]:
     return tuple(part.units for part in parts if part.kind is PieceKind.NPU)
 
 
-def module_entries(model: Model, known: States) -> list[ModuleEntry]:
+def module_entries(model: Model, known: States) -> list[contents.ModuleEntry]:
     """The largest modules of the network; empty if node names show no more than one."""
     graph = model.proto.graph
     paths = {number: path_of_node(graph.node[unit.node]) for number, unit in enumerate(model.units)}
@@ -316,9 +299,9 @@ def module_entries(model: Model, known: States) -> list[ModuleEntry]:
     ]
 
 
-def _ops(model: Model, units: UnitSet) -> list[OpCount]:
+def _ops(model: Model, units: UnitSet) -> list[contents.OpCount]:
     nodes = (model.proto.graph.node[model.units[unit].node] for unit in members(units))
-    counted = Counter(op_name(node.domain, node.op_type) for node in nodes)
+    counted = Counter(contents.op_name(node.domain, node.op_type) for node in nodes)
     return [{"op": op, "nodes": count} for op, count in counted.items()]
 
 
@@ -343,7 +326,7 @@ def _alternative(one: Alternative, identities: Sequence[str]) -> AlternativeEntr
     }
 
 
-def _tables(job: CompletedDiagnosis, records: Records) -> list[TableEntry]:
+def _tables(job: CompletedDiagnosis, records: Records) -> list[contents.TableEntry]:
     """The tables of the whole model, if it got that far; else those of the probes that prove the remainder.
 
     A probe whose units are all in earlier ones is left out.

@@ -1,6 +1,6 @@
 """What the probes of a search establish: which of them proves a statement, and what is known of each unit and op."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import isfinite
@@ -122,30 +122,26 @@ def use_entries(job: CompletedDiagnosis, states: States) -> list[UseEntry]:
             for occurrence in culprit.places:
                 refused.update((unit, culprit.message) for unit in members(occurrence))
     facts = TensorFacts.of(job.model)
-    return [
-        _entry(job, facts, states, refused, units)
-        for units in sorted(filter(None, job.model.universe.variant_members), key=lambda units: units & -units)
-    ]
-
-
-def _entry(
-    job: CompletedDiagnosis, facts: TensorFacts, states: States, refused: Mapping[int, str], units: UnitSet
-) -> UseEntry:
-    first = next(iter(members(units)))
-    node = job.model.proto.graph.node[job.model.units[first].node]
-    messages = [refused[unit] for unit in members(units) if unit in refused]
-    return {
-        "op": node.op_type,
-        "domain": domain_of(node),
-        "opset": facts.opsets.get(domain_of(node)),
-        "attributes": {attribute.name: _value(attribute) for attribute in node.attribute},
-        "inputs": [_input(facts, name) for name in node.input],
-        "outputs": sum(map(bool, node.output)),
-        "units": spell(units),
-        "passing": size(units & states.passing),
-        "refused": len(messages),
-        "message": messages[0] if messages else "",
-    }
+    entries: list[UseEntry] = []
+    for units in sorted(filter(None, job.model.universe.variant_members), key=lambda units: units & -units):
+        first = next(iter(members(units)))
+        node = job.model.proto.graph.node[job.model.units[first].node]
+        messages = [refused[unit] for unit in members(units) if unit in refused]
+        entries.append(
+            {
+                "op": node.op_type,
+                "domain": domain_of(node),
+                "opset": facts.opsets.get(domain_of(node)),
+                "attributes": {attribute.name: _value(attribute) for attribute in node.attribute},
+                "inputs": [_input(facts, name) for name in node.input],
+                "outputs": sum(map(bool, node.output)),
+                "units": spell(units),
+                "passing": size(units & states.passing),
+                "refused": len(messages),
+                "message": messages[0] if messages else "",
+            }
+        )
+    return entries
 
 
 def _input(facts: TensorFacts, name: str) -> UseInput | None:

@@ -51,6 +51,7 @@ def write(
     if "reproduce" in document:
         document = {**document, "reproduce": _seen_from(document["reproduce"], out_dir.absolute())}
     written: list[Path] = []
+    links: dict[int, CulpritLinks] = {}
     folders = culprit_dirs(document)
     _forget(out_dir / "culprits", {folder.rpartition("/")[2] for folder in folders})
     for number, (culprit, folder) in enumerate(zip(document["culprits"], folders, strict=True), 1):
@@ -62,7 +63,13 @@ def write(
             written.append(put(place, content))
         readme = culprit_readme(document, number).encode("utf-8", "backslashreplace")
         written.append(put(out_dir / folder / "README.md", readme))
-    beside = Links(culprits={number: _beside(out_dir, folder) for number, folder in enumerate(folders, 1)})
+        there = (name for name in _REPRODUCING if (out_dir / folder / name).exists())
+        log = f"{folder}/{_LOG}"
+        links[number] = CulpritLinks(
+            files=tuple(Link(text=name, href=f"{folder}/{name}") for name in there),
+            log=log if (out_dir / log).exists() else "",
+        )
+    beside = Links(culprits=links)
     for name, form in FORMS.items():
         text = html(document, beside) if form is html else form(document)
         written.append(put(out_dir / name, text.encode("utf-8", "backslashreplace")))
@@ -103,17 +110,6 @@ def _relative(path: Path, start: Path) -> str:
         return Path(os.path.relpath(path, start)).as_posix()
     except ValueError:
         return path.as_posix()
-
-
-def _beside(out_dir: Path, folder: str) -> CulpritLinks:
-    """Links to what is there."""
-    log = f"{folder}/{_LOG}"
-    return CulpritLinks(
-        files=tuple(
-            Link(text=name, href=f"{folder}/{name}") for name in _REPRODUCING if (out_dir / folder / name).exists()
-        ),
-        log=log if (out_dir / log).exists() else "",
-    )
 
 
 def _forget(culprits: Path, current: set[str]) -> None:

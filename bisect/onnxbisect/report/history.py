@@ -186,15 +186,13 @@ def _since(history: VersionHistory, part: VersionedPart) -> str:
         if not known:
             return "no version gave an answer"
         return f"{'taken' if known == {True} else 'refused'} by every version that was asked"
-    return "; ".join(_sentence(history, change) for change in changes)
-
-
-def _sentence(history: VersionHistory, change: VersionChange) -> str:
-    since, before = history.versions[change.after], history.versions[change.before]
-    words = ("taken", "refuses") if change.takes else ("refused", "takes")
-    sentence = f"{words[0]} since {since}, {before} {words[1]} it"
-    between = history.versions[change.before + 1 : change.after]
-    if between:
-        listed = between[0] if len(between) == 1 else f"{between[0]} to {between[-1]}"
-        sentence += f" (no answer from {listed})"
-    return sentence
+    sentences = []
+    for change in changes:
+        since, before = history.versions[change.after], history.versions[change.before]
+        words = ("taken", "refuses") if change.takes else ("refused", "takes")
+        sentence = f"{words[0]} since {since}, {before} {words[1]} it"
+        if between := history.versions[change.before + 1 : change.after]:
+            listed = between[0] if len(between) == 1 else f"{between[0]} to {between[-1]}"
+            sentence += f" (no answer from {listed})"
+        sentences.append(sentence)
+    return "; ".join(sentences)

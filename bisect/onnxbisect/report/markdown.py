@@ -18,11 +18,13 @@ def markdown(document: Report) -> str:
     """The whole report without its probes. Text from the model or the compiler is in code spans."""
     document = translated_report(document)
     model, about, stats = document["model"], document["target"], document["stats"]
+    # Whether the headline says more than verdict, model and target.
+    leads = bool(document.get("compiles_after") or document.get("file_after")) or document["verdict"] == "unresolved"
     blocks = [
         f"# {words.outcome(document)} · {code(model['name'])}",
         _("Target: {target}", target=code(words.target(about)))
         + (f", {code(words.tool(about))}" if words.tool(about) else ""),
-        *([f"**{plain(document['headline'])}**"] if _leads(document) else []),
+        *([f"**{plain(document['headline'])}**"] if leads else []),
         f"**{plain(document['certificate']['sentence'])}**",
         *map(_step, next_steps(document)),
         *_certificate(document),
@@ -112,11 +114,6 @@ def _reproduce(document: Report, name: str, target: str, folder: str) -> list[st
     ]
 
 
-def _leads(document: Report) -> bool:
-    """Whether the headline says more than verdict, model and target."""
-    return bool(document.get("compiles_after") or document.get("file_after")) or document["verdict"] == "unresolved"
-
-
 def _certificate(document: Report) -> list[str]:
     certificate = document["certificate"]
     items = [("- " + _("unknown: {text}", text=plain(text))) for text in certificate["unknown"]]
@@ -155,25 +152,7 @@ def _culprits(document: Report) -> list[str]:
     culprits = document["culprits"]
     if not culprits:
         return []
-    blocks = [
-        ("## " + _("Culprits")),
-        words.stop(culprit_words.place_count(document)),
-        _culprit_table(document),
-        *([plain(sentence)] if (sentence := culprit_words.lines_missing(document)) else []),
-    ]
-    for number, culprit in enumerate(culprits, 1):
-        blocks += [f"### {number}. {' + '.join(code(op) for op in culprit['ops'][:8])}", *_findings(document, culprit)]
-        if instead := _instead(document, culprit):
-            blocks += [_("What passes instead:"), *instead]
-        if culprit["repro"]:
-            blocks.append(
-                _("Reproduce: {command}", command=code(sections.reproducing_command(document, culprit["repro"])))
-            )
-    return blocks
-
-
-def _culprit_table(document: Report) -> str:
-    """One row for each op, with the numbers of its variants; columns that would be empty are left out."""
+    # One row for each op, with the numbers of its variants; columns that would be empty are left out.
     found = [row for _, rows in culprit_words.rows(document) for row in rows]
     columns = {
         "#": [", ".join(map(str, row.numbers)) for row in found],
@@ -185,7 +164,21 @@ def _culprit_table(document: Report) -> str:
         _("replace by"): [code(row.replace_by, cell=True) if row.replace_by else "" for row in found],
     }
     shown = {head: cells for head, cells in columns.items() if any(cells)}
-    return table(tuple(shown), zip(*shown.values(), strict=True))
+    blocks = [
+        ("## " + _("Culprits")),
+        words.stop(culprit_words.place_count(document)),
+        table(tuple(shown), zip(*shown.values(), strict=True)),
+        *([plain(sentence)] if (sentence := culprit_words.lines_missing(document)) else []),
+    ]
+    for number, culprit in enumerate(culprits, 1):
+        blocks += [f"### {number}. {' + '.join(code(op) for op in culprit['ops'][:8])}", *_findings(document, culprit)]
+        if instead := _instead(document, culprit):
+            blocks += [_("What passes instead:"), *instead]
+        if culprit["repro"]:
+            blocks.append(
+                _("Reproduce: {command}", command=code(sections.reproducing_command(document, culprit["repro"])))
+            )
+    return blocks
 
 
 def _step(step: NextStep) -> str:

@@ -178,7 +178,29 @@ class _Row:
 
 def overview(model: AskedModel, asked: Sequence[TargetReport]) -> Overview:
     """The overview as JSON values. Names and messages are unescaped."""
-    rows = sorted(_rows(asked), key=lambda row: min(next(members(place), 0) for place in row.places))
+    rows: list[_Row] = []
+    for it in asked:
+        for culprit in it.report["culprits"] if it.report else ():
+            row = _Row(ops=tuple(culprit["ops"]), capacity=culprit["kind"] == "capacity")
+            row.places = {_units(text) for text in culprit["occurrence_units"]}
+            alike = [other for other in rows if (other.ops, other.capacity) == (row.ops, row.capacity)]
+            for other in alike:
+                if other.places & row.places:
+                    row.places |= other.places
+                    rows.remove(other)
+            rows.append(row)
+    rows.sort(key=lambda row: min(next(members(place), 0) for place in row.places))
+    culprits: list[OverviewCulprit] = []
+    for row in rows:
+        places = sorted(row.places, key=lambda place: list(members(place)))
+        culprits.append(
+            {
+                "ops": list(row.ops),
+                "kind": "capacity" if row.capacity else "single" if len(row.ops) == 1 else "interaction",
+                "places": [[model.names[unit] for unit in members(it)] for it in places],
+                "cells": {it.label: _cell(row, places, it) for it in asked},
+            }
+        )
     return {
         "format": FORMAT,
         "model": {
@@ -188,7 +210,7 @@ def overview(model: AskedModel, asked: Sequence[TargetReport]) -> Overview:
             "units": len(model.names),
         },
         "targets": [_target(it) for it in asked],
-        "culprits": [_entry(model, row, asked) for row in rows],
+        "culprits": culprits,
         "ops": _ops(asked),
     }
 
@@ -215,31 +237,6 @@ def _target(asked: TargetReport) -> OverviewTarget:
             "culprits": len(report["culprits"]),
             "stats": report["stats"],
         },
-    }
-
-
-def _rows(asked: Sequence[TargetReport]) -> list[_Row]:
-    rows: list[_Row] = []
-    for it in asked:
-        for culprit in it.report["culprits"] if it.report else ():
-            row = _Row(ops=tuple(culprit["ops"]), capacity=culprit["kind"] == "capacity")
-            row.places = {_units(text) for text in culprit["occurrence_units"]}
-            alike = [other for other in rows if (other.ops, other.capacity) == (row.ops, row.capacity)]
-            for other in alike:
-                if other.places & row.places:
-                    row.places |= other.places
-                    rows.remove(other)
-            rows.append(row)
-    return rows
-
-
-def _entry(model: AskedModel, row: _Row, asked: Sequence[TargetReport]) -> OverviewCulprit:
-    places = sorted(row.places, key=lambda place: list(members(place)))
-    return {
-        "ops": list(row.ops),
-        "kind": "capacity" if row.capacity else "single" if len(row.ops) == 1 else "interaction",
-        "places": [[model.names[unit] for unit in members(it)] for it in places],
-        "cells": {it.label: _cell(row, places, it) for it in asked},
     }
 
 

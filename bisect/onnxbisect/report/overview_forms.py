@@ -81,7 +81,15 @@ def summary(overview: Overview, target: OverviewTarget) -> str:
     if report is None:
         return _("{state}: {sentence}", state=state, sentence=translated(target["sentence"]))
     stats = report["stats"]
-    found = _(": {culprits}", culprits=_found(overview, target["label"])) if report["culprits"] else ""
+    found = ""
+    if report["culprits"]:  # what the target's column of the table shows
+        label = target["label"]
+        shown = [row for row in overview["culprits"] if row["cells"][label]["culprits"]]
+        culprits = plural(len(shown), "culprit")
+        if all(row["kind"] == "single" for row in shown):
+            culprits = plural(len({tuple(row["ops"]) for row in shown}), "op")
+        places = plural(sum(row["cells"][label]["refused"] for row in shown), "place")
+        found = _(": {culprits}", culprits=_("{culprits} at {places}", culprits=culprits, places=places))
     cost = _(
         "{calls}, {seconds} ({compiling} compiling)",
         calls=plural(stats["compiler_calls"], "compiler call"),
@@ -90,16 +98,6 @@ def summary(overview: Overview, target: OverviewTarget) -> str:
     )
     certificate = words.named(report["certificate"])
     return _("{state}{found}, {certificate}; {cost}", state=state, found=found, certificate=certificate, cost=cost)
-
-
-def _found(overview: Overview, label: str) -> str:
-    """What the table's column of a target shows."""
-    shown = [row for row in overview["culprits"] if row["cells"][label]["culprits"]]
-    single = all(row["kind"] == "single" for row in shown)
-    ops = {tuple(row["ops"]) for row in shown}
-    places = plural(sum(row["cells"][label]["refused"] for row in shown), "place")
-    culprits = plural(len(ops), "op") if single else plural(len(shown), "culprit")
-    return _("{culprits} at {places}", culprits=culprits, places=places)
 
 
 def asked(target: OverviewTarget) -> str:
@@ -173,6 +171,11 @@ class OverviewPage:
 
 def overview_page(overview: Overview, href: Callable[[str], str]) -> OverviewPage:
     """The page; `href` returns where the report of a label is."""
+    labels = [target["label"] for target in overview["targets"]]
+    ops = [
+        OpLine(op=row["op"], nodes=row["nodes"], cells=[_cell(row["cells"][label], row["nodes"]) for label in labels])
+        for row in overview.get("ops", ())  # earlier servers do not send it
+    ]
     return OverviewPage(
         targets=[
             TargetLine(
@@ -186,18 +189,9 @@ def overview_page(overview: Overview, href: Callable[[str], str]) -> OverviewPag
             for target in overview["targets"]
         ],
         culprits=rows(overview),
-        ops=_ops(overview),
+        # those that most targets refuse come first
+        ops=sorted(ops, key=lambda line: sorted(_ORDER.index(verdict) for verdict, _text in line.cells)),
     )
-
-
-def _ops(overview: Overview) -> list[OpLine]:
-    """The ops, those that most targets refuse first."""
-    labels = [target["label"] for target in overview["targets"]]
-    lines = [
-        OpLine(op=row["op"], nodes=row["nodes"], cells=[_cell(row["cells"][label], row["nodes"]) for label in labels])
-        for row in overview.get("ops", ())  # earlier servers do not send it
-    ]
-    return sorted(lines, key=lambda line: sorted(_ORDER.index(verdict) for verdict, _text in line.cells))
 
 
 def _cell(cell: OverviewOpCell, nodes: int) -> tuple[str, str]:

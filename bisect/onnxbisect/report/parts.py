@@ -131,20 +131,18 @@ def parts_table(parts: Sequence[ModelPart], targets: Mapping[str, str]) -> Parts
     """The models in order. `targets` describes each label; every model was compiled for all of them."""
     return PartsTable(
         targets=dict(targets),
-        models=tuple(_row(part) for part in parts),
+        models=tuple(
+            PartRow(
+                label=part.label,
+                name=part.name,
+                sha256=part.subject.sha256 if part.subject else "",
+                nodes=part.subject.nodes if part.subject else 0,
+                units=len(part.subject.names) if part.subject else 0,
+                cells={asked.label: _cell(asked) for asked in part.asked},
+            )
+            for part in parts
+        ),
         causes=tuple(cause for label in targets for cause in _causes(label, parts)),
-    )
-
-
-def _row(part: ModelPart) -> PartRow:
-    subject = part.subject
-    return PartRow(
-        label=part.label,
-        name=part.name,
-        sha256=subject.sha256 if subject else "",
-        nodes=subject.nodes if subject else 0,
-        units=len(subject.names) if subject else 0,
-        cells={asked.label: _cell(asked) for asked in part.asked},
     )
 
 
@@ -152,6 +150,9 @@ def _cell(asked: TargetReport) -> Cell:
     report = asked.report
     if report is None:
         return Cell(state="not_asked" if asked.ended else "unusable", sentence=asked.reason)
+    alike: dict[tuple[str, ...], list[CulpritEntry]] = {}
+    for culprit in report["culprits"]:
+        alike.setdefault(tuple(culprit["ops"]), []).append(culprit)
     after = report.get("compiles_after")  # reports of earlier versions have none
     return Cell(
         state=report["verdict"],
@@ -159,21 +160,17 @@ def _cell(asked: TargetReport) -> Cell:
         certificate=report["certificate"]["status"],
         compiles_after=None if after is None else after["sentence"],
         culprits=len(report["culprits"]),
-        refused=tuple(_refused(report)),
+        refused=tuple(
+            RefusedOps(
+                ops=ops,
+                places=sum(len(culprit["occurrence_units"]) for culprit in culprits),
+                established=any(culprit["certainty"] != "suspected" for culprit in culprits),
+            )
+            for ops, culprits in alike.items()
+        ),
         compiler_calls=report["stats"]["compiler_calls"],
         wall_seconds=report["stats"]["wall_seconds"],
     )
-
-
-def _refused(report: Report) -> Iterator[RefusedOps]:
-    """The refused ops, in the order of the culprits."""
-    alike: dict[tuple[str, ...], list[CulpritEntry]] = {}
-    for culprit in report["culprits"]:
-        alike.setdefault(tuple(culprit["ops"]), []).append(culprit)
-    for ops, culprits in alike.items():
-        places = sum(len(culprit["occurrence_units"]) for culprit in culprits)
-        established = any(culprit["certainty"] != "suspected" for culprit in culprits)
-        yield RefusedOps(ops=ops, places=places, established=established)
 
 
 def _causes(target: str, parts: Sequence[ModelPart]) -> list[SharedCause]:

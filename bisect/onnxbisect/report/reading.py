@@ -10,7 +10,7 @@ from typing import cast
 from onnxbisect.finished import phrase, translated
 from onnxbisect.language import ENGLISH, current
 from onnxbisect.report.contents import ProbeEntry, Report
-from onnxbisect.report.culprit_contents import CauseEntry, CulpritEntry
+from onnxbisect.report.culprit_contents import CulpritEntry
 
 #: Culprits shown with a full card; later ones have a short card.
 WHOLE = 40
@@ -82,24 +82,24 @@ def translated_report(document: Report) -> Report:
         "probes": [{**probe, "why": phrase(probe["why"])} for probe in document["probes"]],
     }
     if "causes" in document:  # reports of earlier versions do not have it
-        shown["causes"] = [_cause(cause) for cause in document["causes"]]
+        shown["causes"] = [
+            {
+                **cause,
+                "text": phrase(cause["text"]),
+                "nothing_passed": phrase(cause["nothing_passed"]),
+                "contrast": [
+                    {**one, "condition": phrase(one["condition"]), "passes": phrase(one["passes"])}
+                    for one in cause["contrast"]
+                ],
+                "fits_too": [phrase(text) for text in cause["fits_too"]],
+            }
+            for cause in document["causes"]
+        ]
     if tried := document.get("alternatives"):
         shown["alternatives"] = [{**one, "problem": translated(one["problem"])} for one in tried]
     if after := document.get("compiles_after"):
         shown["compiles_after"] = {**after, "sentence": translated(after["sentence"])}
     return cast(Report, shown)
-
-
-def _cause(cause: CauseEntry) -> CauseEntry:
-    return {
-        **cause,
-        "text": phrase(cause["text"]),
-        "nothing_passed": phrase(cause["nothing_passed"]),
-        "contrast": [
-            {**one, "condition": phrase(one["condition"]), "passes": phrase(one["passes"])} for one in cause["contrast"]
-        ],
-        "fits_too": [phrase(text) for text in cause["fits_too"]],
-    }
 
 
 def _culprit(culprit: CulpritEntry) -> CulpritEntry:

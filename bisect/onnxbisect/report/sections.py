@@ -151,7 +151,16 @@ def next_steps(document: Report, typed: TypedCommand | None = None) -> list[Next
 
     `typed` is how the user named things; without it, commands are for the folder of the model and of report.json.
     """
-    typed = typed or _as_reported(document)
+    if typed is None:
+        about, model = document["target"], document["model"]
+        own = words.own_command(about)
+        typed = TypedCommand(
+            model=model_path(document),
+            target=[] if own else _target_options(document),
+            inputs=bound_inputs(model.get("input_shapes", {}), model.get("input_values", {})),
+            command=own,
+            files="report.json",
+        )
     if (after := document.get("compiles_after")) is not None:
         options = after.get("options") or {}
         given = shlex.join(word for key, value in options.items() for word in ("--option", f"{key}={value}"))
@@ -207,15 +216,6 @@ def _named(found: Iterable[str]) -> str:
     """Names of ops, each once, as far as there is room."""
     ops = list(dict.fromkeys(map(clean, found)))
     return ", ".join(ops[:_OPS]) + ((" " + _("and {more} more", more=len(ops) - _OPS)) if len(ops) > _OPS else "")
-
-
-def _as_reported(document: Report) -> TypedCommand:
-    about = document["target"]
-    own = words.own_command(about)
-    target = [] if own else _target_options(document)
-    model = document["model"]
-    bound = bound_inputs(model.get("input_shapes", {}), model.get("input_values", {}))
-    return TypedCommand(model=model_path(document), target=target, inputs=bound, command=own, files="report.json")
 
 
 def model_path(document: Report) -> str:

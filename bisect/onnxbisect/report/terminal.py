@@ -52,7 +52,18 @@ def culprit_lines(document: Report, width: int) -> list[str]:
     room -= sum(min(limit, max(len(row[i]) for row in cells)) for i, limit in enumerate(limits))
     last = len(limits)
     head, *grid = aligned(cells, [*limits, room], right=(0, last - 1), keep_end=(last, *([1] if traced else [])))
-    shown = [_count(document), head]
+    culprits = document["culprits"]
+    units = {name for culprit in culprits for nodes in culprit["occurrences"] for name in nodes}
+    total = document["model"]["units"]
+    shown = [
+        _(
+            "{count}, {units} of {total}",
+            count=culprit_words.place_count(document),
+            units=plural(len(units), "unit"),
+            total=total,
+        ),
+        head,
+    ]
     for heading, rows in groups:
         if heading and len(groups) > 1:
             shown.append(clip(heading, width))
@@ -101,18 +112,6 @@ def _about(row: CulpritGroup, width: int) -> list[str]:
     if row.replace_by:
         shown.append(clip(("       " + _("replace by {replace_by}", replace_by=row.replace_by)), width))
     return shown
-
-
-def _count(document: Report) -> str:
-    culprits = document["culprits"]
-    units = {name for culprit in culprits for nodes in culprit["occurrences"] for name in nodes}
-    total = document["model"]["units"]
-    return _(
-        "{count}, {units} of {total}",
-        count=culprit_words.place_count(document),
-        units=plural(len(units), "unit"),
-        total=total,
-    )
 
 
 def instead_lines(document: Report, width: int) -> list[str]:
