@@ -77,12 +77,12 @@ class Condition:
             return phrase(self.subject, Relation.AT_LEAST, (min(numbers),))
         texts = sorted(values, key=lambda value: (isinstance(value, str), value))
         if len(texts) > _LISTED:
-            return phrase(self.subject, Relation.OTHER, (self.value,)) if self._has_others else ""
+            return (
+                phrase(self.subject, Relation.OTHER, (self.value,))
+                if self.relation is Relation.IS and self.subject.aspect in (Aspect.ATTRIBUTE, Aspect.VALUE)
+                else ""
+            )
         return phrase(self.subject, Relation.IS, texts)
-
-    @property
-    def _has_others(self) -> bool:
-        return self.relation is Relation.IS and self.subject.aspect in (Aspect.ATTRIBUTE, Aspect.VALUE)
 
 
 def phrase(subject: FeatureSubject, relation: Relation, values: Sequence[int | str]) -> str:

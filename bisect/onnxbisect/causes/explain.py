@@ -20,7 +20,6 @@ from onnxbisect.diagnosis import Certainty, CulpritKind, DiagnosedCulprit, Diagn
 from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.model import Model
 from onnxbisect.unitset import UnitSet, full, is_subset, lowest, members, of, size, union
-from onnxbisect.universe import Universe
 
 #: Choices tried for each group of culprits with common explanations; then the best one found is taken.
 _TRIED = 5_000
@@ -132,7 +131,22 @@ def causes(
     singles = [number for number, culprit in enumerate(culprits) if culprit.kind is CulpritKind.SINGLE]
     found = _Explaining(model, culprits, singles, passed, asked, alone).causes() if singles else []
     covered = {number for cause in found for number in cause.culprits}
-    found += _alike(model, culprits, [number for number in range(len(culprits)) if number not in covered])
+    # those that have no explanation: a cause without conditions for each kind and set of ops
+    groups: dict[tuple[CulpritKind, Certainty, tuple[str, ...]], list[int]] = {}
+    for number, culprit in enumerate(culprits):
+        if number not in covered:
+            ops = tuple(model.universe.op[unit] for unit in members(culprit.units))
+            groups.setdefault((culprit.kind, culprit.certainty, ops), []).append(number)
+    found += [
+        RefusalConditions(
+            state=CauseState.UNEXPLAINED,
+            text=unexplained(kind, certainty, ops),
+            culprits=tuple(those),
+            established=certainty is Certainty.CONFIRMED,
+            refused=union(place for number in those for place in culprits[number].places),
+        )
+        for (kind, certainty, ops), those in groups.items()
+    ]
     return tuple(
         sorted(found, key=lambda cause: (_STATES.index(cause.state), -size(cause.refused), min(cause.culprits)))
     )
@@ -158,7 +172,13 @@ class _Explaining:
         confirmed = [culprits[number] for number in explained if culprits[number].certainty is Certainty.CONFIRMED]
         self._confirmed = union(place for culprit in confirmed for place in culprit.places)
         self._passed, self._alone = passed, alone
-        self._beside = _ops_beside(self._universe)
+        # for each unit the ops that make what it reads, or read what it makes
+        beside: list[set[str]] = [set() for _ in self._universe.op]
+        for unit, readers in enumerate(self._universe.successors):
+            for reader in members(readers):
+                beside[reader].add(self._universe.op[unit])
+                beside[unit].add(self._universe.op[reader])
+        self._beside = [frozenset(ops) for ops in beside]
         solos: dict[int, list[int]] = {}
         for unit, solo in enumerate(self._universe.solo):
             solos.setdefault(solo, []).append(unit)
@@ -203,7 +223,13 @@ class _Explaining:
     def _cause(self, chosen: Explanation, numbers: Sequence[int], possible: Sequence[Explanation]) -> RefusalConditions:
         units = self._meeting(chosen.conditions)
         explained = tuple(self._explained[number] for number in numbers)
-        confirmed = self._confirming(chosen.conditions, explained)
+        # Changes of these culprits that passed, with the one condition that each does not meet.
+        confirmed = []
+        for it in self._asked:
+            if it.passed and it.culprit in explained:
+                row = RowIndex([it.row])
+                missed = next(condition for condition in chosen.conditions if not row.meeting(condition))
+                confirmed.append(Contrast(condition=missed, passes=it.text, units=0))
         said = {it.passes for it in confirmed}
         contrast = (*confirmed, *(it for it in self._contrasts(chosen.conditions) if it.passes not in said))
         certain = any(self._culprits[number].certainty is Certainty.CONFIRMED for number in explained)
@@ -236,16 +262,6 @@ class _Explaining:
         theirs, ours = ({self._beside[unit] for unit in members(units)} for units in (passing, refused))
         known = frozenset(op for ops in ours for op in ops)
         return not any(ops <= known for ops in theirs)
-
-    def _confirming(self, conditions: Sequence[Condition], culprits: Sequence[int]) -> list[Contrast]:
-        """Changes of these culprits that passed, with the one condition that each does not meet."""
-        found = []
-        for it in self._asked:
-            if it.passed and it.culprit in culprits:
-                row = RowIndex([it.row])
-                missed = next(condition for condition in conditions if not row.meeting(condition))
-                found.append(Contrast(condition=missed, passes=it.text, units=0))
-        return found
 
     def _contrasts(self, conditions: Sequence[Condition]) -> list[Contrast]:
         """For each condition the passing units that meet all the others."""
@@ -290,16 +306,6 @@ class _Explaining:
         return [op for op, those in self._by_op.items() if those & units]
 
 
-def _ops_beside(universe: Universe) -> list[frozenset[str]]:
-    """For each unit the ops that make what it reads, or read what it makes."""
-    beside: list[set[str]] = [set() for _ in universe.op]
-    for unit, readers in enumerate(universe.successors):
-        for reader in members(readers):
-            beside[reader].add(universe.op[unit])
-            beside[unit].add(universe.op[reader])
-    return [frozenset(ops) for ops in beside]
-
-
 def _fits_too(chosen: Explanation, possible: Sequence[Explanation]) -> list[str]:
     """Wordings of other explanations that separate the same culprits from passing units, one for each matter."""
     seen = {_matters(chosen)}
@@ -323,22 +329,3 @@ def _matters(explanation: Explanation) -> frozenset[tuple[Aspect, str]]:
         else (condition.subject.aspect, condition.subject.name if explanation.op else "")
         for condition in explanation.conditions
     )
-
-
-def _alike(model: Model, culprits: Sequence[DiagnosedCulprit], numbers: Sequence[int]) -> list[RefusalConditions]:
-    """Causes without conditions, for culprits that have no explanation: one for each kind and set of ops."""
-    groups: dict[tuple[CulpritKind, Certainty, tuple[str, ...]], list[int]] = {}
-    for number in numbers:
-        culprit = culprits[number]
-        ops = tuple(model.universe.op[unit] for unit in members(culprit.units))
-        groups.setdefault((culprit.kind, culprit.certainty, ops), []).append(number)
-    return [
-        RefusalConditions(
-            state=CauseState.UNEXPLAINED,
-            text=unexplained(kind, certainty, ops),
-            culprits=tuple(those),
-            established=certainty is Certainty.CONFIRMED,
-            refused=union(place for number in those for place in culprits[number].places),
-        )
-        for (kind, certainty, ops), those in groups.items()
-    ]

@@ -103,27 +103,23 @@ def completed(rows: Sequence[Row]) -> list[Row]:
 
 
 def _conditions(subject: FeatureSubject, refused: RowIndex, passed: RowIndex) -> Iterator[Condition]:
-    for relation in _relations(subject):
+    relations = _RELATIONS.get(subject.aspect, (Relation.IS,))
+    if subject.aspect is Aspect.RANK:
+        relations = (Relation.AT_LEAST, Relation.AT_MOST, Relation.IS) if subject.op else (Relation.AT_LEAST,)
+    for relation in relations:
         if relation is Relation.OTHER:
-            for value in _others(subject, passed.values(subject)):
+            # `other than` may mostly name only a value that all passing units share
+            values: Sequence[_Value] = passed.values(subject)
+            if subject.aspect is Aspect.SOURCE:
+                values = [value for value in (CONSTANT, OMITTED) if value in values]
+            elif len(values) != 1:
+                values = ()
+            for value in values:
                 yield Condition(subject, relation, value)
         else:
             for value in refused.values(subject):
                 if not (value == 0 and relation is Relation.AT_LEAST):
                     yield Condition(subject, relation, value)
-
-
-def _relations(subject: FeatureSubject) -> tuple[Relation, ...]:
-    if subject.aspect is Aspect.RANK:
-        return (Relation.AT_LEAST, Relation.AT_MOST, Relation.IS) if subject.op else (Relation.AT_LEAST,)
-    return _RELATIONS.get(subject.aspect, (Relation.IS,))
-
-
-def _others(subject: FeatureSubject, passed: Sequence[_Value]) -> Sequence[_Value]:
-    """Passing values that a condition `other than` may name: mostly only a value that all passing units share."""
-    if subject.aspect is Aspect.SOURCE:
-        return [value for value in (CONSTANT, OMITTED) if value in passed]
-    return passed if len(passed) == 1 else ()
 
 
 def _related(relation: Relation, mine: _Value, value: _Value) -> bool:
@@ -222,12 +218,10 @@ def _sound(explanation: Explanation, ops: Sequence[str], passed_ops: frozenset[s
     covered = {op for number, op in enumerate(ops) if explanation.refused >> number & 1}
     if len(covered) < 2:
         return False
-    if len(covered) >= _MANY_OPS and all(map(_is_high_rank, explanation.conditions)):
+    if len(covered) >= _MANY_OPS and all(
+        it.subject.aspect is Aspect.RANK and isinstance(it.value, int) and it.value >= _HIGH_RANK
+        for it in explanation.conditions
+    ):
         return True
     domain = all(condition.subject.aspect is Aspect.DOMAIN for condition in explanation.conditions)
     return domain or bool(covered & passed_ops)
-
-
-def _is_high_rank(condition: Condition) -> bool:
-    subject, value = condition.subject, condition.value
-    return subject.aspect is Aspect.RANK and isinstance(value, int) and value >= _HIGH_RANK

@@ -131,7 +131,7 @@ def reduction_axes_input(subject: InspectedModel) -> CheckResult | None:
 
 def empty_input_name(subject: InspectedModel) -> CheckResult | None:
     """Nodes with an omitted input before a given one."""
-    sites = [s for s in subject.sites if any(s.node.input) and "" in _without_tail(s.node)]
+    sites = [s for s in subject.sites if not all(s.node.input[: sum(map(bool, s.node.input))])]
     ops = unique(qualified(s.node) for s in sites)
     return CheckResult(nodes=subject.holders(sites), detail=shortened(ops)) if sites else None
 
@@ -214,13 +214,6 @@ def _trains(subject: InspectedModel, node: onnx.NodeProto) -> bool:
 
 def _is_other_constant(node: onnx.NodeProto) -> bool:
     return is_constant(node) and "value" not in {attribute.name for attribute in node.attribute}
-
-
-def _without_tail(node: onnx.NodeProto) -> list[str]:
-    names = list(node.input)
-    while names and not names[-1]:
-        names.pop()
-    return names
 
 
 @lru_cache(maxsize=1024)

@@ -98,44 +98,35 @@ def preflight(model: Model, reader: Reader | None = None, record: OpRecord | Non
     subject = InspectedModel(model, original(model))
     command = shlex.join(["onnx-bisect", "fix", model.path.name])
     does = " " + english("`{command}` does that where the compiler refuses the file.", command=command)
-    found = [
-        Finding(
-            id=check.id,
-            severity=_severity(check, reader),
-            nodes=seen.nodes,
-            tensors=seen.tensors,
-            detail=seen.detail,
-            why=_why(check, reader),
-            fix=check.fix + (does if check.remedy else ""),
-            remedy=check.remedy,
+    found = []
+    for check in checks():
+        seen = check.find(subject)
+        if seen is None:
+            continue
+        severity, why = check.severity, [check.why]
+        if check.seen:
+            why.append(english("Seen: {said}", said=check.seen))
+        if reader and reader.tool in check.taken_by:
+            severity = Severity.WARNING if severity is Severity.ERROR else severity
+            why.append(english("{tool} was seen to compile a model with it.", tool=reader.tool))
+        found.append(
+            Finding(
+                id=check.id,
+                severity=severity,
+                nodes=seen.nodes,
+                tensors=seen.tensors,
+                detail=seen.detail,
+                why=" ".join(why),
+                fix=check.fix + (does if check.remedy else ""),
+                remedy=check.remedy,
+            )
         )
-        for check in checks()
-        if (seen := check.find(subject)) is not None
-    ]
     if record is not None:
         found = with_recorded_issues(record, found)
     if reader is not None:
         found = told_of(reader, found, subject)
     order = list(Severity)
     return tuple(sorted(found, key=lambda finding: order.index(finding.severity)))
-
-
-def _takes(check: PreflightCheck, reader: Reader | None) -> bool:
-    return reader is not None and reader.tool in check.taken_by
-
-
-def _severity(check: PreflightCheck, reader: Reader | None) -> Severity:
-    mild = check.severity is Severity.ERROR and _takes(check, reader)
-    return Severity.WARNING if mild else check.severity
-
-
-def _why(check: PreflightCheck, reader: Reader | None) -> str:
-    sentences = [check.why]
-    if check.seen:
-        sentences.append(english("Seen: {said}", said=check.seen))
-    if reader and _takes(check, reader):
-        sentences.append(english("{tool} was seen to compile a model with it.", tool=reader.tool))
-    return " ".join(sentences)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,21 +151,22 @@ def components(subject: InspectedModel) -> tuple[ModelModule, ...]:
     for path, nodes in found.items():
         name = "/".join(path) if path and path in kept else OTHERS
         groups[name] = groups.get(name, 0) | nodes
-    return tuple(_component(subject, name, nodes) for name, nodes in groups.items())
-
-
-def _component(subject: InspectedModel, name: str, nodes: UnitSet) -> ModelModule:
-    dynamic: Counter[str] = Counter()
-    settled: Counter[str] = Counter()
-    for index in members(nodes):
-        node = subject.nodes[index]
-        if node.domain in ("", "ai.onnx") and node.op_type in _DYNAMIC:
-            # An If is settled if its condition is constant, although what the branch computes may not be.
-            decides = node.input[:1] if node.op_type == "If" else [name for name in node.output if name]
-            (settled if all(name in subject.constants for name in decides) else dynamic)[node.op_type] += 1
-    return ModelModule(
-        name=name, nodes=size(nodes), dynamic=tuple(dynamic.most_common()), settled=tuple(settled.most_common())
-    )
+    modules = []
+    for name, nodes in groups.items():
+        dynamic: Counter[str] = Counter()
+        settled: Counter[str] = Counter()
+        for index in members(nodes):
+            node = subject.nodes[index]
+            if node.domain in ("", "ai.onnx") and node.op_type in _DYNAMIC:
+                # An If is settled if its condition is constant, although what the branch computes may not be.
+                decides = node.input[:1] if node.op_type == "If" else [name for name in node.output if name]
+                (settled if all(name in subject.constants for name in decides) else dynamic)[node.op_type] += 1
+        modules.append(
+            ModelModule(
+                name=name, nodes=size(nodes), dynamic=tuple(dynamic.most_common()), settled=tuple(settled.most_common())
+            )
+        )
+    return tuple(modules)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,7 +22,7 @@ from onnxbisect.model.scopes import (
     reads,
     walk,
 )
-from onnxbisect.preflight.subject import CheckResult, InspectedModel, NodeSite, type_text, unique
+from onnxbisect.preflight.subject import CheckResult, InspectedModel, type_text, unique
 
 #: The oldest opset that pulsar2 documents.
 _OLDEST = 11
@@ -265,8 +265,17 @@ _LISTED = 6
 
 def control_flow(subject: InspectedModel) -> CheckResult | None:
     """If, Loop, Scan and SequenceMap, also inside functions, except an If whose branch is known."""
-    sites = [site for site in subject.sites_of(*_CONTROL) if not _is_decided(subject, site)]
-    texts = tuple(_described(subject, site) for site in sites)
+    sites = [
+        site
+        for site in subject.sites_of(*_CONTROL)
+        if site.node.op_type != "If" or site.in_function or site.node.input[0] not in subject.constants
+    ]
+    # lines such as `Loop /loop: 3 rounds, whatever the inputs; the body has 4 nodes (Add 2, Gather 2)`
+    texts = []
+    for site in sites:
+        settled = frozenset[str]() if site.in_function else subject.constants
+        facts = [*_course(subject, site.node, settled), *_contents(site.node, settled)]
+        texts.append(f"{site.node.op_type} {label(site.node)}: {'; '.join(facts)}")
     more = english(". And {more} more", more=len(texts) - _SITES) if len(texts) > _SITES else ""
     return CheckResult(nodes=subject.holders(sites), detail=". ".join(texts[:_SITES]) + more) if sites else None
 
@@ -291,18 +300,6 @@ def input_decides(subject: InspectedModel) -> CheckResult | None:
     return CheckResult(
         nodes=holders, tensors=tuple(it.input.name for it in found), detail=". ".join(map(binding_advice, found))
     )
-
-
-def _is_decided(subject: InspectedModel, site: NodeSite) -> bool:
-    return site.node.op_type == "If" and not site.in_function and site.node.input[0] in subject.constants
-
-
-def _described(subject: InspectedModel, site: NodeSite) -> str:
-    """A line such as `Loop /loop: 3 rounds, whatever the inputs; the body has 4 nodes (Add 2, Gather 2)`."""
-    node = site.node
-    settled = frozenset[str]() if site.in_function else subject.constants
-    facts = [*_course(subject, node, settled), *_contents(node, settled)]
-    return f"{node.op_type} {label(node)}: {'; '.join(facts)}"
 
 
 def _course(subject: InspectedModel, node: onnx.NodeProto, settled: frozenset[str]) -> Iterator[str]:

@@ -75,10 +75,11 @@ class Reader:
 def told_of(reader: Reader, found: Sequence[Finding], subject: InspectedModel) -> list[Finding]:
     """The findings adapted to this tool; those about versions that it does not read come first, then disputed ops."""
     settled = settled_by(reader.probe_format)
+    read = {"ir-version-too-new": reader.newest_ir, "opset-too-new": reader.newest_opset}
     others = [
         replace(finding, severity=Severity.ERROR, why=f"{finding.why} {_HIDDEN}") if finding.id in settled else finding
         for finding in found
-        if finding.id not in _IN_GENERAL or not _knows(reader, finding.id)
+        if finding.id not in _IN_GENERAL or read.get(finding.id, reader.oldest_opset) is None
     ]
     boundary = refused_boundary(reader.tool, reader.probe_format, subject)
     return [*_unread_versions(reader, subject), *boundary, *_disputed(reader, subject), *others]
@@ -107,11 +108,6 @@ def settled_by(probe_format: ProbeFormat) -> set[str]:
         )
         if gone
     }
-
-
-def _knows(reader: Reader, id_: str) -> bool:
-    known = {"ir-version-too-new": reader.newest_ir, "opset-too-new": reader.newest_opset}
-    return known.get(id_, reader.oldest_opset) is not None
 
 
 def _unread_versions(reader: Reader, subject: InspectedModel) -> list[Finding]:

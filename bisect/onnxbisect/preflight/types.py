@@ -82,8 +82,16 @@ def half_bfloat_weights(subject: InspectedModel) -> CheckResult | None:
 
 def int64_out_of_int32(subject: InspectedModel) -> CheckResult | None:
     """Integer constants that exceed int32, except for the "to the end" value of Slice, which every tool knows."""
-    names = tuple(name for name, values in _integers(subject) if _overflows(values, _is_slice_bound(subject, name)))
-    return _tensors(names, "int64 with values beyond int32") if names else None
+    names = []
+    for name, values in _integers(subject):
+        beyond = values[(values < _INT32.min) | (values > _INT32.max)]
+        readers = subject.consumers.get(name, [])
+        if readers and all(node.op_type == "Slice" and name in node.input[1:3] for node in readers):
+            # INT64_MAX, and what exporters write for it and for "from the start"
+            beyond = beyond[(beyond > _INT64.min + 1) & (beyond < _INT64.max - 1)]
+        if beyond.size:
+            names.append(name)
+    return _tensors(tuple(names), "int64 with values beyond int32") if names else None
 
 
 def quantized_ops(subject: InspectedModel) -> CheckResult | None:
@@ -145,19 +153,6 @@ def _integers(subject: InspectedModel) -> Iterator[tuple[str, np.ndarray]]:
             yield name, array
 
 
-def _is_slice_bound(subject: InspectedModel, name: str) -> bool:
-    readers = subject.consumers.get(name, [])
-    return bool(readers) and all(n.op_type == "Slice" and name in n.input[1:3] for n in readers)
-
-
-def _overflows(values: np.ndarray, is_bound: bool) -> bool:
-    beyond = values[(values < _INT32.min) | (values > _INT32.max)]
-    if is_bound:
-        # INT64_MAX, and what exporters write for it and for "from the start"
-        beyond = beyond[(beyond > _INT64.min + 1) & (beyond < _INT64.max - 1)]
-    return beyond.size > 0
-
-
 def dynamic_input_dim(subject: InspectedModel) -> CheckResult | None:
     """Graph inputs that still have a dimension without a number."""
     names = subject.model.unbound
@@ -181,7 +176,9 @@ def dynamic_internal_dim(subject: InspectedModel) -> CheckResult | None:
 
 def unknown_rank(subject: InspectedModel) -> CheckResult | None:
     """Tensors of which not even the number of dimensions is known."""
-    names = tuple(n for n in subject.activations if subject.dims(n) is None and _may_be_tensor(subject, n))
+    types = subject.model.types
+    unknown = (name for name in subject.activations if subject.dims(name) is None)
+    names = tuple(name for name in unknown if name not in types or types[name].HasField("tensor_type"))
     return (
         CheckResult(tensors=names, detail=english("{tensors} of unknown rank", tensors=count(len(names), "tensor")))
         if names
@@ -295,11 +292,6 @@ def _bytes(subject: InspectedModel, name: str) -> int:
     if dims is None or None in dims:
         return 0
     return prod(d or 0 for d in dims) * _BYTES.get(subject.dtype(name), 4)
-
-
-def _may_be_tensor(subject: InspectedModel, name: str) -> bool:
-    known = subject.model.types.get(name)
-    return known is None or known.HasField("tensor_type")
 
 
 CHECKS = {
