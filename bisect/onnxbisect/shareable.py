@@ -140,25 +140,21 @@ def _resized(model: onnx.ModelProto, old: int, new: int) -> Iterator[onnx.ModelP
             for dim in value.type.tensor_type.shape.dim:
                 if dim.dim_value == old:
                     dim.dim_value = new
-        changed = [_resize(tensor, old, new, among_integers) for tensor in made.graph.initializer]
+        changed = False
+        for tensor in made.graph.initializer:
+            array = numpy_helper.to_array(tensor)
+            if among_integers and array.dtype == np.int64 and is_telling(array) and (array == old).any():
+                array = np.where(array == old, new, array)
+                changed = True
+            for axis, size in enumerate(array.shape):
+                if size == old:
+                    array = array.take(range(new), axis)
+            tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), tensor.name))
         for value in made.graph.output:
             value.type.tensor_type.ClearField("shape")
-        if (among_integers and not any(changed)) or (inferred := _inferred(made)) is None:
+        if (among_integers and not changed) or (inferred := _inferred(made)) is None:
             continue
         yield inferred
-
-
-def _resize(tensor: onnx.TensorProto, old: int, new: int, among_integers: bool) -> bool:
-    """Replace the size in a tensor; returns whether integers in it changed."""
-    array = numpy_helper.to_array(tensor)
-    integers = among_integers and array.dtype == np.int64 and is_telling(array) and bool((array == old).any())
-    if integers:
-        array = np.where(array == old, new, array)
-    for axis, size in enumerate(array.shape):
-        if size == old:
-            array = array.take(range(new), axis)
-    tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), tensor.name))
-    return integers
 
 
 def _inferred(model: onnx.ModelProto) -> onnx.ModelProto | None:

@@ -55,17 +55,12 @@ class Declarations:
         if known is not None:
             value.type.CopyFrom(known)
         elif value.type.WhichOneof("value") is None:
-            value.type.tensor_type.elem_type = self._guess(name)
+            # Most ops, custom ones included, return the dtype of their first input.
+            unit = self._wiring.maker.get(name)
+            taken = () if unit is None else self._wiring.boundary[unit]
+            kinds = (self._model.types[it].tensor_type.elem_type for it in taken if it in self._model.types)
+            value.type.tensor_type.elem_type = next(filter(None, kinds), onnx.TensorProto.FLOAT)
         return value
-
-    def _guess(self, name: str) -> int:
-        # Most ops, custom ones included, return the dtype of their first input.
-        unit = self._wiring.maker.get(name)
-        for taken in () if unit is None else self._wiring.boundary[unit]:
-            known = self._model.types.get(taken)
-            if known is not None and known.tensor_type.elem_type:
-                return int(known.tensor_type.elem_type)
-        return int(onnx.TensorProto.FLOAT)
 
 
 #: Largest node, in bytes, that is kept encoded. Larger nodes hold weights, which would be in memory twice.

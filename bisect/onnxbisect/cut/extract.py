@@ -75,7 +75,39 @@ def units_between(model: Model, inputs: Sequence[str], outputs: Sequence[str]) -
     starts at the model's. Raises CutError for unknown names, with similar ones, for inputs that no output depends on,
     and for those that the units make themselves.
     """
-    return _between(read_wiring(model), model, inputs, outputs)
+    wiring = read_wiring(model)
+    flowing = {*wiring.maker, *wiring.takers}
+    for name in inputs:
+        if name not in flowing:
+            _refuse(name, wiring, flowing)
+    for name in outputs:
+        if name not in wiring.maker:
+            _refuse(name, wiring, wiring.maker)
+    given = set(inputs)
+    reached: set[str] = set()
+    chosen: set[int] = set()
+    # No unit makes an output that is a constant or a weight.
+    stack = [name for name in outputs or (v.name for v in model.proto.graph.output) if name in wiring.maker]
+    while stack:
+        name = stack.pop()
+        if name in given:
+            reached.add(name)
+            continue
+        unit = wiring.maker.get(name)
+        if unit is not None and unit not in chosen:
+            chosen.add(unit)
+            stack.extend(wiring.boundary[unit])
+    for name in inputs:
+        if name not in reached:
+            raise CutError(f"None of the outputs depends on the input '{name}'; leave it out or name other outputs.")
+        if wiring.maker.get(name) in chosen:
+            raise CutError(
+                f"'{name}' cannot be an input: the outputs need another result of the node that makes it. "
+                "Name all results of that node."
+            )
+    if not chosen:
+        raise CutError("There is no node between these inputs and outputs.")
+    return of(chosen)
 
 
 def units_of_modules(model: Model, scopes: Sequence[str]) -> UnitSet:
@@ -155,57 +187,15 @@ def cut_modules(model: Model, scopes: Sequence[str]) -> Piece:
     depends on the inputs. Tensors of which other modules use only the shape are not outputs.
     """
     units = units_of_modules(model, scopes)
-    outputs = _leaving(model, units)
-    return Cutter(model).cut(settled(model, units, outputs), wishes=Wishes(inputs=(), outputs=outputs))
-
-
-def _leaving(model: Model, units: UnitSet) -> tuple[str, ...]:
-    """The tensors that leave the units.
-
-    Tensors of known value only where no other leaves; where none leaves, the results that no unit of the set reads.
-    """
     ends = {value.name for value in model.proto.graph.output}
     others = settled(model, model.universe.everything, ends) & ~units
     made = [name for unit in members(units) for name in model.proto.graph.node[model.units[unit].node].output if name]
     takers = {name: of(taking) for name, taking in read_wiring(model).takers.items()}
     leaving = tuple(name for name in made if name in ends or takers.get(name, 0) & others)
+    # those of known value only where no other leaves; where none leaves, the results that no unit of the set reads
     changing = tuple(name for name in leaving if name not in model.known)
-    return changing or leaving or tuple(name for name in made if not takers.get(name, 0) & units)
-
-
-def _between(wiring: Wiring, model: Model, inputs: Sequence[str], outputs: Sequence[str]) -> UnitSet:
-    flowing = {*wiring.maker, *wiring.takers}
-    for name in inputs:
-        if name not in flowing:
-            _refuse(name, wiring, flowing)
-    for name in outputs:
-        if name not in wiring.maker:
-            _refuse(name, wiring, wiring.maker)
-    given = set(inputs)
-    reached: set[str] = set()
-    chosen: set[int] = set()
-    # No unit makes an output that is a constant or a weight.
-    stack = [name for name in outputs or (v.name for v in model.proto.graph.output) if name in wiring.maker]
-    while stack:
-        name = stack.pop()
-        if name in given:
-            reached.add(name)
-            continue
-        unit = wiring.maker.get(name)
-        if unit is not None and unit not in chosen:
-            chosen.add(unit)
-            stack.extend(wiring.boundary[unit])
-    for name in inputs:
-        if name not in reached:
-            raise CutError(f"None of the outputs depends on the input '{name}'; leave it out or name other outputs.")
-        if wiring.maker.get(name) in chosen:
-            raise CutError(
-                f"'{name}' cannot be an input: the outputs need another result of the node that makes it. "
-                "Name all results of that node."
-            )
-    if not chosen:
-        raise CutError("There is no node between these inputs and outputs.")
-    return of(chosen)
+    outputs = changing or leaving or tuple(name for name in made if not takers.get(name, 0) & units)
+    return Cutter(model).cut(settled(model, units, outputs), wishes=Wishes(inputs=(), outputs=outputs))
 
 
 def _refuse(name: str, wiring: Wiring, valid: Iterable[str]) -> None:

@@ -120,7 +120,19 @@ _SELECTS = re.compile(r"\b(nonzero|unique|masked_select|argwhere|bincount|repeat
 def cause_of(failure: Failure) -> FailureCause:
     """The kind of a failure, and the line to look at."""
     if failure.differs:
-        return _of_wrong_numbers(failure)
+        # The export succeeded: look at what the tracer made a constant, and warned of with many false alarms.
+        for words, kind in (
+            ("NumPy array", FailureKind.NUMPY),
+            ("Python integer", FailureKind.INDEX),
+            ("Python index", FailureKind.INDEX),
+            ("Python boolean", FailureKind.BRANCH),
+            ("Python float", FailureKind.BRANCH),
+            ("Iterating over a tensor", FailureKind.LOOP),
+        ):
+            if found := [place for place, text in failure.warned if words in text and not _about_shapes(place.source)]:
+                loops = kind is FailureKind.INDEX and _LOOPS.search(found[0].source)
+                return FailureCause(kind=FailureKind.LOOP if loops else kind, place=found[0])
+        return FailureCause(kind=FailureKind.LOST_INPUT if failure.lost else FailureKind.NUMBERS, place=failure.place)
     source = failure.place.source if failure.place else ""
     return FailureCause(kind=next(kind for kind, fits in _REFUSALS if fits(failure, source)), place=failure.place)
 
@@ -197,22 +209,6 @@ def _foreign(op: str) -> bool:
         "math",
         "<built-in function getitem>",
     )
-
-
-def _of_wrong_numbers(failure: Failure) -> FailureCause:
-    """An export that succeeded: what the tracer made a constant, and warned of with many false alarms."""
-    for words, kind in (
-        ("NumPy array", FailureKind.NUMPY),
-        ("Python integer", FailureKind.INDEX),
-        ("Python index", FailureKind.INDEX),
-        ("Python boolean", FailureKind.BRANCH),
-        ("Python float", FailureKind.BRANCH),
-        ("Iterating over a tensor", FailureKind.LOOP),
-    ):
-        if found := [place for place, text in failure.warned if words in text and not _about_shapes(place.source)]:
-            loops = kind is FailureKind.INDEX and _LOOPS.search(found[0].source)
-            return FailureCause(kind=FailureKind.LOOP if loops else kind, place=found[0])
-    return FailureCause(kind=FailureKind.LOST_INPUT if failure.lost else FailureKind.NUMBERS, place=failure.place)
 
 
 def _about_shapes(source: str) -> bool:

@@ -247,7 +247,25 @@ def sarif(report: ExportReport, root: str = "") -> str:
     The physical location is the line that the exporter complains about, else line 1 of the file with the function.
     """
     kinds = list(dict.fromkeys(str(it.kind) for it in report.culprits))
-    results = [_result(report, it, kinds.index(str(it.kind)), root) for it in report.culprits]
+    results = []
+    for it in report.culprits:
+        places = f" (at {plural(len(it.places), 'place')})" if len(it.places) > 1 else ""
+        said = f"{it.path or 'the model'} ({it.cls}) does not export{places}: {it.message}. Instead: {it.remedy}"
+        file, number, code = (
+            (it.place.file, it.place.line, it.place.source) if it.place else (report.source.rpartition(":")[0], 1, "")
+        )
+        below = root.rstrip("/") + "/"
+        file = file.removeprefix(below) if root else file
+        results.append(
+            {
+                "ruleId": str(it.kind),
+                "ruleIndex": kinds.index(str(it.kind)),
+                "level": "error",
+                "message": {"text": text(said)},
+                "locations": [located(file, number, code, it.places)],
+                "partialFingerprints": {"module/v1": clean(f"{it.path}:{it.kind}")},
+            }
+        )
     rules: list[dict[str, object]] = [
         {
             "id": kind,
@@ -258,21 +276,3 @@ def sarif(report: ExportReport, root: str = "") -> str:
         for kind in kinds
     ]
     return log(rules, results, {"verdict": clean(report.headline), "proven": report.proven})
-
-
-def _result(report: ExportReport, one: Blamed, rule: int, root: str) -> dict[str, object]:
-    places = f" (at {plural(len(one.places), 'place')})" if len(one.places) > 1 else ""
-    said = f"{one.path or 'the model'} ({one.cls}) does not export{places}: {one.message}. Instead: {one.remedy}"
-    file, number, code = (
-        (one.place.file, one.place.line, one.place.source) if one.place else (report.source.rpartition(":")[0], 1, "")
-    )
-    below = root.rstrip("/") + "/"
-    file = file.removeprefix(below) if root else file
-    return {
-        "ruleId": str(one.kind),
-        "ruleIndex": rule,
-        "level": "error",
-        "message": {"text": text(said)},
-        "locations": [located(file, number, code, one.places)],
-        "partialFingerprints": {"module/v1": clean(f"{one.path}:{one.kind}")},
-    }

@@ -168,11 +168,34 @@ def split(
 
 def _write(model: Model, parts: Sequence[CutPart], crossing: Mapping[str, Crossing], folder: Path) -> Manifest:
     files = [f"{number:02d}_{part.kind}.onnx" for number, part in enumerate(parts)]
+    nodes = model.proto.graph.node
     entries = []
     for file, part in zip(files, parts, strict=True):
+        piece, graph, path = part.piece, part.piece.proto.graph, folder / file
         # run.py runs every piece in onnxruntime, which loads nothing newer
-        write(replace(part.piece, proto=loadable(part.piece.proto)), model, folder / file)
-        entries.append(_entry(model, part, folder / file, files, crossing))
+        write(replace(piece, proto=loadable(piece.proto)), model, path)
+        data = path.with_suffix(".data")
+        note = ""
+        if part.kind is PieceKind.NPU and part.seen:
+            note = english("Exactly these nodes were seen to compile, in the file of a probe and not in this one.")
+        elif part.kind is PieceKind.NPU:
+            note = english("These nodes were seen to compile as part of a larger piece, not by themselves.")
+        entries.append(
+            WrittenPiece(
+                file=file,
+                kind=part.kind,
+                sha256=_sha256(path),
+                data=DataFile(file=data.name, sha256=_sha256(data)) if data.exists() else None,
+                compiled=False if part.kind is PieceKind.NPU else None,
+                refused=False,
+                note=note,
+                share=round(part.share, 6),
+                nodes=tuple(nodes[model.units[unit].node].name for unit in members(piece.units)),
+                inputs=tuple(_taken(value, piece.original(value.name), files, crossing) for value in graph.input),
+                outputs=tuple(_made(value, piece.original(value.name), files, crossing) for value in graph.output),
+                custom=_custom(piece.proto, path, model) if part.kind is PieceKind.CUSTOM else None,
+            )
+        )
     manifest = Manifest(
         model=Source(name=model.path.name, sha256=model.sha256),
         target=None,
@@ -188,33 +211,6 @@ def _write(model: Model, parts: Sequence[CutPart], crossing: Mapping[str, Crossi
 
 def _put(manifest: Manifest, folder: Path) -> None:
     (folder / MANIFEST).write_text(manifest.to_json(), "utf-8")
-
-
-def _entry(
-    model: Model, part: CutPart, path: Path, files: Sequence[str], crossing: Mapping[str, Crossing]
-) -> WrittenPiece:
-    data = path.with_suffix(".data")
-    piece, graph = part.piece, part.piece.proto.graph
-    nodes = model.proto.graph.node
-    note = ""
-    if part.kind is PieceKind.NPU and part.seen:
-        note = english("Exactly these nodes were seen to compile, in the file of a probe and not in this one.")
-    elif part.kind is PieceKind.NPU:
-        note = english("These nodes were seen to compile as part of a larger piece, not by themselves.")
-    return WrittenPiece(
-        file=path.name,
-        kind=part.kind,
-        sha256=_sha256(path),
-        data=DataFile(file=data.name, sha256=_sha256(data)) if data.exists() else None,
-        compiled=False if part.kind is PieceKind.NPU else None,
-        refused=False,
-        note=note,
-        share=round(part.share, 6),
-        nodes=tuple(nodes[model.units[unit].node].name for unit in members(piece.units)),
-        inputs=tuple(_taken(value, piece.original(value.name), files, crossing) for value in graph.input),
-        outputs=tuple(_made(value, piece.original(value.name), files, crossing) for value in graph.output),
-        custom=_custom(piece.proto, path, model) if part.kind is PieceKind.CUSTOM else None,
-    )
 
 
 def _custom(proto: onnx.ModelProto, path: Path, model: Model) -> Custom:
