@@ -44,7 +44,15 @@ def fold_constants(file: File, reader: Reader) -> RemediedFile:
     graph = file.proto.graph
     if file.proto.ir_version < 4:
         raise NotApplicable("initializers have to be inputs up to IR version 3")
-    folded = _foldable(file)
+    kept = {value.name for value in graph.output} | annotated(graph) | _dequantised(file)
+    storable = {name for name, it in file.known.items() if it.nbytes <= _LARGEST and it.dtype != np.object_}
+    folded = {
+        index
+        for index, node in enumerate(graph.node)
+        if not is_constant(node)
+        and any(node.output)
+        and all(name not in kept and name in storable for name in node.output if name)
+    }
     if not folded:
         raise NotApplicable("every node depends on an input")
     left = [node for index, node in enumerate(graph.node) if index not in folded]
@@ -64,19 +72,6 @@ def fold_constants(file: File, reader: Reader) -> RemediedFile:
     return RemediedFile(
         proto=result, sentence=f"{count(len(folded), 'node')} folded into {count(len(values), 'constant')}"
     )
-
-
-def _foldable(file: File) -> set[int]:
-    graph = file.proto.graph
-    kept = {value.name for value in graph.output} | annotated(graph) | _dequantised(file)
-    storable = {name for name, it in file.known.items() if it.nbytes <= _LARGEST and it.dtype != np.object_}
-    return {
-        index
-        for index, node in enumerate(graph.node)
-        if not is_constant(node)
-        and any(node.output)
-        and all(name not in kept and name in storable for name in node.output if name)
-    }
 
 
 def _dequantised(file: File) -> set[str]:

@@ -97,23 +97,26 @@ class TensorFacts:
             return None
         if isinstance(held, onnx.TensorProto):
             return array_of(held, self.folder)
-        return self._dense(held)
-
-    def stored(self, tensor: str) -> Stored | None:
-        """The tensor as the model stores it, dense or sparse; None for one that it does not store."""
-        return self._stored.get(tensor)
-
-    def _dense(self, sparse: onnx.SparseTensorProto) -> np.ndarray | None:
-        """The tensor in dense form; None if that is too large or an index is out of range."""
-        if prod(sparse.dims) > _LARGEST_DENSE:
+        # Dense, unless that is too large or an index is out of range.
+        if prod(held.dims) > _LARGEST_DENSE:
             return None
-        values, indices = array_of(sparse.values, self.folder), array_of(sparse.indices, self.folder)
-        dense = np.zeros(tuple(sparse.dims), values.dtype)
+        values, indices = array_of(held.values, self.folder), array_of(held.indices, self.folder)
+        dense = np.zeros(tuple(held.dims), values.dtype)
         sizes = np.array(dense.shape if indices.ndim > 1 else dense.size)
         if np.any((indices < 0) | (indices >= sizes)):
             return None
         dense[np.unravel_index(indices, dense.shape) if indices.ndim == 1 else tuple(indices.T)] = values
         return dense
+
+    def value_up_to(self, tensor: str, most: int) -> np.ndarray | None:
+        """As `value`; None also for a tensor of more than `most` elements, which is not read."""
+        shape = self.shape(tensor)
+        small = shape is not None and prod(most + 1 if dim is None else dim for dim in shape) <= most
+        return self.value(tensor) if small else None
+
+    def stored(self, tensor: str) -> Stored | None:
+        """The tensor as the model stores it, dense or sparse; None for one that it does not store."""
+        return self._stored.get(tensor)
 
     def maker(self, tensor: str) -> onnx.NodeProto | None:
         """The node of the graph that computes a tensor."""

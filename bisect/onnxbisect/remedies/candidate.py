@@ -322,19 +322,18 @@ class Finder:
 
     def _rewrite(self, rule: Rule, node: onnx.NodeProto, facts: TensorFacts) -> Rewrite | RuleRefusal:
         key = (node.name, rule.id)  # names of new nodes contain the rules that made them
-        if key not in self._rewrites:
-            self._rewrites[key] = self._tried(rule, node, facts)
-        return self._rewrites[key]
-
-    def _tried(self, rule: Rule, node: onnx.NodeProto, facts: TensorFacts) -> Rewrite | RuleRefusal:
+        if key in self._rewrites:
+            return self._rewrites[key]
+        made: Rewrite | RuleRefusal
         try:
             made = rewrite(rule, node, facts)
             if not self._taken.isdisjoint(_names(made.replacement).difference(made.node.output)):
                 made = rewrite(rule, node, facts, prefix=unused_prefix(made.node.name, rule, self._taken))
         except NotApplicable as reason:
-            return RuleRefusal(rule=rule, reason=str(reason))
+            made = RuleRefusal(rule=rule, reason=str(reason))
         except Exception as error:  # a bug of a third party's rule, or an invalid node
-            return RuleRefusal(rule=rule, reason=f"the rule failed: {type(error).__name__}: {error}")
+            made = RuleRefusal(rule=rule, reason=f"the rule failed: {type(error).__name__}: {error}")
+        self._rewrites[key] = made
         return made
 
 

@@ -20,7 +20,7 @@ from onnxbisect.remedies.contract import PlaceProof, Repair
 from onnxbisect.remedies.found import SearchedModel
 from onnxbisect.report.culprit_facts import origin
 from onnxbisect.report.culprit_words import source_line
-from onnxbisect.rewrites import Exactness, Rule
+from onnxbisect.rewrites import Exactness
 from onnxbisect.verdict import Status, Verdict
 
 #: The value of `format`; a change that breaks readers counts the number up.
@@ -265,7 +265,18 @@ def _change(place: PlaceProof, node: onnx.NodeProto, facts: TensorFacts, repair:
     return Change(
         node=candidate.node,
         op=candidate.op,
-        rules=tuple(_rule(rule) for rule in candidate.rules),
+        rules=tuple(
+            RuleRow(
+                id=rule.id,
+                summary=rule.summary,
+                exactness=rule.exactness,
+                bound=rule.bound.text,
+                domain=rule.domain.text if rule.domain else "",
+                pytorch=rule.pytorch,
+                source=rule.source,
+            )
+            for rule in candidate.rules
+        ),
         exactness=candidate.exactness,
         before=_row(node, facts),
         after=tuple(_row(it, inside) for it in after if it not in before),
@@ -275,18 +286,6 @@ def _change(place: PlaceProof, node: onnx.NodeProto, facts: TensorFacts, repair:
         removed=tuple(_row(it, facts) for it in before if it not in after and it != node),
         low=place.low,
         source=source_line(origin(node)),
-    )
-
-
-def _rule(rule: Rule) -> RuleRow:
-    return RuleRow(
-        id=rule.id,
-        summary=rule.summary,
-        exactness=rule.exactness,
-        bound=rule.bound.text,
-        domain=rule.domain.text if rule.domain else "",
-        pytorch=rule.pytorch,
-        source=rule.source,
     )
 
 

@@ -5,9 +5,8 @@ are finitely many, so the loop ends. All decisions follow from the verdicts, so 
 verdicts on record has the same result.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import Generic, TypeVar
 
 import onnx
@@ -230,7 +229,10 @@ class _Repairer:
 
     def _learn_answer(self, candidate: Candidate, advice: Advice, found: SearchedModel) -> None:
         repaired = self._advisor.learn_beside(candidate, found, advice.chosen)
-        refusals = _culprits_in(found, candidate, repaired)
+        # the messages for culprits with new nodes of the candidate, except at repaired places
+        new = set(candidate.new_nodes)
+        places = [(it, place) for it in found.culprits for place in it.places if place not in repaired]
+        refusals = [it.message for it, place in places if not new.isdisjoint(place.nodes)]
         taken = found.passing.issuperset(candidate.new_nodes) and not refusals
         alike = self._advisor.answered(candidate, advice.chosen, taken)
         if taken:
@@ -267,13 +269,6 @@ class _Repairer:
                 candidate, english("{sentence}: {said}", sentence=refused, said=said) if said else refused
             )
         return bool(guilty)
-
-
-def _culprits_in(found: SearchedModel, candidate: Candidate, repaired: Collection[CulpritPlace]) -> list[str]:
-    """The compiler's messages for culprits with new nodes of a candidate, except at repaired places."""
-    new = set(candidate.new_nodes)
-    places = [(it, place) for it in found.culprits for place in it.places if place not in repaired]
-    return [it.message for it, place in places if not new.isdisjoint(place.nodes)]
 
 
 def _keys(advice: Advice) -> Mapping[str, str]:
@@ -340,9 +335,7 @@ def _alone(holder: onnx.NodeProto, number: int, facts: TensorFacts) -> onnx.Mode
     for node in graph.node:
         node.name = f"{holder.name}/{number}/{node.name}"
     for name in captures(helper.make_node("If", [], [], body=body)):
-        kind, shape = facts.type(name), facts.shape(name)
-        small = shape is not None and prod(_SMALL + 1 if dim is None else dim for dim in shape) <= _SMALL
-        value = facts.value(name) if small else None
+        kind, value = facts.type(name), facts.value_up_to(name, _SMALL)
         if value is not None:
             graph.initializer.append(numpy_helper.from_array(value, name))
         elif kind is not None:

@@ -84,12 +84,9 @@ def left_groups(left: Iterable[LeftRow]) -> list[list[LeftRow]]:
     """Places with the same ops that stay for the same reasons, apart from numbers in them."""
     found: dict[tuple[object, ...], list[LeftRow]] = {}
     for it in left:
-        found.setdefault((it.ops, it.kind, tuple(map(_without_numbers, it.reasons))), []).append(it)
+        reasons = tuple(re.sub(r"[0-9][-+.e0-9]*", "0", reason) for reason in it.reasons)
+        found.setdefault((it.ops, it.kind, reasons), []).append(it)
     return list(found.values())
-
-
-def _without_numbers(reason: str) -> str:
-    return re.sub(r"[0-9][-+.e0-9]*", "0", reason)
 
 
 def lines(document: RepairDocument) -> list[str]:

@@ -8,7 +8,6 @@ The only difference that it can add to the rule's own is one rounding of each ou
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import prod
 
 import numpy as np
 import onnx
@@ -207,7 +206,7 @@ def _standalone(node: onnx.NodeProto, replacement: Replacement, facts: TensorFac
         kind = facts.type(name)
         if kind is None:
             raise NotApplicable(f"the type of tensor '{name}' is not known")
-        array = facts.value(name) if _is_small(facts.shape(name)) else None
+        array = facts.value_up_to(name, _SMALL)
         if array is not None and array.dtype != np.object_:
             initializers.append(numpy_helper.from_array(array, name))
         else:
@@ -229,10 +228,6 @@ def _standalone(node: onnx.NodeProto, replacement: Replacement, facts: TensorFac
 def _imports(facts: TensorFacts, replacement: Replacement) -> list[onnx.OperatorSetIdProto]:
     opsets = {**facts.opsets, **replacement.opsets}
     return [helper.make_opsetid(domain, version) for domain, version in opsets.items()]
-
-
-def _is_small(shape: tuple[int | None, ...] | None) -> bool:
-    return shape is not None and prod(_SMALL + 1 if dim is None else dim for dim in shape) <= _SMALL
 
 
 def _outside(replacement: Replacement) -> list[str]:

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -86,7 +85,7 @@ class LoweringScope:
         outer = captures(holder)
         types = {name: kind for name in outer if (kind := self.facts.type(name)) is not None}
         types |= {value.name: value.type for value in (*body.input, *body.output, *body.value_info)}
-        values = {name: self.facts.value(name) for name in outer if self._is_small(name)}
+        values = {name: self.facts.value_up_to(name, _SMALL) for name in outer}
         known = {name: value for name, value in values.items() if value is not None}
         return replace(self, proto=alone, types=types, known=known)
 
@@ -95,10 +94,6 @@ class LoweringScope:
         alone = onnx.ModelProto(ir_version=_CONSTANTS_ARE_NODES, opset_import=self.proto.opset_import)
         alone.graph.node.extend(function.node)
         return replace(self, proto=alone, types={value.name: value.type for value in function.value_info}, known={})
-
-    def _is_small(self, name: str) -> bool:
-        shape = self.facts.shape(name) if self.facts.is_constant(name) else None
-        return shape is not None and prod(_SMALL + 1 if dim is None else dim for dim in shape) <= _SMALL
 
 
 #: Values that an attribute accepts only from an operator set on, though its schema is unchanged.
