@@ -8,29 +8,8 @@ from dataclasses import dataclass, replace
 import onnx
 
 from onnxbisect.errors import ModelError
+from onnxbisect.file_remedies import declarations, form
 from onnxbisect.file_remedies.control_flow import of_several, resolve_control_flow, sequences_to_tensors
-from onnxbisect.file_remedies.declarations import (
-    bind_dimensions,
-    correct_declared_types,
-    name_nodes,
-    reorder_nodes,
-    sort_nodes,
-    weights_no_inputs,
-)
-from onnxbisect.file_remedies.form import (
-    constants_to_initializers,
-    declare_shapes,
-    densify,
-    drop_empty_outputs,
-    lower_ir_version,
-    neutral_boundary,
-    omit_reduction,
-    raise_opset,
-    safe_names,
-    shorten_names,
-    weights_inside,
-    write_defaults,
-)
 from onnxbisect.file_remedies.inlining import inline_functions
 from onnxbisect.file_remedies.lowering import axes_to_attributes, lower_opset
 from onnxbisect.file_remedies.ranks import USUAL_RANK, few_dimensions, lower_ranks
@@ -48,37 +27,37 @@ from onnxbisect.verdict import Hints
 
 #: Remedies that others rely on come first, those about the operator set and the IR version last.
 REMEDIES: tuple[FileRemedy, ...] = (
-    name_nodes,
-    sort_nodes,
-    weights_no_inputs,
-    bind_dimensions,
+    declarations.name_nodes,
+    declarations.sort_nodes,
+    declarations.weights_no_inputs,
+    declarations.bind_dimensions,
     inline_functions,
     resolve_control_flow,
     sequences_to_tensors,
-    drop_empty_outputs,
+    form.drop_empty_outputs,
     remove_nan_guards,
     bound_masks,
     remove_copies,
     fold_constants,
-    densify,
-    constants_to_initializers,
-    correct_declared_types,
+    form.densify,
+    form.constants_to_initializers,
+    declarations.correct_declared_types,
     lower_opset,
-    raise_opset,
+    form.raise_opset,
     whole_norms,
     divisions_to_products,
     erf_to_tanh,
     few_dimensions,
     axes_to_attributes,
-    write_defaults,
-    omit_reduction,
-    neutral_boundary,
-    shorten_names,
-    lower_ir_version,
-    declare_shapes,
-    safe_names,
-    weights_inside,
-    reorder_nodes,
+    form.write_defaults,
+    form.omit_reduction,
+    form.neutral_boundary,
+    form.shorten_names,
+    form.lower_ir_version,
+    form.declare_shapes,
+    form.safe_names,
+    form.weights_inside,
+    declarations.reorder_nodes,
 )
 
 
@@ -97,7 +76,7 @@ _NO_HINTS = Hints()
 #: Write ops in the forms that compilers know best.
 _USUAL_FORMS = (few_dimensions.id, whole_norms.id, divisions_to_products.id, erf_to_tanh.id)
 #: The remedy that is tried last, where the tool died of the file.
-REORDERING = reorder_nodes.id
+REORDERING = declarations.reorder_nodes.id
 #: The remedy that is tried, whatever the tool names, if it says that it folded no constants.
 _FOLDING = "fold-constants"
 #: How messages speak of the number of dimensions, as `rank 6`, `5-D` or `6 dimensions`.
@@ -242,8 +221,8 @@ def may_have_unusual_forms(model: Model) -> bool:
 
 def usual_forms(model: Model, reader: Reader) -> dict[str, Exactness]:
     """The remedies that write an op of the file in a form that compilers know better, and how exact each is there."""
-    alone = {form: in_usual_forms(model, reader, {form}) for form in _USUAL_FORMS}
-    return {form: changed.exactness for form, changed in alone.items() if changed is not None}
+    alone = {remedy: in_usual_forms(model, reader, {remedy}) for remedy in _USUAL_FORMS}
+    return {remedy: changed.exactness for remedy, changed in alone.items() if changed is not None}
 
 
 def in_usual_forms(model: Model, reader: Reader, forms: Collection[str]) -> ChangedCopy | None:
@@ -256,8 +235,8 @@ def with_newer_forms(model: Model, reader: Reader, ops: Collection[str]) -> Chan
     """The file in a newer operator set; None where the tool is known to read its own, or one of the `ops` has no newer
     form there.
     """
-    candidate = repaired(File.of(model), {*_BASE, raise_opset.id}, reader)
-    if reader.oldest_opset is not None or raise_opset.id not in candidate.remedies:
+    candidate = repaired(File.of(model), {*_BASE, form.raise_opset.id}, reader)
+    if reader.oldest_opset is not None or form.raise_opset.id not in candidate.remedies:
         return None
     before, after = (opset_versions(proto.opset_import)[""] for proto in (model.proto, candidate.proto))
     for op in ops:
