@@ -16,7 +16,7 @@ from onnxbisect.verdict import Verdict
 if TYPE_CHECKING:  # the API imports this module and must not load ONNX
     import onnx
 
-    from onnxbisect.model.values import Sample
+    from onnxbisect.model.runnable import Sample
 
 
 @dataclass(frozen=True, kw_only=True)

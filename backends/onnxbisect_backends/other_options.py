@@ -70,7 +70,13 @@ class OtherOptions:
         """
         effective = registry.make(self.name, dict(self.options)).options
         for key, values in self.wanted.items():
-            for value in values or self._worth(key, messages):
+            tried = list(values)
+            if not tried:
+                option = self._known[key]
+                in_messages = option.alternatives_in(self.options.get(key, option.default), messages)
+                kept_out = option.worth_trying is not None and option.worth_trying.instead and key not in self.options
+                tried = [*(() if kept_out else option.alternatives), *([in_messages] if in_messages else [])]
+            for value in tried:
                 try:
                     made = self._with(key, value)
                 except OptionError:  # an invalid combination; the user's own values were validated before
@@ -99,13 +105,6 @@ class OtherOptions:
     @cached_property
     def _known(self) -> dict[str, OptionHelp]:
         return {option.name: option for option in registry.find(self.name).options}
-
-    def _worth(self, key: str, messages: Sequence[str]) -> list[str]:
-        option = self._known[key]
-        given = self.options.get(key, option.default)
-        in_messages = option.alternatives_in(given, messages)
-        kept_out = option.worth_trying is not None and option.worth_trying.instead and key not in self.options
-        return [*(() if kept_out else option.alternatives), *([in_messages] if in_messages else [])]
 
     def _with(self, key: str, value: str) -> Backend:
         return registry.make(self.name, {**self.options, key: value})

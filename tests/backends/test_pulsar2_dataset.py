@@ -15,7 +15,7 @@ from onnx import parser
 from PIL import Image
 
 from onnxbisect.errors import OptionError
-from onnxbisect.model.values import Sample
+from onnxbisect.model.runnable import Sample
 from onnxbisect_backends.vendors.pulsar2 import Pulsar2Backend
 
 ONE = "net (float[1,3,2,4] x) => (float[1,3,2,4] y) { y = Relu(x) }"

@@ -14,23 +14,12 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from onnxbisect.errors import OptionError
 from onnxbisect.report.text import clip, plural, uncoloured
+from onnxbisect_backends.simulator import profiles
 from onnxbisect_backends.simulator.constraints import OMITTED, input_text, schema_of, use_text, value_of
-from onnxbisect_backends.simulator.profiles import (
-    AttrConstraint,
-    Constraint,
-    Effect,
-    InputConstraint,
-    LogDetail,
-    OpSupport,
-    Profile,
-    RefusedVariant,
-    Scalar,
-    Unlisted,
-)
 
 #: Most characters of a message in a profile.
 _WORDS = 200
-_CONSTANT = OpSupport(note="Not asked: it cannot be a model on its own.")
+_CONSTANT = profiles.OpSupport(note="Not asked: it cannot be a model on its own.")
 
 
 class _Input(BaseModel):
@@ -49,7 +38,7 @@ class _Entry(BaseModel):
     op: str
     domain: str
     opset: int | None
-    attributes: Mapping[str, Scalar | list[Scalar] | None]
+    attributes: Mapping[str, profiles.Scalar | list[profiles.Scalar] | None]
     inputs: tuple[_Input | None, ...]
     outputs: int
     passing: int
@@ -97,10 +86,10 @@ class _Seen:
 
     kind: str
     name: str
-    value: Scalar
+    value: profiles.Scalar
 
 
-def recorded_profile(name: str, reports: Mapping[str, object]) -> Profile:
+def recorded_profile(name: str, reports: Mapping[str, object]) -> profiles.Profile:
     """The profile of the compiler of these reports, given by file name.
 
     Raises OptionError if a report has no uses or is of a simulation, or if two are of different compilers.
@@ -126,20 +115,20 @@ def recorded_profile(name: str, reports: Mapping[str, object]) -> Profile:
     unsettled = sorted(by_op.keys() - supported.keys() - refused.keys())
     models = sorted({report.model.name for report in read.values()})
     opsets = sorted({use.opset for uses in by_op.values() for use in uses if use.opset and not use.domain})
-    return Profile(
+    return profiles.Profile(
         profile=name,
         tool=one.target.tool,
         version=one.target.version,
         source=f"recorded: {plural(len(read), 'report')} of {one.target.backend}, of {', '.join(models)}",
         semantics="An op is listed where a use of it stood in a probe that passed; limits are what was seen of it.",
-        report=LogDetail.FIRST,
+        report=profiles.LogDetail.FIRST,
         refusal="{op} is refused",
         notes=(
             f"Seen at opset {', '.join(map(str, opsets))}." if opsets else "No op of ONNX was seen.",
             "Whether it folds constants first was not seen.",
             *([f"No answer about {', '.join(unsettled)}."] if unsettled else []),
         ),
-        unlisted=Unlisted.UNKNOWN,
+        unlisted=profiles.Unlisted.UNKNOWN,
         ops=dict(sorted({"Constant": _CONSTANT, **supported}.items())),
         refused=dict(sorted(refused.items())),
     )
@@ -158,7 +147,7 @@ def _read(file: str, report: object) -> _Document:
     return read
 
 
-def _support(uses: Sequence[_Entry]) -> OpSupport:
+def _support(uses: Sequence[_Entry]) -> profiles.OpSupport:
     passed = [use for use in uses if use.passing]
     fine = {_text(use) for use in passed}
     failed = [(text, use) for use in uses if use.refused and (text := _text(use)) is not None]
@@ -166,29 +155,29 @@ def _support(uses: Sequence[_Entry]) -> OpSupport:
     alike = sum(use.refused for text, use in failed if text in fine)
     note = f"seen in {plural(sum(use.passing for use in passed), 'place')}"
     note += f", and refused in {alike} that differ in shapes or values only" if alike else ""
-    return OpSupport(
+    return profiles.OpSupport(
         constraints=tuple(_limits(passed)),
-        refuses=tuple(RefusedVariant(variant=text, message=refuses[text]) for text in sorted(refuses)),
+        refuses=tuple(profiles.RefusedVariant(variant=text, message=refuses[text]) for text in sorted(refuses)),
         note=note,
     )
 
 
-def _limits(passed: Sequence[_Entry]) -> Iterator[Constraint]:
-    values: dict[tuple[str, str], dict[Scalar, None]] = {}
+def _limits(passed: Sequence[_Entry]) -> Iterator[profiles.Constraint]:
+    values: dict[tuple[str, str], dict[profiles.Scalar, None]] = {}
     for seen in (seen for use in passed for seen in _seen(use)):
         values.setdefault((seen.kind, seen.name), {})[seen.value] = None
-    effect = Effect.UNKNOWN
+    effect = profiles.Effect.UNKNOWN
     for (kind, name), found in sorted(values.items()):
         value = tuple(sorted(found, key=lambda it: (str(type(it)), it)))
         match kind:
             case "attr":
-                yield AttrConstraint(kind="attr", name=name, rule="in", value=value, effect=effect)
+                yield profiles.AttrConstraint(kind="attr", name=name, rule="in", value=value, effect=effect)
             case "dtype":
-                yield InputConstraint(kind="input", name=name, rule="dtype_in", value=value, effect=effect)
+                yield profiles.InputConstraint(kind="input", name=name, rule="dtype_in", value=value, effect=effect)
             case "rank":
-                yield InputConstraint(kind="input", name=name, rule="rank_in", value=value, effect=effect)
+                yield profiles.InputConstraint(kind="input", name=name, rule="rank_in", value=value, effect=effect)
             case "constant" if value == (True,):
-                yield InputConstraint(kind="input", name=name, rule="initializer", effect=effect)
+                yield profiles.InputConstraint(kind="input", name=name, rule="initializer", effect=effect)
 
 
 def _seen(use: _Entry) -> Iterator[_Seen]:

@@ -275,7 +275,11 @@ def _wide_session(
     outputs = {it.name for it in proto.graph.output}
     wide = onnx.ModelProto()
     wide.CopyFrom(proto)
-    wide.graph.output.extend(_value(name, kind) for name, kind in kinds.items() if name not in outputs)
+    wide.graph.output.extend(
+        onnx.ValueInfoProto(name=name, type=onnx.TypeProto(tensor_type=kind))
+        for name, kind in kinds.items()
+        if name not in outputs
+    )
     _write(wide, file)
     session = _session(file)
     file.unlink()
@@ -300,10 +304,6 @@ def _channel_axis(node: onnx.NodeProto) -> int | None:
     if node.op_type == "Gemm":
         return 0 if any(it.name == "transB" and it.i for it in node.attribute) else 1
     return -1 if node.op_type == "MatMul" else None
-
-
-def _value(name: str, kind: onnx.TypeProto.Tensor) -> onnx.ValueInfoProto:
-    return onnx.ValueInfoProto(name=name, type=onnx.TypeProto(tensor_type=kind))
 
 
 def _portions(names: list[str], kinds: Mapping[str, onnx.TypeProto.Tensor]) -> Iterator[list[str]]:

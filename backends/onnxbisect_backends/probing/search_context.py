@@ -25,7 +25,6 @@ from onnxbisect.diagnosis import (
     CertificateStatus,
     CompletedDiagnosis,
     Diagnosis,
-    DiagnosisProof,
     ProbeRecord,
     Stats,
     Target,
@@ -247,11 +246,20 @@ class SearchContext:
             whole = self.universe.everything
             said = (it.verdict.message for it in probes if it.units == whole and it.verdict.passed)
             doubts += filter(None, dict.fromkeys(said))  # why nothing was compared
+        certificate = diagnosis.certificate
+        if self._disputed:
+            ops = ", ".join(detail.partition(":")[0] for detail in self._disputed)
+            unknown = (
+                f"whether the profile is right about {ops}: real runs contradicted it (see the notes about the model)"
+            )
+            certificate = replace(
+                certificate, status=CertificateStatus.BOUNDED, unknown=(*certificate.unknown, unknown)
+            )
         notes = (*model.notes, *(() if passed else self._lowered), *(() if samples is None else samples.notes), *doubts)
         return CompletedDiagnosis(
             model=replace(model, universe=self.universe, notes=notes),
             target=self.target,
-            diagnosis=replace(diagnosis, certificate=_in_doubt(diagnosis.certificate, self._disputed)),
+            diagnosis=replace(diagnosis, certificate=certificate),
             probes=tuple(probes),
             preflight=after_pass(self.reader, self.findings) if passed else self.findings,
             stats=stats,
@@ -321,7 +329,13 @@ def search_context(
         required = {it: required.get(it, 0) | constant.get(it, 0) for it in sorted({*required, *constant})}
         universe = split_variants_by_producers(replace(universe, required_producers=required))
     if description.weights_matter or description.values_matter:
-        universe = _with_weights_told_apart(universe, _keyer(model, description))
+        # Units of one solo now have equal keys; variants stay, so they are still asked together.
+        keyer = _keyer(model, description)
+        numbers: dict[tuple[int, str], int] = {}
+        told = tuple(
+            numbers.setdefault((solo, keyer.key(1 << unit)), len(numbers)) for unit, solo in enumerate(universe.solo)
+        )
+        universe = replace(universe, solo=told, weightless=universe.solo)
     return SearchContext(
         loaded=loaded,
         description=description,
@@ -330,15 +344,6 @@ def search_context(
         samples=samples,
         piece=piece,
     )
-
-
-def _with_weights_told_apart(universe: Universe, keyer: Keyer) -> Universe:
-    """The universe in which units of one solo have equal keys; variants stay, so they are still asked together."""
-    numbers: dict[tuple[int, str], int] = {}
-    told = tuple(
-        numbers.setdefault((solo, keyer.key(1 << unit)), len(numbers)) for unit, solo in enumerate(universe.solo)
-    )
-    return replace(universe, solo=told, weightless=universe.solo)
 
 
 def _keyer(model: Model, description: Description) -> Keyer:
@@ -361,12 +366,3 @@ def _demand_shapes(model: Model, backend: Backend) -> None:
 def _apart(model: Model, description: Description) -> frozenset[int]:
     """The units that this target may treat otherwise than equal units elsewhere in the model."""
     return unguarded_outputs(model, description.probe_format.covered) | touching(model, description.named)
-
-
-def _in_doubt(certificate: DiagnosisProof, disputed: Sequence[str]) -> DiagnosisProof:
-    """The certificate, bounded where real runs contradicted what answered."""
-    if not disputed:
-        return certificate
-    ops = ", ".join(detail.partition(":")[0] for detail in disputed)
-    unknown = f"whether the profile is right about {ops}: real runs contradicted it (see the notes about the model)"
-    return replace(certificate, status=CertificateStatus.BOUNDED, unknown=(*certificate.unknown, unknown))

@@ -361,15 +361,7 @@ def _opset_refusal(opset: int, profile: Profile) -> str | None:
 
 
 def _inferred(model: onnx.ModelProto) -> Mapping[str, TensorType]:
-    try:
-        graph = onnx.shape_inference.infer_shapes(_without_weights(model)).graph
-    except Exception:  # inference of a hostile model may raise anything; then nothing is known
-        return {}
-    return types_in([*graph.value_info, *graph.output])
-
-
-def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with the values of small initializers only, because inference reads shapes and copies its input."""
+    # with the values of small initializers only, because inference reads shapes and copies its input
     light = onnx.ModelProto(ir_version=model.ir_version)
     light.opset_import.extend(model.opset_import)
     light.functions.extend(model.functions)
@@ -380,4 +372,8 @@ def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
             light.graph.initializer.append(tensor)
         else:
             light.graph.initializer.add(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
-    return light
+    try:
+        graph = onnx.shape_inference.infer_shapes(light).graph
+    except Exception:  # inference of a hostile model may raise anything; then nothing is known
+        return {}
+    return types_in([*graph.value_info, *graph.output])

@@ -34,7 +34,26 @@ def bind(graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]]) -> dict[st
                 f"A shape is given for {name!r}, which is no input of the model; its inputs are "
                 f"{', '.join(map(repr, inputs)) or 'none'}{did_you_mean(name, list(inputs))}"
             )
-        _bind_input(inputs[name], [int(dim) for dim in dims], symbols)
+        value, sizes = inputs[name], [int(dim) for dim in dims]
+        text = ",".join(map(str, sizes))
+        if not value.type.HasField("tensor_type"):
+            raise ModelError(f"--input-shape {value.name}={text}: this input is no tensor and has no shape.")
+        if any(size < 0 for size in sizes):
+            raise ModelError(f"--input-shape {value.name}={text}: dimensions are numbers from 0 on.")
+        tensor = value.type.tensor_type
+        if not tensor.HasField("shape"):
+            tensor.shape.dim.extend(onnx.TensorShapeProto.Dimension() for _ in sizes)
+        if len(tensor.shape.dim) != len(sizes):
+            raise ModelError(
+                f"--input-shape {value.name}={text} has {len(sizes)} dimensions, and the model's input has "
+                f"{len(tensor.shape.dim)}: {onnx.helper.printable_type(value.type)}."
+            )
+        for slot, size in zip(tensor.shape.dim, sizes, strict=True):
+            if names_dimension(slot.dim_param):
+                symbols.setdefault(slot.dim_param, []).append((name, size))
+            slot.dim_value = size
+        if not sizes:
+            tensor.shape.SetInParent()
     disputed = {symbol: bound for symbol, bound in symbols.items() if len({size for _, size in bound}) > 1}
     for value in graph.input:
         for dim in _dims(value):
@@ -86,25 +105,3 @@ def is_unbound(kind: onnx.TypeProto) -> bool:
 
 def _dims(value: onnx.ValueInfoProto) -> "Sequence[onnx.TensorShapeProto.Dimension]":
     return value.type.tensor_type.shape.dim if value.type.HasField("tensor_type") else ()
-
-
-def _bind_input(value: onnx.ValueInfoProto, dims: list[int], symbols: dict[str, list[tuple[str, int]]]) -> None:
-    text = ",".join(map(str, dims))
-    if not value.type.HasField("tensor_type"):
-        raise ModelError(f"--input-shape {value.name}={text}: this input is no tensor and has no shape.")
-    if any(dim < 0 for dim in dims):
-        raise ModelError(f"--input-shape {value.name}={text}: dimensions are numbers from 0 on.")
-    tensor = value.type.tensor_type
-    if not tensor.HasField("shape"):
-        tensor.shape.dim.extend(onnx.TensorShapeProto.Dimension() for _ in dims)
-    if len(tensor.shape.dim) != len(dims):
-        raise ModelError(
-            f"--input-shape {value.name}={text} has {len(dims)} dimensions, and the model's input has "
-            f"{len(tensor.shape.dim)}: {onnx.helper.printable_type(value.type)}."
-        )
-    for slot, dim in zip(tensor.shape.dim, dims, strict=True):
-        if names_dimension(slot.dim_param):
-            symbols.setdefault(slot.dim_param, []).append((value.name, dim))
-        slot.dim_value = dim
-    if not dims:
-        tensor.shape.SetInParent()

@@ -88,11 +88,7 @@ def _array(value: onnx.ValueInfoProto, given: InputValue | np.ndarray) -> np.nda
         raw = np.asarray(None)
     if (raw.dtype.kind not in "biuf" and raw.size) or raw.dtype == object:
         raise ModelError(f"--input-value {value.name}: a value is a number, true or false, or a list of them.")
-    return _shaped(value, _typed(value, raw))
-
-
-def _typed(value: onnx.ValueInfoProto, raw: np.ndarray) -> np.ndarray:
-    """The array in the input's dtype; ModelError where that has no such values."""
+    # The array in the input's dtype, which may have no such values.
     wanted = np.dtype(helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type))
     with np.errstate(all="ignore"):
         array = raw.astype(wanted)
@@ -104,7 +100,7 @@ def _typed(value: onnx.ValueInfoProto, raw: np.ndarray) -> np.ndarray:
             f"--input-value {value.name}={_shown(raw)}: the input is of "
             f"{TensorProto.DataType.Name(value.type.tensor_type.elem_type).lower()}, which has no such value."
         )
-    return array
+    return _shaped(value, array)
 
 
 def _shaped(value: onnx.ValueInfoProto, array: np.ndarray) -> np.ndarray:

@@ -13,25 +13,10 @@ from onnx import helper
 
 from onnxbisect.fingerprint import brief
 from onnxbisect.language import english, some
+from onnxbisect.model import runnable
 from onnxbisect.model.binding import is_unbound
 from onnxbisect.model.facts import dims_of
 from onnxbisect.model.input_values import compared_values
-from onnxbisect.model.runnable import (
-    CARRIERS,
-    Fill,
-    Sample,
-    StandIns,
-    assemble,
-    culprit,
-    fed_name,
-    feed,
-    nodes_of_one_op,
-    probe_shape,
-    probe_value,
-    refused_probe,
-    select,
-    unmarked,
-)
 from onnxbisect.model.scopes import qualified, reads
 from onnxbisect.model.session import Clock, Session
 
@@ -69,8 +54,8 @@ def run(
     values: Collection[str],
     dtypes: Mapping[str, int],
     unshaped: Collection[str],
-    substitutes: StandIns,
-    sample: Sample,
+    substitutes: runnable.StandIns,
+    sample: runnable.Sample,
     clock: Clock,
 ) -> Run:
     """Run as many of `nodes` as possible.
@@ -85,12 +70,12 @@ def run(
     refused: dict[int, str] = {}
     skip_probes: set[str] = set(unshaped)
     chosen_values = filter(None, (sample, compared_values(proto.graph, given)))
-    fills = [*((Fill.RANDOM, values) for values in chosen_values), *((fill, {}) for fill in Fill)]
+    fills = [*((runnable.Fill.RANDOM, values) for values in chosen_values), *((fill, {}) for fill in runnable.Fill)]
     costly: set[int] = set()
     for _ in range(_ATTEMPTS):
         if clock.left <= 0:
             break
-        chosen = select(proto.graph, wanted, missing, given, substitutes)
+        chosen = runnable.select(proto.graph, wanted, missing, given, substitutes)
         if not chosen:
             break
         attempt = _Attempt(proto, folder, chosen, given, values, dtypes, skip_probes, substitutes)
@@ -107,7 +92,7 @@ def run(
         elif any(it in words for it in ("Failed to allocate memory", "bad_alloc", "bad allocation")):
             exhausted = english("takes too much memory")
         tensor = attempt.refused_probe(words)
-        node = culprit(words)
+        node = runnable.culprit(words)
         if tensor is not None:
             skip_probes.add(tensor)
         elif "Non-zero status code" in words and len(fills) > 1 and not exhausted:
@@ -116,7 +101,11 @@ def run(
             refused.update(dict.fromkeys(chosen, words))
             break
         else:
-            gone = nodes_of_one_op(proto.graph, node, wanted) if len(refused) >= _ONE_BY_ONE or exhausted else {node}
+            gone = (
+                runnable.nodes_of_one_op(proto.graph, node, wanted)
+                if len(refused) >= _ONE_BY_ONE or exhausted
+                else {node}
+            )
             wanted -= gone
             refused[node] = exhausted or words
             if exhausted:
@@ -137,7 +126,7 @@ def types_of_runtime(
     tensors: Sequence[str],
 ) -> dict[str, onnx.TypeProto]:
     """The types of these tensors that onnxruntime finds without a run, by its own schemas; empty where it fails."""
-    model, _ = assemble(proto, nodes, given, {})
+    model, _ = runnable.assemble(proto, nodes, given, {})
     model.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in tensors)
     try:
         session = Session(model, folder)
@@ -160,29 +149,29 @@ class _Attempt:
         values: Collection[str],
         dtypes: Mapping[str, int],
         skip: Collection[str],
-        substitutes: StandIns,
+        substitutes: runnable.StandIns,
     ) -> None:
         self.timed_out = False
         self._folder = folder
         self._dtypes = dtypes
-        self._model, self._inputs = assemble(proto, chosen, given, substitutes)
+        self._model, self._inputs = runnable.assemble(proto, chosen, given, substitutes)
         self._tensors = [
             name for index in chosen for name in proto.graph.node[index].output if name and name not in skip
         ]
         self._shape_outputs: dict[str, str] = {}
         self._value_outputs: dict[str, str] = {}
         for number, name in enumerate(self._tensors):
-            self._shape_outputs[name] = probe_shape(self._model, name, number)
+            self._shape_outputs[name] = runnable.probe_shape(self._model, name, number)
             if name in values:
-                self._value_outputs[name] = probe_value(self._model, name, number, dtypes.get(name, 0))
+                self._value_outputs[name] = runnable.probe_value(self._model, name, number, dtypes.get(name, 0))
 
     def refused_probe(self, words: str) -> str | None:
-        number = refused_probe(words)
+        number = runnable.refused_probe(words)
         return None if number is None else self._tensors[number]
 
     def run(
         self,
-        fill: Fill,
+        fill: runnable.Fill,
         chosen: Mapping[str, np.ndarray],
         ran: frozenset[int],
         refused: Mapping[int, str],
@@ -191,7 +180,8 @@ class _Attempt:
         session = Session(self._model, self._folder)
         names = [*self._shape_outputs.values(), *self._value_outputs.values()]
         feeds = {
-            fed_name(value): chosen[value.name] if value.name in chosen else feed(value, fill) for value in self._inputs
+            runnable.fed_name(value): chosen[value.name] if value.name in chosen else runnable.feed(value, fill)
+            for value in self._inputs
         }
         try:
             results = dict(zip(names, session.run(names, feeds, clock), strict=True)) if names else {}
@@ -201,7 +191,7 @@ class _Attempt:
         values = {name: results[out] for name, out in self._value_outputs.items()}
         for name, array in values.items():
             dtype = self._dtypes.get(name, 0)
-            if dtype in CARRIERS:
+            if dtype in runnable.CARRIERS:
                 values[name] = array.astype(helper.tensor_dtype_to_np_dtype(dtype))
         return Run(
             shapes={name: tuple(results[out].tolist()) for name, out in self._shape_outputs.items()},
@@ -214,7 +204,7 @@ class _Attempt:
     def with_ones(self, chosen: Mapping[str, np.ndarray], found: Run, clock: Clock) -> list[Run]:
         """The same run on inputs of ones, as a list of one; empty where it fails."""
         try:
-            return [self.run(Fill.ONES, chosen, found.ran, found.refused, clock)]
+            return [self.run(runnable.Fill.ONES, chosen, found.ran, found.refused, clock)]
         except Exception:  # onnxruntime's exceptions share no base class but this
             return []
 
@@ -247,10 +237,10 @@ class Beliefs:
     others have other sizes for other values of the inputs.
     """
 
-    nodes: StandIns = field(default_factory=dict)
+    nodes: runnable.StandIns = field(default_factory=dict)
     refused: Mapping[int, str] = field(default_factory=dict)
 
-    def with_more(self, typed: StandIns, sized: StandIns, words: Mapping[int, str]) -> "Beliefs":
+    def with_more(self, typed: runnable.StandIns, sized: runnable.StandIns, words: Mapping[int, str]) -> "Beliefs":
         """These and more: nodes that do not run, and nodes that have other sizes."""
         return Beliefs(
             nodes={**self.nodes, **sized, **typed}, refused={**self.refused, **{index: words[index] for index in typed}}
@@ -265,7 +255,7 @@ class Beliefs:
         notes = []
         if self.refused:
             ops = dict.fromkeys(qualified(graph.node[index]) for index in self.refused)
-            words = brief(unmarked(next(iter(self.refused.values())), graph))
+            words = brief(runnable.unmarked(next(iter(self.refused.values())), graph))
             notes.append(
                 english(
                     "onnxruntime does not run {names} on made-up inputs ({words}): types of their outputs "
@@ -296,7 +286,7 @@ def untyped(graph: onnx.GraphProto, nodes: Iterable[int], sources: Sequence[Type
     return [name for name in names if not any(is_static(types.get(name)) for types in sources)]
 
 
-def known_otherwise(graph: onnx.GraphProto, nodes: Iterable[int], sources: Sequence[Types]) -> StandIns:
+def known_otherwise(graph: onnx.GraphProto, nodes: Iterable[int], sources: Sequence[Types]) -> runnable.StandIns:
     """Replacements for the nodes all of whose outputs have a static type, of the first source that has one."""
     found: dict[int, Sequence[onnx.TypeProto | None]] = {}
     for index in nodes:
@@ -309,7 +299,7 @@ def known_otherwise(graph: onnx.GraphProto, nodes: Iterable[int], sources: Seque
 
 def declared_otherwise(
     graph: onnx.GraphProto, run: Run, types: Types, declared: Types, certain: Collection[str]
-) -> StandIns:
+) -> runnable.StandIns:
     """Replacements for nodes whose sizes in the run are not those that the file declares.
 
     Only tensors that are not `certain` count: their shape may depend on values of inputs, which were made up. Nodes

@@ -83,7 +83,10 @@ def captures(node: onnx.NodeProto) -> list[str]:
     """Outer tensors that the node's subgraphs read, in order of first use."""
     names: dict[str, None] = {}
     for body in bodies(node):
-        names.update(dict.fromkeys(_free(body)))
+        own = {value.name for value in body.input} | constant_names(body)
+        own.update(name for inner in body.node for name in inner.output)
+        read = [*(name for inner in body.node for name in reads(inner)), *(value.name for value in body.output)]
+        names.update(dict.fromkeys(name for name in read if name and name not in own))
     return list(names)
 
 
@@ -95,15 +98,6 @@ def reads(node: onnx.NodeProto) -> list[str]:
 def constant_names(graph: onnx.GraphProto) -> set[str]:
     """Names of the initializers, dense and sparse."""
     return {tensor.name for tensor in graph.initializer} | {tensor.values.name for tensor in graph.sparse_initializer}
-
-
-def _free(graph: onnx.GraphProto) -> Iterator[str]:
-    defined = {value.name for value in graph.input} | constant_names(graph)
-    for node in graph.node:
-        defined.update(node.output)
-    for node in graph.node:
-        yield from (name for name in reads(node) if name not in defined)
-    yield from (value.name for value in graph.output if value.name and value.name not in defined)
 
 
 def is_copy(node: onnx.NodeProto, opset: int, read: Collection[str], value: Callable[[str], np.ndarray | None]) -> bool:

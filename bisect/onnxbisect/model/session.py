@@ -48,8 +48,11 @@ def rounding(exact: str, low: str, name: str, dtype: int) -> tuple[onnx.NodeProt
 
 def narrow_types(model: onnx.ModelProto) -> set[int]:
     """Which of float16 and bfloat16 a tensor of the model is declared, stored or made as."""
-    nodes = chain(walk(model.graph), *map(walk, model.functions))
-    return {kind for _, kind in _types(model.graph) if kind in NARROW} | {kind for it in nodes for kind in _makes(it)}
+    kinds = {kind for _, kind in _types(model.graph)}
+    for node in chain(walk(model.graph), *map(walk, model.functions)):
+        for attribute in node.attribute:
+            kinds.add(attribute.i if attribute.name in ("to", *_TYPE_ATTRIBUTES) else attribute.t.data_type)
+    return kinds.intersection(NARROW)
 
 
 def in_declared_types(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -166,14 +169,6 @@ def _types(graph: onnx.GraphProto) -> Iterator[tuple[str, int]]:
             if value.type.WhichOneof("value") is not None:
                 is_tensor = value.type.HasField("tensor_type")
                 yield value.name, value.type.tensor_type.elem_type if is_tensor else _NO_TENSOR
-
-
-def _makes(node: onnx.NodeProto) -> Iterator[int]:
-    """Which of these types attributes of the node have, or make its outputs of."""
-    for attribute in node.attribute:
-        kind = attribute.i if attribute.name in ("to", *_TYPE_ATTRIBUTES) else attribute.t.data_type
-        if kind in NARROW:
-            yield kind
 
 
 #: The newest IR version and operator sets that onnxruntime 1.31 loads.

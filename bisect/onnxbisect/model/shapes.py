@@ -186,7 +186,16 @@ class _Establish:
         outcome, beliefs = self._run_believing(everything, {})
         self._accept(outcome, beliefs.nodes)
         self._notes += beliefs.notes(self._proto.graph)
-        self._note_refused(outcome)
+        if outcome.refused:
+            ops = dict.fromkeys(qualified(self._nodes[index]) for index in outcome.refused)
+            words = brief(unmarked(next(iter(outcome.refused.values())), self._proto.graph))
+            self._notes.append(
+                english(
+                    "onnxruntime does not run {names} ({words}): types behind them come from shape inference.",
+                    names=some(list(ops)),
+                    words=words,
+                )
+            )
         unfed = [value.name for value in self._proto.graph.input if value.name in missing]
         if unfed:
             self._notes.append(
@@ -266,16 +275,6 @@ class _Establish:
         self._known |= outcome.values
         self._types = self._types | self._exact
 
-    def _settled_nodes(self) -> set[int]:
-        """Nodes all of whose outputs are value-known, and of which it is certain that they make nothing huge."""
-        return {
-            index
-            for index, node in enumerate(self._nodes)
-            if index not in self._opaque
-            and self._levels.values.issuperset(filter(None, node.output))
-            and not any(self._may_be_huge(node, name) for name in node.output if name)
-        }
-
     def _may_be_huge(self, node: onnx.NodeProto, output: str) -> bool:
         size = size_of(self._types.get(output))
         return node.op_type in EXPANDING if size is None else size > self._values
@@ -289,7 +288,15 @@ class _Establish:
             self._prove_static(proven)
             self._types = proven | self._exact
             self._known |= results_of_static(self._proto.graph, self._types, self._levels.values - self._known.keys())
-            runnable = select(self._proto.graph, self._settled_nodes(), self._missing(), self._known)
+            # Nodes all of whose outputs are value-known, and of which it is certain that they make nothing huge.
+            settled = {
+                index
+                for index, node in enumerate(self._nodes)
+                if index not in self._opaque
+                and self._levels.values.issuperset(filter(None, node.output))
+                and not any(self._may_be_huge(node, name) for name in node.output if name)
+            }
+            runnable = select(self._proto.graph, settled, self._missing(), self._known)
             wanted = self._fetchable() - self._known.keys()
             if not ran.issuperset(runnable) or any(wanted.intersection(self._nodes[n].output) for n in runnable):
                 outcome = self._run(runnable, {})
@@ -348,19 +355,6 @@ class _Establish:
         untyped = [name for name in self._produced if name not in self._types]
         if untyped:
             self._notes.append(english("No type could be established for {names}.", names=some(untyped)))
-
-    def _note_refused(self, outcome: Run) -> None:
-        if not outcome.refused:
-            return
-        ops = dict.fromkeys(qualified(self._nodes[index]) for index in outcome.refused)
-        words = brief(unmarked(next(iter(outcome.refused.values())), self._proto.graph))
-        self._notes.append(
-            english(
-                "onnxruntime does not run {names} ({words}): types behind them come from shape inference.",
-                names=some(list(ops)),
-                words=words,
-            )
-        )
 
     def _within_limits(self) -> dict[str, np.ndarray]:
         kept = affordable({name: array.nbytes for name, array in self._known.items()}, *self._allowance())

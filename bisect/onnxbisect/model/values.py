@@ -11,26 +11,13 @@ import onnx
 
 from onnxbisect.fingerprint import brief
 from onnxbisect.language import english, some
+from onnxbisect.model import runnable
 from onnxbisect.model.binding import is_unbound
 from onnxbisect.model.facts import dims_of, peak, size_of
 from onnxbisect.model.input_values import compared_values
 from onnxbisect.model.load import MEMORY_LIMIT
 from onnxbisect.model.model import Model
 from onnxbisect.model.opaque import opaque_nodes
-from onnxbisect.model.runnable import (
-    Fill,
-    Sample,
-    add_input,
-    assemble,
-    culprit,
-    fed_dtype,
-    fed_name,
-    feed,
-    nodes_of_one_op,
-    probe_value,
-    select,
-    unmarked,
-)
 from onnxbisect.model.scopes import is_constant, qualified, reads
 from onnxbisect.model.session import Clock, Session
 
@@ -49,13 +36,13 @@ class Inputs:
     """
 
     def __init__(
-        self, graph: onnx.GraphProto, given: Sequence[Sample], count: int, compared: Mapping[str, np.ndarray]
+        self, graph: onnx.GraphProto, given: Sequence[runnable.Sample], count: int, compared: Mapping[str, np.ndarray]
     ) -> None:
         self.values = {value.name: value for value in graph.input}
         self._compared = compared
         self.count = len(given) or count
         self._given = given
-        self._fills = list(Fill)
+        self._fills = list(runnable.Fill)
 
     def of(self, name: str, number: int) -> np.ndarray | None:
         """One input in one sample; None where it is neither given nor can be generated."""
@@ -64,7 +51,7 @@ class Inputs:
         value = self.values[name]
         if not value.type.HasField("tensor_type") or is_unbound(value.type):
             return None
-        return self._compared[name] if name in self._compared else feed(value, self._fills[0], number)
+        return self._compared[name] if name in self._compared else runnable.feed(value, self._fills[0], number)
 
     def weaken(self) -> bool:
         """Generate simpler numbers from now on; returns False for given inputs and where none are simpler."""
@@ -101,7 +88,7 @@ class Computation:
         there = {**self._model.known, **kept}
         for _ in range(_ATTEMPTS):
             nodes = _ancestors(self._graph, wanted, there) - self.refused.keys()
-            chosen = select(self._graph, nodes, missing, there)
+            chosen = runnable.select(self._graph, nodes, missing, there)
             made = {name for index in chosen for name in self._graph.node[index].output}
             fetched = [name for name in wanted if name in made]
             if not fetched:
@@ -122,11 +109,11 @@ class Computation:
         # All tensors must come from the same samples, so change the samples only while nothing has run.
         if "Non-zero status code" in words and not self._has_run and self._inputs.weaken():
             return
-        node = culprit(words)
+        node = runnable.culprit(words)
         if node is None:
             self.refused.update(dict.fromkeys(chosen, words))
         elif len(self.refused) >= _ONE_BY_ONE or part.timed_out:
-            self.refused.update(dict.fromkeys(nodes_of_one_op(self._graph, node, chosen), words))
+            self.refused.update(dict.fromkeys(runnable.nodes_of_one_op(self._graph, node, chosen), words))
         else:
             self.refused[node] = words
 
@@ -141,16 +128,16 @@ class _Part:
         self._kept = kept
         self._fetched = fetched
         self._folder = model.path.parent
-        self._proto, self._reads = assemble(model.proto, nodes, model.known, {})
+        self._proto, self._reads = runnable.assemble(model.proto, nodes, model.known, {})
         read = {name for index in nodes for name in reads(model.proto.graph.node[index])}
         for name in sorted(read & kept.keys()):
             self._reads.append(onnx.ValueInfoProto(name=name, type=model.types[name]))
-            add_input(self._proto.graph, self._reads[-1])
+            runnable.add_input(self._proto.graph, self._reads[-1])
         held = sum(size_of(model.types.get(name)) or 0 for name in fetched)
         self.memory = peak(self._proto.graph, model.types) + held
         dtypes = {name: kind.tensor_type.elem_type for name, kind in model.types.items()}
         self._outputs = [
-            probe_value(self._proto, name, number, dtypes.get(name, 0)) for number, name in enumerate(fetched)
+            runnable.probe_value(self._proto, name, number, dtypes.get(name, 0)) for number, name in enumerate(fetched)
         ]
 
     def run(self, inputs: Inputs) -> dict[str, Values]:
@@ -162,7 +149,7 @@ class _Part:
             for value in self._reads:
                 array = self._kept[value.name][number] if value.name in self._kept else inputs.of(value.name, number)
                 if array is not None:
-                    fed[fed_name(value)] = array
+                    fed[runnable.fed_name(value)] = array
             try:
                 arrays = session.run(self._outputs, fed, Clock(inf))
             finally:
@@ -184,8 +171,6 @@ def _ancestors(graph: onnx.GraphProto, tensors: Iterable[str], there: Collection
     return nodes
 
 
-__all__ = ["KEPT_BYTES", "Sample", "TensorValues"]
-
 #: Most bytes of values kept between calls, all samples together.
 KEPT_BYTES = 512 << 20
 
@@ -203,7 +188,7 @@ class TensorValues:
         self,
         model: Model,
         *,
-        given: Sequence[Sample] = (),
+        given: Sequence[runnable.Sample] = (),
         count: int = 1,
         kept_bytes: int = KEPT_BYTES,
         memory_limit: int = MEMORY_LIMIT,
@@ -267,7 +252,7 @@ class TensorValues:
         words = next((words for words in refused.values() if words), "")
         if not words:
             return english(": onnxruntime does not run {names}", names=some(list(ops)))
-        said = brief(unmarked(words, graph))
+        said = brief(runnable.unmarked(words, graph))
         return english(": onnxruntime does not run {names} ({said})", names=some(list(ops)), said=said)
 
     def _is_wanted(self, name: str) -> bool:
@@ -290,7 +275,7 @@ class TensorValues:
             return None
         if value.name not in self._too_large and value.name in self._own:
             self._made_up[value.name] = None
-        return feed(value, Fill.RANDOM, number)
+        return runnable.feed(value, runnable.Fill.RANDOM, number)
 
     def _compute(self, names: Sequence[str]) -> dict[str, Values]:
         """The values of these tensors, as far as the model runs; keeps some within the limit."""
@@ -330,5 +315,5 @@ def _fits(array: np.ndarray, kind: onnx.TypeProto) -> bool:
     dtype = kind.tensor_type.elem_type
     if not kind.HasField("tensor_type"):
         return False
-    numpy_dtype = fed_dtype(dtype) if dtype else array.dtype
+    numpy_dtype = runnable.fed_dtype(dtype) if dtype else array.dtype
     return array.dtype == numpy_dtype and (is_unbound(kind) or array.shape == dims_of(kind))

@@ -9,7 +9,7 @@ from typing import Any
 
 import onnx
 
-from onnxbisect.model.values import Sample
+from onnxbisect.model.runnable import Sample
 from onnxbisect.verdict import Verdict
 from onnxbisect_backends.contract import (
     Backend,

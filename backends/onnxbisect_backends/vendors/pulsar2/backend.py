@@ -15,7 +15,7 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from onnxbisect.errors import BackendUnusableError
-from onnxbisect.model.values import Sample
+from onnxbisect.model.runnable import Sample
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.verdict import Hints, Kind, Status, Table, Verdict
 from onnxbisect_backends.contract import Description, Limits, Outcome
@@ -236,7 +236,16 @@ class Pulsar2Backend:
         if outcome.exit_code is None:
             box.end()
         box.hand_over()
-        return _of_container(outcome, limits)
+        # docker's own exit statuses become `broken`, and that of a killed container a signal
+        if outcome.exit_code in container.NOT_RUN:
+            said = outcome.log.strip().splitlines() or ["nothing"]
+            return replace(outcome, exit_code=None, broken=f"docker did not run pulsar2; it said: {said[-1]}")
+        if outcome.exit_code == container.KILLED:
+            peak = limits.memory_bytes or outcome.peak_memory
+            return replace(
+                outcome, exit_code=None, signal=9, over_memory=limits.memory_bytes is not None, peak_memory=peak
+            )
+        return outcome
 
     def _version(self) -> str:
         with working_folder() as folder:
@@ -246,17 +255,6 @@ class Pulsar2Backend:
             said = outcome.broken or outcome.log.strip()[-200:]
             raise BackendUnusableError(f"`pulsar2 version` does not tell its version; it said: {said!r}.")
         return f"{match['version']} ({match['commit']})" if match["commit"] else match["version"]
-
-
-def _of_container(outcome: Outcome, limits: Limits) -> Outcome:
-    """The outcome; docker's own exit statuses become `broken`, and that of a killed container a signal."""
-    if outcome.exit_code in container.NOT_RUN:
-        words = outcome.log.strip().splitlines() or ["nothing"]
-        return replace(outcome, exit_code=None, broken=f"docker did not run pulsar2; it said: {words[-1]}")
-    if outcome.exit_code == container.KILLED:
-        peak = limits.memory_bytes or outcome.peak_memory
-        return replace(outcome, exit_code=None, signal=9, over_memory=limits.memory_bytes is not None, peak_memory=peak)
-    return outcome
 
 
 def _profile(hardware: Hardware) -> str:

@@ -10,33 +10,11 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from onnxbisect_backends.options import WorthTrying
-from onnxbisect_backends.vendors.pulsar2.names import (
-    AnalysisMethod,
-    AnalysisMode,
-    BiasType,
-    CheckMode,
-    CscMode,
-    DataFormat,
-    Hardware,
-    LayerType,
-    Layout,
-    MatchMode,
-    ModelType,
-    NpuMode,
-    OutputLayout,
-    OutputType,
-    QuantMethod,
-    ScaleType,
-    ScheduleStrategy,
-    SourceFormat,
-    SourceType,
-    TensorFormat,
-    WeightType,
-)
+from onnxbisect_backends.vendors.pulsar2 import names
 
 #: The chips that have two NPU cores, and those that take models which the user has quantised.
-_TWO_CORES = (Hardware.AX620E, Hardware.AX615)
-_TAKE_QUANTISED = (Hardware.AX650, Hardware.M76H)
+_TWO_CORES = (names.Hardware.AX620E, names.Hardware.AX615)
+_TAKE_QUANTISED = (names.Hardware.AX650, names.Hardware.M76H)
 
 
 def _dimensions(text: str) -> str:
@@ -68,7 +46,7 @@ class InputQuantConfig(Message):
 
     tensor_name: str
     calibration_dataset: str
-    calibration_format: DataFormat = DataFormat.IMAGE
+    calibration_format: names.DataFormat = names.DataFormat.IMAGE
     calibration_size: int = Field(default=32, ge=-1)  # -1: all samples
     calibration_mean: tuple[float, ...] = ()
     calibration_std: tuple[float, ...] = ()
@@ -81,11 +59,11 @@ class LayerConfig(Message):
     op_type: str = ""
     start_tensor_names: tuple[str, ...] = ()
     end_tensor_names: tuple[str, ...] = ()
-    data_type: LayerType = LayerType.U8
-    weight_data_type: WeightType = WeightType.S8
+    data_type: names.LayerType = names.LayerType.U8
+    weight_data_type: names.WeightType = names.WeightType.S8
     layer_names: tuple[str, ...] = ()
     op_types: tuple[str, ...] = ()
-    output_data_type: LayerType | None = None
+    output_data_type: names.LayerType | None = None
 
     @model_validator(mode="after")
     def _one_selector(self) -> Self:
@@ -100,7 +78,7 @@ class LayerConfig(Message):
 
     @model_validator(mode="after")
     def _quantised_convolutions(self) -> Self:
-        if self.data_type is LayerType.FP32 and "Conv" in (self.op_type, *self.op_types):
+        if self.data_type is names.LayerType.FP32 and "Conv" in (self.op_type, *self.op_types):
             raise ValueError("data_type of Conv cannot be FP32; its output_data_type can")
         return self
 
@@ -110,19 +88,19 @@ class QuantConfig(Message):
 
     input_configs: tuple[InputQuantConfig, ...] = ()
     layer_configs: tuple[LayerConfig, ...] = ()
-    calibration_method: QuantMethod = QuantMethod.MIN_MAX
+    calibration_method: names.QuantMethod = names.QuantMethod.MIN_MAX
     precision_analysis: bool = False
-    precision_analysis_method: AnalysisMethod = AnalysisMethod.PER_LAYER
-    precision_analysis_mode: AnalysisMode = AnalysisMode.REFERENCE
+    precision_analysis_method: names.AnalysisMethod = names.AnalysisMethod.PER_LAYER
+    precision_analysis_mode: names.AnalysisMode = names.AnalysisMode.REFERENCE
     highest_mix_precision: bool = False
-    conv_bias_data_type: BiasType = BiasType.S32
+    conv_bias_data_type: names.BiasType = names.BiasType.S32
     refine_weight_threshold: float = Field(default=1e-6, lt=1e-4)
     enable_smooth_quant: bool = False
     smooth_quant_threshold: float = Field(default=0.2, ge=0, le=1)
     smooth_quant_strength: float = 0.6
     transformer_opt_level: int = Field(default=0, ge=0, le=2)
     input_sample_dir: str = ""
-    ln_scale_data_type: ScaleType = ScaleType.FP32
+    ln_scale_data_type: names.ScaleType = names.ScaleType.FP32
     check: int = Field(default=0, ge=0, le=1)
     disable_auto_refine_scale: bool = False
     enable_easy_quant: bool = False
@@ -147,13 +125,13 @@ class InputProcessor(Message):
     """Preprocessing of one input, or of all inputs as `DEFAULT`."""
 
     tensor_name: str
-    tensor_format: TensorFormat = TensorFormat.AUTO
-    tensor_layout: Layout = Layout.NCHW
-    src_format: SourceFormat = SourceFormat.AUTO
-    src_layout: Layout = Layout.NCHW
-    src_dtype: SourceType = SourceType.FP32
+    tensor_format: names.TensorFormat = names.TensorFormat.AUTO
+    tensor_layout: names.Layout = names.Layout.NCHW
+    src_format: names.SourceFormat = names.SourceFormat.AUTO
+    src_layout: names.Layout = names.Layout.NCHW
+    src_dtype: names.SourceType = names.SourceType.FP32
     src_extra_shapes: tuple[Shape, ...] = ()
-    csc_mode: CscMode = CscMode.NONE
+    csc_mode: names.CscMode = names.CscMode.NONE
     csc_mat: tuple[float, ...] = ()
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
@@ -164,7 +142,7 @@ class InputProcessor(Message):
 
     @model_validator(mode="after")
     def _matrix(self) -> Self:
-        if len(self.csc_mat) not in (0, 12) or (self.csc_mode is CscMode.MATRIX and not self.csc_mat):
+        if len(self.csc_mat) not in (0, 12) or (self.csc_mode is names.CscMode.MATRIX and not self.csc_mat):
             raise ValueError(f"csc_mat has {len(self.csc_mat)} numbers; it is a matrix of 3 x 4, 12 numbers")
         return self
 
@@ -173,9 +151,9 @@ class OutputProcessor(Message):
     """Postprocessing of one output, or of all outputs as `DEFAULT`."""
 
     tensor_name: str
-    tensor_layout: OutputLayout = OutputLayout.DEFAULT
+    tensor_layout: names.OutputLayout = names.OutputLayout.DEFAULT
     dst_perm: tuple[int, ...] = ()
-    output_dtype: OutputType = OutputType.FP32
+    output_dtype: names.OutputType = names.OutputType.FP32
 
 
 class ConstProcessor(Message):
@@ -206,8 +184,8 @@ class Graph(Message):
     """A pattern of ops that are scheduled together."""
 
     nodes: tuple[Node, ...] = ()
-    type: ScheduleStrategy = ScheduleStrategy.TILE
-    match_mode: MatchMode = MatchMode.OP
+    type: names.ScheduleStrategy = names.ScheduleStrategy.TILE
+    match_mode: names.MatchMode = names.MatchMode.OP
 
 
 class CompilerConfig(Message):
@@ -218,7 +196,7 @@ class CompilerConfig(Message):
     disable_ir_fix: bool = False
     check: int = Field(default=0, ge=0, le=3)
     npu_perf: bool = False
-    check_mode: CheckMode = CheckMode.OUTPUT
+    check_mode: names.CheckMode = names.CheckMode.OUTPUT
     check_rtol: float = 1e-5
     check_atol: float = 0.0
     check_cosine_simularity: float = 0.999
@@ -247,9 +225,9 @@ class BuildConfig(Message):
     output_dir: str = ""
     output_name: str = ""
     work_dir: str = ""
-    model_type: ModelType = ModelType.ONNX
-    target_hardware: Annotated[Hardware, WorthTrying()] = Hardware.AX650
-    npu_mode: NpuMode = NpuMode.NPU1
+    model_type: names.ModelType = names.ModelType.ONNX
+    target_hardware: Annotated[names.Hardware, WorthTrying()] = names.Hardware.AX650
+    npu_mode: names.NpuMode = names.NpuMode.NPU1
     input_shapes: Annotated[str, AfterValidator(_dimensions)] = ""
     onnx_opt: OnnxOptimizeOption = OnnxOptimizeOption()
     quant: QuantConfig = QuantConfig()
@@ -268,9 +246,9 @@ class BuildConfig(Message):
 
     @model_validator(mode="after")
     def _what_the_chip_has(self) -> Self:
-        if self.npu_mode is NpuMode.NPU3 and self.target_hardware in _TWO_CORES:
+        if self.npu_mode is names.NpuMode.NPU3 and self.target_hardware in _TWO_CORES:
             raise ValueError(f"npu_mode is NPU3, and {self.target_hardware} has only NPU1 and NPU2")
-        if self.model_type is ModelType.QUANT_ONNX and self.target_hardware not in _TAKE_QUANTISED:
+        if self.model_type is names.ModelType.QUANT_ONNX and self.target_hardware not in _TAKE_QUANTISED:
             raise ValueError(
                 f"model_type is QuantONNX, which {self.target_hardware} does not take; {' and '.join(_TAKE_QUANTISED)} "
                 "do"

@@ -71,7 +71,12 @@ _TITLE = "Quant Precision Table"
 def read(log: str) -> Reading:
     """The reading of a log, with the ONNX file's ops."""
     reading = read_log(log, PATTERNS)
-    ops = dict.fromkeys(op for name in reading.hints.ops for op in _onnx_ops(name))
+    ops: dict[str, None] = {}
+    for name in reading.hints.ops:
+        # a name of pulsar2 may stand for several ops, an internal one (`lut_float`) for none
+        bare = _AX.sub("", name)
+        candidates = _STANDS_FOR.get(bare, (bare,)) if bare != name else (name,)
+        ops |= dict.fromkeys(op for op in candidates if onnx.defs.has(op))
     return replace(reading, hints=replace(reading.hints, ops=tuple(ops)))
 
 
@@ -146,10 +151,3 @@ def _cosine(table: Table, row: Sequence[str]) -> float:
     except ValueError:  # no such column, or no number in it
         return 2.0
     return -2.0 if found != found else found  # NaN counts as the worst cosine
-
-
-def _onnx_ops(name: str) -> tuple[str, ...]:
-    """The ONNX ops that a name of pulsar2 may stand for; none for its internal ones (`lut_float`)."""
-    bare = _AX.sub("", name)
-    candidates = _STANDS_FOR.get(bare, (bare,)) if bare != name else (name,)
-    return tuple(op for op in candidates if onnx.defs.has(op))

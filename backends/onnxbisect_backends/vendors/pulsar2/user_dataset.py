@@ -20,8 +20,7 @@ from PIL import Image, UnidentifiedImageError
 from onnxbisect.errors import OptionError
 from onnxbisect.model.binding import is_unbound
 from onnxbisect.model.facts import dims_of
-from onnxbisect.model.runnable import Fill, feed
-from onnxbisect.model.values import Sample
+from onnxbisect.model.runnable import Fill, Sample, feed
 from onnxbisect_backends.calibration import SampleFile, by_number, files_at, read_array
 from onnxbisect_backends.samples import samples_of
 from onnxbisect_backends.vendors.pulsar2.names import DataFormat, Layout, TensorFormat

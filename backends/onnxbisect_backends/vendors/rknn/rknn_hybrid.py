@@ -42,7 +42,11 @@ def main(model: str, samples: str, order: str) -> int:
         if not Path("tensors.json").is_file():
             _quantise(model, _samples(model, Path(samples)), asked["config"])
         if "out" in asked:
-            _run(model, _samples(model, Path(samples)), asked["keep"], Path(asked["out"]), asked["config"])
+            out = Path(asked["out"])
+            rknn = _chosen(model, asked["keep"], out.name, asked["config"])
+            _done("init_runtime", rknn.init_runtime())
+            simulate(rknn, _samples(model, Path(samples)), out)
+            rknn.release()
     except Exception as error:  # the toolkit has already printed details
         said = [line for line in str(error).splitlines() if line.strip()]
         print(f"\n{said[-1].strip() if said else type(error).__name__}", file=sys.stderr)
@@ -117,13 +121,6 @@ def _chosen(model: str, keep: list[str], name: str, config: dict[str, object]) -
         ),
     )
     return rknn
-
-
-def _run(model: str, samples: list[list[np.ndarray]], keep: list[str], out: Path, config: dict[str, object]) -> None:
-    rknn = _chosen(model, keep, out.name, config)
-    _done("init_runtime", rknn.init_runtime())
-    simulate(rknn, samples, out)
-    rknn.release()
 
 
 def _done(step: str, returned: int) -> None:

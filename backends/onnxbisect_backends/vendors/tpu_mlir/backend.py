@@ -23,18 +23,7 @@ from onnxbisect_backends.samples import made_up, samples_of
 from onnxbisect_backends.sandbox.process import clean_env, inherited, run, with_artifacts
 from onnxbisect_backends.sandbox.working_folder import working_folder
 from onnxbisect_backends.toolchains.toolchain import Toolchain, in_use, installed_versions
-from onnxbisect_backends.vendors.tpu_mlir import tpu_mlir_steps
-from onnxbisect_backends.vendors.tpu_mlir.log import (
-    NO_QUESTION,
-    PATTERNS,
-    broke_comparing,
-    compared,
-    distances,
-    last_comparison,
-    right_tensors,
-    tiny_tensors,
-    unfolded,
-)
+from onnxbisect_backends.vendors.tpu_mlir import log, tpu_mlir_steps
 
 _SCRIPT = Path(__file__).with_name("tpu_mlir_steps.py")
 _MIXED_SCRIPT = Path(__file__).with_name("tpu_mlir_mixed.py")
@@ -135,7 +124,11 @@ class TpuMlirBackend:
         if self._options.quantize and not self._options.processor:
             raise OptionError(f"The option 'quantize' of the backend '{self.name}' needs a 'processor'.")
         self._home = Path(self._options.home).absolute() if self._options.home else None
-        self._toolchain = self._choose()
+        self._toolchain: Toolchain | None = None  # which means the user's own tool
+        if not self._home:
+            chosen = in_use(self.name, self._options.version)
+            if self._options.version or chosen.installed or not shutil.which("model_transform.py"):
+                self._toolchain = chosen
 
     @property
     def toolchain(self) -> Toolchain | None:
@@ -253,28 +246,28 @@ class TpuMlirBackend:
         """Decide by the exit status and the files; the log gives kind and hints."""
         if verdict := unfinished(outcome):
             return verdict
-        outcome = replace(outcome, log=last_comparison(outcome.log))
-        reading = read_log(outcome.log, PATTERNS)
+        outcome = replace(outcome, log=log.last_comparison(outcome.log))
+        reading = read_log(outcome.log, log.PATTERNS)
         seconds = outcome.seconds
         made = {str(path) for path in outcome.artifacts}
         if outcome.exit_code == 0 and self._result in made and not reading.refused:
-            return Verdict(status=Status.PASS, seconds=seconds, tables=compared(outcome.log))
-        no_question = any(pattern.regex.search(outcome.log) for pattern in NO_QUESTION)
-        if no_question or outcome.exit_code in _NOT_ASKED or broke_comparing(outcome.log):
+            return Verdict(status=Status.PASS, seconds=seconds, tables=log.compared(outcome.log))
+        no_question = any(pattern.regex.search(outcome.log) for pattern in log.NO_QUESTION)
+        if no_question or outcome.exit_code in _NOT_ASKED or log.broke_comparing(outcome.log):
             return unresolved(reading.message, outcome, reading.kind or Kind.ERROR)
-        tables = compared(outcome.log)
+        tables = log.compared(outcome.log)
         if reading.kind is Kind.NUMERIC:
             # most of these tensors are wrong only because an earlier one is
-            tiny = tiny_tensors(outcome.log)
+            tiny = log.tiny_tensors(outcome.log)
             wrong = tuple(tensor for tensor in reading.hints.tensors if tensor not in tiny)
-            hints = Hints(tensors=wrong, right=right_tensors(tables))
-            distance = distances(outcome.log)
+            hints = Hints(tensors=wrong, right=log.right_tensors(tables))
+            distance = log.distances(outcome.log)
             if first := next((tensor for tensor in wrong if tensor in distance), ""):
                 said = " ".join(reading.message.split())
                 reading = replace(reading, message=f"{first} {distance[first]} ({said})")
         else:
             # the tool prints a set in arbitrary order
-            hints = replace(reading.hints, ops=tuple(sorted(reading.hints.ops)), unfolded=unfolded(outcome.log))
+            hints = replace(reading.hints, ops=tuple(sorted(reading.hints.ops)), unfolded=log.unfolded(outcome.log))
         reading = replace(reading, hints=hints)
         return crashed(outcome, reading) or Verdict(
             status=Status.FAIL,
@@ -304,15 +297,6 @@ class TpuMlirBackend:
         if not self._options.processor:
             return "probe.mlir"
         return "probe.cvimodel" if self._options.processor in _CVITEK else "probe.bmodel"
-
-    def _choose(self) -> Toolchain | None:
-        """The environment to use; None for the user's own tool."""
-        if self._home:
-            return None
-        chosen = in_use(self.name, self._options.version)
-        if not self._options.version and not chosen.installed and shutil.which("model_transform.py"):
-            return None
-        return chosen
 
     @cached_property
     def _facts(self) -> Mapping[str, Any]:
