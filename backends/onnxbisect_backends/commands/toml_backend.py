@@ -233,7 +233,22 @@ class TomlBackend:
         workdir, probe = workdir.absolute(), probe.absolute()
         if self._definition.probe_format.self_contained:
             probe = Path(shutil.copyfile(probe, workdir / "model.onnx"))
-        outcome = self._run_all(workdir, self._bounded(limits), probe)
+        # the commands are one compile: the first failure ends it, and the limits apply to all together
+        limits, commands = self._bounded(limits), self._definition.commands
+        each = replace(limits, log_bytes=limits.log_bytes // len(commands))
+        outcome = Outcome(exit_code=0)
+        for words in commands:
+            if outcome.exit_code not in (0, *self._definition.success.exit_codes):
+                break
+            left = replace(each, seconds_left=limits.wall_seconds - outcome.seconds)
+            it = self._run(words, workdir, left, probe)
+            outcome = replace(
+                it,
+                seconds=outcome.seconds + it.seconds,
+                peak_memory=max(outcome.peak_memory, it.peak_memory),
+                log=outcome.log + it.log,
+                log_truncated=outcome.log_truncated or it.log_truncated,
+            )
         return with_artifacts(outcome, probe, workdir, self._toolchain.folder if self._toolchain else None)
 
     @property
@@ -288,25 +303,6 @@ class TomlBackend:
         if self._toolchain is None:
             return clean_env(workdir, inherit=it.inherit_env, extra=extra)
         return self._toolchain.environment(workdir, {**inherited(it.inherit_env), **extra})
-
-    def _run_all(self, workdir: Path, limits: Limits, probe: Path) -> Outcome:
-        """The commands in sequence as one compile: the first failure ends it, and the limits apply to all together."""
-        commands = self._definition.commands
-        each = replace(limits, log_bytes=limits.log_bytes // len(commands))
-        so_far = Outcome(exit_code=0)
-        for words in commands:
-            if so_far.exit_code not in (0, *self._definition.success.exit_codes):
-                break
-            left = replace(each, seconds_left=limits.wall_seconds - so_far.seconds)
-            it = self._run(words, workdir, left, probe)
-            so_far = replace(
-                it,
-                seconds=so_far.seconds + it.seconds,
-                peak_memory=max(so_far.peak_memory, it.peak_memory),
-                log=so_far.log + it.log,
-                log_truncated=so_far.log_truncated or it.log_truncated,
-            )
-        return so_far
 
     def _run(
         self, words: Sequence[str], workdir: Path, limits: Limits, probe: Path, more: Mapping[str, str] | None = None

@@ -187,9 +187,12 @@ def refusals(model: onnx.ModelProto, rules: Rules) -> tuple[SimulatedRefusal, ..
     """All refusals and unknown ops of this model, in node order."""
     imports = opset_versions(model.opset_import)
     opset = imports.get("", 1)
-    if "" in imports and (reason := _opset_refusal(opset, rules.profile)) is not None:
-        return (SimulatedRefusal(kind=Kind.INVALID, reason=reason),)
     profile = rules.profile
+    if "" in imports and not (profile.opset_min or opset) <= opset <= (profile.opset_max or opset):
+        reason = profile.opset_refusal
+        for word, value in (("opset", opset), ("opset_min", profile.opset_min), ("opset_max", profile.opset_max)):
+            reason = reason.replace(f"{{{word}}}", str(value))
+        return (SimulatedRefusal(kind=Kind.INVALID, reason=reason),)
     too_new = profile.folds_max_opset is not None and opset > profile.folds_max_opset
     too_new |= profile.folds_max_ir_version is not None and model.ir_version > profile.folds_max_ir_version
     walk = _Walk(model=model, rules=rules, folds=profile.folds and not too_new)
@@ -348,16 +351,6 @@ def _input_refusals(graph: onnx.GraphProto, rules: Rules) -> Iterator[SimulatedR
         dtype = str(TensorProto.DataType.Name(known.dtype)).lower() if is_known else str(known.dtype)
         if name not in weights and dtype not in rules.input_dtypes:
             yield SimulatedRefusal(kind=Kind.ERROR, tensors=(name,), reason=f"graph input of dtype {dtype}")
-
-
-def _opset_refusal(opset: int, profile: Profile) -> str | None:
-    if (profile.opset_min or opset) <= opset <= (profile.opset_max or opset):
-        return None
-    words = {"opset": opset, "opset_min": profile.opset_min, "opset_max": profile.opset_max}
-    text = profile.opset_refusal
-    for word, value in words.items():
-        text = text.replace(f"{{{word}}}", str(value))
-    return text
 
 
 def _inferred(model: onnx.ModelProto) -> Mapping[str, TensorType]:

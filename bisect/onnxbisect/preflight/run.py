@@ -226,6 +226,19 @@ def inspect(
     comes from.
     """
     proto, graph = model.proto, model.proto.graph
+    units: dict[str, list[int]] = {}
+    domains: dict[str, str] = {}
+    for index, unit in enumerate(model.units):
+        node = model.proto.graph.node[unit.node]
+        if is_constant(node):
+            continue
+        units.setdefault(qualified(node), []).append(index)
+        domains[qualified(node)] = domain_of(node) or "ai.onnx"
+    variant = model.universe.variant
+    rows = [
+        OpUse(op=op, domain=domains[op], units=len(own), variants=len({variant[index] for index in own}))
+        for op, own in units.items()
+    ]
     return Inspection(
         sha256=model.sha256,
         name=model.path.name,
@@ -240,7 +253,7 @@ def inspect(
         known=len(model.known),
         inputs=_tensors(graph.input),
         outputs=_tensors(graph.output),
-        ops=_ops(model),
+        ops=tuple(sorted(rows, key=lambda row: (-row.units, row.op))),
         notes=(*notes, *model.notes),
         target="" if reader is None else reader.tool,
         components=components(InspectedModel(model, original(model))),
@@ -251,23 +264,6 @@ def inspect(
 def inspection_document(seen: Inspection) -> dict[str, object]:
     """The inspection as JSON data in the format `onnx-bisect/inspection@1`, with names unescaped."""
     return {"format": FORMAT, **to_json(seen)}
-
-
-def _ops(model: Model) -> tuple[OpUse, ...]:
-    units: dict[str, list[int]] = {}
-    domains: dict[str, str] = {}
-    for index, unit in enumerate(model.units):
-        node = model.proto.graph.node[unit.node]
-        if is_constant(node):
-            continue
-        units.setdefault(qualified(node), []).append(index)
-        domains[qualified(node)] = domain_of(node) or "ai.onnx"
-    variant = model.universe.variant
-    rows = [
-        OpUse(op=op, domain=domains[op], units=len(own), variants=len({variant[index] for index in own}))
-        for op, own in units.items()
-    ]
-    return tuple(sorted(rows, key=lambda row: (-row.units, row.op)))
 
 
 def _tensors(values: Iterable[onnx.ValueInfoProto]) -> tuple[Tensor, ...]:

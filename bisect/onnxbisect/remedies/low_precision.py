@@ -75,7 +75,17 @@ class InLowPrecision:
             assert maker is not None  # noqa: S101 - it is to be replaced
             self._add([*candidate.replacement.removes, maker], (), _before(candidate))
             self._add(candidate.replacement.nodes, candidate.replacement.initializers, _after(candidate))
-        self.inputs = self._declared()
+        # The original's tensors that the nodes read: constants are stored, and others become inputs.
+        graph = self.proto.graph
+        own = {name for node in graph.node for name in node.output} | {it.name for it in graph.initializer}
+        self.inputs: list[str] = []
+        for name in dict.fromkeys(name for node in graph.node for name in reads(node) if name not in own):
+            value = self._facts.value(name)
+            if value is not None and value.dtype != np.object_:
+                graph.initializer.append(numpy_helper.from_array(self._low.stored(value), name))
+            else:
+                graph.input.append(onnx.ValueInfoProto(name=name, type=self._facts.type(name)))
+                self.inputs.append(name)
         self._round()
         self.outputs = [scope(it) + name for it in chosen for scope in (_before, _after) for name in it.outputs]
         self.proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in self.outputs)
@@ -111,20 +121,6 @@ class InLowPrecision:
             new.CopyFrom(node)
             new.name = scope + node.name
             rename_in_node(new, names)
-
-    def _declared(self) -> list[str]:
-        """Declare the original's tensors that the nodes read; returns those that are no constants."""
-        graph = self.proto.graph
-        own = {name for node in graph.node for name in node.output} | {it.name for it in graph.initializer}
-        fed = []
-        for name in dict.fromkeys(name for node in graph.node for name in reads(node) if name not in own):
-            value = self._facts.value(name)
-            if value is not None and value.dtype != np.object_:
-                graph.initializer.append(numpy_helper.from_array(self._low.stored(value), name))
-            else:
-                graph.input.append(onnx.ValueInfoProto(name=name, type=self._facts.type(name)))
-                fed.append(name)
-        return fed
 
     def _round(self) -> None:
         """Round the float32 outputs of all nodes."""

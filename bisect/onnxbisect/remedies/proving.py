@@ -148,23 +148,20 @@ class OrtProver:
         """The samples, and the original's outputs for them; raises ModelError, each time, where there are none."""
         if self._reference is None:
             try:
-                self._reference = self._run_original()
+                given = self._given()
+                recorded = [*given.usual, *given.edge]
+                inputs = {value.name for value in self._original.graph.input}
+                samples = [{name: array for name, array in it.items() if name in inputs} for it in recorded]
+                session = _session(self._original, self._folder, "the model")
+                before = [dict(zip(self._outputs, _run(session, self._outputs, it), strict=True)) for it in samples]
+                for sample, outputs in zip(recorded, before, strict=True):
+                    demand_recorded(sample, outputs)
+                self._reference = _Reference(samples=samples, usual=len(given.usual), outputs=before)
             except ModelError as error:
                 self._reference = error
         if isinstance(self._reference, ModelError):
             raise self._reference
         return self._reference
-
-    def _run_original(self) -> "_Reference":
-        given = self._given()
-        inputs = {value.name for value in self._original.graph.input}
-        recorded = [*given.usual, *given.edge]
-        samples = [{name: array for name, array in it.items() if name in inputs} for it in recorded]
-        session = _session(self._original, self._folder, "the model")
-        before = [dict(zip(self._outputs, _run(session, self._outputs, it), strict=True)) for it in samples]
-        for sample, outputs in zip(recorded, before, strict=True):
-            demand_recorded(sample, outputs)
-        return _Reference(samples=samples, usual=len(given.usual), outputs=before)
 
     def _whole(self, chosen: Sequence[Candidate]) -> tuple[OutputDifference, ...]:
         return self._against(replaced(self._original, {it.node: it.replacement for it in chosen}))

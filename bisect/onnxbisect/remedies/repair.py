@@ -182,7 +182,11 @@ class _Repairer:
         while True:
             proof = self._prover.prove(advice.chosen) if advice.chosen else RepairProof()
             if not proof.holds:
-                self._strike_unproven(advice, proof)
+                for place in proof.failed:
+                    self._advisor.strike(place.candidate, english("not proven: {reason}", reason=place.problem))
+                for candidate in () if proof.failed else self._prover.to_blame(advice.chosen):
+                    reason = proof.problem or proof.disagreement
+                    self._advisor.strike(candidate, english("not proven: {reason}", reason=reason))
                 advice = self._advisor.advise()
                 continue
             while advice.questions:
@@ -193,14 +197,6 @@ class _Repairer:
                     break
             else:
                 return advice, proof
-
-    def _strike_unproven(self, advice: Advice, proof: RepairProof) -> None:
-        for place in proof.failed:
-            self._advisor.strike(place.candidate, english("not proven: {reason}", reason=place.problem))
-        if not proof.failed:
-            reason = proof.problem or proof.disagreement
-            for candidate in self._prover.to_blame(advice.chosen):
-                self._advisor.strike(candidate, english("not proven: {reason}", reason=reason))
 
     def _ask(self, advice: Advice) -> bool:
         """Compile the new nodes that never passed, with their neighbours; False if the user ended the repair.

@@ -99,7 +99,7 @@ def aligned(
     for row in cleaned:
         cells = []
         for i, cell in enumerate(row):
-            text = _end_of(cell, widths[i]) if i in keep_end else _start_of(cell, widths[i])
+            text = _fitted(cell, widths[i], keep_end=i in keep_end)
             cells.append(" " * (widths[i] - cell_len(text)) + text if i in right else padded(text, widths[i]))
         shown.append(" " * indent + "  ".join(cells))
     return shown
@@ -120,24 +120,15 @@ def wrapped(label: str, items: Sequence[str], width: int, *, at_most: int, end: 
     return shown
 
 
-def _start_of(text: str, width: int) -> str:
-    """As much of the start as fits into the columns."""
+def _fitted(text: str, width: int, *, keep_end: bool) -> str:
+    """As much of the start, or of the end, as fits into the columns."""
     if cell_len(text) <= width:
         return text
-    kept = text[: max(width - 1, 0)]
-    while cell_len(kept) > max(width - 1, 0):
-        kept = kept[:-1]
-    return kept + "…"
-
-
-def _end_of(text: str, width: int) -> str:
-    """As much of the end as fits into the columns."""
-    if cell_len(text) <= width:
-        return text
-    kept = text[len(text) - max(width - 1, 0) :]
-    while cell_len(kept) > max(width - 1, 0):
-        kept = kept[1:]
-    return "…" + kept
+    room = max(width - 1, 0)
+    kept = text[len(text) - room :] if keep_end else text[:room]
+    while cell_len(kept) > room:
+        kept = kept[1:] if keep_end else kept[:-1]
+    return f"…{kept}" if keep_end else f"{kept}…"
 
 
 def code(text: str, *, cell: bool = False) -> str:

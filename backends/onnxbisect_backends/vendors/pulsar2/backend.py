@@ -108,10 +108,16 @@ class Pulsar2Backend:
 
     def describe(self) -> Description:
         """Runs `pulsar2 version`; the advertised ops are those of the vendor's list for the chip."""
+        with working_folder() as folder:
+            outcome = self._run(["pulsar2", "version"], folder, _VERSION_LIMITS)
+        match = _VERSION.search(outcome.log)
+        if match is None:
+            said = outcome.broken or outcome.log.strip()[-200:]
+            raise BackendUnusableError(f"`pulsar2 version` does not tell its version; it said: {said!r}.")
         return Description(
             boundary_known=True,
             tool="pulsar2",
-            version=self._version(),
+            version=f"{match['version']} ({match['commit']})" if match["commit"] else match["version"],
             ops=_advertised(self._settings.build.target_hardware),
             probe_format=_PROBE_FORMAT,
             weights_matter=True,
@@ -246,15 +252,6 @@ class Pulsar2Backend:
                 outcome, exit_code=None, signal=9, over_memory=limits.memory_bytes is not None, peak_memory=peak
             )
         return outcome
-
-    def _version(self) -> str:
-        with working_folder() as folder:
-            outcome = self._run(["pulsar2", "version"], folder, _VERSION_LIMITS)
-        match = _VERSION.search(outcome.log)
-        if match is None:
-            said = outcome.broken or outcome.log.strip()[-200:]
-            raise BackendUnusableError(f"`pulsar2 version` does not tell its version; it said: {said!r}.")
-        return f"{match['version']} ({match['commit']})" if match["commit"] else match["version"]
 
 
 def _profile(hardware: Hardware) -> str:

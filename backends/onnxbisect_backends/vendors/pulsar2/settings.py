@@ -230,7 +230,14 @@ def read_settings(given: Mapping[str, str]) -> Pulsar2Settings:
     if own.least_cosine is not None:
         _put(merged, "quant.precision_analysis", True)
     settled = _validated(BuildOptions, merged, "An option of the backend 'pulsar2' is wrong")
-    return Pulsar2Settings(given=dict(sorted(given.items())), own=own, build=settled, constants=_constants(settled))
+    try:
+        paths = [entry.data_path for entry in settled.const_processors if entry.data_path]
+        constants = {path: hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16] for path in paths}
+    except OSError as error:
+        raise OptionError(
+            f"data_path of the pulsar2 configuration, {error.filename}, cannot be read: {error.strerror}."
+        ) from None
+    return Pulsar2Settings(given=dict(sorted(given.items())), own=own, build=settled, constants=constants)
 
 
 def _no_option(key: str, valid: list[str]) -> str:
@@ -285,13 +292,3 @@ def _complaint(error: ValidationError) -> str:
         return f"{'.'.join(where)} is missing."
     said = f"{reason(first['msg'])}."
     return f"{'.'.join(where)}: {said}" if where else said
-
-
-def _constants(build: BuildConfig) -> dict[str, str]:
-    try:
-        paths = [entry.data_path for entry in build.const_processors if entry.data_path]
-        return {path: hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16] for path in paths}
-    except OSError as error:
-        raise OptionError(
-            f"data_path of the pulsar2 configuration, {error.filename}, cannot be read: {error.strerror}."
-        ) from None
