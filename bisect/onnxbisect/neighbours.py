@@ -61,7 +61,17 @@ def neighbours(model: Model, culprit: Row) -> Iterator[Neighbour]:
     `culprit` holds the features that the op has in the original model. Yields nothing for an op that ONNX does not
     define and for a Constant.
     """
-    start = _with_initializers(model)
+    # The model with all stored tensors as initializers.
+    start = copied(model.proto)
+    kept = []
+    for one in start.graph.node:
+        held = constant_tensor(one) if is_constant(one) else None
+        if isinstance(held, TensorProto):
+            start.graph.initializer.append(held)
+            start.graph.initializer[-1].name = one.output[0]
+        else:
+            kept.append(one)
+    set_nodes(start.graph, kept)
     if len(start.graph.node) != 1:
         return
     node = start.graph.node[0]
@@ -226,21 +236,6 @@ class _Neighbours:
             if dtype is not None and shape is not None and None not in shape:
                 found[name] = (dtype, tuple(dim or 0 for dim in shape))
         return found
-
-
-def _with_initializers(model: Model) -> onnx.ModelProto:
-    """The model with all stored tensors as initializers."""
-    proto = copied(model.proto)
-    nodes = []
-    for node in proto.graph.node:
-        held = constant_tensor(node) if is_constant(node) else None
-        if isinstance(held, TensorProto):
-            proto.graph.initializer.append(held)
-            proto.graph.initializer[-1].name = node.output[0]
-        else:
-            nodes.append(node)
-    set_nodes(proto.graph, nodes)
-    return proto
 
 
 def _of_usual_rank(dims: Sequence[int]) -> tuple[int, ...]:

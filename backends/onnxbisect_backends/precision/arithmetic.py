@@ -79,7 +79,17 @@ class OrtArithmetic:
         self._started: list[_OrderedProcess] = []
 
     def __enter__(self) -> Self:
-        _write_model(self._model, self._folder / "model.onnx")
+        # the normalised model, with the types of all tensors, which a quantiser wants
+        file = self._folder / "model.onnx"
+        proto = onnx.ModelProto()
+        proto.CopyFrom(self._model.proto)
+        graph = proto.graph
+        known = {it.name for it in (*graph.value_info, *graph.input, *graph.output)}
+        made = {name for node in graph.node for name in node.output}
+        for name, kind in self._model.types.items():
+            if name in made and name not in known:
+                graph.value_info.append(onnx.ValueInfoProto(name=name, type=kind))
+        write(proto, self._model, file)
         self.samples.mkdir()
         for number, sample in enumerate(self._given):
             save(self.samples / f"{number}.npz", sample)
@@ -226,16 +236,3 @@ class _OrderedProcess:
         for pipe in (self._process.stdin, self._process.stdout):
             with suppress(BrokenPipeError):
                 cast("IO[bytes]", pipe).close()
-
-
-def _write_model(model: Model, file: Path) -> None:
-    """The normalised model, with the types of all tensors, which a quantiser wants."""
-    proto = onnx.ModelProto()
-    proto.CopyFrom(model.proto)
-    graph = proto.graph
-    known = {it.name for it in (*graph.value_info, *graph.input, *graph.output)}
-    made = {name for node in graph.node for name in node.output}
-    for name, kind in model.types.items():
-        if name in made and name not in known:
-            graph.value_info.append(onnx.ValueInfoProto(name=name, type=kind))
-    write(proto, model, file)

@@ -48,7 +48,9 @@ _ELEMENTWISE = frozenset({"Add", "Sub", "Mul", "Div", "Pow", "Max", "Min"})
 def main(model: str, samples: str, low: str) -> None:
     """Measure, and then carry out orders until there are no more."""
     Thread(target=_end_with_the_orders, daemon=True).start()
-    answers = _own_output()
+    # Standard output, of which libraries now have only standard error.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
     proto = loadable(onnx.load(model))
     if low == Low.INT8 and _version(proto) < _QDQ:
         proto = version_converter.convert_version(proto, _BY_CHANNEL)
@@ -66,13 +68,6 @@ def _end_with_the_orders() -> None:
     orders.register(0, 0)  # 0: only the end of the pipe is reported, no orders
     orders.poll()
     os._exit(1)
-
-
-def _own_output() -> TextIO:
-    """Standard output, of which libraries now have only standard error."""
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    return answers
 
 
 def _say(answers: TextIO, work: Callable[[], None]) -> bool:

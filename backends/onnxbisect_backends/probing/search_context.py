@@ -8,19 +8,7 @@ from pathlib import Path
 
 import onnx
 
-from onnxbisect.cut import (
-    Piece,
-    as_written,
-    producers_of_constants,
-    producers_required_by_type,
-    same_but_for_names,
-    split_variants,
-    split_variants_by_producers,
-    touching,
-    unguarded_outputs,
-    write,
-    write_as_written,
-)
+from onnxbisect import cut
 from onnxbisect.diagnosis import (
     CertificateStatus,
     CompletedDiagnosis,
@@ -102,7 +90,7 @@ def sampling(model: Model, calibration: Path | None, count: int, backend: Backen
 _REMEDIES = ("lower-opset", "lower-ir-version")
 
 
-def readable(piece: Piece, model: Model, reader: Reader) -> Piece:
+def readable(piece: cut.Piece, model: Model, reader: Reader) -> cut.Piece:
     """The piece of this model, lowered as far as it can be where it is newer than the tool reads.
 
     Nodes that have another form in the older operator set are written in that form; the others stay as they are.
@@ -180,14 +168,14 @@ class SearchContext:
     def write(self, units: UnitSet, path: Path) -> Mapping[str, str]:
         """Write the whole model as its file has it, a part in the target's probe format (`prober.WriteProbe`)."""
         if self._is_file(units):
-            write_as_written(self.loaded.model, self.loaded.input_shapes, path)
+            cut.write_as_written(self.loaded.model, self.loaded.input_shapes, path)
             return {}
         return self.write_part(units, path)
 
     def write_part(self, units: UnitSet, path: Path) -> Mapping[str, str]:
         """Write the piece, or all of the model, in the target's probe format (`prober.WriteProbe`)."""
         piece = self._cut(units)
-        write(piece, self.loaded.model, path)
+        cut.write(piece, self.loaded.model, path)
         return piece.renamed
 
     @cached_property
@@ -196,10 +184,10 @@ class SearchContext:
         if self.piece:
             return False
         loaded = self.loaded
-        written = as_written(loaded.model, loaded.input_shapes)
+        written = cut.as_written(loaded.model, loaded.input_shapes)
         part = self._cut(self.universe.everything)
         moved = part.probe_format.self_contained and bool(external_tensors(written))
-        return moved or not same_but_for_names(written, part.proto)
+        return moved or not cut.same_but_for_names(written, part.proto)
 
     def _is_file(self, units: UnitSet) -> bool:
         return not self.piece and units == self.universe.everything
@@ -288,7 +276,7 @@ class SearchContext:
     def _keyer(self) -> Keyer:
         return _keyer(self.loaded.model, self.description)
 
-    def _cut(self, units: UnitSet) -> Piece:
+    def _cut(self, units: UnitSet) -> cut.Piece:
         """The piece in the target's probe format; one that is newer than the tool takes is written for it."""
         piece = self.loaded.cutter.cut(units, self.description.probe_format)
         return piece if self.description.newer_unfolded else readable(piece, self.loaded.model, self.reader)
@@ -320,14 +308,14 @@ def search_context(
         options=backend.options,
         calibration="" if samples is None else samples.digest,
     )
-    known = split_variants(model.universe, _apart(model, description))
-    required = producers_required_by_type(model, description.probe_format)
+    known = cut.split_variants(model.universe, _apart(model, description))
+    required = cut.producers_required_by_type(model, description.probe_format)
     doubted = of(model.unit_of_node[name] for name in loaded.doubted if name in model.unit_of_node)
     universe = replace(known, required_producers=required, advertised=description.ops, doubted=doubted)
     if not description.probe_format.folds:
-        constant = producers_of_constants(model)
+        constant = cut.producers_of_constants(model)
         required = {it: required.get(it, 0) | constant.get(it, 0) for it in sorted({*required, *constant})}
-        universe = split_variants_by_producers(replace(universe, required_producers=required))
+        universe = cut.split_variants_by_producers(replace(universe, required_producers=required))
     if description.weights_matter or description.values_matter:
         # Units of one solo now have equal keys; variants stay, so they are still asked together.
         keyer = _keyer(model, description)
@@ -365,4 +353,4 @@ def _demand_shapes(model: Model, backend: Backend) -> None:
 
 def _apart(model: Model, description: Description) -> frozenset[int]:
     """The units that this target may treat otherwise than equal units elsewhere in the model."""
-    return unguarded_outputs(model, description.probe_format.covered) | touching(model, description.named)
+    return cut.unguarded_outputs(model, description.probe_format.covered) | cut.touching(model, description.named)

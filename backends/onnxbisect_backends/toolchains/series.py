@@ -91,7 +91,23 @@ class Index:
             elsewhere: Mapping[str, Sequence[str]] = near.elsewhere
         else:
             pins, elsewhere = self._resolved(version), {}
-        text = _written(near, version, self._minor, pins, elsewhere)
+        # as TOML, which includes JSON's strings and lists
+        lines = [
+            "# Resolved by onnx-bisect from the package index. To be rid of it, delete it and the folder of its name.",
+            f"name = {json.dumps(near.name)}",
+            f"version = {json.dumps(version)}",
+            f"pythons = {json.dumps([self._minor])}",
+            f"gigabytes = {near.gigabytes:g}",
+            f"requirements = {json.dumps(list(pins), indent=4)}",
+            f"set_aside = {json.dumps(list(near.set_aside), indent=4)}",
+        ]
+        if elsewhere:
+            lines += [
+                "",
+                "[elsewhere]",
+                *(f"{json.dumps(index)} = {json.dumps(list(it))}" for index, it in elsewhere.items()),
+            ]
+        text = "\n".join(lines) + "\n"
         folder = made_folder()
         folder.mkdir(parents=True, exist_ok=True)
         put(folder / f"{self._name}-{version}.toml", text.encode())
@@ -132,25 +148,3 @@ def opened(name: str, say: Say) -> Iterator[Index]:
 
 def _canonical(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
-
-
-def _written(
-    near: Toolchain, version: str, minor: str, pins: Sequence[str], elsewhere: Mapping[str, Sequence[str]]
-) -> str:
-    """The definition as TOML, which includes JSON's strings and lists."""
-    lines = [
-        "# Resolved by onnx-bisect from the package index. To be rid of it, delete it and the folder of its name.",
-        f"name = {json.dumps(near.name)}",
-        f"version = {json.dumps(version)}",
-        f"pythons = {json.dumps([minor])}",
-        f"gigabytes = {near.gigabytes:g}",
-        f"requirements = {json.dumps(list(pins), indent=4)}",
-        f"set_aside = {json.dumps(list(near.set_aside), indent=4)}",
-    ]
-    if elsewhere:
-        lines += [
-            "",
-            "[elsewhere]",
-            *(f"{json.dumps(index)} = {json.dumps(list(it))}" for index, it in elsewhere.items()),
-        ]
-    return "\n".join(lines) + "\n"

@@ -129,7 +129,9 @@ def cause_of(failure: Failure) -> FailureCause:
             ("Python float", FailureKind.BRANCH),
             ("Iterating over a tensor", FailureKind.LOOP),
         ):
-            if found := [place for place, text in failure.warned if words in text and not _about_shapes(place.source)]:
+            warned = (place for place, text in failure.warned if words in text)
+            # shapes do not change with values: a warning about them is a false alarm
+            if found := [it for it in warned if ".shape" not in it.source and ".size(" not in it.source]:
                 loops = kind is FailureKind.INDEX and _LOOPS.search(found[0].source)
                 return FailureCause(kind=FailureKind.LOOP if loops else kind, place=found[0])
         return FailureCause(kind=FailureKind.LOST_INPUT if failure.lost else FailureKind.NUMBERS, place=failure.place)
@@ -209,8 +211,3 @@ def _foreign(op: str) -> bool:
         "math",
         "<built-in function getitem>",
     )
-
-
-def _about_shapes(source: str) -> bool:
-    """Shapes do not change with values: a warning about them is a false alarm."""
-    return ".shape" in source or ".size(" in source

@@ -196,9 +196,16 @@ class _Search:
         explored: set[str] = set()
         while True:
             stand_ins = failing & self._tree.reached(path, failing)
-            answer, asked = self._export(path, stand_ins)
+            asked: list[Question] = []
+            for number in range(len(self._tree.modules[path].signatures)):  # to the first that fails
+                asked.append(Question(module=path, stand_ins=stand_ins, signature=number))
+                if asked[-1] not in self._answers:
+                    raise _UnansweredError(asked[-1])
+                answer = self._answers[asked[-1]]
+                if not answer.exports:
+                    break
             if answer.exports:
-                self._parts[path] = ExportingModule(path=path, without=stand_ins, asked=asked)
+                self._parts[path] = ExportingModule(path=path, without=stand_ins, asked=tuple(asked))
                 return failing
             suspect = self._suspect(path, answer, stand_ins, explored)
             if suspect is None:
@@ -209,18 +216,6 @@ class _Search:
                 return failing | {path}
             explored.update(self._tree.alike(suspect))
             failing |= self._everywhere(path, self.failing(suspect))
-
-    def _export(self, path: str, stand_ins: frozenset[str]) -> tuple[ExportAnswer, tuple[Question, ...]]:
-        """The answers for all signatures, to the first that fails."""
-        asked: list[Question] = []
-        for number in range(len(self._tree.modules[path].signatures)):
-            asked.append(Question(module=path, stand_ins=stand_ins, signature=number))
-            if asked[-1] not in self._answers:
-                raise _UnansweredError(asked[-1])
-            answer = self._answers[asked[-1]]
-            if not answer.exports:
-                break
-        return answer, tuple(asked)
 
     def _suspect(self, path: str, answer: ExportAnswer, stand_ins: frozenset[str], explored: set[str]) -> str | None:
         """The module inside to look at next: the one of the complaint, else the next child; None if all were."""

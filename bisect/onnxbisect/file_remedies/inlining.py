@@ -8,17 +8,7 @@ from collections.abc import Mapping, Sequence
 import onnx
 
 from onnxbisect.cut.rename import rename_tensors, tensor_names
-from onnxbisect.file_remedies.remedy import (
-    File,
-    RemediedFile,
-    beginnings,
-    copied,
-    every_name,
-    file_remedy,
-    node_copy,
-    set_nodes,
-    unused_prefix,
-)
+from onnxbisect.file_remedies import remedy
 from onnxbisect.language import count
 from onnxbisect.model.gate import demand_inlinable, written_out
 from onnxbisect.model.scopes import bodies, call_of, domain_of, functions_of, opset_versions, walk
@@ -27,14 +17,14 @@ from onnxbisect.rewrites import NotApplicable
 from onnxbisect.rewrites.apply import trace
 
 
-@file_remedy("inline-functions", answers="local-functions")
-def inline_functions(file: File, reader: Reader) -> RemediedFile:
+@remedy.file_remedy("inline-functions", answers="local-functions")
+def inline_functions(file: remedy.File, reader: Reader) -> remedy.RemediedFile:
     """Calls of local functions replaced by their nodes, whose names begin with that of the call."""
     proto = file.proto
     if not proto.functions:
         raise NotApplicable("the model has no functions")
     demand_inlinable(written_out(proto))
-    result = copied(proto)
+    result = remedy.copied(proto)
     inliner = _Inliner(proto)
     inliner.inline(result.graph)
     del result.functions[:]
@@ -48,7 +38,7 @@ def inline_functions(file: File, reader: Reader) -> RemediedFile:
         if domain in used and domain not in there:
             result.opset_import.append(onnx.helper.make_opsetid(domain, version))
     sentence = f"{count(inliner.calls, 'call')} of {count(len(proto.functions), 'local function')} inlined"
-    return RemediedFile(proto=result, sentence=sentence, structure=True)
+    return remedy.RemediedFile(proto=result, sentence=sentence, structure=True)
 
 
 class _Inliner:
@@ -59,7 +49,7 @@ class _Inliner:
         self.domains = {function.domain for function in proto.functions}
         self.opsets = opset_versions(proto.opset_import)
         self.calls = 0
-        self._taken = beginnings(every_name(proto.graph))
+        self._taken = remedy.beginnings(remedy.every_name(proto.graph))
         for function in proto.functions:
             if len({*function.input, *function.output}) < len(function.input) + len(function.output):
                 raise NotApplicable(f"function {function.name} gives one tensor out twice, or an input")
@@ -75,7 +65,7 @@ class _Inliner:
         nodes: list[onnx.NodeProto] = []
         for node in graph.node:
             nodes += self._inlined(node)
-        set_nodes(graph, nodes)
+        remedy.set_nodes(graph, nodes)
 
     def _inlined(self, node: onnx.NodeProto) -> Sequence[onnx.NodeProto]:
         function = self._functions.get(call_of(node))
@@ -87,7 +77,7 @@ class _Inliner:
         return [node]
 
     def _body(self, call: onnx.NodeProto, function: onnx.FunctionProto) -> list[onnx.NodeProto]:
-        scope = unused_prefix(call.name or f"{call.op_type}_{next(filter(None, call.output))}", self._taken)
+        scope = remedy.unused_prefix(call.name or f"{call.op_type}_{next(filter(None, call.output))}", self._taken)
         given = dict.fromkeys(function.input, "") | dict(zip(function.input, call.input, strict=False))
         names = {name: f"{scope}{name}" for node in function.node for name in (*node.input, *node.output) if name}
         outputs = {formal: actual for formal, actual in zip(function.output, call.output, strict=False) if actual}
@@ -96,7 +86,7 @@ class _Inliner:
         attributes |= {attribute.name: attribute for attribute in call.attribute}
         made = []
         for number, inner in enumerate(function.node):
-            node = node_copy(inner)
+            node = remedy.node_copy(inner)
             node.name = f"{scope}{inner.name or f'{inner.op_type}_{number}'}"
             _fill_in(node, attributes)
             node.input[:] = [names.get(name, "") for name in node.input]

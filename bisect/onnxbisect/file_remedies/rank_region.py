@@ -12,15 +12,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from onnxbisect.file_remedies.remedy import (
-    beginnings,
-    copied,
-    drop_unread,
-    every_name,
-    node_copy,
-    set_nodes,
-    unused_prefix,
-)
+from onnxbisect.file_remedies import remedy
 from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.scopes import bodies, captures, domain_of
 from onnxbisect.rewrites import NotApplicable
@@ -34,8 +26,8 @@ class Region:
 
     def __init__(self, proto: onnx.ModelProto, facts: TensorFacts, most: int, forms: "Mapping[str, Form]") -> None:
         self.facts, self.most, self.opset, self._forms = facts, most, facts.opsets.get("", 0), forms
-        self._proto = copied(proto)
-        self._prefix = unused_prefix("rank", beginnings(every_name(proto.graph)))
+        self._proto = remedy.copied(proto)
+        self._prefix = remedy.unused_prefix("rank", remedy.beginnings(remedy.every_name(proto.graph)))
         self._outputs = {value.name for value in proto.graph.output}
         # each with what the node at hand adds before what is settled
         self._held: ChainMap[str, tuple[str, Shape]] = ChainMap({}, {})
@@ -74,7 +66,7 @@ class Region:
             if name in self._held:
                 self.full(name)
         self._settle(kept=True)
-        self._nodes.append(node_copy(node))
+        self._nodes.append(remedy.node_copy(node))
 
     def _settle(self, *, kept: bool) -> None:
         """Keep or forget what the node at hand has added."""
@@ -96,8 +88,8 @@ class Region:
             if not needed.isdisjoint(node.output) or read.isdisjoint(node.output):
                 needed.update(node.input, captures(node))
                 kept.append(node)
-        set_nodes(graph, kept[::-1])
-        drop_unread(graph, suspects - {name for node in kept for name in node.output})
+        remedy.set_nodes(graph, kept[::-1])
+        remedy.drop_unread(graph, suspects - {name for node in kept for name in node.output})
         return self._proto
 
     # Reading
@@ -203,7 +195,7 @@ class Region:
 
     def again(self, node: onnx.NodeProto, inputs: Sequence[str], **changed: object) -> list[str]:
         """The node on other inputs and with other attributes; its outputs get new names."""
-        new = node_copy(node)
+        new = remedy.node_copy(node)
         new.input[:] = inputs
         names = [f"{self._prefix}held/{name}" if name else "" for name in node.output]  # apart from those of `add`
         new.output[:] = names

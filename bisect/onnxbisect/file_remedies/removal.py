@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -44,7 +43,12 @@ def fold_constants(file: File, reader: Reader) -> RemediedFile:
     graph = file.proto.graph
     if file.proto.ir_version < 4:
         raise NotApplicable("initializers have to be inputs up to IR version 3")
-    kept = {value.name for value in graph.output} | annotated(graph) | _dequantised(file)
+    kept = {value.name for value in graph.output} | annotated(graph)
+    dequantised: set[str] = set()  # constants computed from a quantised tensor stay computed
+    for node in graph.node:
+        if node.op_type in _QUANTISERS or not dequantised.isdisjoint(reads(node)):
+            dequantised.update(name for name in node.output if name in file.known)
+    kept |= dequantised
     storable = {name for name, it in file.known.items() if it.nbytes <= _LARGEST and it.dtype != np.object_}
     folded = {
         index
@@ -74,15 +78,6 @@ def fold_constants(file: File, reader: Reader) -> RemediedFile:
     )
 
 
-def _dequantised(file: File) -> set[str]:
-    """Constants computed from a quantised tensor; the nodes must be sorted."""
-    found: set[str] = set()
-    for node in file.proto.graph.node:
-        if node.op_type in _QUANTISERS or not found.isdisjoint(reads(node)):
-            found.update(name for name in node.output if name in file.known)
-    return found
-
-
 @file_remedy("remove-copies", answers="no-op-node")
 def remove_copies(file: File, reader: Reader) -> RemediedFile:
     """Identity, and Dropout outside of training, removed: what read their result reads the tensor itself."""
@@ -110,14 +105,6 @@ def remove_copies(file: File, reader: Reader) -> RemediedFile:
     return RemediedFile(proto=result, sentence=f"{count(len(removed), f'{ops} node')} removed")
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Guard:
-    """A Where, and the tensor that it returns wherever that is not NaN."""
-
-    where: int
-    tensor: str
-
-
 @file_remedy(
     "remove-nan-guards",
     answers="isnan-guard",
@@ -126,19 +113,27 @@ class _Guard:
 )
 def remove_nan_guards(file: File, reader: Reader) -> RemediedFile:
     """Where(IsNaN(x), constant, x) becomes x."""
-    graph = file.proto.graph
-    guards = _guards(file)
+    graph, facts = file.proto.graph, file.facts
+    guarded = {node.output[0]: node.input[0] for node in graph.node if node.op_type == "IsNaN" and not domain_of(node)}
+    guards: dict[int, str] = {}  # the tensor that each Where returns wherever that is not NaN
+    for index, node in enumerate(graph.node):
+        if node.op_type != "Where" or domain_of(node) or node.input[0] not in guarded:
+            continue
+        tensor = node.input[2]
+        # the constant must not broadcast the result to a larger shape
+        same_shape = facts.shape(node.output[0]) is not None and facts.shape(node.output[0]) == facts.shape(tensor)
+        if tensor == guarded[node.input[0]] and facts.is_constant(node.input[1]) and same_shape:
+            guards[index] = tensor
     if not guards:
         raise NotApplicable("no Where replaces the NaNs of a tensor by a constant")
     kept = {value.name for value in graph.output} | annotated(graph)
     original: dict[str, str] = {}
     nodes = []
     for index, node in enumerate(graph.node):
-        guard = guards.get(index)
-        if guard is None:
+        if index not in guards:
             nodes.append(node)
             continue
-        tensor = original.get(guard.tensor, guard.tensor)
+        tensor = original.get(guards[index], guards[index])
         if node.output[0] in kept:
             copy = onnx.helper.make_node("Identity", [tensor], [node.output[0]], name=node.name)
             trace(node, copy)
@@ -151,21 +146,6 @@ def remove_nan_guards(file: File, reader: Reader) -> RemediedFile:
     suspects = {name for index in guards for name in reads(graph.node[index])} | original.keys()
     drop_unread(result.graph, suspects)
     return RemediedFile(proto=result, sentence=f"{count(len(guards), 'guard')} against NaN removed")
-
-
-def _guards(file: File) -> dict[int, _Guard]:
-    graph, facts = file.proto.graph, file.facts
-    guarded = {node.output[0]: node.input[0] for node in graph.node if node.op_type == "IsNaN" and not domain_of(node)}
-    found = {}
-    for index, node in enumerate(graph.node):
-        if node.op_type != "Where" or domain_of(node) or node.input[0] not in guarded:
-            continue
-        tensor = node.input[2]
-        # the constant must not broadcast the result to a larger shape
-        same_shape = facts.shape(node.output[0]) is not None and facts.shape(node.output[0]) == facts.shape(tensor)
-        if tensor == guarded[node.input[0]] and facts.is_constant(node.input[1]) and same_shape:
-            found[index] = _Guard(where=index, tensor=tensor)
-    return found
 
 
 #: Low enough that exp is 0 in float32 and float16, and high enough that sums and integer scales keep their digits.

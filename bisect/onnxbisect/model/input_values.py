@@ -100,11 +100,7 @@ def _array(value: onnx.ValueInfoProto, given: InputValue | np.ndarray) -> np.nda
             f"--input-value {value.name}={_shown(raw)}: the input is of "
             f"{TensorProto.DataType.Name(value.type.tensor_type.elem_type).lower()}, which has no such value."
         )
-    return _shaped(value, array)
-
-
-def _shaped(value: onnx.ValueInfoProto, array: np.ndarray) -> np.ndarray:
-    """The array in the input's shape; a single value fills a shape that is known."""
+    # in the input's shape; a single value fills a shape that is known
     if not value.type.tensor_type.HasField("shape"):
         return array
     dims = [

@@ -185,36 +185,31 @@ def proven(
         if remainder > 1:
             return english("proven: all {units} compile together", units=plural(remainder, "unit"))
         return english("proven: its one unit compiles")
-    proof = _proof(culprits, removed=removed, remainder=remainder, blamed=blamed, ways=ways)
+    rest = english("{units} compile", units=plural(remainder, "unit")) if remainder > 1 else english("unit compiles")
+    them = english("this culprit") if culprits == 1 else english("these {culprits} culprits", culprits=culprits)
+    if not remainder:
+        proof = english("proven: every unit belongs to a culprit, nothing else is left")
+    elif blamed == removed:
+        proof = english("proven: without {them} the other {rest}, so nothing else is wrong", them=them, rest=rest)
+    elif ways > 1:
+        proof = english(
+            "proven: in each of the {ways} ways to break up {them} the rest compiles, so nothing else is wrong",
+            ways=ways,
+            them=them,
+        )
+    else:
+        proof = english(
+            "proven: with {units} taken out, which breaks up {them}, the other {rest}, so nothing else is wrong",
+            units=plural(removed, "unit"),
+            them=them,
+            rest=rest,
+        )
     if not inferred:
         return proof
     return english(
         "{sentence} ({places} assumed, not confirmed inside the model)",
         sentence=proof,
         places=plural(inferred, "place"),
-    )
-
-
-def _proof(culprits: int, *, removed: int, remainder: int, blamed: int, ways: int) -> str:
-    rest = english("unit compiles")
-    if remainder > 1:
-        rest = english("{units} compile", units=plural(remainder, "unit"))
-    them = english("this culprit") if culprits == 1 else english("these {culprits} culprits", culprits=culprits)
-    if not remainder:
-        return english("proven: every unit belongs to a culprit, nothing else is left")
-    if blamed == removed:
-        return english("proven: without {them} the other {rest}, so nothing else is wrong", them=them, rest=rest)
-    if ways > 1:
-        return english(
-            "proven: in each of the {ways} ways to break up {them} the rest compiles, so nothing else is wrong",
-            ways=ways,
-            them=them,
-        )
-    return english(
-        "proven: with {units} taken out, which breaks up {them}, the other {rest}, so nothing else is wrong",
-        units=plural(removed, "unit"),
-        them=them,
-        rest=rest,
     )
 
 

@@ -23,18 +23,7 @@ from onnxbisect_backends.options import VerifyOptions, WorthTrying, read_options
 from onnxbisect_backends.samples import samples_of
 from onnxbisect_backends.sandbox.process import run, with_artifacts
 from onnxbisect_backends.toolchains.toolchain import VERSION_HELP, Toolchain, in_use, installed_versions
-from onnxbisect_backends.vendors.rknn.log import (
-    FOLDED,
-    PATTERNS,
-    fusion,
-    layer_errors,
-    layers,
-    overflows,
-    placement,
-    pointing_at,
-    unsuffixed,
-    without_noise,
-)
+from onnxbisect_backends.vendors.rknn import log
 
 _SCRIPT = Path(__file__).with_name("rknn_convert.py")
 _HYBRID_SCRIPT = Path(__file__).with_name("rknn_hybrid.py")
@@ -214,15 +203,15 @@ class RknnBackend:
         folder = workdir / "analysis"
         outcome = self._converted(model, [sample], "analyse", folder, workdir, limits)
         table = folder / "error_analysis.txt"
-        found = layer_errors(table.read_text(errors="replace")) if table.is_file() else ()
+        found = log.layer_errors(table.read_text(errors="replace")) if table.is_file() else ()
         rows = [(tensor, it.entire) for it in found for tensor in it.tensors]
-        return outcome, {**{unsuffixed(tensor): cosine for tensor, cosine in rows}, **dict(rows)}
+        return outcome, {**{log.unsuffixed(tensor): cosine for tensor, cosine in rows}, **dict(rows)}
 
     def list_quantised(self, model: Path, samples: Path, workdir: Path, limits: Limits) -> Outcome:
         """Quantise the model, whatever `quantize` says; its nodes are fused before."""
         outcome = self._hybrid(model, samples, {}, workdir, limits)
         if (table := workdir / "analysis" / "error_analysis.txt").is_file():
-            worst = sorted(layer_errors(table.read_text(errors="replace")), key=lambda it: it.single)
+            worst = sorted(log.layer_errors(table.read_text(errors="replace")), key=lambda it: it.single)
             (workdir / "errors.json").write_text(json.dumps([it.tensors for it in worst]))
         return outcome
 
@@ -250,9 +239,9 @@ class RknnBackend:
         """Decide by the exit status and the log: the toolkit also exits with 0 if it left nodes out."""
         if verdict := unfinished(outcome):
             return verdict
-        log = without_noise(outcome.log)
-        reading = read_log(log, PATTERNS)
-        if FOLDED.search(log) and outcome.exit_code == 1:
+        said = log.without_noise(outcome.log)
+        reading = read_log(said, log.PATTERNS)
+        if log.FOLDED.search(said) and outcome.exit_code == 1:
             # a cut of shape computations; in the model they become constants, too, and need no NPU
             return Verdict(status=Status.PASS, message=reading.message, seconds=outcome.seconds)
         if outcome.exit_code == _NO_QUESTION or reading.kind is Kind.INVALID:
@@ -262,7 +251,7 @@ class RknnBackend:
         if outcome.exit_code == 0 and not reading.refused:
             return self._placed(outcome)
         message = reading.message or f"Ended with exit status {outcome.exit_code}, without a word."
-        rule, fused = fusion(log)
+        rule, fused = log.fusion(said)
         if rule:
             message = f"{message} (fusing by the rule {rule}; --option disable_rules={rule} goes without it)"
         return Verdict(
@@ -315,12 +304,12 @@ class RknnBackend:
         """The verdict on a converted model: with `fallback=forbid`, a failure if a layer does not run on the NPU."""
         if outcome.log_truncated:
             return unresolved("The log is cut, and with it what it may say of nodes left out", outcome)
-        found = layers(outcome.log)
+        found = log.layers(outcome.log)
         if self._options.fallback == "forbid" and not found:
             return unresolved("The log does not tell where the nodes run", outcome)
         strayed = [layer for layer in found if layer.computes and layer.target != "NPU"]
-        overflow = overflows(outcome.log)
-        tables = ((placement(found),) if found else ()) + ((overflow,) if overflow else ())
+        overflow = log.overflows(outcome.log)
+        tables = ((log.placement(found),) if found else ()) + ((overflow,) if overflow else ())
         if self._options.overflow == "forbid" and overflow:
             register, _, most, largest, _ = overflow.rows[0]
             return Verdict(
@@ -339,7 +328,7 @@ class RknnBackend:
             kind=Kind.FALLBACK,
             fingerprint=f"runs on the {strayed[0].target}",
             message=headline(f"{strayed[0].called} runs on the {strayed[0].target}{more}."),
-            hints=pointing_at(strayed),
+            hints=log.pointing_at(strayed),
             seconds=outcome.seconds,
             tables=tables,
         )

@@ -322,9 +322,19 @@ class _Lowering:
 
     def _as_parts(self, node: onnx.NodeProto, scope: LoweringScope, depth: int) -> Replacement:
         """The node in the older operator set: unchanged, in another form, or decomposed."""
-        named = self._named(node)
+        # under a unique name, with which the names of its parts begin
+        base = name = node.name or f"{node.op_type}_{next(filter(None, node.output))}"
+        number = 1
+        while name in self._names:
+            number += 1
+            name = f"{base}_{number}"
+        self._names.add(name)
+        named = node
+        if name != node.name:
+            named = node_copy(node)
+            named.name = name
         try:
-            return self._in_older_form(node, scope, named.name)
+            return self._in_older_form(node, scope, name)
         except NotApplicable as error:
             reasons = [str(error)]
         for found in (it for rules in self._rules for it in judged(scope.facts, named, rules)):
@@ -363,17 +373,3 @@ class _Lowering:
             nodes=tuple(node for part in parts for node in part.nodes),
             initializers=(*made.initializers, *(tensor for part in parts for tensor in part.initializers)),
         )
-
-    def _named(self, node: onnx.NodeProto) -> onnx.NodeProto:
-        """The node under a unique name, with which the names of its parts begin."""
-        base = name = node.name or f"{node.op_type}_{next(filter(None, node.output))}"
-        number = 1
-        while name in self._names:
-            number += 1
-            name = f"{base}_{number}"
-        self._names.add(name)
-        if name == node.name:
-            return node
-        named = node_copy(node)
-        named.name = name
-        return named
