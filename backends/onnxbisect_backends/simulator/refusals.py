@@ -15,15 +15,7 @@ from onnx import TensorProto
 
 from onnxbisect.model.scopes import is_constant, label, named_bodies, opset_versions, qualified
 from onnxbisect.verdict import Kind
-from onnxbisect_backends.simulator.constraints import (
-    GraphScope,
-    TensorType,
-    enter,
-    small_values,
-    spelled,
-    types_in,
-    violation,
-)
+from onnxbisect_backends.simulator import constraints
 from onnxbisect_backends.simulator.profiles import Effect, OpSupport, Profile, Unlisted
 
 #: An op type, or `domain::Op`.
@@ -225,16 +217,16 @@ class _Walk:
         self._answers: dict[Hashable, tuple[tuple[SimulatedRefusal, ...], Counter[str], int]] = {}
 
     def graph(
-        self, graph: onnx.GraphProto, *, outer: GraphScope | None, place: _Place | None
+        self, graph: onnx.GraphProto, *, outer: constraints.GraphScope | None, place: _Place | None
     ) -> Iterator[SimulatedRefusal]:
         opsets = outer.opsets if outer else opset_versions(self.model.opset_import)
-        scope = enter(graph, opsets=opsets, outer=outer)
+        scope = constraints.enter(graph, opsets=opsets, outer=outer)
         if outer is None:
             scope.infer = lambda: _inferred(self.model)
         return self._nodes(graph.node, scope, place)
 
     def _nodes(
-        self, nodes: Iterable[onnx.NodeProto], scope: GraphScope, place: _Place | None
+        self, nodes: Iterable[onnx.NodeProto], scope: constraints.GraphScope, place: _Place | None
     ) -> Iterator[SimulatedRefusal]:
         judged = []
         for node in nodes:
@@ -269,7 +261,7 @@ class _Walk:
                 )
 
     def _judge(
-        self, node: onnx.NodeProto, scope: GraphScope, owner: _Place, *, folded: bool
+        self, node: onnx.NodeProto, scope: constraints.GraphScope, owner: _Place, *, folded: bool
     ) -> Iterator[SimulatedRefusal]:
         support = self.rules.support(node)
         refusal = SimulatedRefusal(
@@ -280,23 +272,27 @@ class _Walk:
                 kind = Kind.UNKNOWN if self.rules.unknown(node) else Kind.UNSUPPORTED
                 yield replace(refusal, kind=kind)
             return
-        broken = [(it.effect, reason) for it in support.constraints if (reason := violation(it, node, scope))]
+        broken = [
+            (it.effect, reason) for it in support.constraints if (reason := constraints.violation(it, node, scope))
+        ]
         refused = [reason for effect, reason in broken if effect is Effect.ERROR]
         if support.refuses and not refused:
-            spellings = {spelled(node, scope, exact=exact) for exact in (False, True)}
+            spellings = {constraints.spelled(node, scope, exact=exact) for exact in (False, True)}
             refused = [it.message for it in support.refuses if it.variant in spellings]
         if refused:
             yield replace(refusal, reason=refused[0])
         elif broken:
             yield replace(refusal, kind=Kind.UNKNOWN, reason=broken[0][1])
 
-    def _call(self, key: _Key, node: onnx.NodeProto, scope: GraphScope, owner: _Place) -> Iterator[SimulatedRefusal]:
+    def _call(
+        self, key: _Key, node: onnx.NodeProto, scope: constraints.GraphScope, owner: _Place
+    ) -> Iterator[SimulatedRefusal]:
         if key in self._calling or len(self._calling) >= _MAX_CALLS:
             yield SimulatedRefusal(kind=Kind.ERROR, nodes=(owner.holder,), reason="functions call each other too deep")
             return
         function = self._functions[key]
         formal = list(zip(function.input, node.input, strict=False))
-        inner = GraphScope(
+        inner = constraints.GraphScope(
             opsets=opset_versions(function.opset_import),
             types={name: known for name, given in formal if (known := scope.type_of(given)) is not None},
             constant={name for name, given in formal if given and scope.is_constant(given)},
@@ -307,7 +303,7 @@ class _Walk:
             },
         )
         question = (key, _call_context(inner))
-        inner.types.update(types_in(function.value_info))
+        inner.types.update(constraints.types_in(function.value_info))
         if question not in self._answers:
             self._answers[question] = self._answer(key, inner)
         found, seen, count = self._answers[question]
@@ -316,7 +312,9 @@ class _Walk:
         for refusal in found:
             yield replace(refusal, nodes=(owner.holder,), inside=(*owner.inside, *refusal.inside))
 
-    def _answer(self, key: _Key, inner: GraphScope) -> tuple[tuple[SimulatedRefusal, ...], Counter[str], int]:
+    def _answer(
+        self, key: _Key, inner: constraints.GraphScope
+    ) -> tuple[tuple[SimulatedRefusal, ...], Counter[str], int]:
         """The refusals of a function's body, each once, and the ops and the number of nodes that it adds to a call."""
         before = self.seen, self.count
         self.seen, self.count = Counter(), 0
@@ -332,12 +330,12 @@ class _Walk:
         return found, seen, count
 
 
-def _call_context(scope: GraphScope) -> Hashable:
+def _call_context(scope: constraints.GraphScope) -> Hashable:
     """All that affects a function's body in a call: equal calls are judged once, because nested calls multiply."""
     return (
         tuple(sorted(scope.types.items())),
         tuple(sorted(scope.constant)),
-        tuple(sorted((name, repr(small_values(tensor))) for name, tensor in scope.tensors.items())),
+        tuple(sorted((name, repr(constraints.small_values(tensor))) for name, tensor in scope.tensors.items())),
         tuple(sorted((name, a.SerializeToString(deterministic=True)) for name, a in scope.attributes.items())),
     )
 
@@ -346,14 +344,14 @@ def _input_refusals(graph: onnx.GraphProto, rules: Rules) -> Iterator[SimulatedR
     if rules.input_dtypes is None:
         return
     weights = {tensor.name for tensor in graph.initializer}
-    for name, known in types_in(graph.input).items():
+    for name, known in constraints.types_in(graph.input).items():
         is_known = known.dtype in TensorProto.DataType.values()
         dtype = str(TensorProto.DataType.Name(known.dtype)).lower() if is_known else str(known.dtype)
         if name not in weights and dtype not in rules.input_dtypes:
             yield SimulatedRefusal(kind=Kind.ERROR, tensors=(name,), reason=f"graph input of dtype {dtype}")
 
 
-def _inferred(model: onnx.ModelProto) -> Mapping[str, TensorType]:
+def _inferred(model: onnx.ModelProto) -> Mapping[str, constraints.TensorType]:
     # with the values of small initializers only, because inference reads shapes and copies its input
     light = onnx.ModelProto(ir_version=model.ir_version)
     light.opset_import.extend(model.opset_import)
@@ -369,4 +367,4 @@ def _inferred(model: onnx.ModelProto) -> Mapping[str, TensorType]:
         graph = onnx.shape_inference.infer_shapes(light).graph
     except Exception:  # inference of a hostile model may raise anything; then nothing is known
         return {}
-    return types_in([*graph.value_info, *graph.output])
+    return constraints.types_in([*graph.value_info, *graph.output])

@@ -184,10 +184,12 @@ class _Search:
         paths = [it for it in self._tree.modules if it in self._parts]
         parts = [self._parts[it] for it in paths]
         culprits = [self._culprits[it] for it in self._tree.modules if it in self._culprits]
+        reached = {it.path: self._tree.reached(it.path, it.without) - it.without for it in parts}
+        inside = {path for outer, paths in reached.items() for path in paths if path != outer}
         return ExportOutcome(
             culprits=tuple(culprits),
             undecided=tuple(self._undecided.values()),
-            parts=tuple(it for it in parts if not any(self._covers(other, it.path) for other in parts)),
+            parts=tuple(it for it in parts if it.path not in inside),
         )
 
     def _search(self, path: str) -> frozenset[str]:
@@ -228,6 +230,3 @@ class _Search:
         """These modules and all of their kind inside of the module."""
         alike = {it for one in found for it in self._tree.alike(one)} - {path}
         return self._tree.reached(path) & alike
-
-    def _covers(self, part: ExportingModule, path: str) -> bool:
-        return path != part.path and path in self._tree.reached(part.path, part.without) - part.without

@@ -8,16 +8,7 @@ import numpy as np
 import onnx
 
 from onnxbisect.cut.rename import rename_tensors
-from onnxbisect.file_remedies.remedy import (
-    File,
-    RemediedFile,
-    copied,
-    drop_unread,
-    every_name,
-    file_remedy,
-    set_nodes,
-    unused_prefix,
-)
+from onnxbisect.file_remedies import remedy
 from onnxbisect.language import count
 from onnxbisect.model.external import constant_tensor
 from onnxbisect.model.order import make_unique
@@ -172,8 +163,8 @@ def of_several(done: str) -> str:
     return done.replace(_ITS_BRANCH, "the branches that they take")
 
 
-@file_remedy("resolve-control-flow", answers="control-flow control-flow-constant-condition outer-scope-capture")
-def resolve_control_flow(file: File, reader: Reader) -> RemediedFile:
+@remedy.file_remedy("resolve-control-flow", answers="control-flow control-flow-constant-condition outer-scope-capture")
+def resolve_control_flow(file: remedy.File, reader: Reader) -> remedy.RemediedFile:
     """If with a constant condition becomes its branch; Loop and Scan with a constant number of rounds, the rounds."""
     named = [onnx.NodeProto.FromString(node.SerializeToString()) for node in file.proto.graph.node]
     make_unique(named)
@@ -201,9 +192,9 @@ def resolve_control_flow(file: File, reader: Reader) -> RemediedFile:
     if not changes:
         raise NotApplicable(reason)
     result = apply(file.proto, changes, file.facts)
-    drop_unread(result.graph, read)
+    remedy.drop_unread(result.graph, read)
     sentence = ", ".join(f"{number} {_DONE[op]}" for op, number in sorted(done.items()))
-    return RemediedFile(proto=result, sentence=sentence, structure=True)
+    return remedy.RemediedFile(proto=result, sentence=sentence, structure=True)
 
 
 #: Most tensors of one sequence.
@@ -227,12 +218,12 @@ def _writes(op: str) -> Callable[[_Write], _Write]:
     return register
 
 
-@file_remedy("sequences-to-tensors", answers="sequence-type")
-def sequences_to_tensors(file: File, reader: Reader) -> RemediedFile:
+@remedy.file_remedy("sequences-to-tensors", answers="sequence-type")
+def sequences_to_tensors(file: remedy.File, reader: Reader) -> remedy.RemediedFile:
     """Sequences of known length become the tensors that they hold, what is done with them Slices and Concats."""
-    result = copied(file.proto)
+    result = remedy.copied(file.proto)
     graph, facts = result.graph, file.facts
-    taken = every_name(graph)
+    taken = remedy.every_name(graph)
     held: Held = {}
     nodes: list[onnx.NodeProto] = []
     written: list[onnx.TensorProto] = []
@@ -244,7 +235,7 @@ def sequences_to_tensors(file: File, reader: Reader) -> RemediedFile:
                 raise NotApplicable(f"{node.op_type} {node.name} takes a sequence")
             nodes.append(node)
             continue
-        site = Site(node, facts, unused_prefix(node.name or f"{node.op_type}_{number}", taken))
+        site = Site(node, facts, remedy.unused_prefix(node.name or f"{node.op_type}_{number}", taken))
         made = make(site, held)
         suspects.update(name for name in node.input if name and name not in held)
         if isinstance(made, list):
@@ -263,13 +254,15 @@ def sequences_to_tensors(file: File, reader: Reader) -> RemediedFile:
         raise NotApplicable("no node of the main graph makes a sequence")
     if not held.keys().isdisjoint(value.name for value in graph.output):
         raise NotApplicable("a sequence is an output of the model")
-    set_nodes(graph, nodes)
+    remedy.set_nodes(graph, nodes)
     graph.initializer.extend(written)
     for index in reversed(range(len(graph.value_info))):
         if graph.value_info[index].name in held:
             del graph.value_info[index]
-    drop_unread(graph, suspects | {name for tensors in held.values() for name in tensors})
-    return RemediedFile(proto=result, sentence=f"{count(len(held), 'sequence')} replaced by tensors", structure=True)
+    remedy.drop_unread(graph, suspects | {name for tensors in held.values() for name in tensors})
+    return remedy.RemediedFile(
+        proto=result, sentence=f"{count(len(held), 'sequence')} replaced by tensors", structure=True
+    )
 
 
 def _of(site: Site, held: Held, slot: int = 0) -> list[str]:

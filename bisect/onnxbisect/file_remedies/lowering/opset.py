@@ -15,19 +15,8 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, TensorProto, defs, helper, numpy_helper
 
+from onnxbisect.file_remedies import remedy
 from onnxbisect.file_remedies.lowering.forms import FORMS
-from onnxbisect.file_remedies.remedy import (
-    File,
-    RemediedFile,
-    beginnings,
-    copied,
-    drop_unread,
-    every_name,
-    file_remedy,
-    node_copy,
-    set_nodes,
-    unused_prefix,
-)
 from onnxbisect.language import shortened
 from onnxbisect.model.facts import TensorFacts
 from onnxbisect.model.scopes import bodies, captures, domain_of, reads
@@ -146,7 +135,7 @@ def fitted(node: onnx.NodeProto, facts: TensorFacts, now: int, to: int) -> onnx.
 
 
 def _with_attributes(node: onnx.NodeProto, newer: defs.OpSchema, older: defs.OpSchema, to: int) -> onnx.NodeProto:
-    result = node_copy(node)
+    result = remedy.node_copy(node)
     kept = []
     for attribute in node.attribute:
         if attribute.name in older.attributes:
@@ -223,25 +212,25 @@ _OTHER_KERNELS = {"AveragePool": 19}
 _MOST_REASONS = 3
 
 
-@file_remedy("lower-opset", answers="opset-newer-than-tool opset-too-new")
-def lower_opset(file: File, reader: Reader) -> RemediedFile:
+@remedy.file_remedy("lower-opset", answers="opset-newer-than-tool opset-too-new")
+def lower_opset(file: remedy.File, reader: Reader) -> remedy.RemediedFile:
     """The newest operator set that the tool reads: newer operators in their older form, or by their parts."""
     return _lowered(file, reader.newest_opset or NEWEST_OPSET_IN_GENERAL)
 
 
-@file_remedy("axes-to-attributes", answers="reduction-axes-input")
-def axes_to_attributes(file: File, reader: Reader) -> RemediedFile:
+@remedy.file_remedy("axes-to-attributes", answers="reduction-axes-input")
+def axes_to_attributes(file: remedy.File, reader: Reader) -> remedy.RemediedFile:
     """Operator set 17, the last in which reductions have their axes as attributes."""
     return _lowered(file, LAST_WITH_AXES_ATTRIBUTES)
 
 
-def _lowered(file: File, to: int) -> RemediedFile:
+def _lowered(file: remedy.File, to: int) -> remedy.RemediedFile:
     now = file.facts.opsets.get("", 0)
     if now <= to:
         raise NotApplicable(f"the operator set is {now}, which is not above {to}")
     if to < OLDEST:
         raise NotApplicable(f"operator sets below {OLDEST} are not written")
-    result = copied(file.proto)
+    result = remedy.copied(file.proto)
     lowering = _Lowering(file, now, to)
     lowering.graph(result.graph)
     for function in result.functions:
@@ -249,19 +238,19 @@ def _lowered(file: File, to: int) -> RemediedFile:
     for entry in (*result.opset_import, *(entry for function in result.functions for entry in function.opset_import)):
         if entry.domain in ("", "ai.onnx"):
             entry.version = min(entry.version, to)
-    drop_unread(result.graph, lowering.replaced_reads)
+    remedy.drop_unread(result.graph, lowering.replaced_reads)
     changed = tuple(f"{count} {op}" for op, count in sorted(lowering.rewritten.items()))
     sentence = f"operator set {now} → {to}" + (f", written in older forms: {shortened(changed, 6)}" if changed else "")
-    return RemediedFile(proto=result, sentence=sentence, exactness=lowering.exactness, types=lowering.types)
+    return remedy.RemediedFile(proto=result, sentence=sentence, exactness=lowering.exactness, types=lowering.types)
 
 
 class _Lowering:
     """Lowers the nodes of one file. `exactness` is the worst so far, `rewritten` counts by op."""
 
-    def __init__(self, file: File, now: int, to: int) -> None:
+    def __init__(self, file: remedy.File, now: int, to: int) -> None:
         self._now, self._to = now, to
         self._scope = LoweringScope(proto=file.proto, types=file.types, known=file.known, folder=file.folder, to=to)
-        self._taken = beginnings(every_name(file.proto.graph))
+        self._taken = remedy.beginnings(remedy.every_name(file.proto.graph))
         self._names: set[str] = set()
         self._rules = [
             [rule for rule in installed().rules if rule.exactness is exactness and rule.pattern is None]
@@ -288,7 +277,7 @@ class _Lowering:
             if lowered.initializers:
                 raise NotApplicable(f"{node.op_type} of function {function.name} needs constants of its own")
             nodes += lowered.nodes
-        set_nodes(function, nodes)
+        remedy.set_nodes(function, nodes)
 
     def _lower_graph(self, graph: onnx.GraphProto, scope: LoweringScope) -> None:
         nodes: list[onnx.NodeProto] = []
@@ -296,7 +285,7 @@ class _Lowering:
             lowered = self._lower(node, scope)
             nodes += lowered.nodes
             graph.initializer.extend(lowered.initializers)
-        set_nodes(graph, nodes)
+        remedy.set_nodes(graph, nodes)
 
     def _lower(self, node: onnx.NodeProto, scope: LoweringScope) -> Replacement:
         if domain_of(node):
@@ -315,7 +304,7 @@ class _Lowering:
     def _with_lowered_bodies(self, node: onnx.NodeProto, scope: LoweringScope) -> onnx.NodeProto:
         if not bodies(node):
             return node
-        copy = node_copy(node)
+        copy = remedy.node_copy(node)
         for body in bodies(copy):
             self._lower_graph(body, scope.of_body(node, body))
         return copy
@@ -331,7 +320,7 @@ class _Lowering:
         self._names.add(name)
         named = node
         if name != node.name:
-            named = node_copy(node)
+            named = remedy.node_copy(node)
             named.name = name
         try:
             return self._in_older_form(node, scope, name)
@@ -352,7 +341,7 @@ class _Lowering:
         form = FORMS.get(node.op_type)
         if form is None or not self._to < form.until <= self._now:
             return Replacement(nodes=(fitted(node, scope.facts, self._now, self._to),))
-        site = Site(node, scope.older, unused_prefix(f"{name}/opset{self._to}", self._taken))
+        site = Site(node, scope.older, remedy.unused_prefix(f"{name}/opset{self._to}", self._taken))
         outputs = form.write(site)
         if outputs is None:
             return Replacement(nodes=(fitted(node, scope.facts, self._now, self._to),))
