@@ -178,18 +178,7 @@ class _Row:
 
 def overview(model: AskedModel, asked: Sequence[TargetReport]) -> Overview:
     """The overview as JSON values. Names and messages are unescaped."""
-    rows: list[_Row] = []
-    for it in asked:
-        for culprit in it.report["culprits"] if it.report else ():
-            row = _Row(ops=tuple(culprit["ops"]), capacity=culprit["kind"] == "capacity")
-            row.places = {_units(text) for text in culprit["occurrence_units"]}
-            alike = [other for other in rows if (other.ops, other.capacity) == (row.ops, row.capacity)]
-            for other in alike:
-                if other.places & row.places:
-                    row.places |= other.places
-                    rows.remove(other)
-            rows.append(row)
-    rows.sort(key=lambda row: min(next(members(place), 0) for place in row.places))
+    rows = sorted(_rows(asked), key=lambda row: min(next(members(place), 0) for place in row.places))
     culprits: list[OverviewCulprit] = []
     for row in rows:
         places = sorted(row.places, key=lambda place: list(members(place)))
@@ -238,6 +227,21 @@ def _target(asked: TargetReport) -> OverviewTarget:
             "stats": report["stats"],
         },
     }
+
+
+def _rows(asked: Sequence[TargetReport]) -> list[_Row]:
+    rows: list[_Row] = []
+    for it in asked:
+        for culprit in it.report["culprits"] if it.report else ():
+            row = _Row(ops=tuple(culprit["ops"]), capacity=culprit["kind"] == "capacity")
+            row.places = {_units(text) for text in culprit["occurrence_units"]}
+            alike = [other for other in rows if (other.ops, other.capacity) == (row.ops, row.capacity)]
+            for other in alike:
+                if other.places & row.places:
+                    row.places |= other.places
+                    rows.remove(other)
+            rows.append(row)
+    return rows
 
 
 def _cell(row: _Row, places: Sequence[UnitSet], asked: TargetReport) -> OverviewCell:
