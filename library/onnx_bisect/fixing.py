@@ -19,7 +19,6 @@ from onnxbisect.diagnosis import Alternative, Diagnosis
 from onnxbisect.errors import OptionError
 from onnxbisect.remedies import Repair, SearchedModel
 from onnxbisect.remedies.document import RepairDocument
-from onnxbisect.remedies.summary import headline
 from onnxbisect.report.files import put
 from onnxbisect.terms import CallTerms, RepairKeywords, RepairTerms, made, with_keywords
 from onnxbisect_backends import contract
@@ -39,11 +38,6 @@ class FixResult(ShownRepair):
     document: RepairDocument
     repair: Repair = field(repr=False, compare=False)
     source: Path = field(repr=False, compare=False)
-
-    @property
-    def headline(self) -> str:
-        """The outcome in one sentence."""
-        return headline(self.document)
 
     @property
     def compiles(self) -> bool:

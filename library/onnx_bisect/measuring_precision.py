@@ -16,6 +16,7 @@ from onnx_bisect.models import InputValues, Shapes, Source, load_model
 from onnx_bisect.precision_record import FolderRecord, MeasurementBudget, Record
 from onnx_bisect.precision_search import PrecisionSearch, Tell, finite
 from onnx_bisect.precision_subject import SCREEN, AskedTarget, MeasuredModel, PrecisionSubject, likely
+from onnx_bisect.result import ShownPrecision
 from onnxbisect.cut import write
 from onnxbisect.errors import BackendUnusableError, OptionError
 from onnxbisect.json_form import to_json
@@ -56,21 +57,11 @@ MOST_SAMPLES = 32
 
 
 @dataclass(frozen=True, kw_only=True)
-class PrecisionResult:
+class PrecisionResult(ShownPrecision):
     """The result of `precision`; `report` has the contents of precision.json (docs/precision.md)."""
 
     report: PrecisionReport
     folder: Path | None = field(default=None, compare=False)
-
-    @property
-    def headline(self) -> str:
-        """The outcome in one sentence."""
-        return self.report.headline
-
-    @property
-    def keep(self) -> tuple[str, ...]:
-        """The names of the nodes to keep in high precision."""
-        return tuple(it.node for it in self.report.members)
 
 
 @with_keywords(PrecisionGoal)

@@ -6,7 +6,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol, Self
 
-from onnx_bisect.result import ShownRepair
+from onnx_bisect.result import ShownPrecision, ShownRepair
 from onnx_bisect.steps.repair_compiler import REPAIRED
 from onnx_bisect.steps.repairing import REPORT
 from onnxbisect.drawing import model_explorer
@@ -14,7 +14,6 @@ from onnxbisect.errors import BackendUnusableError, OptionError
 from onnxbisect.json_form import from_json
 from onnxbisect.precision.report import PrecisionReport
 from onnxbisect.remedies.document import RepairDocument
-from onnxbisect.remedies.summary import headline
 from onnxbisect.verdict import Status
 from onnxbisect_backends.probing.prober import DATA_NAME, LOG_NAME, PROBE_NAME
 
@@ -37,11 +36,6 @@ class RemoteRepair(ShownRepair):
 
     document: RepairDocument
     fetch: FetchRepair = field(repr=False, compare=False)
-
-    @property
-    def headline(self) -> str:
-        """The outcome in one sentence."""
-        return headline(self.document)
 
     @property
     def compiles(self) -> bool:
@@ -113,7 +107,7 @@ class RemoteFiles:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RemotePrecision:
+class RemotePrecision(ShownPrecision):
     """The result of a search on a server; `report` has the contents of precision.json (docs/precision.md).
 
     `names` are the files that `onnx-bisect precision` writes.
@@ -131,16 +125,6 @@ class RemotePrecision:
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise BackendUnusableError("The server's precision.json is of another version.") from error
         return cls(report=report, names=tuple(sorted(names)), fetch=fetch)
-
-    @property
-    def headline(self) -> str:
-        """The outcome in one sentence."""
-        return self.report.headline
-
-    @property
-    def keep(self) -> tuple[str, ...]:
-        """The names of the nodes to keep in high precision."""
-        return tuple(it.node for it in self.report.members)
 
     def write(self, folder: str | PathLike[str]) -> list[str]:
         """Download all files into a folder, and return their names. OptionError if one cannot be written."""

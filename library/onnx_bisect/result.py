@@ -36,6 +36,7 @@ from onnxbisect_backends.probing.prober import DATA_NAME, PROBE_NAME
 from onnxbisect_backends.sandbox.working_folder import working_folder
 
 if TYPE_CHECKING:
+    from onnxbisect.precision.report import PrecisionReport
     from onnxbisect.remedies.document import RepairDocument
 
 
@@ -56,6 +57,13 @@ class ShownRepair:
 
     document: "RepairDocument"
 
+    @property
+    def headline(self) -> str:
+        """The outcome in one sentence."""
+        from onnxbisect.remedies.summary import headline
+
+        return headline(self.document)
+
     def __str__(self) -> str:
         from onnxbisect.remedies.summary import lines
 
@@ -63,6 +71,24 @@ class ShownRepair:
 
     def _repr_html_(self) -> str:
         return f"<pre>{escape(str(self))}</pre>"
+
+
+class ShownPrecision:
+    """The result of a search for nodes that must stay precise; `report` has the contents of precision.json
+    (docs/precision.md).
+    """
+
+    report: "PrecisionReport"
+
+    @property
+    def headline(self) -> str:
+        """The outcome in one sentence."""
+        return self.report.headline
+
+    @property
+    def keep(self) -> tuple[str, ...]:
+        """The names of the nodes to keep in high precision."""
+        return tuple(it.node for it in self.report.members)
 
 
 class NoReproducerError(OnnxBisectError):
