@@ -105,11 +105,16 @@ class Client:
             "webhook": terms.get("webhook"),
             "priority": terms.get("priority"),
             "repair": None if repair is None else self._repair(repair),
-            "precision": None if precision is None else _ordered(precision),
         }
+        if precision is not None:  # `low` is sent in any case, because a request without fields would not be sent
+            wanted["precision"] = {"low": precision.low, **requested(PrecisionTerms, vars(precision))}
         asked = {key: it for key, it in wanted.items() if it not in (None, {}, False, 0)}
-        made = self.create(asked, key=str(uuid4()))
-        return tuple(self._job(job, part.model) for job, part in zip(made, parts, strict=True))
+        jobs = []
+        for made, part in zip(self.create(asked, key=str(uuid4())), parts, strict=True):
+            # servers of earlier versions send no `page`
+            url, page = (urljoin(f"{self._server.url}/", it) for it in (made["url"], made.get("page", made["url"])))
+            jobs.append(RemoteJob(client=self, id=made["id"], url=url, page=page, model=part.model))
+        return tuple(jobs)
 
     def _demand_offered(self, targets: Sequence[RemoteTarget]) -> None:
         """OptionError for a backend or an option that the server does not have, before gigabytes are uploaded.
@@ -186,11 +191,6 @@ class Client:
         made = self._server.send("POST", "/v1/jobs", json=dict(job), headers={"Idempotency-Key": key}).json()
         jobs: list[JobStatus] = made.get("jobs", [made])
         return jobs
-
-    def _job(self, made: JobStatus, model: Path) -> "RemoteJob":
-        # servers of earlier versions send no `page`
-        url, page = (urljoin(f"{self._server.url}/", it) for it in (made["url"], made.get("page", made["url"])))
-        return RemoteJob(client=self, id=made["id"], url=url, page=page, model=model)
 
     def ended(self, job_id: str, told: Callable[[JobStatus], None]) -> JobStatus:
         """Wait until the job has ended and return it. `told` is called with each state that the server returns."""
@@ -336,11 +336,6 @@ def failure(ended: JobStatus | TargetStatus) -> OnnxBisectError:
     """
     problem = ended["problem"] or f"The job is {ended['state']}."
     return OptionError(problem) if ended.get("fault") == "request" else BackendUnusableError(problem)
-
-
-def _ordered(terms: PrecisionTerms) -> dict[str, Any]:
-    """The request for these terms, which has one field at least: without any it would not be sent."""
-    return {"low": terms.low, **requested(PrecisionTerms, vars(terms))}
 
 
 def _samples(calibration: Path) -> list[Path]:

@@ -156,7 +156,16 @@ class Driver:
             self._began = time.monotonic()
             self._recall()
         try:
-            step = self._search(chosen)
+            while True:
+                step = self._next_step()
+                if self._stopping.is_set():
+                    break
+                if self._take_known(chosen(step.wanted)):
+                    continue
+                self._launch(chosen(step.asks))
+                if not self._running:
+                    break
+                self._wait()
         finally:
             stopped = self._stopping.is_set()
             self._end_compiles()
@@ -175,18 +184,6 @@ class Driver:
             ending=Ending.CANCELLED if stopped else step.ending or Ending.FINISHED,
         )
 
-    def _search(self, chosen: Callable[[Iterable[Ask]], list[Ask]]) -> Step:
-        while True:
-            step = self._next_step()
-            if self._stopping.is_set():
-                return step
-            if self._take_known(chosen(step.wanted)):
-                continue
-            self._launch(chosen(step.asks))
-            if not self._running:
-                return step
-            self._wait()
-
     def _next_step(self) -> Step:
         left = self._seconds_left()
         known = SearchRecord(
@@ -196,17 +193,19 @@ class Driver:
             out_of_time=left is not None and left <= 0,
         )
         began = time.perf_counter()
+        # whether the other form is another file than the user's is compared only once that file fails
+        fails = any(it.verdict.failed for it in self._records if it.units == self.universe.everything)
         step = next_step(
-            self.universe, known, self.planner, width=self.jobs, digests=self.digests, forms_differ=self._forms_differ()
+            self.universe,
+            known,
+            self.planner,
+            width=self.jobs,
+            digests=self.digests,
+            forms_differ=self.other_form is not None and fails and self.other_form.differs(),
         )
         self._engine_seconds += time.perf_counter() - began
         self.progress(plan_made(self.universe, step.plan.diagnosis, self._calls, step.plan.expected))
         return step
-
-    def _forms_differ(self) -> bool:
-        """Whether the other form is another file than the user's; compared only once that fails."""
-        whole = (record for record in self._records if record.units == self.universe.everything)
-        return self.other_form is not None and any(it.verdict.failed for it in whole) and self.other_form.differs()
 
     def _recall(self) -> None:
         """Take the verdicts of earlier runs of the same search from the journal."""
@@ -264,18 +263,17 @@ class Driver:
         """Compile one probe, in a thread of its own, and send the result to the driver."""
         try:
             with self.compiles.joined():
-                done = _Done(question=question, asked=self._compile(ask))
+                left = self._seconds_left()
+                if ask.why == AS_PART and self.other_form is not None:
+                    asked = self.other_form.ask(left)
+                else:
+                    asked = self.probes.ask(ask.units, left)
+            done = _Done(question=question, asked=asked)
         except BaseException as error:  # `_take` raises it in the driver's thread
             done = _Done(question=question, asked=None, error=error)
         if self._stopping.is_set():  # the compile was killed: its outcome says nothing
             done = _Done(question=question, asked=None)
         self._inbox.put(done)
-
-    def _compile(self, ask: Ask) -> ProbeResult:
-        left = self._seconds_left()
-        if ask.why == AS_PART and self.other_form is not None:
-            return self.other_form.ask(left)
-        return self.probes.ask(ask.units, left)
 
     def _wait(self) -> None:
         """Block until a compile ends or `stop` is called, then process all results that have arrived."""

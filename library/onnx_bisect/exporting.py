@@ -296,6 +296,10 @@ class _Asking:
         failing = [place for it in outcome.culprits for place in it.places]
         whole = next((it for it in outcome.parts if it.path == ROOT), None)
         own = {it.module for it in outcome.undecided} | set(failing)
+        foreign = self.described.foreign
+        with within(ENGLISH):
+            names = some(foreign)
+        alone = english("Not asked alone, since they take or return other things than tensors: {names}.", names=names)
         return ExportReport(
             source=source,
             model=self.tree.modules[ROOT].cls,
@@ -307,7 +311,18 @@ class _Asking:
             proven=whole is not None,
             culprits=tuple(self._blamed(it, how, tried[it]) for it in outcome.culprits),
             undecided=tuple((it.module, self.ask(it, how).failure.message) for it in outcome.undecided),
-            parts=tuple(self._part(it, how, files.get(it, ""), compiled.get(it, "")) for it in outcome.parts),
+            parts=tuple(
+                ExportedPart(
+                    path=it.path,
+                    cls=self.tree.modules[it.path].cls,
+                    without=tuple(sorted(it.without)),
+                    samples=sum(self.ask(asked, how).check.samples for asked in it.asked),
+                    unchecked=next((why for asked in it.asked if (why := self.ask(asked, how).check.problem)), ""),
+                    file=files.get(it, ""),
+                    compiles=compiled.get(it, ""),
+                )
+                for it in outcome.parts
+            ),
             components=tuple(
                 Component(
                     path=path,
@@ -319,15 +334,8 @@ class _Asking:
             ),
             never=self.described.never,
             methods=self.described.methods,
-            notes=self._notes(),
+            notes=(*([TRAINING] if self.described.training else []), *([alone] if foreign else [])),
         )
-
-    def _notes(self) -> tuple[str, ...]:
-        foreign = self.described.foreign
-        with within(ENGLISH):
-            names = some(foreign)
-        alone = english("Not asked alone, since they take or return other things than tensors: {names}.", names=names)
-        return (*([TRAINING] if self.described.training else []), *([alone] if foreign else []))
 
     def _blamed(self, culprit: FailingModule, how: How, tried: tuple[Tried, ...]) -> Blamed:
         failure = self.ask(culprit.asked, how).failure
@@ -343,18 +351,6 @@ class _Asking:
             message=clip(first_sentence(failure.message), 200),
             remedy=remedy(cause, failure),
             tried=tried,
-        )
-
-    def _part(self, part: ExportingModule, how: How, file: str, compiled: str) -> ExportedPart:
-        checks = [self.ask(it, how).check for it in part.asked]
-        return ExportedPart(
-            path=part.path,
-            cls=self.tree.modules[part.path].cls,
-            without=tuple(sorted(part.without)),
-            samples=sum(it.samples for it in checks),
-            unchecked=next((it.problem for it in checks if it.problem), ""),
-            file=file,
-            compiles=compiled,
         )
 
 

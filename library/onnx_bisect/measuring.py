@@ -23,7 +23,6 @@ from onnxbisect.cut.required_producers import runtime_dtype
 from onnxbisect.diagnosis import Target
 from onnxbisect.errors import OnnxBisectError, OptionError
 from onnxbisect.key import Keyer
-from onnxbisect.model import Model
 from onnxbisect.model.model import directly
 from onnxbisect.report.files import put
 from onnxbisect.report.text import plural
@@ -109,7 +108,11 @@ def measure(
     """
     chosen = usable_backend(backend, options or {}, jobs)
     description = as_compared(chosen, chosen.describe())
-    tests = _tests_of(ops)
+    every = node_tests()
+    known = {test.op for test in every}
+    if missing := [op for op in ops if op not in known]:
+        raise OptionError(unknown("op that ONNX has a node test for", missing[0], known))
+    tests = tuple(test for test in every if not ops or test.op in ops)
     cancellation = cancellation or Cancellation()
     calls = 0
 
@@ -135,12 +138,14 @@ def measure(
             behaviour = _refusal_behaviour(sweep, asked.answers, tell)
         if sweep.stopped:
             return None
+    values = ", ".join(f"{key}={value}" for key, value in chosen.options.items() if value is not None)
+    by = f"{chosen.name} ({values})" if values else chosen.name
     profile = measured_profile(
         name,
         asked.answers,
         description,
         behaviour,
-        source=_source(chosen, description),
+        source=f"measured: the single-node tests of onnx {onnx.__version__} through {by}, {description.tool}",
         tests=len(tests),
         asked=frozenset(asked.ops),
         unanswered=frozenset(asked.unanswered),
@@ -228,6 +233,7 @@ class Sweep:
         return verdicts
 
     def _take_in(self, model: onnx.ModelProto) -> LoadedModel | None:
+        """The model; None if the compiler does not accept its inputs, so that its answer would not be about the op."""
         covered = onnx.ModelProto()
         covered.CopyFrom(model)
         guard_outputs(covered.graph, self.description.probe_format.covered, own=())
@@ -238,14 +244,10 @@ class Sweep:
                 loaded = LoadedModel(path, {}, bounded=directly)
             except OnnxBisectError:
                 return None
-        return loaded if self._takes(loaded.model) else None
-
-    def _takes(self, model: Model) -> bool:
-        """Whether the compiler accepts the inputs, so that its answer is about the op."""
-        if model.unbound and not self.description.dynamic_shapes:
-            return False
-        dtypes = self.description.probe_format.input_dtypes
-        return dtypes is None or all(runtime_dtype(value.type) in dtypes for value in model.proto.graph.input)
+        if loaded.model.unbound and not self.description.dynamic_shapes:
+            return None
+        dtypes, inputs = self.description.probe_format.input_dtypes, loaded.model.proto.graph.input
+        return loaded if dtypes is None or all(runtime_dtype(it.type) in dtypes for it in inputs) else None
 
     def _prober(self, loaded: LoadedModel) -> Prober:
         samples = sampling(loaded.model, None, self.description.samples)
@@ -257,15 +259,6 @@ class Sweep:
             folder=self.folder,
             samples=None if samples is None else samples.write,
         )
-
-
-def _tests_of(only: Sequence[str]) -> tuple[NodeTest, ...]:
-    tests = node_tests()
-    known = {test.op for test in tests}
-    for op in only:
-        if op not in known:
-            raise OptionError(unknown("op that ONNX has a node test for", op, known))
-    return tuple(test for test in tests if not only or test.op in only)
 
 
 def _base(backend: Backend, description: Description) -> VerdictBase:
@@ -334,9 +327,3 @@ def _refusal_behaviour(sweep: Sweep, answers: Sequence[MeasuredTest], tell: Meas
         (verdict,) = sweep.ask([reporting], tell)
         report = report_of(reporting, verdict) if verdict is not None else None
     return RefusalBehaviour(folds=folds, report=report)
-
-
-def _source(backend: Backend, description: Description) -> str:
-    options = ", ".join(f"{key}={value}" for key, value in backend.options.items() if value is not None)
-    by = f"{backend.name} ({options})" if options else backend.name
-    return f"measured: the single-node tests of onnx {onnx.__version__} through {by}, {description.tool}"

@@ -284,7 +284,23 @@ class PrecisionSearch:
 
     def members(self, found: MinimalSet) -> tuple[Member, ...]:
         """What is known of each node that has to stay."""
-        return tuple(self._member(unit, found) for unit in members(found.keep))
+        subject, known = self._subject, []
+        for unit in members(found.keep):
+            node, rest = subject.nodes[unit], found.keep & ~(1 << unit)
+            without = subject.want.score(found.without[unit]) if unit in found.without else None
+            known.append(
+                Member(
+                    node=node.name,
+                    op=node.op_type,
+                    module="/".join(path_of_node(node)),
+                    without=None if without is None else finite(without),
+                    shown="" if without is None else self.shown(rest),
+                    asked=None if without is None else self._number[rest],
+                    reason=reason(self._as_merged(node), subject.low, subject.measured.seen, subject.measured.weights),
+                    work=subject.share(1 << unit),
+                )
+            )
+        return tuple(known)
 
     def model_file(self, keep: UnitSet) -> Path | None:
         """The model with these nodes high and all others low; None if it cannot be made."""
@@ -319,21 +335,6 @@ class PrecisionSearch:
         self._record.asked.append(asked)
         self._tell(f"{number}  {plural(kept, 'node')} kept: {shown} ({why}, {on})")
         return asked
-
-    def _member(self, unit: int, found: MinimalSet) -> Member:
-        subject, want = self._subject, self._subject.want
-        node = subject.nodes[unit]
-        without = want.score(found.without[unit]) if unit in found.without else None
-        return Member(
-            node=node.name,
-            op=node.op_type,
-            module="/".join(path_of_node(node)),
-            without=None if without is None else finite(without),
-            shown="" if without is None else self.shown(found.keep & ~(1 << unit)),
-            asked=None if without is None else self._number[found.keep & ~(1 << unit)],
-            reason=reason(self._as_merged(node), subject.low, subject.measured.seen, subject.measured.weights),
-            work=subject.share(1 << unit),
-        )
 
     def _as_merged(self, node: onnx.NodeProto) -> onnx.NodeProto:
         """The node as the target computes it: it reads what the nodes read that are merged into it."""

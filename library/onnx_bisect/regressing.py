@@ -62,7 +62,15 @@ def regress(
         raise OptionError(f"'{name}' is no compiler of which 'onnx-bisect backends install' makes versions.")
     tell = progress or (lambda event: None)
     with ExitStack() as stack:
-        there = _Versions(toolchain.name, stack, tell)
+        compiler = toolchain.name
+        there = _Versions(compiler, stack, tell)
+        known, (first, last) = there.names, versions
+        for end in filter(None, versions):
+            if end not in known:
+                raise OptionError(unknown(f"version of {compiler} on the package index or here", end, known))
+        chosen = known[known.index(first) if first else 0 : known.index(last) + 1 if last else None]
+        if len(chosen) < 2:
+            raise OptionError(f"Give two versions of {compiler}, the older one first; there are {', '.join(known)}.")
         return _Regression(
             loaded=load_model(
                 model, input_shapes, input_values, first_sample(None if calibration is None else Path(calibration))
@@ -70,7 +78,7 @@ def regress(
             backend=name,
             options=given,
             there=there,
-            versions=_between(there.names, *versions, compiler=toolchain.name),
+            versions=chosen,
             calibration=None if calibration is None else Path(calibration),
             terms=made(CallTerms, terms),
             jobs=jobs,
@@ -145,11 +153,24 @@ class _Regression:
             self._ask(end)
         while not self._ended and (number := self._next()) is not None:
             self._ask(number)
+        parts, names = [], self.loaded.model.universe
+        for units in self._pieces:
+            verdicts = [it for _, answers in sorted(self.answers.items()) if (it := answers.get(units)) is not None]
+            message = next((it.message for it in reversed(verdicts) if it.failed), "")
+            part = VersionedPart(answers=self._taken(units), message=message)
+            if (culprit := self.culprits.get(units)) is not None:
+                part = replace(
+                    part,
+                    ops=tuple(names.op[unit] for unit in members(culprit.units)),
+                    nodes=tuple(names.names[unit][0] for unit in members(culprit.units)),
+                    places=len(culprit.occurrences),
+                )
+            parts.append(part)
         return VersionHistory(
             model=self.loaded.model.path.name,
             compiler=self.there.compiler,
             versions=self.versions,
-            parts=tuple(self._part(units) for units in self._pieces),
+            parts=tuple(parts),
             unusable=self.unusable,
             finished=self._next() is None and all(end in self.answers for end in ends),
             installs=self.there.installs,
@@ -228,32 +249,6 @@ class _Regression:
         else:
             self.answers[number] = dict(zip(self._pieces, found.culprits, strict=True))
 
-    def _part(self, units: UnitSet) -> VersionedPart:
-        culprit, names = self.culprits.get(units), self.loaded.model.universe
-        verdicts = [it for _, answers in sorted(self.answers.items()) if (it := answers.get(units)) is not None]
-        message = next((it.message for it in reversed(verdicts) if it.failed), "")
-        if culprit is None:
-            return VersionedPart(answers=self._taken(units), message=message)
-        return VersionedPart(
-            answers=self._taken(units),
-            ops=tuple(names.op[unit] for unit in members(culprit.units)),
-            nodes=tuple(names.names[unit][0] for unit in members(culprit.units)),
-            places=len(culprit.occurrences),
-            message=message,
-        )
-
 
 def _taken(verdict: Verdict | None) -> bool | None:
     return None if verdict is None or verdict.status is Status.UNRESOLVED else verdict.passed
-
-
-def _between(versions: tuple[str, ...], first: str, last: str, *, compiler: str) -> tuple[str, ...]:
-    """The versions from `first` to `last`, both included. Raises OptionError if one is unknown or none remain."""
-    for end in filter(None, (first, last)):
-        if end not in versions:
-            raise OptionError(unknown(f"version of {compiler} on the package index or here", end, versions))
-    begin = versions.index(first) if first else 0
-    end_ = versions.index(last) if last else len(versions) - 1
-    if begin >= end_:
-        raise OptionError(f"Give two versions of {compiler}, the older one first; there are {', '.join(versions)}.")
-    return versions[begin : end_ + 1]

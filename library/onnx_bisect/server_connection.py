@@ -1,6 +1,8 @@
 """A connection to an onnx-bisect server: requests with retries, and its refusals as errors."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +80,14 @@ class ServerConnection:
             raise BackendUnusableError(f"The server {self.url} cannot be reached: {what}.") from error
         if answer.is_success or answer.status_code in fine:
             return answer
-        raise _refused(answer)
+        try:
+            problem = answer.json()
+            sentence = str(problem.get("detail") or problem["title"])
+        except (ValueError, KeyError, AttributeError):  # no problem document
+            sentence = (
+                f"The server answered {answer.status_code} {answer.reason_phrase}: is {answer.url} onnx-bisect's?"
+            )
+        raise OptionError(sentence) if answer.is_client_error else BackendUnusableError(sentence)
 
     def _send_once(
         self,
@@ -88,13 +97,15 @@ class ServerConnection:
         to: Path | None,
         request: Mapping[str, Any],
     ) -> httpx2.Response:
-        body = None if content is None else _chunks(content)
-        with self._client.stream(method, path, content=body, **request) as answer:
+        with ExitStack() as opened:
+            file = None if content is None else opened.enter_context(content.open("rb"))
+            body = None if file is None else iter(partial(file.read, _CHUNK), b"")
+            answer = opened.enter_context(self._client.stream(method, path, content=body, **request))
             if to is None or not answer.is_success:
                 answer.read()
             else:
-                with to.open("wb") as file:
-                    file.writelines(answer.iter_bytes(_CHUNK))
+                with to.open("wb") as received:
+                    received.writelines(answer.iter_bytes(_CHUNK))
         self._reached = True
         return answer
 
@@ -103,22 +114,13 @@ class ServerConnection:
         return isinstance(error, httpx2.TransportError) and self._reached
 
 
-def _refused(answer: httpx2.Response) -> Exception:
-    """The server's problem document as an error: OptionError for status 4xx, else BackendUnusableError."""
-    try:
-        problem = answer.json()
-        sentence = str(problem.get("detail") or problem["title"])
-    except (ValueError, KeyError, AttributeError):
-        sentence = f"The server answered {answer.status_code} {answer.reason_phrase}: is {answer.url} onnx-bisect's?"
-    return OptionError(sentence) if 400 <= answer.status_code < 500 else BackendUnusableError(sentence)
-
-
 def _pause(state: RetryCallState) -> float:
     """Seconds until the next try: as long as the server asks for, if that is longer."""
     planned = _PAUSES[state.attempt_number - 1]
     if state.outcome is None or state.outcome.failed:
         return planned
-    return max(planned, _retry_after(state.outcome.result()))
+    after = state.outcome.result().headers.get("Retry-After", "")
+    return max(planned, float(after) if after.isdecimal() else 0.0)
 
 
 def _last(state: RetryCallState) -> httpx2.Response:
@@ -126,15 +128,3 @@ def _last(state: RetryCallState) -> httpx2.Response:
     assert state.outcome is not None  # noqa: S101 - it was tried
     answer: httpx2.Response = state.outcome.result()
     return answer
-
-
-def _retry_after(answer: httpx2.Response) -> float:
-    """Seconds in the header `Retry-After`; 0 if there is none."""
-    after = answer.headers.get("Retry-After", "")
-    return float(after) if after.isdecimal() else 0.0
-
-
-def _chunks(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            yield chunk

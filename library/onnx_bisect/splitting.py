@@ -12,7 +12,6 @@ from onnx_bisect.events import Note, Progress
 from onnx_bisect.models import InputValues, Shapes, Source, load_model
 from onnx_bisect.result import Result
 from onnxbisect import split as engine
-from onnxbisect.diagnosis import TargetEntry
 from onnxbisect.errors import OptionError
 from onnxbisect.language import some
 from onnxbisect.model import Model
@@ -25,7 +24,7 @@ from onnxbisect.unitset import UnitSet, chosen, of
 from onnxbisect.verdict import Status
 from onnxbisect_backends import contract
 from onnxbisect_backends.calibration import first_sample
-from onnxbisect_backends.contract import Backend, Limits
+from onnxbisect_backends.contract import Limits
 from onnxbisect_backends.custom_ops import CustomOps
 from onnxbisect_backends.probing.prober import PieceCompiler
 from onnxbisect_backends.probing.search_context import search_context
@@ -76,9 +75,14 @@ def split(
     not empty; ModelError, CutError, and BackendUnusableError.
     """
     document = report.report if isinstance(report, Result) else report
-    compiler = None if backend is None else _of_target(usable_backend(backend, options or {}, 1), document["target"])
-    if backend is None and options:
+    target = document["target"]
+    compiler = None if backend is None else usable_backend(backend, options or {}, 1)
+    if compiler is None and options:
         raise OptionError("options are for a backend: name it.")
+    if compiler is not None:
+        known_options = json.loads(json.dumps(compiler.options))  # as report.json has them
+        if compiler.name != target["backend"] or known_options != target["options"]:
+            raise OptionError(f"The report is of another target: {words.target(target)}. Name that one, or none.")
     calibration_path = None if calibration is None else Path(calibration)
     known = CustomOps(samples=None if samples is None else Path(samples), functions=custom_ops or {})
     sample = first_sample(known.samples, "--samples") or first_sample(calibration_path)
@@ -90,7 +94,6 @@ def split(
     if progress is not None and (note := lowered(loaded.model.proto)):
         progress(Note(sentence=note))
     recorded = known.for_proof(loaded.model, original(loaded.model))
-    target = document["target"]
     out = Path(folder)
     if compiler is None:
         manifest = engine.split(loaded.model, passed, out, share=host_share, target=target, samples=recorded)
@@ -113,13 +116,6 @@ def split(
             samples=recorded,
         )
     return SplitResult(folder=out, manifest=manifest)
-
-
-def _of_target(backend: Backend, target: TargetEntry) -> Backend:
-    """The backend, if it is the report's target; options are compared as report.json has them."""
-    if backend.name != target["backend"] or json.loads(json.dumps(backend.options)) != target["options"]:
-        raise OptionError(f"The report is of another target: {words.target(target)}. Name that one, or none.")
-    return backend
 
 
 def _passed(report: Report, model: Model) -> list[UnitSet]:

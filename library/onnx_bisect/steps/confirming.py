@@ -1,8 +1,8 @@
 """Confirms why culprits are refused: compiles neighbours of them that differ in one property."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
 
 import onnx
@@ -52,7 +52,9 @@ def confirmed(
     queues = [_neighbours(cause, job, loaded, folder, tell) for cause in found]
     asked: list[AskedNeighbour] = []
     calls = 0
-    for culprit, neighbour in _in_turn(queues, asked):
+    for culprit, neighbour in filter(None, chain.from_iterable(zip_longest(*queues))):
+        if any(it.passed for it in asked if it.culprit == culprit):
+            continue
         path = folder / "neighbour.onnx"
         tell(f"asking the compiler about {neighbour.text}")
         path.write_bytes(neighbour.proto.SerializeToString(deterministic=True))
@@ -65,16 +67,6 @@ def confirmed(
             break
     stats = replace(job.stats, compiler_calls=job.stats.compiler_calls + calls)
     return replace(job, neighbours=tuple(asked), stats=stats)
-
-
-def _in_turn(
-    queues: Iterable[Sequence[tuple[int, Neighbour]]], asked: Sequence[AskedNeighbour]
-) -> Iterator[tuple[int, Neighbour]]:
-    """Round-robin over the queues, without those of culprits with a passing neighbour."""
-    for row in zip_longest(*queues):
-        for it in row:
-            if it is not None and it[0] not in {one.culprit for one in asked if one.passed}:
-                yield it
 
 
 def _neighbours(

@@ -8,7 +8,7 @@ from onnxbisect.model.model import Model
 from onnxbisect.preflight import Inspection, OpIssue, OpRecord, Reader, inspect
 from onnxbisect.verdict import Kind
 from onnxbisect_backends import contract
-from onnxbisect_backends.contract import Backend, Description
+from onnxbisect_backends.contract import Backend
 from onnxbisect_backends.simulator.backend import WhitelistBackend
 from onnxbisect_backends.simulator.profiles import OpSupport, Profile, load, shipped
 from onnxbisect_backends.simulator.refusals import Rules, SimulatedRefusal, refusals
@@ -71,7 +71,24 @@ def known_target(backend: Backend) -> KnownTarget:
         probe_format=described.probe_format,
         disputed=described.disputed if profile is None else profile.disputed,
     )
-    return KnownTarget(reader=reader, rules=_rules(backend, described, profile), notes=())
+    rules: Rules | None = None
+    if isinstance(backend, WhitelistBackend):
+        rules = backend.rules
+    elif profile is not None:
+        rules = Rules(profile=profile)
+    elif described.ops is not None:
+        own = Profile(
+            profile=backend.name,
+            tool=described.tool,
+            version=described.version,
+            source="the ops that the tool lists",
+            folds=described.probe_format.folds,
+            folds_max_opset=described.newest_opset if described.newer_unfolded else None,
+            folds_max_ir_version=described.newest_ir if described.newer_unfolded else None,
+            ops={op: OpSupport() for op in (*described.ops, "Constant")},
+        )
+        rules = Rules(profile=own)
+    return KnownTarget(reader=reader, rules=rules, notes=())
 
 
 def op_record(model: Model, rules: Rules) -> OpRecord:
@@ -102,26 +119,6 @@ def op_record(model: Model, rules: Rules) -> OpRecord:
         issues=issues,
         alone=rules.profile.is_of_single_ops,
     )
-
-
-def _rules(backend: Backend, described: Description, profile: Profile | None) -> Rules | None:
-    if isinstance(backend, WhitelistBackend):
-        return backend.rules
-    if profile is not None:
-        return Rules(profile=profile)
-    if described.ops is None:
-        return None
-    own = Profile(
-        profile=backend.name,
-        tool=described.tool,
-        version=described.version,
-        source="the ops that the tool lists",
-        folds=described.probe_format.folds,
-        folds_max_opset=described.newest_opset if described.newer_unfolded else None,
-        folds_max_ir_version=described.newest_ir if described.newer_unfolded else None,
-        ops={op: OpSupport() for op in (*described.ops, "Constant")},
-    )
-    return Rules(profile=own)
 
 
 def _key(refusal: SimulatedRefusal) -> tuple[Sequence[str], Sequence[str], Sequence[str]]:

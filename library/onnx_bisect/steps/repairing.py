@@ -205,23 +205,6 @@ def _tried(
     return tried
 
 
-def _runnable(
-    context: SearchContext, original: onnx.ModelProto, made_up: Iterable[Sample], given: Sequence[Sample]
-) -> list[Sample]:
-    """The made-up samples on which the model runs; all of them, for an error that says so, where there is no sample.
-
-    Inputs that decide a branch have the value that they are compared with in further samples.
-    """
-    model, samples = context.loaded.model, list(made_up)
-    compared = compared_values(model.proto.graph, model.known)
-    if not compared and (not given or those_that_run(original, samples[:1], model.path.parent)):
-        return samples
-    if compared:
-        samples += [{**sample, **compared} for sample in samples]
-    running = those_that_run(original, samples, model.path.parent)
-    return running if running or given else samples
-
-
 def _in_its_form(
     found: Repair, after: ChangedCopy | None, compiler: RepairCompiler, prover: OrtProver, allow: Exactness
 ) -> Repair:
@@ -262,9 +245,20 @@ def _prover(context: SearchContext, original: onnx.ModelProto, terms: RepairTerm
         inputs = around(model.proto, model.types.get).graph.input
         made_up = [*random_feeds(inputs, max(terms.count, len(given)))]
         recorded = [{**made_up[number], **sample} for number, sample in enumerate(given)]
+        compared = compared_values(model.proto.graph, model.known)
 
         def runnable(feeds: Iterable[Sample]) -> list[Sample]:
-            return _runnable(context, whole, custom_ops.computed(model, original, list(feeds)), given)
+            """Made-up samples on which the model runs; all of them, for an error that says so, if it runs on none.
+
+            Inputs that decide a branch have the value that they are compared with in further samples.
+            """
+            samples = list(custom_ops.computed(model, original, list(feeds)))
+            if not compared and (not given or those_that_run(whole, samples[:1], model.path.parent)):
+                return samples
+            if compared:
+                samples += [{**sample, **compared} for sample in samples]
+            running = those_that_run(whole, samples, model.path.parent)
+            return running if running or given else samples
 
         usual = [*recorded, *runnable(made_up[: terms.count])]
         return Samples(usual=usual, edge=runnable(edge_feeds(inputs, terms.count)))
