@@ -14,7 +14,6 @@ from onnxbisect.answer import answer_about
 from onnxbisect.errors import ModelError, OnnxBisectError, OptionError
 from onnxbisect.session import AS_PART, OWN_FILE
 from onnxbisect.verdict import Kind, Status
-from onnxbisect_backends.probing.prober import ProbeResult
 from onnxbisect_db import locking, plans, probes, queues, search_queue, searches, workers
 from onnxbisect_db.errors import LostClaimError
 from onnxbisect_db.probes import Claim
@@ -108,9 +107,18 @@ def ask(keeper: LeaseKeeper[Claim]) -> None:
             keeper.write(lambda session: probes.answer(session, claim, known, cached=True))
             return
         asked = process.ask(claim.units, seconds_left=left, as_part=as_part)
-        if asked.interrupted and asked.answer is not None:
-            raise ProcessKilledError(asked.answer.verdict.message)
-        keeper.write(lambda session: _store(session, claim, asked))
+        answer, seconds = asked.answer, asked.engine_seconds
+        if answer is None:  # the search's budget ended, not the compiler's limit
+            keeper.write(lambda session: probes.give_back(session, claim, spent=True))
+        elif asked.interrupted:
+            raise ProcessKilledError(answer.verdict.message)
+        elif answer.verdict.status is Status.UNRESOLVED and answer.verdict.kind is Kind.RESOURCE:
+            # out of memory or disk: the same compile may succeed with nothing beside it
+            keeper.write(lambda session: probes.crashed(session, claim, answer.verdict.message, answer.log))
+        else:
+            keeper.write(
+                lambda session: probes.answer(session, claim, answer, compiled=asked.compiled, engine_seconds=seconds)
+            )
 
 
 def _wait_for_others(keeper: LeaseKeeper[Claim]) -> None:
@@ -121,19 +129,6 @@ def _wait_for_others(keeper: LeaseKeeper[Claim]) -> None:
                 return
         keeper.context.stopping.wait(_LOOK_EVERY)
     raise ProcessKilledError("This process is to stop.")
-
-
-def _store(session: Session, claim: Claim, asked: ProbeResult) -> None:
-    if asked.answer is None:  # the search's budget ended, not the compiler's limit
-        probes.give_back(session, claim, spent=True)
-        return
-    verdict = asked.answer.verdict
-    if verdict.status is Status.UNRESOLVED and verdict.kind is Kind.RESOURCE:
-        # out of memory or disk: the same compile may succeed with nothing beside it
-        probes.crashed(session, claim, verdict.message, asked.answer.log)
-        return
-    seconds = asked.engine_seconds
-    probes.answer(session, claim, asked.answer, compiled=asked.compiled, engine_seconds=seconds)
 
 
 #: Seconds between models that are read while probes wait.

@@ -42,18 +42,12 @@ class LatestPrepared:
         with self._lock:
             found = self._kept.setdefault(sha256, found)
             self._kept.move_to_end(sha256)
-            while len(self._kept) > 1 and (
-                len(self._kept) > _MOST
-                or sum(_bytes(prepared.universe) for prepared in self._kept.values()) > self._memory
-            ):
+            # about what a universe takes once it was used: names, numbers, and sets of edges in both directions
+            sizes = [units * (2000 + units // 8) for units in (len(it.universe) for it in self._kept.values())]
+            while len(sizes) > 1 and (len(sizes) > _MOST or sum(sizes) > self._memory):
                 self._kept.popitem(last=False)
+                del sizes[0]
         return found
-
-
-def _bytes(universe: Universe) -> int:
-    """About what a universe takes once a search has used it: names, numbers, and sets of edges in both directions."""
-    units = len(universe)
-    return units * (2000 + units // 8)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,7 +36,6 @@ from onnxbisect_db.culprits import FoundCulprit
 from onnxbisect_db.finished import Findings, RefusedRow
 from onnxbisect_db.searches import ClaimedSearch
 from onnxbisect_db.tables import Search
-from onnxbisect_service.search_spec import SearchSpec
 from onnxbisect_worker.context import outside
 from onnxbisect_worker.lease_keeper import LeaseKeeper
 from onnxbisect_worker.model_requests.protocol import ModelProcess, ModelQuestion, ReportOutcome, StepProgress
@@ -63,13 +62,19 @@ def write_report(keeper: LeaseKeeper[ClaimedSearch]) -> None:
             logs = probe_queries.failure_logs(session, claimed.search.id)
         after = claimed.search.compiles_after or {}
         first = after.get("file_after")
+        # the calls for neighbours, including those made; none is added once the budget is spent
+        neighbours, made = keeper.spec.confirm_causes, sum(it.calls for it in begun.replies)
+        if left.nothing:
+            neighbours = min(neighbours, made)
+        elif left.calls is not None:
+            neighbours = min(neighbours, made + left.calls)
         return process.report(
             begun,
             folder,
             logs=logs,
             compiles_after=from_json(after, CompilesAfter) if "sentence" in after else None,
             file_after="" if first is None else first["sentence"],
-            neighbours=_most_neighbours(keeper.spec, begun, left),
+            neighbours=neighbours,
         )
 
     done = replayed(keeper, step)
@@ -158,14 +163,6 @@ def _earlier(keeper: LeaseKeeper[ClaimedSearch]) -> EarlierReport | None:
             return EarlierReport(search_id=search.id, document=cast(Report, json.load(file)))
     except FileNotFoundError:  # its job has been deleted
         return None
-
-
-def _most_neighbours(spec: SearchSpec, begun: StepProgress, left: BudgetLeft) -> int:
-    """Calls allowed for neighbours, including those made; none is added once the budget is spent."""
-    wanted, made = spec.confirm_causes, sum(it.calls for it in begun.replies)
-    if left.nothing:
-        return min(wanted, made)
-    return wanted if left.calls is None else min(wanted, made + left.calls)
 
 
 #: Most units of a culprit shown while the search runs.

@@ -38,7 +38,15 @@ def measure(keeper: LeaseKeeper[ClaimedSearch]) -> None:
     question = question_of(claimed, keeper.spec)
 
     def begun(session: Session) -> tuple[tuple[MeasuredSet, ...], BudgetLeft]:
-        return measurements.known(session, claimed, question), _left(session, keeper, question)
+        """What was measured before, and the rest of the budget."""
+        terms, spent = keeper.spec.precision, measurements.spent(session, claimed, question)
+        calls, seconds = (None, None) if terms is None else (terms.calls, terms.seconds)
+        passed = 0.0 if spent.since is None else (now(session) - spent.since).total_seconds()
+        left = BudgetLeft(
+            calls=None if calls is None else max(calls - spent.calls, 0),
+            seconds=None if seconds is None else max(seconds - passed, 0.0),
+        )
+        return measurements.known(session, claimed, question), left
 
     def keep(measured: MeasuredSet) -> None:
         if sum(map(len, measured.keep)) > MOST_CHARACTERS:
@@ -79,14 +87,3 @@ def question_of(claimed: ClaimedSearch, spec: SearchSpec) -> str:
         *(("", "") if terms is None else (terms.low, terms.metric)),
     ]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-
-
-def _left(session: Session, keeper: LeaseKeeper[ClaimedSearch], question: str) -> BudgetLeft:
-    """The rest of the budget of these measurements."""
-    terms, spent = keeper.spec.precision, measurements.spent(session, keeper.claimed, question)
-    calls, seconds = (None, None) if terms is None else (terms.calls, terms.seconds)
-    passed = 0.0 if spent.since is None else (now(session) - spent.since).total_seconds()
-    return BudgetLeft(
-        calls=None if calls is None else max(calls - spent.calls, 0),
-        seconds=None if seconds is None else max(seconds - passed, 0.0),
-    )

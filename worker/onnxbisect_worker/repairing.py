@@ -2,9 +2,10 @@
 
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -129,15 +130,13 @@ def replayed(
 def stored(store: FileStore, written: Mapping[str, Path]) -> dict[str, str]:
     """The SHA-256 of files, which are stored, under the same names."""
     names = sorted(written)
+
+    def store_file(name: str) -> str:
+        with written[name].open("rb") as file:
+            return store.put(iter(partial(file.read, _CHUNK), b"")).sha256
+
     with ThreadPoolExecutor(_STORED_AT_A_TIME) as threads:
-        digests = threads.map(lambda name: store.put(_chunks(written[name])).sha256, names)
-        return dict(zip(names, digests, strict=True))
-
-
-def _chunks(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            yield chunk
+        return dict(zip(names, threads.map(store_file, names), strict=True))
 
 
 def _begun(session: Session, keeper: LeaseKeeper[ClaimedSearch]) -> tuple[StepProgress, BudgetLeft]:

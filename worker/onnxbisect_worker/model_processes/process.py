@@ -242,17 +242,12 @@ def _description(code: int | None, printed: bytes) -> str:
     """The text after "The process ...": its exit code, as `Popen.returncode`, and its last output."""
     if code is None:
         how = "was killed"
+    elif code < 0:
+        how = f"was killed by {({it.value: it.name for it in signal.Signals}).get(-code, f'signal {-code}')}"
     else:
-        how = f"was killed by {_name(-code)}" if code < 0 else f"ended with exit code {code}"
+        how = f"ended with exit code {code}"
     if code == -signal.SIGKILL:
         how += ", perhaps because the machine ran out of memory"
     last = [line for line in printed.decode(errors="replace").splitlines() if line.strip()][-1:]
     words = "".join(character if character.isprintable() else " " for character in "".join(last)).strip()
     return f"{how}; its last words were: {words[:_TOLD].rstrip('.')}." if words else f"{how}."
-
-
-def _name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
