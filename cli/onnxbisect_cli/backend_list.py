@@ -9,7 +9,7 @@ from pathlib import Path
 import onnx
 
 import onnx_bisect
-from onnx_bisect import BackendInfo, BackendState
+from onnx_bisect import BackendState
 from onnxbisect.answer import shorten_log
 from onnxbisect.errors import BackendUnusableError, OptionError
 from onnxbisect.probe_format import ProbeFormat
@@ -109,7 +109,13 @@ def show() -> int:
         found = onnx_bisect.backends()
     if interruption.number is not None:
         return interruption.exit_code
-    show_table(("name", "state", "version", "how to get it"), [_row(it) for it in found])
+    rows = []
+    for backend in found:
+        about = backend.description
+        version = "" if about is None else f"{about.tool} {about.version}"
+        missing = f"{backend.summary} {backend.reason}".strip() if about is None else ""
+        rows.append((backend.name, backend.state, version, missing))
+    show_table(("name", "state", "version", "how to get it"), rows)
     print("Options of one: onnx-bisect backends options NAME")
     outside = [clean(it.name) for it in found if it.state is not BackendState.BROKEN and not it.isolated]
     level = isolation.available()
@@ -134,14 +140,6 @@ def show_options(name: str) -> None:
             print(f"    {clean(option.help)}")
         if option.alternatives:
             print(f"    worth trying: {clean(', '.join(option.alternatives))}")
-
-
-def _row(backend: BackendInfo) -> tuple[str, str, str, str]:
-    """Its name, state, version, and what is missing."""
-    about = backend.description
-    version = "" if about is None else f"{about.tool} {about.version}"
-    reason = f"{backend.summary} {backend.reason}".strip() if about is None else ""
-    return backend.name, backend.state, version, reason
 
 
 _SAYS = {

@@ -17,7 +17,7 @@ from onnxbisect.model.opaque import around
 from onnxbisect.model.read import original
 from onnxbisect.model.read import read as read_model
 from onnxbisect.model.session import lowered, narrow_types
-from onnxbisect.proof import OutputDifference, Tolerance, edge_feeds, random_feeds
+from onnxbisect.proof import Tolerance, edge_feeds, random_feeds
 from onnxbisect.report import words
 from onnxbisect.report.compare import ComparedCulprit, ComparedSide, Comparison, compare
 from onnxbisect.report.terminal import first_node, ops_of
@@ -152,10 +152,11 @@ def compare_models(request: CompareRequest, form: ListFormat) -> int:
         print(json.dumps({"agrees": found.agrees, **to_json(found)}, indent=2))
     else:
         apart = [it for it in found.within if not it.agrees]
-        cells = [
-            (clip_left(it.output, 60), f"{it.absolute:.3g}", f"{it.relative:.3g}", str(it.unlike), _verdict(it))
-            for it in [*found.differences, *apart[:_MOST_SHOWN]]
-        ]
+        cells = []
+        for it in [*found.differences, *apart[:_MOST_SHOWN]]:
+            verdict = it.form or ("equal" if it.agrees else f"{it.beyond} of {it.elements} elements differ")
+            differences = (f"{it.absolute:.3g}", f"{it.relative:.3g}", str(it.unlike))
+            cells.append((clip_left(it.output, 60), *differences, verdict))
         show_table(("tensor", "largest difference", "relative", "NaN or infinity", "verdict"), cells)
         if found.within:
             first = f"; the first is {clip_left(apart[0].output, 80)}" if apart else ""
@@ -179,9 +180,3 @@ def _loaded(request: CompareRequest, path: Path) -> Model:
         input_values={name: value for name, value in request.input_values.items() if name not in gone},
         bounded=forked,
     )
-
-
-def _verdict(found: OutputDifference) -> str:
-    if found.form:
-        return found.form
-    return "equal" if found.agrees else f"{found.beyond} of {found.elements} elements differ"

@@ -2,7 +2,7 @@
 
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -113,13 +113,10 @@ def _plan(request: FixRequest) -> int:
     context = search_context(loaded, backend, search.calibration)
     files = [it.sentence for it in changed_files(context, request.terms.allow, before)]
     with spoken():
-        print("\n".join(_plan_of(request, before, files)))
+        if before.compiles:
+            print(clean(_("{model} compiles as it is.", model=before.model.path.name)))
+        else:
+            advisor = Advisor(before, installed().rules, request.terms.allow)
+            advisor.add_places(before)
+            print("\n".join(plan_lines(advisor.advise(), advisor.left(before), files)))
     return _exit_code(before) if interruption.number is None else interruption.exit_code
-
-
-def _plan_of(request: FixRequest, before: SearchedModel, files: Sequence[str]) -> list[str]:
-    if before.compiles:
-        return [clean(_("{model} compiles as it is.", model=before.model.path.name))]
-    advisor = Advisor(before, installed().rules, request.terms.allow)
-    advisor.add_places(before)
-    return plan_lines(advisor.advise(), advisor.left(before), files)

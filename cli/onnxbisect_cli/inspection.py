@@ -59,15 +59,11 @@ def show(request: InspectionRequest) -> int:
         with spoken():
             for line in lines(seen, width=max(width, 60)):
                 print(line)
-    return FINDINGS if _is_met(request.fail_on, seen.findings) else 0
-
-
-def _is_met(fail_on: FailOn, findings: Sequence[Finding]) -> bool:
-    """Whether a finding is at least this severe."""
-    if fail_on is FailOn.NEVER:
-        return False
+    if request.fail_on is FailOn.NEVER:
+        return 0
     order = list(Severity)
-    return any(order.index(finding.severity) <= order.index(Severity(fail_on.value)) for finding in findings)
+    fails = order[: order.index(Severity(request.fail_on.value)) + 1]
+    return FINDINGS if any(finding.severity in fails for finding in seen.findings) else 0
 
 
 def lines(seen: Inspection, *, width: int) -> Iterator[str]:

@@ -18,7 +18,6 @@ from onnxbisect_db.database import Database
 from onnxbisect_db.errors import SchemaError
 from onnxbisect_db.schema import copy_sqlite
 from onnxbisect_db.states import Scope
-from onnxbisect_db.tables import Delivery, Token
 from onnxbisect_service.settings import Settings, load_settings
 
 _NAME = "onnx-bisect.sqlite"
@@ -124,16 +123,15 @@ def show_settings() -> None:
     for name, field in Settings.model_fields.items():
         variable = f"ONNXBISECT_{name.upper()}"
         given = "set" if variable in os.environ else "default"
-        rows.append((variable, _shown(getattr(settings, name)), given, field.description or ""))
+        value = getattr(settings, name)
+        if isinstance(value, SecretStr):
+            shown = "(a secret)"
+        elif value is None or value == ():
+            shown = "-"
+        else:
+            shown = ",".join(value) if isinstance(value, tuple) else str(value)
+        rows.append((variable, shown, given, field.description or ""))
     show_table(("variable", "value", "", "what it is"), rows)
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, SecretStr):
-        return "(a secret)"
-    if value is None or value == ():
-        return "-"
-    return ",".join(value) if isinstance(value, tuple) else str(value)
 
 
 def create_token(data: Path | None, name: str, *, tenant: str, scopes: Iterable[Scope], days: float | None) -> None:
@@ -150,7 +148,17 @@ def show_tokens(data: Path | None, tenant: str) -> None:
     """Print the tenant's tokens, without their secrets."""
     with own_database(data) as database, database.session() as session:
         found = tokens.listed(session, tenant)
-    show_table(("id", "name", "scopes", "made", "last used", "state"), map(_token_row, found))
+    rows = []
+    for token in found:
+        made, used = f"{token.created_at:%Y-%m-%d}", "never" if token.used_at is None else f"{token.used_at:%Y-%m-%d}"
+        state = "good"
+        if token.revoked_at is not None:
+            state = "revoked"
+        elif token.expires_at is not None:
+            over = token.expires_at <= datetime.now(UTC)
+            state = f"{'expired on' if over else 'good until'} {token.expires_at:%Y-%m-%d}"
+        rows.append((token.id, token.name, ", ".join(token.scopes), made, used, state))
+    show_table(("id", "name", "scopes", "made", "last used", "state"), rows)
 
 
 def revoke_token(data: Path | None, token_id: str, *, tenant: str) -> None:
@@ -159,20 +167,6 @@ def revoke_token(data: Path | None, token_id: str, *, tenant: str) -> None:
         revoked = database.run(lambda session: tokens.revoke(session, token_id, tenant))
     if revoked is None:
         raise OptionError(f"There is no token {token_id}: 'onnx-bisect token list' shows them.")
-
-
-def _token_row(token: Token) -> tuple[str, ...]:
-    made, used = f"{token.created_at:%Y-%m-%d}", "never" if token.used_at is None else f"{token.used_at:%Y-%m-%d}"
-    return token.id, token.name, ", ".join(token.scopes), made, used, _state(token)
-
-
-def _state(token: Token) -> str:
-    if token.revoked_at is not None:
-        return "revoked"
-    if token.expires_at is None:
-        return "good"
-    over = token.expires_at <= datetime.now(UTC)
-    return f"{'expired on' if over else 'good until'} {token.expires_at:%Y-%m-%d}"
 
 
 def show_webhooks(data: Path | None, tenant: str, limit: int) -> None:
@@ -186,7 +180,7 @@ def show_webhooks(data: Path | None, tenant: str, limit: int) -> None:
                 f"{delivery.created_at:%Y-%m-%d %H:%M}",
                 delivery.state,
                 str(len(delivery.tries)),
-                _last(delivery),
+                next((it["problem"] or str(it["status"]) for it in reversed(delivery.tries)), ""),
             )
             for endpoint, delivery in deliveries.newest(session, tenant, limit=limit)
         ]
@@ -199,10 +193,3 @@ def redeliver_message(data: Path | None, delivery_id: str, *, tenant: str) -> No
         found = database.run(lambda session: deliveries.redeliver(session, delivery_id, tenant))
     if found is None:
         raise OptionError(f"There is no message {delivery_id}: 'onnx-bisect webhook log' shows them.")
-
-
-def _last(delivery: Delivery) -> str:
-    if not delivery.tries:
-        return ""
-    last = delivery.tries[-1]
-    return last["problem"] or str(last["status"])

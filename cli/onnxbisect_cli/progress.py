@@ -170,12 +170,9 @@ class LiveDisplay:
                 self._known += event.cached
                 self._calls += not event.cached
 
+    @spoken()
     def display(self) -> RenderableType:
         """The current contents."""
-        with spoken():
-            return self._contents()
-
-    def _contents(self) -> RenderableType:
         now = self._clock()
         expected = max(self._calls + len(self._asking), round(self._expected), 1)
         head = Table.grid(padding=(0, 1))

@@ -132,7 +132,10 @@ def run_several(models: Sequence[Part], requests: Mapping[str, SearchRequest], o
     found = [asking.part(model, requests, backends) for model in models]
     files = "" if out is None or asking.unwritten else str(out)
     if len(models) > 1:
-        table = parts_table(found, {label: _target(label, request, found) for label, request in requests.items()})
+        columns = {label: request.backend or label for label, request in requests.items()}
+        # of a target with a report, the description that all of its reports have
+        columns |= {it.label: words.target(it.report["target"]) for part in found for it in part.asked if it.report}
+        table = parts_table(found, columns)
         if out is not None and not asking.unwritten:
             write_parts(table, out, several=len(requests) > 1)
         sys.stdout.write(render_parts(table, form, several=len(requests) > 1, files=files))
@@ -258,9 +261,3 @@ def _described(request: SearchRequest) -> _Known:
         return backend.check() or (backend, backend.describe())
     except BackendUnusableError as error:
         return str(error)
-
-
-def _target(label: str, request: SearchRequest, found: Sequence[Row]) -> str:
-    """The description of a column's target, as its reports have it."""
-    reports = [asked.report for part in found for asked in part.asked if asked.label == label and asked.report]
-    return words.target(reports[0]["target"]) if reports else request.backend or label

@@ -70,8 +70,11 @@ class _Server(uvicorn.Server):
         if self.should_exit:
             return
         print(f"onnx-bisect is at {self._url}", flush=True)
-        if self._token is not None:
-            print(*_token_lines(self._token, self._url, terminal=sys.stdout.isatty()), sep="\n", flush=True)
+        if self._token is not None and sys.stdout.isatty():
+            token = self._token.read_text().strip()
+            print(f"token: {token} (kept in {self._token})\nlog in: {self._url}/login#{token}", flush=True)
+        elif self._token is not None:  # others may read a log
+            print(f"the token is in {self._token}; log in at {self._url}/login", flush=True)
         asyncio.get_running_loop().run_in_executor(None, _warm_up, self._app)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -123,14 +126,6 @@ def listening_socket(settings: Settings) -> socket.socket:
 def _url(listening: socket.socket) -> str:
     host, port = listening.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-def _token_lines(path: Path, url: str, *, terminal: bool) -> list[str]:
-    """Lines about the token: on a terminal the token itself, else only its file, because others may read a log."""
-    if not terminal:
-        return [f"the token is in {path}; log in at {url}/login"]
-    token = path.read_text().strip()
-    return [f"token: {token} (kept in {path})", f"log in: {url}/login#{token}"]
 
 
 def _own_token(database: Database, path: Path) -> Path:

@@ -90,25 +90,21 @@ def _show(manifest: Manifest, folder: Path, report: Report, *, asked: bool) -> N
         transfers=plural(len(manifest.pieces) - 1, "transfer"),
     )
     print(f"  {shared}")
-    print(f"  {_proof(manifest)}")
+    proof = manifest.proof
+    proven = clean(_("not proven: {reason}", reason=translated(proof.reason)))
+    if proof.proven:
+        proven = _(
+            "proven: one after the other they give the model's outputs, bit for bit ({samples}, {runtime})",
+            samples=plural(proof.samples, "sample"),
+            runtime=proof.runtime,
+        )
+    print(f"  {proven}")
     print()
     columns = (_("file"), _("nodes"), _("work"), _("in"), _("out"), _("compiles"))
     show_table(columns, map(_row, manifest.pieces))
     print()
     for sentence in _to_do(manifest, folder, asked=asked):
         print(clean(sentence))
-
-
-def _proof(manifest: Manifest) -> str:
-    proof = manifest.proof
-    if not proof.proven:
-        return clean(_("not proven: {reason}", reason=translated(proof.reason)))
-    samples = plural(proof.samples, "sample")
-    return _(
-        "proven: one after the other they give the model's outputs, bit for bit ({samples}, {runtime})",
-        samples=samples,
-        runtime=proof.runtime,
-    )
 
 
 def _row(piece: WrittenPiece) -> tuple[str, ...]:

@@ -162,7 +162,12 @@ class Settings(BaseSettings):
         if value is None:
             return None
         url = value.get_secret_value()
-        if not _is_redis(url):  # the URL is not repeated, because it may contain a password
+        try:
+            parts = urlsplit(url)
+            is_redis = parts.scheme in _REDIS and parts.port != 0
+        except ValueError:  # a port that is no number
+            is_redis = False
+        if not is_redis:  # the URL is not repeated, because it may contain a password
             raise ValueError("it must be redis://HOST:PORT/0, rediss:// for TLS, or unix:///PATH of a socket")
         return SecretStr(url.replace("unix://", "redis+socket://", 1))
 
@@ -209,14 +214,6 @@ class Settings(BaseSettings):
     def keep_models(self) -> timedelta | None:
         """How long unused models are kept; None for ever."""
         return None if self.keep_models_days is None else timedelta(days=self.keep_models_days)
-
-
-def _is_redis(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        return parts.scheme in _REDIS and parts.port != 0
-    except ValueError:  # a port that is no number
-        return False
 
 
 def load_settings(**given: Any) -> Settings:
