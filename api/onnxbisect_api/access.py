@@ -159,27 +159,21 @@ def _counted(request: Request, caller: Submitter) -> Caller:
 Contributor = Annotated[Caller, Depends(_counted)]
 
 
-async def _uploading(request: Request, caller: Contributor) -> AsyncIterator[Caller]:
-    access_control: AccessControl = request.app.state.access_control
-    with access_control.open_uploads.one_more(caller.tenant):
-        yield caller
+def _at_a_time(
+    limit: Callable[[AccessControl], AtATime], caller_of: Callable[..., Caller]
+) -> Callable[..., AsyncIterator[Caller]]:
+    """The caller of `caller_of`, whose number of open requests has this limit."""
+
+    async def limited(request: Request, caller: Annotated[Caller, Depends(caller_of)]) -> AsyncIterator[Caller]:
+        with limit(request.app.state.access_control).one_more(caller.tenant):
+            yield caller
+
+    return limited
 
 
-async def _listening(request: Request, caller: Reader) -> AsyncIterator[Caller]:
-    access_control: AccessControl = request.app.state.access_control
-    with access_control.open_streams.one_more(caller.tenant):
-        yield caller
-
-
-async def _inspecting(request: Request, caller: Contributor) -> AsyncIterator[Caller]:
-    access_control: AccessControl = request.app.state.access_control
-    with access_control.open_inspections.one_more(caller.tenant):
-        yield caller
-
-
-Uploader = Annotated[Caller, Depends(_uploading)]
-Listener = Annotated[Caller, Depends(_listening)]
-Inspector = Annotated[Caller, Depends(_inspecting)]
+Uploader = Annotated[Caller, Depends(_at_a_time(lambda it: it.open_uploads, _counted))]
+Listener = Annotated[Caller, Depends(_at_a_time(lambda it: it.open_streams, _allowed(Scope.READ)))]
+Inspector = Annotated[Caller, Depends(_at_a_time(lambda it: it.open_inspections, _counted))]
 
 
 async def _reading(request: Request, token: _TheToken) -> AsyncIterator[str]:

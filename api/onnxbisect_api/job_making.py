@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from sqlalchemy.orm import Session
 
-from onnxbisect.errors import BackendUnusableError, OnnxBisectError, OptionError
+from onnxbisect.errors import BackendUnusableError, OptionError
 from onnxbisect.language import english
 from onnxbisect.terms import SearchTerms, requested
 from onnxbisect_api import health
@@ -46,8 +46,19 @@ def _checked(target: TargetRequest, offered: Collection[str], alternatives: Alte
         remote.find(target.backend)
     except (OptionError, BackendUnusableError) as error:
         if target.backend not in offered:
-            raise _refused(target.backend, error, offered) from None
-        _demand_none(target, alternatives)
+            # the registry's sentence about an unknown backend advises on command lines, which a client has not
+            known = {*registry.available(), *offered}
+            if target.backend in known or target.backend.endswith(".toml"):
+                raise OptionError(str(error)) from None
+            raise OptionError(unknown("backend", target.backend, known)) from None
+        if target.options or alternatives is not None:
+            raise OptionError(
+                english(
+                    "The backend '{backend}' takes no options over the network until its package is installed beside "
+                    "the API, too: they cannot be checked here.",
+                    backend=target.backend,
+                )
+            ) from None
     else:
         remote.make(target.backend, target.options)
         if alternatives is not None and alternatives != "all":
@@ -55,24 +66,6 @@ def _checked(target: TargetRequest, offered: Collection[str], alternatives: Alte
                 remote.make(target.backend, {**target.options, key: value})
             OtherOptions.of(target.backend, target.options, alternatives)  # validates keys without values, too
     return NewTarget(backend=target.backend, options=target.options)
-
-
-def _refused(name: str, error: OnnxBisectError, offered: Collection[str]) -> OptionError:
-    """An OptionError for a remote client, without the registry's advice for command lines."""
-    known = {*registry.available(), *offered}
-    return OptionError(str(error) if name in known or name.endswith(".toml") else unknown("backend", name, known))
-
-
-def _demand_none(target: TargetRequest, alternatives: Alternatives) -> None:
-    """OptionError if a backend that only workers have is given options, because the API cannot validate them."""
-    if target.options or alternatives is not None:
-        raise OptionError(
-            english(
-                "The backend '{backend}' takes no options over the network until its package is installed beside "
-                "the API, too: they cannot be checked here.",
-                backend=target.backend,
-            )
-        )
 
 
 _LATER = {"Retry-After": "60"}
@@ -204,7 +197,10 @@ def made_parts(
     label = new_id() if idempotency_key is None else _digest(idempotency_key, *models)[:32]
     label = wanted.terms.labels.get(PARTS, label)
     new = [wanted.part(number, part, label).of(part.model) for number, part in enumerate(parts, 1)]
-    keys = [None if idempotency_key is None else _part_key(idempotency_key, number) for number in range(len(new))]
+    # the first part has the client's own key, so that the key's use in another request is detected
+    keys = [idempotency_key]
+    for number in range(1, len(new)):
+        keys.append(None if idempotency_key is None else _digest(idempotency_key, str(number)))
 
     def make(session: Session) -> tuple[list[Created], Circumstances, list[str | None]]:
         created = [
@@ -226,14 +222,6 @@ def made_parts(
             for each, secret in zip(created, secrets, strict=True)
         ],
     )
-
-
-def _part_key(key: str, number: int) -> str:
-    """The idempotency key of a part's job.
-
-    The first part has the client's own key, so that the key's use in another request is detected.
-    """
-    return key if not number else _digest(key, str(number))
 
 
 def _digest(*texts: str) -> str:

@@ -80,7 +80,10 @@ class TargetRequest(_Request):
     @field_validator("options", mode="before", json_schema_input_type=dict[_OptionName, bool | int | _Number | str])
     @classmethod
     def _as_typed(cls, value: object) -> object:
-        return {key: _typed(each) for key, each in value.items()} if isinstance(value, dict) else value
+        """Numbers and booleans in the syntax of `--option`; other values unchanged, for validation."""
+        if not isinstance(value, dict):
+            return value
+        return {key: str(it).lower() if isinstance(it, int | float) else it for key, it in value.items()}
 
 
 def _with_terms(kind: type, group: tuple[str, ...] = ()) -> Callable[[type[_Model]], type[_Model]]:
@@ -305,10 +308,3 @@ class JobRequest(RequestedTerms):
 def _values(kind: type, request: _Request) -> dict[str, Any]:
     """The values of terms in a request, by their names."""
     return {field.name: reduce(getattr, field.path, request) for field in terms_of(kind)}
-
-
-def _typed(value: object) -> object:
-    """A number or boolean in the syntax of `--option`; other values unchanged, for validation."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value) if isinstance(value, int | float) else value

@@ -44,7 +44,12 @@ class PageRequest:
         ] = None,
         limit: _Limit = _LIMIT,
     ) -> None:
-        _demand_known(request)
+        if request.url.path.startswith(_REST):  # URLs of HTML pages may have any parameters
+            fields = get_flat_params(request.scope["route"].dependant)
+            names = [it.alias for it in fields if getattr(it.field_info, "in_", None) == ParamTypes.query]
+            # a list would return all rows for a misspelt filter
+            if wrong := [name for name in request.query_params if name not in names]:
+                raise Problem(422, unknown("parameter of this list", clip(wrong[0], 50), names))
         self.after = after
         self.limit = limit
         #: The cursor of the next page, once known.
@@ -78,20 +83,6 @@ class PageOfRows(PageRequest):
         limit: _Limit = _LIMIT,
     ) -> None:
         super().__init__(request, response, after, limit)
-
-
-def _demand_known(request: Request) -> None:
-    """Raise a 422 for an unknown parameter of a REST list, because a misspelt filter would return all rows.
-
-    URLs of HTML pages may have any parameters.
-    """
-    if not request.url.path.startswith(_REST):
-        return
-    known = get_flat_params(request.scope["route"].dependant)
-    names = [field.alias for field in known if getattr(field.field_info, "in_", None) == ParamTypes.query]
-    for name in request.query_params:
-        if name not in names:
-            raise Problem(422, unknown("parameter of this list", clip(name, 50), names))
 
 
 #: A parameter of one of these types makes an operation paginated.

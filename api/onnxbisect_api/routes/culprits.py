@@ -1,5 +1,6 @@
 """Culprits over all jobs of a tenant."""
 
+import json
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Literal, get_args
@@ -128,7 +129,9 @@ def culprit_details(session: Session, culprit: KnownCulprit, addresses: Addresse
     files = {} if kept is None or kept.files is None else kept.files
     found: dict[tuple[str, str], CulpritTarget] = {}
     for it in versions_of(session, [culprit.id])[culprit.id]:
-        target = found.setdefault(it.target, CulpritTarget(backend=it.backend, options=it.given, versions=[]))
+        target = found.setdefault(
+            it.target, CulpritTarget(backend=it.backend, options=json.loads(it.options), versions=[])
+        )
         version = VersionView(tool=it.tool, version=it.version, status=it.status, first=it.first, last=it.last)
         target.versions.append(version)
     return CulpritDetails(

@@ -84,7 +84,11 @@ async def upload_model(
         raise Problem(415, "The body of PUT is the ONNX file itself, as `curl -T` sends it: send forms with POST.")
     left = await run_in_threadpool(upload_quota, service, caller.tenant)
     demand_length(request, left)
-    file_name = name if name is not None else _name_in_header(request)
+    if name is None:  # it is in this header, as `filename` or `filename*`
+        header = Message()
+        header["Content-Disposition"] = request.headers.get("content-disposition", "")
+        name = header.get_filename("")
+    file_name = name
     file = ModelFile(service.files.begin(limit=left.limit, beside=DIGESTS))
 
     def finish() -> UploadedView:
@@ -193,10 +197,3 @@ def _answered(response: Response, view: UploadedView) -> UploadedView:
     response.status_code = 201 if view.new else 200
     response.headers["Location"] = view.url
     return view
-
-
-def _name_in_header(request: Request) -> str:
-    """The file name in the `Content-Disposition` header, from `filename` or `filename*`."""
-    message = Message()
-    message["Content-Disposition"] = request.headers.get("content-disposition", "")
-    return message.get_filename("")

@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, StringConstraints
 from onnxbisect.language import english, marked
 from onnxbisect.report import words
 from onnxbisect.report.contents import Report
+from onnxbisect.report.culprit_words import numbers
 from onnxbisect_api.access import IN_TURN, Reader
 from onnxbisect_api.found import job_of
 from onnxbisect_api.parameters import UUID_PATTERN, TheService
@@ -117,8 +118,8 @@ def _shown(pair: Pair) -> _Shown:
             for op in sorted({*then, *now})
             if then.get(op) != now.get(op)
         ],
-        numbers_before=_numbers(pair.before),
-        numbers_after=_numbers(pair.after),
+        numbers_before=numbers(pair.before),
+        numbers_after=numbers(pair.after),
     )
 
 
@@ -150,10 +151,6 @@ def _facts(before: Report, after: Report) -> list[_Fact]:
             differs=before["certificate"]["status"] != after["certificate"]["status"],  # sentences may differ in counts
         ),
     ]
-
-
-def _numbers(report: Report) -> dict[str, int]:
-    return {culprit["id"]: number for number, culprit in enumerate(report["culprits"], 1)}
 
 
 def _label(job: Job) -> str:

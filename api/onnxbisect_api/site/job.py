@@ -5,7 +5,7 @@ import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import RedirectResponse
@@ -51,9 +51,6 @@ _FORMS = {
     ReportForm.SARIF: "SARIF",
     ReportForm.GITLAB: "GitLab Code Quality",
 }
-
-if TYPE_CHECKING:
-    from onnxbisect_api.site.stage_views import PrecisionOnPage, RepairOnPage
 
 
 def report_view(job: Job, search: Search, document: Report) -> dict[str, object]:
@@ -125,8 +122,15 @@ def shown(
             values |= report_view(now.row, now.search, document_of(service, now.search.report))
         elif now.search is None and not now.going and (document := overview_of(now.row, service)) is not None:
             values |= overview_view(now.row, document)
-        repair = None if now.search is None else _repair(service, now.search)
-        precise = None if now.search is None else _precision(service, now.search)
+        repair = precise = None
+        if (search := now.search) is not None:
+            repaired, measured = repair_document(service, search), precision_document(service, search)
+            if repaired is not None or measured is not None:
+                # imported here because it imports ONNX, which takes a quarter of a second
+                from onnxbisect_api.site.stage_views import precision_on_page, repair_on_page
+
+                repair = None if repaired is None else repair_on_page(repaired, search)
+                precise = None if measured is None else precision_on_page(measured, search)
     states = now.states if values["doc"] is None else of_report(values["doc"])
     culprits = [] if states is None else states.culprits
     # the graph starts around the first culprit, unless the URL names another place
@@ -162,26 +166,6 @@ def _drawn(now: Situation, names: Names) -> dict[str, Any] | None:
         "units": {"names": called.names, "ops": called.ops, "states": now.states.states},
         "culprits": [{"occurrence_units": [culprit.places]} for culprit in now.states.culprits],
     }
-
-
-def _repair(service: Service, search: Search) -> "RepairOnPage | None":
-    document = repair_document(service, search)
-    if document is None:
-        return None
-    # imported here because it imports ONNX, which takes a quarter of a second
-    from onnxbisect_api.site.stage_views import repair_on_page
-
-    return repair_on_page(document, search)
-
-
-def _precision(service: Service, search: Search) -> "PrecisionOnPage | None":
-    document = precision_document(service, search)
-    if document is None:
-        return None
-    # imported here for the same reason
-    from onnxbisect_api.site.stage_views import precision_on_page
-
-    return precision_on_page(document, search)
 
 
 @router.post("/jobs/{job_id}/cancel")

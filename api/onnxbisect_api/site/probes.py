@@ -238,19 +238,25 @@ def tree(
     )
 
 
-@router.get("/jobs/{job_id}/probes/{probe_name}", dependencies=[IN_TURN])
+@router.get("/jobs/{job_id}/probes/{name}", dependencies=[IN_TURN])
 def one(
     job_id: RowId,
-    probe_name: _ProbeName,
+    name: _ProbeName,
     request: Request,
     service: TheService,
     caller: Reader,
     target: TargetNumber = None,
 ) -> Response:
     """The page of one probe, given by its id, or by its name in the target's report."""
-    if probe_name.startswith("p"):
-        return _by_name(job_id, probe_name, service, caller, target)
-    facts = probe_facts(service, request.app.state, caller, job_id, probe_name)
+    if name.startswith("p"):
+        with service.database.session() as session:
+            _, search = _search(session, job_id, caller, target)
+            probes = summaries(session, search.id)
+        found = next((probe.id for probe in probes if probe_name(probe.units, probe.attempt) == name), None)
+        if found is None:
+            raise missing(english("probe of this target"))
+        return RedirectResponse(f"/jobs/{job_id}/probes/{found}", 303)
+    facts = probe_facts(service, request.app.state, caller, job_id, name)
     return page(request, "probe.html.j2", caller, facts=facts, outcome=outcome(facts.probe))
 
 
@@ -262,16 +268,6 @@ def outcome(probe: ProbeSummary) -> str:
 def _search(session: Session, job_id: str, caller: Reader, target: int | None) -> tuple[Job, Search]:
     job = job_of(session, job_id, caller)
     return job, search_of(job, target or 1)
-
-
-def _by_name(job_id: str, name: str, service: TheService, caller: Reader, target: int | None) -> Response:
-    with service.database.session() as session:
-        _, search = _search(session, job_id, caller, target)
-        probes = summaries(session, search.id)
-    found = next((probe.id for probe in probes if probe_name(probe.units, probe.attempt) == name), None)
-    if found is None:
-        raise missing(english("probe of this target"))
-    return RedirectResponse(f"/jobs/{job_id}/probes/{found}", 303)
 
 
 def _rows(probes: Sequence[ProbeSummary], units: int, wanted: _Filter | None) -> list[_Row]:
