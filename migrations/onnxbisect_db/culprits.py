@@ -52,12 +52,6 @@ class TargetVersion:
         same = (self.backend, self.options, self.tool, self.version)
         return same == (verdict.backend, verdict.options, verdict.tool, verdict.version)
 
-    @property
-    def given(self) -> dict[str, str]:
-        """The options."""
-        options: dict[str, str] = json.loads(self.options)
-        return options
-
 
 def note_version(session: Session, search: Search, at: datetime) -> None:
     """Record when the version of a search's compiler is met first."""
@@ -89,19 +83,15 @@ def versions_of(session: Session, culprit_ids: Collection[str] | Select[str]) ->
             first=first if before is None else min(first, before.first),
             last=last,
         )
-    met = _met(session, {it.tool_version for them in found.values() for it in them.values()})
+    # a version has no row if only workers met it that did not record it
+    by_id = {version_id(*it.tool_version): it.tool_version for them in found.values() for it in them.values()}
+    known = select(CompilerVersion.id, CompilerVersion.first_seen).where(CompilerVersion.id.in_(by_id))
+    met = {by_id[it]: first_seen for it, first_seen in session.execute(known)}
 
     def age(it: TargetVersion) -> tuple[datetime, datetime]:
         return met.get(it.tool_version, it.first), it.first
 
     return defaultdict(list, {culprit_id: sorted(them.values(), key=age) for culprit_id, them in found.items()})
-
-
-def _met(session: Session, versions: Iterable[tuple[str, str, str]]) -> dict[tuple[str, str, str], datetime]:
-    """When each version was met first; without those met only by workers that did not record it."""
-    by_id = {version_id(*version): version for version in versions}
-    known = select(CompilerVersion.id, CompilerVersion.first_seen).where(CompilerVersion.id.in_(by_id))
-    return {by_id[found]: first_seen for found, first_seen in session.execute(known)}
 
 
 def version_id(backend: str, tool: str, version: str) -> str:

@@ -165,7 +165,11 @@ def _sqlite(url: str, *, durable: bool) -> Engine:
     path = engine.url.database
     if not path or path == ":memory:":
         raise OptionError("The database must be a file: what SQLite has in memory, only one connection can see.")
-    _begin_file(Path(path))
+    # For this user only, because it holds signing secrets; an existing file and folder keep their permissions.
+    Path(path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # An existing file is not opened: closing it would release this process's locks on it.
+    with suppress(OSError):  # SQLite reports the error
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     pragmas = ("foreign_keys = ON", "journal_mode = WAL", f"synchronous = {'FULL' if durable else 'NORMAL'}")
 
     @event.listens_for(engine, "connect")
@@ -201,17 +205,6 @@ def _postgresql(url: str) -> Engine:
             raise DisconnectionError
 
     return engine
-
-
-def _begin_file(path: Path) -> None:
-    """Create the file and its folder for this user only, because it holds signing secrets.
-
-    Existing ones keep their permissions.
-    """
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # An existing file is not opened: closing it would release this process's locks on it.
-    with suppress(OSError):  # SQLite reports the error
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def _insist(connection: sqlite3.Connection, statement: str) -> None:

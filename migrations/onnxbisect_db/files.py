@@ -149,7 +149,11 @@ def keep_in(place: Path, path: Path) -> None:
     with _room():
         place.parent.mkdir(parents=True, exist_ok=True)
         path.replace(place)
-        _sync(place.parent)
+        folder = os.open(place.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)  # so that the name is durable, too
+        finally:
+            os.close(folder)
 
 
 @contextmanager
@@ -161,15 +165,6 @@ def _room() -> Iterator[None]:
         if (short := shortage(error)) is None:
             raise
         raise DiskFullError(f"The server has no room for the file. {short}") from error
-
-
-def _sync(folder: Path) -> None:
-    """Flush the folder, so that the name is durable, too."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 _SHA256 = re.compile("[0-9a-f]{64}")

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from sqlalchemy import and_, bindparam, func, select
 from sqlalchemy.orm import Session
@@ -31,7 +30,22 @@ def known_probes(session: Session, search_id: str) -> KnownProbes:
     """The current ones, without compilers' logs."""
     found = session.execute(_KNOWN_PROBES, {"search": search_id}).all()
     return KnownProbes(
-        answers=tuple(_answered(probe) for probe in found if probe.state == ProbeState.DONE),
+        answers=tuple(
+            AnsweredProbe(
+                probe_id=probe.id,
+                units=int(probe.units, 16),
+                attempt=probe.attempt,
+                verdict=Verdict.from_json(probe.verdict),
+                why=probe.why,
+                round=probe.round,
+                key=probe.key or "",
+                cached=probe.cached,
+                file_sha256=probe.file_sha256,
+                engine_seconds=probe.engine_seconds,
+            )
+            for probe in found
+            if probe.state == ProbeState.DONE
+        ),
         claimed=frozenset(
             (int(probe.units, 16), probe.attempt) for probe in found if probe.state == ProbeState.RUNNING
         ),
@@ -77,21 +91,6 @@ def failure_logs(session: Session, search_id: str) -> dict[str, str]:
     """By probe, the compiler's logs of failures with a file: a culprit's log goes with its file."""
     found = session.execute(_FAILURE_LOGS, {"search": search_id})
     return {row.id: row.text for row in found}
-
-
-def _answered(probe: Any) -> AnsweredProbe:
-    return AnsweredProbe(
-        probe_id=probe.id,
-        units=int(probe.units, 16),
-        attempt=probe.attempt,
-        verdict=Verdict.from_json(probe.verdict),
-        why=probe.why,
-        round=probe.round,
-        key=probe.key or "",
-        cached=probe.cached,
-        file_sha256=probe.file_sha256,
-        engine_seconds=probe.engine_seconds,
-    )
 
 
 def listed(

@@ -35,7 +35,20 @@ class ChangedModel:
 def replies(session: Session, claimed: ClaimedSearch) -> tuple[Reply, ...]:
     """All answers, in the order of the questions."""
     mine = select(Search).where(Search.asked_for == claimed.search.id, Search.stage == Stage.OVER)
-    return tuple(_reply(session, search) for search in session.scalars(mine.order_by(Search.ordinal)))
+    found = []
+    for search in session.scalars(mine.order_by(Search.ordinal)):
+        failed = search.state != JobState.DONE
+        reply = Reply(
+            question=search.question or "",
+            identity=search.identity or "",
+            answers=() if failed else probe_queries.answered(session, search.id),
+            calls=search.calls,
+            rounds=search.round,
+            problem=(search.problem or f"The search was {search.state}.") if failed else "",
+            refused=search.fault == Fault.REQUEST,
+        )
+        found.append(reply)
+    return tuple(found)
 
 
 def changed_model(session: Session, search: Search) -> Search:
@@ -62,16 +75,3 @@ def ask(session: Session, claimed: ClaimedSearch, model: ChangedModel) -> None:
     session.add(asked)
     notices.notify(session, notices.backend(asked.backend))
     searches.release(session, claimed)
-
-
-def _reply(session: Session, search: Search) -> Reply:
-    failed = search.state != JobState.DONE
-    return Reply(
-        question=search.question or "",
-        identity=search.identity or "",
-        answers=() if failed else probe_queries.answered(session, search.id),
-        calls=search.calls,
-        rounds=search.round,
-        problem=(search.problem or f"The search was {search.state}.") if failed else "",
-        refused=search.fault == Fault.REQUEST,
-    )

@@ -50,9 +50,15 @@ def forget(session: Session, job_id: str, tenant: str) -> list[str] | None:
     job = locking.locked(session, job_id)
     if job is None or job.tenant != tenant:
         return None
-    gone = [job, *_checks_of(session, job)]
-    spoken_of = {sha256 for each in gone for sha256 in _files_of(session, each)}
+    # the jobs that compiled its culprits again: their models may be cut from its own
+    found = select(CulpritVerdict.culprit_id).where(CulpritVerdict.job_id == job.id, CulpritVerdict.found)
+    checks = session.scalars(select(Job.id).where(Job.culprit_id.in_(found)).order_by(Job.id)).all()
+    gone = [job, *(check for check_id in checks if (check := locking.locked(session, check_id)) is not None)]
     job_ids = [each.id for each in gone]
+    spoken_of = _files_of_searches(session, Search.job_id.in_(job_ids))
+    for each in gone:
+        model = session.get(StoredModel, (tenant, each.model_sha256))
+        spoken_of |= {*each.files, *(model.all_files if model is not None else ())}
     _forget_verdicts(session, tenant, job_ids)
     _forget_culprits(session, job)
     models, uploads = {each.model_sha256 for each in gone}, set(job.files)
@@ -122,13 +128,6 @@ def needed(session: Session) -> set[str]:
     return found | _files_of_searches(session)
 
 
-def _files_of(session: Session, job: Job) -> set[str]:
-    found = set(job.files)
-    model = session.get(StoredModel, (job.tenant, job.model_sha256))
-    found |= model.all_files if model is not None else set()
-    return found | _files_of_searches(session, Search.job_id == job.id)
-
-
 def _files_of_searches(session: Session, *which: ColumnElement[bool]) -> set[str]:
     found: set[str] = set()
     spoken_of = select(Search.universe, Search.graph, Search.report, Search.onnx, Search.data, Search.files)
@@ -152,13 +151,6 @@ def _forget_verdicts(session: Session, tenant: str, job_ids: list[str]) -> None:
     )
     only_mine = (tuple_(KeptVerdict.identity, KeptVerdict.key).in_(mine), ~elsewhere)
     session.execute(delete(KeptVerdict).where(KeptVerdict.tenant == tenant, *only_mine))
-
-
-def _checks_of(session: Session, job: Job) -> list[Job]:
-    """The jobs, locked, that compiled its culprits again: their models may be cut from its own."""
-    found = select(CulpritVerdict.culprit_id).where(CulpritVerdict.job_id == job.id, CulpritVerdict.found)
-    checks = session.scalars(select(Job.id).where(Job.culprit_id.in_(found)).order_by(Job.id)).all()
-    return [check for check_id in checks if (check := locking.locked(session, check_id)) is not None]
 
 
 def _forget_culprits(session: Session, job: Job) -> None:

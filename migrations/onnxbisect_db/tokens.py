@@ -63,7 +63,11 @@ def check(session: Session, text: str) -> Token | None:
     """The token with this text, if it is valid."""
     prefix, _, rest = text.partition("_")
     name, _, secret = rest.partition("_")
-    token = session.get(Token, _id(name))
+    try:
+        token_id = str(UUID(name))
+    except ValueError:
+        token_id = ""
+    token = session.get(Token, token_id)
     right = hmac.compare_digest(token.secret_sha256 if token is not None else "", _digest(secret))
     return token if token is not None and right and prefix == _PREFIX and _is_good(session, token) else None
 
@@ -135,13 +139,6 @@ def revoke(session: Session, token_id: str, tenant: str) -> Token | None:
 def _is_good(session: Session, token: Token) -> bool:
     expired = token.expires_at is not None and token.expires_at <= now(session)
     return not expired and token.revoked_at is None
-
-
-def _id(name: str) -> str:
-    try:
-        return str(UUID(name))
-    except ValueError:
-        return ""
 
 
 def begin_session(session: Session, token_id: str) -> str:
