@@ -10,18 +10,6 @@ from onnxbisect.errors import OptionError
 from onnxbisect.terms import InputShapes, InputValues, SampleCount, Tolerance
 from onnxbisect_cli import parameters
 from onnxbisect_cli.help_page import FILES, Command
-from onnxbisect_cli.parameters import (
-    BackendOptions,
-    FailOn,
-    Format,
-    InspectionFormat,
-    ListForm,
-    ListFormat,
-    ModelPath,
-    ReportForm,
-    Samples,
-    takes_terms,
-)
 from onnxbisect_cli.speech import Lang
 
 app = typer.Typer(rich_markup_mode=None)
@@ -34,24 +22,24 @@ app = typer.Typer(rich_markup_mode=None)
     short_help="Show what will probably fail; compiles nothing.",
     epilog="Example: onnx-bisect inspect model.onnx --backend qnn --fail-on error",
 )
-@takes_terms
+@parameters.takes_terms
 def inspect_command(
-    model: ModelPath,
+    model: parameters.ModelPath,
     backend: Annotated[
         str | None,
         typer.Option(
             "--backend", "-b", metavar="NAME|FILE.toml", help="The target whose limits apply; by default general ones."
         ),
     ] = None,
-    option: BackendOptions = None,
+    option: parameters.BackendOptions = None,
     input_shapes: InputShapes = None,
     input_values: InputValues = None,
     form: Annotated[
-        InspectionFormat, typer.Option("--format", help="The form on standard output: text or JSON.")
-    ] = InspectionFormat.TEXT,
+        parameters.InspectionFormat, typer.Option("--format", help="The form on standard output: text or JSON.")
+    ] = parameters.InspectionFormat.TEXT,
     fail_on: Annotated[
-        FailOn, typer.Option("--fail-on", help="Exit with status 1 if a finding is at least this severe.")
-    ] = FailOn.NEVER,
+        parameters.FailOn, typer.Option("--fail-on", help="Exit with status 1 if a finding is at least this severe.")
+    ] = parameters.FailOn.NEVER,
     _lang: Lang = None,
 ) -> None:
     """Show known problems of MODEL for compilers, worst first, with its ops and components. Compiles nothing.
@@ -81,9 +69,9 @@ def inspect_command(
     short_help="Cut a part out as a stand-alone model.",
     epilog="Example: onnx-bisect extract model.onnx --scope /decoder/layers.0 -o piece.onnx",
 )
-@takes_terms
+@parameters.takes_terms
 def extract_command(
-    model: ModelPath,
+    model: parameters.ModelPath,
     output: Annotated[Path, typer.Option("-o", "--output", metavar="PIECE.onnx", help="Where to write the piece.")],
     nodes: Annotated[
         list[str] | None, typer.Option("--nodes", metavar="A,B,…", help="The nodes to cut out; repeatable.")
@@ -133,7 +121,7 @@ def extract_command(
     short_help="List the rules by which ops are replaced.",
     epilog="Example: onnx-bisect rules Gather Erf",
 )
-@takes_terms
+@parameters.takes_terms
 def rules_command(
     ops: Annotated[list[str] | None, typer.Argument(metavar="OP...", help="Only rules that replace these ops.")] = None,
     match: Annotated[
@@ -142,7 +130,7 @@ def rules_command(
     ] = None,
     input_shapes: InputShapes = None,
     input_values: InputValues = None,
-    form: ListForm = ListFormat.TEXT,
+    form: parameters.ListForm = parameters.ListFormat.TEXT,
     _lang: Lang = None,
 ) -> None:
     """List the rules that replace an op by other ops, and how exact each replacement is."""
@@ -163,7 +151,7 @@ def rules_command(
     short_help="Compare two models, or two reports.",
     epilog="Example: onnx-bisect compare before after",
 )
-@takes_terms
+@parameters.takes_terms
 def compare_command(
     *,
     before: Annotated[
@@ -172,13 +160,13 @@ def compare_command(
     after: Annotated[Path, typer.Argument(metavar="B", help="What to compare it with, of the same kind.")],
     input_shapes: InputShapes = None,
     input_values: InputValues = None,
-    samples: Samples = None,
+    samples: parameters.Samples = None,
     count: SampleCount = 4,
     tolerance: Tolerance,
     tensors: Annotated[
         bool, typer.Option("--tensors", help="Compare tensors inside the models, too, by name.")
     ] = False,
-    form: ListForm = ListFormat.TEXT,
+    form: parameters.ListForm = parameters.ListFormat.TEXT,
     _lang: Lang = None,
 ) -> None:
     """Compare two reports: which culprits are fixed, new, unchanged; exit status 1 if one is new. Or compare two
@@ -208,7 +196,7 @@ def compare_command(
 )
 def report_command(
     report: Annotated[Path, typer.Argument(metavar="REPORT.json", help="A report.json, or the folder it is in.")],
-    form: ReportForm = Format.TEXT,
+    form: parameters.ReportForm = parameters.Format.TEXT,
     _lang: Lang = None,
 ) -> None:
     """Print a saved report in any form."""

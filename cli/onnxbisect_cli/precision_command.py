@@ -9,17 +9,6 @@ import typer
 from onnxbisect.terms import SEARCH, BudgetCalls, BudgetSeconds, InputShapes, InputValues, PrecisionGoal, Timeout
 from onnxbisect_cli import parameters
 from onnxbisect_cli.help_page import DIAGNOSE, Command
-from onnxbisect_cli.parameters import (
-    BackendName,
-    BackendOptions,
-    Jobs,
-    ListForm,
-    ListFormat,
-    ModelPath,
-    ReportsFolder,
-    Samples,
-    takes_terms,
-)
 from onnxbisect_cli.speech import Lang, show_line, spoken
 
 app = typer.Typer(rich_markup_mode=None)
@@ -32,12 +21,12 @@ app = typer.Typer(rich_markup_mode=None)
     short_help="Find the fewest nodes that must stay in high precision.",
     epilog="Example: onnx-bisect precision model.onnx --backend onnxruntime --samples samples --at-least 30 --out out",
 )
-@takes_terms
+@parameters.takes_terms
 def precision_command(
     *,
-    model: ModelPath,
-    backend: BackendName = "onnxruntime",
-    samples: Samples = None,
+    model: parameters.ModelPath,
+    backend: parameters.BackendName = "onnxruntime",
+    samples: parameters.Samples = None,
     goal: PrecisionGoal,
     layer_errors: Annotated[
         Path | None,
@@ -48,15 +37,15 @@ def precision_command(
             help="A table of errors by layer that RKNN, TPU-MLIR or pulsar2 printed: it orders the measurements.",
         ),
     ] = None,
-    option: BackendOptions = None,
+    option: parameters.BackendOptions = None,
     input_shapes: InputShapes = None,
     input_values: InputValues = None,
     budget_calls: BudgetCalls = None,
     budget_seconds: BudgetSeconds = None,
     timeout: Timeout = None,
-    jobs: Jobs = 1,
-    out: ReportsFolder = None,
-    form: ListForm = ListFormat.TEXT,
+    jobs: parameters.Jobs = 1,
+    out: parameters.ReportsFolder = None,
+    form: parameters.ListForm = parameters.ListFormat.TEXT,
     _lang: Lang = None,
 ) -> None:
     """Find a minimal set of nodes that must stay in high precision so that the numbers are right.
@@ -94,9 +83,9 @@ def precision_command(
         at_least=goal.at_least,
         at_most=goal.at_most,
     )
-    if form is ListFormat.JSON:
+    if form is parameters.ListFormat.JSON:
         print(json.dumps(to_json(result.report), indent=2, ensure_ascii=False))
-    elif form is ListFormat.MD:
+    elif form is parameters.ListFormat.MD:
         print(markdown(result.report), end="")
     else:
         with spoken():

@@ -18,18 +18,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from onnx_bisect import (
-    Cancellation,
-    Certainty,
-    Event,
-    Found,
-    Note,
-    PlanMade,
-    ProbeAnswered,
-    ProbeStarted,
-    SearchEnded,
-    SearchStarted,
-)
+import onnx_bisect
 from onnxbisect.finished import phrase
 from onnxbisect.language import _
 from onnxbisect.report.text import clip, duration, plural
@@ -43,7 +32,7 @@ _SHOWN = 6
 class Display(Protocol):
     """Shows the events of a search while its context lasts."""
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: onnx_bisect.Event) -> None:
         """Handle an event."""
 
     def __enter__(self) -> Self:
@@ -66,7 +55,7 @@ def display() -> Display:
 class Shown:
     """The progress of a diagnosis: a display during the search, and signals that cancel it."""
 
-    def __init__(self, cancellation: Cancellation) -> None:
+    def __init__(self, cancellation: onnx_bisect.Cancellation) -> None:
         self.interruption = Interruption()
         self._cancellation = cancellation
         self._searching = ExitStack()
@@ -80,15 +69,15 @@ class Shown:
     ) -> None:
         self._searching.close()
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: onnx_bisect.Event) -> None:
         """The `progress` argument of `diagnose`."""
         match event:
-            case Note():
+            case onnx_bisect.Note():
                 say(str(event))
-            case SearchStarted():
+            case onnx_bisect.SearchStarted():
                 self._display = self._searching.enter_context(display())
                 self.interruption = self._searching.enter_context(stopping(self._cancellation.cancel))
-            case SearchEnded():
+            case onnx_bisect.SearchEnded():
                 self._searching.close()
             case _ if self._display is not None:
                 self._display(event)
@@ -111,13 +100,13 @@ class PlainDisplay:
     ) -> None:
         self._flush_known()
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: onnx_bisect.Event) -> None:
         """Print the event if it is a verdict."""
-        if isinstance(event, PlanMade):
+        if isinstance(event, onnx_bisect.PlanMade):
             self._expected = event.expected_calls
-        elif isinstance(event, ProbeAnswered) and event.cached:
+        elif isinstance(event, onnx_bisect.ProbeAnswered) and event.cached:
             self._known += 1
-        elif isinstance(event, ProbeAnswered):
+        elif isinstance(event, onnx_bisect.ProbeAnswered):
             self._flush_known()
             self._calls += 1
             with spoken():
@@ -142,9 +131,9 @@ class LiveDisplay:
         self._calls = 0
         self._known = 0
         self._expected = 0.0
-        self._asking: dict[str, tuple[ProbeStarted, float]] = {}
-        self._last: ProbeAnswered | None = None
-        self._found: tuple[Found, ...] = ()
+        self._asking: dict[str, tuple[onnx_bisect.ProbeStarted, float]] = {}
+        self._last: onnx_bisect.ProbeAnswered | None = None
+        self._found: tuple[onnx_bisect.Found, ...] = ()
         self._spinner = Spinner("dots")
         self._live = Live(get_renderable=self.display, console=console, refresh_per_second=8, transient=True)
 
@@ -157,14 +146,14 @@ class LiveDisplay:
     ) -> None:
         self._live.stop()
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: onnx_bisect.Event) -> None:
         """Keep the event for the next refresh."""
         match event:
-            case PlanMade():
+            case onnx_bisect.PlanMade():
                 self._expected, self._found = event.expected_calls, event.found
-            case ProbeStarted():
+            case onnx_bisect.ProbeStarted():
                 self._asking[event.probe] = (event, self._clock())
-            case ProbeAnswered():
+            case onnx_bisect.ProbeAnswered():
                 self._asking.pop(event.probe, None)
                 self._last = event
                 self._known += event.cached
@@ -197,7 +186,7 @@ class LiveDisplay:
         if self._last is not None:
             lines.append(_line(f"  {_('latest')}  {clip(str(self._last), 120)}", "dim"))
         for found in self._found[:_SHOWN]:
-            style = "bold red" if found.certainty is Certainty.CONFIRMED else "red"
+            style = "bold red" if found.certainty is onnx_bisect.Certainty.CONFIRMED else "red"
             lines.append(_line(f"  {_('found')}   {found}", style))
         if len(self._found) > _SHOWN:
             lines.append(_line(f"          {_('and {more} more', more=len(self._found) - _SHOWN)}", "red"))

@@ -22,20 +22,10 @@ from onnxbisect.verdict import Status
 from onnxbisect_backends.calibration import first_sample
 from onnxbisect_backends.contract import Backend, Description, for_model, input_shapes
 from onnxbisect_backends.probing.loaded_model import LoadedModel, demand_static
+from onnxbisect_cli import reports
 from onnxbisect_cli.bisection import SearchRequest, backend_of, bisected
 from onnxbisect_cli.exit_status import ExitStatus, Interruption, stopping
 from onnxbisect_cli.parameters import Format, demand_folder, demand_overview
-from onnxbisect_cli.reports import (
-    CULPRITS,
-    exit_code,
-    fresh_folder,
-    render,
-    render_overview,
-    render_parts,
-    write_files,
-    write_overview,
-    write_parts,
-)
 from onnxbisect_cli.speech import say
 
 
@@ -46,16 +36,16 @@ def run(request: SearchRequest, out: Path | None, form: Format, exit_status: Exi
     """
     if out is not None:
         demand_folder(out)
-        request = replace(request, artifacts=fresh_folder(out))
+        request = replace(request, artifacts=reports.fresh_folder(out))
     result, interruption = bisected(request)
     unwritten = None
     if out is not None:
         try:
-            write_files(result, out)
+            reports.write_files(result, out)
         except OSError as error:  # on a full disk the report is still printed
             unwritten = error
     files = "" if out is None or unwritten else str(out)
-    text = render(result.report, form, files=files, typed=typed(request, files))
+    text = reports.render(result.report, form, files=files, typed=typed(request, files))
     if form is Format.TEXT:
         print_report(text, compiles={Status.PASS: True, Status.FAIL: False}.get(result.verdict))
     else:
@@ -72,8 +62,8 @@ def run(request: SearchRequest, out: Path | None, form: Format, exit_status: Exi
     if out is None and result.culprits:
         say("--out DIR writes the reports and a model.onnx for each culprit.")
     if exit_status is ExitStatus.GIT_BISECT and result.verdict is Status.FAIL:
-        return CULPRITS  # also where a budget ended the search before it found one
-    return exit_code(result)
+        return reports.CULPRITS  # also where a budget ended the search before it found one
+    return reports.exit_code(result)
 
 
 def typed(request: SearchRequest, files: str) -> TypedCommand:
@@ -137,10 +127,10 @@ def run_several(models: Sequence[Part], requests: Mapping[str, SearchRequest], o
         columns |= {it.label: words.target(it.report["target"]) for part in found for it in part.asked if it.report}
         table = parts_table(found, columns)
         if out is not None and not asking.unwritten:
-            write_parts(table, out, several=len(requests) > 1)
-        sys.stdout.write(render_parts(table, form, several=len(requests) > 1, files=files))
+            reports.write_parts(table, out, several=len(requests) > 1)
+        sys.stdout.write(reports.render_parts(table, form, several=len(requests) > 1, files=files))
     elif subject := found[0].subject:
-        sys.stdout.write(render_overview(overview(subject, found[0].asked), form, files=files))
+        sys.stdout.write(reports.render_overview(overview(subject, found[0].asked), form, files=files))
     sys.stdout.flush()
     if asking.unwritten is not None:
         raise asking.unwritten
@@ -189,7 +179,7 @@ class _Asking:
         asked = [self._ask(head, model, loaded, requests[head.label], backends[head.label]) for head in heads]
         subject = AskedModel.of(loaded.model)
         if self.out is not None and self.targets > 1 and not self.unwritten:
-            write_overview(overview(subject, asked), self._folder(self.out, model))
+            reports.write_overview(overview(subject, asked), self._folder(self.out, model))
         return _part(model, subject, asked)
 
     def _ask(
@@ -209,14 +199,14 @@ class _Asking:
                 out = None if self.out is None else self._folder(self.out, model)
                 if out is not None and self.targets > 1:
                     out /= head.label
-                kept = None if out is None else fresh_folder(out)
+                kept = None if out is None else reports.fresh_folder(out)
                 request = replace(request, calibration=model.calibration, artifacts=kept)
                 result, interruption = bisected(request, loaded)
                 asked = replace(head, report=result.report)
                 self.interrupted = interruption.number or 0
-                self.worst = max(self.worst, exit_code(result))
+                self.worst = max(self.worst, reports.exit_code(result))
                 if out is not None:
-                    write_files(result, out)
+                    reports.write_files(result, out)
             except (BackendUnusableError, ModelError) as error:
                 say(f"{name}: {error}")
                 self.worst = max(self.worst, error.exit_code)

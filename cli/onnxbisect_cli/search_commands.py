@@ -11,25 +11,6 @@ from onnxbisect.terms import Alternatives, CallTerms, InputShapes, InputValues, 
 from onnxbisect_cli import parameters
 from onnxbisect_cli.exit_status import OPTION, ExitStatus
 from onnxbisect_cli.help_page import DIAGNOSE, EPILOG, TARGET, Command, TakesCommand, command_of
-from onnxbisect_cli.parameters import (
-    BackendName,
-    BackendOptions,
-    CalibrationPath,
-    CustomOpFunctions,
-    Format,
-    Jobs,
-    ListForm,
-    ListFormat,
-    ModelPath,
-    ModelPaths,
-    NoCache,
-    OldCalibrationPath,
-    ReportForm,
-    ReportsFolder,
-    Samples,
-    path,
-    takes_terms,
-)
 from onnxbisect_cli.speech import Lang
 
 app = typer.Typer(rich_markup_mode=None)
@@ -42,11 +23,11 @@ app = typer.Typer(rich_markup_mode=None)
     short_help="Find every part that a compiler refuses.",
     epilog="Example: onnx-bisect run model.onnx --backend qnn --out out" + EPILOG,
 )
-@takes_terms
+@parameters.takes_terms
 def run_command(
     *,
     context: typer.Context,
-    models: ModelPaths,
+    models: parameters.ModelPaths,
     backend: Annotated[
         list[str] | None,
         typer.Option(
@@ -68,13 +49,13 @@ def run_command(
     ] = None,
     input_shapes: InputShapes = None,
     input_values: InputValues = None,
-    jobs: Jobs = 1,
+    jobs: parameters.Jobs = 1,
     terms: SearchTerms,
-    calibration: CalibrationPath = None,
+    calibration: parameters.CalibrationPath = None,
     alternatives: Alternatives = None,
-    out: ReportsFolder = None,
-    no_cache: NoCache = False,
-    form: ReportForm = Format.TEXT,
+    out: parameters.ReportsFolder = None,
+    no_cache: parameters.NoCache = False,
+    form: parameters.ReportForm = parameters.Format.TEXT,
     exit_status: Annotated[
         ExitStatus,
         typer.Option(
@@ -123,22 +104,26 @@ def run_command(
     short_help="Replace what is refused, and prove the result.",
     epilog="Example: onnx-bisect fix model.onnx --backend qnn" + EPILOG,
 )
-@takes_terms
+@parameters.takes_terms
 def fix_command(
     *,
     context: typer.Context,
-    model: ModelPath,
+    model: parameters.ModelPath,
     backend: Annotated[
         str | None,
         typer.Option("--backend", "-b", rich_help_panel=TARGET, metavar="NAME|FILE.toml", help="The compiler to ask."),
     ] = None,
-    option: BackendOptions = None,
+    option: parameters.BackendOptions = None,
     terms: RepairTerms,
-    op: CustomOpFunctions = None,
+    op: parameters.CustomOpFunctions = None,
     out: Annotated[
         Path,
         typer.Option(
-            "--out", "-o", metavar="DIR", parser=path, help="Where to make the folder repair/ with what was done."
+            "--out",
+            "-o",
+            metavar="DIR",
+            parser=parameters.path,
+            help="Where to make the folder repair/ with what was done.",
         ),
     ] = Path(),
     plan: Annotated[
@@ -146,10 +131,10 @@ def fix_command(
     ] = False,
     input_shapes: InputShapes = None,
     input_values: InputValues = None,
-    jobs: Jobs = 1,
+    jobs: parameters.Jobs = 1,
     call_terms: CallTerms,
-    calibration: OldCalibrationPath = None,
-    no_cache: NoCache = False,
+    calibration: parameters.OldCalibrationPath = None,
+    no_cache: parameters.NoCache = False,
     _lang: Lang = None,
 ) -> None:
     """Repair MODEL: replace the ops that the compiler refuses, and prove the replacements. Exit status: 0 it compiles
@@ -189,11 +174,11 @@ def fix_command(
     short_help="Find the compiler version that first refused each part.",
     epilog="Example: onnx-bisect regress model.onnx --backend openvino --versions 2024.0.0..",
 )
-@takes_terms
+@parameters.takes_terms
 def regress_command(
     *,
-    model: ModelPath,
-    backend: BackendName,
+    model: parameters.ModelPath,
+    backend: parameters.BackendName,
     versions: Annotated[
         str,
         typer.Option(
@@ -202,14 +187,14 @@ def regress_command(
             help="Two of its versions; without FIRST the oldest, without LAST the newest that the package index has.",
         ),
     ],
-    option: BackendOptions = None,
+    option: parameters.BackendOptions = None,
     input_shapes: InputShapes = None,
     input_values: InputValues = None,
-    jobs: Jobs = 1,
+    jobs: parameters.Jobs = 1,
     terms: CallTerms,
-    calibration: CalibrationPath = None,
-    no_cache: NoCache = False,
-    form: ListForm = ListFormat.TEXT,
+    calibration: parameters.CalibrationPath = None,
+    no_cache: parameters.NoCache = False,
+    form: parameters.ListForm = parameters.ListFormat.TEXT,
     _lang: Lang = None,
 ) -> None:
     """Find the first version of a compiler that refuses, or accepts, each part of MODEL; installs versions in between.
@@ -239,12 +224,12 @@ def regress_command(
     short_help="Write a file that fails alike, without your weights.",
     epilog="Example: onnx-bisect share out/culprits/01-Erf/model.onnx -o shared.onnx --backend qnn",
 )
-@takes_terms
+@parameters.takes_terms
 def share_command(
     culprit: Annotated[Path, typer.Argument(metavar="CULPRIT.onnx", help="The file of a culprit, as reports have it.")],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="SHARED.onnx", help="Where to write the file.")],
-    backend: BackendName,
-    option: BackendOptions = None,
+    backend: parameters.BackendName,
+    option: parameters.BackendOptions = None,
     timeout: Timeout = None,
     _lang: Lang = None,
 ) -> None:
@@ -273,10 +258,10 @@ def share_command(
     short_help="Write pieces for the NPU and for the host.",
     epilog="Example: onnx-bisect split model.onnx --report out" + EPILOG,
 )
-@takes_terms
+@parameters.takes_terms
 def split_command(
     context: typer.Context,
-    model: ModelPath,
+    model: parameters.ModelPath,
     report: Annotated[
         Path,
         typer.Option(
@@ -286,7 +271,11 @@ def split_command(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", "-o", metavar="DIR", parser=path, help="Write DIR/split; the report's folder if not given."
+            "--out",
+            "-o",
+            metavar="DIR",
+            parser=parameters.path,
+            help="Write DIR/split; the report's folder if not given.",
         ),
     ] = None,
     share: Annotated[
@@ -309,13 +298,13 @@ def split_command(
             help="The compiler of the report: compiles the NPU's pieces.",
         ),
     ] = None,
-    option: BackendOptions = None,
+    option: parameters.BackendOptions = None,
     input_shapes: InputShapes = None,
     input_values: InputValues = None,
     timeout: Timeout = None,
-    calibration: OldCalibrationPath = None,
-    samples: Samples = None,
-    op: CustomOpFunctions = None,
+    calibration: parameters.OldCalibrationPath = None,
+    samples: parameters.Samples = None,
+    op: parameters.CustomOpFunctions = None,
     _lang: Lang = None,
 ) -> None:
     """Write MODEL as pieces for the NPU and for the host, with a script that runs them, and prove that they compute

@@ -11,15 +11,6 @@ from onnxbisect.errors import OptionError
 from onnxbisect.terms import InputShapes, InputValues, PrecisionTerms, RepairTerms, SearchTerms, WebhookFormat, terms_of
 from onnxbisect_cli import parameters
 from onnxbisect_cli.help_page import SERVICE, TARGET, Command
-from onnxbisect_cli.parameters import (
-    Format,
-    OldCalibrationPath,
-    ReportForm,
-    ReportsFolder,
-    option_name,
-    path,
-    takes_terms,
-)
 from onnxbisect_cli.speech import Lang
 
 if TYPE_CHECKING:
@@ -57,7 +48,8 @@ BackendOptions = Annotated[
 ]
 Tenant = Annotated[str, typer.Option("--tenant", help="The tenant, which has its own models, jobs and verdicts.")]
 Data = Annotated[
-    Path | None, typer.Option("--data", metavar="DIR", parser=path, help="Folder with all data of the service.")
+    Path | None,
+    typer.Option("--data", metavar="DIR", parser=parameters.path, help="Folder with all data of the service."),
 ]
 
 
@@ -130,14 +122,14 @@ def worker_command(
     short_help="Diagnose a model on a server.",
     epilog="Example: onnx-bisect submit model.onnx --server https://bisect.example.org --backend qnn",
 )
-@takes_terms
+@parameters.takes_terms
 def submit_command(
     *,
     models: Annotated[
         list[Path],
         typer.Argument(
             metavar="MODEL",
-            parser=path,
+            parser=parameters.path,
             help="An ONNX file; its external data is sent with it. Several, a folder of them or a manifest as in run.",
         ),
     ],
@@ -153,7 +145,7 @@ def submit_command(
     input_shapes: InputShapes = None,
     input_values: InputValues = None,
     terms: SearchTerms,
-    calibration: OldCalibrationPath = None,
+    calibration: parameters.OldCalibrationPath = None,
     label: Annotated[
         list[str] | None,
         typer.Option("--label", metavar="NAME=VALUE", help="Such as repo, branch, commit; repeatable."),
@@ -192,8 +184,8 @@ def submit_command(
     ] = False,
     precision: PrecisionTerms,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the report, or print the job's URL.")] = True,
-    out: ReportsFolder = None,
-    form: ReportForm = Format.TEXT,
+    out: parameters.ReportsFolder = None,
+    form: parameters.ReportForm = parameters.Format.TEXT,
     _lang: Lang = None,
 ) -> None:
     """Diagnose MODEL on a server. Output and exit status are those of run; with --fix the status is that of fix."""
@@ -201,10 +193,10 @@ def submit_command(
     from onnxbisect_cli import parts, submit_job
 
     if not fix and replace(repair, samples=None) != RepairTerms():
-        options = ", ".join(option_name(it) for it in terms_of(RepairTerms) if it.name != "samples")
+        options = ", ".join(parameters.option_name(it) for it in terms_of(RepairTerms) if it.name != "samples")
         raise OptionError(f"{options} are about a repair: add --fix.")
     if not find_precise and precision != PrecisionTerms():
-        options = ", ".join(map(option_name, terms_of(PrecisionTerms)))
+        options = ", ".join(map(parameters.option_name, terms_of(PrecisionTerms)))
         raise OptionError(f"{options} are about precision: add --precision.")
     samples = calibration or repair.sample_path
     found = parts.parts_of(models, input_shapes or {}, input_values or {}, samples)

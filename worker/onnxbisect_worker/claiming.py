@@ -25,12 +25,7 @@ from onnxbisect_worker.context import DATABASE_AWAY, Work, WorkerContext, outsid
 from onnxbisect_worker.coordinating import coordinate, write_report
 from onnxbisect_worker.lease_keeper import LeaseKeeper, WorkT
 from onnxbisect_worker.measuring import measure
-from onnxbisect_worker.model_requests.protocol import (
-    OtherVersionError,
-    ProcessKilledError,
-    ProcessLostError,
-    ToolBrokenError,
-)
+from onnxbisect_worker.model_requests import protocol
 from onnxbisect_worker.repairing import change_file, repair
 
 log = logging.getLogger(__name__)
@@ -111,7 +106,7 @@ def ask(keeper: LeaseKeeper[Claim]) -> None:
         if answer is None:  # the search's budget ended, not the compiler's limit
             keeper.write(lambda session: probes.give_back(session, claim, spent=True))
         elif asked.interrupted:
-            raise ProcessKilledError(answer.verdict.message)
+            raise protocol.ProcessKilledError(answer.verdict.message)
         elif answer.verdict.status is Status.UNRESOLVED and answer.verdict.kind is Kind.RESOURCE:
             # out of memory or disk: the same compile may succeed with nothing beside it
             keeper.write(lambda session: probes.crashed(session, claim, answer.verdict.message, answer.log))
@@ -128,7 +123,7 @@ def _wait_for_others(keeper: LeaseKeeper[Claim]) -> None:
             if not queues.others_run(session, keeper.context.worker, keeper.claimed.probe.id):
                 return
         keeper.context.stopping.wait(_LOOK_EVERY)
-    raise ProcessKilledError("This process is to stop.")
+    raise protocol.ProcessKilledError("This process is to stop.")
 
 
 #: Seconds between models that are read while probes wait.
@@ -260,7 +255,7 @@ def _do(keeper: LeaseKeeper[WorkT], step: Callable[[LeaseKeeper[WorkT]], None]) 
         with keeper:
             try:
                 if keeper.ended:  # the worker stops since it was claimed
-                    raise ProcessKilledError("The worker is to stop.")
+                    raise protocol.ProcessKilledError("The worker is to stop.")
                 step(keeper)
             except (LostClaimError, *DATABASE_AWAY):
                 raise
@@ -275,13 +270,13 @@ def _give_up(keeper: LeaseKeeper[Any], error: Exception) -> None:
     held: _Claimed = keeper.claimed
     table = probes if isinstance(held, Claim) else searches
     what, was_outside = sentence(error), outside(error)
-    if isinstance(error, ToolBrokenError) and isinstance(held, ClaimedSearch):
+    if isinstance(error, protocol.ToolBrokenError) and isinstance(held, ClaimedSearch):
         was_outside = None  # if it works nowhere, the search fails
     if keeper.lost:
         log.info("%s: not wanted any more", held)
     elif keeper.ended:
         keeper.write(lambda session: table.give_back(session, held))
-    elif isinstance(error, OtherVersionError):
+    elif isinstance(error, protocol.OtherVersionError):
         log.warning("%s: its target begins again: %s", held, what)
         keeper.write(lambda session: searches.begin_again(session, held, what))
     elif keeper.leaves_to_others(error):
@@ -290,7 +285,11 @@ def _give_up(keeper: LeaseKeeper[Any], error: Exception) -> None:
     elif was_outside is not None:
         log.warning("%s: %s", held, was_outside)
         keeper.write(lambda session: table.lost(session, held, was_outside))
-    elif isinstance(held, Claim) or isinstance(error, ProcessLostError) or not isinstance(error, OnnxBisectError):
+    elif (
+        isinstance(held, Claim)
+        or isinstance(error, protocol.ProcessLostError)
+        or not isinstance(error, OnnxBisectError)
+    ):
         log.warning("%s: %s", held, what, exc_info=not isinstance(error, OnnxBisectError))
         keeper.write(lambda session: table.crashed(session, held, what))
     else:

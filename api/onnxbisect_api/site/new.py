@@ -21,19 +21,6 @@ from onnxbisect_api.parameters import SHA256_PATTERN, UUID_PATTERN, Addresses, T
 from onnxbisect_api.problems import Problem, status_and_sentence
 from onnxbisect_api.routes.backends import BackendView, OptionView, backend_views
 from onnxbisect_api.site import new_fields, new_upload
-from onnxbisect_api.site.new_fields import (
-    MORE,
-    PRECISE,
-    Complaints,
-    FieldsError,
-    FormValues,
-    field_name,
-    filled,
-    option_field,
-    precise_name,
-    second,
-    terms,
-)
 from onnxbisect_api.site.rendering import page
 from onnxbisect_db import jobs, workers
 from onnxbisect_db.errors import UnknownModelError
@@ -48,7 +35,7 @@ _FEW = 6
 @_forms.post("/new")
 async def bring(request: Request, service: TheService, caller: Uploader, addresses: TheAddresses) -> Response:
     """Handle the form with a file, which is stored while it is received; the response is that of `submit`."""
-    typed = FormValues()
+    typed = new_fields.FormValues()
     try:
         await new_upload.bring(request, service, caller, typed)
     except (OnnxBisectError, Problem) as error:
@@ -74,8 +61,8 @@ def empty(
     if job:
         with service.database.session() as session:
             before = job_of(session, job, caller)
-            return _page(request, service, caller, filled(asked_before(before), before.model_sha256, job))
-    chosen = FormValues([("model", model), *(("backend", name) for name in backend)])
+            return _page(request, service, caller, new_fields.filled(asked_before(before), before.model_sha256, job))
+    chosen = new_fields.FormValues([("model", model), *(("backend", name) for name in backend)])
     return _page(request, service, caller, chosen)
 
 
@@ -83,11 +70,13 @@ def empty(
 async def submit(request: Request, service: TheService, caller: Contributor, addresses: TheAddresses) -> Response:
     """Handle the form for an uploaded model."""
     async with request.form() as form:
-        typed = FormValues((name, value) for name, value in form.multi_items() if isinstance(value, str))
+        typed = new_fields.FormValues((name, value) for name, value in form.multi_items() if isinstance(value, str))
     return await run_in_threadpool(_submitted, request, service, caller, addresses, typed)
 
 
-def _submitted(request: Request, service: Service, caller: Caller, addresses: Addresses, typed: FormValues) -> Response:
+def _submitted(
+    request: Request, service: Service, caller: Caller, addresses: Addresses, typed: new_fields.FormValues
+) -> Response:
     """Create the job and redirect to its page, or show the form again with errors beside its fields."""
     with service.database.session() as session:
         offered = workers.slots(session)
@@ -98,12 +87,12 @@ def _submitted(request: Request, service: Service, caller: Caller, addresses: Ad
     before = _repeated(typed, service, caller)
     try:
         known = {} if before is None else before.calibration
-        read = terms(typed, defaults, lambda target: job_making.checked([target], offered), known)
+        read = new_fields.terms(typed, defaults, lambda target: job_making.checked([target], offered), known)
         wanted = accepted(_repeating(read, before), service, caller)
         if lacks:
-            raise FieldsError(lacks)
+            raise new_fields.FieldsError(lacks)
         view = made(wanted, typed.one("model"), service, caller, addresses, idempotency_key=None)
-    except FieldsError as wrong:
+    except new_fields.FieldsError as wrong:
         return _page(request, service, caller, typed, {**wrong.complaints, **lacks}, 422)
     except UnknownModelError as error:
         return _page(request, service, caller, typed, {"model": str(error)}, 422)
@@ -113,7 +102,7 @@ def _submitted(request: Request, service: Service, caller: Caller, addresses: Ad
     return RedirectResponse(f"/jobs/{view.id}", 303)
 
 
-def _repeated(typed: FormValues, service: Service, caller: Caller) -> RequestedTerms | None:
+def _repeated(typed: new_fields.FormValues, service: Service, caller: Caller) -> RequestedTerms | None:
     """The terms of the job that the form repeats; for another model, without its samples. None if it repeats none."""
     if not re.fullmatch(UUID_PATTERN, typed.one("again")):
         return None
@@ -142,7 +131,7 @@ def _repeating(terms: RequestedTerms, before: RequestedTerms | None) -> Requeste
     precision = terms.precision
     if precision is not None and before.precision is not None:
         precision = precision.model_copy(update={"budget": before.precision.budget})
-    unseen = {it.name: getattr(before, it.name) for it in terms_of(SearchTerms) if it not in MORE}
+    unseen = {it.name: getattr(before, it.name) for it in terms_of(SearchTerms) if it not in new_fields.MORE}
     own = {"repair": repair, "precision": precision, "priority": before.priority}
     return terms.model_copy(update={**unseen, **own})
 
@@ -151,8 +140,8 @@ def _page(
     request: Request,
     service: Service,
     caller: Caller,
-    typed: FormValues,
-    complaints: Complaints = {},  # noqa: B006 - never changed
+    typed: new_fields.FormValues,
+    complaints: new_fields.Complaints = {},  # noqa: B006 - never changed
     status: int = 200,
 ) -> Response:
     with service.database.session() as session:
@@ -171,16 +160,16 @@ def _page(
         complaints=complaints,
         offered=_offered,
         # A field with an error is not hidden in a folded section.
-        opened=lambda ticked, rest: any(option_field(ticked, option.name) in complaints for option in rest),
+        opened=lambda ticked, rest: any(new_fields.option_field(ticked, option.name) in complaints for option in rest),
         chooses=lambda views: any(view.name in typed.all("backend") for view in views),
-        more_opened=any(name in complaints or typed.one(name) for name in map(field_name, MORE)),
-        field=option_field,
-        second=second,
+        more_opened=any(name in complaints or typed.one(name) for name in map(new_fields.field_name, new_fields.MORE)),
+        field=new_fields.option_field,
+        second=new_fields.second,
         few=_FEW,
-        more=MORE,
-        field_name=field_name,
-        precise=PRECISE,
-        precise_name=precise_name,
+        more=new_fields.MORE,
+        field_name=new_fields.field_name,
+        precise=new_fields.PRECISE,
+        precise_name=new_fields.precise_name,
         choices={"low": list(Low), "metric": list(Metric)},
         came=typed.all("sample"),
         samples=0 if before is None else len(before.calibration) + len(before.repair.samples if before.repair else ()),

@@ -26,41 +26,26 @@ from onnxbisect_service.service import Service
 from onnxbisect_service.settings import Settings
 from onnxbisect_worker.model_processes.confinement import confinement, environment
 from onnxbisect_worker.model_processes.process import ChildProcess, ForkServer
+from onnxbisect_worker.model_requests import protocol
 from onnxbisect_worker.model_requests.layout import remove
-from onnxbisect_worker.model_requests.protocol import (
-    OWN,
-    Case,
-    ChangeOutcome,
-    ModelQuestion,
-    PrecisionOutcome,
-    Prepared,
-    ProcessKilledError,
-    ProcessLostError,
-    RepairOutcome,
-    ReportOutcome,
-    Setup,
-    StepOutcome,
-    StepProgress,
-    raised,
-)
 
 #: Allowed names of the files of each outcome.
-_NAMES: Mapping[type[StepOutcome], re.Pattern[str]] = {
-    ReportOutcome: re.compile(r"culprits/[0-9]{2,}-[A-Za-z0-9-]+/[A-Za-z0-9][A-Za-z0-9._-]*"),
-    RepairOutcome: re.compile(r"repair/[a-z]+\.(onnx|json|md)"),
-    PrecisionOutcome: re.compile(r"precision/[a-z_0-9.]+\.(json|md|html|svg|onnx|data|qtable|yaml|txt)"),
-    ModelQuestion: re.compile(r"model\.(onnx|data)"),
-    ChangeOutcome: re.compile(r"model\.onnx"),
+_NAMES: Mapping[type[protocol.StepOutcome], re.Pattern[str]] = {
+    protocol.ReportOutcome: re.compile(r"culprits/[0-9]{2,}-[A-Za-z0-9-]+/[A-Za-z0-9][A-Za-z0-9._-]*"),
+    protocol.RepairOutcome: re.compile(r"repair/[a-z]+\.(onnx|json|md)"),
+    protocol.PrecisionOutcome: re.compile(r"precision/[a-z_0-9.]+\.(json|md|html|svg|onnx|data|qtable|yaml|txt)"),
+    protocol.ModelQuestion: re.compile(r"model\.(onnx|data)"),
+    protocol.ChangeOutcome: re.compile(r"model\.onnx"),
 }
 
 T = TypeVar("T")
-OutcomeT = TypeVar("OutcomeT", bound=StepOutcome)
+OutcomeT = TypeVar("OutcomeT", bound=protocol.StepOutcome)
 
 
 class ModelClient:
     """A `ModelProcess` that starts with its first request."""
 
-    def __init__(self, case: Case, settings: Settings, files: FileStore, server: ForkServer) -> None:
+    def __init__(self, case: protocol.Case, settings: Settings, files: FileStore, server: ForkServer) -> None:
         self.case = case
         #: Bytes of the files that its process reads, about its memory; 0 before it starts.
         self.size = 0
@@ -78,9 +63,9 @@ class ModelClient:
         """Whether its process can take requests."""
         return self._process is not None and self._process.alive
 
-    def prepare(self) -> Prepared:
+    def prepare(self) -> protocol.Prepared:
         """See `ModelProcess.prepare`. Afterwards it also serves the prepared case that is returned."""
-        prepared = self._ask(Prepared, "prepare")
+        prepared = self._ask(protocol.Prepared, "prepare")
         self.case = replace(self.case, prepared=sha256(prepared.to_bytes()).hexdigest())
         return prepared
 
@@ -105,22 +90,22 @@ class ModelClient:
 
     def report(
         self,
-        begun: StepProgress,
+        begun: protocol.StepProgress,
         folder: Path,
         *,
         logs: Mapping[str, str],
         compiles_after: CompilesAfter | None = None,
         file_after: str = "",
         neighbours: int = 0,
-    ) -> ModelQuestion | ReportOutcome:
+    ) -> protocol.ModelQuestion | protocol.ReportOutcome:
         given = {"logs": logs, "compiles_after": compiles_after, "file_after": file_after, "neighbours": neighbours}
-        return self._step(ReportOutcome, folder, "report", begun=begun, **given)
+        return self._step(protocol.ReportOutcome, folder, "report", begun=begun, **given)
 
-    def change(self, begun: StepProgress, folder: Path) -> ModelQuestion | ChangeOutcome:
-        return self._step(ChangeOutcome, folder, "change", begun=begun)
+    def change(self, begun: protocol.StepProgress, folder: Path) -> protocol.ModelQuestion | protocol.ChangeOutcome:
+        return self._step(protocol.ChangeOutcome, folder, "change", begun=begun)
 
-    def repair(self, begun: StepProgress, folder: Path) -> ModelQuestion | RepairOutcome:
-        return self._step(RepairOutcome, folder, "repair", begun=begun)
+    def repair(self, begun: protocol.StepProgress, folder: Path) -> protocol.ModelQuestion | protocol.RepairOutcome:
+        return self._step(protocol.RepairOutcome, folder, "repair", begun=begun)
 
     def precision(
         self,
@@ -130,12 +115,12 @@ class ModelClient:
         calls: int | None,
         seconds: float | None,
         tell: Callable[[MeasuredSet], None],
-    ) -> PrecisionOutcome:
+    ) -> protocol.PrecisionOutcome:
         def told(message: object) -> None:
             tell(self._read(message, MeasuredSet))
 
         given = {"known": known, "calls": calls, "seconds": seconds}
-        return self._moved(self._ask(PrecisionOutcome, "precision", told, **given), folder)
+        return self._moved(self._ask(protocol.PrecisionOutcome, "precision", told, **given), folder)
 
     def kill(self) -> None:
         with self._starting:
@@ -150,10 +135,11 @@ class ModelClient:
         if self._process is not None:
             self._process.close()
 
-    def _step(self, kind: type[OutcomeT], folder: Path, what: str, **given: Any) -> ModelQuestion | OutcomeT:
+    def _step(self, kind: type[OutcomeT], folder: Path, what: str, **given: Any) -> protocol.ModelQuestion | OutcomeT:
         """The result of a step, or its question, whose files are moved to the folder."""
         return self._moved(
-            self._ask(cast("type[ModelQuestion | OutcomeT]", ModelQuestion | kind), what, **given), folder
+            self._ask(cast("type[protocol.ModelQuestion | OutcomeT]", protocol.ModelQuestion | kind), what, **given),
+            folder,
         )
 
     def _moved(self, came: OutcomeT, folder: Path) -> OutcomeT:
@@ -164,15 +150,17 @@ class ModelClient:
         files = {}
         for name, written in came.files.items():
             if not _NAMES[type(came)].fullmatch(name) or Path(written.name) != written:
-                raise ProcessLostError("The process that had the model named a file that is none of its own.")
+                raise protocol.ProcessLostError("The process that had the model named a file that is none of its own.")
             path = files[name] = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             try:
-                (self._started().folder / OWN / written).rename(path)
+                (self._started().folder / protocol.OWN / written).rename(path)
             except OSError as error:
-                raise ProcessLostError(f"The process that had the model wrote no file: {error.strerror}.") from error
+                raise protocol.ProcessLostError(
+                    f"The process that had the model wrote no file: {error.strerror}."
+                ) from error
             if not stat.S_ISREG(path.lstat().st_mode):
-                raise ProcessLostError("The process that had the model wrote something else than a file.")
+                raise protocol.ProcessLostError("The process that had the model wrote something else than a file.")
         return replace(came, files=files)
 
     def _ask(self, kind: type[T], what: str, told: Callable[[object], None] | None = None, /, **given: Any) -> T:
@@ -186,8 +174,8 @@ class ModelClient:
             raise
         if "error" not in answer:
             return self._read(answer.get("result"), kind)
-        error = raised(answer)
-        if isinstance(error, ProcessLostError):
+        error = protocol.raised(answer)
+        if isinstance(error, protocol.ProcessLostError):
             self.kill()  # it reports that it cannot continue
         raise error
 
@@ -196,19 +184,19 @@ class ModelClient:
             return from_json(data, kind)
         except Exception as wrong:  # hostile data raises anything
             self.kill()
-            raise ProcessLostError("The process that had the model gave an answer that is none.") from wrong
+            raise protocol.ProcessLostError("The process that had the model gave an answer that is none.") from wrong
 
     def _started(self) -> ChildProcess:
         with self._starting:
             if self._killed:
-                raise ProcessKilledError("The process that had the model was told to end.")
+                raise protocol.ProcessKilledError("The process that had the model was told to end.")
             if self._process is None:
                 setup = self._setup()
                 self._process = ChildProcess(setup.folder, self._server, seconds=setup.seconds)
                 self._process.tell(to_json(setup))
             return self._process
 
-    def _setup(self) -> Setup:
+    def _setup(self) -> protocol.Setup:
         settings, folder = self._settings, hosts_folder(self._settings) / uuid4().hex
         paths = {}
         for name in self.case.all_files:
@@ -222,11 +210,11 @@ class ModelClient:
         inherited = settings.compiler_env
         with suppress(OnnxBisectError):  # the process will report it
             inherited = (*registry.inherited_by(self.case.backend), *inherited)
-        return Setup(
+        return protocol.Setup(
             case=self.case,
             paths=paths,
             folder=folder,
-            environment=environment(folder / OWN, inherited),
+            environment=environment(folder / protocol.OWN, inherited),
             cache=settings.cache.absolute() / "models",
             cache_bytes=settings.model_cache,
             compile_seconds=settings.compile_seconds,
@@ -267,7 +255,7 @@ class ModelPool:
         clear_hosts(settings)
 
     @contextmanager
-    def acquire(self, case: Case, *, new: bool = False) -> Iterator[ModelClient]:
+    def acquire(self, case: protocol.Case, *, new: bool = False) -> Iterator[ModelClient]:
         process = self._take(case, new=new)
         try:
             yield process
@@ -300,7 +288,7 @@ class ModelPool:
             process.close()
         self._server.close()
 
-    def _take(self, case: Case, *, new: bool) -> ModelClient:
+    def _take(self, case: protocol.Case, *, new: bool) -> ModelClient:
         """An unused process that has this case's model and target; one that has prepared can serve a later job, too.
 
         If all of them are in use, it waits for the next one to be released, and no longer than `_PATIENCE`.
@@ -342,7 +330,7 @@ def inspection(
 
     Raises OnnxBisectError with a sentence for the user.
     """
-    case = Case(
+    case = protocol.Case(
         tenant=model.tenant,
         onnx=model.onnx_file,
         model_name=model.name,

@@ -11,19 +11,7 @@ import onnx
 
 from onnxbisect.model.runnable import Sample
 from onnxbisect.verdict import Verdict
-from onnxbisect_backends.contract import (
-    Backend,
-    Description,
-    Limits,
-    Outcome,
-    compute,
-    compute_mixed,
-    for_model,
-    input_shapes,
-    list_quantised,
-    own_samples,
-    verification,
-)
+from onnxbisect_backends import contract
 
 
 class Bounds:
@@ -72,7 +60,7 @@ class Bounds:
 class UnboundBackend:
     """A backend whose tool runs without the limits of the calling process."""
 
-    def __init__(self, backend: Backend, bounds: Bounds) -> None:
+    def __init__(self, backend: contract.Backend, bounds: Bounds) -> None:
         self._backend = backend
         self._bounds = bounds
 
@@ -86,15 +74,15 @@ class UnboundBackend:
 
     @property
     def input_shapes(self) -> Mapping[str, Sequence[int]]:
-        return input_shapes(self._backend)
+        return contract.input_shapes(self._backend)
 
     def for_model(self, graph: onnx.GraphProto) -> "UnboundBackend":
-        return UnboundBackend(for_model(self._backend, graph), self._bounds)
+        return UnboundBackend(contract.for_model(self._backend, graph), self._bounds)
 
     def samples(self, inputs: Sequence[onnx.ValueInfoProto], most: int) -> Sequence[Sample] | None:
-        return own_samples(self._backend, inputs, most)
+        return contract.own_samples(self._backend, inputs, most)
 
-    def describe(self) -> Description:
+    def describe(self) -> contract.Description:
         with self._bounds.lifted():
             return self._backend.describe()
 
@@ -102,20 +90,22 @@ class UnboundBackend:
         with self._bounds.lifted():
             return self._backend.check()
 
-    def compile(self, probe: Path, workdir: Path, limits: Limits) -> Outcome:
+    def compile(self, probe: Path, workdir: Path, limits: contract.Limits) -> contract.Outcome:
         with self._bounds.lifted():
             return self._backend.compile(probe, workdir, limits)
 
-    def judge(self, outcome: Outcome) -> Verdict:
+    def judge(self, outcome: contract.Outcome) -> Verdict:
         return self._backend.judge(outcome)
 
     @property
     def verifies_within(self) -> float | None:
-        return verification(self._backend)
+        return contract.verification(self._backend)
 
-    def compute(self, model: Path, samples: Path, out: Path, workdir: Path, limits: Limits) -> Outcome:
+    def compute(
+        self, model: Path, samples: Path, out: Path, workdir: Path, limits: contract.Limits
+    ) -> contract.Outcome:
         with self._bounds.lifted():
-            return compute(self._backend, model, samples, out, workdir, limits)
+            return contract.compute(self._backend, model, samples, out, workdir, limits)
 
     def lifted(self) -> AbstractContextManager[None]:
         return self._bounds.lifted()
@@ -124,15 +114,15 @@ class UnboundBackend:
 class UnboundQuantiser(UnboundBackend):
     """A backend that quantises by itself, whose tool runs without the limits of the calling process."""
 
-    def list_quantised(self, model: Path, samples: Path, workdir: Path, limits: Limits) -> Outcome:
+    def list_quantised(self, model: Path, samples: Path, workdir: Path, limits: contract.Limits) -> contract.Outcome:
         with self._bounds.lifted():
-            return list_quantised(self._backend, model, samples, workdir, limits)
+            return contract.list_quantised(self._backend, model, samples, workdir, limits)
 
     def compute_mixed(
-        self, model: Path, samples: Path, keep: Sequence[str], out: Path, workdir: Path, limits: Limits
-    ) -> Outcome:
+        self, model: Path, samples: Path, keep: Sequence[str], out: Path, workdir: Path, limits: contract.Limits
+    ) -> contract.Outcome:
         with self._bounds.lifted():
-            return compute_mixed(self._backend, model, samples, keep, out, workdir, limits)
+            return contract.compute_mixed(self._backend, model, samples, keep, out, workdir, limits)
 
 
 def _set_memory(size: int) -> None:

@@ -30,13 +30,7 @@ from onnxbisect_backends.probing.loaded_model import LoadedModel
 from onnxbisect_backends.probing.search_context import SearchContext
 from onnxbisect_db.answers import AnsweredProbe, Reply
 from onnxbisect_service.search_spec import RepairSpec
-from onnxbisect_worker.model_requests.protocol import (
-    ChangeOutcome,
-    ModelQuestion,
-    OtherVersionError,
-    RepairOutcome,
-    StepProgress,
-)
+from onnxbisect_worker.model_requests import protocol
 
 _OTHER_COMPILER = (
     "This worker has another compiler than the one that answered before, or other files or options of it: let all "
@@ -50,7 +44,7 @@ _NO_OPTIONS: Mapping[str, str] = {}
 class UnansweredError(Exception):
     """An answer about this model is missing."""
 
-    def __init__(self, question: ModelQuestion) -> None:
+    def __init__(self, question: protocol.ModelQuestion) -> None:
         super().__init__("not answered yet")
         self.question = question
 
@@ -73,7 +67,7 @@ class ChangedModels:
     as_is: bool = False
     goes_on: bool = False
 
-    def compiler(self, begun: StepProgress, folder: Path) -> RepairCompiler:
+    def compiler(self, begun: protocol.StepProgress, folder: Path) -> RepairCompiler:
         """A compiler that answers from what is known. Models are written into `folder`."""
         replies = _Replies(self, begun)
         return RepairCompiler(
@@ -99,7 +93,9 @@ class ChangedModels:
         return context.job(diagnosis, answers, stats)
 
 
-def changed_files_came_to(models: ChangedModels, begun: StepProgress, folder: Path) -> ModelQuestion | ChangeOutcome:
+def changed_files_came_to(
+    models: ChangedModels, begun: protocol.StepProgress, folder: Path
+) -> protocol.ModelQuestion | protocol.ChangeOutcome:
     """The next question, or the changed copy of the file that compiles, or in which the search goes on."""
     whole = SearchedModel(job=models.job(models.context, begun.answers, begun.stats))
 
@@ -109,11 +105,11 @@ def changed_files_came_to(models: ChangedModels, begun: StepProgress, folder: Pa
     except UnansweredError as error:
         return error.question
     if not isinstance(after, GoesOn):
-        return ChangeOutcome(compiles_after=after)
+        return protocol.ChangeOutcome(compiles_after=after)
     if not models.goes_on:
-        return ChangeOutcome(compiles_after=None)
+        return protocol.ChangeOutcome(compiles_after=None)
     changed = {"model.onnx": after.saved(models.context.loaded, folder).model.path}
-    return ChangeOutcome(compiles_after=None, file_after=after.change, files=changed)
+    return protocol.ChangeOutcome(compiles_after=None, file_after=after.change, files=changed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +126,7 @@ class RepairWork:
     others: Callable[[Sequence[str]], Iterable[tuple[Mapping[str, str], Backend]]]
     calibration: Path | None
 
-    def run(self, begun: StepProgress, folder: Path) -> ModelQuestion | RepairOutcome:
+    def run(self, begun: protocol.StepProgress, folder: Path) -> protocol.ModelQuestion | protocol.RepairOutcome:
         """The next question, or the result. Files are written into `folder`."""
         try:
             compiler = self.models.compiler(begun, folder)
@@ -147,7 +143,7 @@ class RepairWork:
         for name, content in written(repair, document).items():
             files[f"repair/{name}"] = folder / name
             (folder / name).write_bytes(content)
-        return RepairOutcome(
+        return protocol.RepairOutcome(
             verdict=Status(document.verdict),
             changes=len(document.changes),
             left=len(document.left),
@@ -156,7 +152,9 @@ class RepairWork:
             files=files,
         )
 
-    def _alternatives(self, begun: StepProgress, loaded: LoadedModel, diagnosis: Diagnosis) -> list[Alternative]:
+    def _alternatives(
+        self, begun: protocol.StepProgress, loaded: LoadedModel, diagnosis: Diagnosis
+    ) -> list[Alternative]:
         """The answers with other options; raises UnansweredError. After the budget's end, missing ones are left out."""
         found: list[Alternative] = []
         culprits = [culprit.evidence.own for culprit in diagnosis.culprits]
@@ -166,13 +164,13 @@ class RepairWork:
             reply = begun.reply(name)
             if reply is None and begun.ended:
                 break
-            ask = partial(_asked, reply, ModelQuestion(files=files, options=changed))
+            ask = partial(_asked, reply, protocol.ModelQuestion(files=files, options=changed))
             found.append(asked_with(changed, backend, loaded, culprits, self.calibration, ask))
         return found
 
 
 def _asked(
-    reply: Reply | None, question: ModelQuestion, other: SearchContext, _: Backend, planner: CulpritsThenWhole
+    reply: Reply | None, question: protocol.ModelQuestion, other: SearchContext, _: Backend, planner: CulpritsThenWhole
 ) -> CulpritVerdicts:
     """The answer; UnansweredError if there is none."""
     if reply is None:
@@ -188,7 +186,7 @@ def _digest(path: Path) -> str:
 class _Replies:
     """Searches made by other workers (`repair_compiler.SearchModel`)."""
 
-    def __init__(self, models: ChangedModels, begun: StepProgress) -> None:
+    def __init__(self, models: ChangedModels, begun: protocol.StepProgress) -> None:
         self._models, self._begun, self._paid = models, begun, begun.stats
         self._counted: set[str] = set()
 
@@ -201,7 +199,7 @@ class _Replies:
         path = model.model.path
         files = [path, *sorted(path.parent.glob("model.data"))] if piece else [path]
         names = ["model.onnx", *(it.name for it in files[1:])]
-        question = ModelQuestion(
+        question = protocol.ModelQuestion(
             files=dict(zip(names, files, strict=True)), piece=piece, whole=whole, doubted=tuple(model.doubted)
         )
         return self.about(context, question_name(_digest(path), whole=whole), question)
@@ -209,11 +207,11 @@ class _Replies:
     def with_options(self, model: LoadedModel, changed: Mapping[str, str], backend: Backend) -> SearchedModel:
         """The whole model, compiled with changed options."""
         onnx, files = self._models.file_of(model)
-        question = ModelQuestion(files=files, whole=True, options=changed)
+        question = protocol.ModelQuestion(files=files, whole=True, options=changed)
         name = question_name(onnx, whole=True, options=changed)
         return self.about(self._models.context_with(model, backend), name, question)
 
-    def about(self, context: SearchContext, name: str, question: ModelQuestion) -> SearchedModel:
+    def about(self, context: SearchContext, name: str, question: protocol.ModelQuestion) -> SearchedModel:
         """The answer to the question of this name; UnansweredError if there is none."""
         reply = self._begun.reply(name)
         if reply is None:
@@ -225,18 +223,18 @@ class _Replies:
         if reply.problem:
             raise ModelError(reply.problem) if reply.refused else OnnxBisectError(reply.problem)
         if context.identity != reply.identity:
-            raise OtherVersionError(_OTHER_COMPILER)
+            raise protocol.OtherVersionError(_OTHER_COMPILER)
         stats = Stats.of(reply.answers, calls=calls, rounds=reply.rounds, engine_seconds=0, wall_seconds=0)
         return SearchedModel(job=self._models.job(context, reply.answers, stats, brief=question.piece))
 
 
-def answers_from(begun: StepProgress, identity: str) -> Callable[[Path], Answered]:
+def answers_from(begun: protocol.StepProgress, identity: str) -> Callable[[Path], Answered]:
     """Returns answers about model files by the compiler of this identity; UnansweredError if there is none."""
 
     def answer(path: Path) -> Answered:
         reply = begun.reply(question_name(_digest(path), whole=True))
         if reply is None:
-            raise UnansweredError(ModelQuestion(files={"model.onnx": path}, piece=True, whole=True))
+            raise UnansweredError(protocol.ModelQuestion(files={"model.onnx": path}, piece=True, whole=True))
         if reply.identity != identity or not reply.answers:
             return Answered(status=Status.UNRESOLVED, calls=reply.calls)
         return Answered(status=reply.answers[-1].verdict.status, calls=reply.calls)

@@ -39,21 +39,10 @@ from onnxbisect_backends.probing.loaded_model import LoadedModel
 from onnxbisect_backends.probing.prober import Prober, ProbeResult
 from onnxbisect_backends.probing.search_context import SearchContext, sampling, search_context
 from onnxbisect_db.answers import MeasuredSet
+from onnxbisect_worker.model_requests import protocol
 from onnxbisect_worker.model_requests.layout import PreparedFiles, demanded
 from onnxbisect_worker.model_requests.limits import Bounds, UnboundBackend, UnboundQuantiser
 from onnxbisect_worker.model_requests.precision import ToldRecord, search
-from onnxbisect_worker.model_requests.protocol import (
-    ChangeOutcome,
-    ModelQuestion,
-    OtherVersionError,
-    PrecisionOutcome,
-    Prepared,
-    RepairOutcome,
-    ReportOutcome,
-    Setup,
-    StepProgress,
-    ToolBrokenError,
-)
 from onnxbisect_worker.model_requests.repair import (
     ChangedModels,
     RepairWork,
@@ -71,7 +60,7 @@ class ModelWork:
 
     def __init__(
         self,
-        setup: Setup,
+        setup: protocol.Setup,
         folder: Path,
         bounds: Bounds,
         layout: PreparedFiles,
@@ -88,14 +77,14 @@ class ModelWork:
         #: What gave no numbers in a search for precise nodes that this process goes on with.
         self._silent: dict[tuple[str, frozenset[str]], str] = {}
 
-    def prepare(self) -> Prepared:
+    def prepare(self) -> protocol.Prepared:
         learn_limits(self._backend, traits_of(self._loaded.model), self._folder, self._limits, kept=True)
         context = self._context = self._search_context()
         established = context.loaded.model.established
         known = sum(value.nbytes for value in established.known.values())
         # the compiler's messages may name options that it should be asked with
         names_options = OtherOptions.in_messages(self._case.backend, self._case.options) is not None
-        return Prepared(
+        return protocol.Prepared(
             target=context.target,
             description=context.description,
             universe=context.universe,
@@ -132,13 +121,13 @@ class ModelWork:
 
     def report(
         self,
-        begun: StepProgress,
+        begun: protocol.StepProgress,
         *,
         logs: Mapping[str, str],
         compiles_after: CompilesAfter | None,
         file_after: str,
         neighbours: int,
-    ) -> ModelQuestion | ReportOutcome:
+    ) -> protocol.ModelQuestion | protocol.ReportOutcome:
         """See `ModelProcess.report`. The files are in the working folder under generated names."""
         verdicts = SearchRecord(records=begun.answers).verdicts
         diagnosis = plan(self._context.universe, verdicts, recheck=self._spec.recheck).diagnosis
@@ -168,15 +157,15 @@ class ModelWork:
                 if not of_culprit:  # the search ended before that file was seen to fail
                     entry["repro"] = None
                 files |= self._put({f"{place}/{file}": content for file, content in of_culprit.items()})
-        return ReportOutcome(document=written, files=files)
+        return protocol.ReportOutcome(document=written, files=files)
 
-    def change(self, begun: StepProgress) -> ModelQuestion | ChangeOutcome:
+    def change(self, begun: protocol.StepProgress) -> protocol.ModelQuestion | protocol.ChangeOutcome:
         """See `ModelProcess.change`. The files are in the working folder under generated names."""
         with TemporaryDirectory(dir=self._folder) as name:
             came = changed_files_came_to(self._changed_models, begun, Path(name))
             return replace(came, files=self._put(came.files))
 
-    def repair(self, begun: StepProgress) -> ModelQuestion | RepairOutcome:
+    def repair(self, begun: protocol.StepProgress) -> protocol.ModelQuestion | protocol.RepairOutcome:
         """See `ModelProcess.repair`. The files are where those of `change` are."""
         if self._spec.repair is None:
             raise OnnxBisectError("No repair was asked for.")
@@ -193,7 +182,9 @@ class ModelWork:
             came = work.run(begun, Path(name))
             return replace(came, files=self._put(came.files))
 
-    def precision(self, known: Sequence[MeasuredSet], *, calls: int | None, seconds: float | None) -> PrecisionOutcome:
+    def precision(
+        self, known: Sequence[MeasuredSet], *, calls: int | None, seconds: float | None
+    ) -> protocol.PrecisionOutcome:
         """See `ModelProcess.precision`. The files are where those of `change` are.
 
         A target without arithmetic of its own here gets that of onnxruntime.
@@ -222,9 +213,9 @@ class ModelWork:
             report = search(question, out, record, calls=calls, seconds=seconds)
             if report is None:
                 self._silent = silent
-                return PrecisionOutcome()
+                return protocol.PrecisionOutcome()
             files = self._put({f"precision/{it.name}": it for it in out.iterdir() if it.is_file()})
-        return PrecisionOutcome(
+        return protocol.PrecisionOutcome(
             ending=report.ending,
             headline=report.headline,
             keep=len(report.members),
@@ -300,9 +291,9 @@ class ModelWork:
         return None if isinstance(self._layout.backend, Exception) else self._layout.backend
 
     @cached_property
-    def _prepared(self) -> Prepared | None:
+    def _prepared(self) -> protocol.Prepared | None:
         name = self._case.prepared
-        return None if name is None else Prepared.from_bytes(self._setup.paths[name].read_bytes())
+        return None if name is None else protocol.Prepared.from_bytes(self._setup.paths[name].read_bytes())
 
     @cached_property
     def _calibration(self) -> Path | None:
@@ -332,7 +323,7 @@ class ModelWork:
 
     def blamed(self, error: BackendUnusableError) -> BackendUnusableError:
         """ToolBrokenError if the compiler also fails without the job's options."""
-        if isinstance(error, OtherVersionError):
+        if isinstance(error, protocol.OtherVersionError):
             return error
         try:
             tool = UnboundBackend(registry.make(self._case.backend, {}), self._bounds)
@@ -343,7 +334,7 @@ class ModelWork:
             complaint = str(found)
         except OnnxBisectError:  # the backend requires options
             complaint = None
-        return error if complaint is None else ToolBrokenError(complaint)
+        return error if complaint is None else protocol.ToolBrokenError(complaint)
 
     @cached_property
     def _prober(self) -> Prober:
@@ -355,7 +346,7 @@ class ModelWork:
         if self._case.prepared is not None:
             here, begun = self._search_context(), self._context
             if here.identity != begun.identity:
-                raise OtherVersionError(
+                raise protocol.OtherVersionError(
                     f"This worker has {here.target.tool} {here.target.version}, and the search began with "
                     f"{begun.target.tool} {begun.target.version}, or with other files or options of it: let all "
                     f"workers of a backend have the same, and start the job again."
@@ -382,7 +373,7 @@ class ModelWork:
         if stored is None:
             raise OnnxBisectError("The search was not prepared: start the job again.")
         if stored.universe.names != model.universe.names:
-            raise OtherVersionError(
+            raise protocol.OtherVersionError(
                 "The search was begun by another version of onnx-bisect, which reads the model in another way: start "
                 "the job again."
             )
