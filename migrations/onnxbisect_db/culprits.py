@@ -148,7 +148,12 @@ def record(session: Session, job: Job, search: Search, found: Sequence[FoundCulp
     """Record the culprits of a target's report; the job must be locked."""
     entries = _entries(session, job.tenant, found, at)
     known = versions_of(session, [entry.id for entry in entries.values()])
-    _forget_before(session, job, search, entries.values())
+    # what a retried target recorded with the same version before is removed, so that it counts once
+    mine = (CulpritVerdict.job_id == job.id, CulpritVerdict.culprit_id.in_([it.id for it in entries.values()]))
+    options = json.dumps(search.options, sort_keys=True)
+    target = (CulpritVerdict.backend == search.backend, CulpritVerdict.options == options)
+    same = (CulpritVerdict.tool == search.tool, CulpritVerdict.version == search.version)
+    session.execute(delete(CulpritVerdict).where(*mine, *target, *same))
     for each in found:
         entry = entries[each.identity]
         entry.kind, entry.ops, entry.failure = each.kind, list(each.ops), each.failure
@@ -161,15 +166,6 @@ def record(session: Session, job: Job, search: Search, found: Sequence[FoundCulp
         if each.passed_in is not None:
             _add_pass(session, entry, job, each.passed_in, known[entry.id])
     _settle(session, job, search, list(entries.values()), at)
-
-
-def _forget_before(session: Session, job: Job, search: Search, entries: Iterable[KnownCulprit]) -> None:
-    """Remove what a retried target recorded with the same version before, so that it counts once."""
-    mine = (CulpritVerdict.job_id == job.id, CulpritVerdict.culprit_id.in_([entry.id for entry in entries]))
-    options = json.dumps(search.options, sort_keys=True)
-    target = (CulpritVerdict.backend == search.backend, CulpritVerdict.options == options)
-    same = (CulpritVerdict.tool == search.tool, CulpritVerdict.version == search.version)
-    session.execute(delete(CulpritVerdict).where(*mine, *target, *same))
 
 
 def _add_pass(session: Session, entry: KnownCulprit, job: Job, search_id: str, known: Sequence[TargetVersion]) -> None:

@@ -8,7 +8,7 @@ import base64
 import hashlib
 import hmac
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -57,8 +57,9 @@ def chat_message(form: WebhookFormat, payload: Mapping[str, Any], *, secret: str
         good=good,
         page=data.get("page"),
     )
-    message = ChatMessage(body=_BODIES[form](said))
-    return message if secret is None else _SIGNED[form](message, secret, at)
+    chat = _CHATS[form]
+    message = ChatMessage(body=chat.body(said))
+    return message if secret is None else chat.signed(message, secret, at)
 
 
 def refusal(form: WebhookFormat, answer: str) -> str:
@@ -66,9 +67,10 @@ def refusal(form: WebhookFormat, answer: str) -> str:
 
     Feishu, DingTalk and WeCom answer 200 in any case, and say in a JSON object what went wrong.
     """
-    if form not in _CODES:
+    codes = _CHATS[form].codes if form in _CHATS else None
+    if codes is None:
         return ""
-    code, words = _CODES[form]
+    code, words = codes
     try:
         said = json.loads(answer)
         number = said[code]
@@ -150,70 +152,103 @@ def _fitting(lines: list[str]) -> str:
     return "\n".join(kept)
 
 
-def _feishu(said: _Said) -> dict[str, Any]:
-    elements: list[dict[str, Any]] = [{"tag": "div", "text": {"tag": "plain_text", "content": said.text}}]
-    if said.page:
-        words = {"tag": "plain_text", "content": _OPEN}
-        button = {"tag": "button", "text": words, "type": "primary", "url": said.page}
-        elements.append({"tag": "action", "actions": [button]})
-    colour = {True: "green", False: "red", None: "blue"}[said.good]
-    header = {"template": colour, "title": {"tag": "plain_text", "content": said.title}}
-    return {"msg_type": "interactive", "card": {"header": header, "elements": elements}}
+class _Chat:
+    """How a chat takes messages."""
+
+    #: The fields of an answer that have the error's number, 0 for none, and its words.
+    codes: tuple[str, str] | None = None
+    #: Whether its robots may have a secret, which the chat makes.
+    has_secret = False
+
+    def body(self, said: _Said) -> dict[str, Any]:
+        """The message as JSON."""
+        raise NotImplementedError
+
+    def signed(self, message: ChatMessage, secret: str, at: datetime) -> ChatMessage:
+        """The message with what proves that its sender has the secret."""
+        raise NotImplementedError
 
 
-def _plain(said: _Said) -> str:
-    # WeCom reads <@name> as a mention, also in plain text
-    return "\n".join([said.title, said.text, *([said.page] if said.page else [])]).replace("<@", "< @")
+class _Feishu(_Chat):
+    codes = ("code", "msg")
+    has_secret = True
+
+    def body(self, said: _Said) -> dict[str, Any]:
+        elements: list[dict[str, Any]] = [{"tag": "div", "text": {"tag": "plain_text", "content": said.text}}]
+        if said.page:
+            words = {"tag": "plain_text", "content": _OPEN}
+            button = {"tag": "button", "text": words, "type": "primary", "url": said.page}
+            elements.append({"tag": "action", "actions": [button]})
+        colour = {True: "green", False: "red", None: "blue"}[said.good]
+        header = {"template": colour, "title": {"tag": "plain_text", "content": said.title}}
+        return {"msg_type": "interactive", "card": {"header": header, "elements": elements}}
+
+    def signed(self, message: ChatMessage, secret: str, at: datetime) -> ChatMessage:
+        """In the body: the HMAC of nothing, under time and secret as the key."""
+        seconds = str(int(at.timestamp()))
+        sign = base64.b64encode(hmac.new(f"{seconds}\n{secret}".encode(), b"", hashlib.sha256).digest()).decode()
+        return ChatMessage(body={"timestamp": seconds, "sign": sign, **message.body})
 
 
-def _slack(said: _Said) -> dict[str, Any]:
-    def plain(text: str) -> dict[str, Any]:
-        return {"type": "plain_text", "text": text, "emoji": False}
+class _WeCom(_Chat):
+    codes = ("errcode", "errmsg")
 
-    blocks: list[dict[str, Any]] = [
-        {"type": "header", "text": plain(said.title)},
-        {"type": "section", "text": plain(said.text)},
-    ]
-    if said.page:
-        blocks.append({"type": "section", "text": {"type": "mrkdwn", "text": f"<{said.page}|{_OPEN}>"}})
-    # what notifications show is read as markup
-    title = said.title.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return {"text": title, "blocks": blocks}
+    def body(self, said: _Said) -> dict[str, Any]:
+        # it reads <@name> as a mention, also in plain text
+        text = "\n".join([said.title, said.text, *([said.page] if said.page else [])]).replace("<@", "< @")
+        return {"msgtype": "text", "text": {"content": text}}
 
 
-def _teams(said: _Said) -> dict[str, Any]:
-    def block(text: str, **how: str) -> dict[str, Any]:
-        # of all elements only TextRun reads no Markdown
-        return {"type": "RichTextBlock", "inlines": [{"type": "TextRun", "text": text, **how}]}
+class _DingTalk(_WeCom):
+    has_secret = True
 
-    colour = {True: "good", False: "attention", None: "default"}[said.good]
-    card: dict[str, Any] = {
-        "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
-        "type": "AdaptiveCard",
-        "version": "1.4",
-        "body": [
-            block(said.title, weight="bolder", size="medium", color=colour),
-            *(block(line) for line in said.text.splitlines()),
-        ],
-    }
-    if said.page:
-        card["actions"] = [{"type": "Action.OpenUrl", "title": _OPEN, "url": said.page}]
-    attachment = {"contentType": "application/vnd.microsoft.card.adaptive", "contentUrl": None, "content": card}
-    return {"type": "message", "attachments": [attachment]}
+    def body(self, said: _Said) -> dict[str, Any]:
+        return {**super().body(said), "at": {"isAtAll": False}}
+
+    def signed(self, message: ChatMessage, secret: str, at: datetime) -> ChatMessage:
+        """In the query: the HMAC of time and secret, under the secret as the key."""
+        milliseconds = str(int(at.timestamp() * 1000))
+        digest = hmac.new(secret.encode(), f"{milliseconds}\n{secret}".encode(), hashlib.sha256).digest()
+        sign = base64.b64encode(digest).decode()
+        return ChatMessage(body=message.body, query={"timestamp": milliseconds, "sign": sign})
 
 
-def _feishu_signed(message: ChatMessage, secret: str, at: datetime) -> ChatMessage:
-    """In the body: the HMAC of nothing, under time and secret as the key."""
-    seconds = str(int(at.timestamp()))
-    sign = base64.b64encode(hmac.new(f"{seconds}\n{secret}".encode(), b"", hashlib.sha256).digest()).decode()
-    return ChatMessage(body={"timestamp": seconds, "sign": sign, **message.body})
+class _Slack(_Chat):
+    def body(self, said: _Said) -> dict[str, Any]:
+        def plain(text: str) -> dict[str, Any]:
+            return {"type": "plain_text", "text": text, "emoji": False}
+
+        blocks: list[dict[str, Any]] = [
+            {"type": "header", "text": plain(said.title)},
+            {"type": "section", "text": plain(said.text)},
+        ]
+        if said.page:
+            blocks.append({"type": "section", "text": {"type": "mrkdwn", "text": f"<{said.page}|{_OPEN}>"}})
+        # what notifications show is read as markup
+        title = said.title.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+        return {"text": title, "blocks": blocks}
 
 
-def _dingtalk_signed(message: ChatMessage, secret: str, at: datetime) -> ChatMessage:
-    """In the query: the HMAC of time and secret, under the secret as the key."""
-    milliseconds = str(int(at.timestamp() * 1000))
-    digest = hmac.new(secret.encode(), f"{milliseconds}\n{secret}".encode(), hashlib.sha256).digest()
-    return ChatMessage(body=message.body, query={"timestamp": milliseconds, "sign": base64.b64encode(digest).decode()})
+class _Teams(_Chat):
+    def body(self, said: _Said) -> dict[str, Any]:
+        def block(text: str, **how: str) -> dict[str, Any]:
+            # of all elements only TextRun reads no Markdown
+            return {"type": "RichTextBlock", "inlines": [{"type": "TextRun", "text": text, **how}]}
+
+        colour = {True: "good", False: "attention", None: "default"}[said.good]
+        card: dict[str, Any] = {
+            "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
+            "type": "AdaptiveCard",
+            "version": "1.4",
+            "body": [
+                block(said.title, weight="bolder", size="medium", color=colour),
+                *(block(line) for line in said.text.splitlines()),
+            ],
+        }
+        if said.page:
+            card["actions"] = [{"type": "Action.OpenUrl", "title": _OPEN, "url": said.page}]
+        attachment = {"contentType": "application/vnd.microsoft.card.adaptive", "contentUrl": None, "content": card}
+        return {"type": "message", "attachments": [attachment]}
 
 
 #: The chats as people name them.
@@ -225,26 +260,12 @@ LABELS: Mapping[WebhookFormat, str] = {
     WebhookFormat.SLACK: "Slack",
     WebhookFormat.TEAMS: "Microsoft Teams",
 }
-_BODIES: Mapping[WebhookFormat, Callable[[_Said], dict[str, Any]]] = {
-    WebhookFormat.FEISHU: _feishu,
-    WebhookFormat.DINGTALK: lambda said: {
-        "msgtype": "text",
-        "text": {"content": _plain(said)},
-        "at": {"isAtAll": False},
-    },
-    WebhookFormat.WECOM: lambda said: {"msgtype": "text", "text": {"content": _plain(said)}},
-    WebhookFormat.SLACK: _slack,
-    WebhookFormat.TEAMS: _teams,
-}
-_SIGNED: Mapping[WebhookFormat, Callable[[ChatMessage, str, datetime], ChatMessage]] = {
-    WebhookFormat.FEISHU: _feishu_signed,
-    WebhookFormat.DINGTALK: _dingtalk_signed,
-}
-#: The fields of an answer that have the error's number, 0 for none, and its words.
-_CODES: Mapping[WebhookFormat, tuple[str, str]] = {
-    WebhookFormat.FEISHU: ("code", "msg"),
-    WebhookFormat.DINGTALK: ("errcode", "errmsg"),
-    WebhookFormat.WECOM: ("errcode", "errmsg"),
+_CHATS: Mapping[WebhookFormat, _Chat] = {
+    WebhookFormat.FEISHU: _Feishu(),
+    WebhookFormat.DINGTALK: _DingTalk(),
+    WebhookFormat.WECOM: _WeCom(),
+    WebhookFormat.SLACK: _Slack(),
+    WebhookFormat.TEAMS: _Teams(),
 }
 #: The chats whose robots may have a secret, which the chat makes.
-WITH_SECRET = frozenset(_SIGNED)
+WITH_SECRET = frozenset(form for form, chat in _CHATS.items() if chat.has_secret)

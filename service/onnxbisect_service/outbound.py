@@ -8,6 +8,7 @@ import ipaddress
 import re
 import socket
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
@@ -67,13 +68,14 @@ class Allowed:
         hosts, suffixes, networks = set(), [], []
         for entry in entries:
             name = entry.strip().lower().rstrip(".")
-            if (network := _network(name)) is not None:
-                networks.append(network)
-            elif _HOST.fullmatch(name.removeprefix("*.")) is None:
+            with suppress(ValueError):  # it is a host
+                networks.append(ipaddress.ip_network(name, strict=False))
+                continue
+            if _HOST.fullmatch(name.removeprefix("*.")) is None:
                 raise ValueError(
                     f"{entry!r} is no host and no network: write it as ci.local, *.ci.local or 10.0.0.0/8."
                 )
-            elif name.startswith("*."):
+            if name.startswith("*."):
                 suffixes.append(name[1:])
             else:
                 hosts.add(name)
@@ -146,10 +148,3 @@ def _is_public(address: Address) -> bool:
     if isinstance(address, IPv6Address) and (address not in _UNICAST or address.scope_id is not None):
         return False
     return not any(address in network for network in _SPECIAL)
-
-
-def _network(entry: str) -> Network | None:
-    try:
-        return ipaddress.ip_network(entry, strict=False)
-    except ValueError:
-        return None
