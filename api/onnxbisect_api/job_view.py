@@ -43,6 +43,25 @@ class RepairView(BaseModel):
     url: str | None = Field(description="where it is described")
     model: str | None = Field(description="where the repaired model is, where something was changed")
 
+    @classmethod
+    def of(cls, search: Search, url: str) -> Self:
+        """The current result; `url` is that of the job."""
+        came = search.repair or {"verdict": None, "problem": "", "changes": 0, "left": 0, "calls": 0}
+        state = JobState(search.state)
+        if search.repair is not None:
+            state = JobState.DONE if f"{REPAIR_FOLDER}repair.json" in search.files else JobState.FAILED
+        elif not state.ended and search.stage != Stage.REPAIR:
+            state = JobState.QUEUED
+        number = search.ordinal + 1
+        return cls(
+            state=state,
+            url=f"{url}/repair?target={number}" if state is JobState.DONE else None,
+            model=repair_file_address(url, path, number)
+            if (path := f"{REPAIR_FOLDER}repaired.onnx") in search.files
+            else None,
+            **{**came, "verdict": _status(came["verdict"])},
+        )
+
 
 class PrecisionView(BaseModel):
     """The result of a target's search for nodes that must stay precise."""
@@ -57,6 +76,19 @@ class PrecisionView(BaseModel):
     keep: int = Field(description="nodes that must stay precise")
     asks: int = Field(description="measurements that the result rests on")
     url: str | None = Field(description="where `precision.json` is; the others are among the target's `files`")
+
+    @classmethod
+    def of(cls, search: Search, url: str) -> Self:
+        """The current result; `url` is that of the job."""
+        came = search.precision or {"ending": None, "headline": "", "problem": "", "keep": 0, "asks": 0}
+        state = JobState(search.state)
+        if search.precision is not None:
+            state = JobState.FAILED if came["problem"] else JobState.DONE
+        elif not state.ended and search.stage != Stage.PRECISION:
+            state = JobState.QUEUED
+        path = f"{PRECISION_FOLDER}precision.json"
+        there = state is JobState.DONE and path in search.files
+        return cls(state=state, url=precision_file_address(url, path, search.ordinal + 1) if there else None, **came)
 
 
 class TargetView(BaseModel):
@@ -83,6 +115,32 @@ class TargetView(BaseModel):
     files: dict[str, str] = Field(description="what goes with the report, by path beside it, and where each file is")
     started_at: datetime | None
     ended_at: datetime | None
+
+    @classmethod
+    def of(cls, job: Job, search: Search, url: str, circumstances: "Circumstances") -> Self:
+        """The target as clients see it; `url` is that of the job."""
+        number = search.ordinal + 1
+        return cls(
+            number=number,
+            backend=search.backend,
+            options=search.options,
+            state=JobState(search.state),
+            verdict=_status(search.verdict),
+            problem=search.problem or circumstances.why_waiting(search),
+            fault=None if search.fault is None else Fault(search.fault),
+            tool=search.tool,
+            version=search.version,
+            units=search.units,
+            calls=search.calls,
+            expected=search.expected,
+            culprits=list(search.found.values()),
+            report=f"{url}/report?target={number}" if search.report is not None else None,
+            repair=None if job.request.get("repair") is None else RepairView.of(search, url),
+            precision=None if job.request.get("precision") is None else PrecisionView.of(search, url),
+            files={path: _file_address(url, path, number) for path in search.files},
+            started_at=search.started_at,
+            ended_at=search.ended_at,
+        )
 
     @property
     def computes_others(self) -> bool:
@@ -163,6 +221,16 @@ class Circumstances:
         paused = frozenset(backend for backend, at_most in queues.limits(session).items() if not at_most)
         return cls(offered=workers.slots(session), paused=paused, waits=waits(session, jobs), webhooks=webhooks)
 
+    def why_waiting(self, search: Search) -> str:
+        """The reason why a search makes no progress; empty if none is known."""
+        if JobState(search.state).ended:
+            return ""
+        if search.backend not in self.offered:
+            return f"No worker with the backend '{search.backend}' is there now: it waits for one."
+        if search.stage in (Stage.SEARCH, *COMPILING) and search.backend in self.paused:
+            return f"The backend '{search.backend}' is paused: it waits until an admin lets it go on."
+        return self.waits.get(search.id, "")
+
 
 def job_view(job: Job, addresses: Addresses, circumstances: Circumstances) -> JobView:
     """The job as clients see it."""
@@ -182,7 +250,7 @@ def job_view(job: Job, addresses: Addresses, circumstances: Circumstances) -> Jo
         problem=job.problem,
         fault=fault,
         model=JobModel(sha256=job.model_sha256, name=job.model_name),
-        targets=[_target(job, search, url, circumstances) for search in job.searches],
+        targets=[TargetView.of(job, search, url, circumstances) for search in job.searches],
         request=job.request,
         labels=job.labels,
         priority=job.priority,
@@ -193,80 +261,12 @@ def job_view(job: Job, addresses: Addresses, circumstances: Circumstances) -> Jo
     )
 
 
-def _target(job: Job, search: Search, url: str, circumstances: Circumstances) -> TargetView:
-    number = search.ordinal + 1
-    return TargetView(
-        number=number,
-        backend=search.backend,
-        options=search.options,
-        state=JobState(search.state),
-        verdict=_status(search.verdict),
-        problem=search.problem or _lack(search, circumstances),
-        fault=None if search.fault is None else Fault(search.fault),
-        tool=search.tool,
-        version=search.version,
-        units=search.units,
-        calls=search.calls,
-        expected=search.expected,
-        culprits=list(search.found.values()),
-        report=f"{url}/report?target={number}" if search.report is not None else None,
-        repair=None if job.request.get("repair") is None else _repair(search, url),
-        precision=None if job.request.get("precision") is None else _precision(search, url),
-        files={path: _file_address(url, path, number) for path in search.files},
-        started_at=search.started_at,
-        ended_at=search.ended_at,
-    )
-
-
 def _file_address(url: str, path: str, number: int) -> str:
     if path.startswith(REPAIR_FOLDER):
         return repair_file_address(url, path, number)
     if path.startswith(PRECISION_FOLDER):
         return precision_file_address(url, path, number)
     return culprit_file_address(url, path, number)
-
-
-def _precision(search: Search, url: str) -> PrecisionView:
-    came = search.precision or {"ending": None, "headline": "", "problem": "", "keep": 0, "asks": 0}
-    state = JobState(search.state)
-    if search.precision is not None:
-        state = JobState.FAILED if came["problem"] else JobState.DONE
-    elif not state.ended and search.stage != Stage.PRECISION:
-        state = JobState.QUEUED
-    path = f"{PRECISION_FOLDER}precision.json"
-    there = state is JobState.DONE and path in search.files
-    return PrecisionView(
-        state=state, url=precision_file_address(url, path, search.ordinal + 1) if there else None, **came
-    )
-
-
-def _repair(search: Search, url: str) -> RepairView:
-    came = search.repair or {"verdict": None, "problem": "", "changes": 0, "left": 0, "calls": 0}
-    state = JobState(search.state)
-    if search.repair is not None:
-        state = JobState.DONE if f"{REPAIR_FOLDER}repair.json" in search.files else JobState.FAILED
-    elif not state.ended and search.stage != Stage.REPAIR:
-        state = JobState.QUEUED
-    number = search.ordinal + 1
-    return RepairView(
-        state=state,
-        url=f"{url}/repair?target={number}" if state is JobState.DONE else None,
-        model=repair_file_address(url, path, number)
-        if (path := f"{REPAIR_FOLDER}repaired.onnx") in search.files
-        else None,
-        **{**came, "verdict": _status(came["verdict"])},
-    )
-
-
-def _lack(search: Search, circumstances: Circumstances) -> str:
-    """The reason why a search makes no progress; empty if none is known."""
-    if JobState(search.state).ended:
-        return ""
-    if search.backend not in circumstances.offered:
-        return f"No worker with the backend '{search.backend}' is there now: it waits for one."
-    if search.stage in (Stage.SEARCH, *COMPILING) and search.backend in circumstances.paused:
-        return f"The backend '{search.backend}' is paused: it waits until an admin lets it go on."
-    return circumstances.waits.get(search.id, "")
 
 
 def _status(verdict: str | None) -> Status | None:

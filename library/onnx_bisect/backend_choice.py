@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import numpy as np
 
@@ -137,37 +137,38 @@ class BackendInfo:
     isolated: bool = False
     description: Description | None = None
 
+    @classmethod
+    def of(cls, backend: LoadedBackend | BrokenBackend) -> Self:
+        """What the backend is; it may start its tool to read its version."""
+        if isinstance(backend, BrokenBackend):
+            return cls(name=backend.name, state=BackendState.BROKEN, reason=backend.reason)
+        description = None
+        state, reason = BackendState.USABLE, ""
+        try:
+            made = backend.factory({})
+            if complaint := made.check():
+                raise BackendUnusableError(complaint)
+            description = made.describe()
+        except BackendUnusableError as error:
+            state, reason = BackendState.NOT_USABLE, str(error)
+        except OptionError as error:  # a required option is missing
+            state, reason = BackendState.WITH_OPTIONS, str(error)
+        except Exception as error:  # a third party's bug must not hide the others
+            state, reason = BackendState.BROKEN, f"{type(error).__name__}: {error}"
+        return cls(
+            name=backend.name,
+            state=state,
+            summary=backend.summary,
+            reason=reason,
+            options=backend.options,
+            isolated=backend.isolated,
+            description=description,
+        )
+
 
 def backends() -> tuple[BackendInfo, ...]:
     """All installed backends, usable ones first. Some backends start their tool to read its version."""
     with ThreadPoolExecutor(max_workers=4) as pool:
-        found = list(pool.map(_info, available().values()))
+        found = list(pool.map(BackendInfo.of, available().values()))
     order = list(BackendState)
     return tuple(sorted(found, key=lambda it: order.index(it.state)))
-
-
-def _info(backend: LoadedBackend | BrokenBackend) -> BackendInfo:
-    if isinstance(backend, BrokenBackend):
-        return BackendInfo(name=backend.name, state=BackendState.BROKEN, reason=backend.reason)
-    description = None
-    state, reason = BackendState.USABLE, ""
-    try:
-        made = backend.factory({})
-        if complaint := made.check():
-            raise BackendUnusableError(complaint)
-        description = made.describe()
-    except BackendUnusableError as error:
-        state, reason = BackendState.NOT_USABLE, str(error)
-    except OptionError as error:  # a required option is missing
-        state, reason = BackendState.WITH_OPTIONS, str(error)
-    except Exception as error:  # a third party's bug must not hide the others
-        state, reason = BackendState.BROKEN, f"{type(error).__name__}: {error}"
-    return BackendInfo(
-        name=backend.name,
-        state=state,
-        summary=backend.summary,
-        reason=reason,
-        options=backend.options,
-        isolated=backend.isolated,
-        description=description,
-    )

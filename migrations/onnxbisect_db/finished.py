@@ -1,7 +1,7 @@
 """What the event `job.finished` says of each target: the verdict, and what is refused."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict
 
@@ -48,6 +48,21 @@ class FinishedTarget(Findings):
     #: What is known of nodes that must stay precise, or why nothing is; empty where it was not asked for.
     precision: str = ""
 
+    @classmethod
+    def of(cls, search: Search) -> Self:
+        """From the stored search of the target."""
+        return cls(
+            **dict(Findings.model_validate(search.findings or {})),
+            backend=search.backend,
+            options=search.options,
+            tool=search.tool,
+            version=search.version,
+            verdict=None if search.verdict is None else Status(search.verdict),
+            problem=search.problem,
+            precision=(search.precision or {}).get("headline") or (search.precision or {}).get("problem", ""),
+            repaired=Status(search.repair["verdict"]) if search.repair and search.repair["verdict"] else None,
+        )
+
 
 class FinishedJob(_Said):
     """What `job.finished` says beside the facts that every event of a job has."""
@@ -57,18 +72,4 @@ class FinishedJob(_Said):
     @classmethod
     def of(cls, searches: Sequence[Search]) -> "FinishedJob":
         """From the stored searches of the targets."""
-        return cls(targets=tuple(map(_target, searches)))
-
-
-def _target(search: Search) -> FinishedTarget:
-    return FinishedTarget(
-        **dict(Findings.model_validate(search.findings or {})),
-        backend=search.backend,
-        options=search.options,
-        tool=search.tool,
-        version=search.version,
-        verdict=None if search.verdict is None else Status(search.verdict),
-        problem=search.problem,
-        precision=(search.precision or {}).get("headline") or (search.precision or {}).get("problem", ""),
-        repaired=Status(search.repair["verdict"]) if search.repair and search.repair["verdict"] else None,
-    )
+        return cls(targets=tuple(map(FinishedTarget.of, searches)))

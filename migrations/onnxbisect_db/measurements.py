@@ -29,7 +29,17 @@ def known(session: Session, claimed: ClaimedSearch, question: str) -> tuple[Meas
     mine = select(Measurement).join(Job, Job.id == Measurement.job_id)
     mine = mine.where(Measurement.question == question, Job.tenant == claimed.job.tenant)
     in_order = mine.order_by(Measurement.created_at, Measurement.job_id, Measurement.target, Measurement.number)
-    return tuple(map(_measured, session.scalars(in_order)))
+    return tuple(
+        MeasuredSet(
+            arithmetic=row.arithmetic,
+            keep=tuple(row.keep),
+            work=row.work,
+            value=row.value,
+            shown=row.shown,
+            why=row.why,
+        )
+        for row in session.scalars(in_order)
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,17 +102,6 @@ def latest(session: Session, search: Search, most: int) -> list[Measurement]:
     """A target's latest measurements, newest first."""
     own = select(Measurement).where(Measurement.job_id == search.job_id, Measurement.target == search.ordinal)
     return list(session.scalars(own.order_by(Measurement.number.desc()).limit(most)))
-
-
-def _measured(row: Measurement) -> MeasuredSet:
-    return MeasuredSet(
-        arithmetic=row.arithmetic,
-        keep=tuple(row.keep),
-        work=row.work,
-        value=row.value,
-        shown=row.shown,
-        why=row.why,
-    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Self
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BeforeValidator, StringConstraints
@@ -62,6 +62,41 @@ class _Shown:
     numbers_before: Mapping[str, int]
     numbers_after: Mapping[str, int]
 
+    @classmethod
+    def of(cls, pair: Pair) -> Self:
+        """The two reports side by side, or why there is nothing to compare."""
+        if pair.before is None or pair.after is None:
+            lacks = [
+                _lack(name, search) for name, search in (("A", pair.old), ("B", pair.new)) if search.report is None
+            ]
+            return cls(
+                pair=pair,
+                problem=english("There is nothing to compare: {phrases}.", phrases=" and ".join(lacks)),
+                facts=(),
+                ops=(),
+                numbers_before={},
+                numbers_after={},
+            )
+        then, now = (
+            {
+                f"{row['domain']}::{row['op']}" if row["domain"] else str(row["op"]): words.op_verdict(report, row)
+                for row in report["op_table"]
+            }
+            for report in (pair.before, pair.after)
+        )
+        return cls(
+            pair=pair,
+            problem="",
+            facts=_facts(pair.before, pair.after),
+            ops=[
+                _OpChange(op=op, before=then.get(op, ""), after=now.get(op, ""))
+                for op in sorted({*then, *now})
+                if then.get(op) != now.get(op)
+            ],
+            numbers_before=numbers(pair.before),
+            numbers_after=numbers(pair.after),
+        )
+
 
 @router.get("/compare", dependencies=[IN_TURN])
 def compare_page(request: Request, service: TheService, caller: Reader, a: _JobId = None, b: _JobId = None) -> Response:
@@ -86,40 +121,8 @@ def compare_page(request: Request, service: TheService, caller: Reader, a: _JobI
         after=after,
         offered=offered,
         found=found,
-        shown=[] if found is None else [_shown(pair) for pair in found.pairs],
+        shown=[] if found is None else [_Shown.of(pair) for pair in found.pairs],
         label=_label,
-    )
-
-
-def _shown(pair: Pair) -> _Shown:
-    if pair.before is None or pair.after is None:
-        lacks = [_lack(name, search) for name, search in (("A", pair.old), ("B", pair.new)) if search.report is None]
-        return _Shown(
-            pair=pair,
-            problem=english("There is nothing to compare: {phrases}.", phrases=" and ".join(lacks)),
-            facts=(),
-            ops=(),
-            numbers_before={},
-            numbers_after={},
-        )
-    then, now = (
-        {
-            f"{row['domain']}::{row['op']}" if row["domain"] else str(row["op"]): words.op_verdict(report, row)
-            for row in report["op_table"]
-        }
-        for report in (pair.before, pair.after)
-    )
-    return _Shown(
-        pair=pair,
-        problem="",
-        facts=_facts(pair.before, pair.after),
-        ops=[
-            _OpChange(op=op, before=then.get(op, ""), after=now.get(op, ""))
-            for op in sorted({*then, *now})
-            if then.get(op) != now.get(op)
-        ],
-        numbers_before=numbers(pair.before),
-        numbers_after=numbers(pair.after),
     )
 
 

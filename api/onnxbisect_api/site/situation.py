@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Self
 
 from sqlalchemy.orm import Session
 
@@ -60,6 +60,20 @@ class RecentAnswer:
     message: str
     seconds: float | None
 
+    @classmethod
+    def of(cls, probe: Probe) -> Self:
+        """From a stored probe that has an answer."""
+        assert probe.verdict is not None  # noqa: S101 - answered probes have a verdict
+        verdict = Verdict.from_json(probe.verdict)
+        return cls(
+            probe_id=probe.id,
+            verdict=verdict.status.value,
+            size=size(int(probe.units, 16)),
+            why=probe.why,
+            message=verdict.message,
+            seconds=None if probe.cached else verdict.seconds,
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class SearchProgress:
@@ -106,7 +120,7 @@ def progress(session: Session, search: Search, requested: Mapping[str, Any]) -> 
             ClaimedProbe(size=size(int(it.units, 16)), why=it.why, worker=it.worker, since=it.started_at)
             for it in recent.claimed
         ),
-        answers=() if measures else tuple(map(_recent_answer, recent.answers)),
+        answers=() if measures else tuple(map(RecentAnswer.of, recent.answers)),
         measured=tuple(measurements.latest(session, search, _ANSWERS)) if measures else None,
         culprits=tuple(search.found.values()),
     )
@@ -128,19 +142,6 @@ def _left(search: Search, since: datetime | None) -> str:
         return ""
     pace = (datetime.now(UTC) - since).total_seconds() / search.calls
     return _whole(max(round(pace * search.expected), 1))
-
-
-def _recent_answer(probe: Probe) -> RecentAnswer:
-    assert probe.verdict is not None  # noqa: S101 - answered probes have a verdict
-    verdict = Verdict.from_json(probe.verdict)
-    return RecentAnswer(
-        probe_id=probe.id,
-        verdict=verdict.status.value,
-        size=size(int(probe.units, 16)),
-        why=probe.why,
-        message=verdict.message,
-        seconds=None if probe.cached else verdict.seconds,
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,13 +182,58 @@ class Situation:
             "job": self.job,
             "target": self.target,
             "progress": self.progress,
-            "sentence": _of_job(self.job) if self.target is None else _of_target(self, self.target),
+            "sentence": self.sentence,
             "asked": self.asked,
             "as_sentence": _sentence,
             "going": self.going,
             "drawable": self.search is not None and self.search.graph is not None,
             "lasting": lasting,
         }
+
+    @property
+    def sentence(self) -> str:
+        """How far the target is, or of several targets the job."""
+        target = self.target
+        if target is None:
+            ended = sum(it.state.ended for it in self.job.targets)
+            if not self.job.state.ended:
+                return english("{ended} of {all} targets have ended.", ended=ended, all=len(self.job.targets))
+            if self.job.state is not JobState.DONE:
+                return self.job.problem
+            fine = sum(it.verdict is Status.PASS for it in self.job.targets)
+            return english(
+                "{model} compiles for {fine} of {all} targets.",
+                model=self.job.model.name,
+                fine=fine,
+                all=len(self.job.targets),
+            )
+        if target.state is JobState.DONE and target.verdict is not None:
+            certain = sum(culprit.get("certainty") == Certainty.CONFIRMED for culprit in target.culprits)
+            name, asked, others = self.job.model.name, self.asked(target), target.computes_others
+            return words.headline(target.verdict, name, asked, certain, others=others)
+        if target.state is JobState.FAILED:
+            return target.problem
+        if target.state is JobState.CANCELLED:
+            return english("It was cancelled after {calls}.", calls=plural(target.calls, "compiler call"))
+        if target.problem:  # the reason why the target waits
+            return target.problem
+        if target.state is JobState.QUEUED:
+            if self.ahead:
+                return english("It waits behind {jobs} with this backend.", jobs=plural(self.ahead, "other job"))
+            return english("It waits for a worker that is free.")
+        stage = self.search.stage if self.search is not None else Stage.PREPARE
+        if stage == Stage.PREPARE:
+            return english("The model is being read.")
+        culprits = plural(len(target.culprits), "culprit")
+        if stage == Stage.REPORT:
+            if not target.culprits:
+                return english("No culprit found; the report is being written.")
+            return english("{culprits} found; the report is being written.", culprits=culprits)
+        return (
+            english("{culprits} found so far.", culprits=culprits)
+            if target.culprits
+            else english("No culprit found so far.")
+        )
 
     @staticmethod
     def asked(target: TargetView) -> str:
@@ -215,48 +261,6 @@ def situation(
             ahead=search_queue.ahead(session, search, job) if search.state == JobState.QUEUED else 0,
             states=None if over or search.report or not search.units else so_far(search, known.passed(session, search)),
         )
-
-
-def _of_target(now: Situation, target: TargetView) -> str:
-    if target.state is JobState.DONE and target.verdict is not None:
-        certain = sum(culprit.get("certainty") == Certainty.CONFIRMED for culprit in target.culprits)
-        name, asked, others = now.job.model.name, Situation.asked(target), target.computes_others
-        return words.headline(target.verdict, name, asked, certain, others=others)
-    if target.state is JobState.FAILED:
-        return target.problem
-    if target.state is JobState.CANCELLED:
-        return english("It was cancelled after {calls}.", calls=plural(target.calls, "compiler call"))
-    if target.problem:  # the reason why the target waits
-        return target.problem
-    if target.state is JobState.QUEUED:
-        if now.ahead:
-            return english("It waits behind {jobs} with this backend.", jobs=plural(now.ahead, "other job"))
-        return english("It waits for a worker that is free.")
-    stage = now.search.stage if now.search is not None else Stage.PREPARE
-    if stage == Stage.PREPARE:
-        return english("The model is being read.")
-    culprits = plural(len(target.culprits), "culprit")
-    if stage == Stage.REPORT:
-        if not target.culprits:
-            return english("No culprit found; the report is being written.")
-        return english("{culprits} found; the report is being written.", culprits=culprits)
-    return (
-        english("{culprits} found so far.", culprits=culprits)
-        if target.culprits
-        else english("No culprit found so far.")
-    )
-
-
-def _of_job(job: JobView) -> str:
-    ended = sum(target.state.ended for target in job.targets)
-    if not job.state.ended:
-        return english("{ended} of {all} targets have ended.", ended=ended, all=len(job.targets))
-    if job.state is not JobState.DONE:
-        return job.problem
-    fine = sum(target.verdict is Status.PASS for target in job.targets)
-    return english(
-        "{model} compiles for {fine} of {all} targets.", model=job.model.name, fine=fine, all=len(job.targets)
-    )
 
 
 #: What a command line calls what the form for a new job has a field for.
