@@ -13,23 +13,9 @@ from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import typer
 
+from onnxbisect import terms
 from onnxbisect.errors import OptionError
 from onnxbisect.input_value import InputValue, read_value
-from onnxbisect.terms import (
-    INPUTS,
-    LIMITS,
-    PROOF,
-    SAMPLES,
-    SEARCH,
-    AnyPath,
-    InputShapes,
-    InputValues,
-    OtherValues,
-    Term,
-    TermField,
-    made,
-    terms_of,
-)
 from onnxbisect_cli.help_page import TARGET
 
 #: The largest dimension; ONNX stores dimensions as int64.
@@ -258,20 +244,23 @@ ModelPaths = Annotated[
         "shows all of them.",
     ),
 ]
-Jobs = Annotated[int, typer.Option("--jobs", "-j", rich_help_panel=LIMITS, min=1, help="Compilers that run at a time.")]
+Jobs = Annotated[
+    int, typer.Option("--jobs", "-j", rich_help_panel=terms.LIMITS, min=1, help="Compilers that run at a time.")
+]
 CalibrationPath = Annotated[
     Path | None,
     typer.Option(
         "--samples",
         "--calibration",
-        rich_help_panel=INPUTS,
+        rich_help_panel=terms.INPUTS,
         metavar="PATH",
         help="A folder, zip or tar of samples of the model's inputs, .npz keyed by input names: for compilers that "
         "quantise or compare numbers.",
     ),
 ]
 NoCache = Annotated[
-    bool, typer.Option("--no-cache", rich_help_panel=SEARCH, help="Use no verdicts of earlier runs, and keep none.")
+    bool,
+    typer.Option("--no-cache", rich_help_panel=terms.SEARCH, help="Use no verdicts of earlier runs, and keep none."),
 ]
 BackendName = Annotated[
     str, typer.Option("--backend", "-b", rich_help_panel=TARGET, metavar="NAME|FILE.toml", help="The compiler to ask.")
@@ -288,21 +277,21 @@ BackendOptions = Annotated[
 ]
 
 #: What is bound of a model's inputs is typed as pairs, an option for each.
-_PAIRS = {get_args(InputShapes)[0]: shapes, get_args(InputValues)[0]: values}
-Samples = Annotated[Path | None, SAMPLES]
+_PAIRS = {get_args(terms.InputShapes)[0]: shapes, get_args(terms.InputValues)[0]: values}
+Samples = Annotated[Path | None, terms.SAMPLES]
 OldCalibrationPath = Annotated[Path | None, typer.Option("--calibration", hidden=True, help="The compiler's samples.")]
 CustomOpFunctions = Annotated[
     list[str] | None,
     typer.Option(
         "--op",
-        rich_help_panel=PROOF,
+        rich_help_panel=terms.PROOF,
         metavar="DOMAIN:NAME=FILE.py:FUNCTION",
         help="A function that computes a custom op from arrays; repeatable.",
     ),
 ]
 
 
-def option_name(field: TermField) -> str:
+def option_name(field: terms.TermField) -> str:
     """What a field is called on the command line."""
     return field.term.option or "--" + field.name.replace("_", "-")
 
@@ -319,7 +308,7 @@ def takes_terms(command: Callable[..., None]) -> Callable[..., None]:
         for each in own:
             values = {field.name: _read(field, given.pop(field.name)) for field in of[each.name]}
             if is_dataclass(each.annotation):
-                given[each.name] = made(each.annotation, values)  # type: ignore[arg-type] # it is a class
+                given[each.name] = terms.made(each.annotation, values)  # type: ignore[arg-type] # it is a class
             else:
                 given |= values
         command(**given)
@@ -329,23 +318,23 @@ def takes_terms(command: Callable[..., None]) -> Callable[..., None]:
     return taken
 
 
-def _fields(parameter: Parameter) -> Iterator[TermField]:
+def _fields(parameter: Parameter) -> Iterator[terms.TermField]:
     if is_dataclass(parameter.annotation):
-        yield from terms_of(parameter.annotation)
-    elif len(typed := get_args(parameter.annotation)) == 2 and isinstance(typed[1], Term):
-        yield TermField(name=parameter.name, kind=typed[0], default=parameter.default, term=typed[1])
+        yield from terms.terms_of(parameter.annotation)
+    elif len(typed := get_args(parameter.annotation)) == 2 and isinstance(typed[1], terms.Term):
+        yield terms.TermField(name=parameter.name, kind=typed[0], default=parameter.default, term=typed[1])
 
 
-def _option(field: TermField) -> Parameter:
+def _option(field: terms.TermField) -> Parameter:
     """The option of a field, as typer takes it."""
     term, kind, default, metavar, help_ = field.term, field.kind, field.default, field.term.metavar, field.term.doc
     if _is_word(kind):
         kind, metavar = str, "|".join(word.value for word in field.kind)
-    elif kind == OtherValues | None:
+    elif kind == terms.OtherValues | None:
         kind = list[str] | None
     elif kind in _PAIRS:
         kind, help_ = list[str] | None, f"{help_.removesuffix('.')}; repeatable."
-    elif kind == AnyPath | None:
+    elif kind == terms.AnyPath | None:
         kind = Path | None
     option = typer.Option(
         option_name(field),
@@ -357,11 +346,11 @@ def _option(field: TermField) -> Parameter:
     return Parameter(field.name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option])
 
 
-def _read(field: TermField, typed: Any) -> object:
+def _read(field: terms.TermField, typed: Any) -> object:
     """The value of a field from what typer has read."""
     if _is_word(field.kind):
         return choices(field.kind, [typed], option_name(field))[0]
-    if field.kind == OtherValues | None:
+    if field.kind == terms.OtherValues | None:
         return alternatives(typed or ())
     if field.kind in _PAIRS:
         return _PAIRS[field.kind](typed or ())

@@ -9,16 +9,8 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 import onnx
 
+from onnxbisect import diagnosis
 from onnxbisect.causes.terms import CauseState
-from onnxbisect.diagnosis import (
-    Certainty,
-    CertificateStatus,
-    CompilesAfter,
-    CompletedDiagnosis,
-    CulpritKind,
-    Stats,
-    Target,
-)
 from onnxbisect.drawing import model_explorer
 from onnxbisect.errors import OnnxBisectError, OptionError
 from onnxbisect.json_form import from_json
@@ -115,8 +107,8 @@ class Culprit:
     """
 
     id: str
-    kind: CulpritKind
-    certainty: Certainty
+    kind: diagnosis.CulpritKind
+    certainty: diagnosis.Certainty
     confidence: float
     ops: tuple[str, ...]
     nodes: tuple[str, ...]
@@ -177,7 +169,7 @@ class Certificate:
     `unknown` what is left open.
     """
 
-    status: CertificateStatus
+    status: diagnosis.CertificateStatus
     sentence: str
     assumes: tuple[str, ...]
     unknown: tuple[str, ...]
@@ -185,7 +177,7 @@ class Certificate:
     @property
     def proven(self) -> bool:
         """Whether nothing is left open."""
-        return self.status is CertificateStatus.PROVEN
+        return self.status is diagnosis.CertificateStatus.PROVEN
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,14 +210,14 @@ class Result(ShownReport):
     culprits: tuple[Culprit, ...]
     needs_context: tuple[NeedsContext, ...]
     certificate: Certificate
-    target: Target
-    stats: Stats
+    target: diagnosis.Target
+    stats: diagnosis.Stats
     report: Report = field(repr=False, compare=False)
     attachments: Attachments = field(repr=False, compare=False)
-    compiles_after: CompilesAfter | None = None
+    compiles_after: diagnosis.CompilesAfter | None = None
     alternatives: tuple[TriedOptions, ...] = ()
     ending: Ending | None = None
-    job: CompletedDiagnosis | None = field(default=None, repr=False, compare=False)
+    job: diagnosis.CompletedDiagnosis | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def of(
@@ -234,7 +226,7 @@ class Result(ShownReport):
         attachments: Attachments,
         *,
         ending: Ending | None = None,
-        job: CompletedDiagnosis | None = None,
+        job: diagnosis.CompletedDiagnosis | None = None,
     ) -> Self:
         """Create a result from a report."""
         after = report.get("compiles_after")
@@ -248,15 +240,15 @@ class Result(ShownReport):
             ),
             needs_context=from_json(report["needs_context"], tuple[NeedsContext, ...]),
             certificate=from_json(report["certificate"], Certificate),
-            target=from_json(report["target"], Target),
-            stats=from_json(report["stats"], Stats),
+            target=from_json(report["target"], diagnosis.Target),
+            stats=from_json(report["stats"], diagnosis.Stats),
             report=report,
             attachments=attachments,
             alternatives=tuple(
                 from_json({**it, "refuses": [one["culprit"] for one in it["refuses"]]}, TriedOptions)
                 for it in report.get("alternatives", ())
             ),
-            compiles_after=None if after is None else from_json(after, CompilesAfter),
+            compiles_after=None if after is None else from_json(after, diagnosis.CompilesAfter),
             ending=ending,
             job=job,
         )

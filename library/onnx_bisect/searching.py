@@ -8,17 +8,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from onnx_bisect import verdict_base
 from onnx_bisect.backend_choice import CallableBackend
 from onnx_bisect.driver import Budget, Driver, OtherForm
 from onnx_bisect.events import Event, Note, Progress, SearchEnded, SearchStarted
-from onnx_bisect.verdict_base import (
-    Answers,
-    InMemoryVerdictBase,
-    SharedVerdictBase,
-    VerdictBase,
-    default_path,
-    open_base,
-)
 from onnxbisect.alternatives import CulpritsThenWhole
 from onnxbisect.errors import ShortageError, shortage
 from onnxbisect.remedies import SearchedModel
@@ -86,7 +79,7 @@ class Searching:
     cache: bool = True
     progress: Progress = _silent
     cancellation: Cancellation = field(default_factory=Cancellation)
-    answers: dict[str, Answers] = field(default_factory=dict)
+    answers: dict[str, verdict_base.Answers] = field(default_factory=dict)
 
     @property
     def quiet(self) -> "Searching":
@@ -219,13 +212,15 @@ class Searches:
 
 
 @contextmanager
-def _base(context: SearchContext, keep: bool, answers: Answers, tell: Progress) -> Iterator[VerdictBase]:
-    base: VerdictBase = InMemoryVerdictBase()
+def _base(
+    context: SearchContext, keep: bool, answers: verdict_base.Answers, tell: Progress
+) -> Iterator[verdict_base.VerdictBase]:
+    base: verdict_base.VerdictBase = verdict_base.InMemoryVerdictBase()
     if keep:
         search = search_identity(context.identity, context.loaded.file_key, context.universe)
-        base = open_base(default_path(), target=context.identity, search=search)
+        base = verdict_base.open_base(verdict_base.default_path(), target=context.identity, search=search)
     try:
-        yield SharedVerdictBase(base, answers)
+        yield verdict_base.SharedVerdictBase(base, answers)
     finally:
         base.close()
         if base.problem is not None:
@@ -233,7 +228,7 @@ def _base(context: SearchContext, keep: bool, answers: Answers, tell: Progress) 
 
 
 @contextmanager
-def _shortage_as_error(base: VerdictBase, keep: bool) -> Iterator[None]:
+def _shortage_as_error(base: verdict_base.VerdictBase, keep: bool) -> Iterator[None]:
     try:
         yield
     except Exception as error:
