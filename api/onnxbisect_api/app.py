@@ -19,9 +19,7 @@ from starlette.types import ASGIApp, Lifespan, Message, Receive, Scope, Send
 from onnxbisect_api import health, problems
 from onnxbisect_api.access import AccessControl
 from onnxbisect_api.headers import SecurityHeaders
-from onnxbisect_api.health import MeasuredRequests, Metrics, Readiness
 from onnxbisect_api.limits import BoundedProtocol, Connections
-from onnxbisect_api.problems import Mistake, ProblemDocument
 from onnxbisect_api.receiving import BodyLimit
 from onnxbisect_api.routes import (
     backends,
@@ -42,8 +40,6 @@ from onnxbisect_api.routes import (
     tokens,
     webhooks,
 )
-from onnxbisect_api.routes.events import Watch
-from onnxbisect_api.routes.inspect import InspectModel
 from onnxbisect_api.site.routers import ROUTERS as PAGES
 from onnxbisect_api.site.routers import problem_page
 from onnxbisect_api.units import Names, Networks, PassedUnitsCache
@@ -144,7 +140,9 @@ _FORMS = frozenset({"/v1/jobs", "/new", "/inspect"})
 _DESCRIPTION = "Finds every part of an ONNX model that an NPU compiler refuses, and proves that nothing else is wrong."
 
 
-def create_app(service: Service, *, inspect_model: InspectModel, lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:
+def create_app(
+    service: Service, *, inspect_model: inspect.InspectModel, lifespan: Lifespan[FastAPI] | None = None
+) -> FastAPI:
     """An application for `service`, which the caller opens and closes. `lifespan` runs the process's own tasks."""
     app = FastAPI(
         title="onnx-bisect",
@@ -159,9 +157,9 @@ def create_app(service: Service, *, inspect_model: InspectModel, lifespan: Lifes
     app.state.service = service
     app.state.inspect_model = inspect_model
     app.state.access_control = AccessControl(service)
-    app.state.readiness = Readiness(service)
-    app.state.metrics = Metrics(service.database)
-    app.state.watch = Watch(service.database)
+    app.state.readiness = health.Readiness(service)
+    app.state.metrics = health.Metrics(service.database)
+    app.state.watch = events.Watch(service.database)
     app.state.passed_units = PassedUnitsCache()
     app.state.names = Names(service.files)
     app.state.networks = Networks(service.files)
@@ -196,7 +194,7 @@ def create_app(service: Service, *, inspect_model: InspectModel, lifespan: Lifes
         hosts = list(service.settings.allowed_hosts)
         app.add_middleware(_KnownHosts, allowed_hosts=hosts, www_redirect=False)
     app.add_middleware(SecurityHeaders, https=service.settings.is_https)
-    app.add_middleware(MeasuredRequests, metrics=app.state.metrics)
+    app.add_middleware(health.MeasuredRequests, metrics=app.state.metrics)
     app.openapi = lambda: _described(app)  # type: ignore[method-assign] # the documented way to extend it
     return app
 
@@ -216,7 +214,7 @@ def _described(app: FastAPI) -> dict[str, Any]:
     if app.openapi_schema is None:
         described = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
         schemas = described.setdefault("components", {}).setdefault("schemas", {})
-        for model in (Mistake, ProblemDocument):
+        for model in (problems.Mistake, problems.ProblemDocument):
             schemas[model.__name__] = model.model_json_schema(ref_template="#/components/schemas/{model}")
             schemas[model.__name__].pop("$defs", None)
         app.openapi_schema = described

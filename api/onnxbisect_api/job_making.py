@@ -22,7 +22,6 @@ from onnxbisect_backends.other_options import OtherOptions
 from onnxbisect_db import endpoints, jobs, schema, workers
 from onnxbisect_db.errors import DiskFullError
 from onnxbisect_db.files import demand_space
-from onnxbisect_db.jobs import Created, NewJob, NewTarget
 from onnxbisect_db.states import Scope, WebhookFormat
 from onnxbisect_db.tables import Job
 from onnxbisect_db.tables.base import new_id
@@ -33,7 +32,7 @@ from onnxbisect_service.service import Service
 
 def checked(
     targets: Iterable[TargetRequest], offered: Collection[str], alternatives: Alternatives = None
-) -> tuple[NewTarget, ...]:
+) -> tuple[jobs.NewTarget, ...]:
     """The targets to store; OptionError if a target, or one of its `alternatives`, is invalid.
 
     `offered` has the backends of live workers, which may be missing here. No compiler is started.
@@ -41,7 +40,7 @@ def checked(
     return tuple(_checked(target, offered, alternatives) for target in targets)
 
 
-def _checked(target: TargetRequest, offered: Collection[str], alternatives: Alternatives) -> NewTarget:
+def _checked(target: TargetRequest, offered: Collection[str], alternatives: Alternatives) -> jobs.NewTarget:
     try:
         remote.find(target.backend)
     except (OptionError, BackendUnusableError) as error:
@@ -65,7 +64,7 @@ def _checked(target: TargetRequest, offered: Collection[str], alternatives: Alte
             for key, value in ((key, value) for key, values in alternatives.items() for value in values):
                 remote.make(target.backend, {**target.options, key: value})
             OtherOptions.of(target.backend, target.options, alternatives)  # validates keys without values, too
-    return NewTarget(backend=target.backend, options=target.options)
+    return jobs.NewTarget(backend=target.backend, options=target.options)
 
 
 _LATER = {"Retry-After": "60"}
@@ -76,7 +75,7 @@ class Accepted:
     """A validated request that has no model yet."""
 
     terms: RequestedTerms
-    targets: tuple[NewTarget, ...]
+    targets: tuple[jobs.NewTarget, ...]
 
     def part(self, number: int, part: PartRequest, label: str) -> "Accepted":
         """The request for one of several models, with that model's own settings and labels."""
@@ -89,7 +88,7 @@ class Accepted:
         }
         return replace(self, terms=terms.model_copy(update=own))
 
-    def of(self, model_sha256: str) -> NewJob:
+    def of(self, model_sha256: str) -> jobs.NewJob:
         """The job for this model."""
         terms = self.terms
         spec = SearchSpec(
@@ -100,7 +99,7 @@ class Accepted:
             precision=None if terms.precision is None else terms.precision.spec,
             **vars(terms.search),
         )
-        return NewJob(
+        return jobs.NewJob(
             model_sha256=model_sha256,
             targets=self.targets,
             request=spec.to_json(),
@@ -170,7 +169,7 @@ def made(
     """
     new = wanted.of(model_sha256)
 
-    def make(session: Session) -> tuple[Created, Circumstances, str | None]:
+    def make(session: Session) -> tuple[jobs.Created, Circumstances, str | None]:
         if first is not None:
             first(session)
         created = jobs.create(session, new, tenant=caller.tenant, idempotency_key=idempotency_key)
@@ -202,7 +201,7 @@ def made_parts(
     for number in range(1, len(new)):
         keys.append(None if idempotency_key is None else _digest(idempotency_key, str(number)))
 
-    def make(session: Session) -> tuple[list[Created], Circumstances, list[str | None]]:
+    def make(session: Session) -> tuple[list[jobs.Created], Circumstances, list[str | None]]:
         created = [
             jobs.create(session, each, tenant=caller.tenant, idempotency_key=key)
             for each, key in zip(new, keys, strict=True)

@@ -18,7 +18,6 @@ from onnxbisect.report.contents import Report, UnitState
 from onnxbisect.unitset import UnitSet, full, indices_of, of, spell
 from onnxbisect_db import probe_queries
 from onnxbisect_db.files import FileStore
-from onnxbisect_db.probe_queries import PassedUnits
 from onnxbisect_db.tables import Search
 
 #: Entries of the cache; one with ten thousand units has 2 MB.
@@ -118,7 +117,7 @@ class PassedUnitsCache:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._passed: OrderedDict[str, PassedUnits] = OrderedDict()
+        self._passed: OrderedDict[str, probe_queries.PassedUnits] = OrderedDict()
 
     def passed(self, session: Session, search: Search) -> UnitSet:
         """The units of all passing probes of the search so far."""

@@ -8,7 +8,6 @@ import typer
 from onnxbisect.terms import BudgetSeconds, Timeout
 from onnxbisect_cli import parameters
 from onnxbisect_cli.help_page import COMPILERS, Command
-from onnxbisect_cli.parameters import BackendName, BackendOptions, Jobs, NoCache, takes_terms
 
 app = typer.Typer(rich_markup_mode=None)
 profiles = typer.Typer(rich_markup_mode=None)
@@ -54,7 +53,7 @@ def install_command(
 )
 def check_command(
     name: Name,
-    option: BackendOptions = None,
+    option: parameters.BackendOptions = None,
 ) -> None:
     """Compile a small net and show the log, and measure which inputs and outputs the compiler takes.
 
@@ -84,18 +83,18 @@ def options_command(name: Name) -> None:
     short_help="Measure which ops a compiler takes.",
     epilog="Example: onnx-bisect op-table --backend qnn -o qnn.toml",
 )
-@takes_terms
+@parameters.takes_terms
 def op_table_command(
-    backend: BackendName,
+    backend: parameters.BackendName,
     output: _Profile,
-    option: BackendOptions = None,
+    option: parameters.BackendOptions = None,
     only: Annotated[
         list[str] | None, typer.Option("--only", metavar="OP,OP,…", help="Ask about these ops only; repeatable.")
     ] = None,
-    jobs: Jobs = 1,
+    jobs: parameters.Jobs = 1,
     budget_seconds: BudgetSeconds = None,
     timeout: Timeout = None,
-    no_cache: NoCache = False,
+    no_cache: parameters.NoCache = False,
 ) -> None:
     """Compile ONNX's own tests of every op; write which ones the compiler accepts as a profile for the whitelist
     backend.

@@ -9,7 +9,6 @@ from pathlib import Path
 import onnx
 
 import onnx_bisect
-from onnx_bisect import BackendState
 from onnxbisect.answer import shorten_log
 from onnxbisect.errors import BackendUnusableError, OptionError
 from onnxbisect.probe_format import ProbeFormat
@@ -21,7 +20,6 @@ from onnxbisect_backends.measurement.sample_models import conv_net, write_whole
 from onnxbisect_backends.probing.boundary_limits import learn_limits, refused_traits
 from onnxbisect_backends.probing.boundary_traits import as_measured, usual_traits
 from onnxbisect_backends.sandbox import isolation
-from onnxbisect_backends.sandbox.isolation import Isolation
 from onnxbisect_backends.sandbox.process import kill_running
 from onnxbisect_backends.sandbox.working_folder import working_folder
 from onnxbisect_backends.toolchains import series
@@ -117,9 +115,9 @@ def show() -> int:
         rows.append((backend.name, backend.state, version, missing))
     show_table(("name", "state", "version", "how to get it"), rows)
     print("Options of one: onnx-bisect backends options NAME")
-    outside = [clean(it.name) for it in found if it.state is not BackendState.BROKEN and not it.isolated]
+    outside = [clean(it.name) for it in found if it.state is not onnx_bisect.BackendState.BROKEN and not it.isolated]
     level = isolation.available()
-    but = f", but for {', '.join(outside)}" if outside and level is not Isolation.NONE else ""
+    but = f", but for {', '.join(outside)}" if outside and level is not isolation.Isolation.NONE else ""
     isolated = clean(f"Isolation of compiles, and of what reads models, in a service on this machine: {level}{but}.")
     width = max(shutil.get_terminal_size().columns, 40)
     print("\n".join(textwrap.wrap(isolated, width, break_on_hyphens=False)))

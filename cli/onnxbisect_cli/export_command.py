@@ -10,7 +10,6 @@ from onnxbisect.language import _
 from onnxbisect.terms import LIMITS, SEARCH
 from onnxbisect_cli import parameters
 from onnxbisect_cli.help_page import DIAGNOSE, TARGET, Command
-from onnxbisect_cli.parameters import BackendOptions, ListForm, ListFormat, path
 from onnxbisect_cli.speech import Lang, show_line, spoken
 
 app = typer.Typer(rich_markup_mode=None)
@@ -34,7 +33,9 @@ def export_command(
     python: Annotated[
         Path | None,
         typer.Option(
-            metavar="PATH", parser=path, help="The Python with torch that runs it; without it the active environment's."
+            metavar="PATH",
+            parser=parameters.path,
+            help="The Python with torch that runs it; without it the active environment's.",
         ),
     ] = None,
     setting: Annotated[
@@ -67,7 +68,7 @@ def export_command(
             "--backend", "-b", rich_help_panel=TARGET, metavar="NAME|FILE.toml", help="Compile each part with it."
         ),
     ] = None,
-    option: BackendOptions = None,
+    option: parameters.BackendOptions = None,
     timeout: Annotated[
         float, typer.Option(rich_help_panel=LIMITS, min=1, metavar="SECONDS", help="Time limit of each export.")
     ] = 300,
@@ -78,10 +79,14 @@ def export_command(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", "-o", metavar="DIR", parser=path, help="Write the report, the parts, samples and a manifest here."
+            "--out",
+            "-o",
+            metavar="DIR",
+            parser=parameters.path,
+            help="Write the report, the parts, samples and a manifest here.",
         ),
     ] = None,
-    form: ListForm = ListFormat.TEXT,
+    form: parameters.ListForm = parameters.ListFormat.TEXT,
     _lang: Lang = None,
 ) -> None:
     """Find every module of a PyTorch model that does not export to ONNX, and prove that the rest does.
@@ -108,10 +113,10 @@ def export_command(
             memory=memory,
             progress=show_line,
         )
-    if form is ListFormat.JSON:
+    if form is parameters.ListFormat.JSON:
         found = [to_json(it.report) for it in results]
         print(json.dumps(found if len(found) > 1 else found[0], indent=2, ensure_ascii=False))
-    elif form is ListFormat.MD:
+    elif form is parameters.ListFormat.MD:
         with spoken():
             print("\n".join(markdown(it.report) for it in results), end="")
     else:

@@ -16,7 +16,6 @@ from onnxbisect_cli.speech import show_table
 from onnxbisect_db import deliveries, schema, tokens
 from onnxbisect_db.database import Database
 from onnxbisect_db.errors import SchemaError
-from onnxbisect_db.schema import copy_sqlite
 from onnxbisect_db.states import Scope
 from onnxbisect_service.settings import Settings, load_settings
 
@@ -49,7 +48,7 @@ def upgrade(database: Database) -> None:
     if database.file is not None and found is not None and found < schema.head():
         source = Path(database.file)
         backup = source.with_name(f"{source.stem}-{found}{source.suffix}")
-        copy_sqlite(source, backup)
+        schema.copy_sqlite(source, backup)
         print(clean(f"The database is migrated from version {found}; a copy of it as it was is {backup}"), flush=True)
     database.upgrade()
 
@@ -98,7 +97,7 @@ def back_up(data: Path | None, to: Path) -> None:
     if version is None:
         raise OptionError(f"{source} has no tables: give the --data that 'onnx-bisect serve' has.")
     to.mkdir(mode=0o700, parents=True, exist_ok=True)
-    copy_sqlite(source, to / _NAME)
+    schema.copy_sqlite(source, to / _NAME)
     files = sorted(settings.files_folder.glob("??/*"))
     new = sum(_copied(path, to / "files" / path.relative_to(settings.files_folder)) for path in files)
     print(clean(f"{to} has the database (version {version}) and {plural(len(files), 'file')}, {new} of them new."))

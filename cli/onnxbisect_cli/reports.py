@@ -15,7 +15,6 @@ from onnxbisect.report.files import FORMS, culprit_dirs, put
 from onnxbisect.report.overview import Overview
 from onnxbisect.report.overview_forms import html, markdown
 from onnxbisect.report.overview_forms import lines as overview_lines
-from onnxbisect.report.parts import PartsTable
 from onnxbisect.report.sections import TypedCommand
 from onnxbisect.report.terminal import lines
 from onnxbisect.verdict import Status
@@ -81,7 +80,7 @@ def write_overview(overview: Overview, out: Path) -> None:
         put(out / f"overview.{form}", render_overview(overview, form).encode("utf-8", "backslashreplace"))
 
 
-def render_parts(table: PartsTable, form: Format, *, several: bool, files: str = "") -> str:
+def render_parts(table: parts.PartsTable, form: Format, *, several: bool, files: str = "") -> str:
     """The table of several models as text with a final newline.
 
     `several` tells that there are several targets, whose reports are then in folders of their own. `files` is the
@@ -99,7 +98,7 @@ def render_parts(table: PartsTable, form: Format, *, several: bool, files: str =
         return json.dumps(table.to_json(), indent=1) + "\n"
 
 
-def write_parts(table: PartsTable, out: Path, *, several: bool) -> None:
+def write_parts(table: parts.PartsTable, out: Path, *, several: bool) -> None:
     """Write the table in every form, as files in a folder."""
     for form in _OVERVIEWS:
         text = render_parts(table, form, several=several)

@@ -20,7 +20,6 @@ from onnxbisect_backends.commands.any_command import CommandBackend
 from onnxbisect_backends.commands.toml_backend import TomlBackend
 from onnxbisect_backends.contract import Backend, Description, Limits, Outcome
 from onnxbisect_backends.options import OptionHelp, option_text
-from onnxbisect_backends.registry import BrokenBackend, LoadedBackend, available
 
 #: Takes the path of a model and returns whether it compiles. A Verdict can add the kind of failure and what the log
 #: names.
@@ -138,9 +137,9 @@ class BackendInfo:
     description: Description | None = None
 
     @classmethod
-    def of(cls, backend: LoadedBackend | BrokenBackend) -> Self:
+    def of(cls, backend: registry.LoadedBackend | registry.BrokenBackend) -> Self:
         """What the backend is; it may start its tool to read its version."""
-        if isinstance(backend, BrokenBackend):
+        if isinstance(backend, registry.BrokenBackend):
             return cls(name=backend.name, state=BackendState.BROKEN, reason=backend.reason)
         description = None
         state, reason = BackendState.USABLE, ""
@@ -169,6 +168,6 @@ class BackendInfo:
 def backends() -> tuple[BackendInfo, ...]:
     """All installed backends, usable ones first. Some backends start their tool to read its version."""
     with ThreadPoolExecutor(max_workers=4) as pool:
-        found = list(pool.map(BackendInfo.of, available().values()))
+        found = list(pool.map(BackendInfo.of, registry.available().values()))
     order = list(BackendState)
     return tuple(sorted(found, key=lambda it: order.index(it.state)))

@@ -35,7 +35,6 @@ from onnxbisect.terms import OtherValues, SearchKeywords, SearchTerms, made, wit
 from onnxbisect.verdict import Status
 from onnxbisect_backends import contract
 from onnxbisect_backends.calibration import first_sample
-from onnxbisect_backends.contract import Backend
 from onnxbisect_backends.other_options import OtherOptions
 from onnxbisect_backends.probing.loaded_model import LoadedModel
 from onnxbisect_backends.probing.search_context import SearchContext, search_context
@@ -201,7 +200,7 @@ def _compiles_after(
     if ended.ending is Ending.CANCELLED or whole.diagnosis.verdict is not Status.FAIL:
         return None
 
-    def with_options(model: LoadedModel, _: Mapping[str, str], backend: Backend) -> SearchedModel:
+    def with_options(model: LoadedModel, _: Mapping[str, str], backend: contract.Backend) -> SearchedModel:
         other = replace(searching.quiet, backend=backend)
         return Searches(other, calibration, driver.budget_left)(model, piece=False, whole=True)
 
@@ -238,7 +237,7 @@ def _compiled_again(driver: Driver, ended: Ended, tell: Progress) -> Ended:
     return replace(ended, stats=replace(ended.stats, compiler_calls=ended.stats.compiler_calls + 1))
 
 
-def usable_backend(backend: BackendChoice, options: Mapping[str, object], jobs: int) -> Backend:
+def usable_backend(backend: BackendChoice, options: Mapping[str, object], jobs: int) -> contract.Backend:
     """Create the backend and check that its compiler can be called.
 
     Raises OptionError for a wrong argument, BackendUnusableError if the compiler cannot be called.
@@ -254,7 +253,7 @@ def usable_backend(backend: BackendChoice, options: Mapping[str, object], jobs: 
 class _OwnFiles:
     """The attachments of a diagnosis in this process, cut again from the model file, which must not have changed."""
 
-    def __init__(self, context: SearchContext, backend: Backend, ended: Ended, report: Report) -> None:
+    def __init__(self, context: SearchContext, backend: contract.Backend, ended: Ended, report: Report) -> None:
         self._context = context
         self._backend = backend
         self._ended = ended

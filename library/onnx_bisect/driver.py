@@ -21,7 +21,6 @@ from threading import Event, Thread
 
 from onnx_bisect import verdict_base
 from onnx_bisect.events import Progress, plan_made, probe_answered, probe_started
-from onnx_bisect.verdict_base import VerdictBase
 from onnxbisect.answer import Answer, Ask, answer_about
 from onnxbisect.diagnosis import Diagnosis, ProbeRecord, Stats
 from onnxbisect.session import AS_PART, OWN_FILE, Digests, Ending, Planner, SearchRecord, Step, next_step
@@ -98,7 +97,7 @@ class Driver:
     universe: Universe
     planner: Planner
     probes: Probes
-    base: VerdictBase
+    base: verdict_base.VerdictBase
     key: Callable[[UnitSet], str]
     progress: Progress
     jobs: int = 1

@@ -23,7 +23,6 @@ from onnxbisect.report.files import put
 from onnxbisect.terms import CallTerms, RepairKeywords, RepairTerms, made, with_keywords
 from onnxbisect_backends import contract
 from onnxbisect_backends.calibration import first_sample
-from onnxbisect_backends.contract import Backend
 from onnxbisect_backends.custom_ops import CustomOps
 from onnxbisect_backends.other_options import OtherOptions
 from onnxbisect_backends.probing.loaded_model import LoadedModel
@@ -138,7 +137,7 @@ def fix(
             searches.spend(sum(it.calls for it in answers))
             return answers
 
-        def with_options(model: LoadedModel, _: Mapping[str, str], backend: Backend) -> SearchedModel:
+        def with_options(model: LoadedModel, _: Mapping[str, str], backend: contract.Backend) -> SearchedModel:
             found = Searches(replace(searching, backend=backend), calibration_path, searches.left)(
                 model, piece=False, whole=True
             )

@@ -11,7 +11,6 @@ from onnxbisect.cut import cut_between, cut_modules, units_of_nodes, write
 from onnxbisect.errors import OptionError
 from onnxbisect.input_value import InputValues
 from onnxbisect.model.load import ReadSample
-from onnxbisect.preflight import Inspection
 from onnxbisect_backends import contract
 from onnxbisect_backends.probing.loaded_model import LoadedModel
 
@@ -45,7 +44,7 @@ def inspect(
     options: Mapping[str, object] | None = None,
     input_shapes: Shapes | None = None,
     input_values: InputValues | None = None,
-) -> Inspection:
+) -> preflight.Inspection:
     """The ops and variants of a model, and known reasons for which `backend`, or any compiler, may refuse it.
 
     Compiles nothing. A backend that cannot be used here and has no recorded profile gets the general findings, with a

@@ -21,7 +21,6 @@ from onnxbisect.report.culprit_contents import CulpritEntry
 from onnxbisect.report.files import FORMS, culprit_dirs, put
 from onnxbisect.report.html import environment
 from onnxbisect.report.overview import AskedModel, TargetReport
-from onnxbisect.report.parts import PartsTable
 from onnxbisect.session import Ending
 from onnxbisect.verdict import Kind, Status
 from onnxbisect_backends.probing.prober import DATA_NAME, PROBE_NAME
@@ -314,7 +313,7 @@ def _with_data_in(model: Path | bytes, location: str) -> bytes:
     return proto.SerializeToString()
 
 
-def parts_table(results: Mapping[str, Result | Sequence[Result]]) -> PartsTable:
+def parts_table(results: Mapping[str, Result | Sequence[Result]]) -> parts.PartsTable:
     """The table of models by targets, and the causes that several models share.
 
     `results` maps each model's label to its result, or to one result per target. Raises OptionError unless all models

@@ -24,7 +24,6 @@ from onnxbisect.unitset import UnitSet, chosen, of
 from onnxbisect.verdict import Status
 from onnxbisect_backends import contract
 from onnxbisect_backends.calibration import first_sample
-from onnxbisect_backends.contract import Limits
 from onnxbisect_backends.custom_ops import CustomOps
 from onnxbisect_backends.probing.prober import PieceCompiler
 from onnxbisect_backends.probing.search_context import search_context
@@ -110,7 +109,7 @@ def split(
             compile_piece=PieceCompiler(
                 backend=contract.for_model(compiler, loaded.model.proto.graph),
                 folder=scratch,
-                limits=Limits() if timeout is None else Limits(seconds=timeout),
+                limits=contract.Limits() if timeout is None else contract.Limits(seconds=timeout),
                 samples=None if context.samples is None else context.samples.write,
             ),
             samples=recorded,

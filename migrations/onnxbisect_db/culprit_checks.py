@@ -12,7 +12,6 @@ from onnxbisect_db.culprits import MODEL_FILE
 from onnxbisect_db.database import Database
 from onnxbisect_db.errors import DamagedFileError
 from onnxbisect_db.files import FileStore
-from onnxbisect_db.jobs import NewJob, NewTarget
 from onnxbisect_db.states import JobState
 from onnxbisect_db.tables import CulpritVerdict, Job, KnownCulprit, Search, Worker
 
@@ -122,8 +121,8 @@ def _ask(database: Database, files: FileStore, check: _Check) -> bool:
                     size += len(chunk)
     except (FileNotFoundError, DamagedFileError):
         return False
-    target = NewTarget(backend=known.backend, options=known.given)
-    wanted = NewJob(
+    target = jobs.NewTarget(backend=known.backend, options=known.given)
+    wanted = jobs.NewJob(
         model_sha256=whole.hexdigest(), targets=(target,), request={"whole": True, "as_is": True}, priority=_PRIORITY
     )
 

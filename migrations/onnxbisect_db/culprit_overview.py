@@ -10,7 +10,6 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from onnxbisect.verdict import Status
 from onnxbisect_db import culprits
-from onnxbisect_db.culprits import CulpritFilter, TargetVersion, versions_of
 from onnxbisect_db.database import now
 from onnxbisect_db.tables import CulpritVerdict, KnownCulprit
 
@@ -51,7 +50,7 @@ def costs(session: Session, culprit_ids: Collection[str]) -> Mapping[str, Cost]:
     return {culprit_id: Cost(found=found, seconds=seconds) for culprit_id, found, seconds in session.execute(mine)}
 
 
-def costliest(session: Session, tenant: str, wanted: CulpritFilter, *, limit: int) -> list[KnownCulprit]:
+def costliest(session: Session, tenant: str, wanted: culprits.CulpritFilter, *, limit: int) -> list[KnownCulprit]:
     """The culprits with the most compiler seconds; ties by how often they were found."""
     mine = CulpritVerdict.culprit_id.in_(select(KnownCulprit.id).where(KnownCulprit.tenant == tenant))
     cost = _COST.where(mine).subquery()
@@ -69,8 +68,8 @@ def changes(session: Session, tenant: str) -> list[VersionChanges]:
     by_id = {
         culprit.id: culprit for culprit in session.scalars(select(KnownCulprit).where(KnownCulprit.id.in_(changing)))
     }
-    changed: list[tuple[KnownCulprit, TargetVersion]] = []
-    for culprit_id, versions in versions_of(session, changing).items():
+    changed: list[tuple[KnownCulprit, culprits.TargetVersion]] = []
+    for culprit_id, versions in culprits.versions_of(session, changing).items():
         before: dict[tuple[str, str], Status] = {}
         for it in versions:
             if before.get(it.target, it.status) is not it.status:

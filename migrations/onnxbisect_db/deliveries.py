@@ -14,7 +14,6 @@ from sqlalchemy.orm import Session
 
 from onnxbisect_db import leases, notices
 from onnxbisect_db.database import Page, now, page
-from onnxbisect_db.leases import RowLease
 from onnxbisect_db.states import DeliveryState, EventType
 from onnxbisect_db.tables import Delivery, Endpoint
 from onnxbisect_db.tables.base import Moment
@@ -38,7 +37,7 @@ _ANSWER_CHARACTERS = 2000
 class Sending:
     """A claimed delivery."""
 
-    lease: RowLease
+    lease: leases.RowLease
     delivery: Delivery
     endpoint: Endpoint
 

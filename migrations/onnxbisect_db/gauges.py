@@ -9,7 +9,6 @@ from sqlalchemy.orm import Session
 
 from onnxbisect_db import queues, reconcile, workers
 from onnxbisect_db.database import now
-from onnxbisect_db.queues import Length
 from onnxbisect_db.states import DeliveryState, JobState, ProbeState, Stage
 from onnxbisect_db.tables import Delivery, Endpoint, Job, Lease, Probe, Search
 
@@ -24,7 +23,7 @@ class Gauges:
 
     jobs: Mapping[str, int]
     searches: Mapping[tuple[str, str], int]
-    probes: Mapping[str, Length]
+    probes: Mapping[str, queues.Length]
     oldest: Mapping[str, float]
     slots: Mapping[str, int]
     workers: int

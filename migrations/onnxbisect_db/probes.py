@@ -17,8 +17,6 @@ from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_db import events, leases, locking, notices, queues, searches, trouble
 from onnxbisect_db.database import insert_if_new, now
 from onnxbisect_db.errors import LostClaimError
-from onnxbisect_db.leases import Claimed
-from onnxbisect_db.queues import ClaimRequest
 from onnxbisect_db.states import EventType, ProbeState
 from onnxbisect_db.tables import Job, KeptVerdict, Probe, Search
 
@@ -53,7 +51,7 @@ def keep_verdict(session: Session, question: VerdictKey, answer: Answer, at: dat
 
 
 @dataclass(frozen=True, kw_only=True)
-class Claim(Claimed):
+class Claim(leases.Claimed):
     """A claimed probe."""
 
     probe: Probe
@@ -72,7 +70,7 @@ class Claim(Claimed):
         return VerdictKey(tenant=self.job.tenant, identity=self.search.identity, key=key, attempt=self.probe.attempt)
 
 
-def claim(session: Session, request: ClaimRequest) -> Claim | None:
+def claim(session: Session, request: queues.ClaimRequest) -> Claim | None:
     """Claim the next probe; None if none is waiting."""
     queue = queues.queue_for_claim(session, request.backend)
     at = now(session)

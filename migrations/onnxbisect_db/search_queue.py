@@ -35,7 +35,6 @@ from sqlalchemy.orm import Session
 from onnxbisect_db import leases, queues, searches, workers
 from onnxbisect_db.database import now
 from onnxbisect_db.locking import WITH_MODEL, LockedPick
-from onnxbisect_db.searches import ClaimedSearch
 from onnxbisect_db.states import COMPILING, JobState, Stage
 from onnxbisect_db.tables import Job, Search, Token
 from onnxbisect_db.tables.base import Moment, constant
@@ -70,7 +69,7 @@ class ClaimFilter:
         return _BOUNDLESS if self.slots is None else max(self.slots // 2, 1)
 
 
-def take(session: Session, wanted: ClaimFilter) -> ClaimedSearch | None:
+def take(session: Session, wanted: ClaimFilter) -> searches.ClaimedSearch | None:
     """Claim the next search; None if none waits or its tenant holds its share.
 
     A worker must claim in sequence: each claim counts the searches that it holds.

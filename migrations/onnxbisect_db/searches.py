@@ -15,11 +15,9 @@ from sqlalchemy.orm import Session
 
 from onnxbisect.verdict import Status
 from onnxbisect_db import culprits, events, leases, lifecycle, locking, notices, trouble
-from onnxbisect_db.culprits import FoundCulprit
 from onnxbisect_db.database import now
 from onnxbisect_db.errors import LostClaimError
 from onnxbisect_db.finished import Findings
-from onnxbisect_db.leases import Claimed
 from onnxbisect_db.states import EventType, Fault, JobState, Stage
 from onnxbisect_db.tables import Event, Job, Probe, Search, StoredModel
 
@@ -28,7 +26,7 @@ _MOST_BEGINNINGS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClaimedSearch(Claimed):
+class ClaimedSearch(leases.Claimed):
     """A claimed search."""
 
     def __str__(self) -> str:
@@ -196,7 +194,7 @@ def finish(
     verdict: Status,
     report: str,
     files: Mapping[str, str],
-    found: Sequence[FoundCulprit] = (),
+    found: Sequence[culprits.FoundCulprit] = (),
     findings: Findings | None = None,
 ) -> None:
     """Store the report, with these culprits: `report` and the values of `files` are names of stored files.
@@ -241,7 +239,7 @@ def measured(session: Session, claimed: ClaimedSearch, outcome: Mapping[str, Any
     _end_precision(session, job, search, outcome, now(session))
 
 
-def begin_again(session: Session, claimed: Claimed, what: str) -> None:
+def begin_again(session: Session, claimed: leases.Claimed, what: str) -> None:
     """Begin the target anew, because its answers are of a compiler or program that this worker has not, as `what` says.
 
     As two kinds of workers would undo each other's work, it fails if it has begun a few times already.

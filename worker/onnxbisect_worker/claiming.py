@@ -16,9 +16,6 @@ from onnxbisect.session import AS_PART, OWN_FILE
 from onnxbisect.verdict import Kind, Status
 from onnxbisect_db import locking, plans, probes, queues, search_queue, searches, workers
 from onnxbisect_db.errors import LostClaimError
-from onnxbisect_db.probes import Claim
-from onnxbisect_db.queues import ClaimRequest
-from onnxbisect_db.search_queue import ClaimFilter
 from onnxbisect_db.searches import ClaimedSearch
 from onnxbisect_db.states import AT_BACKEND, Fault, Stage
 from onnxbisect_worker.context import DATABASE_AWAY, Work, WorkerContext, outside, sentence
@@ -73,7 +70,7 @@ def prepare(keeper: LeaseKeeper[ClaimedSearch]) -> None:
 _LOOK_EVERY = 0.5
 
 
-def ask(keeper: LeaseKeeper[Claim]) -> None:
+def ask(keeper: LeaseKeeper[probes.Claim]) -> None:
     """Compile a claimed probe, and store its answer."""
     claim, left = keeper.claimed, None
     log.info(
@@ -116,7 +113,7 @@ def ask(keeper: LeaseKeeper[Claim]) -> None:
             )
 
 
-def _wait_for_others(keeper: LeaseKeeper[Claim]) -> None:
+def _wait_for_others(keeper: LeaseKeeper[probes.Claim]) -> None:
     """Wait until this worker compiles nothing else; it claims no other probe meanwhile (`queues.next_probes`)."""
     while not keeper.ended:
         with keeper.service.database.session() as session:
@@ -141,7 +138,7 @@ _STEPS = {
 }
 
 
-_Claimed = ClaimedSearch | Claim
+_Claimed = ClaimedSearch | probes.Claim
 #: Claims one kind of work, given the backends whose compilers work here.
 _Kind = Callable[[Session, Collection[str]], _Claimed | None]
 
@@ -203,9 +200,11 @@ class Claiming:
             self._begin_at = time.monotonic() + _BEGIN_EVERY
         return claimed
 
-    def _claim_filter(self, stages: Collection[Stage], backends: Collection[str] | None, *, begin: bool) -> ClaimFilter:
+    def _claim_filter(
+        self, stages: Collection[Stage], backends: Collection[str] | None, *, begin: bool
+    ) -> search_queue.ClaimFilter:
         context = self._context
-        return ClaimFilter(
+        return search_queue.ClaimFilter(
             worker=context.worker,
             seconds=context.service.settings.lease_seconds,
             stages=stages,
@@ -214,7 +213,7 @@ class Claiming:
             begin=begin,
         )
 
-    def _probe(self, session: Session, able: Collection[str]) -> Claim | None:
+    def _probe(self, session: Session, able: Collection[str]) -> probes.Claim | None:
         with self._lock:
             if not self._free:
                 return None
@@ -223,7 +222,7 @@ class Claiming:
         context = self._context
         due = queues.due(session, able)
         for backend in due and [name for name in self._backends if name in due]:
-            request = ClaimRequest(
+            request = queues.ClaimRequest(
                 backend=backend,
                 worker=context.worker,
                 seconds=context.service.settings.lease_seconds,
@@ -234,7 +233,7 @@ class Claiming:
                 return claim
         return None
 
-    def _ask(self, claim: Claim) -> None:
+    def _ask(self, claim: probes.Claim) -> None:
         try:
             work_on(self._context, claim)
         finally:
@@ -244,7 +243,7 @@ class Claiming:
 
 def work_on(context: WorkerContext, held: _Claimed) -> None:
     """Do the claimed work. If the database is away, nothing is stored and the lease expires."""
-    if isinstance(held, Claim):
+    if isinstance(held, probes.Claim):
         _do(LeaseKeeper(context, held), ask)
     else:
         _do(LeaseKeeper(context, held), _STEPS[held.stage])
@@ -268,7 +267,7 @@ def _do(keeper: LeaseKeeper[WorkT], step: Callable[[LeaseKeeper[WorkT]], None]) 
 def _give_up(keeper: LeaseKeeper[Any], error: Exception) -> None:
     """Store a failure: the work goes to another worker or a later attempt, or the error becomes its result."""
     held: _Claimed = keeper.claimed
-    table = probes if isinstance(held, Claim) else searches
+    table = probes if isinstance(held, probes.Claim) else searches
     what, was_outside = sentence(error), outside(error)
     if isinstance(error, protocol.ToolBrokenError) and isinstance(held, ClaimedSearch):
         was_outside = None  # if it works nowhere, the search fails
@@ -286,7 +285,7 @@ def _give_up(keeper: LeaseKeeper[Any], error: Exception) -> None:
         log.warning("%s: %s", held, was_outside)
         keeper.write(lambda session: table.lost(session, held, was_outside))
     elif (
-        isinstance(held, Claim)
+        isinstance(held, probes.Claim)
         or isinstance(error, protocol.ProcessLostError)
         or not isinstance(error, OnnxBisectError)
     ):

@@ -28,11 +28,9 @@ from standardwebhooks import Webhook
 from onnxbisect.errors import OnnxBisectError
 from onnxbisect.report.text import clean, clip
 from onnxbisect_db import deliveries
-from onnxbisect_db.deliveries import Sending, Try
 from onnxbisect_db.states import WebhookFormat
 from onnxbisect_service import outbound
 from onnxbisect_service.chat_messages import chat_message, refusal
-from onnxbisect_service.outbound import Allowed, complaint
 from onnxbisect_service.service import Service
 from onnxbisect_service.settings import Settings
 from onnxbisect_worker.context import Work
@@ -71,7 +69,7 @@ def post(
     body: bytes,
     *,
     seconds: float,
-    allowed: Allowed,
+    allowed: outbound.Allowed,
     resolve: Resolver = resolved,
 ) -> HttpAnswer:
     """POST it, and read the beginning of the answer, within `seconds` altogether.
@@ -101,7 +99,7 @@ def post(
 class _Network(httpcore2.NetworkBackend):
     """Connects to allowed addresses, with one deadline for everything."""
 
-    def __init__(self, *, until: float, allowed: Allowed, resolve: Resolver) -> None:
+    def __init__(self, *, until: float, allowed: outbound.Allowed, resolve: Resolver) -> None:
         self._until = until
         self._allowed = allowed
         self._resolve = resolve
@@ -222,17 +220,17 @@ def next_delivery(service: Service) -> Work | None:
     return None if sending is None else partial(deliver, service, sending)
 
 
-def deliver(service: Service, sending: Sending, *, resolve: Resolver = resolved) -> None:
+def deliver(service: Service, sending: deliveries.Sending, *, resolve: Resolver = resolved) -> None:
     """Send a claimed message, and store the outcome."""
     tried = _tried(sending, service.settings, resolve)
     jitter = random.random()  # noqa: S311 - receivers that were down together shall not be called together
     service.database.run(lambda session: deliveries.record(session, sending, tried, jitter=jitter))
 
 
-def _tried(sending: Sending, settings: Settings, resolve: Resolver) -> Try:
-    refused = complaint(sending.endpoint.url, settings.webhook_allow)
+def _tried(sending: deliveries.Sending, settings: Settings, resolve: Resolver) -> deliveries.Try:
+    refused = outbound.complaint(sending.endpoint.url, settings.webhook_allow)
     if refused is not None:
-        return Try(status=None, milliseconds=0, problem=refused)
+        return deliveries.Try(status=None, milliseconds=0, problem=refused)
     form = WebhookFormat(sending.endpoint.format)
     seconds = settings.webhook_seconds
     start = time.monotonic()
@@ -243,21 +241,23 @@ def _tried(sending: Sending, settings: Settings, resolve: Resolver) -> Try:
             headers,
             body.encode(),
             seconds=seconds,
-            allowed=Allowed.read(settings.webhook_allow),
+            allowed=outbound.Allowed.read(settings.webhook_allow),
             resolve=resolve,
         )
     except (TargetRefusedError, UnknownHostError, OSError, httpcore2.ProtocolError) as error:
-        return Try(status=None, milliseconds=_since(start), problem=_problem(error, seconds))
+        return deliveries.Try(status=None, milliseconds=_since(start), problem=_problem(error, seconds))
     except Exception:  # otherwise the message would be retried for ever
         _log.exception("Webhook %s could not be sent.", sending.delivery.id)
-        return Try(status=None, milliseconds=_since(start), problem="It could not be sent: see the service's log.")
+        return deliveries.Try(
+            status=None, milliseconds=_since(start), problem="It could not be sent: see the service's log."
+        )
     text, problem = answer.body.decode(errors="replace"), ""
     if 200 <= answer.status < 300:
         problem = refusal(form, text)
     elif 300 <= answer.status < 400:
         to = clip(answer.headers.get("location", ""), 300) or "nowhere"
         problem = f"It redirects to {to}. Redirects are not followed: change the endpoint's URL."
-    return Try(
+    return deliveries.Try(
         status=answer.status,
         milliseconds=_since(start),
         answer="\n".join(clean(line) for line in text.splitlines()),
@@ -266,7 +266,9 @@ def _tried(sending: Sending, settings: Settings, resolve: Resolver) -> Try:
     )
 
 
-def _request(sending: Sending, form: WebhookFormat, public_url: str | None) -> tuple[httpx2.URL, dict[str, str], str]:
+def _request(
+    sending: deliveries.Sending, form: WebhookFormat, public_url: str | None
+) -> tuple[httpx2.URL, dict[str, str], str]:
     """The address, the headers and the body."""
     url, data = httpx2.URL(sending.endpoint.url), dict(sending.delivery.payload["data"])
     if public_url and "job" in data:  # compose files pass unset variables as ""

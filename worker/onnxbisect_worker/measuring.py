@@ -15,7 +15,6 @@ from onnxbisect.report.text import clean, clip
 from onnxbisect_db import measurements, searches
 from onnxbisect_db.answers import MeasuredSet
 from onnxbisect_db.database import now
-from onnxbisect_db.measurements import PreciseNodes
 from onnxbisect_db.searches import ClaimedSearch
 from onnxbisect_service.search_spec import SearchSpec
 from onnxbisect_worker.lease_keeper import LeaseKeeper
@@ -67,7 +66,7 @@ def measure(keeper: LeaseKeeper[ClaimedSearch]) -> None:
         if _DOCUMENT not in came.files:
             raise ProcessLostError("The process that had the model wrote no precision.json.")
         files = stored(keeper.service.files, came.files)
-    outcome = PreciseNodes(
+    outcome = measurements.PreciseNodes(
         ending=came.ending.value, headline=clip(came.headline, _HEADLINE), keep=came.keep, asks=came.asks
     )
     keeper.write(lambda session: searches.measured(session, claimed, outcome.to_json(), files))

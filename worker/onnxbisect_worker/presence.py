@@ -16,7 +16,6 @@ from sqlalchemy.orm import Session
 from onnxbisect_backends.sandbox.isolation import Isolation
 from onnxbisect_db import workers
 from onnxbisect_db.database import Database
-from onnxbisect_db.workers import Presence
 from onnxbisect_service.service import Service
 
 _TELL_EVERY = 20.0
@@ -48,11 +47,11 @@ def _host() -> str:
 class Attendance:
     """A thread that sends heartbeats until it is stopped."""
 
-    def __init__(self, service: Service, presence: Presence) -> None:
+    def __init__(self, service: Service, presence: workers.Presence) -> None:
         self._service = service
         #: The current presence, replaced after tools were checked; and the one in the database.
         self._presence = presence
-        self._announced: Presence | None = None
+        self._announced: workers.Presence | None = None
         self._stopping = Event()
         self._wake = Event()
         #: Set when a slot has failed with a tool that counted as usable; and those tools.

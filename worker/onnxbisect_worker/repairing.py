@@ -21,7 +21,6 @@ from onnxbisect_backends import registry, remote
 from onnxbisect_backends.other_options import OtherOptions
 from onnxbisect_db import probe_queries, repairs, searches
 from onnxbisect_db.files import FileStore
-from onnxbisect_db.repairs import ChangedModel
 from onnxbisect_db.searches import ClaimedSearch
 from onnxbisect_db.tables import Search
 from onnxbisect_worker.lease_keeper import LeaseKeeper
@@ -165,7 +164,7 @@ def _asked_model(
     question: ModelQuestion,
     files: Mapping[str, str],
     left: BudgetLeft,
-) -> ChangedModel:
+) -> repairs.ChangedModel:
     """The search for a question: a model with the job's data files beside it, or with its own."""
     _demand_wanted(keeper, question)
     onnx = files.get("model.onnx", keeper.claimed.onnx)
@@ -192,7 +191,7 @@ def _asked_model(
     if question.piece:
         spec = replace(spec, input_shapes={}, calibration={}, brief=True)
     data = own if question.piece else keeper.claimed.data
-    return ChangedModel(question=name, onnx=onnx, data=data, request=spec.to_json(), options=question.options)
+    return repairs.ChangedModel(question=name, onnx=onnx, data=data, request=spec.to_json(), options=question.options)
 
 
 def _demand_wanted(keeper: LeaseKeeper[ClaimedSearch], question: ModelQuestion) -> None:

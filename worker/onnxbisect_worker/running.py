@@ -9,7 +9,6 @@ from onnxbisect.errors import OptionError
 from onnxbisect_backends import registry
 from onnxbisect_db import culprit_checks, notices, retention
 from onnxbisect_db.reconcile import leave, reconcile
-from onnxbisect_db.retention import Retention
 from onnxbisect_db.workers import Presence
 from onnxbisect_service.service import Service
 from onnxbisect_worker.claiming import Claiming
@@ -86,7 +85,7 @@ class Reconciler:
 
     def _sweep(self) -> None:
         settings = self._service.settings
-        kept = Retention(jobs=settings.keep_jobs, models=settings.keep_models)
+        kept = retention.Retention(jobs=settings.keep_jobs, models=settings.keep_models)
         gone = retention.sweep(self._service.database, self._service.files, kept)
         self._service.files.clear_unfinished(older_than=24 * 3600)
         log.info("swept: %d files that nobody needs", gone)

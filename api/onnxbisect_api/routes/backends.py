@@ -14,9 +14,7 @@ from onnxbisect_api.job_request import BackendName
 from onnxbisect_api.parameters import TheService
 from onnxbisect_api.problems import missing
 from onnxbisect_backends import registry
-from onnxbisect_backends.registry import BrokenBackend, LoadedBackend
 from onnxbisect_db import queues, workers
-from onnxbisect_db.queues import Length
 
 
 class OptionView(BaseModel):
@@ -102,7 +100,7 @@ def backend_views(session: Session) -> list[BackendView]:
     reported = {name for worker in living for name in (*worker.backends, *worker.tools)}
     views = []
     for name in sorted({*known, *reported, *lengths, *limits}):
-        backend, length = known.get(name), lengths.get(name, Length(queued=0, running=0))
+        backend, length = known.get(name), lengths.get(name, queues.Length(queued=0, running=0))
         options = [
             OptionView(
                 name=option.name,
@@ -111,7 +109,7 @@ def backend_views(session: Session) -> list[BackendView]:
                 help=option.help,
                 local=option.local,
             )
-            for option in (backend.options if isinstance(backend, LoadedBackend) else ())
+            for option in (backend.options if isinstance(backend, registry.LoadedBackend) else ())
         ]
         having = [
             BackendWorkerView(
@@ -127,8 +125,8 @@ def backend_views(session: Session) -> list[BackendView]:
         views.append(
             BackendView(
                 name=name,
-                summary=backend.summary if isinstance(backend, LoadedBackend) else "",
-                problem=backend.reason if isinstance(backend, BrokenBackend) else "",
+                summary=backend.summary if isinstance(backend, registry.LoadedBackend) else "",
+                problem=backend.reason if isinstance(backend, registry.BrokenBackend) else "",
                 options=options,
                 workers=having,
                 queued=length.queued,
@@ -140,7 +138,7 @@ def backend_views(session: Session) -> list[BackendView]:
 
 
 @cache
-def _installed() -> Mapping[str, LoadedBackend | BrokenBackend]:
+def _installed() -> Mapping[str, registry.LoadedBackend | registry.BrokenBackend]:
     """The backends installed here, cached: looking takes a second, and packages do not change in a running process."""
     return registry.available()
 

@@ -22,7 +22,6 @@ from onnxbisect_api.listing import TheLabels
 from onnxbisect_api.parameters import UUID_PATTERN, TheAddresses, TheService
 from onnxbisect_api.problems import Problem, missing
 from onnxbisect_db import jobs, tokens
-from onnxbisect_db.jobs import JobFilter
 from onnxbisect_db.states import JobState, Scope
 from onnxbisect_db.tables import Job, Token
 
@@ -126,7 +125,7 @@ def get_badge(
         owner = tokens.token_of_seal(session, token, _sealed(labels), seal)
         if owner is None or not tokens.allows(owner, Scope.READ):
             raise missing(english("badge"))
-        found = jobs.listed(session, owner.tenant, JobFilter(labels=labels), limit=1).rows
+        found = jobs.listed(session, owner.tenant, jobs.JobFilter(labels=labels), limit=1).rows
     svg = _badge(found[0] if found else None).svg()
     headers = {
         "Cache-Control": f"public, max-age={_SECONDS}",

@@ -19,7 +19,6 @@ from onnxbisect_api.parameters import RowId, TheService
 from onnxbisect_api.problems import Problem
 from onnxbisect_db import events, tokens
 from onnxbisect_db.database import Database
-from onnxbisect_db.events import JobProgress
 from onnxbisect_db.states import JobState
 from onnxbisect_db.tables import Event
 from onnxbisect_service.service import Service
@@ -101,8 +100,8 @@ class Watch:
                         waiter.happened.set_result(True)
             await asyncio.sleep(_EVERY_SECONDS)
 
-    def _progress(self, job_ids: list[str], token_ids: list[str]) -> tuple[dict[str, JobProgress], set[str]]:
-        found: dict[str, JobProgress] = {}
+    def _progress(self, job_ids: list[str], token_ids: list[str]) -> tuple[dict[str, events.JobProgress], set[str]]:
+        found: dict[str, events.JobProgress] = {}
         good: set[str] = set()
         with self._database.session() as session:
             for first in range(0, len(job_ids), _AT_A_TIME):

@@ -23,7 +23,6 @@ from onnxbisect_api.parameters import SHA256_PATTERN, IdempotencyKey, RowId, The
 from onnxbisect_api.problems import missing
 from onnxbisect_api.routes.events import TheWatch
 from onnxbisect_db import jobs, lifecycle, retention
-from onnxbisect_db.jobs import JobFilter
 from onnxbisect_db.states import JobState
 from onnxbisect_db.tables import Job
 from onnxbisect_service.service import Service
@@ -113,7 +112,7 @@ def list_jobs(
     target: Annotated[BackendName | None, Query(description="a backend that it was asked on")] = None,
 ) -> list[JobView]:
     """The list is paginated: the `Link` header has the URL of the next page."""
-    wanted = JobFilter(
+    wanted = jobs.JobFilter(
         state=state, verdict=verdict, text=text or None, model_sha256=model, backend=target, labels=labels
     )
     with service.database.session() as session:

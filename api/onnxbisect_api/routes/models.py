@@ -13,7 +13,6 @@ from starlette.concurrency import run_in_threadpool
 from onnxbisect.language import english
 from onnxbisect_api import listing
 from onnxbisect_api.access import IN_TURN, Reader, Submitter, Uploader
-from onnxbisect_api.listing import Paged
 from onnxbisect_api.model_form import ReceivedForm
 from onnxbisect_api.model_upload import ModelFile, note, note_form, receive_form
 from onnxbisect_api.parameters import Addresses, Sha256, TheAddresses, TheService
@@ -132,7 +131,7 @@ async def upload_model_files(
 
 
 @router.get("/models", summary="List models, the newest first")
-def list_models(service: TheService, caller: Reader, addresses: TheAddresses, paged: Paged) -> list[ModelView]:
+def list_models(service: TheService, caller: Reader, addresses: TheAddresses, paged: listing.Paged) -> list[ModelView]:
     """The list is paginated: the `Link` header has the URL of the next page."""
     after = listing.read_cursor(paged.after) if paged.after is not None else None
     with service.database.session() as session:

@@ -19,7 +19,6 @@ from onnxbisect_api.problems import Problem, status_and_sentence
 from onnxbisect_api.routes.backends import backend_views
 from onnxbisect_api.routes.inspect import InspectRequest, inspect_model
 from onnxbisect_api.site import new_fields, new_upload
-from onnxbisect_api.site.new_fields import Complaints, FormValues
 from onnxbisect_api.site.rendering import page
 from onnxbisect_service.service import Service
 
@@ -29,7 +28,7 @@ _forms = APIRouter(route_class=FormRoute)
 @_forms.post("/inspect")
 async def bring(request: Request, service: TheService, caller: Uploader, _: Inspector) -> Response:
     """Handle the form with a file, which is stored while it is received; the response is that of `inspect`."""
-    typed = FormValues()
+    typed = new_fields.FormValues()
     try:
         await new_upload.bring(request, service, caller, typed)
     except (OnnxBisectError, Problem) as error:
@@ -51,18 +50,18 @@ def empty(
     backend: Annotated[str, Query(max_length=128)] = "",
 ) -> Response:
     """The page with an empty form; a link's query may choose the model and the backend."""
-    return _page(request, service, caller, FormValues([("model", model), ("backend", backend)]))
+    return _page(request, service, caller, new_fields.FormValues([("model", model), ("backend", backend)]))
 
 
 @router.post("/inspect")
 async def inspect(request: Request, service: TheService, caller: Inspector) -> Response:
     """Handle the form for a stored model: the page again, with the findings below the form."""
     async with request.form() as form:
-        typed = FormValues((name, value) for name, value in form.multi_items() if isinstance(value, str))
+        typed = new_fields.FormValues((name, value) for name, value in form.multi_items() if isinstance(value, str))
     return await _inspected(request, service, caller, typed)
 
 
-async def _inspected(request: Request, service: Service, caller: Caller, typed: FormValues) -> Response:
+async def _inspected(request: Request, service: Service, caller: Caller, typed: new_fields.FormValues) -> Response:
     answered = partial(_page, request, service, caller, typed)
     if not typed.one("model"):
         return await run_in_threadpool(answered, {"model": english("Choose a model.")}, status=422)
@@ -85,8 +84,8 @@ def _page(
     request: Request,
     service: Service,
     caller: Caller,
-    typed: FormValues,
-    complaints: Complaints = {},  # noqa: B006 - never changed
+    typed: new_fields.FormValues,
+    complaints: new_fields.Complaints = {},  # noqa: B006 - never changed
     *,
     found: Mapping[str, Any] | None = None,
     status: int = 200,

@@ -14,12 +14,10 @@ from onnxbisect_api import listing
 from onnxbisect_api.access import Reader
 from onnxbisect_api.job_request import ONE_LINE, BackendName
 from onnxbisect_api.job_view import Circumstances, JobView, job_view
-from onnxbisect_api.listing import PagedRows
 from onnxbisect_api.parameters import UUID_PATTERN, TheAddresses, TheService
 from onnxbisect_api.problems import Problem
 from onnxbisect_api.site.rendering import page
 from onnxbisect_db import jobs, workers
-from onnxbisect_db.jobs import JobFilter
 from onnxbisect_db.states import JobState
 
 router = APIRouter()
@@ -46,7 +44,7 @@ def listed(
     service: TheService,
     caller: Reader,
     addresses: TheAddresses,
-    paged: PagedRows,
+    paged: listing.PagedRows,
     state: _Outcome = None,
     text: _Text = None,
     target: Annotated[BackendName | None, _Said] = None,
@@ -57,7 +55,7 @@ def listed(
         wanted, complaint = listing.read_labels(each for each in label if each), ""
     except Problem as problem:
         wanted, complaint = {}, problem.detail
-    sought = JobFilter(
+    sought = jobs.JobFilter(
         state=state if isinstance(state, JobState) else None,
         verdict=state if isinstance(state, Status) else None,
         text=text,

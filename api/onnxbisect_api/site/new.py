@@ -15,7 +15,6 @@ from onnxbisect_api import job_making
 from onnxbisect_api.access import Caller, Contributor, Submitter, Uploader
 from onnxbisect_api.found import job_of
 from onnxbisect_api.job_form import FormRoute
-from onnxbisect_api.job_making import accepted, asked_before, made
 from onnxbisect_api.job_request import RequestedTerms
 from onnxbisect_api.parameters import SHA256_PATTERN, UUID_PATTERN, Addresses, TheAddresses, TheService
 from onnxbisect_api.problems import Problem, status_and_sentence
@@ -61,7 +60,9 @@ def empty(
     if job:
         with service.database.session() as session:
             before = job_of(session, job, caller)
-            return _page(request, service, caller, new_fields.filled(asked_before(before), before.model_sha256, job))
+            return _page(
+                request, service, caller, new_fields.filled(job_making.asked_before(before), before.model_sha256, job)
+            )
     chosen = new_fields.FormValues([("model", model), *(("backend", name) for name in backend)])
     return _page(request, service, caller, chosen)
 
@@ -88,10 +89,10 @@ def _submitted(
     try:
         known = {} if before is None else before.calibration
         read = new_fields.terms(typed, defaults, lambda target: job_making.checked([target], offered), known)
-        wanted = accepted(_repeating(read, before), service, caller)
+        wanted = job_making.accepted(_repeating(read, before), service, caller)
         if lacks:
             raise new_fields.FieldsError(lacks)
-        view = made(wanted, typed.one("model"), service, caller, addresses, idempotency_key=None)
+        view = job_making.made(wanted, typed.one("model"), service, caller, addresses, idempotency_key=None)
     except new_fields.FieldsError as wrong:
         return _page(request, service, caller, typed, {**wrong.complaints, **lacks}, 422)
     except UnknownModelError as error:
@@ -110,7 +111,7 @@ def _repeated(typed: new_fields.FormValues, service: Service, caller: Caller) ->
         before = jobs.get(session, typed.one("again"), caller.tenant)
         if before is None:
             return None
-        terms = asked_before(before)
+        terms = job_making.asked_before(before)
         if before.model_sha256 == typed.one("model"):
             return terms
     repair = None if terms.repair is None else terms.repair.model_copy(update={"samples": {}})

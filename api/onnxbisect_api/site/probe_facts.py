@@ -14,7 +14,6 @@ from onnxbisect_api.found import document_of, job_of
 from onnxbisect_api.problems import missing
 from onnxbisect_api.units import Names, PassedUnitsCache, StatesView, of_report, so_far
 from onnxbisect_db import probe_queries
-from onnxbisect_db.probe_queries import ProbeSummary, summaries
 from onnxbisect_db.tables import Job, Probe, Search
 from onnxbisect_service.service import Service
 
@@ -88,14 +87,14 @@ class ProbeFacts:
 
     job: Job
     search: Search
-    probe: ProbeSummary
+    probe: probe_queries.ProbeSummary
     name: str
     key: str | None
     fingerprint: str
     size: int
     ranges: str
-    around: ProbeSummary | None
-    again: tuple[ProbeSummary, ...]
+    around: probe_queries.ProbeSummary | None
+    again: tuple[probe_queries.ProbeSummary, ...]
     units: tuple[UnitLine, ...]
     log: str
 
@@ -111,7 +110,7 @@ def probe_facts(service: Service, state: Any, caller: Caller, job_id: str, probe
         if row is None or search is None:
             raise missing(english("probe of this job"))
         log = probe_queries.log(session, probe_id, caller.tenant)
-        probes = summaries(session, search.id)
+        probes = probe_queries.summaries(session, search.id)
         passed = known.passed(session, search) if search.report is None else 0
     states = so_far(search, passed) if search.report is None else of_report(document_of(service, search.report))
     index = next(index for index, probe in enumerate(probes) if probe.id == probe_id)

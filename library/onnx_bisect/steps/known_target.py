@@ -8,7 +8,6 @@ from onnxbisect.model.model import Model
 from onnxbisect.preflight import Inspection, OpIssue, OpRecord, Reader, inspect
 from onnxbisect.verdict import Kind
 from onnxbisect_backends import contract
-from onnxbisect_backends.contract import Backend
 from onnxbisect_backends.simulator.backend import WhitelistBackend
 from onnxbisect_backends.simulator.profiles import OpSupport, Profile, load, shipped
 from onnxbisect_backends.simulator.refusals import Rules, SimulatedRefusal, refusals
@@ -44,7 +43,7 @@ def inspect_for(model: Model, target: KnownTarget) -> Inspection:
     return inspect(model, target.reader, op_record(model, target.rules), notes=(*target.notes, note))
 
 
-def known_target(backend: Backend) -> KnownTarget:
+def known_target(backend: contract.Backend) -> KnownTarget:
     """The tool's own description if it is usable here, else its profile.
 
     The tool may be started for its version. Without a usable tool and a profile, only general limits are known.

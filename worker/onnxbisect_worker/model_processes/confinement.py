@@ -16,7 +16,6 @@ from onnxbisect_backends.contract import Access, Confinement, access
 from onnxbisect_backends.sandbox import isolation
 from onnxbisect_backends.sandbox.confine import fork_confined
 from onnxbisect_backends.sandbox.confined_view import confined_view
-from onnxbisect_backends.sandbox.isolation import Isolation
 from onnxbisect_backends.sandbox.supervise import MOST_PROCESSES, bound
 from onnxbisect_worker.model_requests.layout import PreparedFiles
 from onnxbisect_worker.model_requests.protocol import Setup
@@ -58,12 +57,12 @@ def environment(folder: Path, inherit: Sequence[str] = ()) -> dict[str, str]:
     return {**found, "TMPDIR": str(folder), "ORT_DISABLE_TELEMETRY": "1"}
 
 
-def level(settings: "Settings") -> Isolation:
+def level(settings: "Settings") -> isolation.Isolation:
     """How far compiles and model processes are isolated. OptionError if isolation is required and impossible."""
     if settings.isolation == "none":
-        return Isolation.NONE
+        return isolation.Isolation.NONE
     found = isolation.available()
-    if settings.isolation == "required" and found is Isolation.NONE:
+    if settings.isolation == "required" and found is isolation.Isolation.NONE:
         raise OptionError(
             "ONNXBISECT_ISOLATION is 'required', and the kernel allows this user no namespaces here; SECURITY.md says "
             "what allows them, and what holds without."
@@ -75,13 +74,13 @@ def tell_level(settings: "Settings") -> None:
     """Log the level, and what weakens it. OptionError as for `level`."""
     found = level(settings)
     log.info("isolation of compiles and of what reads models: %s", found)
-    if found is not Isolation.NONE and os.geteuid() == 0:
+    if found is not isolation.Isolation.NONE and os.geteuid() == 0:
         log.warning("this runs as root, to whom /proc/sys belongs: isolation does not hold; use a user of its own")
 
 
 def confinement(settings: "Settings") -> Confinement | None:
     """The confinement of every compile and model process; None if they see all that their user sees."""
-    if level(settings) is Isolation.NONE:
+    if level(settings) is isolation.Isolation.NONE:
         return None
     return Confinement(
         hidden=(settings.data.absolute(), settings.cache.absolute()), required=settings.isolation == "required"
