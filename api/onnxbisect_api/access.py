@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
@@ -20,8 +21,7 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 from onnxbisect.language import english
-from onnxbisect_api.limits import AtATime, Counters, Turns, rate
-from onnxbisect_api.origin import counted_address, demand_own_page
+from onnxbisect_api.limits import AtATime, Counters, Turns, counted_address, rate
 from onnxbisect_api.problems import Problem
 from onnxbisect_db import tokens
 from onnxbisect_db.states import Scope
@@ -31,6 +31,8 @@ from onnxbisect_service.service import Service
 #: The cookie with the session id of a browser that has logged in to the pages.
 COOKIE = "onnxbisect_session"
 _CHALLENGE = "WWW-Authenticate"
+#: Methods that change nothing.
+_HARMLESS = frozenset({"GET", "HEAD", "OPTIONS"})
 _REFUSED = "The token is unknown, expired or revoked: ask an admin for a new one."
 _REALM = 'Bearer realm="onnx-bisect"'
 _scheme = HTTPBearer(
@@ -120,6 +122,20 @@ def _token(request: Request, credentials: _Credentials) -> Token:
         headers = {_CHALLENGE: f'{_REALM}, error="invalid_token"'}
         raise Problem(401, _REFUSED, headers)
     return token
+
+
+def demand_own_page(request: Request) -> None:
+    """Raise a 403 for a request that changes something and is not shown to come from this site's pages.
+
+    Browsers send `Sec-Fetch-Site`, which pages cannot forge, or over plain HTTP only `Origin`.
+    """
+    if request.method in _HARMLESS:
+        return
+    site = request.headers.get("sec-fetch-site")
+    origin = request.headers.get("origin", "")
+    own = site == "same-origin" if site is not None else urlsplit(origin).netloc == request.headers.get("host")
+    if not own:
+        raise Problem(403, english("This request does not come from a page of this service."))
 
 
 def address_of(request: Request) -> str:

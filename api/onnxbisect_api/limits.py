@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from ipaddress import IPv6Address, IPv6Network, ip_address
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -24,7 +25,6 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from onnxbisect.errors import OptionError
 from onnxbisect.language import english
-from onnxbisect_api.origin import counted_address
 from onnxbisect_api.problems import Problem
 
 _LOG = logging.getLogger(__name__)
@@ -32,6 +32,17 @@ _PREFIX = "onnxbisect:limits"
 #: Seconds to wait for redis, and seconds without attempts after it did not answer.
 _REDIS_SECONDS = 0.5
 _PAUSE_SECONDS = 30.0
+
+
+def counted_address(address: str) -> str:
+    """The address itself, or for IPv6 its network, because providers give each client a whole network."""
+    try:
+        ip = ip_address(address)
+    except ValueError:
+        return address
+    if isinstance(ip, IPv6Address):
+        return str(ip.ipv4_mapped or IPv6Network((int(ip), 64), strict=False))
+    return str(ip)
 
 
 @dataclass(frozen=True, kw_only=True)

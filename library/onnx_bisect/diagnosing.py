@@ -11,13 +11,12 @@ from threading import Lock
 from typing import Unpack
 from weakref import finalize
 
-from onnx_bisect.alternatives import other_options, tried
 from onnx_bisect.backend_choice import BackendChoice, chosen_backend, started_from, texts
 from onnx_bisect.driver import Driver, Ended
 from onnx_bisect.events import Note, Progress, SearchEnded
 from onnx_bisect.models import InputValues, Shapes, Source, load_model
 from onnx_bisect.result import Result, with_repro
-from onnx_bisect.searching import Cancellation, Searches, Searching
+from onnx_bisect.searching import Cancellation, Searches, Searching, other_options
 from onnx_bisect.steps.changed_files import GoesOn, compiles_after, may_be_changed
 from onnx_bisect.steps.confirming import Answered, confirmed
 from onnx_bisect.steps.repair_compiler import NamedOptions, RepairCompiler
@@ -159,7 +158,7 @@ def diagnose(
             ended = replace(ended, diagnosis=unsearched, ending=Ending.COMPILES_AFTER)
         asked: tuple[Alternative, ...] = ()
         if others is not None and ended.diagnosis.verdict is not Status.PASS:
-            asked = tried(others, context.loaded, ended.diagnosis, searching, samples, driver.budget_left)
+            asked = searching.tried(others, context.loaded, ended.diagnosis, samples, driver.budget_left)
         job = context.job(ended.diagnosis, ended.records, ended.stats)
         job = replace(job, compiles_after=after, alternatives=asked, file_after=file_after)
         if wanted.confirm_causes and ended.ending is Ending.FINISHED:

@@ -6,13 +6,12 @@ from os import PathLike
 from pathlib import Path
 from typing import Unpack
 
-from onnx_bisect.alternatives import other_options, tried
 from onnx_bisect.backend_choice import BackendChoice, texts
 from onnx_bisect.diagnosing import usable_backend
 from onnx_bisect.events import Note, Progress
 from onnx_bisect.models import InputValues, Shapes, Source, load_model
 from onnx_bisect.result import ShownRepair
-from onnx_bisect.searching import Cancellation, Searches, Searching
+from onnx_bisect.searching import Cancellation, Searches, Searching, other_options
 from onnx_bisect.steps.repair_compiler import REPAIRED, NamedOptions, RepairCompiler, copy_data
 from onnx_bisect.steps.repairing import REPORT, repair_model, written
 from onnxbisect.diagnosis import Alternative, Diagnosis
@@ -133,7 +132,7 @@ def fix(
         def asked(model: LoadedModel, diagnosis: Diagnosis) -> Sequence[Alternative]:
             if others is None:
                 return ()
-            answers = tried(others, model, diagnosis, searching, calibration_path, searches.left)
+            answers = searching.tried(others, model, diagnosis, calibration_path, searches.left)
             searches.spend(sum(it.calls for it in answers))
             return answers
 

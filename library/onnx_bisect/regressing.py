@@ -8,7 +8,6 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Unpack
 
-from onnx_bisect.alternatives import asking
 from onnx_bisect.backend_choice import texts
 from onnx_bisect.diagnosing import diagnose
 from onnx_bisect.driver import Budget
@@ -241,7 +240,7 @@ class _Regression:
             cancellation=self.cancellation,
         )
         changed = {VERSION: self.versions[number]}
-        ask = asking(searching, self._left)
+        ask = searching.asking(self._left)
         found = asked_with(changed, backend, self.loaded, self._pieces, self.calibration, ask)
         self.calls += found.calls
         if found.problem:

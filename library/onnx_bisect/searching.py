@@ -1,25 +1,28 @@
-"""Sets up searches in this process: the driver, its verdict base, budgets and cancellation."""
+"""Sets up searches in this process: the driver, its verdict base, budgets, cancellation, and other options to try."""
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 from onnx_bisect import verdict_base
-from onnx_bisect.backend_choice import CallableBackend
+from onnx_bisect.backend_choice import BackendChoice, CallableBackend, texts
 from onnx_bisect.driver import Budget, Driver, OtherForm
-from onnx_bisect.events import Event, Note, Progress, SearchEnded, SearchStarted
+from onnx_bisect.events import Event, Note, ProbeAnswered, ProbeStarted, Progress, SearchEnded, SearchStarted
+from onnx_bisect.steps.alternatives import AskOthers, CulpritVerdicts, asked_with
 from onnxbisect.alternatives import CulpritsThenWhole
-from onnxbisect.errors import ShortageError, shortage
+from onnxbisect.diagnosis import Alternative, Diagnosis
+from onnxbisect.errors import OptionError, ShortageError, shortage
 from onnxbisect.remedies import SearchedModel
 from onnxbisect.search import plan
 from onnxbisect.session import Digests, Ending, Planner
-from onnxbisect.terms import CallTerms
+from onnxbisect.terms import CallTerms, OtherValues
 from onnxbisect.verdict import Status
 from onnxbisect_backends.contract import Backend, Limits
+from onnxbisect_backends.other_options import OtherOptions
 from onnxbisect_backends.probing.boundary_limits import learn_limits, may_learn, refused_traits
 from onnxbisect_backends.probing.boundary_traits import traits_of
 from onnxbisect_backends.probing.identity import search_identity
@@ -116,6 +119,46 @@ class Searching:
         driver.go_on(new.universe, prober, new.key, _other_form(new, prober))
         return new
 
+    def tried(
+        self,
+        others: OtherOptions,
+        loaded: LoadedModel,
+        diagnosis: Diagnosis,
+        calibration: Path | None,
+        budget: Budget,
+    ) -> tuple[Alternative, ...]:
+        """Compile each culprit's own file with each of the other options, and the whole model if all culprits compile.
+
+        All options share the budget. If the compiler cannot be called with one of them, the others are still tried.
+        """
+        asked: list[Alternative] = []
+        began = time.monotonic()
+        culprits = [culprit.evidence.own for culprit in diagnosis.culprits]
+        for changed, backend in others.settings([culprit.message for culprit in diagnosis.culprits]):
+            left = budget.without(calls=sum(it.calls for it in asked), seconds=time.monotonic() - began)
+            if self.cancellation.cancelled or left.calls == 0 or left.seconds == 0:
+                self.progress(Note(sentence="The search has ended before all of the other options were tried."))
+                break
+            asked.append(asked_with(changed, backend, loaded, culprits, calibration, self.asking(left)))
+        return tuple(asked)
+
+    def asking(self, budget: Budget) -> AskOthers:
+        """A function that compiles with another backend, otherwise with these settings, within the budget."""
+
+        def tell(event: Event) -> None:
+            if isinstance(event, Note | ProbeStarted | ProbeAnswered):  # others describe the search of the target
+                self.progress(event)
+
+        def ask(other: SearchContext, backend: Backend, planner: CulpritsThenWhole) -> CulpritVerdicts:
+            with working_folder() as folder:
+                own = replace(self, backend=backend, progress=tell)
+                with own.driver(other, folder, budget, planner=planner) as driver:
+                    ended = driver.run()
+            problem = "The search was cancelled." if ended.ending is Ending.CANCELLED else ""
+            return CulpritVerdicts(records=ended.records, calls=ended.stats.compiler_calls, problem=problem)
+
+        return ask
+
     @property
     def budget(self) -> Budget:
         """The whole budget."""
@@ -158,6 +201,24 @@ class Searching:
             self.progress(SearchStarted(target=context.target, units=len(context.universe)))
             with self.cancellation.stopping(driver.stop), _shortage_as_error(base, keep):
                 yield driver
+
+
+def other_options(
+    backend: BackendChoice, options: Mapping[str, object], wanted: OtherValues | None
+) -> OtherOptions | None:
+    """The other options to try; None if `wanted` is None.
+
+    Raises OptionError if the backend suggests no values and `wanted` has none.
+    """
+    if wanted is None:
+        return None
+    found = OtherOptions.of(backend, texts(options), wanted)
+    if not found.wanted:
+        raise OptionError(
+            f"The backend '{found.name}' says of none of its options which values are worth trying; name them: "
+            "--try KEY=VALUE,VALUE."
+        )
+    return found
 
 
 def _other_form(context: SearchContext, prober: Prober) -> OtherForm:

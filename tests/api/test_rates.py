@@ -10,8 +10,7 @@ from pydantic import SecretStr
 
 from onnxbisect.errors import OptionError
 from onnxbisect_api import limits as api_limits
-from onnxbisect_api.limits import rate
-from onnxbisect_api.origin import counted_address
+from onnxbisect_api.limits import counted_address, rate
 from onnxbisect_db.states import Scope
 from onnxbisect_service.service import Service
 from onnxbisect_service.settings import Settings

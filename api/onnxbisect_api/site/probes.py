@@ -1,6 +1,6 @@
 """The pages of a search's probes: their times, workers, results and logs."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import groupby
@@ -38,7 +38,12 @@ def bar(units: UnitSet, total: int) -> Markup:
     steps = max(min(total, _STEPS), 1)
     solid, pale = "", ""
     x = 0
-    for kind, run in groupby(_filled(units, total, steps)):
+    kinds = []
+    for step in range(steps):
+        start, end = step * total // steps, (step + 1) * total // steps
+        here = units >> start & full(end - start)
+        kinds.append(_NONE if here == 0 else _ALL if size(here) == end - start else _SOME)
+    for kind, run in groupby(kinds):
         width = sum(1 for _ in run)
         if kind == _ALL:
             solid += f"M{x} 4h{width}"
@@ -52,13 +57,6 @@ def bar(units: UnitSet, total: int) -> Markup:
         Markup('<path d="{}"/>').format(solid) if solid else "",
         Markup('<path class="some" d="{}"/>').format(pale) if pale else "",
     )
-
-
-def _filled(units: UnitSet, total: int, steps: int) -> Iterator[int]:
-    for step in range(steps):
-        start, end = step * total // steps, (step + 1) * total // steps
-        here = units >> start & full(end - start)
-        yield _NONE if here == 0 else _ALL if size(here) == end - start else _SOME
 
 
 _WIDTH = 1000

@@ -1,14 +1,13 @@
 """Logging in and out, and the choice of another language."""
 
 from typing import Annotated
-from urllib.parse import quote
+from urllib.parse import quote, unquote, urlsplit
 
 from fastapi import APIRouter, Form, Query, Request, Response
 from fastapi.responses import RedirectResponse
 
 from onnxbisect.language import english, named
-from onnxbisect_api.access import COOKIE, AccessControl, address_of
-from onnxbisect_api.origin import demand_own_page, local
+from onnxbisect_api.access import COOKIE, AccessControl, address_of, demand_own_page
 from onnxbisect_api.parameters import LANGUAGE_COOKIE, TheService
 from onnxbisect_api.problems import Problem
 from onnxbisect_api.site.rendering import page
@@ -20,6 +19,13 @@ router = APIRouter()
 _HOME = "/jobs"
 _YEAR = 365 * 86_400
 _WRONG = english("This token is unknown, expired or revoked.")
+
+
+def local(onward: str) -> str:
+    """The URL if it is a path of this site, else the home page, so that a link cannot redirect to another site."""
+    parts = urlsplit(onward)
+    plain = onward.startswith("/") and not onward.startswith(("//", "/\\")) and onward.isprintable()
+    return onward if plain and not parts.netloc and not unquote(onward).startswith("//") else _HOME
 
 
 @router.get("/login")

@@ -106,6 +106,11 @@ def progress(session: Session, search: Search, requested: Mapping[str, Any]) -> 
     measures = search.stage == Stage.PRECISION
     shown = {**wanted, Stage.FILES: search.stage == Stage.FILES}
     steps = [(stage, name) for stage, name in _STEPS.items() if shown.get(stage, True)]
+    left = ""  # until the calls so far tell how fast the others will end
+    known = search.stage == Stage.SEARCH and search.calls >= _CALLS and search.expected >= 1
+    if recent.since is not None and known:
+        pace = (datetime.now(UTC) - recent.since).total_seconds() / search.calls
+        left = _whole(max(round(pace * search.expected), 1))
     return SearchProgress(
         steps=tuple((name, search.started_at is not None and stage == search.stage) for stage, name in steps),
         # calls for changed files count as the search's own
@@ -114,7 +119,7 @@ def progress(session: Session, search: Search, requested: Mapping[str, Any]) -> 
         else measurements.count(session, search),
         expected=round(asked.expected),
         waiting=recent.waiting,
-        left=_left(search, recent.since),
+        left=left,
         since=search.started_at,
         asking=tuple(
             ClaimedProbe(size=size(int(it.units, 16)), why=it.why, worker=it.worker, since=it.started_at)
@@ -134,14 +139,6 @@ def lasting(since: datetime) -> str:
 def _whole(seconds: float) -> str:
     """The duration as text, in whole seconds."""
     return f"{max(int(seconds), 0)} s" if seconds < 10 else duration(int(seconds))
-
-
-def _left(search: Search, since: datetime | None) -> str:
-    """The remaining time as text, if calls end at the same rate as before; empty if it cannot be estimated."""
-    if since is None or search.stage != Stage.SEARCH or search.calls < _CALLS or search.expected < 1:
-        return ""
-    pace = (datetime.now(UTC) - since).total_seconds() / search.calls
-    return _whole(max(round(pace * search.expected), 1))
 
 
 @dataclass(frozen=True, kw_only=True)
