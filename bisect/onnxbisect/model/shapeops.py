@@ -137,6 +137,16 @@ DATA_DEPENDENT = frozenset(
 _MAX_DEPTH = 32
 #: The com.microsoft ops that quantisation tools put between a weight and the node that reads it.
 _QUANTIZERS = frozenset({"QuantizeLinear", "DequantizeLinear"})
+#: Further ops of com.microsoft whose outputs' shapes follow from the shapes of their inputs and from attributes.
+_SHAPED_BY_SHAPES = frozenset(
+    {"Attention", "BiasAdd", "BiasGelu", "BiasSoftmax", "BiasSplitGelu", "DynamicQuantizeLSTM"}
+    | {"DynamicQuantizeMatMul", "FastGelu", "FusedConv", "FusedGemm", "FusedMatMul", "Gelu", "GemmFastGelu"}
+    | {"GroupNorm", "MatMulInteger16", "MatMulIntegerToFloat", "MatMulNBits", "MultiHeadAttention", "NhwcConv"}
+    | {"NhwcFusedConv", "NhwcMaxPool", "QAttention", "QGemm", "QLinearAdd", "QLinearAveragePool"}
+    | {"QLinearConcat", "QLinearConv", "QLinearGlobalAveragePool", "QLinearLeakyRelu", "QLinearMul"}
+    | {"QLinearSigmoid", "QLinearSoftmax", "QuickGelu", "RotaryEmbedding", "SkipGroupNorm"}
+    | {"SkipLayerNormalization", "SkipSimplifiedLayerNormalization", "TransposeMatMul"}
+)
 
 
 class Level(IntEnum):
@@ -224,6 +234,8 @@ class _Analysis:
             return Level.VALUE
         if domain == "com.microsoft" and node.op_type in _QUANTIZERS:
             return lowest
+        if domain == "com.microsoft" and node.op_type in _SHAPED_BY_SHAPES:
+            return min(lowest, Level.SHAPE)
         if domain == "ai.onnx.ml":
             return Level.VALUE if lowest is Level.VALUE else Level.NOTHING
         if domain or not onnx.defs.has(node.op_type):
