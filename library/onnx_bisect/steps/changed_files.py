@@ -229,11 +229,12 @@ def _tried(refused: RefusedFile, compiler: RepairCompiler) -> CompilesAfter | Re
     """The first change with which the compiler accepts a file; else the file after the smallest one that it refuses for
     the last reason that came up, or of which it computes other numbers. None if all are refused as the file was.
     """
+    tell = compiler.tell
     onward: tuple[ChangedCopy, SearchedModel] | None = None
     numeric: tuple[ChangedCopy, SearchedModel] | None = None
     for changed in refused.changes(Exactness.DOMAIN):
         change = changed.following(refused.change)
-        compiler.tell(f"asking the compiler about the model after this: {change.sentence}")
+        tell(f"asking the compiler about the model after this: {change.sentence}")
         try:
             answer = compiler.whole(change.proto)
         except ModelError:  # the target does not accept such a model
@@ -242,7 +243,7 @@ def _tried(refused: RefusedFile, compiler: RepairCompiler) -> CompilesAfter | Re
             sentence = "; ".join(filter(None, (change.sentence, _with(answer.options))))
             return replace(_after(change, sentence, compiler.calls), options=answer.options)
         if answer.unanswered:
-            compiler.tell(f"no answer about that: {answer.unanswered}")
+            tell(f"no answer about that: {answer.unanswered}")
         if numeric is None and answer.computes_other_numbers and not refused.said.computes_other_numbers:
             numeric = change, answer
         if answer.stopped:
