@@ -115,3 +115,13 @@ class Verdict:
     def failed(self) -> bool:
         """Whether the compiler refused the probe."""
         return self.status is Status.FAIL
+
+    @property
+    def by_chance(self) -> bool:
+        """Whether it may pass when it is asked again: the processor stopped the compiler, which named nothing.
+
+        A compiler that reads memory it never set, or whose threads race, dies so of a file that it takes the next time.
+        One that aborts has decided to.
+        """
+        stopped = self.fingerprint.startswith(("SIGFPE", "SIGSEGV", "SIGBUS", "SIGILL"))
+        return self.failed and self.kind is Kind.CRASH and stopped and not self.hints

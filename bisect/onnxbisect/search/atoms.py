@@ -1,6 +1,7 @@
 """The atoms that the search moves, their prior odds, and what the logs on record name and suggest to ask."""
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 
 from onnxbisect.language import english
@@ -234,7 +235,7 @@ class Atoms:
         weights = {atom: self._prior_weight(atom) for atom in everyone}
         acquitted = frozenset(atom for atom in (*pool, *group) if self.tried(atom))
         mean = sum(rarity(atom.units) for atom in everyone) / len(everyone)
-        named = {
+        named = self._odds_of_relatives(pool) | {
             atom: NAMED_ODDS
             for atom in pool
             if (atom.units & self.named.units or self._unadvertised(atom)) and not self.tried(atom)
@@ -246,14 +247,23 @@ class Atoms:
             passing=len(safe),
         )
         # What a log has named was not found by chance, so it says nothing of the density; nor does a failure
-        # that it explains.
-        found = [atom for atom in self.guilty if not atom.units & self.named.units and not self._unadvertised(atom)]
+        # that it explains, or a second variant of an op.
+        ops = {self._universe.op[lowest(atom.units)]: atom for atom in reversed(self.guilty)}
+        found = [it for it in ops.values() if not it.units & self.named.units and not self._unadvertised(it)]
         beliefs.observe(
             [*safe, *sorted(acquitted, key=lambda atom: lowest(atom.units))],
             found,
             group if named.keys().isdisjoint(group) else [],
         )
         return beliefs
+
+    def _odds_of_relatives(self, pool: Sequence[Atom]) -> dict[Atom, float]:
+        """The odds of atoms of which other variants of the op fail alone: these, to one more than those that passed."""
+        op, members_of = self._universe.op, self._universe.variant_members
+        guilty = Counter(op[lowest(atom.units)] for atom in self.guilty)
+        passed = Counter(op[lowest(units)] for units in members_of if guilty and units & self._oracle.exonerated)
+        untried = [atom for atom in pool if guilty[op[lowest(atom.units)]] and not self.tried(atom)]
+        return {atom: guilty[op[lowest(atom.units)]] / (1 + passed[op[lowest(atom.units)]]) for atom in untried}
 
     def weight(self, atom: Atom) -> float:
         """Relative odds that the atom is to blame."""

@@ -5,6 +5,7 @@ values makes nearly everything behind it wrong, so such a list names one culprit
 Only the first wrong ones are suspects.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
@@ -56,7 +57,23 @@ LEAD = 3
 #: … or this many answers are in; then the question has no answer.
 MOST_ANSWERS = 9
 
+#: Probes in which a crash came again, after which its words are believed.
+_CRASHES_BELIEVED = 2
+#: How often a probe has to crash by a signal that another probe got once, and passed then.
+_CRASHES_SURE = 5
+
 Question = tuple[UnitSet, str]
+
+
+def _signal(crash: Verdict) -> str:
+    return crash.fingerprint.partition(":")[0]
+
+
+def telling(answers: Sequence[Verdict]) -> Sequence[Verdict]:
+    """The answers without crashes that came by chance: those of a probe that also passed."""
+    if not any(answer.passed for answer in answers):
+        return answers
+    return [answer for answer in answers if not answer.by_chance]
 
 
 class BlockedError(Exception):
@@ -85,7 +102,9 @@ class Oracle:
         self._named: dict[UnitSet, UnitSet] = {}
         self._unlisted: dict[UnitSet, UnitSet] = {}
         self._mislead: tuple[Sequence[Suspect], bool] | None = None
-        self.flaky = tuple(sorted((asked for asked in verdicts if self._disagree(verdicts[asked])), key=sort_key))
+        self.flaky = tuple(
+            sorted((asked for asked in verdicts if self._disagree(telling(verdicts[asked]))), key=sort_key)
+        )
         self._answers_to_be_sure = LEAD if recheck or self.flaky else 1
         self.passing: list[UnitSet] = []
         self.failing: list[UnitSet] = []
@@ -139,7 +158,7 @@ class Oracle:
         """The settled verdict of exactly this probe; None if it is unknown or still open."""
         units = self.probe(units)
         if units not in self._settled:
-            self._settled[units] = self._settle(self._verdicts.get(units, ()))
+            self._settled[units] = self._settle(telling(self._verdicts.get(units, ())))
         return self._settled[units]
 
     def _settle(self, answers: Sequence[Verdict]) -> Verdict | None:
@@ -168,7 +187,7 @@ class Oracle:
         Posterior mean of the share of the majority answer under a uniform prior (rule of succession); 1.0 if no answer
         disagreed.
         """
-        answers = self._verdicts.get(self.probe(units), ())
+        answers = telling(self._verdicts.get(self.probe(units), ()))
         if not self._disagree(answers):
             return 1.0
         fails = sum(answer.failed for answer in answers)
@@ -177,7 +196,7 @@ class Oracle:
 
     def mostly_passed(self, units: UnitSet) -> bool:
         """Whether more than half of this probe's answers are passes, even if that does not settle it."""
-        answers = self._verdicts.get(self.probe(units), ())
+        answers = telling(self._verdicts.get(self.probe(units), ()))
         return sum(answer.passed for answer in answers) > sum(answer.failed for answer in answers)
 
     def answers(self, units: UnitSet) -> int:
@@ -219,6 +238,23 @@ class Oracle:
             self.wants_all = firm
             raise BlockedError
         return answers
+
+    def settle_crashes(self) -> None:
+        """Ask again what crashed, and may not do so again (`Verdict.by_chance`).
+
+        Words that stayed in two probes are believed. Of a signal that went away once, or came with other words, each
+        crash has to come five times.
+        """
+        crashes = {probe: answers for probe in self.failing if (answers := self._verdicts[probe])[0].by_chance}
+        stayed = Counter(answers[0].fingerprint for answers in crashes.values() if len(answers) > 1)
+        passed = (answer for probe in self.passing for answer in self._verdicts[probe])
+        random = {_signal(answer) for answer in passed if answer.by_chance}
+        random |= {_signal(it[0]) for it in crashes.values() if len({answer.fingerprint for answer in it}) > 1}
+        for probe, answers in crashes.items():
+            enough = 2 if stayed[answers[0].fingerprint] < _CRASHES_BELIEVED else 1
+            if len(answers) < (_CRASHES_SURE if _signal(answers[0]) in random else enough):
+                self.want(probe, english("a crash that may not come again"))
+                raise BlockedError
 
     def settle_contradictions(self) -> None:
         """If one answer decides nothing: recheck all probes that failed inside a probe that passed."""

@@ -44,6 +44,7 @@ class SearchReplay:
         """Replay as far as the verdicts on record allow; the missing probes are in `Oracle.wanted`."""
         try:
             whole = self._universe.everything
+            self._oracle.settle_crashes()
             if not whole or self._compiles(whole):
                 self.state.proof = (whole,)
             elif sentence := self._hopeless():
