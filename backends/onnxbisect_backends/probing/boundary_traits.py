@@ -138,17 +138,13 @@ def measure(ask: Ask, traits: Collection[Trait]) -> dict[Trait, bool]:
         return {}
     if not plain:
         return dict.fromkeys(wanted, True)
-    parts = [
-        part
-        for many in (True, False)
-        if (part := [trait for trait in wanted if (trait.what is TraitKind.COUNT) is many])
-    ]
-    answers = [takes] if len(parts) == 1 else [ask(trial(part)) for part in parts]
-    return {
-        trait: it
-        for part, answer in zip(parts, answers, strict=True)
-        for trait, it in _one_by_one(ask, part, answer).items()
-    }
+    many, rest = ([it for it in wanted if (it.what is TraitKind.COUNT) is counts] for counts in (True, False))
+    if not many or not rest:
+        return _one_by_one(ask, wanted, takes)
+    many_taken = ask(trial(many))
+    # what is refused is among several others then, each half of which is asked anyway
+    rest_taken = False if many_taken and len(rest) > 1 else ask(trial(rest))
+    return _one_by_one(ask, many, many_taken) | _one_by_one(ask, rest, rest_taken)
 
 
 def _one_by_one(ask: Ask, wanted: Sequence[Trait], takes: bool | None) -> dict[Trait, bool]:
