@@ -239,13 +239,13 @@ class Searches:
         self._began, self._calls = time.monotonic(), 0
         self._latest: SearchContext | None = None
 
-    def __call__(self, model: LoadedModel, *, piece: bool, whole: bool) -> SearchedModel:
+    def __call__(self, model: LoadedModel, *, piece: bool, whole: bool, brief: bool = False) -> SearchedModel:
         context = self._latest
         if context is None or context.loaded is not model:  # consecutive searches are often of the same model
             context = self._latest = search_context(
                 model, self._searching.backend, None if piece else self._calibration, piece=piece
             )
-        planner = partial(plan, recheck=self._searching.terms.recheck, brief=piece)
+        planner = partial(plan, recheck=self._searching.terms.recheck, brief=piece or brief)
         with (
             working_folder() as folder,
             self._searching.driver(context, folder, self.left, planner=planner) as driver,

@@ -45,6 +45,8 @@ class SearchSpec(SearchTerms):
     whole: bool = False
     #: Units of pieces, in hexadecimal: only these are compiled, and the whole model if all of them pass.
     pieces: tuple[str, ...] = ()
+    #: Whether the model is a piece of another, with inputs of its own.
+    piece: bool = False
     #: Whether to search in brief (`onnxbisect.search.plan`).
     brief: bool = False
     #: Names of nodes that the search leaves out first, since they were refused before the model was repaired.

@@ -120,3 +120,55 @@ def test_what_is_refused_inside_of_a_loop_is_replaced_and_told(tmp_path: Path) -
     (change,) = result.document.changes
     assert [row.name for row in (*change.removed, change.before)] == ["abs", "loop"]
     assert [row.op for row in change.after] == ["Loop", "Relu", "Mul", "Relu", "Add"]
+
+
+def calls_of_pairs(tmp_path: Path) -> Path:
+    """Six calls of a function whose body is Mul and Abs, with Relu between them."""
+    body = [
+        helper.make_node("Constant", [], ["two"], value_float=2.0),
+        helper.make_node("Mul", ["a", "two"], ["b"]),
+        helper.make_node("Abs", ["b"], ["c"]),
+    ]
+    pair = helper.make_function("my.fn", "Pair", ["a"], ["c"], body, [helper.make_opsetid("", 17)])
+    nodes = []
+    for at in range(6):
+        nodes.append(helper.make_node("Pair", [f"t{at}"], [f"u{at}"], name=f"pair{at}", domain="my.fn"))
+        nodes.append(helper.make_node("Relu", [f"u{at}"], [f"t{at + 1}"], name=f"relu{at}"))
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 3]) for name in ("t0", "t6")]
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("my.fn", 1)]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:])
+    path = tmp_path / "model.onnx"
+    onnx.save(helper.make_model(graph, functions=[pair], ir_version=8, opset_imports=opsets), path)
+    return path
+
+
+def takes_no_pair(*refused: str) -> onnx_bisect.CompileFunction:
+    """Refuses calls of functions, Mul before Abs, and these ops."""
+
+    def compiles(path: Path) -> bool:
+        nodes = onnx.load(path).graph.node
+        scaled = {name for node in nodes if node.op_type == "Mul" for name in node.output}
+        pairs = any(node.op_type == "Abs" and scaled & set(node.input) for node in nodes)
+        return not (pairs or {node.op_type for node in nodes} & {"Pair", *refused})
+
+    return compiles
+
+
+@pytest.mark.parametrize(("refused", "left"), [((), 0), (("Add", "Max"), 6)])
+def test_a_changed_file_is_searched_in_full_only_where_something_is_left(
+    tmp_path: Path, refused: tuple[str, ...], left: int
+) -> None:
+    """Each of six pairs can be broken in two ways: a report asks about them, a repair that ends well about one."""
+    ways: list[ProbeAnswered] = []
+
+    def keep(event: onnx_bisect.Event) -> None:
+        if isinstance(event, ProbeAnswered) and event.units == 12 and "more unit" in event.why and not event.cached:
+            ways.append(event)
+
+    path, compiler = calls_of_pairs(tmp_path), takes_no_pair(*refused)
+    result = onnx_bisect.fix(path, backend=compiler, cache=False, progress=keep)
+
+    assert result.document.file_change is not None
+    assert result.compiles is not bool(left)
+    assert len(result.document.left) == left
+    assert (len(ways) > 1) is bool(left)

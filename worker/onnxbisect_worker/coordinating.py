@@ -186,7 +186,7 @@ def coordinate(keeper: LeaseKeeper[ClaimedSearch]) -> None:
     digests = partial(_digests, keeper) if claimed.search.asked_for is None else None
     # a changed model is expected to pass: until it has failed, only the whole is compiled
     width = width if known.records or spec.pieces or claimed.search.asked_for is None else 1
-    forms_differ = keeper.forms_differ and not (spec.pieces or spec.brief)
+    forms_differ = keeper.forms_differ and not (spec.pieces or spec.piece)
     step = next_step(universe, known, planner, width=width, digests=digests, forms_differ=forms_differ)
     whole = only_whole_model(step, universe)
     # only the whole is compiled before changed copies of the file, and these only if it was refused

@@ -168,7 +168,7 @@ def _asked_model(
     """The search for a question: a model with the job's data files beside it, or with its own."""
     _demand_wanted(keeper, question)
     onnx = files.get("model.onnx", keeper.claimed.onnx)
-    name = question_name(onnx, whole=question.whole, options=question.options)
+    name = question_name(onnx, whole=question.whole, brief=question.brief, options=question.options)
     if begun.reply(name) is not None:
         raise OnnxBisectError("It is asked again what was answered: please report this.")
     if len(begun.replies) >= MOST_QUESTIONS:
@@ -181,6 +181,7 @@ def _asked_model(
         repair=None,
         confirm_causes=0,
         whole=question.whole,
+        brief=question.piece or question.brief,
         pieces=tuple(f"{units:x}" for units in question.pieces),
         doubted=question.doubted,
     )
@@ -189,7 +190,7 @@ def _asked_model(
         kept = {it: dims for it, dims in spec.input_shapes.items() if it not in left_out}
         spec = replace(spec, input_shapes=kept, input_values={})
     if question.piece:
-        spec = replace(spec, input_shapes={}, calibration={}, brief=True)
+        spec = replace(spec, input_shapes={}, calibration={}, piece=True)
     data = own if question.piece else keeper.claimed.data
     return repairs.ChangedModel(question=name, onnx=onnx, data=data, request=spec.to_json(), options=question.options)
 

@@ -140,6 +140,10 @@ class _Repairer:
             new_places = advisor.add_places(after, advice.chosen)
             if not self._strike_refused(advice, after, new_places) and not new_places:
                 break
+        if after.brief and not after.compiles:  # what is left is reported
+            after = self._compiler.diagnose(self._original if model is None else model)
+            if after.stopped:
+                return self._stopped()
         return Repair(
             before=self._before,
             after=after,

@@ -30,10 +30,11 @@ _MOST_WITH_OPTIONS = 3
 class SearchModel(Protocol):
     """A search of a model; the library runs it in threads, the service in workers."""
 
-    def __call__(self, model: LoadedModel, *, piece: bool, whole: bool) -> SearchedModel:
+    def __call__(self, model: LoadedModel, *, piece: bool, whole: bool, brief: bool) -> SearchedModel:
         """Find the refused parts of the model, or with `whole` compile it once as a whole.
 
-        A `piece` has inputs of its own, without samples, and is searched in brief (`onnxbisect.search.plan`).
+        A `piece` has inputs of its own, without samples. It is searched in brief (`onnxbisect.search.plan`), and so is
+        another model with `brief`.
         """
 
 
@@ -82,12 +83,13 @@ class RepairCompiler:
         """Whether that model passes: one call."""
         return self._whole(self.loaded)
 
-    def diagnose(self, model: onnx.ModelProto, refused: Collection[str] = ()) -> SearchedModel:
+    def diagnose(self, model: onnx.ModelProto, refused: Collection[str] = (), *, brief: bool = False) -> SearchedModel:
+        """`brief`: the diagnosis is no report, but where a repair goes on."""
         loaded = self.read(model)
         loaded.doubted = refused
         if self.named is not None and ((found := self._whole(loaded)).compiles or found.stopped):
             return found
-        return self._search(loaded)
+        return replace(self._search(loaded, brief=brief), brief=brief)
 
     def whole(self, model: onnx.ModelProto) -> SearchedModel:
         return self._whole(self.read(model))
@@ -145,7 +147,7 @@ class RepairCompiler:
         path.write_bytes(model.SerializeToString(deterministic=True))
         return RepairCompiler(
             loaded=LoadedModel(path, {}),
-            search=lambda model, *, piece, whole: self._search(model, piece=True, whole=whole),
+            search=lambda model, *, piece, whole, brief: self._search(model, piece=True, whole=whole),
             context_of=lambda loaded, piece: self.context_of(loaded, True),
             folder=folder,
         )
@@ -154,8 +156,10 @@ class RepairCompiler:
         found = self._search(loaded, whole=True)
         return found if found.compiles else self.with_named_options(found, loaded)
 
-    def _search(self, loaded: LoadedModel, *, piece: bool = False, whole: bool = False) -> SearchedModel:
-        found = self.search(loaded, piece=piece, whole=whole)
+    def _search(
+        self, loaded: LoadedModel, *, piece: bool = False, whole: bool = False, brief: bool = False
+    ) -> SearchedModel:
+        found = self.search(loaded, piece=piece, whole=whole, brief=brief)
         self._count(found)
         return found
 

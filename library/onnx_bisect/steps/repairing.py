@@ -156,7 +156,7 @@ def _repaired(
     else:
         say(f"going on from the changed file: {base.base.sentence}")
         original = base.base.proto
-        loaded, before = compiler.read(original), compiler.diagnose(original)
+        loaded, before = compiler.read(original), compiler.diagnose(original, brief=True)
         prover = prover.on(original, TensorFacts.of(before.model))
         context = compiler.context_of(loaded, False)
     calls = compiler.calls

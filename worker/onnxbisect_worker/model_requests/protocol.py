@@ -180,12 +180,14 @@ class ModelQuestion(StepOutcome):
     """A changed model to search: `model.onnx` and its other files by name; without files, the original model.
 
     A `piece` has inputs of its own, other models those of the job, and its external data. `whole`: compile only the
-    whole model. With `options`, these replace the target's, and only `pieces` of the model are compiled. `doubted` are
-    names of nodes that the search leaves out first.
+    whole model. With `options`, these replace the target's, and only `pieces` of the model are compiled. `brief`:
+    search in brief (`onnxbisect.search.plan`), as pieces are. `doubted` are names of nodes that the search leaves out
+    first.
     """
 
     piece: bool = False
     whole: bool = False
+    brief: bool = False
     options: Mapping[str, str] = field(default_factory=dict)
     pieces: tuple[UnitSet, ...] = ()
     doubted: tuple[str, ...] = ()

@@ -190,7 +190,7 @@ class _Replies:
         self._models, self._begun, self._paid = models, begun, begun.stats
         self._counted: set[str] = set()
 
-    def __call__(self, model: LoadedModel, *, piece: bool, whole: bool) -> SearchedModel:
+    def __call__(self, model: LoadedModel, *, piece: bool, whole: bool, brief: bool) -> SearchedModel:
         own = self._models.context
         if model is own.loaded and (whole or self._begun.searched):
             paid, self._paid = self._paid, replace(self._paid, compiler_calls=0)  # requested twice, counted once
@@ -200,9 +200,13 @@ class _Replies:
         files = [path, *sorted(path.parent.glob("model.data"))] if piece else [path]
         names = ["model.onnx", *(it.name for it in files[1:])]
         question = protocol.ModelQuestion(
-            files=dict(zip(names, files, strict=True)), piece=piece, whole=whole, doubted=tuple(model.doubted)
+            files=dict(zip(names, files, strict=True)),
+            piece=piece,
+            whole=whole,
+            brief=brief,
+            doubted=tuple(model.doubted),
         )
-        return self.about(context, question_name(_digest(path), whole=whole), question)
+        return self.about(context, question_name(_digest(path), whole=whole, brief=brief), question)
 
     def with_options(self, model: LoadedModel, changed: Mapping[str, str], backend: Backend) -> SearchedModel:
         """The whole model, compiled with changed options."""
@@ -225,7 +229,9 @@ class _Replies:
         if context.identity != reply.identity:
             raise protocol.OtherVersionError(_OTHER_COMPILER)
         stats = Stats.of(reply.answers, calls=calls, rounds=reply.rounds, engine_seconds=0, wall_seconds=0)
-        return SearchedModel(job=self._models.job(context, reply.answers, stats, brief=question.piece))
+        return SearchedModel(
+            job=self._models.job(context, reply.answers, stats, brief=question.piece or question.brief)
+        )
 
 
 def answers_from(begun: protocol.StepProgress, identity: str) -> Callable[[Path], Answered]:
@@ -242,8 +248,8 @@ def answers_from(begun: protocol.StepProgress, identity: str) -> Callable[[Path]
     return answer
 
 
-def question_name(onnx: str, *, whole: bool, options: Mapping[str, str] = _NO_OPTIONS) -> str:
+def question_name(onnx: str, *, whole: bool, brief: bool = False, options: Mapping[str, str] = _NO_OPTIONS) -> str:
     """The key of a question about a model; `onnx` is the SHA-256 of its ONNX file."""
     if options:
         onnx = sha256(f"{onnx} {json.dumps(options, sort_keys=True)}".encode()).hexdigest()
-    return f"{onnx}-whole" if whole else onnx
+    return f"{onnx}-whole" if whole else f"{onnx}-brief" if brief else onnx

@@ -364,7 +364,7 @@ class ModelWork:
     def _search_context(self) -> SearchContext:
         """The backend is checked first, as in `run`: without a compiler nothing else matters."""
         backend = self._backend
-        return search_context(self._loaded, backend, self._calibration, piece=self._spec.brief)
+        return search_context(self._loaded, backend, self._calibration, piece=self._spec.piece)
 
     @cached_property
     def _context(self) -> SearchContext:
@@ -383,5 +383,5 @@ class ModelWork:
             target=stored.target,
             universe=stored.universe,
             samples=sampling(model, self._calibration, stored.description.samples, self._named_backend),
-            piece=self._spec.brief,
+            piece=self._spec.piece,
         )
