@@ -28,7 +28,7 @@ from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_backends.contract import Description, Outcome
 from onnxbisect_backends.options import WorthTrying, read_options
 
-RULES = {"Tan": "fuse_tan", "": "", "Relu": "fuse_relu", "Neg": "fuse_neg", "Atan": "fuse_atan"}
+RULES = {"Tan": "fuse_tan", "": "", "Relu": "fuse_relu", "Neg": "fuse_neg", "Hardmax": "fuse_hardmax"}
 
 
 def split(given):
@@ -181,8 +181,8 @@ def test_where_no_option_helps_the_search_goes_on_in_the_changed_file(tmp_path: 
     ("ops", "ir_version", "changed"),
     [
         (["Relu"], 8, ""),
-        (["HardSwish", "Atan"], 8, "1 replaced node, and "),
-        (["HardSwish", "Atan"], 12, "ir_version 12 → 9, and 1 replaced node, and "),
+        (["HardSwish", "Hardmax"], 8, "1 replaced node, and "),
+        (["HardSwish", "Hardmax"], 12, "ir_version 12 → 9, and 1 replaced node, and "),
     ],
 )
 def test_a_repair_ends_with_the_option_that_is_named(
