@@ -232,6 +232,13 @@ CULPRITS: list[Any] = [
     ("qnn", "clip_computed_min", [], {"Clip": 1}, 8),
     ("qnn", "dynquant_false_cause", [], {"DynamicQuantizeLinear": 1, "ConvInteger": 1}, 6),
     ("qnn", "ir14_qnn", ["--option", "soc_model=SM8350"], {"HardSigmoid": 1}, 10),
+    (
+        "qnn",
+        "llm_gqa_value_info",
+        [],
+        {"com.microsoft::GroupQueryAttention": 1, "com.microsoft::SkipSimplifiedLayerNormalization": 1},
+        8,
+    ),
     ("rknn", "op21_rknn", [], {"Einsum": 2}, 12),
     ("rknn", "gridsample_calls", [], {"GridSample": 1}, 6),
     # Of ReduceMax and Where the toolkit dies with any condition from outside, called by itself, too. That a condition
