@@ -1,9 +1,11 @@
 """The smallest compilers about which earlier versions said something false, and what is true of them."""
 
 import random
-from itertools import combinations
+from itertools import combinations, count
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from onnxbisect.diagnosis import Certainty, CertificateStatus, CulpritKind
 from onnxbisect.search import plan
@@ -14,6 +16,7 @@ from onnxbisect.verdict import Hints, Status, Verdict
 from support.engine.judging import Log, Run, judge
 from support.engine.rule_worlds import Behaviour, RuleWorld, world
 from support.engine.worlds import Rule, World, all_found, chain, monotone, universe
+from support.examples import examples
 
 
 def test_a_second_pattern_between_occurrences_of_the_first_is_not_missed():
@@ -263,6 +266,13 @@ def test_a_pair_is_not_blamed_where_half_of_it_was_cut_from_what_it_is_fused_wit
         (Behaviour.TYPES, 12, Log.SILENT),  # a pair with a third op; the pair passes where another culprit is complete
         (Behaviour.TYPES, 20, Log.SILENT),  # an op that fails unless nothing is cut in front of it
         (Behaviour.TYPES, 20, Log.FIRST_OFFENDER),
+        (Behaviour.SCATTERED, 86, Log.FIRST_OFFENDER),  # ops that are each refused alone, and fused together in a place
+        (Behaviour.SCATTERED, 102, Log.FIRST_OFFENDER),  # the same in no tensor's reach of each other
+        (Behaviour.SCATTERED, 127, Log.FIRST_OFFENDER),  # fused with a place of an op that is refused in another one
+        (Behaviour.SCATTERED, 121, Log.FIRST_OFFENDER),  # excused in another remainder than the one it was put into
+        (Behaviour.SCATTERED, 163, Log.FIRST_OFFENDER),  # named first for a pattern that it is part of
+        (Behaviour.SCATTERED, 253, Log.FIRST_OFFENDER),
+        (Behaviour.CUT, 54, Log.FIRST_OFFENDER),  # an op that fails with some of its consumers
     ],
 )
 def test_what_fails_for_want_of_its_context_is_not_stated_as_a_fact(behaviour, seed, log):
@@ -591,3 +601,54 @@ def test_three_ops_that_fail_together_anywhere_are_not_asked_in_every_combinatio
     }
     assert all_found(step) == sets
     assert one.calls <= 120
+
+
+def needs_all(hub: int, graph: Universe, refused: tuple[UnitSet, ...]) -> RuleWorld:
+    """The hub is refused with some of its neighbours and without others; so are these sets."""
+    around = graph.neighbours(1 << hub)
+
+    def lacks(units: UnitSet) -> bool:
+        return bool(units >> hub & 1 and units & around) and not is_subset(around, units)
+
+    lacking = sum(1 << units for units in range(graph.everything + 1) if lacks(units))
+    failing = lacking | sum(1 << units for units in range(graph.everything + 1) if monotone(refused)(units))
+    return RuleWorld(
+        behaviour=Behaviour.CUT,
+        seed=0,
+        universe=graph,
+        failing=failing,
+        planted=refused,
+        words="a hub without some of its neighbours",
+        refusing={hub: lacking},
+    )
+
+
+@pytest.mark.parametrize("log", [Log.SILENT, Log.FIRST_OFFENDER])
+@pytest.mark.parametrize("into", [False, True])
+@pytest.mark.parametrize("spokes", [2, 3])
+@pytest.mark.parametrize("alike", [False, True])
+def test_an_op_that_needs_all_its_neighbours_is_not_blamed_with_some(log, into, spokes, alike):
+    """Each neighbour is refused with what is behind it, so that all that is next to the hub holds a culprit."""
+    near, far = range(1, spokes + 1), range(spokes + 1, 2 * spokes + 1)
+    edges = [*((0, unit) for unit in near), *zip(near, far, strict=True)]
+    variants = [0, *([1] * spokes if alike else near), *[9] * spokes]
+    refused = tuple(of(edge) for edge in edges[spokes:])
+    hub = 0
+    if into:
+        last = 2 * spokes
+        hub, variants = last, variants[::-1]
+        edges = [(last - after, last - before) for before, after in edges]
+        refused = tuple(of(last - unit for unit in members(pair)) for pair in refused)
+    numbers = {variant: number for number, variant in enumerate(dict.fromkeys(variants))}
+    run = Run(world=needs_all(hub, universe([numbers[it] for it in variants], edges), refused), log=log)
+    assert not judge(run, run.diagnose()).false_facts
+
+
+@given(st.integers(0, 100_000))
+@settings(max_examples=examples(30))
+def test_a_log_that_names_each_refused_place_shows_what_is_fused_elsewhere(seed):
+    """A compiler that fuses a pattern, which need not be connected, and refuses nothing else."""
+    worlds = (world(Behaviour.SCATTERED, other) for other in count(seed))
+    one = next(it for it in worlds if not it.planted)
+    run = Run(world=one, log=Log.FIRST_OFFENDER)
+    assert not judge(run, run.diagnose()).false_facts, one

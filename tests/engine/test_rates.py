@@ -48,7 +48,15 @@ KEPT = (
 #: Two to four times the calls of a search that believes the log, and half of those of a silent compiler. A log that
 #: named what passed is not believed about places, which costs 1.5 calls in weak worlds, else less than half a call.
 _MOST_CALLS_NAMED = 35
-NAMED = (Behaviour.FUSION, Behaviour.EXCUSE, Behaviour.CUT, Behaviour.WEAK, Behaviour.UNLESS, Behaviour.XOR)
+NAMED = (
+    Behaviour.FUSION,
+    Behaviour.SCATTERED,
+    Behaviour.EXCUSE,
+    Behaviour.CUT,
+    Behaviour.WEAK,
+    Behaviour.UNLESS,
+    Behaviour.XOR,
+)
 
 
 @pytest.mark.long

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from onnxbisect.language import english
+from onnxbisect.search.blame import Blame, without_others
 from onnxbisect.search.context import (
     FEW_UNITS,
     NEAR,
@@ -39,81 +40,10 @@ from onnxbisect.search.suspect import Suspect
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
 from onnxbisect.universe import Universe
 
-
-def without_others(probe: UnitSet, suspect: Suspect, suspects: Sequence[Suspect]) -> UnitSet:
-    """The probe without the units that complete another culprit, or another occurrence of this one."""
-    if suspect.single:
-        return probe
-    for other in suspects:
-        if other.capacity or other.pool:
-            continue
-        for occurrence in other.occurrences:
-            units = of(occurrence)
-            if is_subset(units, probe) and units != suspect.units and (spare := units & ~suspect.units):
-                probe &= ~(1 << lowest(spare))
-    return probe
-
-
-class Blame:
-    """Searches the record of one replay."""
-
-    def __init__(self, universe: Universe, oracle: Oracle) -> None:
-        self._universe = universe
-        self._oracle = oracle
-
-    def on_record(
-        self, suspect: Suspect, suspects: Sequence[Suspect], remainder: UnitSet, context: UnitSet, *, by_words: bool
-    ) -> UnitSet | None:
-        """A failing probe that blames the suspect; `context` is the part of the remainder near it.
-
-        Either the probe contains the context and, beyond the remainder, only occurrences whose neighbourhood looks like
-        the suspect's. Or its message is the one for the suspect alone and differs from that of another probe that
-        contains the remainder, all occurrences it may be about look alike, and one of them has no other culprit beside
-        it.
-        """
-        most = remainder | self._alike(suspect)
-        context = without_others(context | suspect.units, suspect, suspects)
-        for failing in self._oracle.failing:
-            if is_subset(context, failing) and is_subset(failing, most):
-                return failing
-        alone = self._oracle.look(suspect.fails)
-        if not by_words or self._oracle.names_mislead or alone is None or not alone.fingerprint or not alone.hints:
-            return None
-        words = self._words(suspect.fails)
-        holding = [failing for failing in self._oracle.failing if is_subset(remainder, failing)]
-        if all(self._words(failing) == words for failing in holding):
-            return None
-        for failing in holding:
-            others = failing & ~remainder & ~suspect.everywhere
-            meant = self._oracle.named_in(failing) & suspect.everywhere or failing & suspect.everywhere
-            alike = len({self._universe.neighbourhoods[unit] for unit in members(meant)}) == 1
-            if self._words(failing) == words and alike and self._stands_apart(suspect, others):
-                return failing
-        return None
-
-    def _words(self, failing: UnitSet) -> tuple[str, frozenset[str]] | None:
-        """The message of a failing probe and the ops it is about; some messages differ only in node names."""
-        verdict = self._oracle.look(failing)
-        if verdict is None:
-            return None
-        ops = {self._universe.op[unit] for unit in members(self._oracle.named_in(failing))}
-        return verdict.fingerprint, frozenset(ops or verdict.hints.ops)
-
-    def _alike(self, suspect: Suspect) -> UnitSet:
-        """The units of all occurrences with the same neighbourhood as the suspect; of an interaction only its own."""
-        if not suspect.single:
-            return suspect.units
-        around, solo = self._universe.neighbourhoods, self._universe.solo
-        own = lowest(suspect.units)
-        alike = (unit for (unit,) in suspect.occurrences if around[unit] == around[own] and solo[unit] == solo[own])
-        return of(alike)
-
-    def _stands_apart(self, suspect: Suspect, others: UnitSet) -> bool:
-        return any(not self._universe.neighbours(of(occurrence)) & others for occurrence in suspect.occurrences)
-
-
 #: Most units of an interaction that is also asked with each unit next to it.
 _MOST_GROWN = 3
+#: Most different ops of a model of which little is left without one.
+_FEW_OPS = 2
 
 
 @dataclass(frozen=True)
@@ -211,7 +141,7 @@ class Confirmer:
             return _Case(replace(suspect, context=remainders[0], blame=suspect.fails), remainders[0], None, (), {})
         is_open = suspect.single and not suspect.verified
         if is_open and (case := self._named_case(suspect, suspects, remainders, doubted)):
-            return replace(case, neighbourhood=self._few_contexts(case.suspect, suspects))
+            return replace(case, neighbourhood=self._few_contexts(case.suspect, suspects, remainders))
         suspect, remainder = self._place(suspect, remainders, NEAR if is_open else 0)
         questions: list[Question] = []
         say = self._say(suspect)
@@ -226,7 +156,7 @@ class Confirmer:
             completed = [it | suspect.units for it in remainders if size(suspect.units & ~it) == 1]
             questions += [(probe, english("{say} in another remainder", say=say)) for probe in completed]
             if not rests_on_a_part(self._universe, self._oracle, suspect):
-                questions += self._few_contexts(suspect, suspects)
+                questions += self._few_contexts(suspect, suspects, remainders)
         questions += [
             (probe, english("{say} with nodes that make a part of it pass", say=say))
             for probe in self._excused(suspect)
@@ -241,7 +171,7 @@ class Confirmer:
             ways = every_way(self._universe, suspect, suspects, remainder)
             questions += [(probe, english("{say} in another context", say=say)) for probe in ways]
         elif is_open:
-            questions += self._few_contexts(suspect, suspects)
+            questions += self._few_contexts(suspect, suspects, remainders)
         elif self._small and suspect.interaction and not (suspect.verified or doubted):
             questions += self._grown_contexts(suspect, suspects)
         asked = tuple((probe, why) for probe, why in dict.fromkeys(questions) if probe != self._universe.everything)
@@ -260,7 +190,9 @@ class Confirmer:
         passing = [self._oracle.smallest_passing(part, everything) for part in dict.fromkeys(parts)]
         return [suspect.units | probe for probe in (*passing, union(passing)) if probe]
 
-    def _few_contexts(self, suspect: Suspect, suspects: Sequence[Suspect]) -> tuple[Question, ...]:
+    def _few_contexts(
+        self, suspect: Suspect, suspects: Sequence[Suspect], remainders: Sequence[UnitSet]
+    ) -> tuple[Question, ...]:
         """Contexts for an op that a log names, in a small model; none if the compiler lists all ops that it refuses.
 
         A log with a single name may mean an interaction that the op is part of, or that a unit is left out that makes
@@ -269,9 +201,29 @@ class Confirmer:
         if not self._small or lists_ops(self._universe, self._oracle, suspects):
             return ()
         why = english("{say} in a small context", say=self._say(suspect))
-        small = few_contexts if is_all_that_is_named(self._universe, self._oracle, suspects) else small_contexts
-        probes = (*small(self._universe, suspect.units), computed_from(self._universe, suspect.units))
+        universe, units = self._universe, suspect.units
+        if is_all_that_is_named(universe, self._oracle, suspects):
+            probes = few_contexts(universe, units)
+        else:
+            probes = [*small_contexts(universe, units), *self._without_one_op(suspect, remainders)]
+        probes.append(computed_from(universe, units))
         return tuple((probe, why) for probe in probes if probe not in (suspect.units, self._universe.everything))
+
+    def _without_one_op(self, suspect: Suspect, remainders: Sequence[UnitSet]) -> list[UnitSet]:
+        """The suspect in each remainder with its other places, and beside all that no log names without each op
+        of that: it may fail with that op only. What else the logs name there is left out.
+
+        In a model of hardly any ops that would leave too little, and the suspect is asked with each other unit.
+        """
+        universe, oracle = self._universe, self._oracle
+        beside = oracle.without_named(universe.everything, suspect.everywhere)
+        found = [remainder | suspect.everywhere for remainder in remainders]
+        if len(universe.variant_members) <= _FEW_OPS:
+            found += [suspect.units | 1 << other for other in members(universe.everything & ~suspect.units)]
+        if is_subset(suspect.units, beside):
+            ops = (alike for alike in universe.variant_members if alike & beside & ~suspect.units)
+            found += [beside & ~alike | suspect.units for alike in ops]
+        return [oracle.without_named(probe, suspect.units) for probe in found]
 
     def _grown_contexts(self, suspect: Suspect, suspects: Sequence[Suspect]) -> list[Question]:
         """Contexts for an interaction of a small model where a log names ops.
@@ -284,7 +236,11 @@ class Confirmer:
         if rests_on_a_part(self._universe, self._oracle, suspect):
             return []
         why = english("{say} with its neighbours", say=self._say(suspect))
-        return [(probe, why) for probe in grown_contexts(self._universe, suspect)]
+        places = [of(place) for it in suspects if it.interaction for place in it.occurrences]
+        # an op may fail with some of its neighbours, and compile with all
+        around = [union(place for place in places if place >> unit & 1) for unit in members(suspect.units)]
+        probes = dict.fromkeys((*grown_contexts(self._universe, suspect), *(it | suspect.units for it in around)))
+        return [(probe, why) for probe in probes if probe not in (suspect.units, self._universe.everything)]
 
     def _parts_alone(self, suspect: Suspect) -> list[Question]:
         """Each unit of an interaction alone, in a small model where a log names ops (`places.rests_on_a_part`)."""
@@ -308,6 +264,11 @@ class Confirmer:
             return None
         suspect, remainder = self._place(suspect, remainders, PATTERN)
         others = self._occurrences_to_ask(suspect)
+        if self._small and not commonest_of_lists(universe, oracle):
+            beside = oracle.without_named(universe.everything, suspect.everywhere)
+            named = oracle.refused_by_log(beside) & suspect.everywhere
+            places = named or suspect.units & beside or suspect.everywhere & beside
+            return _Case(replace(suspect, units=1 << lowest(places)), remainder, beside, (), others)
         singles = union(other.everywhere for other in suspects if other.single)
         names = refused_by_name(universe, oracle, universe.everything & ~(remainder | singles))
         names = {unit: probe for unit, probe in names.items() if suspect.everywhere >> unit & 1}

@@ -213,16 +213,16 @@ def _every_context(
         found.append(remainder | units | universe.ball(units, 1) & beside)
         others = _outwards(universe, units)
         left_out = universe.everything & ~units
+        found += [units | 1 << other for other in others]
         if size(units) == 1:
             found += _connected(universe, units, _FUSED)
             if not (before := computed_from(universe, units)) & masked & ~units:
                 found.append(before)
-            left_out &= universe.neighbours(units)
+            left_out &= universe.neighbours(units) | masked
         else:
             found += [(remainder | units) & ~(1 << other) for other in members(remainder & ~units)]
             found += [remainder | units | 1 << other for other in members(beside)]
-        found += [units | 1 << other for other in others]
-        found += [joined(universe, units | 1 << other, universe.everything) for other in others]
+            found += [joined(universe, units | 1 << other, universe.everything) for other in others]
         found += [universe.everything & ~(1 << other) for other in members(left_out)]
     found += [universe.everything & ~others | own for others in kept_out]
     return tuple(dict.fromkeys(found))
@@ -236,18 +236,10 @@ def computed_from(universe: Universe, units: UnitSet) -> UnitSet:
 
 
 def small_contexts(universe: Universe, units: UnitSet) -> list[UnitSet]:
-    """A suspect of a small model with all within one to three steps, with each other unit, and with paths to them.
-
-    Of the shortest paths, only those that are no part of another one. A single unit is asked in a few connected sets of
-    three and of four units, too.
-    """
+    """A suspect of a small model with all within one to three steps, and in a few connected sets of each size."""
     found = [universe.ball(units, steps) for steps in (1, 2, 3)]
-    others = _outwards(universe, units)
-    found += [units | 1 << other for other in others]
-    paths = list(dict.fromkeys(joined(universe, units | 1 << other, universe.everything) for other in others))
-    found += [path for path in paths if not any(is_subset(path, longer) for longer in paths if longer != path)]
     connected = _connected(universe, units, _FUSED)
-    for count in range(3, _FUSED + 1):
+    for count in range(2, _FUSED + 1):
         found += [one for one in connected if size(one) == count][:_MOST_FUSED]
     return [probe for probe in dict.fromkeys(found) if probe != universe.everything]
 

@@ -289,6 +289,19 @@ class Oracle:
         units = self.universe.units_by_op.get(verdict.hints.ops[0], 0) & failing
         return named | (units if size(units) == 1 else 0)
 
+    def without_named(self, probe: UnitSet, places: UnitSet) -> UnitSet:
+        """The probe without what its log names, and so on, until a log names one of these places, or nothing.
+
+        The units of one op may be refused in one place and compile in another, so this holds more than what is left
+        without the ops that are named.
+        """
+        while (verdict := self.look(probe)) and verdict.failed:
+            named = self.refused_by_log(probe)
+            if not named or named & places:
+                break
+            probe &= ~named
+        return probe
+
     @property
     def names_mislead(self) -> bool:
         """Whether some log names a unit that passed in another probe, and is in no interaction that the probe holds.

@@ -1,0 +1,80 @@
+"""Finds a failing probe on record that blames a suspect in its context, so that it need not be asked."""
+
+from collections.abc import Sequence
+
+from onnxbisect.search.oracle import Oracle
+from onnxbisect.search.suspect import Suspect
+from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of
+from onnxbisect.universe import Universe
+
+
+def without_others(probe: UnitSet, suspect: Suspect, suspects: Sequence[Suspect]) -> UnitSet:
+    """The probe without the units that complete another culprit, or another occurrence of this one."""
+    if suspect.single:
+        return probe
+    for other in suspects:
+        if other.capacity or other.pool:
+            continue
+        for occurrence in other.occurrences:
+            units = of(occurrence)
+            if is_subset(units, probe) and units != suspect.units and (spare := units & ~suspect.units):
+                probe &= ~(1 << lowest(spare))
+    return probe
+
+
+class Blame:
+    """Searches the record of one replay."""
+
+    def __init__(self, universe: Universe, oracle: Oracle) -> None:
+        self._universe = universe
+        self._oracle = oracle
+
+    def on_record(
+        self, suspect: Suspect, suspects: Sequence[Suspect], remainder: UnitSet, context: UnitSet, *, by_words: bool
+    ) -> UnitSet | None:
+        """A failing probe that blames the suspect; `context` is the part of the remainder near it.
+
+        Either the probe contains the context and, beyond the remainder, only occurrences whose neighbourhood looks like
+        the suspect's. Or its message is the one for the suspect alone and differs from that of another probe that
+        contains the remainder, all occurrences it may be about look alike, and one of them has no other culprit beside
+        it.
+        """
+        most = remainder | self._alike(suspect)
+        context = without_others(context | suspect.units, suspect, suspects)
+        for failing in self._oracle.failing:
+            if is_subset(context, failing) and is_subset(failing, most):
+                return failing
+        alone = self._oracle.look(suspect.fails)
+        if not by_words or self._oracle.names_mislead or alone is None or not alone.fingerprint or not alone.hints:
+            return None
+        words = self._words(suspect.fails)
+        holding = [failing for failing in self._oracle.failing if is_subset(remainder, failing)]
+        if all(self._words(failing) == words for failing in holding):
+            return None
+        for failing in holding:
+            others = failing & ~remainder & ~suspect.everywhere
+            meant = self._oracle.named_in(failing) & suspect.everywhere or failing & suspect.everywhere
+            alike = len({self._universe.neighbourhoods[unit] for unit in members(meant)}) == 1
+            if self._words(failing) == words and alike and self._stands_apart(suspect, others):
+                return failing
+        return None
+
+    def _words(self, failing: UnitSet) -> tuple[str, frozenset[str]] | None:
+        """The message of a failing probe and the ops it is about; some messages differ only in node names."""
+        verdict = self._oracle.look(failing)
+        if verdict is None:
+            return None
+        ops = {self._universe.op[unit] for unit in members(self._oracle.named_in(failing))}
+        return verdict.fingerprint, frozenset(ops or verdict.hints.ops)
+
+    def _alike(self, suspect: Suspect) -> UnitSet:
+        """The units of all occurrences with the same neighbourhood as the suspect; of an interaction only its own."""
+        if not suspect.single:
+            return suspect.units
+        around, solo = self._universe.neighbourhoods, self._universe.solo
+        own = lowest(suspect.units)
+        alike = (unit for (unit,) in suspect.occurrences if around[unit] == around[own] and solo[unit] == solo[own])
+        return of(alike)
+
+    def _stands_apart(self, suspect: Suspect, others: UnitSet) -> bool:
+        return any(not self._universe.neighbours(of(occurrence)) & others for occurrence in suspect.occurrences)
