@@ -167,7 +167,7 @@ def test_the_jobs_own_webhook_gets_messages_of_the_chat(tmp_path: Path, shell: S
     try:
         server = Server(**vars(serving), shell=shell)
         for number, (form, schema) in enumerate(SCHEMAS.items(), 1):
-            receiver.answer_bodies = [b"ok" if form is WebhookFormat.SLACK else b"{}"]
+            receiver.answer_bodies = [b"ok" if form is WebhookFormat.SLACK else b'{"code": 0, "errcode": 0}']
             done = server.submit(SAM, *EDGESAM, "--webhook", receiver.url, "--webhook-format", form)
             assert done.code == 1, done.err
             assert within(60, lambda: len(receiver.messages) >= number)  # noqa: B023 - called at once
