@@ -112,6 +112,21 @@ def test_every_occurrence_of_a_structural_culprit_is_found(data, graph, width):
     assert step.diagnosis.certificate.status is CertificateStatus.PROVEN
 
 
+def test_two_ops_refused_together_wherever_they_stand_are_no_limit_of_what_is_taken():
+    """Each set with more outputs than passed holds both ops: only one without either tells the two apart."""
+    variants, edges = (0, 0, 1, 2, 1, 1, 0, 3, 1), ((0, 1), (0, 2), (0, 3), (1, 2), (1, 6), (4, 6), (4, 7))
+    graph = universe(variants, edges)
+    first, second = graph.variant_members[0], graph.variant_members[1]
+
+    def rule(units: UnitSet) -> bool:
+        return bool(units & of([3, 7]) or (units & first and units & second))
+
+    step = World(graph, rule).diagnose()
+
+    assert all_found(step) == minimal_failing_sets(len(graph), rule)
+    assert step.diagnosis.certificate.status is CertificateStatus.PROVEN
+
+
 @given(st.data(), dags())
 @settings(max_examples=examples(75))
 def test_what_is_refused_at_one_shape_is_told_from_what_is_refused_together(data, graph):

@@ -46,18 +46,21 @@ class WithinLimit:
     def _tested(self, measure: Measure, found: Suspect) -> CutLimit | None:
         """The limit of this measure, if units that were not found fail for it too; between the most that passes and the
         least that fails is halved.
+
+        The other units lack an op of what was found, as far as the model has others: the ops may be refused together
+        wherever they stand, so that each set of them that exceeds the limit fails for that.
         """
         universe, oracle, suspects = self._universe, self._oracle, self._state.suspects
+        kinds = dict.fromkeys(universe.variant[unit] for unit in members(found.units))
+        # a small model has too few others: there without one unit of what was found
+        avoided = (*(universe.variant_members[it] for it in kinds), found.units, 1 << lowest(found.units))
         singles = union(suspect.everywhere for suspect in suspects if suspect.single)
         tried: set[UnitSet] = {0}
         while limit := possible_limit(universe, oracle, suspects, measure):
             if not limit.exceeded(universe, found.fails):
                 break
             wanted = (limit.most + limit.refused + 1) // 2
-            # a small model has too few others: there without one unit of what was found
-            choices = (
-                others(universe, measure, wanted, it | singles) for it in (found.units, 1 << lowest(found.units))
-            )
+            choices = (others(universe, measure, wanted, it | singles) for it in avoided)
             other = next((it for it in choices if it), 0)
             if other in tried:
                 break
