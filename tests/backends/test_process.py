@@ -30,7 +30,7 @@ import os, sys, time
 if os.fork():                       # the compiler itself
     if sys.argv[1] == "stays":
         time.sleep(600)
-    while not os.path.exists("daemon"):
+    while not (os.path.exists("daemon") and os.path.getsize("daemon")):
         time.sleep(0.01)
     os._exit(0)
 os.setsid()

@@ -258,7 +258,12 @@ class Atoms:
         return beliefs
 
     def _odds_of_relatives(self, pool: Sequence[Atom]) -> dict[Atom, float]:
-        """The odds of atoms of which other variants of the op fail alone: these, to one more than those that passed."""
+        """The odds of atoms of which other variants of the op fail alone: these, to one more than those that passed.
+
+        Where weights decide, a variant of an op may have other weights only, and says nothing of the others.
+        """
+        if self._universe.weightless:
+            return {}
         op, members_of = self._universe.op, self._universe.variant_members
         guilty = Counter(op[lowest(atom.units)] for atom in self.guilty)
         passed = Counter(op[lowest(units)] for units in members_of if guilty and units & self._oracle.exonerated)
