@@ -21,6 +21,7 @@ class Universe:
     nodes that belong to it. `tensors[i]` are the tensors that it makes. `required_producers[i]` are the units that a
     cut must include: the target accepts no graph input of their result's dtype, or does not fold the constants that
     they make. `doubted` are units that are to be left out first, without which the rest is expected to compile.
+    `weights[i]` are the bytes of the stored constants that unit `i` reads; empty where no model gives them.
     """
 
     variant: tuple[int, ...]
@@ -32,6 +33,7 @@ class Universe:
     required_producers: Mapping[int, UnitSet] = field(default_factory=dict)
     #: `solo` without the weights, where it tells units apart by these, too; otherwise empty.
     weightless: tuple[int, ...] = ()
+    weights: tuple[int, ...] = ()
     #: Names of the ops that the target advertises; None where it advertises nothing.
     advertised: frozenset[str] | None = None
     doubted: UnitSet = 0

@@ -1,7 +1,8 @@
-"""Compilers that take so many inputs, outputs, pieces or live tensors at a time: no op is blamed for that."""
+"""Compilers that take so many inputs, outputs, pieces, live tensors or weights at a time: no op is blamed for that."""
 
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -12,7 +13,7 @@ from onnxbisect.search.pattern import occurrences
 from onnxbisect.search.state import SearchState
 from onnxbisect.search.suspect import Suspect
 from onnxbisect.search.within_limit import WithinLimit
-from onnxbisect.unitset import UnitSet, full, is_subset, members, of, size
+from onnxbisect.unitset import UnitSet, full, is_subset, members, of, size, union
 from onnxbisect.universe import Universe
 from support.engine.judging import Run, judge
 from support.engine.rule_worlds import Behaviour, world
@@ -26,7 +27,10 @@ def network(seed: int) -> Universe:
     chance = random.Random(seed)
     variants = [chance.randrange(COUNT // 4) for _ in range(COUNT)]
     skips = [(chance.randrange(max(0, unit - 5), unit), unit) for unit in range(2, COUNT) if chance.random() < 0.15]
-    return universe(variants, sorted({*((unit, unit + 1) for unit in range(COUNT - 1)), *skips}))
+    model = universe(variants, sorted({*((unit, unit + 1) for unit in range(COUNT - 1)), *skips}))
+    sizes = [chance.randrange(1, 9) << 16 for _ in range(COUNT // 4)]
+    # units of one op have weights of one shape
+    return replace(model, weights=tuple(sizes[it] for it in variants))
 
 
 def reference(model: Universe, measure: Measure) -> Callable[[UnitSet], int]:
@@ -65,6 +69,7 @@ def reference(model: Universe, measure: Measure) -> Callable[[UnitSet], int]:
         Measure.BOTH: lambda units: inputs(units) + outputs(units),
         Measure.PIECES: pieces,
         Measure.LIVE: live,
+        Measure.WEIGHTS: lambda units: sum(model.weights[unit] for unit in members(units)),
     }[measure]
 
 
@@ -90,7 +95,11 @@ def worlds(measure: Measure, count: int) -> Iterator[tuple[World, UnitSet]]:
         yield World(model, refused), bad
 
 
-@pytest.mark.parametrize("measure", [it for it in Measure if it is not Measure.LIVE])
+#: Of which a part of a model may have more than the whole.
+PARTED = (Measure.INPUTS, Measure.OUTPUTS, Measure.BOTH, Measure.PIECES)
+
+
+@pytest.mark.parametrize("measure", PARTED)
 def test_an_op_is_told_from_a_limit_of_what_the_compiler_takes_at_a_time(measure: Measure) -> None:
     calls = []
     for one, bad in worlds(measure, 5):
@@ -166,6 +175,35 @@ def test_a_limit_of_a_small_model_states_nothing_false_and_ends(behaviour: Behav
         assert not judgement.violations, run.world
         calls, units = calls + run.calls, units + len(run.world.universe)
     assert calls <= 5 * units
+
+
+def test_a_model_of_too_many_weights_is_too_much_and_all_its_pieces_compile() -> None:
+    """60 units of 30 ops, of which one is refused and no more than a third of all weights is taken at a time."""
+    chance = random.Random(3)
+    for _ in range(4):
+        variants = [unit % 30 for unit in range(60)]
+        kinds = [chance.randrange(1, 40) << 14 for _ in range(30)]
+        skips = [(unit, unit + chance.randrange(2, 9)) for unit in range(0, 48, 3)]
+        model = universe(variants, sorted({*((unit, unit + 1) for unit in range(59)), *skips}))
+        model = replace(model, weights=tuple(kinds[it] for it in variants))
+        counted = reference(model, Measure.WEIGHTS)
+        most = counted(model.everything) // 3
+        refused = model.variant_members[7]
+
+        def refuses(
+            units: UnitSet, bad: UnitSet = refused, counted: Callable[[UnitSet], int] = counted, most: int = most
+        ) -> bool:
+            return bool(units & bad) or counted(units) > most
+
+        one = World(model, refuses)
+        diagnosis = one.diagnose(most=150).diagnosis
+        stated = {it.kind: it for it in diagnosis.culprits if it.certainty is Certainty.CONFIRMED}
+        assert set(stated) == {CulpritKind.SINGLE, CulpritKind.CAPACITY}
+        assert is_subset(stated[CulpritKind.SINGLE].units, refused)
+        (sentence,) = [it for it in diagnosis.certificate.unknown if "at a time" in it]
+        assert " MB of weights" in sentence
+        taken = [units for units, answers in one.verdicts.items() if answers[0].passed]
+        assert union(taken) == model.everything & ~refused
 
 
 def test_how_much_is_taken_is_asked_and_not_guessed() -> None:

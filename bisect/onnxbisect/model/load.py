@@ -14,7 +14,7 @@ from onnxbisect.fingerprint import brief
 from onnxbisect.input_value import InputValues
 from onnxbisect.language import english, some
 from onnxbisect.model.binding import bind, forget_shapes, is_unbound, resized, unbound_inputs
-from onnxbisect.model.facts import dims_of
+from onnxbisect.model.facts import TensorFacts, dims_of, size_of
 from onnxbisect.model.gate import complaint, demand_inlinable, written_out
 from onnxbisect.model.infer import contradiction
 from onnxbisect.model.input_values import bind_values, described
@@ -68,6 +68,8 @@ def universe_of(
     solo: list[int] = []
     producer = {name: number for number, unit in enumerate(units) for name in nodes[unit.node].output if name}
     after: list[list[int]] = [[] for _ in units]
+    facts = TensorFacts(proto, types, known, folder)
+    weights = []
     for number, unit in enumerate(units):
         node = nodes[unit.node]
         variant.append(variant_ids.setdefault(variants.variant(node), len(variant_ids)))
@@ -75,6 +77,8 @@ def universe_of(
         for name in reads(node):
             if name in producer:
                 after[producer[name]].append(number)
+        stored = {name for name in reads(node) if facts.stored(name)}
+        weights.append(sum(size_of(facts.type(name)) or 0 for name in stored))
     return Universe(
         variant=tuple(variant),
         solo=tuple(solo),
@@ -82,6 +86,7 @@ def universe_of(
         names=tuple((nodes[unit.node].name, *(nodes[index].name for index in unit.constants)) for unit in units),
         tensors=tuple(tuple(name for name in nodes[unit.node].output if name) for unit in units),
         successors=tuple(of(consumers) for consumers in after),
+        weights=tuple(weights),
     )
 
 

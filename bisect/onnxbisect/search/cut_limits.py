@@ -1,4 +1,4 @@
-"""Limits of what a compiler takes at a time: inputs, outputs, unconnected pieces, live tensors.
+"""Limits of what a compiler takes at a time: inputs, outputs, unconnected pieces, live tensors, bytes of weights.
 
 Such a limit says nothing of an op. A search that joins ops from all over the model meets it at once, and takes each
 set of ops that exceeds it for an interaction.
@@ -26,6 +26,7 @@ class Measure(StrEnum):
     BOTH = "inputs and outputs"
     PIECES = "unconnected pieces"
     LIVE = "live tensors"
+    WEIGHTS = "bytes of weights"
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,9 @@ class CutLimit:
                 return english("at most {most} unconnected pieces", most=most)
             case Measure.LIVE:
                 return english("at most {most} tensors that live together", most=most)
+            case Measure.WEIGHTS:
+                most, refused = (f"{it / 1e6:.4g}" for it in (self.most, self.refused))
+                return english("at most {most} to {refused} MB of weights", most=most, refused=refused)
 
 
 def sentence(limits: Sequence[CutLimit]) -> str:
@@ -83,6 +87,8 @@ def amount(universe: Universe, measure: Measure, units: UnitSet) -> int:
             return len(components(universe, units))
         case Measure.LIVE:
             return _most_live(universe, units)
+        case Measure.WEIGHTS:
+            return sum(universe.weights[unit] for unit in members(units)) if universe.weights else 0
 
 
 def _inputs(universe: Universe, units: UnitSet) -> int:

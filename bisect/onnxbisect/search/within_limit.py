@@ -1,10 +1,11 @@
 """A search within a limit of what the compiler takes at a time (`cut_limits`), which asks each op by itself.
 
-It costs one call for each kind of op, and ends where a search that joins ops would take each set of them that exceeds
-the limit for an interaction. What fails within the limit though each op passes is narrowed to a stretch of the model.
+It costs at most one call for each kind of op, and ends where a search that joins ops would take each set of them that
+exceeds the limit for an interaction. What fails within the limit though each op passes is narrowed to a stretch of the
+model.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from onnxbisect.language import english
@@ -16,6 +17,7 @@ from onnxbisect.search.state import SearchState
 from onnxbisect.search.suspect import Suspect
 from onnxbisect.unitset import UnitSet, lowest, members, of, size, union
 from onnxbisect.universe import Universe
+from onnxbisect.verdict import Verdict
 
 #: Failing probes that exceed a limit, from which on it is tested.
 _FEWEST = 3
@@ -72,8 +74,12 @@ class WithinLimit:
 
     def _concludes(self, limit: CutLimit) -> bool:
         """Ask within the limit; False if a probe gets no answer, or if an op that fails alone passes in its context."""
+        everything = self._universe.everything
+        parts = pieces_within(self._universe, limit, everything)
+        if 4 * len(parts) < len(self._unseen):  # a piece that passes spares the calls for each of its ops
+            self._ask_pieces(parts)
         suspects = self._alone()
-        region = self._universe.everything & ~union(suspect.everywhere for suspect in suspects)
+        region = everything & ~union(suspect.everywhere for suspect in suspects)
         together: list[Suspect] = []
         while failing := self._failing_within(limit, region):
             if not self._failed(failing):
@@ -107,10 +113,12 @@ class WithinLimit:
         if not limit.exceeded(self._universe, region):
             return region
         proof = pieces_within(self._universe, limit, region)
-        answers = self._oracle.ask_all(
+        return next((it for it, answer in zip(proof, self._ask_pieces(proof), strict=True) if not answer.passed), 0)
+
+    def _ask_pieces(self, proof: Sequence[UnitSet]) -> Sequence[Verdict]:
+        return self._oracle.ask_all(
             [(it, english("a piece within what the compiler takes")) for it in proof], sure=True
         )
-        return next((it for it, answer in zip(proof, answers, strict=True) if not answer.passed), 0)
 
     def _stretch(self, limit: CutLimit, failing: UnitSet) -> UnitSet:
         """The shortest part of a failing probe from one unit to another, in the model's order, that fails as well."""
@@ -128,10 +136,18 @@ class WithinLimit:
             failing = of(units[:fails] if from_the_end else units[-fails:])
         return failing
 
+    @property
+    def _unseen(self) -> list[int]:
+        """A unit of each kind, of those that are in no passing probe."""
+        return [unit for unit in self._universe.exemplars.values() if not self._oracle.exonerated >> unit & 1]
+
     def _alone(self) -> list[Suspect]:
-        """A suspect for each variant of which units fail by themselves, perhaps since each exceeds the limit."""
+        """A suspect for each variant of which units fail by themselves, perhaps since each exceeds the limit.
+
+        Units that passed among others are not asked.
+        """
         universe, oracle = self._universe, self._oracle
-        probes = {unit: alone(universe, unit) for unit in universe.exemplars.values()}
+        probes = {unit: alone(universe, unit) for unit in self._unseen}
         oracle.ask_all(((it, english("{op} alone", op=universe.op[unit])) for unit, it in probes.items()), firm=True)
         failed = {
             universe.solo[unit]: probe
@@ -207,15 +223,17 @@ def others(universe: Universe, measure: Measure, wanted: int, avoid: UnitSet) ->
 
 
 def pieces_within(universe: Universe, limit: CutLimit, region: UnitSet) -> list[UnitSet]:
-    """Parts of a region that do not exceed the limit, in which each unit stands with its neighbours; each unit by
-    itself if no such parts are small enough.
+    """Parts of a region that do not exceed the limit, in which each unit stands with its neighbours; a unit by itself
+    where no such part is small enough.
     """
-    most = size(region)
-    while most > 1:
-        most = -(-most // 2)
-        found = list(pieces(universe, region, most))
-        if not any(limit.exceeded(universe, piece) for piece in found):
-            return found
-        if most == 2:
-            break
-    return [1 << unit for unit in members(region)]
+    return [it for it in dict.fromkeys(_within(universe, limit, region)) if it]
+
+
+def _within(universe: Universe, limit: CutLimit, region: UnitSet) -> Iterator[UnitSet]:
+    if size(region) == 1 or not limit.exceeded(universe, region):
+        yield region
+    elif size(region) == 2:
+        yield from (1 << unit for unit in members(region))
+    else:
+        for half in pieces(universe, region, -(-size(region) // 2)):
+            yield from _within(universe, limit, half)
