@@ -80,6 +80,25 @@ def test_constants_become_initializers(repair: Repair, same: Same) -> None:
     same(path, candidate.proto)
 
 
+def test_each_reader_gets_a_copy_of_a_shared_weight_that_no_name_of_the_file_takes(
+    save: Save, repair: Repair, same: Same
+) -> None:
+    path = save("""g (float[2] x, bool c) => (float[2] y, float[2] w) <float[2] w = {1, 2}, float[2] v = {3, 4}> {
+        a = Mul (x, w)  w_1 = Add (a, w)  b = Mul (v, v)  d = Sub (w_1, b)
+        y = If (c) <
+            then_branch = t () => (float[2] e) { e = Add (d, w) }, else_branch = f () => (float[2] h) { h = Mul (d, v) }
+        >
+    }""")
+    candidate = repair(path, "copy-shared-weights")
+    assert done(candidate) == "2 shared weights copied for each reader"
+    graph = candidate.proto.graph
+    read = [name for node in graph.node for name in node.input]
+    names = [tensor.name for tensor in graph.initializer]
+    assert len(set(names)) == len(names) == 4
+    assert all(read.count(name) == 1 for name in names)
+    same(path, candidate.proto)
+
+
 SCATTER = """g (float[4] x) => (float[4] y) <int64[2,1] i = {0, 2}, float[2] u = {7, 8}> {
     a = LeakyRelu(x)  y = ScatterND <reduction = "none"> (a, i, u)
 }"""

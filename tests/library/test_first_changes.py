@@ -493,3 +493,64 @@ def test_an_op_without_a_newer_form_is_no_question_of_the_operator_set(tmp_path:
     onnx.save(onnx.parser.parse_model(f'<ir_version: 7, opset_import: ["" : 11]> {graph}'), tmp_path / "m.onnx")
     onnx_bisect.fix(tmp_path / "m.onnx", backend=lacks_elu)
     assert set(asked) == {11}
+
+
+def _arranged(tmp_path: Path) -> Path:
+    """Two products that read one initializer, and a Constant node."""
+    graph = """g (float[2,3] x) => (float[2,3] y) <float[3] w = {1.0, 2.0, 3.0}> {
+        c = Constant <value = float[1] {4.0}> ()  a = Mul (x, w)  b = Mul (a, w)  y = Add (b, c)
+    }"""
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> {graph}')
+    onnx.save(model, tmp_path / "arranged.onnx")
+    return tmp_path / "arranged.onnx"
+
+
+def _has_constant_node(model: onnx.ModelProto) -> bool:
+    return any(node.op_type == "Constant" for node in model.graph.node)
+
+
+def _has_shared_weight(model: onnx.ModelProto) -> bool:
+    read = [name for node in model.graph.node for name in node.input]
+    return any(read.count(tensor.name) > 1 for tensor in model.graph.initializer)
+
+
+@pytest.mark.parametrize(
+    ("refuses", "hints"),
+    [
+        (_has_constant_node, Hints()),
+        (_has_constant_node, Hints(ops=("Constant",))),
+        (_has_shared_weight, Hints()),
+    ],
+)
+def test_a_compiler_that_dies_of_how_constants_are_stored_takes_them_otherwise(
+    tmp_path: Path, refuses: Callable[[onnx.ModelProto], bool], hints: Hints
+) -> None:
+    path, calls = _arranged(tmp_path), []
+
+    def compiles(probe: Path) -> Verdict:
+        calls.append(probe)
+        if refuses(onnx.load(probe)):
+            return Verdict(status=Status.FAIL, kind=Kind.ERROR, message="internal error", hints=hints)
+        return Verdict(status=Status.PASS)
+
+    result = onnx_bisect.diagnose(path, backend=compiles)
+    assert result.compiles_after is not None
+    assert "1 Constant node turned into initializers" in result.compiles_after.sentence
+    assert (len(calls), result.culprits) == (2, ())
+    fixed = onnx_bisect.fix(path, backend=compiles)
+    assert fixed.compiles
+    assert not refuses(onnx.load(fixed.save(tmp_path / "fixed.onnx")))
+
+
+def test_what_a_compiler_refuses_besides_constant_nodes_is_found_in_the_file_without_them(tmp_path: Path) -> None:
+    def compiles(probe: Path) -> Verdict:
+        ops = [node.op_type for node in onnx.load(probe).graph.node]
+        refused = next((op for op in ("Constant", "Add") if op in ops), None)
+        if refused is None:
+            return Verdict(status=Status.PASS)
+        message = f"{refused} is not supported"
+        return Verdict(status=Status.FAIL, kind=Kind.UNSUPPORTED, message=message, hints=Hints(ops=(refused,)))
+
+    result = onnx_bisect.diagnose(_arranged(tmp_path), backend=compiles)
+    assert "1 Constant node turned into initializers" in result.report["file_after"]
+    assert [it.ops for it in result.culprits] == [("Add",)]

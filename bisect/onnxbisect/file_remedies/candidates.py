@@ -20,7 +20,7 @@ from onnxbisect.model import Model
 from onnxbisect.model.gate import complaint
 from onnxbisect.model.model import Bounded, directly
 from onnxbisect.model.order import another_order
-from onnxbisect.model.scopes import constant_names, domain_of, opset_versions, walk
+from onnxbisect.model.scopes import constant_names, domain_of, is_constant, opset_versions, walk
 from onnxbisect.preflight import NEWER_THAN_TOOL, Finding, Reader, Severity, settled_by
 from onnxbisect.rewrites import Exactness, NotApplicable
 from onnxbisect.verdict import Hints
@@ -41,6 +41,7 @@ REMEDIES: tuple[FileRemedy, ...] = (
     fold_constants,
     form.densify,
     form.constants_to_initializers,
+    form.copy_shared_weights,
     declarations.correct_declared_types,
     lower_opset,
     form.raise_opset,
@@ -75,8 +76,9 @@ _BINDING = "bind-dimensions"
 _NO_HINTS = Hints()
 #: Write ops in the forms that compilers know best.
 _USUAL_FORMS = (few_dimensions.id, whole_norms.id, divisions_to_products.id, erf_to_tanh.id)
-#: The remedy that is tried last, where the tool died of the file.
 REORDERING = declarations.reorder_nodes.id
+#: How a file is arranged, whatever its nodes compute: tried last, all at once, where the tool died of the file.
+_ARRANGEMENT = frozenset({REORDERING, form.constants_to_initializers.id, form.copy_shared_weights.id})
 #: The remedy that is tried, whatever the tool names, if it says that it folded no constants.
 _FOLDING = "fold-constants"
 #: How messages speak of the number of dimensions, as `rank 6`, `5-D` or `6 dimensions`.
@@ -146,9 +148,10 @@ class ChangedCopy:
 
 def promising(model: Model, findings: Iterable[Finding], reader: Reader) -> bool:
     """Whether there may be a file to try: a remedy answers a finding that probes do not settle, or may mend numbers, or
-    the nodes may have another order.
+    the file may be arranged otherwise.
     """
-    if low_masks(model.proto.graph) or another_order(model.proto.graph):
+    graph = model.proto.graph
+    if low_masks(graph) or another_order(graph) or any(map(is_constant, graph.node)) or form.shared_weights(graph):
         return True
     settled = settled_by(reader.probe_format)
     return not _ids(_answering(it.id for it in findings if it.id not in settled)) <= set(_BASE)
@@ -175,7 +178,9 @@ def candidates(
     settled = settled_by(reader.probe_format)
     errors = [it.id for it in found if it.severity is Severity.ERROR and it.id not in settled]
     asked = _ids(_answering(finding.id for finding in found))
-    follow = _FOLLOWING if asked & _EXPANDING else frozenset()
+    follow = set(_FOLLOWING if asked & _EXPANDING else ())
+    if any(map(is_constant, nodes)):  # no unit is a Constant node
+        follow.add(form.constants_to_initializers.id)
     every = [remedy for remedy in REMEDIES if remedy.id in asked | follow]
     exact = [remedy for remedy in every if remedy.exactness is Exactness.EXACT]
     of_errors = [remedy for error in errors for remedy in exact if error in remedy.answers]
@@ -206,10 +211,12 @@ def masks_bounded(model: Model, reader: Reader) -> ChangedCopy | None:
     return replace(candidate, needed=True) if bound_masks.id in candidate.remedies else None
 
 
-def in_another_order(model: Model, reader: Reader) -> ChangedCopy | None:
-    """The file with its nodes in another order, for a tool that dies of the file; None where there is no other."""
-    candidate = repaired(File.of(model), {*_BASE, REORDERING}, reader)
-    return candidate if REORDERING in candidate.remedies else None
+def arranged_otherwise(model: Model, reader: Reader) -> ChangedCopy | None:
+    """The file with its nodes in another order, constants as initializers, and a copy of these for each reader, for a
+    tool that dies of it; None where that changes nothing.
+    """
+    candidate = repaired(File.of(model), _ARRANGEMENT.union(_BASE), reader)
+    return None if _ARRANGEMENT.isdisjoint(candidate.remedies) else candidate
 
 
 def may_have_unusual_forms(model: Model) -> bool:

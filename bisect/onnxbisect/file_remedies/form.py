@@ -5,6 +5,7 @@ take at the boundary although it takes it between two nodes: files of those reme
 the model, which the sentence of each change says.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from math import prod
 
@@ -12,10 +13,10 @@ import onnx
 from onnx import AttributeProto, TensorProto, numpy_helper, version_converter
 
 from onnxbisect.cut.apply_format import apply_format
-from onnxbisect.cut.rename import rename_tensors
+from onnxbisect.cut.rename import rename_tensors, tensor_names, unused_name
 from onnxbisect.cut.write import store_inside
 from onnxbisect.errors import CutError
-from onnxbisect.file_remedies.remedy import File, RemediedFile, copied, file_remedy, set_nodes
+from onnxbisect.file_remedies.remedy import LARGEST_FILE, File, RemediedFile, copied, file_remedy, set_nodes
 from onnxbisect.language import count, quoted, shortened
 from onnxbisect.model.binding import is_unbound
 from onnxbisect.model.external import external_tensors, is_external, tensors
@@ -137,6 +138,43 @@ def constants_to_initializers(file: File, reader: Reader) -> RemediedFile:
     result = copied(file.proto)
     apply_format(result, ProbeFormat(constants_as_initializers=True))
     return RemediedFile(proto=result, sentence=f"{count(constants, 'Constant node')} turned into initializers")
+
+
+#: Element types of shapes, axes and indices, which exporters share and no compiler minds.
+_COUNTING = (TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL)
+
+
+@file_remedy("copy-shared-weights", answers="")
+def copy_shared_weights(file: File, reader: Reader) -> RemediedFile:
+    """Weights that nodes read more than once, with a copy for each further time; those that bodies read stay."""
+    graph = file.proto.graph
+    stored = {tensor.name: tensor for tensor in graph.initializer}
+    times = shared_weights(graph)
+    size = sum((number - 1) * stored[name].ByteSize() for name, number in times.items())
+    if size + file.proto.ByteSize() > LARGEST_FILE:
+        raise NotApplicable(f"copies of {size >> 20} MB would make a file that is too large")
+    result = copied(file.proto)
+    taken, seen = tensor_names(graph), set[str]()
+    for node in result.graph.node:
+        for slot, name in enumerate(node.input):
+            if name not in times:
+                continue
+            if name in seen:
+                copy = result.graph.initializer.add()
+                copy.CopyFrom(stored[name])
+                copy.name = node.input[slot] = unused_name(name, taken)
+                taken.add(copy.name)
+            seen.add(name)
+    if not times:
+        raise NotApplicable("no two nodes read the same weights")
+    return RemediedFile(proto=result, sentence=f"{count(len(times), 'shared weight')} copied for each reader")
+
+
+def shared_weights(graph: onnx.GraphProto) -> dict[str, int]:
+    """How often nodes read each initializer that they read more than once, but for shapes and indices."""
+    weights = {tensor.name for tensor in graph.initializer if tensor.data_type not in _COUNTING}
+    times = Counter(name for node in graph.node for name in node.input if name in weights)
+    return {name: number for name, number in times.items() if number > 1}
 
 
 @file_remedy("densify", answers="sparse-initializer")

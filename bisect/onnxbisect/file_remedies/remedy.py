@@ -23,6 +23,9 @@ from onnxbisect.model.shapes import establish
 from onnxbisect.preflight import Reader
 from onnxbisect.rewrites import Exactness
 
+#: Most bytes of a resulting file: protobuf ends at 2 GB.
+LARGEST_FILE = (1 << 31) - (1 << 20)
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class File:

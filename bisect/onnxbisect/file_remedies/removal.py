@@ -9,6 +9,7 @@ import onnx
 from onnx import numpy_helper
 
 from onnxbisect.file_remedies.remedy import (
+    LARGEST_FILE,
     File,
     RemediedFile,
     annotated,
@@ -28,8 +29,6 @@ from onnxbisect.rewrites.apply import trace
 
 #: Most bytes of one folded tensor, and of all together.
 _LARGEST, _MOST = 16 << 20, 256 << 20
-#: Most bytes of the resulting file: protobuf ends at 2 GB.
-_LARGEST_FILE = (1 << 31) - (1 << 20)
 #: Their outputs stand for quantised weights, which must not be stored as floats.
 _QUANTISERS = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
 
@@ -65,7 +64,7 @@ def fold_constants(file: File, reader: Reader) -> RemediedFile:
         name: file.known[name] for index in folded for name in graph.node[index].output if name and name in needed
     }
     size = sum(value.nbytes for value in values.values())
-    if size > _MOST or size + file.proto.ByteSize() > _LARGEST_FILE:
+    if size > _MOST or size + file.proto.ByteSize() > LARGEST_FILE:
         raise NotApplicable(f"the constants would take {size >> 20} MB")
     result = copied(file.proto)
     set_nodes(result.graph, left)

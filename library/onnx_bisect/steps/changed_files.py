@@ -15,9 +15,9 @@ from onnxbisect.errors import ModelError
 from onnxbisect.file_remedies import (
     REORDERING,
     ChangedCopy,
+    arranged_otherwise,
     candidates,
     form_candidates,
-    in_another_order,
     masks_bounded,
     promising,
     with_lower_ranks,
@@ -90,7 +90,7 @@ def changed_files(context: SearchContext, allow: Exactness, whole: SearchedModel
 
     Each costs a compile of the whole model; `whole` has the verdicts on the original. If it compiles in another form,
     they are the file in each part of that form; otherwise they answer the preflight's findings, after one that bounds
-    masks where only its numbers are wrong. The last one, for a compiler that died, has the nodes in another order.
+    masks where only its numbers are wrong. The last one, for a compiler that died, is arranged otherwise.
     """
     model, reader = context.loaded.model, context.reader
     if whole.compiles_in_another_form:
@@ -102,9 +102,9 @@ def changed_files(context: SearchContext, allow: Exactness, whole: SearchedModel
     for candidate in candidates(model, context.findings, reader, forked, whole.hints):
         if _ORDER.index(candidate.exactness) <= _ORDER.index(allow):
             yield candidate
-    reordered = in_another_order(model, reader) if whole.died else None
-    if reordered is not None:
-        yield reordered
+    arranged = arranged_otherwise(model, reader) if whole.died else None
+    if arranged is not None:
+        yield arranged
 
 
 @dataclass(frozen=True, kw_only=True)
