@@ -74,6 +74,31 @@ def test_a_place_is_no_fact_where_the_log_named_it_without_the_suspect_beside_it
     assert one.calls <= 9
 
 
+@pytest.mark.parametrize("places", [(4,), (4, 14)])
+def test_a_piece_of_the_remainder_that_is_refused_for_what_was_cut_blames_no_suspect(places):
+    """V5 is refused behind the refused V4, and without V6, alone in other words; V9, four steps away, without V10."""
+    tail = [4, 5, 6, *range(14, 19)] if len(places) > 1 else range(14, 20)
+    graph = chain([*range(14), *tail])
+
+    def refused(units: UnitSet) -> UnitSet:
+        found = units & of(places)
+        for after in (place + 1 for place in places):
+            if units >> after & 1 and (found >> after - 1 & 1 or not units >> after + 1 & 1):
+                found |= 1 << after
+        return found | (units & 1 << 9 if not units >> 10 & 1 else 0)
+
+    def log(units: UnitSet) -> Hints:
+        if size(units) == 1 and units & graph.variant_members[5]:
+            return Hints()
+        return Hints(nodes=tuple(graph.names[unit][0] for unit in members(refused(units))))
+
+    one = World(graph, lambda units: bool(refused(units)), log)
+    step = one.diagnose()
+    assert all_found(step) == {1 << place for place in places}
+    assert step.diagnosis.certificate.status is CertificateStatus.PROVEN
+    assert one.calls <= 13
+
+
 def test_a_log_that_names_an_excused_op_does_not_make_it_a_suspect_again():
     """V0 is refused without V1, and with V2; the log names it in either case."""
 

@@ -42,7 +42,8 @@ class Blame:
         most = remainder | self._alike(suspect)
         context = without_others(context | suspect.units, suspect, suspects)
         for failing in self._oracle.failing:
-            if is_subset(context, failing) and is_subset(failing, most):
+            is_here = is_subset(context, failing) and is_subset(failing, most)
+            if is_here and (is_subset(remainder, failing) or not self.is_about_others(failing, suspect)):
                 return failing
         alone = self._oracle.look(suspect.fails)
         if not by_words or self._oracle.names_mislead or alone is None or not alone.fingerprint or not alone.hints:
@@ -58,6 +59,12 @@ class Blame:
             if self._words(failing) == words and alike and self._stands_apart(suspect, others):
                 return failing
         return None
+
+    def is_about_others(self, probe: UnitSet, suspect: Suspect) -> bool:
+        """Whether the log of a failing probe names units, and none of the suspect's: one may lack what was cut off."""
+        verdict = self._oracle.look(probe)
+        named = self._oracle.refused_by_log(probe) if verdict is not None and verdict.failed else 0
+        return bool(named) and not named & suspect.everywhere
 
     def _words(self, failing: UnitSet) -> tuple[str, frozenset[str]] | None:
         """The message of a failing probe and the ops it is about; some messages differ only in node names."""

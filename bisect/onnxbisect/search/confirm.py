@@ -164,6 +164,8 @@ class Confirmer:
         blame = None
         if suspect.blame is None:
             near = remainder if doubted else self._context(suspect.units, remainder)
+            if self._blame.is_about_others(near | suspect.units, suspect):
+                near = remainder  # where nothing is cut that compiles in it
             blame = self._blame.on_record(suspect, suspects, remainder, near, by_words=not elsewhere)
             if blame is None:
                 blame = without_others(near | suspect.units, suspect, suspects)
