@@ -160,3 +160,23 @@ def test_recorded_tensors_declare_what_the_file_does_not(tmp_path: Path) -> None
     recorded = {"x": np.ones(SHAPE, np.float32), "g": np.ones((4, 5), np.float32)}
     model = load(tmp_path / "net.onnx", sample=lambda inputs, bound, tensors: recorded)
     assert [dim.dim_value for dim in model.types["y"].tensor_type.shape.dim] == [4, 5]
+
+
+@pytest.mark.parametrize(
+    ("declared", "known"),
+    [
+        ("float[a,b]", [2, 3]),
+        ("float[2,b]", [2, 3]),
+        ("float[4,b]", [4, 0]),
+        ("float[a,b,c]", [0, 0, 0]),
+        ("int64[a,b]", [0, 0]),
+    ],
+)
+def test_an_output_whose_sizes_are_declared_by_names_may_be_like_the_input(
+    tmp_path: Path, declared: str, known: list[int]
+) -> None:
+    """Exporters write a custom op's output so; what is declared of dtype, rank and sizes is still believed."""
+    text = NET.replace("<float[2,3] g>", f"<{declared} g>").replace("(float[2,3] y)", f"({declared} y)")
+    onnx.save(parser.parse_model(text), tmp_path / "net.onnx")
+    dims = load(tmp_path / "net.onnx").types["g"].tensor_type.shape.dim
+    assert [dim.dim_value for dim in dims] == known

@@ -38,9 +38,22 @@ def stand_ins(
         outputs = [kind for name, kind in zip(node.output, kinds, strict=True) if name]
         if all(kind is not None and size_of(kind) is not None for kind in outputs):
             found[index] = kinds
-        elif kinds == [None] and node.input and node.input[0]:
+        elif len(kinds) == 1 and node.input and node.input[0] and _may_be_like(kinds[0], types.get(node.input[0])):
             found[index] = [None]
     return found
+
+
+def _may_be_like(declared: onnx.TypeProto | None, first: onnx.TypeProto | None) -> bool:
+    """Whether an output may have the type of an input: exporters write custom ops with a name for each size."""
+    if declared is None:
+        return True
+    if first is None or declared.tensor_type.elem_type != first.tensor_type.elem_type:
+        return False
+    if not (declared.tensor_type.HasField("shape") and first.tensor_type.HasField("shape")):
+        return True
+    ours, theirs = declared.tensor_type.shape.dim, first.tensor_type.shape.dim
+    fixed = [(one.dim_value, other.dim_value) for one, other in zip(ours, theirs, strict=False) if one.dim_value]
+    return len(ours) == len(theirs) and all(one == other or not other for one, other in fixed)
 
 
 def is_fed(node: onnx.NodeProto, kinds: Sequence[onnx.TypeProto | None]) -> bool:
