@@ -92,7 +92,9 @@ class Description:
     `ops` are the op types that the target advertises as supported (the default domain's by bare name, others as
     `domain::Op`), None if it advertises nothing. `weights_matter`: verdicts depend on weight values (the target
     quantises with them), so probes that differ only in weights are compiled separately. `dynamic_shapes`: the target
-    accepts models whose inputs have unbound dimensions; otherwise the user must bind them. `newest_ir` and
+    accepts models whose inputs have unbound dimensions; otherwise the user must bind them. `needs_static`: the tool
+    itself takes no input of unknown size, so a piece with one is not asked, and a repaired file has the sizes that were
+    bound. `newest_ir` and
     `newest_opset` are the newest versions that the tool fully reads, None if unknown; `newer_unfolded`: it accepts
     newer files, but does not fold their constants (`ProbeFormat.folds`). `oldest_opset` is the oldest operator set
     whose ops it reads in the forms that they have there, None if unknown. `samples` is the number of input samples that
@@ -112,6 +114,7 @@ class Description:
     probe_format: ProbeFormat = field(default_factory=ProbeFormat)
     weights_matter: bool = False
     dynamic_shapes: bool = False
+    needs_static: bool = False
     newest_ir: int | None = None
     newest_opset: int | None = None
     oldest_opset: int | None = None

@@ -326,3 +326,29 @@ def test_the_limits_of_a_command_are_known_to_its_next_run(tmp_path: Path, monke
     assert any("takes no bool inputs" in note for note in notes)
     assert [culprit.ops for culprit in second.culprits] == [(BAD,)]
     assert second.report["stats"]["compiler_calls"] == 0
+
+
+def test_a_piece_of_unknown_size_is_not_asked_where_the_target_would_not_answer(tmp_path: Path) -> None:
+    """Nothing tells what the custom op makes, and the tool gives no answer about what is behind it."""
+    asked: list[onnx.ModelProto] = []
+
+    def compiles(path: Path) -> bool:
+        asked.append(onnx.load(path))
+        return all(node.domain != "my" for node in asked[-1].graph.node)
+
+    class Static(CallableBackend):
+        def describe(self) -> Description:
+            return Description(tool="strict", version="", boundary_known=True, needs_static=True)
+
+    text = """
+        <ir_version: 8, opset_import: ["": 17, "my": 1]>
+        net (float[2,3] x) => (float[n,n] y) <float[n,n] b, float[n,n] c>
+        { a = Relu(x) b, c = my.Odd(a) d = Add(b, c) e = Tanh(d) y = Sigmoid(e) }
+    """
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "model.onnx")
+    result = onnx_bisect.diagnose(tmp_path / "model.onnx", backend=Static(compiles), cache=False, as_is=True)
+
+    assert [culprit.ops for culprit in result.culprits] == [("my::Odd",)]
+    assert not result.certificate.proven
+    dims = [dim for proto in asked for value in proto.graph.input for dim in value.type.tensor_type.shape.dim]
+    assert all(dim.dim_value for dim in dims)

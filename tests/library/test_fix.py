@@ -8,7 +8,9 @@ from onnx import TensorProto, helper
 
 import onnx_bisect
 from onnx_bisect import Cancellation, Note, OptionError, ProbeAnswered, Status
+from onnx_bisect.backend_choice import CallableBackend
 from onnxbisect.model.scopes import walk
+from onnxbisect_backends.contract import Description
 
 MODELS = Path(__file__).parents[1] / "models"
 
@@ -44,6 +46,26 @@ def test_a_refused_op_is_replaced_and_the_saved_file_compiles(
     assert [change.node for change in result.document.changes] == ["n1"]
     assert compiler(result.save(tmp_path / "repaired.onnx"))
     assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("needs_static", [True, False])
+def test_a_target_of_static_shapes_gets_the_sizes_that_were_bound(tmp_path: Path, needs_static: bool) -> None:
+    """The vendor's tool, called with the file alone, would refuse another one."""
+    proto = onnx.load(saved(tmp_path, "Neg", "Abs", "Relu"))
+    for value in (*proto.graph.input, *proto.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_param = "batch"
+    onnx.save(proto, tmp_path / "model.onnx")
+
+    class Described(CallableBackend):
+        def describe(self) -> Description:
+            return Description(tool="tool", version="", boundary_known=True, needs_static=needs_static)
+
+    backend = Described(refuses("Abs"))
+    result = onnx_bisect.fix(tmp_path / "model.onnx", backend=backend, input_shapes={"t0": [2, 3]})
+
+    graph = onnx.load(result.save(tmp_path / "repaired.onnx")).graph
+    sizes = [value.type.tensor_type.shape.dim[0].dim_value for value in (*graph.input, *graph.output)]
+    assert sizes == ([2, 2] if needs_static else [0, 0])
 
 
 def test_what_no_rule_replaces_is_left_and_said(tmp_path: Path) -> None:

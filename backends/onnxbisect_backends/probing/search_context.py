@@ -175,6 +175,11 @@ class SearchContext:
     def write_part(self, units: UnitSet, path: Path) -> Mapping[str, str]:
         """Write the piece, or all of the model, in the target's probe format (`prober.WriteProbe`)."""
         piece = self._cut(units)
+        unbound = [value.name for value in piece.proto.graph.input if is_unbound(value.type)]
+        if unbound and self.description.needs_static:
+            raise CutError(
+                f"{self.description.tool} needs static shapes, and that of the input '{unbound[0]}' is not known"
+            )
         cut.write(piece, self.loaded.model, path)
         return piece.renamed
 

@@ -13,7 +13,7 @@ from onnxbisect.cut.required_producers import (
     producers_required_by_type,
     split_variants_by_producers,
 )
-from onnxbisect.cut.write import Piece, as_written, same_but_for_names, write, write_as_written
+from onnxbisect.cut.write import Piece, as_written, same_but_for_names, with_sizes, write, write_as_written
 
 __all__ = [
     "Cutter",
@@ -30,6 +30,7 @@ __all__ = [
     "unguarded_outputs",
     "units_between",
     "units_of_nodes",
+    "with_sizes",
     "write",
     "write_as_written",
 ]

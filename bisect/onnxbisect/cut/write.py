@@ -220,14 +220,20 @@ def _bound(proto: onnx.ModelProto, model: Model, input_shapes: Mapping[str, Sequ
     """A copy with what was bound; None if the file has it already."""
     if not input_shapes and not model.input_values:
         return None
+    bound = with_sizes(proto, {**{name: array.shape for name, array in model.input_values.items()}, **input_shapes})
+    bind_values(bound, model.input_values)
+    return None if bound == proto else bound
+
+
+def with_sizes(proto: onnx.ModelProto, input_shapes: Mapping[str, Sequence[int]]) -> onnx.ModelProto:
+    """A copy whose inputs have these shapes, and in which the names of the bound dimensions are numbers."""
     bound = onnx.ModelProto()
     bound.CopyFrom(proto)
     if resized(bound.graph, input_shapes):
         forget_shapes(bound.graph)  # they are those of another size
-    bind(bound.graph, {**{name: array.shape for name, array in model.input_values.items()}, **input_shapes})
+    bind(bound.graph, input_shapes)
     _replace(bound.graph, _numbers(proto.graph.input, bound.graph.input))
-    bind_values(bound, model.input_values)
-    return None if bound == proto else bound
+    return bound
 
 
 def _numbers(before: Iterable[onnx.ValueInfoProto], after: Iterable[onnx.ValueInfoProto]) -> dict[str, int]:

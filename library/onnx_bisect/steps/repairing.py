@@ -19,6 +19,7 @@ from onnx_bisect.steps.changed_files import (
     may_be_changed,
 )
 from onnx_bisect.steps.repair_compiler import REPAIRED, RepairCompiler
+from onnxbisect.cut import with_sizes
 from onnxbisect.diagnosis import Alternative, Diagnosis
 from onnxbisect.errors import OptionError
 from onnxbisect.file_remedies import ChangedCopy, in_usual_forms, may_have_unusual_forms, usual_forms
@@ -92,6 +93,8 @@ def repair_model(
     found, calls = _repaired(compiler, context, original, prover, terms.allow, diagnosed)
     if loaded.model.input_values and found.model is None and found.compiles:
         found = replace(found, model=original, proof=prover.compared(original))
+    if found.model is not None and context.description.needs_static:
+        found = replace(found, model=with_sizes(found.model, loaded.shapes_without_values))
     return found, document(
         loaded.model,
         found,

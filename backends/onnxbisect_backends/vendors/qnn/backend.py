@@ -129,6 +129,7 @@ class QnnBackend:
         newest_ir, newest_opset = _NEWEST.get(self._toolchain.version, (None, None))
         return Description(
             boundary_known=True,
+            needs_static=True,
             tool="Qualcomm QNN (onnxruntime-qnn)",
             version=self._toolchain.version,
             environment=self._toolchain.digest,

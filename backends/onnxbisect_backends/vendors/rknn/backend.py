@@ -157,6 +157,7 @@ class RknnBackend:
         """The toolchain's version; nothing is started."""
         return Description(
             boundary_known=True,
+            needs_static=True,
             tool="RKNN-Toolkit2",
             version=self._toolchain.version,
             environment=self._toolchain.digest,

@@ -177,6 +177,7 @@ class TpuMlirBackend:
         options = self._options
         return Description(
             boundary_known=True,
+            needs_static=True,
             tool="TPU-MLIR",
             version=facts["version"],
             environment=self._toolchain.digest if self._toolchain else "",
