@@ -584,6 +584,31 @@ def test_one_false_refusal_is_no_interaction_of_many_units(lie: int) -> None:
     assert one.calls <= 25
 
 
+@pytest.mark.parametrize(("seed", "recheck"), [(18, False), (20, True), (25, True)])
+def test_what_failed_only_while_the_compiler_was_down_is_no_fact(seed: int, recheck: bool) -> None:
+    """Asked again at once it fails again."""
+    run = Run(world=world(Behaviour.WINDOW, seed), recheck=recheck)
+    assert not judge(run, run.diagnose()).false_facts
+
+
+@pytest.mark.parametrize("first", [1, 5, 9])
+def test_a_compiler_that_is_down_for_three_calls_adds_no_culprit(first: int) -> None:
+    graph = chain([unit % 8 for unit in range(16)])
+    truth = {of(pair) for pair in combinations(range(16), 2) if {graph.variant[unit] for unit in pair} == {2, 5}}
+
+    class Down(World):
+        """Fails these calls, whatever they ask."""
+
+        def compile(self, units: UnitSet) -> Verdict:
+            down = first <= self.calls < first + 3
+            answer = super().compile(units)
+            return Verdict(status=Status.FAIL) if down else answer
+
+    step = Down(graph, monotone(truth)).diagnose()
+    facts = [it for it in step.diagnosis.culprits if it.certainty is not Certainty.SUSPECTED]
+    assert {units for culprit in facts for units in culprit.occurrences} <= truth
+
+
 def test_a_log_that_names_a_unit_of_an_interaction_is_believed_about_others():
     """Quantisers (4 to 7) are refused alone, Conv (2) where a bias (0, 1) feeds it; the log names the first of all."""
     layers = [kind for layer in range(6) for kind in (9 + layer, layer % 2, 2, 3, 4 + layer % 4, 8)]

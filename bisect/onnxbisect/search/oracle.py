@@ -88,15 +88,24 @@ class Oracle:
     """
 
     def __init__(
-        self, universe: Universe, verdicts: Verdicts, recheck: bool = False, state: SearchState | None = None
+        self,
+        universe: Universe,
+        verdicts: Verdicts,
+        recheck: bool = False,
+        state: SearchState | None = None,
+        order: Sequence[UnitSet] = (),
     ) -> None:
-        """`state` is that of the replay that asks; without it nothing is masked."""
+        """`state` is that of the replay that asks; without it nothing is masked.
+
+        `order` are its probes in the order in which it asked for them, each as often as that.
+        """
         self.universe = universe
         self.wanted: dict[UnitSet, Ask] = {}
         #: Whether all of `wanted` must be answered before the search continues.
         self.wants_all = False
         self._verdicts = verdicts
         self._state = state or SearchState()
+        self._order = order
         self._grown: dict[tuple[UnitSet, UnitSet], UnitSet] = {}
         self._settled: dict[UnitSet, Verdict | None] = {}
         self._named: dict[UnitSet, UnitSet] = {}
@@ -255,6 +264,27 @@ class Oracle:
             if len(answers) < (_CRASHES_SURE if _signal(answers[0]) in random else enough):
                 self.want(probe, english("a crash that may not come again"))
                 raise BlockedError
+
+    def failed_in_one_run(self, probes: Iterable[UnitSet]) -> bool:
+        """Whether all failures of these probes came without a pass between them, and something has passed since."""
+        runs = union(self._runs.get(probe, 0) for probe in probes)
+        return size(runs) == 1 and runs != self._runs[0]
+
+    @cached_property
+    def _runs(self) -> dict[UnitSet, UnitSet]:
+        """For each failing probe, after how many passes it failed, as a set; that of the empty probe is now."""
+        runs: dict[UnitSet, UnitSet] = {}
+        attempts: Counter[UnitSet] = Counter()
+        now = 1
+        for probe in self._order:
+            answer = self._verdicts[probe][attempts[probe]]
+            attempts[probe] += 1
+            if answer.passed:
+                now <<= 1
+            elif answer.failed:
+                runs[probe] = runs.get(probe, 0) | now
+        runs[0] = now
+        return runs
 
     def settle_contradictions(self) -> None:
         """If one answer decides nothing: recheck all probes that failed inside a probe that passed."""

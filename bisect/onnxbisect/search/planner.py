@@ -11,7 +11,8 @@ Workers that would idle get speculative probes: those that the search asks for n
 groups of what is still unknown.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from weakref import WeakKeyDictionary
 
@@ -27,8 +28,20 @@ from onnxbisect.unitset import UnitSet, is_subset, lowest, size
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Status, Verdict
 
-#: Verdicts that the search is shown.
-Seen = dict[UnitSet, tuple[Verdict, ...]]
+Answers = dict[UnitSet, tuple[Verdict, ...]]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Verdicts that the search is shown, and the probes in the order in which it asked for them."""
+
+    verdicts: Answers = field(default_factory=dict)
+    asked: tuple[UnitSet, ...] = ()
+
+    def __or__(self, answers: Answers) -> "Seen":
+        return Seen(self.verdicts | answers, (*self.asked, *answers))
+
+
 Replay = Callable[[Seen], tuple[SearchReplay, Oracle]]
 
 #: Fewest idle workers for which group tests pay off.
@@ -80,7 +93,7 @@ def _planned(
         asks = _without_answer(due, verdicts)
         if asks or not due:
             break
-        seen |= _answers(due, verdicts)
+        seen = seen | _answers(due, verdicts)
     _LAST[universe] = (options, seen, due)
     if asks and len(asks) < width:
         replay = partial(_replay, universe, recheck=recheck, brief=brief)
@@ -92,24 +105,24 @@ def _resume(universe: Universe, verdicts: Verdicts, options: tuple[bool, bool]) 
     """What the last replay saw, with the answers to what it asked for once all of them are on record."""
     last = _LAST.get(universe)
     if last is None or last[0] != options:
-        return {}
+        return Seen()
     _, seen, due = last
-    if any(tuple(verdicts.get(units, ())[: len(answers)]) != answers for units, answers in seen.items()):
-        return {}
-    return dict(seen) if _without_answer(due, verdicts) else seen | _answers(due, verdicts)
+    if any(tuple(verdicts.get(units, ())[: len(answers)]) != answers for units, answers in seen.verdicts.items()):
+        return Seen()
+    return seen if _without_answer(due, verdicts) else seen | _answers(due, verdicts)
 
 
 def _without_answer(asks: Sequence[Ask], verdicts: Verdicts) -> list[Ask]:
     return [ask for ask in asks if ask.attempt >= len(verdicts.get(ask.units, ()))]
 
 
-def _answers(asks: Sequence[Ask], verdicts: Verdicts) -> Seen:
+def _answers(asks: Sequence[Ask], verdicts: Verdicts) -> Answers:
     return {ask.units: tuple(verdicts[ask.units][: ask.attempt + 1]) for ask in asks}
 
 
 def _replay(universe: Universe, seen: Seen, recheck: bool, brief: bool) -> tuple[SearchReplay, Oracle]:
     state = SearchState()
-    oracle = Oracle(universe, seen, recheck, state)
+    oracle = Oracle(universe, seen.verdicts, recheck, state, seen.asked)
     search = SearchReplay(universe, oracle, state, brief=brief)
     search.run()
     return search, oracle
@@ -178,12 +191,12 @@ def speculate(
             if len(found) < room and ask.units not in skip and ask.units not in verdicts:
                 found.setdefault(ask.units, Ask(units=ask.units, attempt=0, why=ask.why, speculative=True))
 
-    shown, wanted = dict(seen), list(asks)
+    shown, wanted = seen, list(asks)
     while len(found) < room:
         implied = _either_answer(wanted, verdicts, forecast)
         if implied is None:
             break
-        shown |= implied
+        shown = shown | implied
         search, oracle = replay(shown)
         wanted = oracle.due
         if not wanted:
@@ -195,7 +208,7 @@ def speculate(
     for status in (Status.FAIL, Status.PASS):
         guessed = _either_answer(wanted, verdicts, forecast, status)
         if guessed is not None and len(found) < room:
-            _, oracle = replay({**shown, **guessed})
+            _, oracle = replay(shown | guessed)
             note(oracle.due)
     return list(found.values())
 
@@ -226,9 +239,9 @@ def _groups(search: SearchReplay, oracle: Oracle, forecast: _Forecast, count: in
 
 def _either_answer(
     wanted: Sequence[Ask], verdicts: Verdicts, forecast: _Forecast, otherwise: Status | None = None
-) -> Mapping[UnitSet, tuple[Verdict, ...]] | None:
+) -> Answers | None:
     """An answer for each probe: the one on record, the likely one, or `otherwise`; None if one has none of these."""
-    answers: Seen = {}
+    answers: Answers = {}
     for ask in wanted:
         if ask.units in verdicts and len(verdicts[ask.units]) > ask.attempt:
             answers[ask.units] = tuple(verdicts[ask.units][: ask.attempt + 1])

@@ -280,6 +280,8 @@ class SearchReplay:
             return False
         if self._passes_in_place():
             return False
+        if not self._brief:
+            self._ask_again_what_failed_for_a_while()
         blamed = union(suspect.everywhere for suspect in self.state.suspects)
         self.state.cut_induced = cut_induced_failures(self._universe, self._oracle, blamed)
         return True
@@ -290,6 +292,25 @@ class SearchReplay:
         missing = unseen_in_place(self._universe, self._oracle, self.state.suspects, seen, self.remainder)
         answers = self._oracle.ask_all([(probe, english("a suspect in its place")) for probe in missing], sure=True)
         return any(answer.passed for answer in answers)
+
+    def _ask_again_what_failed_for_a_while(self) -> None:
+        """Ask suspects again all of whose failures came in one run, and whose log names nothing.
+
+        A compiler that is down, such as without its licence, refuses whatever it is asked, and names no op.
+        """
+        for suspect in self.state.suspects:
+            answer = self._oracle.look(suspect.fails)
+            if suspect.capacity or answer is None or answer.hints:
+                continue
+            others = [other for other in self.state.suspects if other is not suspect and not other.capacity]
+            blaming = [
+                failing
+                for failing in self._oracle.failing
+                if suspect.held_by(failing) and not any(other.held_by(failing) for other in others)
+            ]
+            if self._oracle.failed_in_one_run([suspect.fails, *blaming]):
+                self._oracle.want(suspect.fails, english("a suspect that failed for a while"))
+                raise BlockedError
 
     def _minimal(self) -> tuple[Suspect, ...]:
         """The suspects without occurrences that contain an occurrence of another suspect; those are not minimal."""
