@@ -47,6 +47,12 @@ class Budget:
             seconds=None if self.seconds is None else max(0.0, self.seconds - seconds),
         )
 
+    def within(self, calls: int | None) -> "Budget":
+        """The same with at most so many calls."""
+        return Budget(
+            calls=min((it for it in (self.calls, calls) if it is not None), default=None), seconds=self.seconds
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:

@@ -239,7 +239,9 @@ class Searches:
         self._began, self._calls = time.monotonic(), 0
         self._latest: SearchContext | None = None
 
-    def __call__(self, model: LoadedModel, *, piece: bool, whole: bool, brief: bool = False) -> SearchedModel:
+    def __call__(
+        self, model: LoadedModel, *, piece: bool, whole: bool, brief: bool = False, most_calls: int | None = None
+    ) -> SearchedModel:
         context = self._latest
         if context is None or context.loaded is not model:  # consecutive searches are often of the same model
             context = self._latest = search_context(
@@ -248,7 +250,7 @@ class Searches:
         planner = partial(plan, recheck=self._searching.terms.recheck, brief=piece or brief)
         with (
             working_folder() as folder,
-            self._searching.driver(context, folder, self.left, planner=planner) as driver,
+            self._searching.driver(context, folder, self.left.within(most_calls), planner=planner) as driver,
         ):
             if not (piece and whole):
                 samples = None if piece else self._calibration

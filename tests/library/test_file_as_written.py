@@ -16,6 +16,7 @@ from onnx_bisect import Verdict, diagnose, fix
 from onnx_bisect.backend_choice import CallableBackend
 from onnxbisect.diagnosis import Certainty, CertificateStatus
 from onnxbisect.model.order import depth_first
+from onnxbisect.model.unused import unused
 from onnxbisect.session import AS_PART, Ending
 from onnxbisect.verdict import Kind, Status
 from onnxbisect_backends.contract import Description
@@ -251,6 +252,37 @@ def test_each_difference_in_form_has_its_remedy(tmp_path: Path, change: str, rem
     assert result.compiles_after is not None
     assert result.compiles_after.remedies == (remedy,)
     assert any(not refuses(seen) and len(seen.graph.node) == len(model.graph.node) for seen in compiler.models)
+
+
+def _with_unused(kind: str) -> onnx.ModelProto:
+    model = chain("Relu", "Tanh", "Abs")
+    if kind == "function":
+        node, opset = helper.make_node("Neg", ["v"], ["w"]), helper.make_opsetid("", 17)
+        model.functions.append(helper.make_function("my", "Unused", ["v"], ["w"], [node], [opset]))
+        model.opset_import.append(helper.make_opsetid("my", 1))
+    elif kind == "operator set":
+        model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    elif kind == "constant":
+        model.graph.initializer.append(numpy_helper.from_array(np.ones((2, 3), np.float32), "w"))
+    elif kind == "Constant node":
+        value = numpy_helper.from_array(np.ones((2, 3), np.float32))
+        model.graph.node.insert(0, helper.make_node("Constant", [], ["w"], name="constant", value=value))
+    else:
+        model.graph.value_info.append(helper.make_tensor_value_info("gone", FLOAT, (2, 3)))
+    return model
+
+
+@pytest.mark.parametrize("kind", ["function", "operator set", "constant", "Constant node", "declared type"])
+def test_what_a_file_holds_and_no_node_uses_is_left_out_where_a_compiler_minds(tmp_path: Path, kind: str) -> None:
+    def refuses(seen: onnx.ModelProto) -> str:
+        return "the file holds what it does not use" if unused(seen) else ""
+
+    compiler = Seen(refuses)
+    result = fix(saved(_with_unused(kind), tmp_path), backend=compiler)
+    assert result.compiles
+    assert result.document.file_change is not None
+    assert kind == "function" or "left out that no node uses" in result.document.file_change.sentence
+    assert len(compiler.models) <= 8
 
 
 def test_as_is_names_the_form_without_a_call_for_changed_files(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import onnx_bisect
 from onnx_bisect import Cancellation, Note, OptionError, ProbeAnswered, Status
 from onnx_bisect.backend_choice import CallableBackend
 from onnxbisect.model.scopes import walk
+from onnxbisect.model.unused import unused
 from onnxbisect_backends.contract import Description
 
 MODELS = Path(__file__).parents[1] / "models"
@@ -174,6 +175,67 @@ def takes_no_pair(*refused: str) -> onnx_bisect.CompileFunction:
         return not (pairs or {node.op_type for node in nodes} & {"Pair", *refused})
 
     return compiles
+
+
+CALLS = """<ir_version: 8, opset_import: ["" : 17, "my" : 1, "other" : 1]>
+g (float[3] x) => (float[3] y) { a = my.A(x)  b = my.B(a)  c = Tanh(b)  d = my.A(c)  y = my.B(d) }
+<domain: "my", opset_import: ["" : 17, "other" : 1]>
+A (v) => (w) { u = Neg(v)  w = other.Inner(u) }
+<domain: "other", opset_import: ["" : 17]>
+Inner (v) => (w) { w = Abs(v) }
+<domain: "my", opset_import: ["" : 17]>
+B (v) => (w) { u = Neg(v)  w = Relu(u) }
+"""
+
+
+def test_functions_that_nothing_calls_any_more_go_with_the_calls_that_are_replaced(tmp_path: Path) -> None:
+    """B is taken as a call only, so the file with all functions written out is refused, and A alone is replaced."""
+    calls = 0
+
+    def compiler(path: Path) -> bool:
+        nonlocal calls
+        calls += 1
+        model = onnx.load(path)
+        return not unused(model) and not {"A", "Relu"} & {node.op_type for node in model.graph.node}
+
+    path = tmp_path / "model.onnx"
+    onnx.save(onnx.parser.parse_model(CALLS), path)
+    result = onnx_bisect.fix(path, backend=compiler)
+    assert result.compiles
+    repaired = onnx.load(result.save(tmp_path / "repaired.onnx"))
+    assert [function.name for function in repaired.functions] == ["B"]
+    assert [entry.domain for entry in repaired.opset_import] == ["", "my"]
+    assert calls <= 20
+
+
+def test_a_repair_that_takes_too_many_calls_ends_with_what_it_found(tmp_path: Path) -> None:
+    """No whole file with a replacement in it compiles, though each part of it does."""
+    ops = ("Neg", "Abs", "Relu", "Tanh", "Sigmoid", "Exp", "Softplus", "Erf", "Elu", "Selu") * 2
+
+    def compiler(path: Path) -> bool:
+        nodes = onnx.load(path).graph.node
+        return "Abs" not in {it.op_type for it in nodes} and (
+            len(nodes) <= len(ops) or not any("/" in it.name for it in nodes)
+        )
+
+    result = onnx_bisect.fix(saved(tmp_path, *ops), backend=compiler)
+    document = result.document
+    assert not result.compiles
+    assert not document.complete
+    assert document.repair_calls == 100
+    assert "was ended after 100 compiler calls" in result.headline
+    assert {change.op for change in document.changes} == {"Abs"}
+    assert sorted(result.write(tmp_path / "out")) == ["repair.json", "repair.md", "repaired.onnx", "report.json"]
+
+
+def test_the_operator_set_of_ops_that_were_taken_apart_goes_with_them(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
+        g (float[2, 3] x) => (float[2, 3] y) { a = Relu(x)  y = com.microsoft.QuickGelu <alpha = 1.5> (a) }"""
+    path = tmp_path / "model.onnx"
+    onnx.save(onnx.parser.parse_model(text), path)
+    result = onnx_bisect.fix(path, backend=lambda path: len(onnx.load(path).opset_import) == 1)
+    assert result.compiles
+    assert [entry.domain for entry in onnx.load(result.save(tmp_path / "repaired.onnx")).opset_import] == [""]
 
 
 @pytest.mark.parametrize(("refused", "left"), [((), 0), (("Add", "Max"), 6)])

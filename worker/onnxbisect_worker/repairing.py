@@ -176,7 +176,7 @@ def _asked_model(
     own = {location: sha256 for location, sha256 in files.items() if location != "model.onnx"}
     spec = replace(
         keeper.spec,
-        budget_calls=left.calls,
+        budget_calls=min((it for it in (left.calls, question.most_calls) if it is not None), default=None),
         budget_seconds=left.seconds,
         repair=None,
         confirm_causes=0,

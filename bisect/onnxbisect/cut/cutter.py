@@ -210,8 +210,8 @@ class Cutter:
         graph.input.extend(map(self._types.at_boundary, inputs))
         graph.output.extend(map(self._types.at_boundary, outputs))
         everything = units == self._everything and wishes is None
-        self._weights.add(graph, nodes, known, everything=everything)
-        self._add_scopes(proto, nodes, everything=everything)
+        self._weights.add(graph, nodes, known)
+        self._add_scopes(proto, nodes)
         covered = guard_outputs(graph, probe_format.covered, self._own_ends) if probe_format.covered else {}
         if not probe_format.folds and not everything:
             covered |= join_outputs(graph, self._own_ends)
@@ -227,11 +227,7 @@ class Cutter:
             external_nodes=self._external_nodes,
         )
 
-    def _add_scopes(self, proto: onnx.ModelProto, nodes: Sequence[int], *, everything: bool) -> None:
-        if everything:
-            proto.functions.extend(self._model.proto.functions)
-            proto.opset_import.extend(self._model.proto.opset_import)
-            return
+    def _add_scopes(self, proto: onnx.ModelProto, nodes: Sequence[int]) -> None:
         functions: set[Call] = set()
         domains = {"", "ai.onnx"}
         for called, used in set(map(self._needs.__getitem__, nodes)):

@@ -104,15 +104,15 @@ class Weights:
         self._as_inputs = frozenset(value.name for value in graph.input if value.name in wiring.weights)
         self._always_inputs = model.proto.ir_version <= IR_WITH_INITIALIZERS_AS_INPUTS
 
-    def add(self, graph: onnx.GraphProto, nodes: Sequence[int], known: Iterable[str], *, everything: bool) -> None:
-        """Add to `graph` the constants read by its nodes (indices in the model) and the values of `known` tensors."""
-        if everything:
-            graph.initializer.extend(self._dense)
-            graph.sparse_initializer.extend(self._sparse.values())
-            graph.quantization_annotation.extend(self._annotations)
-            return
-        dense = sorted(set(chain.from_iterable(map(self._dense_of.__getitem__, nodes))))
+    def add(self, graph: onnx.GraphProto, nodes: Sequence[int], known: Iterable[str]) -> None:
+        """Add to `graph` the constants read by its nodes (indices in the model), those that it returns, and the values
+        of `known` tensors.
+        """
+        ends = [value.name for value in graph.output]
+        own = (self._position[name] for name in ends if name in self._position)
+        dense = sorted({*chain.from_iterable(map(self._dense_of.__getitem__, nodes)), *own})
         sparse = dict.fromkeys(name for node in nodes for name in self._sparse_of[node]) if self._sparse else {}
+        sparse |= dict.fromkeys(name for name in ends if name in self._sparse)
         graph.initializer.extend([self._dense[index] for index in dense])
         graph.initializer.extend(numpy_helper.from_array(self._known[name], name) for name in known)
         graph.sparse_initializer.extend(self._sparse[name] for name in sparse)

@@ -21,6 +21,7 @@ from onnxbisect.model.gate import complaint
 from onnxbisect.model.model import Bounded, directly
 from onnxbisect.model.order import another_order
 from onnxbisect.model.scopes import constant_names, domain_of, is_constant, opset_versions, walk
+from onnxbisect.model.unused import drop_unused, unused
 from onnxbisect.preflight import NEWER_THAN_TOOL, Finding, Reader, Severity, settled_by
 from onnxbisect.rewrites import Exactness, NotApplicable
 from onnxbisect.verdict import Hints
@@ -58,6 +59,7 @@ REMEDIES: tuple[FileRemedy, ...] = (
     form.declare_shapes,
     form.safe_names,
     form.weights_inside,
+    form.leave_out_unused,
     declarations.reorder_nodes,
 )
 
@@ -324,7 +326,14 @@ def _form(reader: Reader) -> list[str]:
         ("neutral-boundary", probe_format.limits_boundary),
         ("weights-inside", probe_format.self_contained),
     )
-    always = [_BINDING, "declare-shapes", "correct-declared-types", "name-nodes", "weights-no-inputs"]
+    always = [
+        _BINDING,
+        "leave-out-unused",
+        "declare-shapes",
+        "correct-declared-types",
+        "name-nodes",
+        "weights-no-inputs",
+    ]
     return [*always, *(remedy for remedy, demanded in own if demanded), "sort-nodes"]
 
 
@@ -361,6 +370,7 @@ def _applied(remedy: FileRemedy, file: File, reader: Reader) -> RemediedFile:
         raise
     except Exception as error:  # invalid nodes may raise anything
         raise NotApplicable(f"the remedy failed: {type(error).__name__}: {error}") from error
+    drop_unused(change.proto, but=unused(file.proto))
     refused = complaint(change.proto)
     if refused and not complaint(file.proto):
         raise NotApplicable(f"onnx refuses the result: {refused}")

@@ -22,6 +22,7 @@ from onnxbisect.model.binding import is_unbound
 from onnxbisect.model.external import external_tensors, is_external, tensors
 from onnxbisect.model.order import make_unique
 from onnxbisect.model.scopes import bodies, constant_names, every_node, is_constant, walk
+from onnxbisect.model.unused import drop_unused
 from onnxbisect.preflight import NEWEST_IR_IN_GENERAL, Reader, type_text
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.rewrites import NotApplicable
@@ -56,6 +57,23 @@ def declare_shapes(file: File, reader: Reader) -> RemediedFile:
     if not written:
         raise NotApplicable("every shape that is known is declared")
     return RemediedFile(proto=result, sentence=f"shapes declared of {count(written, 'tensor')}")
+
+
+@file_remedy("leave-out-unused", answers="")
+def leave_out_unused(file: File, reader: Reader) -> RemediedFile:
+    """Functions, operator sets, constants and declared types that no node uses, left out."""
+    result = copied(file.proto)
+    gone = drop_unused(result)
+    if not gone:
+        raise NotApplicable("the file holds nothing that no node uses")
+    what = {
+        "function": gone.functions,
+        "operator set": gone.domains,
+        "constant": gone.constants,
+        "declared type": gone.declared,
+    }
+    listed = ", ".join(count(len(names), kind) for kind, names in what.items() if names)
+    return RemediedFile(proto=result, sentence=f"{listed} left out that no node uses")
 
 
 @file_remedy("safe-names", answers="")

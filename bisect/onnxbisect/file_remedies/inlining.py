@@ -37,7 +37,12 @@ def inline_functions(file: remedy.File, reader: Reader) -> remedy.RemediedFile:
     for domain, version in inliner.opsets.items():
         if domain in used and domain not in there:
             result.opset_import.append(onnx.helper.make_opsetid(domain, version))
-    sentence = f"{count(inliner.calls, 'call')} of {count(len(proto.functions), 'local function')} inlined"
+    functions = count(len(proto.functions), "local function")
+    sentence = (
+        f"{count(inliner.calls, 'call')} of {functions} inlined"
+        if inliner.calls
+        else f"{functions} left out that no node uses"
+    )
     return remedy.RemediedFile(proto=result, sentence=sentence, structure=True)
 
 

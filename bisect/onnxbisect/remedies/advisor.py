@@ -210,10 +210,19 @@ class Advisor:
                 questions.setdefault(it.question, it)
         return replace(advice, questions=tuple(questions.values()))
 
-    def left(self, found: SearchedModel) -> tuple[Left, ...]:
-        """The culprits of the current model, with the reasons why each place stays."""
+    def left(self, found: SearchedModel, *, limited: bool = False) -> tuple[Left, ...]:
+        """The culprits of the current model, with the reasons why each place stays; `limited`: the repair was ended."""
+        otherwise = (
+            english("the repair was ended before this was replaced") if limited else english("no rule takes this op")
+        )
         return tuple(
-            Left(place=place, ops=culprit.ops, kind=culprit.kind, message=culprit.message, reasons=self._why(place))
+            Left(
+                place=place,
+                ops=culprit.ops,
+                kind=culprit.kind,
+                message=culprit.message,
+                reasons=self._why(place) or (otherwise,),
+            )
             for culprit in found.culprits
             for place in culprit.places
         )
@@ -226,7 +235,7 @@ class Advisor:
         if not all(node in self._nodes for node in place.nodes):
             return (english("no rule repairs this: too much of the model, or too many of one op, is refused"),)
         reasons = dict.fromkeys(reason for node in place.nodes for reason in self._reasons(self._nodes[node]))
-        return tuple(reasons) or (english("no rule takes this op"),)
+        return tuple(reasons)
 
     def _reasons(self, node: onnx.NodeProto) -> Iterator[str]:
         """A sentence about each rule for the node's op, those that do not apply last."""

@@ -160,7 +160,8 @@ class Repair:
     """The result of a repair. `before` is the diagnosis of the original model, `after` that of the repaired one.
 
     `model` is None if nothing was changed. `stopped` says that the user or the budget ended the repair; then `left` is
-    empty, because nothing is known about the rest.
+    empty, because nothing is known about the rest. `limited`: the repair was given up after many calls, with what was
+    found until then.
     """
 
     before: SearchedModel
@@ -171,6 +172,7 @@ class Repair:
     struck: tuple[Struck, ...] = ()
     left: tuple[Left, ...] = ()
     stopped: bool = False
+    limited: bool = False
 
     @property
     def compiles(self) -> bool:

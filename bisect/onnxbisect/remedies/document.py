@@ -197,7 +197,7 @@ def document(
         target=repair.before.job.target,
         verdict=repair.after.diagnosis.verdict,
         repaired=repair.model is not None,
-        complete=not repair.stopped,
+        complete=not (repair.stopped or repair.limited),
         allow=allow,
         file_change=None if file is None else FileChange(sentence=file.sentence, exactness=file.exactness),
         changes=tuple(_change(it, nodes[it.candidate.node], facts, repair) for it in repair.places),

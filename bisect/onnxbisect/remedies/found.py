@@ -36,13 +36,14 @@ class Named:
 class SearchedModel:
     """A model with its verdicts. `stopped` says that the user or the budget ended the search.
 
-    `brief`: the search was brief (`onnxbisect.search.plan`), and is no report. `names` maps a node's name to its name
-    in the model that this one was cut from. `options` are those that the compiler named when it refused the model, and
-    with which it accepts it.
+    `limited`: the repair has made as many calls as it may. `brief`: the search was brief (`onnxbisect.search.plan`),
+    and is no report. `names` maps a node's name to its name in the model that this one was cut from. `options` are
+    those that the compiler named when it refused the model, and with which it accepts it.
     """
 
     job: CompletedDiagnosis
     stopped: bool = False
+    limited: bool = False
     brief: bool = False
     names: Mapping[str, str] = field(default_factory=dict)
     options: Mapping[str, str] = field(default_factory=dict)

@@ -107,6 +107,7 @@ class _Repairer:
     ) -> None:
         self._before, self._original = before, with_unique_names(original)
         self._compiler, self._prover, self._advisor, self._tell = compiler, prover, advisor, tell
+        self._limited = False
 
     def run(self) -> Repair:
         advisor = self._advisor
@@ -117,6 +118,8 @@ class _Repairer:
         self._look_inside()
         while True:
             found = self._settled()
+            if found is None and self._limited:
+                break
             if found is None:
                 return self._stopped()
             new, new_proof = found
@@ -132,7 +135,8 @@ class _Repairer:
             )
             staying = [place.nodes[0] for place in new.left]
             advice, proof, after = new, new_proof, self._compiler.diagnose(model, staying)
-            if after.compiles:
+            self._limited = after.limited
+            if after.compiles or after.limited:
                 break
             if after.stopped:
                 return self._stopped()
@@ -140,7 +144,7 @@ class _Repairer:
             new_places = advisor.add_places(after, advice.chosen)
             if not self._strike_refused(advice, after, new_places) and not new_places:
                 break
-        if after.brief and not after.compiles:  # what is left is reported
+        if after.brief and not after.compiles and not self._limited:  # what is left is reported
             after = self._compiler.diagnose(self._original if model is None else model)
             if after.stopped:
                 return self._stopped()
@@ -150,7 +154,8 @@ class _Repairer:
             model=model,
             proof=proof if model is not None else None,
             struck=tuple(advisor.struck.values()),
-            left=() if after.compiles else advisor.left(after),
+            left=() if after.compiles else advisor.left(after, limited=self._limited),
+            limited=self._limited and not after.compiles,
         )
 
     def _look_inside(self) -> None:
@@ -178,7 +183,7 @@ class _Repairer:
         return Repair(before=self._before, after=self._before, struck=struck, stopped=True)
 
     def _settled(self) -> tuple[Advice, RepairProof] | None:
-        """Advice that is proven and whose new nodes are all known to pass; None if the user ended the repair.
+        """Advice that is proven and whose new nodes are all known to pass; None if the repair is to end.
 
         The proof comes first, because it needs no compiler.
         """
@@ -203,7 +208,7 @@ class _Repairer:
                 return advice, proof
 
     def _ask(self, advice: Advice) -> bool:
-        """Compile the new nodes that never passed, with their neighbours; False if the user ended the repair.
+        """Compile the new nodes that never passed, with their neighbours; False if the repair is to end.
 
         All of them in one piece; one by one where a tool refuses that and names nothing, since a search would have to
         tell them apart.
@@ -221,7 +226,8 @@ class _Repairer:
             pieces = [[it] for it in advice.questions]
         for candidates in pieces:
             found = self._compiler.ask(model, nodes(candidates))
-            if found.stopped:
+            self._limited = found.limited
+            if found.stopped or found.limited:
                 return False
             for candidate in candidates:
                 self._learn_answer(candidate, advice, found)

@@ -40,6 +40,13 @@ def headline(document: RepairDocument) -> str:
         if not changed:
             return _("{model} compiles with {tool} as it is.", model=name, tool=tool)
         return _("{model} compiles with {tool} after {changed}.", model=name, tool=tool, changed=changed)
+    if not document.complete and (document.repaired or document.left):
+        return _(
+            "The repair of {model} was ended after {calls} without a file that compiles; run it again to go on from "
+            "the kept verdicts.",
+            model=name,
+            calls=plural(document.repair_calls, "compiler call"),
+        )
     if not document.complete:
         return _(
             "The repair of {model} was cancelled, or its budget spent; run it again to go on from the kept verdicts.",

@@ -30,11 +30,13 @@ _MOST_WITH_OPTIONS = 3
 class SearchModel(Protocol):
     """A search of a model; the library runs it in threads, the service in workers."""
 
-    def __call__(self, model: LoadedModel, *, piece: bool, whole: bool, brief: bool) -> SearchedModel:
+    def __call__(
+        self, model: LoadedModel, *, piece: bool, whole: bool, brief: bool, most_calls: int | None
+    ) -> SearchedModel:
         """Find the refused parts of the model, or with `whole` compile it once as a whole.
 
         A `piece` has inputs of its own, without samples. It is searched in brief (`onnxbisect.search.plan`), and so is
-        another model with `brief`.
+        another model with `brief`. After `most_calls` it ends with what is known.
         """
 
 
@@ -60,6 +62,7 @@ class RepairCompiler:
     Models are written to `folder`, which outlives it. `context_of` returns the search context of a model, given whether
     it is a piece. `calls` counts compiler calls, `seconds` those that they took. Where the compiler refuses a whole
     model and names one of the `named` options, it is asked with that one, too; `tell` gets a sentence for each step.
+    Once `calls` reaches `most_calls`, nothing more is asked.
     """
 
     loaded: LoadedModel
@@ -70,6 +73,7 @@ class RepairCompiler:
     tell: Callable[[str], None] = lambda sentence: None
     calls: int = 0
     seconds: float = 0
+    most_calls: int | None = None
 
     def __post_init__(self) -> None:
         self._latest: tuple[bytes, LoadedModel] | None = None
@@ -147,7 +151,7 @@ class RepairCompiler:
         path.write_bytes(model.SerializeToString(deterministic=True))
         return RepairCompiler(
             loaded=LoadedModel(path, {}),
-            search=lambda model, *, piece, whole, brief: self._search(model, piece=True, whole=whole),
+            search=lambda model, *, piece, whole, brief, most_calls: self._search(model, piece=True, whole=whole),
             context_of=lambda loaded, piece: self.context_of(loaded, True),
             folder=folder,
         )
@@ -159,9 +163,12 @@ class RepairCompiler:
     def _search(
         self, loaded: LoadedModel, *, piece: bool = False, whole: bool = False, brief: bool = False
     ) -> SearchedModel:
-        found = self.search(loaded, piece=piece, whole=whole, brief=brief)
+        left = None if self.most_calls is None else self.most_calls - self.calls
+        if left is not None and left <= 0:
+            return replace(unanswered(self.context_of(loaded, piece), "the repair has made its calls"), limited=True)
+        found = self.search(loaded, piece=piece, whole=whole, brief=brief, most_calls=left)
         self._count(found)
-        return found
+        return replace(found, limited=self.most_calls is not None and self.calls >= self.most_calls)
 
     def _count(self, found: SearchedModel) -> None:
         self.calls += found.job.stats.compiler_calls

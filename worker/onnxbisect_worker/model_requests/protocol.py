@@ -182,7 +182,7 @@ class ModelQuestion(StepOutcome):
     A `piece` has inputs of its own, other models those of the job, and its external data. `whole`: compile only the
     whole model. With `options`, these replace the target's, and only `pieces` of the model are compiled. `brief`:
     search in brief (`onnxbisect.search.plan`), as pieces are. `doubted` are names of nodes that the search leaves out
-    first.
+    first. The search ends after `most_calls`.
     """
 
     piece: bool = False
@@ -191,6 +191,7 @@ class ModelQuestion(StepOutcome):
     options: Mapping[str, str] = field(default_factory=dict)
     pieces: tuple[UnitSet, ...] = ()
     doubted: tuple[str, ...] = ()
+    most_calls: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

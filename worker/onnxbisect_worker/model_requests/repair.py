@@ -190,7 +190,9 @@ class _Replies:
         self._models, self._begun, self._paid = models, begun, begun.stats
         self._counted: set[str] = set()
 
-    def __call__(self, model: LoadedModel, *, piece: bool, whole: bool, brief: bool) -> SearchedModel:
+    def __call__(
+        self, model: LoadedModel, *, piece: bool, whole: bool, brief: bool, most_calls: int | None
+    ) -> SearchedModel:
         own = self._models.context
         if model is own.loaded and (whole or self._begun.searched):
             paid, self._paid = self._paid, replace(self._paid, compiler_calls=0)  # requested twice, counted once
@@ -205,6 +207,7 @@ class _Replies:
             whole=whole,
             brief=brief,
             doubted=tuple(model.doubted),
+            most_calls=most_calls,
         )
         return self.about(context, question_name(_digest(path), whole=whole, brief=brief), question)
 
