@@ -156,3 +156,21 @@ def _onehot(draw: DrawFn, kind: type) -> Instance:
 @case("onehot-equal", lambda draw: _onehot(draw, np.float32))
 def _(draw: DrawFn) -> Instance:
     return _onehot(draw, np.int64)
+
+
+def _tensorscatter(draw: DrawFn, rows: int) -> Instance:
+    dims = list(shape(draw, 3))
+    axis = draw(st.integers(1, len(dims) - 1))
+    dims[axis] += rows
+    cache = floats(draw, dims)
+    new = floats(draw, [*dims[:axis], rows, *dims[axis + 1 :]])
+    places = integers(draw, (dims[0],), 0, dims[axis] - rows)
+    named = (
+        {"axis": axis - draw(st.sampled_from([0, len(dims)]))} if axis != len(dims) - 2 or draw(st.booleans()) else {}
+    )
+    return node("TensorScatter", cache, new, places, opset=24, **named)
+
+
+@case("tensorscatter-where", lambda draw: _tensorscatter(draw, 2))
+def _(draw: DrawFn) -> Instance:
+    return _tensorscatter(draw, 1)

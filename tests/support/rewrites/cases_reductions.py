@@ -183,3 +183,40 @@ def _(draw: DrawFn) -> Instance:
         )
     kinds = ["L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare"]
     return _reduce(draw, f"Reduce{draw(st.sampled_from(kinds))}", keepdims=0, finite=True)
+
+
+def _cumprod(draw: DrawFn, *, stored: bool = True) -> Instance:
+    x = floats(draw, shape(draw), spread=1, edges=(0.0, -0.0, -1.0, 1.0, np.inf, np.nan))
+    axis = np.array(draw(st.integers(-x.ndim, x.ndim - 1)))
+    flags = {name: draw(st.integers(0, 1)) for name in ("exclusive", "reverse") if draw(st.booleans())}
+    return node("CumProd", x, Constant(axis) if stored else axis, opset=26, **flags)
+
+
+@case("cumprod-slices", lambda draw: _cumprod(draw, stored=False))
+def _(draw: DrawFn) -> Instance:
+    return _cumprod(draw)
+
+
+def _globallppool(draw: DrawFn, power: int) -> Instance:
+    x = floats(draw, shape(draw, 3), edges=TAME)
+    axes = list(range(2, x.ndim))
+    terms = of_terms(x, axes, 1, np.abs if power == 1 else np.square)
+    scale = terms if power == 1 else np.sqrt(terms) * np.sqrt(x.size)
+    return node("GlobalLpPool", x, opset=opset(draw, 7, 13, 21), p=power, scale=scale)
+
+
+@case("globallppool-reduce", lambda draw: _globallppool(draw, 3))
+def _(draw: DrawFn) -> Instance:
+    return _globallppool(draw, draw(st.integers(1, 2)))
+
+
+def _hardmax(draw: DrawFn, *, several: bool = False) -> Instance:
+    x = floats(draw, shape(draw, 3 if several else 1), edges=(0.0, -0.0, 1.0, 1.0, -1.0, np.inf, -np.inf))
+    version = draw(st.sampled_from([7, 11] if several else [13, 17]))
+    axis = 1 if several else draw(st.integers(-x.ndim, x.ndim - 1))
+    return node("Hardmax", x, axis=axis, opset=version)
+
+
+@case("hardmax-argmax", lambda draw: _hardmax(draw, several=True))
+def _(draw: DrawFn) -> Instance:
+    return _hardmax(draw)

@@ -348,3 +348,15 @@ def _dft_of_computed_length(draw: DrawFn) -> Instance:
 @case("dft-matmul", _dft_of_computed_length)
 def _(draw: DrawFn) -> Instance:
     return _dft(draw)
+
+
+def _lppool(draw: DrawFn, power: int) -> Instance:
+    spatial = draw(st.integers(1, 2))
+    given = {"strides": [draw(st.integers(1, 3))] * spatial} if draw(st.booleans()) else {}
+    given |= {"pads": [draw(st.integers(0, 2)) for _ in range(2 * spatial)]} if draw(st.booleans()) else {}
+    return _pool(draw, "LpPool", spatial, kernel_shape=[3, 4][:spatial], p=power, **given)
+
+
+@case("lppool-averagepool", lambda draw: _lppool(draw, 3))
+def _(draw: DrawFn) -> Instance:
+    return _lppool(draw, draw(st.integers(1, 2)))

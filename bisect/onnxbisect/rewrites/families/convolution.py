@@ -103,6 +103,28 @@ def strides_written(at: Site) -> str:
     return at.like(*at.node.input, strides=[1] * spatial)
 
 
+@pytorch("(F.avg_pool2d(x * x, k, s) * k * k).sqrt() instead of F.lp_pool2d(x, 2, k, s)")
+@rule(
+    "LpPool -> Abs Mul AveragePool Sqrt",
+    Exactness.ROUNDING,
+    OF_PRODUCTS,
+    rank=18,
+    source="https://github.com/NVIDIA/TensorRT/issues/3461",
+)
+def lppool_averagepool(at: Site) -> str:
+    """The mean of squares or magnitudes in each window times its size, for p of 2 the root of that."""
+    x, power, kernel = at.float32(), at.attribute("p", 2), at.attribute("kernel_shape", [0])
+    at.demand(power in (1, 2), f"p is {power}")
+    at.demand(not at.attribute("ceil_mode", 0), "windows reach over the border")
+    at.demand(at.attribute("auto_pad", "NOTSET") == "NOTSET", "the pads are computed")
+    at.demand(set(at.attribute("dilations", [1])) == {1}, "the window is dilated")
+    terms = at.op("Mul", x, x) if power == 2 else at.op("Abs", x)
+    kept = {name: at.attribute(name, [0]) for name in ("pads", "strides") if at.has_attribute(name)}
+    pooled = at.op("AveragePool", terms, kernel_shape=kernel, count_include_pad=1, **kept)
+    total = at.op("Mul", pooled, at.scalar(prod(kernel)))
+    return at.op("Sqrt", total) if power == 2 else total
+
+
 @pytorch("F.conv2d(x, weight)[:, :, ::2, ::2] instead of F.conv2d(x, weight, stride=2)")
 @rule("Conv -> Conv Slice", Exactness.ROUNDING, OF_PRODUCTS, rank=18, source=operator("Conv"))
 def conv_strides(at: Site) -> str:

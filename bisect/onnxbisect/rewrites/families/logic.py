@@ -118,6 +118,26 @@ def onehot_equal(at: Site) -> str:
     return at.op("Where", found, at.constant(np.asarray(on)), at.constant(np.asarray(off)))
 
 
+@pytorch("torch.where(torch.arange(n)[:, None] == place, new, cache) instead of an update in place")
+@rule(
+    "TensorScatter -> Reshape Equal Where",
+    Exactness.ROUNDING,
+    SIGN_OF_ZERO,
+    rank=28,
+    source="https://github.com/onnxsim/onnxsim/pull/1468",
+)
+def tensorscatter_where(at: Site) -> str:
+    """The new row of a cache where a list of all places equals its own, and the cache elsewhere."""
+    shape, new = at.shape(0), at.shape(1)
+    axis = at.axis(len(shape), -2)
+    at.demand(new[axis] == 1, f"{new[axis]} rows are written")
+    at.demand(at.attribute("mode", "linear") == "linear", "the cache is circular")
+    at.demand(at.has(2), "it has no place")
+    places = reshape(at, at.input(2), [shape[0], *[1] * (len(shape) - 1)])
+    counted = np.arange(shape[axis], dtype=np.int64).reshape([-1, *[1] * (len(shape) - axis - 1)])
+    return at.op("Where", at.op("Equal", places, at.constant(counted)), at.input(1), at.input(0))
+
+
 @pytorch("torch.where(mask, x, 0) with a constant mask instead of x.triu() or x.tril()")
 @rule("Trilu -> Where And", Exactness.ROUNDING, SIGN_OF_ZERO, rank=28, source=operator("Trilu"))
 def trilu_where(at: Site) -> str:

@@ -7,7 +7,7 @@ from onnx import TensorProto
 
 from onnxbisect.exactness import Exactness
 from onnxbisect.rewrites.rule import FINITE, NO_NAN, SIGN_OF_ZERO, Bound, operator, pytorch, rule, tidl
-from onnxbisect.rewrites.site import FLOATS, Site, reduce, reshape, slice_axis, transpose
+from onnxbisect.rewrites.site import FLOATS, Site, cast, concat, reduce, reshape, slice_axis, transpose
 
 #: Sums in another order: each term can lose an epsilon of all.
 OF_TERMS = Bound(epsilons=1, of="the sum of the terms' magnitudes, times their number", absolute=1e-37)
@@ -224,6 +224,68 @@ def reduceprod_slices(at: Site) -> str:
     for factor in rest:
         first = at.op("Mul", first, factor)
     return reshape(at, first, at.output_shape())
+
+
+@pytorch("x * x[:, :1], the result of that times x[:, 2:3], … instead of x.cumprod(1)")
+@rule(
+    "CumProd -> Slice Mul Concat",
+    Exactness.ROUNDING,
+    Bound(epsilons=32),
+    rank=11,
+    source="https://github.com/tenstorrent/tt-forge-onnx/issues/1481",
+)
+def cumprod_slices(at: Site) -> str:
+    """One Slice for each factor of an axis, each multiplied with all before, joined."""
+    x, shape, axis = at.float32(), at.shape(0), int(at.value(1).reshape(()))
+    at.demand(-len(shape) <= axis < len(shape), f"axis {axis} does not exist")
+    axis %= len(shape)
+    count, exclusive, reverse = shape[axis], at.attribute("exclusive", 0), at.attribute("reverse", 0)
+    at.demand(0 < count <= _MOST_FACTORS, f"there are {count} factors")
+    factors = [slice_axis(at, x, axis, place, place + 1) for place in range(count)]
+    if reverse:
+        factors.reverse()
+    if exclusive:
+        one = [*shape[:axis], 1, *shape[axis + 1 :]]
+        factors = [at.constant(np.ones(one, np.float32)), *factors[:-1]]
+    products = factors[:1]
+    for number, factor in enumerate(factors[1:]):
+        first = exclusive and not number  # 1 times the factor
+        products.append(factor if first else at.op("Mul", products[-1], factor))
+    return concat(at, products[::-1] if reverse else products, axis)
+
+
+@pytorch("x.norm(p, (2, 3), True) instead of F.lp_pool2d over the whole image")
+@rule(
+    "GlobalLpPool -> ReduceL1 ReduceL2",
+    Exactness.ROUNDING,
+    OF_TERMS,
+    rank=11,
+    source="https://github.com/NVIDIA/TensorRT/issues/4514",
+)
+def globallppool_reduce(at: Site) -> str:
+    """The norm over all axes but the first two, for p of 1 and 2."""
+    x, power = at.float32(), at.attribute("p", 2)
+    at.demand(at.rank(0) > 2, "there is no spatial axis")
+    at.demand(power in (1, 2), f"p is {power}")
+    return reduce(at, f"ReduceL{power}", x, range(2, at.rank(0)), keepdims=True)
+
+
+@pytorch("(x.argmax(dim, True) == torch.arange(n)).float()")
+@rule(
+    "Hardmax -> ArgMax Equal Cast",
+    Exactness.DOMAIN,
+    domain=NO_NAN,
+    rank=11,
+    source="https://github.com/alibaba/heterogeneity-aware-lowering-and-optimization/issues/467",
+)
+def hardmax_argmax(at: Site) -> str:
+    """1 at the first place of the largest number along an axis, 0 elsewhere."""
+    x, axis = at.float32(), _axis(at)
+    shape = at.shape(0)
+    at.demand(shape[axis] > 0, "the axis has no elements")
+    places = np.arange(shape[axis], dtype=np.int64).reshape([-1, *[1] * (len(shape) - axis - 1)])
+    largest = at.op("ArgMax", x, axis=axis, keepdims=1)
+    return cast(at, at.op("Equal", largest, at.constant(places)), TensorProto.FLOAT)
 
 
 #: The operator set from which Softmax works along one axis; before, along all from its axis on.
