@@ -156,19 +156,27 @@ def _moved_one_by_one(region: Region, name: str, dims: Sequence[int], order: Seq
     return tensor
 
 
-def _along_axis(default: int) -> Form:
-    """An op of one axis that keeps the others."""
+def _along_axis(default: int, *, every_input: bool = False, **given: int) -> Form:
+    """An op of one axis that keeps the others; the first input or every one has them, and `given` are attributes."""
 
     def form(region: Region, node: onnx.NodeProto) -> None:
-        shape = region.shape(node.input[0])
-        axis = _axis(node, len(shape), default)
-        if any(node.output[1:]):
-            raise NotApplicable("another output is in use")
-        target = _around(shape, axis)
-        made = region.again(node, [region.view(node.input[0], target), *node.input[1:]], axis=1)
-        region.hold(node.output[0], made[0], target)
+        axis = _axis(node, len(region.shape(node.input[0])), default)
+        if not all(node.output):
+            raise NotApplicable("an output is left out")
+        count = len(node.input) if every_input else 1
+        views = [region.view(name, _around(region.shape(name), axis)) for name in node.input[:count]]
+        made = region.again(node, [*views, *node.input[count:]], axis=1, **given)
+        before, _, behind = _around(region.shape(node.input[0]), axis)
+        for name, new in zip(node.output, made, strict=True):
+            region.hold(name, new, (before, 1 if given else region.shape(name)[axis], behind))
 
     return form
+
+
+_form_of("LpNormalization TopK")(_along_axis(-1))
+_form_of("Split")(_along_axis(0))
+_form_of("Concat")(_along_axis(0, every_input=True))
+_form_of("ArgMax ArgMin")(_along_axis(0, keepdims=1))
 
 
 @_form_of("Softmax LogSoftmax Hardmax")
@@ -182,9 +190,6 @@ def _softmax(region: Region, node: onnx.NodeProto) -> None:
     target = (prod(shape[:axis]), prod(shape[axis:]))
     (made,) = region.again(node, [region.view(node.input[0], target)], axis=1)
     region.hold(node.output[0], made, target)
-
-
-_form_of("LpNormalization")(_along_axis(-1))
 
 
 @_form_of("LayerNormalization RMSNormalization")
@@ -220,9 +225,7 @@ def _elements(region: Region, node: onnx.NodeProto) -> None:
     axis = _axis(node, len(shape), 0)
     if shape[:axis] + shape[axis + 1 :] != chosen[:axis] + chosen[axis + 1 :]:
         raise NotApplicable("the indices leave out places of other axes")
-    views = [region.view(name, _around(region.shape(name), axis)) for name in node.input]
-    (made,) = region.again(node, views, axis=1)
-    region.hold(node.output[0], made, _around(region.shape(node.output[0]), axis))
+    _along_axis(0, every_input=True)(region, node)
 
 
 @_form_of("GatherND")
@@ -287,19 +290,12 @@ def _pad(region: Region, node: onnx.NodeProto) -> None:
 
 @_form_of("Gather")
 def _gather(region: Region, node: onnx.NodeProto) -> None:
-    shape, places = region.shape(node.input[0]), region.facts.shape(node.input[1])
-    axis = _axis(node, len(shape), 0)
-    if places is None:
-        raise NotApplicable("the rank of the indices is not known")
-    before, length, behind = _around(shape, axis)
-    data = region.view(node.input[0], (before, length, behind))
-    if not places:
-        (made,) = region.again(node, [data, node.input[1]], axis=1)
-        region.hold(node.output[0], made, (before, behind))
-        return
-    number = prod(region.shape(node.input[1]))
-    (made,) = region.again(node, [data, region.view(node.input[1], (number,))], axis=1)
-    region.hold(node.output[0], made, (before, number, behind))
+    shape, places = region.shape(node.input[0]), region.shape(node.input[1])
+    before, length, behind = _around(shape, _axis(node, len(shape), 0))
+    chosen = (prod(places),) if places else ()
+    indices = region.view(node.input[1], chosen) if places else node.input[1]
+    (made,) = region.again(node, [region.view(node.input[0], (before, length, behind)), indices], axis=1)
+    region.hold(node.output[0], made, (before, *chosen, behind))
 
 
 @_form_of("Slice")
@@ -332,41 +328,6 @@ def _slice(region: Region, node: onnx.NodeProto) -> None:
     region.hold(node.output[0], tensor, now)
 
 
-@_form_of("Split")
-def _split(region: Region, node: onnx.NodeProto) -> None:
-    shape = region.shape(node.input[0])
-    axis = _axis(node, len(shape), 0)
-    before, _, behind = parts = _around(shape, axis)
-    sizes = [region.shape(name)[axis] for name in node.output if name]
-    if len(sizes) < len(node.output):
-        raise NotApplicable("an output is left out")
-    made = region.again(node, [region.view(node.input[0], parts), *node.input[1:]], axis=1)
-    for name, new, size in zip(node.output, made, sizes, strict=True):
-        region.hold(name, new, (before, size, behind))
-
-
-@_form_of("TopK")
-def _top_k(region: Region, node: onnx.NodeProto) -> None:
-    shape = region.shape(node.input[0])
-    axis = _axis(node, len(shape), -1)
-    before, _, behind = parts = _around(shape, axis)
-    if "" in node.output:
-        raise NotApplicable("an output is left out")
-    kept = region.shape(node.output[0])[axis]
-    made = region.again(node, [region.view(node.input[0], parts), *node.input[1:]], axis=1)
-    for name, new in zip(node.output, made, strict=True):
-        region.hold(name, new, (before, kept, behind))
-
-
-@_form_of("Concat")
-def _concat(region: Region, node: onnx.NodeProto) -> None:
-    shape = region.shape(node.output[0])
-    axis = _axis(node, len(shape), 0)
-    parts = [region.view(name, _around(region.shape(name), axis)) for name in node.input]
-    (made,) = region.again(node, parts, axis=1)
-    region.hold(node.output[0], made, _around(shape, axis))
-
-
 @_form_of(
     "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare"
 )
@@ -391,14 +352,6 @@ def _reduction(region: Region, node: onnx.NodeProto) -> None:
         raise NotApplicable("only axes of size 1 are reduced")
     left = tuple(1 if number in reduced else size for number, size in enumerate(target))
     region.hold(node.output[0], tensor, left)
-
-
-@_form_of("ArgMax ArgMin")
-def _extreme_place(region: Region, node: onnx.NodeProto) -> None:
-    shape = region.shape(node.input[0])
-    before, length, behind = _around(shape, _axis(node, len(shape), 0))
-    (made,) = region.again(node, [region.view(node.input[0], (before, length, behind))], axis=1, keepdims=1)
-    region.hold(node.output[0], made, (before, 1, behind))
 
 
 @_form_of("MatMul")

@@ -119,7 +119,7 @@ def lppool_averagepool(at: Site) -> str:
     at.demand(at.attribute("auto_pad", "NOTSET") == "NOTSET", "the pads are computed")
     at.demand(set(at.attribute("dilations", [1])) == {1}, "the window is dilated")
     terms = at.op("Mul", x, x) if power == 2 else at.op("Abs", x)
-    kept = {name: at.attribute(name, [0]) for name in ("pads", "strides") if at.has_attribute(name)}
+    kept: dict[str, Any] = {name: at.attribute(name, [0]) for name in ("pads", "strides") if at.has_attribute(name)}
     pooled = at.op("AveragePool", terms, kernel_shape=kernel, count_include_pad=1, **kept)
     total = at.op("Mul", pooled, at.scalar(prod(kernel)))
     return at.op("Sqrt", total) if power == 2 else total
