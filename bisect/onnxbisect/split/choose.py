@@ -112,36 +112,71 @@ def _shape(node: onnx.NodeProto, number: int, shapes: Shapes) -> tuple[int, ...]
 SHARE = 0.1
 #: Most passing probes that are tried. The culprits can be avoided in several ways, but mostly there is only one.
 _MOST_PROBES = 8
+#: Which part of the largest probe's units another one has at least that is taken beside it.
+_SMALL = 16
 
 
 def choose(
     universe: Universe, needed: UnitSet, passed: Sequence[UnitSet], work: Work, share: float = SHARE
 ) -> tuple[PieceUnits, ...]:
-    """The units of `needed` as parts of alternating kind, in an order in which they can run.
+    """The units of `needed` as parts in an order in which they can run.
 
-    `passed` are the sets of units that compiled as one probe; the NPU's units are all from one of them. A unit is in
-    one part with its `required_producers`, unless exactly that part compiled without them. Only orders that leave the
-    NPU all but `share` of its largest possible work count. Of those found, the result has the fewest NPU parts, then
-    the fewest parts, then the most NPU parts that compiled exactly as they are, then the most work on the NPU. Raises
-    CutError where no needed unit compiled.
+    `passed` are the sets of units that compiled as one probe. A unit is in one part with its `required_producers`,
+    unless exactly that part compiled without them. The NPU's units are all from one probe, in parts of alternating
+    kind. Only orders that leave the NPU all but `share` of its largest possible work count. Of those found, the result
+    has the fewest NPU parts, then the fewest parts, then the most NPU parts that compiled exactly as they are, then the
+    most work on the NPU. Where no probe has all but `share` of the work that several have together, as for a target
+    that takes so much at a time, each NPU part is from a probe of its own. Raises CutError where no needed unit
+    compiled.
     """
     # The needed units of each probe, largest first, without subsets of a set that is already in the result.
     probes: list[UnitSet] = []
     for units in sorted({units & needed for units in passed} - {0}, key=lambda it: (-size(it), it)):
-        if len(probes) < _MOST_PROBES and not any(is_subset(units, other) for other in probes):
+        if not any(is_subset(units, other) for other in probes) and _SMALL * size(units) >= size(
+            (probes or [units])[0]
+        ):
             probes.append(units)
     seen = frozenset(units & needed for units in passed)
-    most = max((_weight(_settled(universe, needed, probe, seen), work) for probe in probes), default=0.0)
+    most = max((_weight(_settled(universe, needed, probe, seen), work) for probe in probes[:_MOST_PROBES]), default=0.0)
     if not most:
         raise CutError("None of the nodes that the outputs need was seen to compile: there is nothing for the NPU.")
+    tiled = _tiled(universe, needed, probes, seen)
+    if most < (1 - share) * _weight(tiled, work):
+        return tiled
     least = (1 - share) * most
 
     def cost(parts: tuple[PieceUnits, ...]) -> tuple[float, ...]:
         npu = _on_npu(parts)
         return len(npu), len(parts), -sum(units in seen for units in npu), -_weight(parts, work)
 
-    orders = (parts for probe in probes for parts in _orders(universe, needed, probe, seen, work, least))
+    orders = (parts for probe in probes[:_MOST_PROBES] for parts in _orders(universe, needed, probe, seen, work, least))
     return min(orders, key=cost)
+
+
+def _tiled(
+    universe: Universe, needed: UnitSet, probes: Sequence[UnitSet], seen: Container[UnitSet]
+) -> tuple[PieceUnits, ...]:
+    """Parts in the order of the units, each NPU part as long as one of the probes has all of it.
+
+    Units go to the host that are in none of them, or whose part would lack their required producers.
+    """
+    host: UnitSet = 0
+    while True:
+        parts: list[PieceUnits] = []
+        holding: list[UnitSet] = []
+        for unit in members(needed):
+            here = [] if host >> unit & 1 else [units for units in probes if units >> unit & 1]
+            kind = PieceKind.NPU if here else PieceKind.HOST
+            both = [units for units in holding if units >> unit & 1] if here else []
+            if parts and parts[-1].kind is kind and (both or not here):
+                parts[-1] = PieceUnits(kind=kind, units=parts[-1].units | 1 << unit)
+            else:
+                parts.append(PieceUnits(kind=kind, units=1 << unit))
+            holding = both or here
+        lacking = _lacking(universe, parts, seen)
+        if not lacking:
+            return tuple(parts)
+        host |= lacking
 
 
 def _orders(
@@ -162,16 +197,21 @@ def _settled(universe: Universe, needed: UnitSet, npu: UnitSet, seen: Container[
     """The schedule after moving units to the host whose NPU part would lack their required producers."""
     while True:
         parts = schedule(universe, npu, needed & ~npu)
-        lacking = of(
-            unit
-            for part in _on_npu(parts)
-            if part not in seen
-            for unit in members(part)
-            if universe.required_producers.get(unit, 0) & ~part
-        )
+        lacking = _lacking(universe, parts, seen)
         if not lacking:
             return parts
         npu &= ~lacking
+
+
+def _lacking(universe: Universe, parts: Sequence[PieceUnits], seen: Container[UnitSet]) -> UnitSet:
+    """Units of NPU parts without their required producers, but for parts that compiled exactly as they are."""
+    return of(
+        unit
+        for part in _on_npu(parts)
+        if part not in seen
+        for unit in members(part)
+        if universe.required_producers.get(unit, 0) & ~part
+    )
 
 
 def _on_npu(parts: Sequence[PieceUnits]) -> list[UnitSet]:
