@@ -795,3 +795,16 @@ def test_a_combination_that_passes_is_never_said_to_fail(seed):
     for culprit in diagnosis.culprits:
         if culprit.certainty is Certainty.CONFIRMED:
             assert not any(culprit.held_by(probe) for probe in passed)
+
+
+def test_one_unit_that_its_sizes_make_refused_is_found_by_halving() -> None:
+    """60 units of one op, each of another size, of which one or two are refused: never one unit fewer at a time."""
+    count = 60
+    model = replace(chain([0] * count, range(count)), weightless=(0,) * count)
+    for others, most in (((), 26), ((17,), 33)):
+        for first in range(0, count, 4):
+            bad = {first, *((first + other) % count for other in others)}
+            world = World(model, monotone(1 << unit for unit in bad))
+            diagnosis = world.diagnose(most=2 * count).diagnosis
+            assert {it.units for it in diagnosis.culprits} == {1 << unit for unit in bad}
+            assert world.calls <= most

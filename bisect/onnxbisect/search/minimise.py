@@ -321,9 +321,13 @@ class Minimiser:
             if found == MANY_PARTS and self._too_large(needed, union(rest), within):
                 raise CapacityError(needed | union(rest))
             count = self._shortest_prefix(needed, rest)
+            last = rest[count - 1]
+            # of units with sizes or weights of their own, one often fails alone where others of its variant pass
+            if size(last) == 1 and self.fails(last, english("{op} alone", op=self._universe.op[lowest(last)])):
+                return last
             if not found and self._any_will_do(rest, count):
                 return union(rest[:count])
-            needed |= rest[count - 1]
+            needed |= last
             rest = rest[: count - 1]
             found += 1
         return needed
@@ -351,6 +355,9 @@ class Minimiser:
             last = union(candidates[-count:])
             fewer = union(candidates[len(candidates) - count + 1 :])
             return self.fails(last, english("others as many")) and not self.fails(fewer, english("one less"))
+        # the last one is needed; if it fails with few others, half of them are left at once
+        if self.fails(union(candidates[count // 2 :]), english("half of a failing set")):
+            return False
         without = [union(candidates) & ~candidates[index] for index in (0, count // 2)]
         return not any(self.fails(part, english("one less")) for part in without)
 
