@@ -74,6 +74,15 @@ class TensorFacts:
             return None
         return onnx.helper.make_tensor_type_proto(onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
 
+    def is_read(self, tensor: str) -> bool:
+        """Whether a node of the model reads the tensor, or it is an output."""
+        return tensor in self._read
+
+    @cached_property
+    def _read(self) -> frozenset[str]:
+        graph = self._proto.graph
+        return frozenset(name for node in graph.node for name in reads(node)) | {value.name for value in graph.output}
+
     def dtype(self, tensor: str) -> int | None:
         """The ONNX element type of a tensor; None if it is unknown or the value is no tensor."""
         kind = self.type(tensor)

@@ -201,11 +201,19 @@ class Site:
 
     def like(self, *inputs: str, kind: str = "", **changed: object) -> str:
         """Add a node of the same op, or another `kind`, and attributes on other inputs; returns its first output."""
-        (name, *_) = self.ops(kind or self.node.op_type, inputs, 1, domain=self.node.domain)
+        return self.likes(inputs, [True], kind=kind, **changed)[0]
+
+    def likes(
+        self, inputs: Sequence[str], wanted: Sequence[bool], *, kind: str = "", **changed: object
+    ) -> tuple[str, ...]:
+        """The same with several outputs; returns their names, which are empty for those that are not wanted."""
+        made = self.ops(kind or self.node.op_type, inputs, len(wanted), domain=self.node.domain)
+        names = tuple(name if it else "" for name, it in zip(made, wanted, strict=True))
         node = self._nodes[-1]
+        node.output[:] = names[: max(slot for slot, it in enumerate(wanted, 1) if it)]
         node.attribute.extend(attribute for attribute in self.node.attribute if attribute.name not in changed)
         node.attribute.extend(helper.make_attribute(key, value) for key, value in changed.items() if value is not None)
-        return name
+        return names
 
     def constant(self, array: np.ndarray) -> str:
         """Add a constant; returns its name."""

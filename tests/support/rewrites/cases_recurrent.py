@@ -10,7 +10,7 @@ TAME = (0.0, -0.0, 1.0, -1.0)
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
 
-def _recurrent(draw: DrawFn, direction: str, **attributes: object) -> Instance:
+def _recurrent(draw: DrawFn, direction: str, *, last: bool = False, **attributes: object) -> Instance:
     op = draw(st.sampled_from(sorted(GATES)))
     steps, batch, size, hidden = (draw(st.integers(1, 4)) for _ in range(4))
     ways, rows = 1 + (direction == "bidirectional"), GATES[op] * hidden
@@ -36,22 +36,29 @@ def _recurrent(draw: DrawFn, direction: str, **attributes: object) -> Instance:
         bias,
         None,
         *states,
-        outputs=draw(st.integers(1, 3 if op == "LSTM" else 2)),
+        outputs=draw(st.integers(1 + last, 3 if op == "LSTM" else 2)),
         hidden_size=hidden,
         direction=direction,
         scale=largest * products * growth**steps,
         **attributes,
     )
     made = instance.model.graph.node[0].output
+    if last:
+        del instance.model.graph.output[0]
     if len(made) > 1 and draw(st.booleans()):
         made[0] = ""
-        del instance.model.graph.output[0]
+        del instance.model.graph.output[: 1 - last]
     return instance
 
 
 @case("recurrent-directions", lambda draw: _recurrent(draw, "forward"))
 def _(draw: DrawFn) -> Instance:
     return _recurrent(draw, "bidirectional")
+
+
+@case("recurrent-last", lambda draw: _recurrent(draw, "forward", last=True, layout=1))
+def _(draw: DrawFn) -> Instance:
+    return _recurrent(draw, draw(st.sampled_from(["forward", "reverse", "bidirectional"])), last=True)
 
 
 @case("recurrent-steps", lambda draw: _recurrent(draw, "forward", clip=1.0))

@@ -49,6 +49,28 @@ def recurrent_directions(at: Site) -> tuple[str, ...]:
     )
 
 
+@pytorch("output[-1], and output[0] of the reverse direction, instead of the last state")
+@rule(f"{_OPS} -> {_OPS} Slice Reshape Concat", Exactness.EXACT, rank=15, source=operator("LSTM"))
+def recurrent_last(at: Site) -> tuple[str, ...]:
+    """The last state taken from the states of all steps, where the model reads none of these."""
+    outputs = at.node.output
+    at.demand(len(outputs) > 1 and bool(outputs[1]), "it gives no last state")
+    at.demand(not at.facts.is_read(outputs[0]), "the states of all steps are read")
+    at.demand(at.attribute("layout", 0) == 0, "the batch comes first")
+    at.demand(not at.has(4), "the sequences are of several lengths")
+    steps, batch, _ = at.shape(0)
+    ways, _, hidden = at.shape(2)
+    at.demand(0 not in at.shape(0), "a tensor is empty")
+    states, _, *others = at.likes(at.node.input, [True, False, *map(bool, outputs[2:])])
+    last = []
+    for way in range(ways):
+        backwards = way == 1 or at.attribute("direction", "forward") == "reverse"
+        step = 0 if backwards else steps - 1
+        own = slice_axis(at, slice_axis(at, states, 0, step, step + 1), 1, way, way + 1)
+        last.append(reshape(at, own, [1, batch, hidden]))
+    return (states, last[0] if ways == 1 else concat(at, last, 0), *others)
+
+
 def _half(at: Site, slot: int, number: int) -> str:
     """The part of an input for one direction."""
     if at.is_constant(slot):
