@@ -285,6 +285,26 @@ def test_what_a_file_holds_and_no_node_uses_is_left_out_where_a_compiler_minds(t
     assert len(compiler.models) <= 8
 
 
+def test_a_size_that_depends_on_values_is_no_matter_of_form(tmp_path: Path) -> None:
+    """As a part the file compiles, with the size that one run gave; no file for all inputs does."""
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[2, 6] x) => (int64[2, n] places, float[2, 6] z)
+        { a = Relu(x)  places = NonZero(a)  b = Neg(a)  z = Tanh(b) }"""
+
+    def refuses(seen: onnx.ModelProto) -> str:
+        sizes = [dim for value in seen.graph.output for dim in value.type.tensor_type.shape.dim]
+        return "" if all(dim.HasField("dim_value") for dim in sizes) else "Cannot get shape"
+
+    path = saved(onnx.parser.parse_model(text), tmp_path)
+    result = diagnose(path, backend=Seen(refuses))
+    assert result.compiles_after is not None
+    assert "with one size of 'places': it depends on input values" in result.compiles_after.sentence
+    assert "onnx-bisect split" in result.compiles_after.sentence
+    assert result.compiles_after.exactness == "domain"
+    told: list[object] = []
+    assert not fix(path, backend=Seen(refuses), progress=told.append).compiles
+    assert any("onnx-bisect split" in str(event) for event in told)
+
+
 def test_as_is_names_the_form_without_a_call_for_changed_files(tmp_path: Path) -> None:
     compiler = Seen(undeclared)
     result = diagnose(saved(chain("Relu", "Sin", "Tanh"), tmp_path), backend=compiler, as_is=True)
