@@ -9,7 +9,6 @@ import onnx
 import yaml
 
 from onnxbisect.precision.wanted import Low
-from onnxbisect_backends.vendors.pulsar2.names import LayerType
 from onnxbisect_backends.vendors.pulsar2.schema import LayerConfig, QuantConfig
 
 #: Names that a list without quotation can hold.
@@ -51,11 +50,8 @@ def pulsar2(nodes: Sequence[onnx.NodeProto], wide: Collection[str] = ()) -> Conf
     """`quant.layer_configs` of a configuration of `pulsar2 build`, which has no float convolutions but 16 bits."""
     sixteen = tuple(node.name for node in nodes if node.op_type == "Conv" or node.name in wide)
     others = tuple(node.name for node in nodes if node.name not in sixteen)
-    layers = [
-        LayerConfig(layer_names=names, data_type=kind)
-        for names, kind in ((others, LayerType.FP32), (sixteen, LayerType.U16))
-        if names
-    ]
+    layers = [LayerConfig(layer_names=others, data_type="FP32")] if others else []
+    layers += [LayerConfig(layer_names=sixteen, data_type="U16")] if sixteen else []
     quant = QuantConfig(layer_configs=tuple(layers))
     chosen = quant.model_dump(mode="json", include={"layer_configs": {"__all__": {"layer_names", "data_type"}}})
     return Configuration(content=json.dumps({"quant": chosen}, indent=1) + "\n")

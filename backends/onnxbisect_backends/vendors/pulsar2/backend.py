@@ -27,9 +27,8 @@ from onnxbisect_backends.sandbox.working_folder import working_folder
 from onnxbisect_backends.simulator import profiles
 from onnxbisect_backends.vendors.pulsar2 import container, texts
 from onnxbisect_backends.vendors.pulsar2.container import Container
-from onnxbisect_backends.vendors.pulsar2.names import Hardware
 from onnxbisect_backends.vendors.pulsar2.probe_configuration import Ends, ProbeConfiguration, demand_named, named_parts
-from onnxbisect_backends.vendors.pulsar2.schema import BuildOptions
+from onnxbisect_backends.vendors.pulsar2.schema import BuildOptions, Hardware
 from onnxbisect_backends.vendors.pulsar2.settings import Pulsar2Options, read_settings, scalars
 from onnxbisect_backends.vendors.pulsar2.user_dataset import FOLDER, read_user_dataset, write_datasets
 
@@ -207,7 +206,7 @@ class Pulsar2Backend:
     def _command(self) -> list[str]:
         """The pulsar2 command, in a folder that `_prepare` has filled."""
         build = self._settings.build
-        words = ["pulsar2", "build", "--target_hardware", build.target_hardware.value, "--config", _CONFIG]
+        words = ["pulsar2", "build", "--target_hardware", build.target_hardware, "--config", _CONFIG]
         words += ["--input", _MODEL, "--output_dir", _RESULT.parts[0]]
         return words + [f"--debug.{name}" for name, wanted in build.debug.model_dump().items() if wanted]
 
@@ -256,8 +255,8 @@ class Pulsar2Backend:
 
 def _profile(hardware: Hardware) -> str:
     """The vendor's list for the chip; M76H shares that of AX650."""
-    chip = Hardware.AX650 if hardware is Hardware.M76H else hardware
-    return f"pulsar2-{chip.value.lower()}"
+    chip = "AX650" if hardware == "M76H" else hardware
+    return f"pulsar2-{chip.lower()}"
 
 
 def _advertised(hardware: Hardware) -> frozenset[str]:

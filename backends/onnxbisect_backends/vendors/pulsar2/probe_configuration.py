@@ -149,7 +149,7 @@ class ProbeConfiguration:
         data.pop("target_hardware", None)  # given on the command line: the file's enumeration lacks newer chips
         data.pop("debug", None)  # the file has no such field
         data.pop("input_shapes", None)  # pieces are cut of a model that has these shapes
-        data |= {"model_type": self.build.model_type.value, "npu_mode": self.build.npu_mode.value}
+        data |= {"model_type": self.build.model_type, "npu_mode": self.build.npu_mode}
         quant = data.setdefault("quant", {})
         quant["input_configs"] = [self._input_config(name, dataset, samples) for name, dataset in datasets.items()]
         quant["layer_configs"] = [kept for it in self.build.quant.layer_configs if (kept := self._layers(it))]

@@ -1,20 +1,48 @@
 """The whole configuration of `pulsar2 build`: proto3 message `pulsar2.build.BuildConfig`.
 
 Source: pulsar2-docs, user_guides_config/config.md and user_guides_advanced/advanced_build_guides.md
-(`pulsar2 build -h`) of 2026-04-23. Field names and defaults are the vendor's, spelling included.
+(`pulsar2 build -h`) of 2026-04-23. Names, values and defaults are the vendor's, spelling included; the comment at each
+field of config.md lists the values that it takes, AX615 and AX637 are from `pulsar2 build -h` and the quick starts.
 """
 
 import re
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from onnxbisect_backends.options import WorthTrying
-from onnxbisect_backends.vendors.pulsar2 import names
+
+ModelType = Literal["ONNX", "QuantAxModel", "QuantONNX"]
+Hardware = Literal["AX650", "AX620E", "AX615", "AX637", "M76H", "M57"]
+NpuMode = Literal["NPU1", "NPU2", "NPU3"]
+QuantMethod = Literal["MinMax", "Percentile", "MSE", "KL"]
+#: Sources of the inputs of each layer in the precision analysis, and what simulates the layers.
+AnalysisMethod = Literal["PerLayer", "EndToEnd"]
+AnalysisMode = Literal["Reference", "NPUBackend"]
+#: Sets of tensors that are compared after compiling.
+CheckMode = Literal["CheckOutput", "CheckPerLayer"]
+#: Formats of the files in a calibration archive.
+DataFormat = Literal["Image", "Numpy", "Binary", "NumpyObject"]
+LayerType = Literal["U8", "S8", "U16", "S16", "FP32"]
+WeightType = Literal["S8", "FP32"]
+BiasType = Literal["S32", "FP32"]
+ScaleType = Literal["FP32", "S32", "U32"]
+#: Element types of inputs at run time. S64 is not documented; version 6.0 accepts it.
+SourceType = Literal["U8", "S8", "U16", "S16", "U32", "S32", "S64", "FP16", "FP32"]
+OutputType = Literal["FP32", "U8"]
+TensorFormat = Literal["AutoColorSpace", "BGR", "RGB", "GRAY"]
+SourceFormat = Literal["AutoColorSpace", "GRAY", "BGR", "RGB", "YUV420SP", "YVU420SP", "YUYV422", "UYVY422", "RAW"]
+Layout = Literal["NHWC", "NCHW"]
+#: `DefaultLayout` is for outputs that are no images.
+OutputLayout = Literal["DefaultLayout", "NHWC", "NCHW"]
+CscMode = Literal["NoCSC", "Matrix", "FullRange", "LimitedRange"]
+ScheduleStrategy = Literal["Tile", "Slice"]
+#: Whether a group pattern is matched by ops or by tensors.
+MatchMode = Literal["Op", "Tensor"]
 
 #: The chips that have two NPU cores, and those that take models which the user has quantised.
-_TWO_CORES = (names.Hardware.AX620E, names.Hardware.AX615)
-_TAKE_QUANTISED = (names.Hardware.AX650, names.Hardware.M76H)
+_TWO_CORES = ("AX620E", "AX615")
+_TAKE_QUANTISED = ("AX650", "M76H")
 
 
 def _dimensions(text: str) -> str:
@@ -46,7 +74,7 @@ class InputQuantConfig(Message):
 
     tensor_name: str
     calibration_dataset: str
-    calibration_format: names.DataFormat = names.DataFormat.IMAGE
+    calibration_format: DataFormat = "Image"
     calibration_size: int = Field(default=32, ge=-1)  # -1: all samples
     calibration_mean: tuple[float, ...] = ()
     calibration_std: tuple[float, ...] = ()
@@ -59,11 +87,11 @@ class LayerConfig(Message):
     op_type: str = ""
     start_tensor_names: tuple[str, ...] = ()
     end_tensor_names: tuple[str, ...] = ()
-    data_type: names.LayerType = names.LayerType.U8
-    weight_data_type: names.WeightType = names.WeightType.S8
+    data_type: LayerType = "U8"
+    weight_data_type: WeightType = "S8"
     layer_names: tuple[str, ...] = ()
     op_types: tuple[str, ...] = ()
-    output_data_type: names.LayerType | None = None
+    output_data_type: LayerType | None = None
 
     @model_validator(mode="after")
     def _one_selector(self) -> Self:
@@ -78,7 +106,7 @@ class LayerConfig(Message):
 
     @model_validator(mode="after")
     def _quantised_convolutions(self) -> Self:
-        if self.data_type is names.LayerType.FP32 and "Conv" in (self.op_type, *self.op_types):
+        if self.data_type == "FP32" and "Conv" in (self.op_type, *self.op_types):
             raise ValueError("data_type of Conv cannot be FP32; its output_data_type can")
         return self
 
@@ -88,19 +116,19 @@ class QuantConfig(Message):
 
     input_configs: tuple[InputQuantConfig, ...] = ()
     layer_configs: tuple[LayerConfig, ...] = ()
-    calibration_method: names.QuantMethod = names.QuantMethod.MIN_MAX
+    calibration_method: QuantMethod = "MinMax"
     precision_analysis: bool = False
-    precision_analysis_method: names.AnalysisMethod = names.AnalysisMethod.PER_LAYER
-    precision_analysis_mode: names.AnalysisMode = names.AnalysisMode.REFERENCE
+    precision_analysis_method: AnalysisMethod = "PerLayer"
+    precision_analysis_mode: AnalysisMode = "Reference"
     highest_mix_precision: bool = False
-    conv_bias_data_type: names.BiasType = names.BiasType.S32
+    conv_bias_data_type: BiasType = "S32"
     refine_weight_threshold: float = Field(default=1e-6, lt=1e-4)
     enable_smooth_quant: bool = False
     smooth_quant_threshold: float = Field(default=0.2, ge=0, le=1)
     smooth_quant_strength: float = 0.6
     transformer_opt_level: int = Field(default=0, ge=0, le=2)
     input_sample_dir: str = ""
-    ln_scale_data_type: names.ScaleType = names.ScaleType.FP32
+    ln_scale_data_type: ScaleType = "FP32"
     check: int = Field(default=0, ge=0, le=1)
     disable_auto_refine_scale: bool = False
     enable_easy_quant: bool = False
@@ -125,13 +153,13 @@ class InputProcessor(Message):
     """Preprocessing of one input, or of all inputs as `DEFAULT`."""
 
     tensor_name: str
-    tensor_format: names.TensorFormat = names.TensorFormat.AUTO
-    tensor_layout: names.Layout = names.Layout.NCHW
-    src_format: names.SourceFormat = names.SourceFormat.AUTO
-    src_layout: names.Layout = names.Layout.NCHW
-    src_dtype: names.SourceType = names.SourceType.FP32
+    tensor_format: TensorFormat = "AutoColorSpace"
+    tensor_layout: Layout = "NCHW"
+    src_format: SourceFormat = "AutoColorSpace"
+    src_layout: Layout = "NCHW"
+    src_dtype: SourceType = "FP32"
     src_extra_shapes: tuple[Shape, ...] = ()
-    csc_mode: names.CscMode = names.CscMode.NONE
+    csc_mode: CscMode = "NoCSC"
     csc_mat: tuple[float, ...] = ()
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
@@ -142,7 +170,7 @@ class InputProcessor(Message):
 
     @model_validator(mode="after")
     def _matrix(self) -> Self:
-        if len(self.csc_mat) not in (0, 12) or (self.csc_mode is names.CscMode.MATRIX and not self.csc_mat):
+        if len(self.csc_mat) not in (0, 12) or (self.csc_mode == "Matrix" and not self.csc_mat):
             raise ValueError(f"csc_mat has {len(self.csc_mat)} numbers; it is a matrix of 3 x 4, 12 numbers")
         return self
 
@@ -151,9 +179,9 @@ class OutputProcessor(Message):
     """Postprocessing of one output, or of all outputs as `DEFAULT`."""
 
     tensor_name: str
-    tensor_layout: names.OutputLayout = names.OutputLayout.DEFAULT
+    tensor_layout: OutputLayout = "DefaultLayout"
     dst_perm: tuple[int, ...] = ()
-    output_dtype: names.OutputType = names.OutputType.FP32
+    output_dtype: OutputType = "FP32"
 
 
 class ConstProcessor(Message):
@@ -184,8 +212,8 @@ class Graph(Message):
     """A pattern of ops that are scheduled together."""
 
     nodes: tuple[Node, ...] = ()
-    type: names.ScheduleStrategy = names.ScheduleStrategy.TILE
-    match_mode: names.MatchMode = names.MatchMode.OP
+    type: ScheduleStrategy = "Tile"
+    match_mode: MatchMode = "Op"
 
 
 class CompilerConfig(Message):
@@ -196,7 +224,7 @@ class CompilerConfig(Message):
     disable_ir_fix: bool = False
     check: int = Field(default=0, ge=0, le=3)
     npu_perf: bool = False
-    check_mode: names.CheckMode = names.CheckMode.OUTPUT
+    check_mode: CheckMode = "CheckOutput"
     check_rtol: float = 1e-5
     check_atol: float = 0.0
     check_cosine_simularity: float = 0.999
@@ -225,9 +253,9 @@ class BuildConfig(Message):
     output_dir: str = ""
     output_name: str = ""
     work_dir: str = ""
-    model_type: names.ModelType = names.ModelType.ONNX
-    target_hardware: Annotated[names.Hardware, WorthTrying()] = names.Hardware.AX650
-    npu_mode: names.NpuMode = names.NpuMode.NPU1
+    model_type: ModelType = "ONNX"
+    target_hardware: Annotated[Hardware, WorthTrying()] = "AX650"
+    npu_mode: NpuMode = "NPU1"
     input_shapes: Annotated[str, AfterValidator(_dimensions)] = ""
     onnx_opt: OnnxOptimizeOption = OnnxOptimizeOption()
     quant: QuantConfig = QuantConfig()
@@ -246,9 +274,9 @@ class BuildConfig(Message):
 
     @model_validator(mode="after")
     def _what_the_chip_has(self) -> Self:
-        if self.npu_mode is names.NpuMode.NPU3 and self.target_hardware in _TWO_CORES:
+        if self.npu_mode == "NPU3" and self.target_hardware in _TWO_CORES:
             raise ValueError(f"npu_mode is NPU3, and {self.target_hardware} has only NPU1 and NPU2")
-        if self.model_type is names.ModelType.QUANT_ONNX and self.target_hardware not in _TAKE_QUANTISED:
+        if self.model_type == "QuantONNX" and self.target_hardware not in _TAKE_QUANTISED:
             raise ValueError(
                 f"model_type is QuantONNX, which {self.target_hardware} does not take; {' and '.join(_TAKE_QUANTISED)} "
                 "do"

@@ -6,10 +6,9 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 import yaml
 from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory, struct_pb2, text_format
@@ -21,9 +20,9 @@ from onnxbisect_backends.options import LOCAL, model_at, read_options, reason, u
 from onnxbisect_backends.vendors.pulsar2.schema import BuildConfig, BuildOptions
 
 
-def element(annotation: Any) -> tuple[type, bool]:
+def element(annotation: Any) -> tuple[Any, bool]:
     """The type of a field's values, and whether there may be several: `X`, `X | None`, `tuple[X, ...]`, `dict`."""
-    if isinstance(annotation, type) and not get_args(annotation):
+    if get_origin(annotation) is Literal or (isinstance(annotation, type) and not get_args(annotation)):
         return annotation, False
     first = get_args(annotation)[0]
     if get_args(annotation)[-1] is Ellipsis:
@@ -34,7 +33,7 @@ def element(annotation: Any) -> tuple[type, bool]:
 def message_of(annotation: Any) -> type[BaseModel] | None:
     """The message type of a field, single or repeated; None if the field is no message."""
     kind, _ = element(annotation)
-    return kind if issubclass(kind, BaseModel) else None
+    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
 
 
 _Field = descriptor_pb2.FieldDescriptorProto
@@ -78,8 +77,13 @@ def _describe(model: type[BaseModel], file: descriptor_pb2.FileDescriptorProto, 
             field.type = _SCALARS[kind]
         elif kind is dict:
             field.type, field.type_name = _Field.TYPE_MESSAGE, ".google.protobuf.Struct"
-        elif issubclass(kind, StrEnum):
-            field.type, field.type_name = _Field.TYPE_ENUM, f".{file.package}.{_enum(kind, file, done)}"
+        elif get_origin(kind) is Literal:
+            # in a message of its own: two enumerations in one scope cannot share values such as `Slice`
+            scope = message.nested_type.add(name=f"{name}_values")
+            values = scope.enum_type.add(name=name)
+            for place, value in enumerate(get_args(kind)):
+                values.value.add(name=value, number=place)
+            field.type, field.type_name = _Field.TYPE_ENUM, f".{file.package}.{model.__name__}.{scope.name}.{name}"
         elif inner := message_of(about.annotation):
             field.type, field.type_name = _Field.TYPE_MESSAGE, f".{file.package}.{inner.__name__}"
             _describe(inner, file, done)
@@ -104,19 +108,6 @@ def _collect(model: type[BaseModel], found: set[type[BaseModel]]) -> None:
         for about in model.model_fields.values():
             if kind := message_of(about.annotation):
                 _collect(kind, found)
-
-
-def _enum(kind: type[StrEnum], file: descriptor_pb2.FileDescriptorProto, done: set[type]) -> str:
-    """Define an enumeration and return its name.
-
-    It is inside a message of its own: two enumerations in one scope cannot share values such as `Slice`.
-    """
-    if kind not in done:
-        done.add(kind)
-        values = file.message_type.add(name=f"{kind.__name__}Names").enum_type.add(name=kind.__name__)
-        for number, value in enumerate(kind):
-            values.value.add(name=value.value, number=number)
-    return f"{kind.__name__}Names.{kind.__name__}"
 
 
 _STRING = r'"(?:[^"\\\n]|\\.)*"'

@@ -23,9 +23,8 @@ from onnxbisect.model.facts import dims_of
 from onnxbisect.model.runnable import Fill, Sample, feed
 from onnxbisect_backends.calibration import SampleFile, by_number, files_at, read_array
 from onnxbisect_backends.samples import samples_of
-from onnxbisect_backends.vendors.pulsar2.names import DataFormat, Layout, TensorFormat
 from onnxbisect_backends.vendors.pulsar2.probe_configuration import EVERY
-from onnxbisect_backends.vendors.pulsar2.schema import BuildConfig, InputProcessor, InputQuantConfig
+from onnxbisect_backends.vendors.pulsar2.schema import BuildConfig, DataFormat, InputProcessor, InputQuantConfig
 
 FOLDER = "dataset"
 
@@ -72,10 +71,10 @@ def _made_up(value: onnx.ValueInfoProto, number: int) -> np.ndarray:
 
 
 _ENDINGS: Mapping[DataFormat, tuple[str, ...]] = {
-    DataFormat.IMAGE: (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm"),
-    DataFormat.NUMPY: (".npy",),
-    DataFormat.BINARY: (".bin",),
-    DataFormat.NUMPY_OBJECT: (".npy",),
+    "Image": (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm"),
+    "Numpy": (".npy",),
+    "Binary": (".bin",),
+    "NumpyObject": (".npy",),
 }
 _ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip")
 
@@ -143,13 +142,13 @@ def _reader(value: onnx.ValueInfoProto, config: InputQuantConfig, processor: Inp
     if not value.type.HasField("tensor_type") or is_unbound(value.type):
         raise OptionError(f"The input '{value.name}' has no fixed shape, and cannot be calibrated with files.")
     match config.calibration_format:
-        case DataFormat.NUMPY:
+        case "Numpy":
             return lambda name, file: _numpy(name, file, value)
-        case DataFormat.BINARY:
+        case "Binary":
             return lambda name, file: _binary(name, file, value)
-        case DataFormat.NUMPY_OBJECT:
+        case "NumpyObject":
             return lambda name, file: _of_object(name, file, value)
-        case DataFormat.IMAGE:
+        case "Image":
             return _image_reader(value, config, processor or InputProcessor(tensor_name=value.name))
 
 
@@ -203,7 +202,7 @@ class _Arrays(pickle.Unpickler):
 
 def _image_reader(value: onnx.ValueInfoProto, config: InputQuantConfig, processor: InputProcessor) -> _Read:
     shape = dims_of(value.type)
-    channels_last = processor.tensor_layout is Layout.NHWC
+    channels_last = processor.tensor_layout == "NHWC"
     if len(shape) != 4 or shape[3 if channels_last else 1] not in (1, 3):
         raise OptionError(
             f"calibration_format Image is for inputs of {processor.tensor_layout} with 1 or 3 channels, and "
@@ -225,7 +224,7 @@ def _image_reader(value: onnx.ValueInfoProto, config: InputQuantConfig, processo
         except (UnidentifiedImageError, Image.DecompressionBombError, ValueError) as error:
             raise OptionError(f"The calibration file {name} is no image: {error}.") from error
         array = np.asarray(pixels, np.float32).reshape(height, width, channels)
-        if processor.tensor_format is not TensorFormat.RGB:
+        if processor.tensor_format != "RGB":
             array = array[:, :, ::-1]
         array = (array - mean) / std
         laid_out = array if channels_last else array.transpose(2, 0, 1)
