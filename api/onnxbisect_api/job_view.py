@@ -17,7 +17,7 @@ from onnxbisect_api.found import (
     precision_file_address,
     repair_file_address,
 )
-from onnxbisect_api.parameters import Addresses
+from onnxbisect_api.parameters import Addresses, RowView
 from onnxbisect_db import endpoints, queues, workers
 from onnxbisect_db.states import COMPILING, Fault, JobState, Stage
 from onnxbisect_db.tables import Job, Search
@@ -59,7 +59,7 @@ class RepairView(BaseModel):
             model=repair_file_address(url, path, number)
             if (path := f"{REPAIR_FOLDER}repaired.onnx") in search.files
             else None,
-            **{**came, "verdict": _status(came["verdict"])},
+            **came,
         )
 
 
@@ -91,7 +91,7 @@ class PrecisionView(BaseModel):
         return cls(state=state, url=precision_file_address(url, path, search.ordinal + 1) if there else None, **came)
 
 
-class TargetView(BaseModel):
+class TargetView(RowView):
     """One target of a job: `number` is the value for `?target=`."""
 
     number: int = Field(ge=1)
@@ -120,26 +120,15 @@ class TargetView(BaseModel):
     def of(cls, job: Job, search: Search, url: str, circumstances: "Circumstances") -> Self:
         """The target as clients see it; `url` is that of the job."""
         number = search.ordinal + 1
-        return cls(
+        return cls.of_row(
+            search,
             number=number,
-            backend=search.backend,
-            options=search.options,
-            state=JobState(search.state),
-            verdict=_status(search.verdict),
             problem=search.problem or circumstances.why_waiting(search),
-            fault=None if search.fault is None else Fault(search.fault),
-            tool=search.tool,
-            version=search.version,
-            units=search.units,
-            calls=search.calls,
-            expected=search.expected,
             culprits=list(search.found.values()),
             report=f"{url}/report?target={number}" if search.report is not None else None,
             repair=None if job.request.get("repair") is None else RepairView.of(search, url),
             precision=None if job.request.get("precision") is None else PrecisionView.of(search, url),
             files={path: _file_address(url, path, number) for path in search.files},
-            started_at=search.started_at,
-            ended_at=search.ended_at,
         )
 
     @property
@@ -156,7 +145,7 @@ class WebhookView(BaseModel):
     deliveries: str = Field(description="where its messages are listed, with what came of each")
 
 
-class JobView(BaseModel):
+class JobView(RowView):
     """A job. When its state is done, its verdict is the worst of its targets'."""
 
     id: str
@@ -241,23 +230,14 @@ def job_view(job: Job, addresses: Addresses, circumstances: Circumstances) -> Jo
     if job.state == JobState.FAILED:
         to_request = all(search.fault == Fault.REQUEST for search in job.searches)
         fault = Fault.REQUEST if to_request else Fault.SERVICE
-    return JobView(
-        id=job.id,
+    return JobView.of_row(
+        job,
         url=url,
         page=addresses.page(job.id),
-        state=JobState(job.state),
-        verdict=_status(job.verdict),
-        problem=job.problem,
         fault=fault,
         model=JobModel(sha256=job.model_sha256, name=job.model_name),
         targets=[TargetView.of(job, search, url, circumstances) for search in job.searches],
-        request=job.request,
-        labels=job.labels,
-        priority=job.priority,
         webhook=webhook,
-        created_at=job.created_at,
-        started_at=job.started_at,
-        ended_at=job.ended_at,
     )
 
 
@@ -267,7 +247,3 @@ def _file_address(url: str, path: str, number: int) -> str:
     if path.startswith(PRECISION_FOLDER):
         return precision_file_address(url, path, number)
     return culprit_file_address(url, path, number)
-
-
-def _status(verdict: str | None) -> Status | None:
-    return None if verdict is None else Status(verdict)

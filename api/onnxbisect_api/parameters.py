@@ -1,9 +1,10 @@
-"""What routes take as parameters: the service, URLs of resources, ids, the idempotency key, the reader's language."""
+"""What routes take as parameters (the service, URLs of resources, ids, the reader's language), and views of rows."""
 
-from typing import Annotated
+from typing import Annotated, Any, Self
 from urllib.parse import urlencode
 
 from fastapi import Depends, Header, Path, Request
+from pydantic import BaseModel
 
 from onnxbisect.language import accepted, named
 from onnxbisect_service.service import Service
@@ -79,6 +80,16 @@ IdempotencyKey = Annotated[
         description="the same key within a day makes the job once, and answers with it again",
     ),
 ]
+
+
+class RowView(BaseModel):
+    """A view whose fields are attributes of a row, but for some."""
+
+    @classmethod
+    def of_row(cls, row: object, **others: Any) -> Self:
+        """The view of a row; `others` are the fields that are no attributes of it."""
+        own = {name: getattr(row, name) for name in cls.model_fields if name not in others}
+        return cls.model_validate({**own, **others})
 
 
 LANGUAGE_COOKIE = "onnxbisect_language"

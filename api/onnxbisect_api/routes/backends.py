@@ -11,13 +11,13 @@ from sqlalchemy.orm import Session
 from onnxbisect.language import english
 from onnxbisect_api.access import Admin, Reader
 from onnxbisect_api.job_request import BackendName
-from onnxbisect_api.parameters import TheService
+from onnxbisect_api.parameters import RowView, TheService
 from onnxbisect_api.problems import missing
 from onnxbisect_backends import registry
 from onnxbisect_db import queues, workers
 
 
-class OptionView(BaseModel):
+class OptionView(RowView):
     """An option that a target's `options` may contain."""
 
     name: str
@@ -58,7 +58,7 @@ class BackendView(BaseModel):
         return any(worker.takes and worker.usable is not False for worker in self.workers)
 
 
-class WorkerView(BaseModel):
+class WorkerView(RowView):
     """A worker process, as of its last heartbeat."""
 
     id: str
@@ -76,17 +76,7 @@ def worker_views(session: Session) -> list[WorkerView]:
     """All workers seen within a day."""
     since, busy = workers.alive_since(session), workers.busy(session)
     return [
-        WorkerView(
-            id=worker.id,
-            alive=worker.seen_at > since,
-            backends=worker.backends,
-            tools=worker.tools,
-            unusable=worker.unusable or [],
-            slots=worker.slots,
-            busy=busy.get(worker.id, 0),
-            started_at=worker.started_at,
-            seen_at=worker.seen_at,
-        )
+        WorkerView.of_row(worker, alive=worker.seen_at > since, busy=busy.get(worker.id, 0))
         for worker in workers.listed(session)
     ]
 
@@ -101,16 +91,7 @@ def backend_views(session: Session) -> list[BackendView]:
     views = []
     for name in sorted({*known, *reported, *lengths, *limits}):
         backend, length = known.get(name), lengths.get(name, queues.Length(queued=0, running=0))
-        options = [
-            OptionView(
-                name=option.name,
-                default=option.default,
-                choices=list(option.choices),
-                help=option.help,
-                local=option.local,
-            )
-            for option in (backend.options if isinstance(backend, registry.LoadedBackend) else ())
-        ]
+        options = backend.options if isinstance(backend, registry.LoadedBackend) else ()
         having = [
             BackendWorkerView(
                 id=worker.id,
@@ -127,7 +108,7 @@ def backend_views(session: Session) -> list[BackendView]:
                 name=name,
                 summary=backend.summary if isinstance(backend, registry.LoadedBackend) else "",
                 problem=backend.reason if isinstance(backend, registry.BrokenBackend) else "",
-                options=options,
+                options=[OptionView.of_row(option) for option in options],
                 workers=having,
                 queued=length.queued,
                 running=length.running,

@@ -16,7 +16,7 @@ from onnxbisect_api.access import IN_TURN, Caller, Reader, Submitter
 from onnxbisect_api.found import CulpritFileName, answered
 from onnxbisect_api.job_request import ONE_LINE, BackendName
 from onnxbisect_api.listing import PagedRows, TheLabels
-from onnxbisect_api.parameters import SHA256_PATTERN, Addresses, RowId, TheAddresses, TheService
+from onnxbisect_api.parameters import SHA256_PATTERN, Addresses, RowId, RowView, TheAddresses, TheService
 from onnxbisect_api.problems import missing
 from onnxbisect_api.routes.reports import FILE
 from onnxbisect_db import culprits
@@ -31,7 +31,7 @@ _LATELY = 200
 _JOBS = 20
 
 
-class CulpritView(BaseModel):
+class CulpritView(RowView):
     """A culprit. Its texts are from the latest report that has it."""
 
     id: str
@@ -52,7 +52,7 @@ class CulpritView(BaseModel):
     fixed_at: datetime | None
 
 
-class VersionView(BaseModel):
+class VersionView(RowView):
     """The latest verdict of one version of a compiler."""
 
     tool: str
@@ -92,24 +92,7 @@ def culprit_views(session: Session, found: Sequence[KnownCulprit], addresses: Ad
     """Several culprits, without the places where they occur."""
     paid = costs(session, [culprit.id for culprit in found])
     return [
-        CulpritView(
-            id=culprit.id,
-            url=addresses.culprit(culprit.id),
-            identity=culprit.identity,
-            state=CulpritState(culprit.state),
-            kind=culprit.kind,
-            ops=culprit.ops,
-            failure=culprit.failure,
-            message=culprit.message,
-            cause=culprit.cause,
-            variant=culprit.variant,
-            remedy=culprit.remedy,
-            found=cost.found,
-            seconds=cost.seconds,
-            first_seen=culprit.first_seen,
-            last_seen=culprit.last_seen,
-            fixed_at=culprit.fixed_at,
-        )
+        CulpritView.of_row(culprit, url=addresses.culprit(culprit.id), found=cost.found, seconds=cost.seconds)
         for culprit in found
         for cost in [paid.get(culprit.id, Cost())]
     ]
@@ -132,8 +115,7 @@ def culprit_details(session: Session, culprit: KnownCulprit, addresses: Addresse
         target = found.setdefault(
             it.target, CulpritTarget(backend=it.backend, options=json.loads(it.options), versions=[])
         )
-        version = VersionView(tool=it.tool, version=it.version, status=it.status, first=it.first, last=it.last)
-        target.versions.append(version)
+        target.versions.append(VersionView.of_row(it))
     return CulpritDetails(
         **dict(brief),
         targets=list(found.values()),

@@ -6,7 +6,7 @@ from email.message import Message
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel, Field
+from pydantic import Field
 from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 
@@ -15,7 +15,7 @@ from onnxbisect_api import listing
 from onnxbisect_api.access import IN_TURN, Reader, Submitter, Uploader
 from onnxbisect_api.model_form import ReceivedForm
 from onnxbisect_api.model_upload import ModelFile, note, note_form, receive_form
-from onnxbisect_api.parameters import Addresses, Sha256, TheAddresses, TheService
+from onnxbisect_api.parameters import Addresses, RowView, Sha256, TheAddresses, TheService
 from onnxbisect_api.problems import Problem, missing
 from onnxbisect_api.receiving import DIGESTS, demand_length, quota_named, receive, upload_quota
 from onnxbisect_db import models, retention
@@ -42,7 +42,7 @@ _FORM = {
 }
 
 
-class ModelView(BaseModel):
+class ModelView(RowView):
     """An uploaded model."""
 
     sha256: str = Field(
@@ -137,7 +137,7 @@ def list_models(service: TheService, caller: Reader, addresses: TheAddresses, pa
     with service.database.session() as session:
         page = models.listed(session, caller.tenant, after=after, limit=paged.limit)
     paged.next_is(listing.write_cursor(*page.after) if page.after is not None else None)
-    return [_view(model, addresses) for model in page.rows]
+    return [ModelView.of_row(model, url=addresses.model(model.sha256)) for model in page.rows]
 
 
 @router.get("/models/{sha256}", summary="An uploaded model", dependencies=[IN_TURN])
@@ -148,7 +148,7 @@ def get_model(sha256: Sha256, service: TheService, caller: Reader, addresses: Th
     # `touch` resets the files' age, so that they are not deleted before a job can use the model.
     if model is None or not all(service.files.touch(each) for each in model.all_files):
         raise missing(english("model"))
-    return _view(model, addresses)
+    return ModelView.of_row(model, url=addresses.model(sha256))
 
 
 @router.head("/models/{sha256}", summary="Whether a model exists", response_class=Response, dependencies=[IN_TURN])
@@ -177,19 +177,7 @@ def _keep(
     with service.database.transaction() as session:
         new = models.get(session, sha256, tenant) is None
         model = noted(session)
-    return UploadedView(**dict(_view(model, addresses)), new=new)
-
-
-def _view(model: StoredModel, addresses: Addresses) -> ModelView:
-    return ModelView(
-        sha256=model.sha256,
-        size=model.size,
-        name=model.name,
-        files=model.files,
-        created_at=model.created_at,
-        used_at=model.used_at,
-        url=addresses.model(model.sha256),
-    )
+    return UploadedView.of_row(model, url=addresses.model(sha256), new=new)
 
 
 def _answered(response: Response, view: UploadedView) -> UploadedView:

@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from fastapi import APIRouter
-from pydantic import BaseModel, Field
+from pydantic import Field
 from starlette.responses import PlainTextResponse
 
 from onnxbisect.fingerprint import plain
@@ -13,7 +13,7 @@ from onnxbisect.verdict import Kind, Status, Verdict
 from onnxbisect_api.access import Reader
 from onnxbisect_api.found import job_of, search_of
 from onnxbisect_api.listing import PagedRows
-from onnxbisect_api.parameters import RowId, TheService
+from onnxbisect_api.parameters import RowId, RowView, TheService
 from onnxbisect_api.problems import missing
 from onnxbisect_api.routes.reports import TargetNumber
 from onnxbisect_db import probe_queries
@@ -23,7 +23,7 @@ from onnxbisect_db.tables import Probe, Search
 router = APIRouter(tags=["probes"])
 
 
-class ProbeView(BaseModel):
+class ProbeView(RowView):
     """One probe, with its answer once the state is done.
 
     Fields that a report's probes have, too, have the same meaning.
@@ -74,27 +74,16 @@ def list_probes(
         units = int(probe.units, 16)
         verdict = None if probe.verdict is None else Verdict.from_json(probe.verdict)
         views.append(
-            ProbeView(
-                id=probe.id,
+            ProbeView.of_row(
+                probe,
                 target=numbers[probe.search_id],
-                state=ProbeState(probe.state),
-                key=probe.key,
                 size=size(units),
                 units=spell(units),
-                why=probe.why,
-                attempt=probe.attempt,
-                speculative=probe.speculative,
-                round=probe.round,
                 verdict=verdict.status if verdict else None,
                 kind=verdict.kind if verdict else None,
                 message=verdict.message if verdict else "",
                 fingerprint=verdict.fingerprint if verdict else "",
                 seconds=round(verdict.seconds, 3) if verdict else None,
-                cached=probe.cached,
-                worker=probe.worker,
-                created_at=probe.created_at,
-                started_at=probe.started_at,
-                ended_at=probe.ended_at,
             )
         )
     return views

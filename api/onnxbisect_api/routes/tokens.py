@@ -8,12 +8,11 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstrai
 
 from onnxbisect.language import english
 from onnxbisect_api.access import Admin
-from onnxbisect_api.parameters import RowId, TheService
+from onnxbisect_api.parameters import RowId, RowView, TheService
 from onnxbisect_api.problems import missing
 from onnxbisect_db import tokens
 from onnxbisect_db.errors import QuotaError
 from onnxbisect_db.states import Scope
-from onnxbisect_db.tables import Token
 
 router = APIRouter(tags=["tokens"])
 
@@ -54,7 +53,7 @@ class TokenRequest(BaseModel):
         return value
 
 
-class TokenView(BaseModel):
+class TokenView(RowView):
     """A token without its text."""
 
     id: str
@@ -84,14 +83,14 @@ def create_token(wanted: TokenRequest, service: TheService, caller: Admin) -> Is
         issued = tokens.issue(
             session, tenant=caller.tenant, name=wanted.name, scopes=wanted.scopes, expires_at=wanted.expires_at
         )
-    return IssuedView(**dict(_view(issued.token)), token=issued.text)
+    return IssuedView.of_row(issued.token, token=issued.text)
 
 
 @router.get("/tokens", summary="List tokens, the newest first")
 def list_tokens(service: TheService, caller: Admin) -> list[TokenView]:
     """Revoked tokens are listed, too."""
     with service.database.session() as session:
-        return [_view(token) for token in tokens.listed(session, caller.tenant)]
+        return [TokenView.of_row(token) for token in tokens.listed(session, caller.tenant)]
 
 
 @router.delete("/tokens/{token_id}", summary="Revoke a token", status_code=204)
@@ -100,15 +99,3 @@ def revoke_token(token_id: RowId, service: TheService, caller: Admin) -> None:
     with service.database.transaction() as session:
         if tokens.revoke(session, token_id, caller.tenant) is None:
             raise missing(english("token"))
-
-
-def _view(token: Token) -> TokenView:
-    return TokenView(
-        id=token.id,
-        name=token.name,
-        scopes=[Scope(scope) for scope in token.scopes],
-        created_at=token.created_at,
-        expires_at=token.expires_at,
-        revoked_at=token.revoked_at,
-        used_at=token.used_at,
-    )

@@ -13,7 +13,7 @@ from onnxbisect.language import english
 from onnxbisect_api.access import Admin, Caller
 from onnxbisect_api.job_request import WebhookRequest
 from onnxbisect_api.listing import PagedRows
-from onnxbisect_api.parameters import RowId, TheService
+from onnxbisect_api.parameters import RowId, RowView, TheService
 from onnxbisect_api.problems import missing
 from onnxbisect_db import deliveries, endpoints
 from onnxbisect_db.errors import QuotaError
@@ -29,7 +29,7 @@ class EndpointRequest(WebhookRequest):
     """A new endpoint."""
 
 
-class EndpointView(BaseModel):
+class EndpointView(RowView):
     """An endpoint."""
 
     id: str
@@ -60,7 +60,7 @@ class TryView(BaseModel):
     problem: str
 
 
-class DeliveryView(BaseModel):
+class DeliveryView(RowView):
     """One message to one endpoint."""
 
     id: str = Field(description="the message's `webhook-id`, the same on every try")
@@ -190,18 +190,7 @@ def _found(endpoint: Endpoint | None) -> Endpoint:
 
 
 def _view(endpoint: Endpoint) -> EndpointView:
-    return EndpointView(
-        id=endpoint.id,
-        url=endpoint.url,
-        format=WebhookFormat(endpoint.format),
-        events=endpoint.events,
-        job=endpoint.job_id,
-        secrets=len(endpoint.secrets),
-        created_at=endpoint.created_at,
-        failing_since=endpoint.failing_since,
-        disabled_at=endpoint.disabled_at,
-        disabled_because=endpoint.disabled_because,
-    )
+    return EndpointView.of_row(endpoint, job=endpoint.job_id, secrets=len(endpoint.secrets))
 
 
 def _with_secret(endpoint: Endpoint) -> EndpointSecretView:
@@ -209,14 +198,4 @@ def _with_secret(endpoint: Endpoint) -> EndpointSecretView:
 
 
 def _delivery_view(found: Delivery) -> DeliveryView:
-    return DeliveryView(
-        id=found.id,
-        webhook=found.endpoint_id,
-        job=found.job_id,
-        type=found.type,
-        state=DeliveryState(found.state),
-        payload=found.payload,
-        tries=[TryView(**each) for each in found.tries],
-        due_at=found.due_at,
-        created_at=found.created_at,
-    )
+    return DeliveryView.of_row(found, webhook=found.endpoint_id, job=found.job_id)
