@@ -114,7 +114,7 @@ class CallWatch:
             self.end(path, output)
 
 
-class UsedWeights(TorchFunctionMode):  # type: ignore[misc] # torch is not there for mypy
+class UsedWeights(TorchFunctionMode):
     """Sees which of these weights are used."""
 
     def __init__(self, owners: dict[int, str]) -> None:

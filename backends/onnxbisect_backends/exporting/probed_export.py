@@ -249,7 +249,7 @@ class CapturedError(BaseException):
     """Ends a run of the model: the inputs of the module in question are known."""
 
 
-class Method(nn.Module):  # type: ignore[misc] # torch is not there for mypy
+class Method(nn.Module):
     """A module whose forward is another method, or a property, of a module in it."""
 
     def __init__(self, module: Any, name: str) -> None:
@@ -272,7 +272,7 @@ class Method(nn.Module):  # type: ignore[misc] # torch is not there for mypy
         self.forward = forward
 
 
-class Positional(nn.Module):  # type: ignore[misc] # torch is not there for mypy
+class Positional(nn.Module):
     """A module whose keyword arguments are given by position."""
 
     def __init__(self, module: Any, count: int, names: Sequence[str]) -> None:
@@ -349,7 +349,7 @@ def stand_in(export: Export, path: str, recorded: Recorded) -> Callable[[], None
     def traced(*flat: Any) -> Any:
         made = tensors(next(iter(known.values())))
 
-        class StandIn(torch.autograd.Function):  # type: ignore[misc] # torch is not there for mypy
+        class StandIn(torch.autograd.Function):
             @staticmethod
             def forward(context: Any, *flat: Any) -> Any:
                 return tuple(it.clone() for it in made)
