@@ -48,18 +48,16 @@ def inspect_command(
     If, Loop, Scan and functions; the general ones where nothing is known of it. Exit status: 0; 1 if there is a finding
     as severe as --fail-on; 2 for wrong usage or an unreadable model.
     """
+    import onnx_bisect
     from onnxbisect_cli import inspection
 
-    request = inspection.InspectionRequest(
-        model=model,
-        backend=backend,
-        options=parameters.key_values(option or (), "--option"),
-        input_shapes=input_shapes or {},
-        input_values=input_values or {},
-        form=form,
-        fail_on=fail_on,
+    options = parameters.key_values(option or (), "--option")
+    if options and backend is None:
+        raise OptionError("--option is for a backend; name it with --backend.")
+    seen = onnx_bisect.inspect(
+        model, backend=backend, options=options, input_shapes=input_shapes, input_values=input_values
     )
-    raise typer.Exit(inspection.show(request))
+    raise typer.Exit(inspection.show(seen, form, fail_on))
 
 
 @app.command(

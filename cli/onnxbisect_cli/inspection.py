@@ -3,16 +3,11 @@
 import json
 import shutil
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.cells import cell_len, chop_cells, set_cell_size
 
-import onnx_bisect
-from onnxbisect.errors import OptionError
 from onnxbisect.finished import phrase, translated
-from onnxbisect.input_value import InputValue
 from onnxbisect.language import _
 from onnxbisect.preflight import Finding, Inspection, ModelModule, Severity, Tensor, inspection_document
 from onnxbisect.report.text import clean, clip, clip_left, plural
@@ -28,41 +23,19 @@ _NAMES = 3
 _TENSORS = 8
 
 
-@dataclass(frozen=True, kw_only=True)
-class InspectionRequest:
-    """The user's request."""
-
-    model: Path
-    backend: str | None = None
-    options: Mapping[str, str] = field(default_factory=dict)
-    input_shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    input_values: Mapping[str, InputValue] = field(default_factory=dict)
-    form: InspectionFormat = InspectionFormat.TEXT
-    fail_on: FailOn = FailOn.NEVER
-
-
-def show(request: InspectionRequest) -> int:
-    """Print the inspection; returns the exit status. Raises ModelError, OptionError and BackendUnusableError."""
-    if request.options and request.backend is None:
-        raise OptionError("--option is for a backend; name it with --backend.")
-    seen = onnx_bisect.inspect(
-        request.model,
-        backend=request.backend,
-        options=request.options,
-        input_shapes=request.input_shapes,
-        input_values=request.input_values,
-    )
-    if request.form is InspectionFormat.JSON:
+def show(seen: Inspection, form: InspectionFormat, fail_on: FailOn) -> int:
+    """Print the inspection; returns the exit status."""
+    if form is InspectionFormat.JSON:
         print(json.dumps(inspection_document(seen), indent=2))
     else:
         width = min(shutil.get_terminal_size(fallback=(100, 24)).columns, 120)
         with spoken():
             for line in lines(seen, width=max(width, 60)):
                 print(line)
-    if request.fail_on is FailOn.NEVER:
+    if fail_on is FailOn.NEVER:
         return 0
     order = list(Severity)
-    fails = order[: order.index(Severity(request.fail_on.value)) + 1]
+    fails = order[: order.index(Severity(fail_on.value)) + 1]
     return FINDINGS if any(finding.severity in fails for finding in seen.findings) else 0
 
 

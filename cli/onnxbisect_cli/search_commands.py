@@ -311,20 +311,20 @@ def split_command(
     the same. Exit status: 0 proven, 1 not proven or a piece was refused, 2 bad input.
     """
     from onnxbisect_backends.custom_ops import functions_of
-    from onnxbisect_cli import split_model
+    from onnxbisect_cli import bisection, split_model
 
-    request = split_model.SplitRequest(
-        model=model,
-        report=report,
-        out=out,
-        input_shapes=input_shapes or {},
-        input_values=input_values or {},
-        share=share,
-        backend=backend,
-        command=command_of(context),
-        options=parameters.key_values(option or (), "--option"),
+    known = functions_of(op or (), samples)
+    status = split_model.run(
+        model,
+        report,
+        out,
+        bisection.backend_named(command_of(context), backend, parameters.key_values(option or (), "--option")),
+        input_shapes=input_shapes,
+        input_values=input_values,
+        host_share=share,
+        samples=known.samples,
+        custom_ops=known.functions,
         timeout=timeout,
         calibration=calibration or samples,
-        custom_ops=functions_of(op or (), samples),
     )
-    raise typer.Exit(split_model.run(request))
+    raise typer.Exit(status)

@@ -1,24 +1,21 @@
 """`onnx-bisect split`: divides the model into pieces for the NPU and for the host, based on a report."""
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from onnx_bisect import split
 from onnxbisect.finished import translated
-from onnxbisect.input_value import InputValue
 from onnxbisect.language import _
 from onnxbisect.report import words
 from onnxbisect.report.contents import Report
 from onnxbisect.report.text import clean, plural
-from onnxbisect.split import RUNNER, SHARE, Manifest, PieceKind, WrittenPiece
-from onnxbisect_backends.custom_ops import CustomOps
+from onnxbisect.split import RUNNER, Manifest, PieceKind, WrittenPiece
+from onnxbisect_backends.contract import Backend
 from onnxbisect_backends.probing.prober import COMPILED
 from onnxbisect_backends.sandbox.process import kill_running
 from onnxbisect_cli import reports
-from onnxbisect_cli.bisection import backend_named
 from onnxbisect_cli.exit_status import stopping
 from onnxbisect_cli.speech import show_line, show_table, spoken
 
@@ -26,42 +23,20 @@ from onnxbisect_cli.speech import show_line, show_table, spoken
 FOLDER = "split"
 
 
-@dataclass(frozen=True, kw_only=True)
-class SplitRequest:
-    """The user's request. `backend` or `command` compile the NPU's pieces; without them none is compiled."""
+def run(model: Path, place: Path, out: Path | None, backend: Backend | None, **settings: Any) -> int:
+    """Write and show the split; returns the exit status, 1 if it is not proven or a piece was refused.
 
-    model: Path
-    report: Path
-    out: Path | None = None
-    input_shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    input_values: Mapping[str, InputValue] = field(default_factory=dict)
-    share: float = SHARE
-    backend: str | None = None
-    command: Sequence[str] = ()
-    options: Mapping[str, str] = field(default_factory=dict)
-    timeout: float | None = None
-    calibration: Path | None = None
-    custom_ops: CustomOps = field(default_factory=CustomOps)
-
-
-def run(request: SplitRequest) -> int:
-    """Write and show the split; returns the exit status, 1 if it is not proven or a piece was refused."""
-    report = reports.read(request.report)
-    backend = backend_named(request.command, request.backend, request.options)
+    The report is at `place`; `settings` are those of `onnx_bisect.split`.
+    """
+    report = reports.read(place)
     with stopping(_stop) as interruption:
         try:
             made = split(
-                request.model,
+                model,
                 report,
-                (request.out or (request.report if request.report.is_dir() else request.report.parent)) / FOLDER,
+                (out or (place if place.is_dir() else place.parent)) / FOLDER,
                 backend=backend,
-                input_shapes=request.input_shapes,
-                input_values=request.input_values,
-                host_share=request.share,
-                samples=request.custom_ops.samples,
-                custom_ops=request.custom_ops.functions,
-                timeout=request.timeout,
-                calibration=request.calibration,
+                **settings,
                 progress=lambda event: show_line(f"onnx-bisect: {event}"),
             )
         except KeyboardInterrupt:
