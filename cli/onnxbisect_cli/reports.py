@@ -11,7 +11,7 @@ from onnxbisect.drawing import model_explorer
 from onnxbisect.errors import OptionError
 from onnxbisect.report import parts
 from onnxbisect.report.contents import FORMAT, Report
-from onnxbisect.report.files import FORMS, culprit_dirs, put
+from onnxbisect.report.files import FILE_NAMES, FORMS, culprit_dirs, put
 from onnxbisect.report.overview import Overview
 from onnxbisect.report.overview_forms import html, markdown
 from onnxbisect.report.overview_forms import lines as overview_lines
@@ -24,14 +24,6 @@ from onnxbisect_cli.speech import say, spoken
 
 _Cell = TypeVar("_Cell")
 
-_FILES = {
-    Format.JSON: "report.json",
-    Format.MD: "report.md",
-    Format.HTML: "report.html",
-    Format.JUNIT: "junit.xml",
-    Format.SARIF: "report.sarif",
-    Format.GITLAB: "gitlab-codequality.json",
-}
 _OVERVIEWS: Mapping[Format, Callable[[Overview], str]] = {
     Format.JSON: lambda found: json.dumps(found, indent=1) + "\n",
     Format.MD: markdown,
@@ -47,7 +39,7 @@ def render(document: Report, form: Format, *, files: str = "", typed: TypedComma
     with spoken():
         if form is Format.TEXT:
             return "\n".join(lines(document, width=terminal_width(), files=files, typed=typed)) + "\n"
-        text = FORMS[_FILES[form]](document)
+        text = FORMS[FILE_NAMES[form]](document)
         return text if text.endswith("\n") else text + "\n"
 
 

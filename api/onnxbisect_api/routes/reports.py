@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from onnxbisect.language import within
-from onnxbisect.report.files import FORMS
+from onnxbisect.report.files import FILE_NAMES, FORMS
 from onnxbisect.report.overview import Overview
 from onnxbisect.report.overview_forms import html, markdown
 from onnxbisect_api.access import IN_TURN, Reader
@@ -54,7 +54,7 @@ class ReportForm(StrEnum):
     @property
     def file_name(self) -> str:
         """The name of the file that `onnx-bisect run --out` writes."""
-        return _FILES[self]
+        return FILE_NAMES[self]
 
     @property
     def media_type(self) -> str:
@@ -69,14 +69,6 @@ class ReportForm(StrEnum):
         return {"Content-Disposition": f'{placed}; filename="{self.file_name}"', "Content-Security-Policy": _POLICY}
 
 
-_FILES = {
-    ReportForm.JSON: "report.json",
-    ReportForm.MD: "report.md",
-    ReportForm.HTML: "report.html",
-    ReportForm.JUNIT: "junit.xml",
-    ReportForm.SARIF: "report.sarif",
-    ReportForm.GITLAB: "gitlab-codequality.json",
-}
 _MEDIA_TYPES = {
     ReportForm.JSON: "application/json",
     ReportForm.MD: "text/markdown",

@@ -21,6 +21,8 @@ FORMS: Mapping[str, Callable[[Report], str]] = {
     "report.sarif": sarif,
     "gitlab-codequality.json": gitlab,
 }
+#: The same file names, by what commands and the REST API call the forms.
+FILE_NAMES = dict(zip(("json", "md", "html", "junit", "sarif", "gitlab"), FORMS, strict=True))
 _CULPRIT_DIR = re.compile(r"\d{2,}-[A-Za-z0-9-]+")
 _REPRODUCING = ("model.onnx", "model.data")
 _LOG = "compiler.log"
