@@ -49,7 +49,7 @@ def addresses(scene: Scene) -> dict[str, tuple[str, ...]]:
             NOT_THERE,
         ),
         "/jobs/{job_id}/probes": tuple(f"/jobs/{job}/probes" for job in (scene.done, scene.hostile, scene.running)),
-        "/jobs/{job_id}/probes/{probe_name}": (
+        "/jobs/{job_id}/probes/{name}": (
             f"/jobs/{scene.done}/probes/{scene.probe}",
             f"/jobs/{scene.hostile}/probes/{scene.hostile_probe}",
         ),
