@@ -24,6 +24,11 @@ def modules() -> Iterator[tuple[Path, str]]:
                 yield path, text
 
 
+def name_of(function: ast.expr) -> str:
+    """What a call calls: the name of a function, or of a method."""
+    return function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
+
+
 def main() -> None:
     """Print one line for each measure."""
     read = list(modules())
@@ -35,22 +40,27 @@ def main() -> None:
         for node in tree.body
         if isinstance(node, ast.Import | ast.ImportFrom)
     )
-    functions = single = 0
+    functions = single = called = 0
     public: Counter[str] = Counter()
     for _, tree in trees:
         used = Counter(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
         used += Counter(node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute))
+        in_calls = {name_of(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
         public.update(node.name for node in tree.body if isinstance(node, ast.ClassDef) and node.name[0] != "_")
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 functions += 1
-                single += node.name.startswith("_") and not node.name.startswith("__") and used[node.name] == 1
+                # one that is no function of a call is a value, as a key, a property, or a dependency of FastAPI is
+                once = node.name.startswith("_") and not node.name.startswith("__") and used[node.name] == 1
+                single += once
+                called += once and node.name in in_calls
     twice = {name: count for name, count in public.items() if count > 1}
     total = sum(text.count("\n") for _, text in read)
     print(f"modules                                  {len(lengths)}")
     print(f"lines                                    {total}")
     print(f"lines of a module, median                {statistics.median(lengths):.0f}")
     print(f"private functions used once              {100 * single / functions:.1f} % of {functions}")
+    print(f"  of these called once                   {100 * called / functions:.1f} %")
     print(f"lines of imports                         {100 * imports / total:.1f} %")
     print(f"public classes whose name stands twice   {len(twice)}: {', '.join(sorted(twice))}")
 
