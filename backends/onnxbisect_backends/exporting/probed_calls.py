@@ -8,7 +8,7 @@ import hashlib
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -214,3 +214,44 @@ def clipped(text: object, most: int) -> str:
     """The text on one line, and not longer."""
     line = " ".join(str(text).split())
     return line if len(line) <= most else line[: most - 1] + "…"
+
+
+class Method(nn.Module):
+    """A module whose forward is another method, or a property, of a module in it."""
+
+    def __init__(self, module: Any, name: str) -> None:
+        super().__init__()
+        self.module = module
+        found = inspect.getattr_static(type(module), name)
+        forward: Any
+
+        if isinstance(found, property):
+
+            def forward() -> Any:
+                return getattr(module, name)
+
+        else:
+
+            def forward(*args: Any, **kwargs: Any) -> Any:
+                return getattr(module, name)(*args, **kwargs)
+
+            forward.__signature__ = inspect.signature(getattr(module, name))
+        self.forward = forward
+
+
+class Positional(nn.Module):
+    """A module whose keyword arguments are given by position."""
+
+    def __init__(self, module: Any, count: int, names: Sequence[str]) -> None:
+        super().__init__()
+        self.module, self.count, self.names = module, count, names
+
+    def forward(self, *args: Any) -> Any:
+        """Call the module."""
+        return self.module(*args[: self.count], **dict(zip(self.names, args[self.count :], strict=True)))
+
+
+def named_or_positional(module: Any) -> set[str]:
+    """The parameters that take an argument by name or by position."""
+    parameters = inspect.signature(module.forward).parameters.values()
+    return {it.name for it in parameters if it.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD}

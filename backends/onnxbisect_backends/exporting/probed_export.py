@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from probed_calls import CallWatch, clipped, copied, joined, signature, tensors
+from probed_calls import CallWatch, Method, Positional, clipped, copied, joined, named_or_positional, signature, tensors
 from probed_inputs import left_padded, perturbed, rounded
 from probed_model import Loaded, chained, of_user
-from torch import nn
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils import _pytree as pytree
 
@@ -247,47 +246,6 @@ class Export:
 
 class CapturedError(BaseException):
     """Ends a run of the model: the inputs of the module in question are known."""
-
-
-class Method(nn.Module):
-    """A module whose forward is another method, or a property, of a module in it."""
-
-    def __init__(self, module: Any, name: str) -> None:
-        super().__init__()
-        self.module = module
-        found = inspect.getattr_static(type(module), name)
-        forward: Any
-
-        if isinstance(found, property):
-
-            def forward() -> Any:
-                return getattr(module, name)
-
-        else:
-
-            def forward(*args: Any, **kwargs: Any) -> Any:
-                return getattr(module, name)(*args, **kwargs)
-
-            forward.__signature__ = inspect.signature(getattr(module, name))
-        self.forward = forward
-
-
-class Positional(nn.Module):
-    """A module whose keyword arguments are given by position."""
-
-    def __init__(self, module: Any, count: int, names: Sequence[str]) -> None:
-        super().__init__()
-        self.module, self.count, self.names = module, count, names
-
-    def forward(self, *args: Any) -> Any:
-        """Call the module."""
-        return self.module(*args[: self.count], **dict(zip(self.names, args[self.count :], strict=True)))
-
-
-def named_or_positional(module: Any) -> set[str]:
-    """The parameters that take an argument by name or by position."""
-    parameters = inspect.signature(module.forward).parameters.values()
-    return {it.name for it in parameters if it.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD}
 
 
 class Recorded:
