@@ -6,21 +6,18 @@ job, and the stored request. To add a field, write it here (in the class, and in
 where it acts. A module of its own, because processes that do not load ONNX use it.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
-from functools import cache, wraps
-from inspect import Parameter, signature
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import Field, dataclass, field, fields, is_dataclass
+from functools import cache
 from os import PathLike
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, ParamSpec, TypedDict, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, TypedDict, TypeVar, get_args, get_type_hints
 
 from onnxbisect.exactness import Exactness
 from onnxbisect.input_value import InputValues as BoundValues
 from onnxbisect.language import marked
 from onnxbisect.precision.wanted import Low, Metric
 
-Arguments = ParamSpec("Arguments")
-Result = TypeVar("Result")
 Kind = TypeVar("Kind")
 
 # The groups of options in the help of commands.
@@ -348,7 +345,7 @@ class TermField(NamedTuple):
 
 def terms_of(kind: Any) -> Iterator[TermField]:
     """The fields of terms, in their order."""
-    for each, type_ in _typed(kind):
+    for each, type_ in typed(kind):
         if is_dataclass(type_):
             yield from terms_of(type_)
         else:
@@ -357,7 +354,8 @@ def terms_of(kind: Any) -> Iterator[TermField]:
 
 
 @cache
-def _typed(kind: Any) -> list[tuple[Field[Any], Any]]:
+def typed(kind: Any) -> list[tuple[Field[Any], Any]]:
+    """The fields of terms with their types, nested terms as one."""
     types = get_type_hints(kind, include_extras=True)
     return [(each, types[each.name]) for each in fields(kind)]
 
@@ -366,7 +364,7 @@ def made(kind: type[Kind], values: Mapping[str, Any]) -> Kind:
     """The terms with these values, those of nested ones under their own names; None and what is missing is default."""
     own: dict[str, Any] = {}
     whole: Any = kind
-    for each, type_ in _typed(whole):
+    for each, type_ in typed(whole):
         if is_dataclass(type_) and values.get(each.name) is None:
             own[each.name] = made(type_, values)  # type: ignore[arg-type] # it is a class
         elif values.get(each.name) is not None:
@@ -394,33 +392,3 @@ def requested(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
                 place = place.setdefault(group, {})
             place[name] = values[each.name]
     return document
-
-
-def with_keywords(*kinds: type) -> Callable[[Callable[Arguments, Result]], Callable[Arguments, Result]]:
-    """Show the fields of terms in the signature of a function, in place of `**terms`, and refuse other keywords."""
-
-    def shown(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-        own = signature(function)
-        kept = [it for it in own.parameters.values() if it.kind is not Parameter.VAR_KEYWORD]
-        added = [
-            Parameter(
-                each.name,
-                Parameter.KEYWORD_ONLY,
-                default=None if each.default is MISSING else each.default,
-                annotation=type_,
-            )
-            for kind in kinds
-            for each, type_ in _typed(kind)
-        ]
-        names = {it.name for it in (*kept, *added)}
-
-        @wraps(function)
-        def checked(*arguments: Arguments.args, **keywords: Arguments.kwargs) -> Result:
-            if unknown := sorted(keywords.keys() - names):
-                raise TypeError(f"{function.__name__}() got an unexpected keyword argument '{unknown[0]}'")
-            return function(*arguments, **keywords)
-
-        checked.__signature__ = own.replace(parameters=[*kept, *added])  # type: ignore[attr-defined] # as PEP 362 has it
-        return checked
-
-    return shown

@@ -14,6 +14,7 @@ from weakref import finalize
 from onnx_bisect.backend_choice import BackendChoice, chosen_backend, started_from, texts
 from onnx_bisect.driver import Driver, Ended
 from onnx_bisect.events import Note, Progress, SearchEnded
+from onnx_bisect.keywords import with_keywords
 from onnx_bisect.models import InputValues, Shapes, Source, load_model
 from onnx_bisect.result import Result, with_repro
 from onnx_bisect.searching import Cancellation, Searches, Searching, other_options
@@ -30,7 +31,7 @@ from onnxbisect.remedies.advisor import replacements
 from onnxbisect.report.contents import Report
 from onnxbisect.report.document import document
 from onnxbisect.session import Ending
-from onnxbisect.terms import OtherValues, SearchKeywords, SearchTerms, made, with_keywords
+from onnxbisect.terms import OtherValues, SearchKeywords, SearchTerms, made
 from onnxbisect.verdict import Status
 from onnxbisect_backends import contract
 from onnxbisect_backends.calibration import first_sample

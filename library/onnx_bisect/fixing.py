@@ -9,6 +9,7 @@ from typing import Unpack
 from onnx_bisect.backend_choice import BackendChoice, texts
 from onnx_bisect.diagnosing import usable_backend
 from onnx_bisect.events import Note, Progress
+from onnx_bisect.keywords import with_keywords
 from onnx_bisect.models import InputValues, Shapes, Source, load_model
 from onnx_bisect.result import ShownRepair
 from onnx_bisect.searching import Cancellation, Searches, Searching, other_options
@@ -19,7 +20,7 @@ from onnxbisect.errors import OptionError
 from onnxbisect.remedies import Repair, SearchedModel
 from onnxbisect.remedies.document import RepairDocument
 from onnxbisect.report.files import put
-from onnxbisect.terms import CallTerms, RepairKeywords, RepairTerms, made, with_keywords
+from onnxbisect.terms import CallTerms, RepairKeywords, RepairTerms, made
 from onnxbisect_backends import contract
 from onnxbisect_backends.calibration import first_sample
 from onnxbisect_backends.custom_ops import CustomOps

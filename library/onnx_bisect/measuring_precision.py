@@ -12,6 +12,7 @@ from typing import Unpack
 import onnx
 
 from onnx_bisect.backend_choice import BackendChoice, chosen_backend
+from onnx_bisect.keywords import with_keywords
 from onnx_bisect.models import InputValues, Shapes, Source, load_model
 from onnx_bisect.precision_record import FolderRecord, MeasurementBudget, Record
 from onnx_bisect.precision_search import PrecisionSearch, Tell, finite
@@ -31,7 +32,7 @@ from onnxbisect.precision.wanted import Low, Metric, Wanted, wanted
 from onnxbisect.proof import Tolerance, fault
 from onnxbisect.report.files import put
 from onnxbisect.report.text import clip
-from onnxbisect.terms import BudgetCalls, BudgetSeconds, PrecisionGoal, PrecisionKeywords, Timeout, made, with_keywords
+from onnxbisect.terms import BudgetCalls, BudgetSeconds, PrecisionGoal, PrecisionKeywords, Timeout, made
 from onnxbisect.unitset import UnitSet, members, of, size
 from onnxbisect_backends.calibration import Calibration, first_sample, read_calibration
 from onnxbisect_backends.contract import Backend, Limits, computes, computes_mixed

@@ -12,13 +12,14 @@ from onnx_bisect.backend_choice import texts
 from onnx_bisect.diagnosing import diagnose
 from onnx_bisect.driver import Budget
 from onnx_bisect.events import Note, Progress
+from onnx_bisect.keywords import with_keywords
 from onnx_bisect.models import InputValues, Shapes, Source, load_model
 from onnx_bisect.searching import Cancellation, Searching
 from onnx_bisect.steps.alternatives import asked_with
 from onnxbisect.diagnosis import DiagnosedCulprit
 from onnxbisect.errors import BackendUnusableError, OptionError
 from onnxbisect.report.history import VersionedPart, VersionHistory, next_version
-from onnxbisect.terms import CallKeywords, CallTerms, made, with_keywords
+from onnxbisect.terms import CallKeywords, CallTerms, made
 from onnxbisect.unitset import UnitSet, members
 from onnxbisect.verdict import Status, Verdict
 from onnxbisect_backends import registry
