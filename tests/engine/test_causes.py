@@ -152,6 +152,27 @@ def test_the_only_difference_that_is_left_is_the_size(tmp_path: Path) -> None:
     assert cause.contrast[0].passes == "Relu with 6 elements in X"
 
 
+def test_channels_that_a_compiler_does_not_align_explain_all_that_is_refused(tmp_path: Path) -> None:
+    """Products of 16 to 56 columns in two variants, of which those that are no multiple of 16 are refused."""
+    widths = {"a": 16, "b": 24, "c": 32, "d": 40, "e": 48, "f": 56}
+    weights = ", ".join(f"float[4,{width}] w{name}" for name, width in widths.items())
+    body = " ".join(
+        f"{name} = {'MatMul' if name in 'abc' else 'Gemm'}(x, w{name}) y{name} = Relu({name})" for name in widths
+    )
+    outputs = ", ".join(f"y{name}" for name in widths)
+    model = model_of(tmp_path, f"(float[2,4] x, {weights}) => ({outputs}) {{ {body} }}")
+    job = refusing(model, lambda it: it.op_type in ("MatMul", "Gemm") and widths[it.output[0]] % 16 != 0)
+    assert {cause.text for cause in found(job)} == {
+        "MatMul with dimension 1 of B that is no multiple of 16",
+        "Gemm with dimension 1 of B that is no multiple of 16",
+    }
+    passes = {cause.contrast[0].passes for cause in found(job)}
+    assert passes == {
+        "MatMul with dimension 1 of B that is a multiple of 16",
+        "Gemm with dimension 1 of B that is a multiple of 16",
+    }
+
+
 def test_what_also_fits_is_said(tmp_path: Path) -> None:
     """One refused Softmax, one that passed, two differences: the record does not decide."""
     model = model_of(

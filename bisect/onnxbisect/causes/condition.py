@@ -44,7 +44,7 @@ class Condition:
         Simple statements cost least. Exact values and sizes cost most, because they fit by chance more often.
         """
         aspect, relation = self.subject.aspect, self.relation
-        if aspect in (Aspect.ELEMENTS, Aspect.DIMENSION):
+        if aspect in (Aspect.ELEMENTS, Aspect.DIMENSION, Aspect.ALIGNMENT):
             return 5 if aspect is Aspect.ELEMENTS else 6
         cost = {Aspect.OP: 0, Aspect.VALUE: 3, Aspect.SHAPE: 3, Aspect.INPUTS: 3, Aspect.OUTPUTS: 3}.get(aspect, 2)
         if aspect in (Aspect.RANK, Aspect.DTYPE) and not self.subject.op:
@@ -139,6 +139,10 @@ def phrase(subject: FeatureSubject, relation: Relation, values: Sequence[int | s
             return english("a dimension of {name} of {bound}", name=name, bound=bound)
         case Aspect.ELEMENTS:
             return english("{bound} elements in {name}", bound=counted, name=name)
+        case Aspect.ALIGNMENT if relation is Relation.AT_MOST:
+            return english("{dimension} that is no multiple of {bound}", dimension=name, bound=2 * int(values[0]))
+        case Aspect.ALIGNMENT:
+            return english("{dimension} that is a multiple of {bound}", dimension=name, bound=value)
 
 
 def _given(name: str) -> str:

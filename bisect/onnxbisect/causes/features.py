@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache
-from math import prod
+from math import gcd, prod
 from typing import NamedTuple
 
 import numpy as np
@@ -65,6 +65,8 @@ def _scalar(value: object) -> str:
 
 #: Most elements of a constant whose value is a feature; larger constants are weights.
 _SMALL = 8
+#: The largest power of two that a dimension is said to be a multiple of: twice what tools align to.
+COARSEST = 128
 #: The largest version that onnx accepts in a schema lookup; a file may claim any version and gets the newest schema.
 _LATEST = (1 << 31) - 1
 
@@ -117,10 +119,14 @@ class Features:
             name, floats = _slot(formal[0], slot, INPUT)
             yield from self._anywhere(tensor, INPUT, floats=floats)
             yield from self._input(tensor, name, op, telling=(domain, node.op_type) not in ZERO_POINT_SLOTS)
+            if not self._facts.is_constant(tensor):
+                yield from self._alignment(tensor, name, op)
         for name in {_slot(formal[0], slot, INPUT)[0] for slot in range(len(node.input), len(formal[0]))}:
             yield FeatureSubject(Aspect.SOURCE, name, op), OMITTED
         for slot, tensor in enumerate(node.output):
-            yield from self._anywhere(tensor, OUTPUT, floats=_slot(formal[1], slot, OUTPUT)[1])
+            name, floats = _slot(formal[1], slot, OUTPUT)
+            yield from self._anywhere(tensor, OUTPUT, floats=floats)
+            yield from self._alignment(tensor, name, op)
 
     def _anywhere(self, tensor: str, side: str, *, floats: bool) -> Iterator[tuple[FeatureSubject, int | str | None]]:
         """Features that units of different ops can share.
@@ -160,6 +166,16 @@ class Features:
                 yield FeatureSubject(Aspect.VALUE, name, op), array_text(array)
                 if array.dtype.kind == "i" and np.any(array < 0):
                     yield FeatureSubject(Aspect.SIGN, name, op), NEGATIVE
+
+    def _alignment(self, tensor: str, name: str, op: str) -> Iterator[tuple[FeatureSubject, int | None]]:
+        """What the channels and the last dimension are multiples of: powers of two."""
+        shape = self._facts.shape(tensor)
+        if not tensor or (shape is not None and len(shape) < 2):
+            return
+        for axis in (1, -1) if shape is None or len(shape) > 2 else (1,):
+            size = None if shape is None else shape[axis]
+            subject = FeatureSubject(Aspect.ALIGNMENT, f"dimension {axis} of {name}", op)
+            yield subject, gcd(size, COARSEST) if size else None
 
     def _is_at_hand(self, tensor: str) -> bool:
         """Whether the tensor is constant and not in an external file, which may be missing."""

@@ -7,7 +7,7 @@ from functools import cached_property
 from itertools import chain, combinations, product
 
 from onnxbisect.causes.condition import ABSENT, Condition
-from onnxbisect.causes.features import CONSTANT, OMITTED, FeatureSubject, Row
+from onnxbisect.causes.features import COARSEST, CONSTANT, OMITTED, FeatureSubject, Row
 from onnxbisect.causes.terms import Aspect, Relation
 from onnxbisect.unitset import is_subset, members, of, union
 
@@ -22,6 +22,7 @@ _RELATIONS: Mapping[Aspect, tuple[Relation, ...]] = {
     Aspect.OUTPUTS: (Relation.AT_LEAST,),
     Aspect.DIMENSION: (Relation.AT_LEAST,),
     Aspect.ELEMENTS: (Relation.AT_LEAST, Relation.AT_MOST),
+    Aspect.ALIGNMENT: (Relation.AT_MOST,),
 }
 
 
@@ -106,6 +107,7 @@ def _conditions(subject: FeatureSubject, refused: RowIndex, passed: RowIndex) ->
     relations = _RELATIONS.get(subject.aspect, (Relation.IS,))
     if subject.aspect is Aspect.RANK:
         relations = (Relation.AT_LEAST, Relation.AT_MOST, Relation.IS) if subject.op else (Relation.AT_LEAST,)
+    met_by_all = (Relation.AT_MOST, COARSEST) if subject.aspect is Aspect.ALIGNMENT else (Relation.AT_LEAST, 0)
     for relation in relations:
         if relation is Relation.OTHER:
             # `other than` may mostly name only a value that all passing units share
@@ -118,7 +120,7 @@ def _conditions(subject: FeatureSubject, refused: RowIndex, passed: RowIndex) ->
                 yield Condition(subject, relation, value)
         else:
             for value in refused.values(subject):
-                if not (value == 0 and relation is Relation.AT_LEAST):
+                if (relation, value) != met_by_all:
                     yield Condition(subject, relation, value)
 
 

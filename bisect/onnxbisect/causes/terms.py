@@ -26,6 +26,8 @@ class Aspect(StrEnum):
     OUTPUTS = "outputs"
     DIMENSION = "dimension"
     ELEMENTS = "elements"
+    #: The largest power of two that divides a dimension, as of channels.
+    ALIGNMENT = "alignment"
 
 
 class Relation(StrEnum):
