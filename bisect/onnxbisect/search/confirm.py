@@ -35,6 +35,7 @@ from onnxbisect.search.places import (
     lists_ops,
     refused_by_name,
     rests_on_a_part,
+    with_what_excuses_a_part,
 )
 from onnxbisect.search.suspect import Suspect
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
@@ -157,10 +158,8 @@ class Confirmer:
             questions += [(probe, english("{say} in another remainder", say=say)) for probe in completed]
             if not rests_on_a_part(self._universe, self._oracle, suspect):
                 questions += self._few_contexts(suspect, suspects, remainders)
-        questions += [
-            (probe, english("{say} with nodes that make a part of it pass", say=say))
-            for probe in self._excused(suspect)
-        ]
+        excused = with_what_excuses_a_part(self._universe, self._oracle, suspect)
+        questions += [(probe, english("{say} with nodes that make a part of it pass", say=say)) for probe in excused]
         blame = None
         if suspect.blame is None:
             near = remainder if doubted else self._context(suspect.units, remainder)
@@ -178,19 +177,6 @@ class Confirmer:
             questions += self._grown_contexts(suspect, suspects)
         asked = tuple((probe, why) for probe, why in dict.fromkeys(questions) if probe != self._universe.everything)
         return _Case(suspect, remainder, blame, asked, self._occurrences_to_ask(suspect))
-
-    def _excused(self, suspect: Suspect) -> list[UnitSet]:
-        """An interaction with the smallest probe in which a part of it passes that fails by itself, and with all.
-
-        None where it is not stated as a fact in any case (`places.rests_on_a_part`).
-        """
-        if not suspect.interaction or rests_on_a_part(self._universe, self._oracle, suspect):
-            return []
-        parts = [part for part in self._oracle.failing if is_subset(part, suspect.units) and part != suspect.units]
-        parts += [1 << unit for unit in members(suspect.units) if self._failed(alone_probe(self._universe, unit))]
-        everything = self._universe.everything
-        passing = [self._oracle.smallest_passing(part, everything) for part in dict.fromkeys(parts)]
-        return [suspect.units | probe for probe in (*passing, union(passing)) if probe]
 
     def _few_contexts(
         self, suspect: Suspect, suspects: Sequence[Suspect], remainders: Sequence[UnitSet]

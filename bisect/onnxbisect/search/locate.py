@@ -8,10 +8,11 @@ not.
 from collections.abc import Sequence
 
 from onnxbisect.language import english
+from onnxbisect.search.answer_limit import too_large_to_answer
 from onnxbisect.search.atoms import Atoms, units_of
 from onnxbisect.search.context import REACH, passed_together
 from onnxbisect.search.minimise import Minimiser
-from onnxbisect.search.oracle import Oracle, Question, too_large_to_answer
+from onnxbisect.search.oracle import Oracle, Question
 from onnxbisect.search.pattern import alone, occurrences
 from onnxbisect.search.prior import HOT, LIKELY, Atom, BlameOdds
 from onnxbisect.search.state import SearchState
@@ -31,14 +32,11 @@ class Locator:
         self.minimiser = Minimiser(universe, oracle)
         self.atoms = Atoms(universe, oracle, state)
         self._makes = SuspectMaker(universe, oracle, state, self.minimiser, self.atoms)
-        #: The part in which a culprit is looked for; all others are broken there.
-        self._region: UnitSet = universe.everything
         #: Variants that fail inside the model and pass in a part of it, while no few units make the difference.
         self._contested: set[int] = set()
 
     def find(self, region: UnitSet) -> Suspect | None:
         """A culprit inside the region; None once the region passes (or, beyond capacity, all its pieces do)."""
-        self._region = region
         # Every iteration asks a probe, splits a variant or gives up a unit.
         for _ in range(4 * len(self._universe) + 64):
             region &= ~self._state.unresolved
@@ -212,7 +210,7 @@ class Locator:
             # It fails alone, so what makes it fail shows only beside the units that make it pass.
             spoiling = None if atom.variant in self._contested else self.minimiser.spoiling(evidence, passing)
             if spoiling is not None:
-                return self._suspect(1 << unit | spoiling)
+                return self._makes.suspect(1 << unit | spoiling)
             self._contested.add(atom.variant)
             return Suspect(
                 units=1 << unit,
@@ -223,7 +221,7 @@ class Locator:
                 blame=passing | 1 << unit,
                 verified=True,
             )
-        return self._suspect(self._makes.around(1 << unit, passing, region))
+        return self._makes.suspect(self._makes.around(1 << unit, passing, region))
 
     def _ask_hot(
         self, hot: list[Atom], region: UnitSet, passing: UnitSet, pool: list[Atom], beliefs: BlameOdds
@@ -301,7 +299,7 @@ class Locator:
         why = english("{say} with what passed", say=self.atoms.say(atom))
         if self._rests_on_one_answer(failing, region) and not self._oracle.ask(failing, why, again=True).failed:
             return None
-        return self._suspect(self._makes.around(atom.units, passing, region))
+        return self._makes.suspect(self._makes.around(atom.units, passing, region))
 
     def _rests_on_one_answer(self, failing: UnitSet, region: UnitSet) -> bool:
         """Whether no other probe without a known culprit failed.
@@ -315,7 +313,4 @@ class Locator:
 
     def narrowed(self, failing: UnitSet, region: UnitSet) -> Suspect | None:
         """A suspect inside a failing set; pieces of the same size for comparison are taken from `region`."""
-        return self._suspect(self.minimiser.narrow(failing, self.atoms.named.units, region))
-
-    def _suspect(self, minimal: UnitSet) -> Suspect | None:
-        return self._makes.suspect(minimal, self._region)
+        return self._makes.suspect(self.minimiser.narrow(failing, self.atoms.named.units, region))

@@ -1,12 +1,7 @@
-"""Looks up verdicts, settles disagreeing answers to one probe, and collects the probes without an answer.
-
-Also where wrong numbers begin, by a log that compares tensors with their reference values: one op that computes wrong
-values makes nearly everything behind it wrong, so such a list names one culprit and perhaps a hundred innocent ops.
-Only the first wrong ones are suspects.
-"""
+"""Looks up verdicts, settles disagreeing answers to one probe, and collects the probes without an answer."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 from onnxbisect.answer import Ask
@@ -14,43 +9,10 @@ from onnxbisect.language import english
 from onnxbisect.search.plan import Verdicts
 from onnxbisect.search.state import SearchState
 from onnxbisect.search.suspect import Suspect
-from onnxbisect.unitset import UnitSet, is_subset, members, of, size, sort_key, union
+from onnxbisect.search.wrong_numbers import first_wrong, unlisted_before
+from onnxbisect.unitset import UnitSet, is_subset, of, size, sort_key, union
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Kind, Status, Verdict
-
-
-def first_wrong(universe: Universe, probe: UnitSet, wrong: UnitSet, right: UnitSet) -> UnitSet:
-    """The wrong units of a probe that no other wrong unit feeds, directly or through units the log does not list.
-
-    An unlisted unit counts as wrong if something wrong feeds it, and as right otherwise: it propagates wrong numbers
-    and never starts them. Units listed as right, and the inputs of the probe, propagate nothing.
-    """
-    unknown = probe & ~wrong & ~right
-    fed = 0
-    layer = seen = wrong
-    while layer:
-        after = 0
-        for unit in members(layer):
-            after |= universe.successors[unit]
-        fed |= after
-        layer = after & unknown & ~seen
-        seen |= layer
-    return wrong & ~fed
-
-
-def unlisted_before(universe: Universe, probe: UnitSet, wrong: UnitSet, right: UnitSet) -> UnitSet:
-    """The unlisted units upstream of where wrong numbers begin; one of them may have started them."""
-    unknown = probe & ~wrong & ~right
-    found = 0
-    layer = first_wrong(universe, probe, wrong, right)
-    while layer:
-        before = 0
-        for unit in members(layer):
-            before |= universe.predecessors[unit]
-        layer = before & unknown & ~found
-        found |= layer
-    return found
-
 
 #: A question whose answers disagree is asked until one side leads by this many …
 LEAD = 3
@@ -265,14 +227,17 @@ class Oracle:
                 self.want(probe, english("a crash that may not come again"))
                 raise BlockedError
 
-    def failed_in_one_run(self, probes: Iterable[UnitSet]) -> bool:
-        """Whether all failures of these probes came without a pass between them, and something has passed since."""
-        runs = union(self._runs.get(probe, 0) for probe in probes)
-        return size(runs) == 1 and runs != self._runs[0]
+    def runs(self, probes: Iterable[UnitSet]) -> UnitSet:
+        """After how many passes these probes failed, as a set; `run` is that of what is asked now."""
+        return union(self._runs.get(probe, 0) for probe in probes)
+
+    @property
+    def run(self) -> UnitSet:
+        return self._runs[0]
 
     @cached_property
     def _runs(self) -> dict[UnitSet, UnitSet]:
-        """For each failing probe, after how many passes it failed, as a set; that of the empty probe is now."""
+        """`runs` of each probe; that of the empty one is now."""
         runs: dict[UnitSet, UnitSet] = {}
         attempts: Counter[UnitSet] = Counter()
         now = 1
@@ -405,78 +370,3 @@ class Oracle:
             if best is None or size(failing & ~beyond) < size(best & ~beyond):
                 best = failing
         return best
-
-
-#: Unanswered probes, larger than all that passed, after which size is considered as the cause.
-_LATE = 2
-#: The smallest of them is at most so many times as large as the largest probe that passed.
-_NEAR = 2
-#: Smallest piece for which pieces are worth asking.
-_SMALLEST = 4
-
-
-class AnswerLimitError(Exception):
-    """Probes of more than about `units` units get no answer."""
-
-    def __init__(self, units: int) -> None:
-        super().__init__(units)
-        self.units = units
-
-
-def too_large_to_answer(oracle: Oracle) -> None:
-    """Raise AnswerLimitError if size keeps probes from an answer; one probe may be asked to rule out a unit that hangs.
-
-    The evidence: several unanswered probes are larger than all that passed, and the units of the smallest of them were
-    answered in smaller probes.
-    """
-    largest = size(oracle.passing[0]) if oracle.passing else 0
-    late = [probe for probe in oracle.unanswered if size(probe) > largest]
-    if largest < _SMALLEST or len(late) < _LATE or size(late[0]) > _NEAR * largest:
-        return
-    answered = oracle.exonerated | union(failing for failing in oracle.failing if size(failing) <= largest)
-    left = late[0] & ~answered
-    if left and size(left) <= largest:
-        left = 0 if oracle.ask(left, english("a part without an answer, alone")).final else left
-    if not left:
-        raise AnswerLimitError(largest)
-
-
-def pieces(universe: Universe, region: UnitSet, most: int) -> Iterator[UnitSet]:
-    """Parts of a region of at most so many units, such that each unit is in one of them with all its neighbours.
-
-    Of a unit with more neighbours than that, each neighbour is in some part with it. In the model's order, which
-    finishes one branch before the next, so that parts have few cut tensors.
-    """
-    piece: UnitSet = 0
-    for group in _groups(universe, region, most):
-        if size(piece | group) > most:
-            yield piece
-            piece = 0
-        piece |= group
-    if piece:
-        yield piece
-
-
-def _groups(universe: Universe, region: UnitSet, most: int) -> Iterator[UnitSet]:
-    for unit in members(region):
-        around = list(members(universe.neighbours(1 << unit) & region))
-        step = max(1, most - 1)
-        for start in range(0, max(1, len(around)), step):
-            yield 1 << unit | of(around[start : start + step])
-
-
-def is_covered(universe: Universe, oracle: Oracle, piece: UnitSet, most: int) -> bool:
-    """Whether each unit of the piece passed with all its neighbours in the piece."""
-    return all(map(oracle.passes_within, _groups(universe, piece, most)))
-
-
-def covering(universe: Universe, oracle: Oracle, region: UnitSet, most: int) -> tuple[UnitSet, ...]:
-    """Passing probes inside a region that together show every unit with its neighbours, largest first."""
-    left = list(_groups(universe, region, most))
-    chosen = []
-    for passing in oracle.passing:
-        rest = [group for group in left if not is_subset(group, passing)]
-        if len(rest) < len(left) and is_subset(passing, region):
-            chosen.append(passing)
-            left = rest
-    return tuple(chosen)

@@ -210,6 +210,21 @@ def rests_on_a_part(universe: Universe, oracle: Oracle, suspect: Suspect) -> boo
     return any(answer is None or not answer.passed for answer in answers)
 
 
+def with_what_excuses_a_part(universe: Universe, oracle: Oracle, suspect: Suspect) -> list[UnitSet]:
+    """An interaction with the smallest probe in which a part of it passes that fails by itself, and with all of these.
+
+    None where it is not stated as a fact in any case (`rests_on_a_part`).
+    """
+    if not suspect.interaction or rests_on_a_part(universe, oracle, suspect):
+        return []
+    parts = [part for part in oracle.failing if is_subset(part, suspect.units) and part != suspect.units]
+    for unit in members(suspect.units):
+        answer = oracle.look(alone(universe, unit))
+        parts += [1 << unit] if answer is not None and answer.failed else []
+    passing = [oracle.smallest_passing(part, universe.everything) for part in dict.fromkeys(parts)]
+    return [suspect.units | probe for probe in (*passing, union(passing)) if probe]
+
+
 def may_be_excused(oracle: Oracle, suspect: Suspect, suspects: Sequence[Suspect]) -> bool:
     """Whether a part of an interaction fails by itself and passes in a context that holds another culprit beside the
     rest of it: then nothing tells whether the interaction passes in that context.

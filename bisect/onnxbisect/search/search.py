@@ -3,12 +3,13 @@
 from dataclasses import replace
 
 from onnxbisect.language import english
+from onnxbisect.search.answer_limit import AnswerLimitError, covering, is_covered, pieces
 from onnxbisect.search.atoms import cut_induced_failures
 from onnxbisect.search.breaks import ways_to_break
 from onnxbisect.search.confirm import Confirmer
 from onnxbisect.search.locate import Locator
 from onnxbisect.search.minimise import CapacityError
-from onnxbisect.search.oracle import AnswerLimitError, BlockedError, Oracle, covering, is_covered, pieces
+from onnxbisect.search.oracle import BlockedError, Oracle
 from onnxbisect.search.pattern import components
 from onnxbisect.search.places import seen_to_fail, unseen_in_place
 from onnxbisect.search.state import SearchState
@@ -294,22 +295,23 @@ class SearchReplay:
         return any(answer.passed for answer in answers)
 
     def _ask_again_what_failed_for_a_while(self) -> None:
-        """Ask suspects again all of whose failures came in one run, and whose log names nothing.
+        """Ask a suspect again all of whose failures came in one run, without a pass between them.
 
-        A compiler that is down, such as without its licence, refuses whatever it is asked, and names no op.
+        A compiler that is down, such as without its licence, refuses whatever it is asked, and names no op. It was not
+        down in a run in which a suspect failed that also failed in another one.
         """
-        for suspect in self.state.suspects:
-            answer = self._oracle.look(suspect.fails)
-            if suspect.capacity or answer is None or answer.hints:
-                continue
-            others = [other for other in self.state.suspects if other is not suspect and not other.capacity]
-            blaming = [
-                failing
-                for failing in self._oracle.failing
-                if suspect.held_by(failing) and not any(other.held_by(failing) for other in others)
-            ]
-            if self._oracle.failed_in_one_run([suspect.fails, *blaming]):
-                self._oracle.want(suspect.fails, english("a suspect that failed for a while"))
+        suspects = [suspect for suspect in self.state.suspects if not suspect.capacity]
+        runs = {}
+        for suspect in suspects:
+            others = [other for other in suspects if other is not suspect]
+            failing = (probe for probe in self._oracle.failing if suspect.held_by(probe))
+            blaming = [probe for probe in failing if not any(other.held_by(probe) for other in others)]
+            runs[suspect.fails] = self._oracle.runs([self._oracle.probe(suspect.fails), *blaming])
+        sure = union(run for run in runs.values() if size(run) > 1)
+        for probe, run in runs.items():
+            answer = self._oracle.look(probe)
+            if size(run) == 1 and not run & (sure | self._oracle.run) and answer is not None and not answer.hints:
+                self._oracle.want(probe, english("a suspect that failed for a while"))
                 raise BlockedError
 
     def _minimal(self) -> tuple[Suspect, ...]:

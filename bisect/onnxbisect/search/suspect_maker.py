@@ -33,17 +33,15 @@ class SuspectMaker:
         self._minimiser = minimiser
         self._atoms = atoms
 
-    def suspect(self, minimal: UnitSet, region: UnitSet) -> Suspect | None:
-        """The suspect of a minimal failing set in a region; None if it gets no answer, or passes when asked again.
+    def suspect(self, minimal: UnitSet) -> Suspect | None:
+        """The suspect of a minimal failing set; None if it gets no answer, or passes when asked again.
 
         Raises CapacityError if the number of its units is to blame.
         """
         if size(minimal) > 1:
-            answer = self._oracle.ask(
-                minimal, english("an interaction"), sure=True, again=self._rests_on_one_answer(minimal, region)
-            )
+            answer = self._oracle.ask(minimal, english("an interaction"), sure=True)
             if answer.failed and (part := self._part_that_fails(minimal)):
-                return self.suspect(part, region)
+                return self.suspect(part)
             if not answer.failed:
                 if not answer.passed:
                     self._state.unresolved |= minimal
@@ -103,13 +101,6 @@ class SuspectMaker:
             if units != minimal and not any(it.held_by(units) for it in self._state.suspects):
                 return units
         return 0
-
-    def _rests_on_one_answer(self, minimal: UnitSet, region: UnitSet) -> bool:
-        """Whether no other failing probe without another culprit contains these units."""
-        return not any(
-            is_subset(minimal, failing) and failing != minimal and is_subset(failing, region)
-            for failing in self._oracle.failing
-        )
 
     def _part_that_fails(self, minimal: UnitSet) -> UnitSet:
         """A part without one unit that fails when rechecked; 0 if there is none or one answer is enough."""

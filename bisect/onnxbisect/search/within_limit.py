@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from onnxbisect.language import english
+from onnxbisect.search.answer_limit import pieces
 from onnxbisect.search.context import neighbours_kept, place_with_most_neighbours
 from onnxbisect.search.cut_limits import FEWEST_UNITS, CutLimit, Measure, amount
-from onnxbisect.search.oracle import Oracle, pieces
+from onnxbisect.search.oracle import Oracle
 from onnxbisect.search.pattern import alone
 from onnxbisect.search.state import SearchState
 from onnxbisect.search.suspect import Suspect
