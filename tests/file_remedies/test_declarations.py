@@ -6,6 +6,8 @@ import onnx
 from onnx import TensorProto, helper
 
 from onnxbisect.file_remedies import ChangedCopy
+from onnxbisect.preflight import Reader
+from onnxbisect.probe_format import ProbeFormat
 from support.file_remedies import Repair, Same, Save
 
 MODELS = Path(__file__).parents[1] / "models"
@@ -121,3 +123,14 @@ def test_a_reduction_that_is_none_is_left_out(save: Save, repair: Repair, same: 
     same(path, candidate.proto)
     added = save(SCATTER.replace('"none"', '"add"'))
     assert not repair(added, "omit-reduction").applied
+
+
+def test_another_default_that_the_tool_refuses_is_left_out(save: Save, repair: Repair, same: Same) -> None:
+    path = save("""g (float[2,1,3] x, float[1,4,3] w, float[1,4,4] r) => (float[1,1,4] h) {
+        y, h = RNN <hidden_size = 4, layout = 0> (x, w, r)
+    }""")
+    reader = Reader(tool="Chipper", probe_format=ProbeFormat(unwritten_defaults=("RNN.layout",)))
+    candidate = repair(path, "omit-reduction", reader=reader)
+    assert [it.name for it in candidate.proto.graph.node[0].attribute] == ["hidden_size"]
+    assert candidate.applied[0].sentence == "layout=0 left out at 1 node"
+    same(path, candidate.proto)

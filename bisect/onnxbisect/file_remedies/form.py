@@ -119,6 +119,8 @@ def drop_empty_outputs(file: File, reader: Reader) -> RemediedFile:
     return RemediedFile(proto=result, sentence=f"empty outputs left out of {count(done, 'node')}")
 
 
+#: Attributes that some tools refuse even with their default value, as written.
+_UNWRITTEN = {"reduction": "reduction='none'", "layout": "layout=0"}
 _REDUCTIONS = ("ScatterElements.reduction", "ScatterND.reduction")
 #: Most bytes of a sparse tensor in dense form.
 _LARGEST_DENSE = 64 << 20
@@ -128,7 +130,7 @@ _LARGEST_DENSE = 64 << 20
 def write_defaults(file: File, reader: Reader) -> RemediedFile:
     """Attributes that are left to their default, and kernel shapes, written out."""
     result = copied(file.proto)
-    left_out = reader.probe_format.unwritten_defaults or _REDUCTIONS
+    left_out = (*reader.probe_format.unwritten_defaults, *_REDUCTIONS)
     apply_format(result, ProbeFormat(explicit_defaults=True, unwritten_defaults=left_out))
     changed = _changed_nodes(file.proto, result)
     if not changed:
@@ -138,13 +140,17 @@ def write_defaults(file: File, reader: Reader) -> RemediedFile:
 
 @file_remedy("omit-reduction", answers="explicit-reduction-none")
 def omit_reduction(file: File, reader: Reader) -> RemediedFile:
-    """The attribute `reduction` of ScatterND and ScatterElements left out where it is 'none'."""
+    """Attributes that the tool refuses even where they have their default value, left out; without knowledge of the
+    tool `reduction` of ScatterND and ScatterElements."""
     result = copied(file.proto)
-    apply_format(result, ProbeFormat(unwritten_defaults=_REDUCTIONS))
+    named = reader.probe_format.unwritten_defaults or _REDUCTIONS
+    apply_format(result, ProbeFormat(unwritten_defaults=named))
     changed = _changed_nodes(file.proto, result)
+    attributes = dict.fromkeys(name.partition(".")[2] for name in named)
+    words = " or ".join(_UNWRITTEN.get(attribute, attribute) for attribute in attributes)
     if not changed:
-        raise NotApplicable("no node has the attribute reduction='none'")
-    return RemediedFile(proto=result, sentence=f"reduction='none' left out at {count(changed, 'node')}")
+        raise NotApplicable(f"no node has the attribute {words}")
+    return RemediedFile(proto=result, sentence=f"{words} left out at {count(changed, 'node')}")
 
 
 @file_remedy("constants-to-initializers", answers="constant-node-not-tensor-value")

@@ -43,6 +43,9 @@ _IN_FLOAT = ("rk3588", "rk3576", "rk3568", "rk3562", "rv1126b", "rk2118")
 #: Allowed input dtypes; the toolkit crashes on some others (int8) and refuses the rest.
 _INPUT_DTYPES = frozenset({"float", "float16", "double", "int32", "int64", "bool"})
 
+#: Attributes with which it refuses a file, whatever the value: "Unrecognized attribute: layout for operator LSTM".
+_UNWRITTEN = ("LSTM.layout", "GRU.layout", "RNN.layout")
+
 #: Bytes to which the toolkit cuts the name of a graph input, which it then does not find.
 _LONGEST_NAME = 127
 
@@ -162,7 +165,11 @@ class RknnBackend:
             version=self._toolchain.version,
             environment=self._toolchain.digest,
             probe_format=ProbeFormat(
-                input_dtypes=_INPUT_DTYPES, min_input_rank=1, longest_name=_LONGEST_NAME, self_contained=True
+                input_dtypes=_INPUT_DTYPES,
+                min_input_rank=1,
+                longest_name=_LONGEST_NAME,
+                self_contained=True,
+                unwritten_defaults=_UNWRITTEN,
             ),
             weights_matter=self._options.quantize,
             newest_opset=_NEWEST_OPSET.get(self._toolchain.version),
