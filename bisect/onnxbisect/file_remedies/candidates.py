@@ -56,7 +56,7 @@ REMEDIES: tuple[FileRemedy, ...] = (
     form.neutral_boundary,
     form.shorten_names,
     form.lower_ir_version,
-    form.declare_shapes,
+    declarations.declare_shapes,
     form.safe_names,
     form.weights_inside,
     form.leave_out_unused,
@@ -214,9 +214,7 @@ def masks_bounded(model: Model, reader: Reader) -> ChangedCopy | None:
 
 
 def arranged_otherwise(model: Model, reader: Reader) -> ChangedCopy | None:
-    """The file with its nodes in another order, constants as initializers, and a copy of these for each reader, for a
-    tool that dies of it; None where that changes nothing.
-    """
+    """The file after its arrangement is changed, for a tool that dies of it; None where nothing changes."""
     candidate = repaired(File.of(model), _ARRANGEMENT.union(_BASE), reader)
     return None if _ARRANGEMENT.isdisjoint(candidate.remedies) else candidate
 

@@ -1,4 +1,4 @@
-"""What a file declares: its inputs, the types of its tensors, the order of its nodes."""
+"""What a file declares: its inputs, the types and shapes of its tensors, the order of its nodes."""
 
 import onnx
 
@@ -110,3 +110,33 @@ def correct_declared_types(file: File, reader: Reader) -> RemediedFile:
         if value.name in wrong:
             value.type.CopyFrom(file.types[value.name])
     return RemediedFile(proto=result, sentence=f"{count(len(wrong), 'declared type')} corrected")
+
+
+@file_remedy("declare-shapes", answers="")
+def declare_shapes(file: File, reader: Reader) -> RemediedFile:
+    """The type and shape of each tensor of the main graph, as far as they are known, written into the file."""
+    result = copied(file.proto)
+    graph = result.graph
+    boundary = {value.name for value in (*graph.input, *graph.output)} | constant_names(graph)
+    declared = {value.name: value for value in graph.value_info}
+    written = 0
+    for value in graph.output:
+        known = file.types.get(value.name)
+        if known is not None and is_unbound(value.type) and not is_unbound(known):
+            value.type.CopyFrom(known)
+            written += 1
+    for node in graph.node:
+        for name in node.output:
+            known = file.types.get(name)
+            if known is None or name in boundary or (name in declared and not is_unbound(declared[name].type)):
+                continue
+            if name in declared:
+                if declared[name].type == known:
+                    continue
+                declared[name].type.CopyFrom(known)
+            else:
+                graph.value_info.append(onnx.helper.make_value_info(name, known))
+            written += 1
+    if not written:
+        raise NotApplicable("every shape that is known is declared")
+    return RemediedFile(proto=result, sentence=f"shapes declared of {count(written, 'tensor')}")

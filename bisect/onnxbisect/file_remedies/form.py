@@ -1,8 +1,7 @@
 """The form of a file: what a tool may need although the model computes the same without it.
 
-Spellings (defaults, constants, omitted outputs), declarations, the version of the format, and what a tool does not
-take at the boundary although it takes it between two nodes: files of those remedies have other inputs and outputs than
-the model, which the sentence of each change says.
+Spellings (defaults, constants, omitted outputs), the version of the format, and what a tool takes between two nodes
+and not at the boundary: such files have other inputs and outputs than the model, which the change's sentence says.
 """
 
 from collections import Counter
@@ -18,7 +17,6 @@ from onnxbisect.cut.write import store_inside
 from onnxbisect.errors import CutError
 from onnxbisect.file_remedies.remedy import LARGEST_FILE, File, RemediedFile, copied, file_remedy, set_nodes
 from onnxbisect.language import count, quoted, shortened
-from onnxbisect.model.binding import is_unbound
 from onnxbisect.model.external import external_tensors, is_external, tensors
 from onnxbisect.model.order import make_unique
 from onnxbisect.model.scopes import bodies, constant_names, every_node, is_constant, walk
@@ -27,36 +25,6 @@ from onnxbisect.preflight import NEWEST_IR_IN_GENERAL, Reader, type_text
 from onnxbisect.probe_format import ProbeFormat
 from onnxbisect.rewrites import NotApplicable
 from onnxbisect.rewrites.apply import trace
-
-
-@file_remedy("declare-shapes", answers="")
-def declare_shapes(file: File, reader: Reader) -> RemediedFile:
-    """The type and shape of each tensor of the main graph, as far as they are known, written into the file."""
-    result = copied(file.proto)
-    graph = result.graph
-    boundary = {value.name for value in (*graph.input, *graph.output)} | constant_names(graph)
-    declared = {value.name: value for value in graph.value_info}
-    written = 0
-    for value in graph.output:
-        known = file.types.get(value.name)
-        if known is not None and is_unbound(value.type) and not is_unbound(known):
-            value.type.CopyFrom(known)
-            written += 1
-    for node in graph.node:
-        for name in node.output:
-            known = file.types.get(name)
-            if known is None or name in boundary or (name in declared and not is_unbound(declared[name].type)):
-                continue
-            if name in declared:
-                if declared[name].type == known:
-                    continue
-                declared[name].type.CopyFrom(known)
-            else:
-                graph.value_info.append(onnx.helper.make_value_info(name, known))
-            written += 1
-    if not written:
-        raise NotApplicable("every shape that is known is declared")
-    return RemediedFile(proto=result, sentence=f"shapes declared of {count(written, 'tensor')}")
 
 
 @file_remedy("leave-out-unused", answers="")
