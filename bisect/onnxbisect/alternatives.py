@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from onnxbisect.answer import Ask
+from onnxbisect.answer import Ask, Verdicts
 from onnxbisect.diagnosis import CertificateStatus, Diagnosis, DiagnosisProof
 from onnxbisect.language import shortened
-from onnxbisect.search.plan import Plan, Verdicts
+from onnxbisect.search.planner import Plan
 from onnxbisect.unitset import UnitSet, members
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Status, Verdict

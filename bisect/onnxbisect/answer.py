@@ -1,5 +1,6 @@
 """Probe queries and their results: verdicts with the compiler's log."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from onnxbisect.unitset import UnitSet, members
@@ -8,6 +9,8 @@ from onnxbisect.verdict import Verdict
 
 #: Bytes of compiler log kept with a verdict: enough to show a culprit's failure again without compiling it.
 LOG_BYTES = 64_000
+#: For each compiled probe its verdicts in order; more than one only if it was compiled again in a new process.
+Verdicts = Mapping[UnitSet, Sequence[Verdict]]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Protocol
 
-from onnxbisect.answer import Ask
+from onnxbisect.answer import Ask, Verdicts
 from onnxbisect.diagnosis import Diagnosis, ProbeRecord
-from onnxbisect.search.plan import Plan, Verdicts
+from onnxbisect.search.planner import Plan
 from onnxbisect.unitset import UnitSet
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Verdict

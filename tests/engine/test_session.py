@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from onnxbisect.answer import Ask
+from onnxbisect.answer import Ask, Verdicts
 from onnxbisect.diagnosis import (
     Certainty,
     CertificateStatus,
@@ -15,7 +15,7 @@ from onnxbisect.diagnosis import (
     Evidence,
     ProbeRecord,
 )
-from onnxbisect.search.plan import Plan, Verdicts
+from onnxbisect.search.planner import Plan
 from onnxbisect.session import OWN_FILE, Ending, SearchRecord, Step, next_step
 from onnxbisect.unitset import UnitSet
 from onnxbisect.universe import Universe

@@ -11,7 +11,7 @@ import pytest
 from onnx_bisect.driver import Budget, Driver, Ended
 from onnx_bisect.events import Event
 from onnx_bisect.verdict_base import InMemoryVerdictBase, VerdictBase
-from onnxbisect.answer import Answer, Ask
+from onnxbisect.answer import Answer, Ask, Verdicts
 from onnxbisect.diagnosis import (
     Certainty,
     CertificateStatus,
@@ -22,7 +22,7 @@ from onnxbisect.diagnosis import (
     Evidence,
 )
 from onnxbisect.errors import BackendUnusableError
-from onnxbisect.search.plan import Plan, Verdicts
+from onnxbisect.search.planner import Plan
 from onnxbisect.session import OWN_FILE, Ending
 from onnxbisect.unitset import UnitSet
 from onnxbisect.universe import Universe

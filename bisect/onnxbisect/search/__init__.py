@@ -5,8 +5,7 @@ the question is noted and that line of thought ends. So it needs no state, a cra
 give the same diagnosis on any machine. Start with `search.SearchReplay`; docs/engine.md says what each module does.
 """
 
-from onnxbisect.answer import Ask
-from onnxbisect.search.plan import Plan, Verdicts
-from onnxbisect.search.planner import next_asks, plan
+from onnxbisect.answer import Ask, Verdicts
+from onnxbisect.search.planner import Plan, next_asks, plan
 
 __all__ = ["Ask", "Plan", "Verdicts", "next_asks", "plan"]

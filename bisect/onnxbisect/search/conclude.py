@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
+from onnxbisect.answer import Verdicts
 from onnxbisect.diagnosis import (
     Certainty,
     CertificateStatus,
@@ -20,7 +21,6 @@ from onnxbisect.search.cut_limits import sentence
 from onnxbisect.search.oracle import Oracle
 from onnxbisect.search.pattern import alone
 from onnxbisect.search.places import may_be_excused, rests_on_a_part, seen_to_fail
-from onnxbisect.search.plan import Verdicts
 from onnxbisect.search.search import SearchReplay
 from onnxbisect.search.suspect import Suspect
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, sort_key, union

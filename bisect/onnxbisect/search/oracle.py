@@ -4,9 +4,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 
-from onnxbisect.answer import Ask
+from onnxbisect.answer import Ask, Verdicts
 from onnxbisect.language import english
-from onnxbisect.search.plan import Verdicts
 from onnxbisect.search.state import SearchState
 from onnxbisect.search.suspect import Suspect
 from onnxbisect.search.wrong_numbers import first_wrong, unlisted_before

@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from weakref import WeakKeyDictionary
 
-from onnxbisect.answer import Ask
+from onnxbisect.answer import Ask, Verdicts
+from onnxbisect.diagnosis import Diagnosis
 from onnxbisect.language import english
 from onnxbisect.search.atoms import units_of
 from onnxbisect.search.conclude import conclude
 from onnxbisect.search.oracle import Oracle
-from onnxbisect.search.plan import Plan, Verdicts
 from onnxbisect.search.search import SearchReplay
 from onnxbisect.search.state import SearchState
 from onnxbisect.unitset import UnitSet, is_subset, lowest, size
@@ -29,6 +29,19 @@ from onnxbisect.universe import Universe
 from onnxbisect.verdict import Status, Verdict
 
 Answers = dict[UnitSet, tuple[Verdict, ...]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """The useful probes now, best first; empty when the search is done.
+
+    `diagnosis` is the final one if `asks` is empty, else the one that a search whose budget ended here would report.
+    `expected` is the probable number of further calls.
+    """
+
+    asks: tuple[Ask, ...]
+    diagnosis: Diagnosis
+    expected: float
 
 
 @dataclass(frozen=True)
