@@ -1,25 +1,34 @@
-"""The pages of culprits over all jobs: their cost, and what each version of a compiler fixed and broke."""
+"""The pages of culprits over all jobs: their cost, what versions of a compiler fixed and broke; and one in Netron."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated
+from urllib.parse import urlencode, urljoin, urlsplit
 
-from fastapi import APIRouter, Form, Request, Response
+from fastapi import APIRouter, Form, Query, Request, Response
 from fastapi.responses import RedirectResponse
 from pydantic import BeforeValidator, StringConstraints
 
-from onnxbisect_api.access import Reader, Submitter
+from onnxbisect.language import english
+from onnxbisect.report.contents import culprit_dir_name
+from onnxbisect_api.access import IN_TURN, Reader, Submitter
+from onnxbisect_api.found import culprit_sha256, document_of, job_of, report_of, search_of
 from onnxbisect_api.job_request import ONE_LINE, BackendName
 from onnxbisect_api.parameters import RowId, TheAddresses, TheService
+from onnxbisect_api.problems import missing
 from onnxbisect_api.routes import culprits as rest
 from onnxbisect_api.routes.culprits import CulpritChange, CulpritView, OpenOrKnown, culprit_views
+from onnxbisect_api.routes.reports import CulpritNumber
+from onnxbisect_api.routes.shared import NETRON, issue_ticket, shared_file
 from onnxbisect_api.site.rendering import page
 from onnxbisect_db import culprit_overview
 from onnxbisect_db.culprits import CulpritFilter
 from onnxbisect_db.states import CulpritState
 
 router = APIRouter()
+
+_HERE = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,3 +119,41 @@ def change(
     """Mark the culprit as known or open, and redirect to its page."""
     rest.change_culprit(culprit_id, CulpritChange(state=state), service, caller, addresses)
     return RedirectResponse(f"/culprits/{culprit_id}", 303)
+
+
+@router.get("/jobs/{job_id}/culprits/{number}/netron", dependencies=[IN_TURN])
+def netron(
+    request: Request,
+    job_id: RowId,
+    number: CulpritNumber,
+    service: TheService,
+    caller: Reader,
+    addresses: TheAddresses,
+    target: Annotated[int, Query(ge=1, le=32)] = 1,
+) -> Response:
+    """A page before Netron's site, because the URL for Netron works without a token. Each visit creates a new URL."""
+    with service.database.session() as session:
+        search = search_of(job_of(session, job_id, caller), target)
+        culprit_sha256(search, number, "model.onnx")
+        ticket = issue_ticket(session, caller, shared_file(job_id, target, number))
+    culprits = document_of(service, report_of(search))["culprits"]
+    if number > len(culprits):
+        raise missing(english("culprit"))
+    # Netron needs an absolute URL; without a public address in the settings, the request's is used
+    root = urljoin(str(request.base_url), addresses.job(job_id))
+    shared = f"{root}/culprits/{number}/shared/model.onnx?{urlencode({'target': target, 'ticket': ticket})}"
+    parts = urlsplit(shared)
+    name = f"{culprit_dir_name(number, culprits[number - 1]['ops'])}.onnx"
+    loads = parts.scheme == "https" or parts.hostname in _HERE
+    return page(
+        request,
+        "netron.html.j2",
+        caller,
+        file_name=name,
+        number=number,
+        job_page=f"/jobs/{job_id}?target={target}#c{number}",
+        download=f"/v1/jobs/{job_id}/culprits/{number}/model.onnx?target={target}",
+        onward=f"{NETRON}/?{urlencode({'url': shared, 'identifier': name})}" if loads else "",
+        local=parts.hostname in _HERE,
+        host=parts.netloc,
+    )
