@@ -10,8 +10,7 @@ from onnxbisect.diagnosis import Certainty, CertificateStatus, CulpritKind
 from onnxbisect.search.cut_limits import CutLimit, Measure, amount
 from onnxbisect.search.oracle import BlockedError, Oracle
 from onnxbisect.search.pattern import occurrences
-from onnxbisect.search.state import SearchState
-from onnxbisect.search.suspect import Suspect
+from onnxbisect.search.state import SearchState, Suspect
 from onnxbisect.search.within_limit import WithinLimit
 from onnxbisect.unitset import UnitSet, full, is_subset, members, of, size, union
 from onnxbisect.universe import Universe

@@ -8,8 +8,7 @@ from onnxbisect.language import english
 from onnxbisect.search.oracle import Oracle
 from onnxbisect.search.pattern import alone, representative
 from onnxbisect.search.prior import ACQUITTED_FACTOR, ADVERTISED_FACTOR, NAMED_ODDS, Atom, BlameOdds, rarity
-from onnxbisect.search.state import SearchState
-from onnxbisect.search.suspect import CutInducedFailure
+from onnxbisect.search.state import CutInducedFailure, SearchState
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Kind

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from onnxbisect.search.oracle import Oracle
-from onnxbisect.search.suspect import Suspect
+from onnxbisect.search.state import Suspect
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of
 from onnxbisect.universe import Universe
 

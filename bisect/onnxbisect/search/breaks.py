@@ -5,7 +5,7 @@ from itertools import product
 
 from onnxbisect.search.context import FEW_UNITS
 from onnxbisect.search.remembered import remembered
-from onnxbisect.search.suspect import Suspect
+from onnxbisect.search.state import Suspect
 from onnxbisect.unitset import UnitSet, is_subset, members, of, size, sort_key, union
 from onnxbisect.universe import Universe
 

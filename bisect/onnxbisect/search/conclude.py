@@ -22,7 +22,7 @@ from onnxbisect.search.oracle import Oracle
 from onnxbisect.search.pattern import alone
 from onnxbisect.search.places import may_be_excused, rests_on_a_part, seen_to_fail
 from onnxbisect.search.search import SearchReplay
-from onnxbisect.search.suspect import Suspect
+from onnxbisect.search.state import Suspect
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, sort_key, union
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Kind, Status

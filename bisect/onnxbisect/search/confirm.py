@@ -37,7 +37,7 @@ from onnxbisect.search.places import (
     rests_on_a_part,
     with_what_excuses_a_part,
 )
-from onnxbisect.search.suspect import Suspect
+from onnxbisect.search.state import Suspect
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
 from onnxbisect.universe import Universe
 

@@ -9,7 +9,7 @@ from itertools import combinations, cycle
 
 from onnxbisect.search.pattern import Occurrence, components, joined, occurrences
 from onnxbisect.search.remembered import remembered
-from onnxbisect.search.suspect import Suspect
+from onnxbisect.search.state import Suspect
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
 from onnxbisect.universe import Universe
 

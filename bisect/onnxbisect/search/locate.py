@@ -15,8 +15,7 @@ from onnxbisect.search.minimise import Minimiser
 from onnxbisect.search.oracle import Oracle, Question
 from onnxbisect.search.pattern import alone, occurrences
 from onnxbisect.search.prior import HOT, LIKELY, Atom, BlameOdds
-from onnxbisect.search.state import SearchState
-from onnxbisect.search.suspect import Suspect
+from onnxbisect.search.state import SearchState, Suspect
 from onnxbisect.search.suspect_maker import SuspectMaker
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
 from onnxbisect.universe import Universe

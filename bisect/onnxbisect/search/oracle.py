@@ -6,8 +6,7 @@ from functools import cached_property
 
 from onnxbisect.answer import Ask, Verdicts
 from onnxbisect.language import english
-from onnxbisect.search.state import SearchState
-from onnxbisect.search.suspect import Suspect
+from onnxbisect.search.state import SearchState, Suspect
 from onnxbisect.search.wrong_numbers import first_wrong, unlisted_before
 from onnxbisect.unitset import UnitSet, is_subset, of, size, sort_key, union
 from onnxbisect.universe import Universe

@@ -16,8 +16,7 @@ from onnxbisect.search.context import (
 )
 from onnxbisect.search.oracle import Oracle
 from onnxbisect.search.pattern import alone
-from onnxbisect.search.state import SearchState
-from onnxbisect.search.suspect import Suspect
+from onnxbisect.search.state import SearchState, Suspect
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
 from onnxbisect.universe import Universe
 

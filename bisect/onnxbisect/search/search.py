@@ -12,8 +12,7 @@ from onnxbisect.search.minimise import CapacityError
 from onnxbisect.search.oracle import BlockedError, Oracle
 from onnxbisect.search.pattern import components
 from onnxbisect.search.places import seen_to_fail, unseen_in_place
-from onnxbisect.search.state import SearchState
-from onnxbisect.search.suspect import Suspect
+from onnxbisect.search.state import SearchState, Suspect
 from onnxbisect.search.within_limit import WithinLimit
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
 from onnxbisect.universe import Universe

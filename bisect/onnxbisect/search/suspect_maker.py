@@ -10,8 +10,7 @@ from onnxbisect.search.minimise import CapacityError, Minimiser
 from onnxbisect.search.oracle import Oracle
 from onnxbisect.search.pattern import alone, apart, choices, components, occurrences, representative
 from onnxbisect.search.prior import Atom
-from onnxbisect.search.state import SearchState
-from onnxbisect.search.suspect import Suspect
+from onnxbisect.search.state import SearchState, Suspect
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, of, size, union
 from onnxbisect.universe import Universe
 

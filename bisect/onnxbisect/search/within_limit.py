@@ -14,8 +14,7 @@ from onnxbisect.search.context import neighbours_kept, place_with_most_neighbour
 from onnxbisect.search.cut_limits import FEWEST_UNITS, CutLimit, Measure, amount
 from onnxbisect.search.oracle import Oracle
 from onnxbisect.search.pattern import alone
-from onnxbisect.search.state import SearchState
-from onnxbisect.search.suspect import Suspect
+from onnxbisect.search.state import SearchState, Suspect
 from onnxbisect.unitset import UnitSet, lowest, members, of, size, union
 from onnxbisect.universe import Universe
 from onnxbisect.verdict import Verdict
