@@ -16,7 +16,7 @@ from onnxbisect.unitset import UnitSet, full, is_subset, members, of, size, unio
 from onnxbisect.universe import Universe
 from support.engine.judging import Run, judge
 from support.engine.rule_worlds import Behaviour, world
-from support.engine.worlds import World, universe
+from support.engine.worlds import World, monotone, universe
 
 COUNT = 40
 
@@ -245,3 +245,14 @@ def test_what_compiles_without_a_refused_op_is_not_too_much() -> None:
     assert state.limits
     assert [it.units & refused != 0 for it in state.suspects] == [True]
     assert not state.capacity
+
+
+def test_no_limit_is_a_fact_where_few_units_are_left_beside_ops_that_fail_alone() -> None:
+    """Three units of nine fail alone, and two pairs of the other six: they fit a limit of inputs as well."""
+    succ = (270, 88, 0, 80, 0, 0, 256, 0, 0)
+    edges = [(unit, other) for unit, after in enumerate(succ) for other in members(after)]
+    solos = [1, 3, 5, 7, 9, 6, 11, 10, 10]
+    world = World(universe([0, 1, 2, 3, 4, 3, 5, 5, 5], edges, solos), monotone([2, 8, 32, of((0, 4)), of((6, 8))]))
+    stated = [it for it in world.diagnose().diagnosis.culprits if it.certainty is Certainty.CONFIRMED]
+    assert stated
+    assert all(it.kind is not CulpritKind.CAPACITY for it in stated)

@@ -97,7 +97,9 @@ class WithinLimit:
         suspects += [replace(it, context=largest, blame=it.units, verified=True) for it in together]
         if rest.failed and limit.exceeded(self._universe, self._universe.everything):
             every = tuple(members(region))
-            suspects.append(Suspect(units=region, fails=region, occurrences=(every,), capacity=True, verified=True))
+            # what is left of few units may be refused for pairs of them, as in a model of so few
+            sure = size(region) >= FEWEST_UNITS
+            suspects.append(Suspect(units=region, fails=region, occurrences=(every,), capacity=True, verified=sure))
             self._state.capacity = largest
         self._state.suspects, self._state.proof = tuple(suspects), proof
         fitting = (possible_limit(self._universe, self._oracle, self._state.suspects, it) for it in Measure)
