@@ -287,16 +287,10 @@ class Minimiser:
             for part in sorted(together.values(), key=size)[:2]:
                 if part != failing and self.fails(part, english("one place where these ops meet")):
                     return self._guess(part)
-            apart = self._one_of_each(failing)
+            apart = of({universe.variant[unit]: unit for unit in reversed(list(members(failing)))}.values())
             if size(apart) > 1 and self.fails(apart, english("one of each of these ops")):
                 return list(members(apart))
         return list(members(failing))
-
-    def _one_of_each(self, failing: UnitSet) -> UnitSet:
-        chosen: dict[int, int] = {}
-        for unit in members(failing):
-            chosen.setdefault(self._universe.variant[unit], unit)
-        return of(chosen.values())
 
     def _by_variant(self, units: UnitSet, named: UnitSet) -> list[UnitSet]:
         """The units grouped by variant, most likely culprits first."""

@@ -112,7 +112,7 @@ def _shape(node: onnx.NodeProto, number: int, shapes: Shapes) -> tuple[int, ...]
 SHARE = 0.1
 #: Most passing probes that are tried. The culprits can be avoided in several ways, but mostly there is only one.
 _MOST_PROBES = 8
-#: Which part of the largest probe's units another one has at least that is taken beside it.
+#: A probe is used beside the largest one if it has at least one unit for so many of that one's.
 _SMALL = 16
 
 
@@ -130,11 +130,10 @@ def choose(
     compiled.
     """
     # The needed units of each probe, largest first, without subsets of a set that is already in the result.
+    sets = sorted({units & needed for units in passed} - {0}, key=lambda it: (-size(it), it))
     probes: list[UnitSet] = []
-    for units in sorted({units & needed for units in passed} - {0}, key=lambda it: (-size(it), it)):
-        if not any(is_subset(units, other) for other in probes) and _SMALL * size(units) >= size(
-            (probes or [units])[0]
-        ):
+    for units in sets:
+        if _SMALL * size(units) >= size(sets[0]) and not any(is_subset(units, other) for other in probes):
             probes.append(units)
     seen = frozenset(units & needed for units in passed)
     most = max((_weight(_settled(universe, needed, probe, seen), work) for probe in probes[:_MOST_PROBES]), default=0.0)
