@@ -1,15 +1,17 @@
 """Models that nobody here made, asked of real compilers, and each verdict checked by the vendor's tool alone.
 
-    python benchmarks/field.py [--only WORD…] [--backends qnn rknn openvino…] [--again] [--write docs/field.md]
+    python benchmarks/field.py [--only WORD…] [--backends qnn rknn…] [--again] [--recheck] [--write docs/field.md]
 
 The models come from packages of PyPI, which are kept in a folder of the cache, as are results: a pair of model and
-backend that has one is not run again without --again. `benchmarks/alone` has a script for each vendor's tool, which
-knows nothing of onnx-bisect. What they are asked:
+backend that has one is not run again without --again. With --recheck, what its report says is checked again.
+`benchmarks/alone` has a script for each vendor's tool, which knows nothing of onnx-bisect. What they are asked:
 
 * the file itself, with nothing changed but what the user bound: taken where the verdict is "compiles", else refused;
 * each culprit's own file: refused;
 * the file without its culprits, as `extract` writes it, with inputs and outputs that the target takes, where the report
   says that it compiles: taken; at the operator set of the report's `file_after`, where it has one;
+* that file with a place of a culprit put back, for each culprit the one that stands for it and the last: refused. What
+  is taken there fails only beside other culprits, and is none;
 * the changed file of "compiles after", as `fix` writes it: taken.
 """
 
@@ -23,8 +25,8 @@ import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +121,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=[], metavar="WORD", help="models whose name has such a word")
     parser.add_argument("--backends", nargs="*", default=_ALWAYS, choices=BACKENDS)
     parser.add_argument("--again", action="store_true", help="run pairs that have a result, too")
+    parser.add_argument("--recheck", action="store_true", help="check kept reports again, and search nothing")
     parser.add_argument("--budget", default="300", metavar="SECONDS", help="for one search")
     parser.add_argument("--timeout", default="120", metavar="SECONDS", help="for one compile")
     parser.add_argument("--write", type=Path, metavar="FILE.md", help="put the table of all results into this document")
@@ -128,11 +131,15 @@ def main() -> None:
             if given.only and not any(word in model.name for word in given.only):
                 continue
             kept = _kept(model, backend)
-            if given.again or not kept.exists():
+            if given.recheck and _report(model, backend).exists():
+                result = replace(_result(kept), claims=dict(_claims(model, backend)))
+            elif not given.recheck and (given.again or not kept.exists()):
                 result = run(model, backend, ["--budget-seconds", given.budget, "--timeout", given.timeout])
-                kept.parent.mkdir(parents=True, exist_ok=True)
-                kept.write_text(json.dumps(asdict(result), indent=1))
-                print(f"| {' | '.join(_row(result))} |", flush=True)
+            else:
+                continue
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            kept.write_text(json.dumps(asdict(result), indent=1))
+            print(f"| {' | '.join(_row(result))} |", flush=True)
     document = given.write.read_text() if given.write else ""
     text = tables.table(["model", "compiler", "verdict", "calls", "s", "checked"], _rows(document))
     if given.write:
@@ -145,13 +152,21 @@ def _kept(model: Model, backend: str) -> Path:
     return _CACHE / "results" / f"{re.sub('[ /]', '-', model.name)}-{backend}.json"
 
 
+def _report(model: Model, backend: str) -> Path:
+    return _CACHE / "reports" / _kept(model, backend).stem / "report.json"
+
+
+def _result(kept: Path) -> Result:
+    return Result(**json.loads(kept.read_text()))
+
+
 def _rows(document: str) -> Iterator[list[str]]:
     """A row for each result; where there is none in this cache, that of the document, which another machine filled."""
     there = {(row[0], row[1]): row for line in document.splitlines() if len(row := line.strip("| ").split(" | ")) == 6}
     for model in MODELS:
         for backend in BACKENDS:
             if (kept := _kept(model, backend)).exists():
-                yield list(_row(Result(**json.loads(kept.read_text()))))
+                yield list(_row(_result(kept)))
             elif (model.name, backend) in there:
                 yield there[model.name, backend]
 
@@ -164,11 +179,9 @@ def _row(result: Result) -> tuple[str, ...]:
 def run(model: Model, backend: str, limits: list[str]) -> Result:
     """Diagnose the model as a user would, and check what the report says."""
     file, began = fetch(model), time.monotonic()
-    options = [f"--input-shape={name}={','.join(map(str, shape))}" for name, shape in model.shapes.items()]
-    options += [f"--input-value={name}={value:g}" for name, value in model.values.items()]
-    out = _CACHE / "reports" / _kept(model, backend).stem
+    out = _report(model, backend).parent
     shutil.rmtree(out, ignore_errors=True)
-    asked = [_PROGRAM, "run", str(file), "--backend", backend, "--no-cache", *options]
+    asked = [_PROGRAM, "run", str(file), "--backend", backend, "--no-cache", *_bound(model)]
     done = subprocess.run(
         [*asked, *limits, "--out", str(out), "--format", "json"],
         capture_output=True,
@@ -181,11 +194,17 @@ def run(model: Model, backend: str, limits: list[str]) -> Result:
         verdict = f"exit status {done.returncode}: {said}"
         return Result(model=model.name, backend=backend, verdict=verdict, calls=0, seconds=seconds, claims={})
     report = json.loads(done.stdout)
-    claims = dict(_claims(model, backend, report, out, options))
+    claims = dict(_claims(model, backend))
     calls = report["stats"]["compiler_calls"]
     return Result(
         model=model.name, backend=backend, verdict=_verdict(report), calls=calls, seconds=seconds, claims=claims
     )
+
+
+def _bound(model: Model) -> list[str]:
+    """The options by which a user binds sizes and values."""
+    shapes = [f"--input-shape={name}={','.join(map(str, shape))}" for name, shape in model.shapes.items()]
+    return shapes + [f"--input-value={name}={value:g}" for name, value in model.values.items()]
 
 
 def _verdict(report: Mapping[str, Any]) -> str:
@@ -201,10 +220,9 @@ def _culprit(one: Mapping[str, Any]) -> str:
     return f"{' + '.join(one['ops'])} {len(one['occurrences'])}{sure}"
 
 
-def _claims(
-    model: Model, backend: str, report: Mapping[str, Any], out: Path, options: list[str]
-) -> Iterator[tuple[str, str]]:
-    """What the report says, and "true", "false" or why it is not known."""
+def _claims(model: Model, backend: str) -> Iterator[tuple[str, str]]:
+    """What the kept report says, and "true", "false" or why it is not known."""
+    report = json.loads(_report(model, backend).read_text())
     with tempfile.TemporaryDirectory() as folder:
         bound = Path(folder) / "bound.onnx"
         bind(fetch(model), bound, model.shapes, model.values)
@@ -216,15 +234,20 @@ def _claims(
         said = next((probe["kind"] for probe in report["probes"] if probe["verdict"] == "fail"), "")
         yield "the file is refused", _is(alone(backend, bound), _REFUSED_AS.get(str(said), "refused"))
         if report["compiles_after"]:
-            yield "the changed file compiles", _changed(model, backend, Path(folder), options)
-        sure = [index for index, one in enumerate(report["culprits"], 1) if one["certainty"] == "confirmed"]
-        for index in sure[:_MOST_CULPRITS]:
-            own = next(iter(out.glob(f"culprits/{index:02}-*/model.onnx")), None)
-            wanted = _REFUSED_AS.get(report["culprits"][index - 1]["failure"], "refused")
-            answer = _is(alone(backend, own), wanted) if own else "no file"
+            yield "the changed file compiles", _changed(model, backend, Path(folder))
+        sure = [(index, one) for index, one in enumerate(report["culprits"], 1) if one["certainty"] == "confirmed"]
+        for index, one in sure[:_MOST_CULPRITS]:
+            own = next(iter(_report(model, backend).parent.glob(f"culprits/{index:02}-*/model.onnx")), None)
+            answer = _is(alone(backend, own), _REFUSED_AS.get(one["failure"], "refused")) if own else "no file"
             yield f"culprit {index} is refused", answer
         if report["culprits"] and report["certificate"]["status"] == "proven":
-            yield "the rest compiles", _rest(model, backend, report, Path(folder), options)
+            rest = _is(_rest(model, backend, report, Path(folder)), "taken")
+            yield "the rest compiles", rest
+            for _, one in sure[:_MOST_CULPRITS] if rest == "true" else ():
+                for place in (one["nodes"], *(place for place in one["occurrences"][-1:] if place != one["nodes"])):
+                    answer = _rest(model, backend, report, Path(folder), put_back=place)
+                    wanted = _REFUSED_AS.get(one["failure"], "refused")
+                    yield f"the rest with {' + '.join(place)} is refused", _is(answer, wanted)
 
 
 def _is(answer: str, wanted: str) -> str:
@@ -233,8 +256,8 @@ def _is(answer: str, wanted: str) -> str:
     return f"false ({answer})" if answer in ("taken", "refused", "other numbers") else answer
 
 
-def _changed(model: Model, backend: str, folder: Path, options: list[str]) -> str:
-    words = [_PROGRAM, "fix", str(fetch(model)), "--backend", backend, "--no-cache", *options]
+def _changed(model: Model, backend: str, folder: Path) -> str:
+    words = [_PROGRAM, "fix", str(fetch(model)), "--backend", backend, "--no-cache", *_bound(model)]
     done = subprocess.run([*words, "--out", str(folder / "fix")], capture_output=True, text=True)
     written = folder / "fix" / "repair" / "repaired.onnx"
     if not written.exists():
@@ -243,8 +266,9 @@ def _changed(model: Model, backend: str, folder: Path, options: list[str]) -> st
     return _is(alone(backend, written, *",".join(named).split(",")), "taken")
 
 
-def _rest(model: Model, backend: str, report: Mapping[str, Any], folder: Path, options: list[str]) -> str:
-    named = {node for one in report["culprits"] for place in one["occurrences"] for node in place}
+def _rest(model: Model, backend: str, report: Mapping[str, Any], folder: Path, put_back: Collection[str] = ()) -> str:
+    """What the tool alone says of the model without all culprits but these nodes, or why it was not asked."""
+    named = {node for one in report["culprits"] for place in one["occurrences"] for node in place} - set(put_back)
     graph = onnx.load(fetch(model), load_external_data=False).graph
     names = [node.name or f"{node.op_type}_{node.output[0]}" for node in graph.node if node.op_type != "Constant"]
     if word := _ANOTHER_GRAPH.search(report.get("file_after") or ""):
@@ -252,8 +276,7 @@ def _rest(model: Model, backend: str, report: Mapping[str, Any], folder: Path, o
     rest = [name for name in names if name not in named]
     if not rest or any("," in name for name in rest):
         return "not written"
-    shapes = [option for option in options if option.startswith("--input-shape")]
-    words = [_PROGRAM, "extract", str(fetch(model)), "-o", str(folder / "rest.onnx"), *shapes]
+    words = [_PROGRAM, "extract", str(fetch(model)), "-o", str(folder / "rest.onnx"), *_bound(model)]
     done = subprocess.run([*words, *(f"--nodes={name}" for name in rest)], capture_output=True, text=True)
     if done.returncode:
         return f"not written ({done.stderr.strip()[-100:]})"
@@ -265,7 +288,7 @@ def _rest(model: Model, backend: str, report: Mapping[str, Any], folder: Path, o
     proto = onnx.load(folder / "rest.onnx")
     apply_format(proto, make(backend, {}).describe().probe_format)
     onnx.save(proto, folder / "rest.onnx")
-    return _is(alone(backend, folder / "rest.onnx"), "taken")
+    return alone(backend, folder / "rest.onnx")
 
 
 def fetch(model: Model) -> Path:

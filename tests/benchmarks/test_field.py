@@ -1,5 +1,6 @@
 """Checking reports by the vendor's tool alone: what is bound, what is said of a claim, and what the tools answer."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +49,42 @@ def test_what_the_user_bound_is_changed_and_nothing_else(tmp_path: Path) -> None
 def test_a_false_claim_catches_the_eye(claims: dict[str, str], said: str) -> None:
     result = field.Result(model="m", backend="b", verdict="v", calls=1, seconds=1.0, claims=claims)
     assert result.checked.startswith(said)
+
+
+def test_a_culprit_that_is_a_consequence_of_another_is_false(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = [helper.make_node(op, [at], [to], name=op) for op, at, to in _STATED]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, 4]) for name in ("x", "y")]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(shape_inference.infer_shapes(model), tmp_path / "m.onnx")
+    monkeypatch.setattr(field, "_CACHE", tmp_path)
+    monkeypatch.setattr(field, "fetch", lambda _: tmp_path / "m.onnx")
+    monkeypatch.setattr(field, "alone", _refuses_exp)
+    asked = field.Model(package="p", version="1", file="m.onnx")
+    culprits = [_culprit(tmp_path / "reports" / "p-m-qnn", index, op) for index, op in enumerate(("Exp", "Relu"), 1)]
+    certificate = {"status": "proven"}
+    report = {"verdict": "fail", "compiles_after": None, "probes": [], "culprits": culprits, "certificate": certificate}
+    field._report(asked, "qnn").write_text(json.dumps(report))
+    claims = dict(field._claims(asked, "qnn"))
+    assert claims.pop("the rest with Relu is refused") == "false (taken)"
+    assert claims.pop("culprit 2 is refused") == "true"
+    assert set(claims.values()) == {"true"}
+    assert "the rest with Exp is refused" in claims
+
+
+_STATED = (("Sigmoid", "x", "s"), ("Exp", "s", "e"), ("Relu", "e", "r"), ("Tanh", "r", "y"))
+
+
+def _culprit(out: Path, index: int, op: str) -> dict[str, object]:
+    """A culprit of the report in this folder, with a file of its own in which an Exp stands beside the op."""
+    own = out / "culprits" / f"{index:02}-{op}" / "model.onnx"
+    own.parent.mkdir(parents=True)
+    onnx.save(_model("Exp"), own)
+    return {"certainty": "confirmed", "failure": "unsupported", "nodes": [op], "occurrences": [[op]]}
+
+
+def _refuses_exp(_: str, file: Path) -> str:
+    return "refused" if any(node.op_type == "Exp" for node in onnx.load(file).graph.node) else "taken"
 
 
 @pytest.mark.compiler
