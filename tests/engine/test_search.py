@@ -1,5 +1,6 @@
 """The search against brute force, on random small graphs and random hidden failure rules."""
 
+import itertools
 import math
 import random
 from dataclasses import replace
@@ -379,9 +380,13 @@ def test_what_failed_before_is_asked_alone_once_the_rest_passes():
     assert asked[:4] == [40, 24, 1, 1]
 
 
-@pytest.mark.parametrize(("refused", "most"), [([1, 2, 3, 4, 5], 8), ([2, 4], 5)])
-def test_of_a_list_of_neighbours_one_is_asked_in_its_place(refused: list[int], most: int):
-    """Without the others of the list: the whole model, all but the list, each alone, and one in its place."""
+@pytest.mark.parametrize(("refused", "most"), [([1, 2, 3, 4, 5], 9), ([2, 4], 5)])
+def test_of_a_list_of_neighbours_every_other_one_is_asked_in_its_place(refused: list[int], most: int):
+    """Without the others of the list: the whole model, all but the list, each alone, and in place those not adjacent.
+
+    One in its place is enough where none are neighbours. Where they are, fewer calls cannot tell a refused node from
+    one that the log lists because of its neighbour (the next test).
+    """
     graph, truth = chain([0, 1, 2, 3, 4, 5, 6]), {1 << unit for unit in refused}
     world = World(graph, monotone(truth), logger("all", graph, truth))
     step = world.diagnose()
@@ -389,6 +394,35 @@ def test_of_a_list_of_neighbours_one_is_asked_in_its_place(refused: list[int], m
     assert all(culprit.certainty is Certainty.CONFIRMED for culprit in step.diagnosis.culprits)
     assert step.diagnosis.certificate.status is CertificateStatus.PROVEN
     assert world.calls <= most
+
+
+@settings(deadline=None, max_examples=examples(60))
+@given(st.data())
+def test_what_a_list_holds_because_of_a_neighbour_is_not_blamed(data: st.DataObject):
+    """A node is refused beside a refused one, and where its other neighbour is cut off: so it fails alone as well."""
+    starts = list(itertools.accumulate(data.draw(st.lists(st.integers(5, 9), min_size=1, max_size=4)), initial=2))
+    excused_by, refused = {}, []
+    for start in starts[:-1]:
+        first, last, other = data.draw(st.sampled_from([(start, start + 1, start + 2), (start + 1, start, start - 1)]))
+        refused.append(first)
+        if data.draw(st.integers(0, 3)):
+            excused_by[last] = first, other
+    graph = chain(list(range(starts[-1])))
+    named_alone = data.draw(st.booleans())
+
+    def refused_in(units: UnitSet) -> UnitSet:
+        beside = (unit for unit, (bad, other) in excused_by.items() if units >> bad & 1 or not units >> other & 1)
+        return (of(beside) | of(refused)) & units
+
+    def log(units: UnitSet) -> Hints:
+        alone = size(units) == 1 and not units & of(refused)
+        return (
+            Hints() if alone and not named_alone else Hints(nodes=tuple(f"n{it}" for it in members(refused_in(units))))
+        )
+
+    step = World(graph, lambda units: bool(refused_in(units)), log).diagnose()
+    assert all_found(step) == {1 << unit for unit in refused}
+    assert step.diagnosis.certificate.status is CertificateStatus.PROVEN
 
 
 def test_a_compiler_that_never_answers_ends_the_search():

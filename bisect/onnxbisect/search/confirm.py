@@ -31,6 +31,7 @@ from onnxbisect.search.places import (
     commonest_of_lists,
     is_all_that_is_named,
     is_named,
+    listed_apart,
     listed_beside,
     lists_ops,
     refused_by_name,
@@ -93,6 +94,9 @@ class Confirmer:
         suspect's neighbours is used. If a variant in `doubted` passes in some context, the compiler is not monotone,
         and the whole remainder is used.
         """
+        for group in listed_apart(self._universe, self._oracle, suspects, remainders[0]):
+            why = english("nodes that the log lists, without those next to them")
+            self._oracle.ask(self._universe.ball(group, REACH) & remainders[0] | group, why, sure=True)
         commonest = commonest_of_lists(self._universe, self._oracle)
         for suspect in suspects:
             if suspect.single and not suspect.verified and self._universe.variant[lowest(suspect.units)] in commonest:
@@ -162,9 +166,7 @@ class Confirmer:
         questions += [(probe, english("{say} with nodes that make a part of it pass", say=say)) for probe in excused]
         blame = None
         if suspect.blame is None:
-            near = remainder if doubted else self._context(suspect.units, remainder)
-            if self._blame.is_about_others(near | suspect.units, suspect):
-                near = remainder  # where nothing is cut that compiles in it
+            near = remainder if doubted else self._context(suspect, remainder)
             blame = self._blame.on_record(suspect, suspects, remainder, near, by_words=not elsewhere)
             if blame is None:
                 blame = without_others(near | suspect.units, suspect, suspects)
@@ -260,7 +262,7 @@ class Confirmer:
         singles = union(other.everywhere for other in suspects if other.single)
         names = refused_by_name(universe, oracle, universe.everything & ~(remainder | singles))
         names = {unit: probe for unit, probe in names.items() if suspect.everywhere >> unit & 1}
-        near = remainder if doubted else self._context(suspect.units, remainder)
+        near = remainder if doubted else self._context(suspect, remainder)
         blame = self._blame.on_record(suspect, suspects, remainder, near, by_words=True)
         if names:
             unit, blame = next(iter(names.items()))
@@ -380,15 +382,18 @@ class Confirmer:
             alike.setdefault(self._universe.weightless[occurrence[0]], []).append(occurrence)
         return {occurrence: probes[occurrence] for places in alike.values() for occurrence in (places[0], places[-1])}
 
-    def _context(self, units: UnitSet, remainder: UnitSet) -> UnitSet:
-        """The part of the remainder around a suspect's units that is compiled with them; all of a small model's.
+    def _context(self, suspect: Suspect, remainder: UnitSet) -> UnitSet:
+        """The part of the remainder around a suspect that is compiled with it; all of a small model's.
 
-        There what the compiler takes together need not be connected, and the whole costs no more than its part.
+        There what the compiler takes together need not be connected, and the whole costs no more than its part. All of
+        it as well where a part that was asked is refused for something else, which compiles where nothing is cut.
         """
-        if self._small:
-            return remainder
+        units, most = suspect.units, remainder | suspect.everywhere
         around = self._universe.ball(units, REACH, remainder | units) & remainder
-        return remainder if size(around) * 2 > size(remainder) else around
+        if self._small or size(around) * 2 > size(remainder):
+            return remainder
+        parts = (it for it in self._oracle.failing if is_subset(units, it) and is_subset(it, most))
+        return remainder if any(self._blame.is_about_others(part, suspect) for part in parts) else around
 
     def _say(self, suspect: Suspect) -> str:
         ops = [self._universe.op[unit] for unit in members(suspect.units)]

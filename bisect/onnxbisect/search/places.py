@@ -106,7 +106,8 @@ def refused_by_name(universe: Universe, oracle: Oracle, broken: UnitSet) -> dict
     """The units that a log names beside everything within three steps, each with the largest such probe.
 
     A log that names units of several variants may list what the compiler had in hand. It counts once a variant that
-    it lists most often, the likeliest one to be fine there, failed in its place without the others.
+    it lists most often, the likeliest one to be fine there, failed in its place without the others. A unit listed next
+    to one of another variant may be refused because of that one: it counts once it failed without it (`listed_apart`).
 
     The probe may lack `broken`, and other units already known to be refused in their place: those belong to no pattern
     that the compiler fuses there.
@@ -119,24 +120,58 @@ def refused_by_name(universe: Universe, oracle: Oracle, broken: UnitSet) -> dict
         if not commonest:
             _add_refused(universe, oracle, failing, broken, found)
     for failing, commonest in listed.items():
-        if commonest and _is_right(universe, oracle, failing, commonest, broken):
+        listing = oracle.refused_by_log(failing)
+        likeliest = (unit for unit in members(listing) if universe.variant[unit] in commonest)
+        if any(_fails_without(universe, oracle, unit, listing, broken) for unit in likeliest):
             _add_refused(universe, oracle, failing, broken, found)
     return found
 
 
-def _is_right(universe: Universe, oracle: Oracle, listing: UnitSet, commonest: set[int], broken: UnitSet) -> bool:
-    """Whether a unit of one of these variants failed with all that is near it and not listed with it, and was named
-    alone.
+def listed_apart(universe: Universe, oracle: Oracle, suspects: Sequence[Suspect], remainder: UnitSet) -> list[UnitSet]:
+    """Groups of suspects, each with those that a log lists beside each other, no two of them next to each other.
+
+    Put back into the remainder, a group tells which of its units are refused whatever is next to them.
     """
-    left_out = oracle.refused_by_log(listing) | broken
-    own = [universe.variant_members[variant] for variant in commonest]
-    return any(
-        is_subset(universe.ball(1 << unit, PATTERN) & ~left_out, failing)
-        for failing in oracle.failing
-        if size(failing) > 1
-        if any(is_subset(oracle.refused_by_log(failing), alike) for alike in own)
-        for unit in members(oracle.refused_by_log(failing))
-    )
+    if len(universe) <= VERY_FEW_UNITS or oracle.names_mislead:
+        return []
+    broken = universe.everything & ~(remainder | union(suspect.everywhere for suspect in suspects if suspect.single))
+    lists = [oracle.refused_by_log(failing) for failing in oracle.failing if size(failing) > 1]
+    groups: list[UnitSet] = []
+    for suspect in suspects:
+        if not suspect.single or suspect.verified:
+            continue
+        places = [(unit, listing) for listing in lists for unit in members(listing & suspect.everywhere)]
+        if not places or any(
+            not _listed_beside(universe, unit, listing) or _fails_without(universe, oracle, unit, listing, broken)
+            for unit, listing in places
+        ):
+            continue
+        unit = places[0][0]
+        apart = (index for index, group in enumerate(groups) if not universe.neighbours(1 << unit) & group)
+        index = next(apart, len(groups))
+        groups[index : index + 1] = [union(groups[index : index + 1]) | 1 << unit]
+    return groups
+
+
+def _listed_beside(universe: Universe, unit: int, listing: UnitSet) -> UnitSet:
+    """The listed units of other variants next to this one."""
+    return universe.neighbours(1 << unit) & listing & ~universe.variant_members[universe.variant[unit]]
+
+
+def _fails_without(universe: Universe, oracle: Oracle, unit: int, listing: UnitSet, broken: UnitSet) -> bool:
+    """Whether a log names the unit, or one like it, for a probe with all that is near it and not listed with it.
+
+    Units of other variants may be named there, but none next to it.
+    """
+    alike = universe.variant_members[universe.variant[unit]]
+    for failing in oracle.failing:
+        named = oracle.refused_by_log(failing)
+        if size(failing) > 1 and not is_subset(listing, failing):
+            for other in members(named & alike):
+                near = universe.ball(1 << other, PATTERN) & ~(listing | broken)
+                if is_subset(near, failing) and not _listed_beside(universe, other, named):
+                    return True
+    return False
 
 
 def commonest_of_lists(universe: Universe, oracle: Oracle) -> set[int]:
@@ -164,9 +199,12 @@ def _listed_most(universe: Universe, units: UnitSet) -> set[int]:
 def _add_refused(
     universe: Universe, oracle: Oracle, failing: UnitSet, broken: UnitSet, found: dict[int, UnitSet]
 ) -> None:
-    for unit in members(oracle.refused_by_log(failing) & ~of(found)):
+    listing = oracle.refused_by_log(failing)
+    for unit in members(listing & ~of(found)):
         near = universe.ball(1 << unit, PATTERN, universe.everything & ~of(found))
-        if is_subset(near & ~broken, failing):
+        if is_subset(near & ~broken, failing) and (
+            not _listed_beside(universe, unit, listing) or _fails_without(universe, oracle, unit, listing, broken)
+        ):
             found[unit] = failing
 
 
