@@ -82,6 +82,21 @@ def test_an_admin_bounds_a_backend_with_a_form(callers: Callers, service: Servic
     assert '<form method="post" action="/backends/' not in callers.submitter().get("/backends").text
 
 
+def test_a_field_is_found_again_when_its_row_moves(callers: Callers, service: Service) -> None:
+    """What is typed is kept by the field's id across a refresh; usable backends move to the top of the table."""
+
+    def fields() -> list[tuple[str, str]]:
+        html = callers.admin().get("/backends").text
+        return re.findall(r'<tr id="backend-(.*?)">.*?<input id="most-(.*?)"', html, re.DOTALL)
+
+    before = fields()
+    present(service)
+    after = fields()
+    moved = [field for field in after if field in set(before)]
+    assert moved != before
+    assert set(moved) == set(before)
+
+
 def test_what_workers_say_is_text(callers: Callers, service: Service) -> None:
     with service.database.transaction() as session:
         tools = {"npu": HOSTILE, "other": HOSTILE}
