@@ -339,7 +339,7 @@ class Oracle:
 
     def passes_within(self, units: UnitSet) -> bool:
         """Whether a passing probe contains these units; a monotone compiler then accepts them."""
-        return any(is_subset(units, passing) for passing in self.passing)
+        return any(not units & ~passing for passing in self.passing)
 
     def best_passing(self, within: UnitSet) -> UnitSet:
         """The largest set inside `within` that passes, according to probes that contain it."""

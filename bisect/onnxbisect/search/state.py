@@ -3,11 +3,12 @@ reads it.
 """
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from onnxbisect.search.cut_limits import CutLimit
 from onnxbisect.search.pattern import Occurrence
 from onnxbisect.search.prior import Atom
-from onnxbisect.unitset import UnitSet, is_subset, of, size
+from onnxbisect.unitset import UnitSet, of, size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +58,11 @@ class Suspect:
         """Whether a probe contains this culprit at any of its places."""
         if self.pool:
             return size(self.pool & probe) > self.allowed
-        return any(is_subset(of(occurrence), probe) for occurrence in self.occurrences)
+        return any(not place & ~probe for place in self._places)
+
+    @cached_property
+    def _places(self) -> tuple[UnitSet, ...]:
+        return tuple(map(of, self.occurrences))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -43,7 +43,9 @@ class WithinLimit:
         few = len(self._universe) < FEWEST_UNITS
         if few or self._brief or not (found.interaction or found.pool):
             return False
-        return any((limit := self._tested(measure, found)) and self._concludes(limit) for measure in Measure)
+        universe, oracle = self._universe, self._oracle
+        exceeded = [it for it in Measure if amount(universe, it, found.fails) > most_passed(universe, oracle, it)]
+        return any((limit := self._tested(measure, found)) and self._concludes(limit) for measure in exceeded)
 
     def _tested(self, measure: Measure, found: Suspect) -> CutLimit | None:
         """The limit of this measure, if units that were not found fail for it too; between the most that passes and the
@@ -198,15 +200,22 @@ def possible_limit(
         for unit in members(failing)
     )
     failed = [probe for probe in oracle.failing if not probe & known and probe != universe.everything]
-    most = max((amount(universe, measure, probe) for probe in oracle.passing), default=0)
+    most = most_passed(universe, oracle, measure)
+    if not most or sum(amount(universe, measure, probe) > most for probe in failed) < _FEWEST:
+        return None
     within = [suspect for suspect in suspects if amount(universe, measure, suspect.units) <= most]
     amounts = [
         amount(universe, measure, probe) for probe in failed if not any(suspect.held_by(probe) for suspect in within)
     ]
     exceeding = [it for it in amounts if it > most]
-    if not most or len(exceeding) < _FEWEST or 2 * len(exceeding) <= len(amounts):
+    if len(exceeding) < _FEWEST or 2 * len(exceeding) <= len(amounts):
         return None
     return CutLimit(measure, most, min(exceeding))
+
+
+def most_passed(universe: Universe, oracle: Oracle, measure: Measure) -> int:
+    """The most of it in a passing probe."""
+    return max((amount(universe, measure, probe) for probe in oracle.passing), default=0)
 
 
 def others(universe: Universe, measure: Measure, wanted: int, avoid: UnitSet) -> UnitSet:
