@@ -298,6 +298,8 @@ def test_a_pair_is_not_blamed_where_half_of_it_was_cut_from_what_it_is_fused_wit
         (Behaviour.SCATTERED, 163, Log.FIRST_OFFENDER),  # named first for a pattern that it is part of
         (Behaviour.SCATTERED, 253, Log.FIRST_OFFENDER),
         (Behaviour.CUT, 54, Log.FIRST_OFFENDER),  # an op that fails with some of its consumers
+        (Behaviour.BOUNDARY, 78, Log.FIRST_OFFENDER),  # ops apart from each other that pass with all between them
+        (Behaviour.PIECES, 57, Log.FIRST_OFFENDER),  # the same, where others like them were seen to pass so
     ],
 )
 def test_what_fails_for_want_of_its_context_is_not_stated_as_a_fact(behaviour, seed, log):

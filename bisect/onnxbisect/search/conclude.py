@@ -19,7 +19,7 @@ from onnxbisect.language import english
 from onnxbisect.search.context import REACH, like_groups_that_passed, passed_together
 from onnxbisect.search.cut_limits import sentence
 from onnxbisect.search.oracle import Oracle
-from onnxbisect.search.pattern import alone
+from onnxbisect.search.pattern import alone, components
 from onnxbisect.search.places import may_be_excused, rests_on_a_part, seen_to_fail
 from onnxbisect.search.search import SearchReplay
 from onnxbisect.search.state import Suspect
@@ -54,7 +54,14 @@ def conclude(universe: Universe, oracle: Oracle, search: SearchReplay, recheck: 
     seen = seen_to_fail(universe, oracle, search.state)
     excusable = _excusable(universe, record, search)
     suspects = search.state.suspects
-    culprits = tuple(_culprit(oracle, record, suspect, suspects, seen, excusable, recheck) for suspect in suspects)
+    passing = (*record.passing, *filter(record.mostly_passed, record.flaky))
+    refuted = [it for it in suspects if not it.capacity and any(map(it.held_by, passing))]
+    # where what lies between the units of one interaction makes it pass, it may do so with those of another one
+    if any(it.interaction for it in refuted):
+        refuted += [it for it in suspects if it.interaction and len(components(universe, it.units)) > 1]
+    culprits = tuple(
+        _culprit(oracle, record, it, suspects, seen, excusable, recheck, refuted=it in refuted) for it in suspects
+    )
     if search.state.stuck:
         culprits = tuple(map(_doubted, culprits))
     verdict = whole.status if whole is not None else Status.UNRESOLVED
@@ -103,6 +110,8 @@ def _culprit(
     seen: UnitSet,
     excusable: UnitSet,
     recheck: bool,
+    *,
+    refuted: bool,
 ) -> DiagnosedCulprit:
     words = oracle.look(suspect.fails)
     deciding = [suspect.fails, *(probe for probe in (suspect.context, suspect.blame) if probe is not None)]
@@ -111,8 +120,6 @@ def _culprit(
     confidence = min(oracle.confidence(probe) for probe in deciding)
     # That no small part fails rests on many passes, of which only one needs to be a flake.
     doubtful = (suspect.capacity or suspect.pool) and (recheck or bool(oracle.flaky))
-    passing = (*record.passing, *filter(record.mostly_passed, record.flaky))
-    refuted = not suspect.capacity and any(map(suspect.held_by, passing))
     unblamed = suspect.blame is None and not suspect.capacity
     inferred = suspect.everywhere & ~seen if suspect.single else 0
     nowhere_seen = suspect.single and inferred == suspect.everywhere
