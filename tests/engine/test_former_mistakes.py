@@ -320,6 +320,15 @@ def test_a_search_ends_where_parts_of_what_passes_fail_again_and_again(seed: int
     assert not judge(run, diagnosis).missed or status is CertificateStatus.BOUNDED
 
 
+def test_a_search_ends_where_the_compiler_contradicts_itself_on_most_probes() -> None:
+    """A fifth of the answers is wrong, and each of 400 contexts was asked up to nine times."""
+    run = Run(world=world(Behaviour.FLAKY, 2853), recheck=True)
+    diagnosis = run.diagnose()
+    assert run.calls <= 400
+    assert any(it.startswith("The search ended because") for it in diagnosis.certificate.unknown)
+    assert not judge(run, diagnosis).false_facts
+
+
 def test_a_culprit_in_a_probe_that_mostly_passed_is_not_confirmed():
     """Another worker has asked that probe; three answers of a flaky compiler do not settle it."""
     one = World(chain(list(range(14))), monotone({0b11}))

@@ -299,7 +299,7 @@ def _unknown(universe: Universe, oracle: Oracle, search: SearchReplay) -> list[s
         unknown.append(_unfinished(universe, oracle, search))
     if search.state.hopeless:
         unknown.append(search.state.hopeless)
-    if search.state.stuck:
+    if search.state.stuck and not oracle.flaky:
         unknown.append(
             english(
                 "The compiler refuses parts of a piece that it compiles as a whole; more probes would not explain it."
@@ -341,12 +341,12 @@ def _unknown(universe: Universe, oracle: Oracle, search: SearchReplay) -> list[s
     if search.state.cut_short:
         unknown.append(english("There are too many ways to break all interactions to try each of them."))
     if oracle.flaky:
-        unknown.append(
-            english(
-                "The compiler contradicted itself on {probes}; a single answer of it proves nothing.",
-                probes="1 probe" if len(oracle.flaky) == 1 else f"{len(oracle.flaky)} probes",
-            )
+        probes = "1 probe" if len(oracle.flaky) == 1 else f"{len(oracle.flaky)} probes"
+        ended = english("The search ended because the compiler contradicted itself on {probes}.", probes=probes)
+        single = english(
+            "The compiler contradicted itself on {probes}; a single answer of it proves nothing.", probes=probes
         )
+        unknown.append(ended if search.state.stuck else single)
     return unknown
 
 

@@ -26,6 +26,8 @@ _FEWEST_OPS = 4
 _FEW_UNANSWERED = 3
 #: Failing probes that are part of a passing one, after which the search gives up.
 _MOST_CONTRADICTED = 150
+#: Probes that passed and failed, after which the search gives up: of an op that is to blame, few contexts stay sure.
+_MOST_FLAKY = 40
 
 
 class SearchReplay:
@@ -116,7 +118,11 @@ class SearchReplay:
         self.state.stuck = True
 
     def _contradicts_itself(self) -> bool:
-        """Whether so many parts of what passes have failed that more probes would not settle what is to blame."""
+        """Whether so many probes passed and failed, or so many parts of what passes failed, that more probes would not
+        settle what is to blame.
+        """
+        if len(self._oracle.flaky) > _MOST_FLAKY:
+            return True
         failing = self._oracle.failing
         if len(failing) <= _MOST_CONTRADICTED:
             return False
