@@ -222,24 +222,6 @@ class ModelForm:
     def _files(self) -> list[Unfinished]:
         return [*self._data.values(), *([self._model[1]] if self._model is not None else [])]
 
-    def _take_data(self, location: str) -> None:
-        demand_location(location)
-        if location in self._data:
-            raise Problem(422, english("The form has two files at {location}.", location=repr(clip(location, 100))))
-        if len(self._data) >= _MOST_FILES:
-            raise Problem(
-                422,
-                english(
-                    "The form has more than {most_files} data files: export all tensors into one.",
-                    most_files=f"{_MOST_FILES:,}",
-                ),
-            )
-        if not self._data and self._model is not None:
-            self._whole = self._model[1].digest()
-        elif location < next(reversed(self._data), ""):
-            self._whole = None
-        self._current = self._data[location] = self._begin()
-
     # The methods below are callbacks of the parser.
 
     def on_part_begin(self) -> None:
@@ -288,7 +270,22 @@ class ModelForm:
             model = self._current = self._begin()
             self._model = (name, model)
         else:
-            self._take_data(name)
+            demand_location(name)
+            if name in self._data:
+                raise Problem(422, english("The form has two files at {location}.", location=repr(clip(name, 100))))
+            if len(self._data) >= _MOST_FILES:
+                raise Problem(
+                    422,
+                    english(
+                        "The form has more than {most_files} data files: export all tensors into one.",
+                        most_files=f"{_MOST_FILES:,}",
+                    ),
+                )
+            if not self._data and self._model is not None:
+                self._whole = self._model[1].digest()
+            elif name < next(reversed(self._data), ""):
+                self._whole = None
+            self._current = self._data[name] = self._begin()
 
     def on_part_data(self, data: bytes, start: int, end: int) -> None:
         """Write bytes of the part."""

@@ -107,11 +107,18 @@ def read_log(log: str, patterns: Sequence[Pattern] = ()) -> Reading:
         kind = None if first is None else first[0].kind
         return Reading(hints=hints, kind=kind, message=said, fingerprint=fingerprint(said), refused=refused)
     pattern, match = first
+    # without the groups, which name ops and tensors
+    spans = sorted((match.span(group), group) for group in match.re.groupindex if match.group(group))
+    text, at = "", match.start()
+    for (start, end), group in spans:
+        if start >= at:
+            text += match.string[at:start] + f"<{group}>"
+            at = end
     return Reading(
         hints=hints,
         kind=pattern.kind,
         message=message,
-        fingerprint=fingerprint(_blanked(match)),
+        fingerprint=fingerprint(text + match.string[at : match.end()]),
         refused=refused,
     )
 
@@ -151,17 +158,6 @@ def _lines(match: re.Match[str]) -> str:
     end = end if end >= 0 else len(text)
     line = _STAMP.sub("", " ".join(text[start:end].split()))
     return headline(line if len(line) <= _LONG else "… " + " ".join(text[match.start() : end].split()))
-
-
-def _blanked(match: re.Match[str]) -> str:
-    """The matched text without the captured groups."""
-    spans = sorted((match.span(group), group) for group in match.re.groupindex if match.group(group))
-    text, at = "", match.start()
-    for (start, end), group in spans:
-        if start >= at:
-            text += match.string[at:start] + f"<{group}>"
-            at = end
-    return text + match.string[at : match.end()]
 
 
 def write_script(folder: Path, commands: Sequence[str]) -> None:

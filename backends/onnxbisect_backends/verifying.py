@@ -104,7 +104,19 @@ def compared(backend: Backend, probe: Path, workdir: Path, limits: Limits, verdi
     wrong = [it for it in found if any(it.values())]
     if not wrong or (made_up(probe) and len(wrong) < len(found)):
         return replace(verdict, tables=(*verdict.tables, _table(found[0])))
-    failure = _other_numbers(verdict, wrong[0])
+    # Its tensors tell the search where the wrong numbers begin.
+    faults = wrong[0]
+    said_wrong = {name: said for name, said in faults.items() if said}
+    first = next(iter(said_wrong.values()))
+    failure = replace(
+        verdict,
+        status=Status.FAIL,
+        kind=Kind.NUMERIC,
+        fingerprint=fingerprint(first),
+        message=headline(f"{first}."),
+        hints=Hints(tensors=tuple(said_wrong), right=tuple(name for name in faults if name not in said_wrong)),
+        tables=(*verdict.tables, _table(faults)),
+    )
     if len(graph.node) <= _FEW_NODES:
         return failure
     return _with_layers(failure, backend, probe, folder / files[found.index(wrong[0])], workdir, limits, share)
@@ -165,21 +177,6 @@ def _not_compared(verdict: Verdict, why: str) -> Verdict:
 def _table(faults: Mapping[str, str]) -> Table:
     rows = tuple((name, "other" if said else "same") for name, said in faults.items())
     return Table(title="Numbers against onnxruntime's", columns=("tensor", "numbers"), rows=rows, counted="numbers")
-
-
-def _other_numbers(verdict: Verdict, faults: Mapping[str, str]) -> Verdict:
-    """The failure: its tensors tell the search where the wrong numbers begin."""
-    wrong = {name: said for name, said in faults.items() if said}
-    first = next(iter(wrong.values()))
-    return replace(
-        verdict,
-        status=Status.FAIL,
-        kind=Kind.NUMERIC,
-        fingerprint=fingerprint(first),
-        message=headline(f"{first}."),
-        hints=Hints(tensors=tuple(wrong), right=tuple(name for name in faults if name not in wrong)),
-        tables=(*verdict.tables, _table(faults)),
-    )
 
 
 def _with_layers(

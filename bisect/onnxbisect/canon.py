@@ -79,21 +79,7 @@ class Canon:
 
     def _part_by_part(self, chosen: Numbers, colours: NDArray[np.int64]) -> Numbers:
         """Connected components one after the other; within each by colour, or along the wiring where colours tie."""
-        part = self._parts(chosen)
-        order = np.lexsort((colours, part))
-        listed, part, colours = chosen[order], part[order], colours[order]
-        fresh = part[1:] != part[:-1]
-        tied = ~fresh & (colours[1:] == colours[:-1])
-        starts = np.concatenate(([0], np.flatnonzero(fresh) + 1))
-        ends = np.append(starts[1:], len(order))
-        for index in np.flatnonzero(np.logical_or.reduceat(np.append(tied, False), starts)).tolist():
-            inside = slice(starts[index], ends[index])
-            listed[inside] = self._walk(listed[inside].tolist(), colours[inside].tolist())
-        signature = np.add.reduceat(colours, starts)
-        return listed[np.argsort(np.repeat(signature, ends - starts), kind="stable")]
-
-    def _parts(self, chosen: Numbers) -> Numbers:
-        """A component number for each unit: equal for units that are connected by tensors."""
+        # A component number for each unit: equal for units that are connected by tensors.
         slots, tensors = renumbered(self._slots.of(chosen), self._limit)
         lengths = self._slots.lengths(chosen)
         own = slots[np.cumsum(lengths) - lengths]
@@ -106,8 +92,18 @@ class Canon:
             np.minimum.at(lowest, other, one)
             while (lowest[lowest] != lowest).any():
                 lowest = lowest[lowest]
-        found: Numbers = lowest[own]
-        return found
+        part: Numbers = lowest[own]
+        order = np.lexsort((colours, part))
+        listed, part, colours = chosen[order], part[order], colours[order]
+        fresh = part[1:] != part[:-1]
+        tied = ~fresh & (colours[1:] == colours[:-1])
+        starts = np.concatenate(([0], np.flatnonzero(fresh) + 1))
+        ends = np.append(starts[1:], len(order))
+        for index in np.flatnonzero(np.logical_or.reduceat(np.append(tied, False), starts)).tolist():
+            inside = slice(starts[index], ends[index])
+            listed[inside] = self._walk(listed[inside].tolist(), colours[inside].tolist())
+        signature = np.add.reduceat(colours, starts)
+        return listed[np.argsort(np.repeat(signature, ends - starts), kind="stable")]
 
     def _walk(self, units: Sequence[int], colours: Sequence[int]) -> list[int]:
         """The units of a connected component, given by ascending colour, in an order along the wiring."""

@@ -98,18 +98,20 @@ class _Neighbours:
 
     def found(self) -> Iterator[Neighbour]:
         """Yield all valid neighbours, each made only when it is needed."""
-        yield from self._lists_for_scalars()
-        yield from self._usual_rank()
-        yield from self._usual_attributes()
-        yield from self._other_dtypes()
-        yield from self._other_order()
-        yield from self._older_form()
-
-    def _lists_for_scalars(self) -> Iterator[Neighbour]:
         for slot in range(len(self._node.input)) if self._op in _TAKE_LISTS else ():
             for name, (dtype, dims) in self._forms([slot]).items():
                 if not dims:
                     yield from self._with(self._named(Aspect.RANK, slot), 1, tensors={name: (dtype, (1,))})
+        yield from self._usual_rank()
+        yield from self._usual_attributes()
+        yield from self._other_dtypes()
+        # Move a constant operand to the other side.
+        constant = [name in self._constants for name in self._node.input]
+        if self._op in _COMMUTATIVE and sorted(constant) == [False, True]:
+            node = node_copy(self._node)
+            node.input[:] = list(reversed(node.input))
+            yield from self._with(self._named(Aspect.SOURCE, 1 - constant.index(True)), CONSTANT, node=node)
+        yield from self._older_form()
 
     def _usual_attributes(self) -> Iterator[Neighbour]:
         """Set each attribute to its default."""
@@ -151,14 +153,6 @@ class _Neighbours:
             elif attribute.name == "perm" and rank > _USUAL_RANK:
                 attribute.ints[:] = [it - rank + _USUAL_RANK for it in attribute.ints if it >= rank - _USUAL_RANK]
         yield from self._with(self._named(Aspect.RANK, slots[0]), _USUAL_RANK, tensors=tensors, node=node)
-
-    def _other_order(self) -> Iterator[Neighbour]:
-        """Move a constant operand to the other side."""
-        constant = [name in self._constants for name in self._node.input]
-        if self._op in _COMMUTATIVE and sorted(constant) == [False, True]:
-            node = node_copy(self._node)
-            node.input[:] = list(reversed(node.input))
-            yield from self._with(self._named(Aspect.SOURCE, 1 - constant.index(True)), CONSTANT, node=node)
 
     def _older_form(self) -> Iterator[Neighbour]:
         """Write the node as in an older opset, for instance with axes as an attribute."""

@@ -76,22 +76,23 @@ def run(request: FixRequest) -> int:
     if result.repair.left:
         model = folder / REPAIRED if result.repaired else search.model
         with spoken():
-            print(_("To run what is left on the host:"), clean(shlex.join(_split(model, folder, request))))
+            # The command that splits the repaired model into pieces for the NPU and for the host.
+            repaired, search = model != request.search.model, request.search
+            shapes = [
+                f"--input-shape={name}={','.join(map(str, it))}"
+                for name, it in search.input_shapes.items()
+                if not repaired or name not in search.input_values
+            ]
+            values = [f"--input-value={name}={written(it)}" for name, it in search.input_values.items() if not repaired]
+            known = [f"--op={op}={source}" for op, source in request.custom_ops.items()]
+            known += [] if request.terms.samples is None else [f"--samples={request.terms.samples}"]
+            print(
+                _("To run what is left on the host:"),
+                clean(
+                    shlex.join(["onnx-bisect", "split", str(model), "--report", str(folder), *shapes, *values, *known])
+                ),
+            )
     return _exit_code(result.repair.after)
-
-
-def _split(model: Path, report: Path, request: FixRequest) -> list[str]:
-    """The command that splits the repaired model into pieces for the NPU and for the host."""
-    repaired, search = model != request.search.model, request.search
-    shapes = [
-        f"--input-shape={name}={','.join(map(str, it))}"
-        for name, it in search.input_shapes.items()
-        if not repaired or name not in search.input_values
-    ]
-    values = [f"--input-value={name}={written(it)}" for name, it in search.input_values.items() if not repaired]
-    known = [f"--op={op}={source}" for op, source in request.custom_ops.items()]
-    known += [] if request.terms.samples is None else [f"--samples={request.terms.samples}"]
-    return ["onnx-bisect", "split", str(model), "--report", str(report), *shapes, *values, *known]
 
 
 def _exit_code(now: SearchedModel) -> int:

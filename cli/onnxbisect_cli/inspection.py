@@ -9,7 +9,7 @@ from rich.cells import cell_len, chop_cells, set_cell_size
 
 from onnxbisect.finished import phrase, translated
 from onnxbisect.language import _
-from onnxbisect.preflight import Finding, Inspection, ModelModule, Severity, Tensor, inspection_document
+from onnxbisect.preflight import Inspection, ModelModule, Severity, Tensor, inspection_document
 from onnxbisect.report.text import clean, clip, clip_left, plural
 from onnxbisect.report.words import named
 from onnxbisect_cli.parameters import FailOn, InspectionFormat
@@ -57,13 +57,28 @@ def lines(seen: Inspection, *, width: int) -> Iterator[str]:
     for note in seen.notes:
         yield from _wrapped(_fact(_("note"), ""), translated(note), width)
     yield ""
-    counts = _counted(seen.findings)
+    counts = [(sum(finding.severity is severity for finding in seen.findings), severity) for severity in Severity]
+    counted = {
+        Severity.ERROR: lambda count: plural(count, "error"),
+        Severity.WARNING: lambda count: plural(count, "warning"),
+        Severity.INFO: lambda count: plural(count, "remark"),
+    }
+    findings = _(", ").join(counted[it](count) for count, it in counts if count) or _("nothing found")
     if seen.target:
-        yield _("Preflight for {target}: {findings}", target=clean(seen.target), findings=counts)
+        yield _("Preflight for {target}: {findings}", target=clean(seen.target), findings=findings)
     else:
-        yield _("Preflight: {findings}", findings=counts)
+        yield _("Preflight: {findings}", findings=findings)
     for finding in seen.findings:
-        yield from _finding(finding, width)
+        yield ""
+        severity = set_cell_size(named(finding.severity), 8)
+        yield from _wrapped(f"  {severity} {finding.id}: ", phrase(finding.detail), width)
+        places = finding.nodes or finding.tensors
+        if places:
+            shown = ", ".join(clip_left(name, 60) for name in places[:_NAMES])
+            more = f" {_('and {more} more', more=len(places) - _NAMES)}" if len(places) > _NAMES else ""
+            yield from _wrapped(f"           {_('nodes') if finding.nodes else _('tensors')}: ", shown + more, width)
+        yield from _wrapped(f"           {_('why')}: ", translated(finding.why), width)
+        yield from _wrapped(f"           {_('fix')}: ", translated(finding.fix), width)
     if seen.components:
         yield ""
         yield from _components(seen.components, width)
@@ -87,17 +102,6 @@ def _tensors(label: str, tensors: Sequence[Tensor], width: int) -> Iterator[str]
         yield _fact("", _("and {more} more", more=len(tensors) - _TENSORS))
 
 
-def _counted(findings: Sequence[Finding]) -> str:
-    """`2 errors, 1 warning`."""
-    counts = [(sum(finding.severity is severity for finding in findings), severity) for severity in Severity]
-    shown = {
-        Severity.ERROR: lambda count: plural(count, "error"),
-        Severity.WARNING: lambda count: plural(count, "warning"),
-        Severity.INFO: lambda count: plural(count, "remark"),
-    }
-    return _(", ").join(shown[it](count) for count, it in counts if count) or _("nothing found")
-
-
 def _right(text: str, width: int) -> str:
     """The text at the end of so many columns."""
     return f"{' ' * (width - cell_len(text))}{text}"
@@ -115,19 +119,6 @@ def _components(components: Sequence[ModelModule], width: int) -> Iterator[str]:
         same = _("{nodes} of shapes and branches, settled here", nodes=plural(settled, "node")) if settled else ""
         text = "; ".join(filter(None, [dynamic, same])) or "-"
         yield f"{name:<{column}}  {component.nodes:>6}  {clip(text, max(width - column - 10, 30))}"
-
-
-def _finding(finding: Finding, width: int) -> Iterator[str]:
-    yield ""
-    severity = set_cell_size(named(finding.severity), 8)
-    yield from _wrapped(f"  {severity} {finding.id}: ", phrase(finding.detail), width)
-    places = finding.nodes or finding.tensors
-    if places:
-        shown = ", ".join(clip_left(name, 60) for name in places[:_NAMES])
-        more = f" {_('and {more} more', more=len(places) - _NAMES)}" if len(places) > _NAMES else ""
-        yield from _wrapped(f"           {_('nodes') if finding.nodes else _('tensors')}: ", shown + more, width)
-    yield from _wrapped(f"           {_('why')}: ", translated(finding.why), width)
-    yield from _wrapped(f"           {_('fix')}: ", translated(finding.fix), width)
 
 
 def _wrapped(head: str, text: str, width: int) -> Iterable[str]:

@@ -74,7 +74,11 @@ def parts_of(
 
 def _found(path: Path) -> Iterator[Part]:
     if path.is_dir():
-        models = sorted((it for it in path.glob("*.onnx") if not it.is_dir()), key=lambda file: _natural(file.name))
+        # `part2` before `part10`
+        models = sorted(
+            (it for it in path.glob("*.onnx") if not it.is_dir()),
+            key=lambda file: [(int(digits or 0), text) for text, digits in re.findall(r"(\D*)(\d{0,9})", file.name)],
+        )
         if not models:
             raise OptionError(f"The folder {path} has no .onnx file.")
         yield from (Part(label=_label(model), model=model) for model in models)
@@ -158,11 +162,6 @@ def _with_own(
 def _label(model: Path) -> str:
     stem = model.stem
     return stem if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", stem) else slug(stem, 64)
-
-
-def _natural(name: str) -> list[tuple[int, str]]:
-    """A sort key that puts `part2` before `part10`."""
-    return [(int(digits or 0), text) for text, digits in re.findall(r"(\D*)(\d{0,9})", name)]
 
 
 def _of(inputs: Container[str], given: Mapping[str, _Given]) -> dict[str, _Given]:

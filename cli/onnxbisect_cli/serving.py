@@ -12,7 +12,6 @@ from pathlib import Path
 
 import uvicorn
 from fastapi import FastAPI
-from starlette.types import Lifespan
 
 from onnxbisect.errors import OptionError
 from onnxbisect_api.app import create_app, server_config
@@ -25,7 +24,7 @@ from onnxbisect_db.database import Database
 from onnxbisect_db.errors import SchemaError
 from onnxbisect_db.states import Scope
 from onnxbisect_service import logs
-from onnxbisect_service.service import Service, open_service
+from onnxbisect_service.service import open_service
 from onnxbisect_service.settings import Settings, keep_secrets
 from onnxbisect_worker.model_processes.pool import inspection
 
@@ -43,7 +42,17 @@ def serve(settings: Settings) -> None:
         if settings.redis_url is None:
             if not current:
                 upgrade(service.database)
-            app = create_app(service, inspect_model=inspection, lifespan=_with_workers(service))
+            from onnxbisect_worker.running import embedded  # slow: it imports the whole worker package
+
+            worker = embedded(service)
+
+            @asynccontextmanager
+            async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+                worker.start()
+                yield
+                worker.stop()
+
+            app = create_app(service, inspect_model=inspection, lifespan=lifespan)
             token = _own_token(service.database, settings.data / "token")
         else:
             if not current:
@@ -91,20 +100,6 @@ def _warm_up(app: FastAPI) -> None:
     # a full collection would stop all requests for a tenth of a second
     gc.collect()
     gc.freeze()
-
-
-def _with_workers(service: Service) -> Lifespan[FastAPI]:
-    from onnxbisect_worker.running import embedded  # slow: it imports the whole worker package
-
-    worker = embedded(service)
-
-    @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        worker.start()
-        yield
-        worker.stop()
-
-    return lifespan
 
 
 def listening_socket(settings: Settings) -> socket.socket:

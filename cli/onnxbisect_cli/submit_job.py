@@ -7,7 +7,7 @@ from threading import Thread
 
 from onnx_bisect import Client, JobTerms
 from onnx_bisect.client import failure
-from onnx_bisect.job_documents import JobStatus, TargetStatus
+from onnx_bisect.job_documents import JobStatus
 from onnxbisect.input_value import InputValue
 from onnxbisect.language import _
 from onnxbisect.report.text import plural
@@ -86,20 +86,6 @@ def _get_ready() -> None:
     compile_all(environment())
 
 
-def _progress(label: str, target: TargetStatus) -> str:
-    found = plural(len(target["culprits"]), "culprit")
-    if target["verdict"] and target["state"] == "running":
-        precision = target.get("precision")
-        if precision is not None and precision["state"] == "running":
-            return _("{label}: {found}, precision is measured", label=label, found=found)
-        return _("{label}: {found}, being repaired", label=label, found=found)
-    calls = plural(target["calls"], "compiler call")
-    if target["expected"]:
-        calls = _("{calls} of about {expected}", calls=calls, expected=target["calls"] + round(target["expected"]))
-    state = _(target["state"])
-    return _("{label}: {state}, {calls}, {found} so far", label=label, state=state, calls=calls, found=found)
-
-
 class ProgressLines:
     """Prints a line on standard error whenever the job's progress changes."""
 
@@ -111,7 +97,25 @@ class ProgressLines:
         """Print the job's progress."""
         for label, target in zip(self._labels, job["targets"], strict=True):
             with spoken():
-                line = _progress(label, target)
+                found = plural(len(target["culprits"]), "culprit")
+                if target["verdict"] and target["state"] == "running":
+                    precision = target.get("precision")
+                    if precision is not None and precision["state"] == "running":
+                        line = _("{label}: {found}, precision is measured", label=label, found=found)
+                    else:
+                        line = _("{label}: {found}, being repaired", label=label, found=found)
+                else:
+                    calls = plural(target["calls"], "compiler call")
+                    if target["expected"]:
+                        calls = _(
+                            "{calls} of about {expected}",
+                            calls=calls,
+                            expected=target["calls"] + round(target["expected"]),
+                        )
+                    state = _(target["state"])
+                    line = _(
+                        "{label}: {state}, {calls}, {found} so far", label=label, state=state, calls=calls, found=found
+                    )
             if line not in self._said:
                 say(line)
                 self._said.add(line)

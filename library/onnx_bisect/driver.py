@@ -159,7 +159,16 @@ class Driver:
     def _run(self, chosen: Callable[[Iterable[Ask]], list[Ask]]) -> Ended:
         if self._began is None:
             self._began = time.monotonic()
-            self._recall()
+            # take the verdicts of earlier runs of the same search from the journal
+            for asked in self.base.journal():
+                if asked.attempt != self._attempts[asked.units]:
+                    continue  # an earlier attempt was not stored; `_take_known` finds this one by its key later
+                answer = self.base.get(asked.key, asked.attempt)
+                if answer is not None:
+                    if asked.why not in (OWN_FILE, AS_PART):
+                        self._keys[asked.units] = asked.key
+                    ask = Ask(units=asked.units, attempt=asked.attempt, why=asked.why)
+                    self._record(ask, asked.key, answer, cached=True)
         try:
             while True:
                 step = self._next_step()
@@ -211,18 +220,6 @@ class Driver:
         self._engine_seconds += time.perf_counter() - began
         self.progress(plan_made(self.universe, step.plan.diagnosis, self._calls, step.plan.expected))
         return step
-
-    def _recall(self) -> None:
-        """Take the verdicts of earlier runs of the same search from the journal."""
-        for asked in self.base.journal():
-            if asked.attempt != self._attempts[asked.units]:
-                continue  # an earlier attempt was not stored; `_take_known` finds this one by its key later
-            answer = self.base.get(asked.key, asked.attempt)
-            if answer is not None:
-                if asked.why not in (OWN_FILE, AS_PART):
-                    self._keys[asked.units] = asked.key
-                ask = Ask(units=asked.units, attempt=asked.attempt, why=asked.why)
-                self._record(ask, asked.key, answer, cached=True)
 
     def _take_known(self, asks: Iterable[Ask]) -> bool:
         """Record verdicts that the base has. Returns whether it had any; the plan is then out of date."""

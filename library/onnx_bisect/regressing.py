@@ -151,7 +151,10 @@ class _Regression:
             self._diagnose(end)
         for end in ends:
             self._ask(end)
-        while not self._ended and (number := self._next()) is not None:
+        while (
+            not (self.cancellation.cancelled or self._left.calls == 0 or self._left.seconds == 0)
+            and (number := self._next()) is not None
+        ):
             self._ask(number)
         parts, names = [], self.loaded.model.universe
         for units in self._pieces:
@@ -182,11 +185,6 @@ class _Regression:
         return Budget(calls=self.terms.budget_calls, seconds=self.terms.budget_seconds).without(
             calls=self.calls, seconds=time.monotonic() - self.began
         )
-
-    @property
-    def _ended(self) -> bool:
-        """Whether the user has cancelled or the budget is used up."""
-        return self.cancellation.cancelled or self._left.calls == 0 or self._left.seconds == 0
 
     @property
     def _pieces(self) -> tuple[UnitSet, ...]:

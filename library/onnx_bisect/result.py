@@ -135,7 +135,16 @@ class Culprit:
             try:
                 if DATA_NAME in given:
                     data = put(path.with_suffix(".data"), given[DATA_NAME])
-                    content = _with_data_in(content, data.name)
+                    proto = (
+                        onnx.load(content, load_external_data=False)
+                        if isinstance(content, Path)
+                        else onnx.load_from_string(content)
+                    )
+                    for tensor in external_tensors(proto):
+                        for entry in tensor.external_data:
+                            if entry.key == "location":
+                                entry.value = data.name
+                    content = proto.SerializeToString()
                 return put(path, content)
             except OSError as error:
                 raise OptionError(f"{path} cannot be written: {error.strerror or error}.") from error
@@ -301,16 +310,6 @@ def with_repro(report: Report, reproduced: Sequence[bool]) -> Report:
         for culprit, there in zip(report["culprits"], reproduced, strict=True)
     ]
     return {**report, "culprits": culprits}
-
-
-def _with_data_in(model: Path | bytes, location: str) -> bytes:
-    """The serialized model, with `location` as the file of all its external data."""
-    proto = onnx.load(model, load_external_data=False) if isinstance(model, Path) else onnx.load_from_string(model)
-    for tensor in external_tensors(proto):
-        for entry in tensor.external_data:
-            if entry.key == "location":
-                entry.value = location
-    return proto.SerializeToString()
 
 
 def parts_table(results: Mapping[str, Result | Sequence[Result]]) -> parts.PartsTable:

@@ -218,20 +218,16 @@ def open_base(path: Path, *, target: str, search: str) -> VerdictBase:
     except OSError as error:
         return InMemoryVerdictBase(f"verdicts are not kept: {path} cannot be used ({error.strerror or error})")
     except sqlite3.DatabaseError:
-        return _begin_anew(path, target, search)
-
-
-def _begin_anew(path: Path, target: str, search: str) -> VerdictBase:
-    aside = path.with_name(f"{path.name}.damaged-{time.time_ns()}")
-    try:
-        path.rename(aside)
-        for companion in ("-wal", "-shm"):
-            path.with_name(path.name + companion).unlink(missing_ok=True)
-        connection = _connect(path)
-    except (OSError, sqlite3.Error) as error:
-        return InMemoryVerdictBase(f"verdicts are not kept: {path} is damaged and cannot be replaced ({error})")
-    problem = f"the verdict base could not be read; it was moved to {aside} and a new one is begun"
-    return SqliteVerdictBase(connection, target=target, search=search, problem=problem)
+        aside = path.with_name(f"{path.name}.damaged-{time.time_ns()}")
+        try:
+            path.rename(aside)
+            for companion in ("-wal", "-shm"):
+                path.with_name(path.name + companion).unlink(missing_ok=True)
+            connection = _connect(path)
+        except (OSError, sqlite3.Error) as error:
+            return InMemoryVerdictBase(f"verdicts are not kept: {path} is damaged and cannot be replaced ({error})")
+        problem = f"the verdict base could not be read; it was moved to {aside} and a new one is begun"
+        return SqliteVerdictBase(connection, target=target, search=search, problem=problem)
 
 
 def _connect(path: Path) -> sqlite3.Connection:

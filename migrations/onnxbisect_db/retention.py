@@ -182,29 +182,25 @@ def _drop_old_jobs(session: Session, retention: Retention) -> int:
     old = select(Job.id).where(Job.state.in_(ended), Job.ended_at < now(session) - retention.jobs)
     # locked, so that a concurrent retry comes before or after this
     ids = list(session.scalars(old.order_by(Job.id).limit(_AT_A_TIME).with_for_update(skip_locked=True)))
-    _drop_spare_files(session, ids)
+    # Keep the files that reproduce a culprit once for each version of a target, after their jobs are deleted.
+    it = CulpritVerdict
+    has_files = select(it.id, it.culprit_id, it.backend, it.options, it.tool, it.version).where(it.files.is_not(None))
+    culprit_ids = select(it.culprit_id).where(it.job_id.in_(ids))
+    outlived = session.execute(has_files.where(it.job_id.is_(None), it.culprit_id.in_(culprit_ids)))
+    kept = {tuple(version) for _, *version in outlived}
+    spare = []
+    for verdict_id, *version in session.execute(has_files.where(it.job_id.in_(ids)).order_by(it.id.desc())):
+        if tuple(version) in kept:
+            spare.append({"id": verdict_id, "files": None})
+        kept.add(tuple(version))
+    if spare:
+        session.execute(update(it), spare)
     asked_again = select(Job.tenant, Job.model_sha256).where(Job.id.in_(ids), Job.culprit_id.is_not(None))
     models = sorted({(tenant, sha256) for tenant, sha256 in session.execute(asked_again)})
     _delete(session, ids)
     for tenant, sha256 in models:
         _drop_model(session, tenant, sha256)
     return len(ids)
-
-
-def _drop_spare_files(session: Session, job_ids: list[str]) -> None:
-    """Keep the files that reproduce a culprit once for each version of a target, after their jobs are deleted."""
-    it = CulpritVerdict
-    has_files = select(it.id, it.culprit_id, it.backend, it.options, it.tool, it.version).where(it.files.is_not(None))
-    culprit_ids = select(it.culprit_id).where(it.job_id.in_(job_ids))
-    outlived = session.execute(has_files.where(it.job_id.is_(None), it.culprit_id.in_(culprit_ids)))
-    kept = {tuple(version) for _, *version in outlived}
-    spare = []
-    for verdict_id, *version in session.execute(has_files.where(it.job_id.in_(job_ids)).order_by(it.id.desc())):
-        if tuple(version) in kept:
-            spare.append({"id": verdict_id, "files": None})
-        kept.add(tuple(version))
-    if spare:
-        session.execute(update(it), spare)
 
 
 def _delete(session: Session, job_ids: list[str]) -> None:

@@ -57,7 +57,12 @@ def upgrade(engine: Engine, to: str = "head") -> None:
     waiting = {"timeout": _PATIENCE} if engine.dialect.name == "sqlite" else {}
     migrating = create_engine(engine.url, poolclass=NullPool, connect_args=waiting)
     with migrating.connect() as connection, connection.begin():
-        _lock(connection)
+        if connection.dialect.name == "sqlite":
+            # Rebuilding a table drops the old one, which would delete dependent rows if foreign keys were enforced.
+            connection.exec_driver_sql("PRAGMA foreign_keys = OFF")
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+        else:
+            connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
         found = revision(connection)
         known = {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
         if found is not None and found not in known:
@@ -75,15 +80,6 @@ def upgrade(engine: Engine, to: str = "head") -> None:
                 raise SchemaError(
                     f"The upgrade was undone: rows of {tables} would belong to nothing. Please report this."
                 )
-
-
-def _lock(connection: Connection) -> None:
-    if connection.dialect.name == "sqlite":
-        # Rebuilding a table drops the old one, which would delete dependent rows if foreign keys were enforced.
-        connection.exec_driver_sql("PRAGMA foreign_keys = OFF")
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
-    else:
-        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
 
 
 def _config() -> "Config":

@@ -102,12 +102,9 @@ class CeleryNotifier:
             except Exception as error:  # the transport may raise anything
                 log.warning("the queue cannot be reached: %s", type(error).__name__)
                 self._quiet_until = time.monotonic() + _QUIET
-                self._drop()
-
-    def _drop(self) -> None:
-        producer, self._producer = self._producer, None
-        if producer is not None:
-            try:
-                producer.connection.collect(socket_timeout=_PATIENCE)
-            except Exception as error:  # closing a broken connection may fail
-                log.debug("the broken connection could not be closed: %s", type(error).__name__)
+                producer, self._producer = self._producer, None
+                if producer is not None:
+                    try:
+                        producer.connection.collect(socket_timeout=_PATIENCE)
+                    except Exception as error:  # closing a broken connection may fail
+                        log.debug("the broken connection could not be closed: %s", type(error).__name__)

@@ -105,7 +105,11 @@ def get_graph(
     """The drawing is available once a worker has read the model for the target. A part may have up to 6000 units."""
     with service.database.session() as session:
         sha256 = graph_of(search_of(job_of(session, job_id, caller), target))
-    is_packed = _takes_gzip(request.headers.get("accept-encoding", ""))
+    accepted = request.headers.get("accept-encoding", "")
+    encodings = [part.replace(" ", "").lower().partition(";q=") for part in accepted.split(",")]
+    weights = {name: weight for name, _, weight in encodings}
+    weight = weights.get("gzip", weights.get("*", "0"))
+    is_packed = weight == "" or weight.strip("0.") != ""
     headers = {"ETag": tag_of("graph", sha256, around, hops, is_packed), "Vary": "Accept-Encoding"}
     if is_packed:
         headers["Content-Encoding"] = "gzip"
@@ -190,13 +194,6 @@ def _around(network: Network, ranges: str, hops: int) -> bytes:
             f"fewer units or hops, or for the whole without `around`.",
         )
     return dumped(drawing(network, units))
-
-
-def _takes_gzip(accepted: str) -> bool:
-    encodings = [part.replace(" ", "").lower().partition(";q=") for part in accepted.split(",")]
-    weights = {name: weight for name, _, weight in encodings}
-    weight = weights.get("gzip", weights.get("*", "0"))
-    return weight == "" or weight.strip("0.") != ""
 
 
 @router.get(

@@ -110,7 +110,15 @@ class _Vocabulary:
         """Where something is named (begin and end), whether an op or a node, and its name in the model."""
         at = 0
         words = set(_WORD.findall(sentence))
-        whole = self._names_of_several_words(sentence)
+        # where the sentence holds names with blanks, quotes or brackets in them; the longest at each place
+        whole: dict[int, str] = {}
+        for odd in self._odd_names:
+            start = sentence.find(odd)
+            while start >= 0:
+                beside = sentence[start - 1 : start] + sentence[start + len(odd) :][:1]
+                if not any(it.isalnum() or it in "_/" for it in beside):  # no part of a longer word
+                    whole[start] = max(odd, whole.get(start, ""), key=len)
+                start = sentence.find(odd, start + 1)
         for word in _WORD.finditer(sentence):
             if word.start() < at:
                 continue
@@ -127,19 +135,6 @@ class _Vocabulary:
                 yield word.start(), end, "node", text
             elif (op := self._op(text, quoted=quoted)) and not (word.start() == 0 and text in _SENTENCE_WORDS):
                 yield word.start(), end, "op", op
-
-    def _names_of_several_words(self, sentence: str) -> Mapping[int, str]:
-        """Where a sentence holds names with blanks, quotes or brackets in them; the longest at each place."""
-        found: dict[int, str] = {}
-        for name in self._odd_names:
-            start = sentence.find(name)
-            while start >= 0:
-                end = start + len(name)
-                around = sentence[start - 1 : start] + sentence[end : end + 1]
-                if not any(it.isalnum() or it in "_/" for it in around):  # no part of a longer word
-                    found[start] = max(name, found.get(start, ""), key=len)
-                start = sentence.find(name, start + 1)
-        return found
 
     def _op(self, text: str, *, quoted: bool) -> str:
         """The op that a word means; empty if it means none."""

@@ -112,7 +112,16 @@ class TomlBackend:
             key: others.pop(key) for key in VerifyOptions.model_fields if self._definition.compute and key in others
         }
         self._verifying = read_options(VerifyOptions, comparing, self._definition.name)
-        self._values = _chosen(self._definition, others)
+        for key, value in others.items():
+            if key not in self._definition.options:
+                valid = [it.name for it in self._definition.explained()]
+                raise OptionError(unknown(f"option of the backend '{self._definition.name}'", key, valid))
+            choices = self._definition.options[key].choices
+            if choices and value not in choices:
+                raise OptionError(
+                    unknown(f"value of the option '{key}' of the backend '{self._definition.name}'", value, choices)
+                )
+        self._values = {key: others.get(key, option.default) for key, option in self._definition.options.items()}
         self._version = {VERSION: version} if version else {}
         wanted = self._definition.toolchain
         self._toolchain: Toolchain | None = None
@@ -351,19 +360,6 @@ class TomlBackend:
         if table.log_kb and limits.log_bytes == default.log_bytes:
             limits = replace(limits, log_bytes=table.log_kb << 10)
         return limits
-
-
-def _chosen(definition: Definition, given: dict[str, str]) -> dict[str, str]:
-    for key, value in given.items():
-        if key not in definition.options:
-            valid = [it.name for it in definition.explained()]
-            raise OptionError(unknown(f"option of the backend '{definition.name}'", key, valid))
-        choices = definition.options[key].choices
-        if choices and value not in choices:
-            raise OptionError(
-                unknown(f"value of the option '{key}' of the backend '{definition.name}'", value, choices)
-            )
-    return {key: given.get(key, option.default) for key, option in definition.options.items()}
 
 
 def _is_relative(word: str) -> bool:

@@ -142,7 +142,18 @@ class ExportProcess:
         self._drain = threading.Thread(target=self._keep_tail, daemon=True)
         self._drain.start()
         try:
-            self.described = self._load()
+            began = time.monotonic()
+            answer = self._answer(self._seconds)
+            function, file = self._source.rpartition(":")[2], Path(self._source.rpartition(":")[0]).name
+            if answer is None and time.monotonic() - began >= self._seconds:
+                raise OptionError(
+                    f"{function}() of {file} did not end within {self._seconds:g} s; --timeout gives it more."
+                )
+            if answer is None:
+                raise OptionError(f"The process that called {function}() of {file} died{self._said()}.")
+            if "problem" in answer:
+                raise OptionError(sentence_of(answer, function, file, self._python))
+            self.described = Described.model_validate(answer)
         except BaseException:
             self._end()
             raise
@@ -171,20 +182,6 @@ class ExportProcess:
         if answer is None:
             raise OptionError(f"The process that exports modules of {self._source} died{self._said()}.")
         return Exported.model_validate(answer)
-
-    def _load(self) -> Described:
-        began = time.monotonic()
-        answer = self._answer(self._seconds)
-        function, file = self._source.rpartition(":")[2], Path(self._source.rpartition(":")[0]).name
-        if answer is None and time.monotonic() - began >= self._seconds:
-            raise OptionError(
-                f"{function}() of {file} did not end within {self._seconds:g} s; --timeout gives it more."
-            )
-        if answer is None:
-            raise OptionError(f"The process that called {function}() of {file} died{self._said()}.")
-        if "problem" in answer:
-            raise OptionError(sentence_of(answer, function, file, self._python))
-        return Described.model_validate(answer)
 
     def _answer(self, seconds: float) -> Mapping[str, object] | None:
         """The next line of JSON; None if the process ended or the time is up."""

@@ -229,7 +229,10 @@ def _errors(
     """Signal to noise in decibels of each float tensor that both models have, at the worst sample."""
     made = {name for node in mixed.graph.node for name in node.output}
     kinds = _kinds(proto)
-    read = _as_read(mixed)
+    # What is read of each tensor that is quantised: the numbers behind its scale, which stands for a Relu, too.
+    rounded = {node.input[0]: node.output[0] for node in mixed.graph.node if node.op_type == "DequantizeLinear"}
+    quantised = {node.input[0]: node.output[0] for node in mixed.graph.node if node.op_type == "QuantizeLinear"}
+    read = {name: rounded[integers] for name, integers in quantised.items() if integers in rounded}
     names = [name for name in _floats(proto) if name in made]
     found: dict[str, float] = {}
     for some in _portions(names, kinds):
@@ -243,13 +246,6 @@ def _errors(
                 value = METRICS["sqnr"](*pair)
                 found[name] = min(found.get(name, EQUAL), -EQUAL if isnan(value) else value)
     return found
-
-
-def _as_read(mixed: onnx.ModelProto) -> dict[str, str]:
-    """What is read of each tensor that is quantised: the numbers behind its scale, which stands for a Relu, too."""
-    rounded = {node.input[0]: node.output[0] for node in mixed.graph.node if node.op_type == "DequantizeLinear"}
-    quantised = {node.input[0]: node.output[0] for node in mixed.graph.node if node.op_type == "QuantizeLinear"}
-    return {name: rounded[integers] for name, integers in quantised.items() if integers in rounded}
 
 
 def _kinds(proto: onnx.ModelProto) -> dict[str, onnx.TypeProto.Tensor]:

@@ -85,12 +85,10 @@ class UserMetric:
             raise OptionError(
                 english("{call} gave no answer: {reason}.", call=call, reason=clip(last_words(ended), 300))
             )
-        return self._read(json.loads(answer.read_text()), call)
-
-    def _read(self, answer: dict[str, object], call: str) -> float:
-        detail, sample = clip(str(answer.get("detail")), 300), str(answer.get("sample"))
+        said = json.loads(answer.read_text())
+        detail, sample = clip(str(said.get("detail")), 300), str(said.get("sample"))
         file = self._file.name
-        match answer.get("problem"):
+        match said.get("problem"):
             case "file":
                 raise OptionError(english("{file} cannot be loaded: {said}.", file=file, said=detail))
             case "missing":
@@ -108,7 +106,7 @@ class UserMetric:
                         sample=sample,
                     )
                 )
-        scores = [float(it) for it in answer["scores"]]  # type: ignore[attr-defined] # the script's list of numbers
+        scores = [float(it) for it in said["scores"]]
         if (wrong := next((number for number, it in enumerate(scores) if isnan(it)), None)) is not None:
             raise OptionError(
                 english(

@@ -41,7 +41,17 @@ def forked(work: Callable[[], Established], allowance: Allowance) -> Established
         answer, status = _ended(work, allowance)
         if answer or status != -signal.SIGKILL or oom_kills() != before:
             break
-    return _result(answer, status, allowance)
+    kind, content = answer[:1], answer[1:]
+    if kind == _RESULT:
+        return Established.from_bytes(content)
+    if kind == _REFUSAL:
+        raise ModelError(content.decode())
+    if kind == _FAULT:
+        raise RuntimeError(content.decode())
+    if kind == _MEMORY or status == -signal.SIGKILL:
+        raise ExceededError(f"took more than {allowance.memory >> 20} MB of memory")
+    how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with exit code {status}"
+    raise ExceededError(how)
 
 
 def _ended(work: Callable[[], Established], allowance: Allowance) -> tuple[bytes, int]:
@@ -66,20 +76,6 @@ def _ended(work: Callable[[], Established], allowance: Allowance) -> tuple[bytes
     if late:
         raise ExceededError(f"took more than {allowance.seconds:.0f} s")
     return answer or b"", status
-
-
-def _result(answer: bytes, status: int, allowance: Allowance) -> Established:
-    kind, content = answer[:1], answer[1:]
-    if kind == _RESULT:
-        return Established.from_bytes(content)
-    if kind == _REFUSAL:
-        raise ModelError(content.decode())
-    if kind == _FAULT:
-        raise RuntimeError(content.decode())
-    if kind == _MEMORY or status == -signal.SIGKILL:
-        raise ExceededError(f"took more than {allowance.memory >> 20} MB of memory")
-    how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with exit code {status}"
-    raise ExceededError(how)
 
 
 def _read(source: int, child: int, seconds: float) -> bytes | None:
@@ -113,33 +109,25 @@ def _work(work: Callable[[], Established], allowance: Allowance, parent: int, si
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
         signal.set_wakeup_fd(-1)
-        _settle(allowance)
-        answer = _answer(work)
+        bound(resource.RLIMIT_CORE, 0)
+        # RLIMIT_AS would also count reserved and mapped memory
+        soft = resource.getrlimit(resource.RLIMIT_DATA)[0]
+        bound(resource.RLIMIT_DATA, allowance.memory if soft == resource.RLIM_INFINITY else min(soft, allowance.memory))
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for descriptor in (0, 1, 2):  # hides C++ abort messages
+            os.dup2(nothing, descriptor)
+        faulthandler.disable()
+        with suppress(OSError):
+            Path("/proc/self/oom_score_adj").write_text("500")
+        try:
+            answer = _RESULT + work().to_bytes()
+        except ModelError as error:
+            answer = _REFUSAL + str(error).encode()
+        except MemoryError:
+            answer = _MEMORY
+        except Exception as error:  # an internal error, which the parent reports
+            answer = _FAULT + f"{type(error).__name__}: {error}".encode(errors="replace")
         while answer:
             answer = answer[os.write(sink, answer) :]
     finally:
         os._exit(0)
-
-
-def _settle(allowance: Allowance) -> None:
-    bound(resource.RLIMIT_CORE, 0)
-    # RLIMIT_AS would also count reserved and mapped memory
-    soft = resource.getrlimit(resource.RLIMIT_DATA)[0]
-    bound(resource.RLIMIT_DATA, allowance.memory if soft == resource.RLIM_INFINITY else min(soft, allowance.memory))
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for descriptor in (0, 1, 2):  # hides C++ abort messages
-        os.dup2(nothing, descriptor)
-    faulthandler.disable()
-    with suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("500")
-
-
-def _answer(work: Callable[[], Established]) -> bytes:
-    try:
-        return _RESULT + work().to_bytes()
-    except ModelError as error:
-        return _REFUSAL + str(error).encode()
-    except MemoryError:
-        return _MEMORY
-    except Exception as error:  # an internal error, which the parent reports
-        return _FAULT + f"{type(error).__name__}: {error}".encode(errors="replace")

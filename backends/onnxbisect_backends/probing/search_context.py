@@ -297,7 +297,14 @@ def search_context(
     Raises ModelError if the target does not accept such a model, OptionError if options or samples do not fit it.
     """
     model = loaded.model
-    _demand_shapes(model, backend)
+    kinds = {value.name: value.type for value in model.proto.graph.input}
+    for name, dims in input_shapes(backend).items():
+        if name in kinds and not is_unbound(kinds[name]) and dims_of(kinds[name]) != tuple(dims):
+            wanted, read = ("x".join(map(str, it)) for it in (dims, dims_of(kinds[name])))
+            raise OptionError(
+                f"The options of {backend.name} make the input '{name}' {wanted}, and --input-shape makes it {read}; "
+                "leave one out."
+            )
     bound = for_model(backend, model.proto.graph)
     description = as_compared(bound, with_known_limits(backend, bound.describe()))
     backend = bound
@@ -342,18 +349,6 @@ def search_context(
 def _keyer(model: Model, description: Description) -> Keyer:
     apart = _apart(model, description)
     return Keyer(model, weights=description.weights_matter, apart=apart, values=description.values_matter)
-
-
-def _demand_shapes(model: Model, backend: Backend) -> None:
-    """OptionError if the backend's options give an input other dimensions than the loaded model has."""
-    kinds = {value.name: value.type for value in model.proto.graph.input}
-    for name, dims in input_shapes(backend).items():
-        if name in kinds and not is_unbound(kinds[name]) and dims_of(kinds[name]) != tuple(dims):
-            wanted, read = ("x".join(map(str, it)) for it in (dims, dims_of(kinds[name])))
-            raise OptionError(
-                f"The options of {backend.name} make the input '{name}' {wanted}, and --input-shape makes it {read}; "
-                "leave one out."
-            )
 
 
 def _apart(model: Model, description: Description) -> frozenset[int]:

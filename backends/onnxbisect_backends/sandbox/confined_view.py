@@ -42,7 +42,11 @@ def confined_view(
     }
     kept = {os.path.realpath(path) for path in (*hidden, *temporary)}
     found = {path: os.path.realpath(path) for path in shown}
-    allowed = {path for path, real in found.items() if not _holds(real, kept)}
+    allowed = {
+        path
+        for path, real in found.items()
+        if not any(each == real or each.startswith(real.rstrip("/") + "/") for each in kept)
+    }
     targets = {found[path] for path in allowed}
     return {
         "own": str(workdir),
@@ -89,7 +93,3 @@ def _installed(program: Path) -> Iterator[Path]:
         yield program.parent.parent
     yield program.parent
     yield program
-
-
-def _holds(real: str, kept: set[str]) -> bool:
-    return any(each == real or each.startswith(real.rstrip("/") + "/") for each in kept)

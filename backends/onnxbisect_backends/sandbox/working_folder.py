@@ -19,22 +19,6 @@ _LOCK = "lock"
 @contextmanager
 def working_folder() -> Iterator[Path]:
     """A new folder that only this user can read, removed after the context. Also removes those of killed processes."""
-    _clear_abandoned()
-    while True:
-        folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
-        lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-        if _locked(lock, folder):
-            break
-        os.close(lock)  # another process removed the folder as abandoned before it was locked
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        os.close(lock)
-
-
-def _clear_abandoned() -> None:
-    """Remove folders of this user whose lock is free. One without a lock is foreign, or just being created."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with suppress(OSError):  # it is gone, or unreadable
             status = folder.lstat()
@@ -46,6 +30,17 @@ def _clear_abandoned() -> None:
                     shutil.rmtree(folder, ignore_errors=True)
             finally:
                 os.close(lock)
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        if _locked(lock, folder):
+            break
+        os.close(lock)  # another process removed the folder as abandoned before it was locked
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
 
 
 def _locked(lock: int, folder: Path) -> bool:

@@ -208,7 +208,21 @@ def load(name: str) -> tuple[Profile, str]:
     The digest belongs into the version under which verdicts are kept: an edited profile is another compiler. Raises
     OptionError for an unknown name, an unreadable file, or an invalid profile.
     """
-    text = _read(name)
+    if name in shipped():
+        text = (_folder() / f"{name}.toml").read_text(encoding="utf-8")
+    else:
+        path = Path(name)
+        if path.suffix != ".toml":
+            raise OptionError(
+                f"there is no profile {name!r}{did_you_mean(name, shipped())} Shipped are {', '.join(shipped())}; "
+                "a file of your own is named by a path that ends in .toml."
+            )
+        try:
+            text = path.read_text(encoding="utf-8")
+        except OSError as error:
+            raise OptionError(f"The profile {name!r} cannot be read: {error.strerror or error}.") from error
+        except UnicodeDecodeError as error:
+            raise OptionError(f"The profile {name!r} is not text in UTF-8: {error}.") from error
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]
     try:
         return Profile.model_validate(tomllib.loads(text)), digest
@@ -222,23 +236,6 @@ def load(name: str) -> tuple[Profile, str]:
 
 def _folder() -> resources.abc.Traversable:
     return resources.files("onnxbisect_backends.simulator") / "profiles"
-
-
-def _read(name: str) -> str:
-    if name in shipped():
-        return (_folder() / f"{name}.toml").read_text(encoding="utf-8")
-    path = Path(name)
-    if path.suffix != ".toml":
-        raise OptionError(
-            f"there is no profile {name!r}{did_you_mean(name, shipped())} Shipped are {', '.join(shipped())}; a file "
-            "of your own is named by a path that ends in .toml."
-        )
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise OptionError(f"The profile {name!r} cannot be read: {error.strerror or error}.") from error
-    except UnicodeDecodeError as error:
-        raise OptionError(f"The profile {name!r} is not text in UTF-8: {error}.") from error
 
 
 #: Longer lists have one item on each line.

@@ -302,42 +302,35 @@ class _Walk:
                 **{a.name: said for a in node.attribute if (said := scope.attribute(node, a.name)) is not None},
             },
         )
-        question = (key, _call_context(inner))
+        # All that affects the body in a call: equal calls are judged once, because nested calls multiply.
+        question = (
+            key,
+            (
+                tuple(sorted(inner.types.items())),
+                tuple(sorted(inner.constant)),
+                tuple(sorted((name, repr(constraints.small_values(tensor))) for name, tensor in inner.tensors.items())),
+                tuple(sorted((name, a.SerializeToString(deterministic=True)) for name, a in inner.attributes.items())),
+            ),
+        )
         inner.types.update(constraints.types_in(function.value_info))
         if question not in self._answers:
-            self._answers[question] = self._answer(key, inner)
+            before = self.seen, self.count
+            self.seen, self.count = Counter(), 0
+            self._calling.add(key)
+            place = _Place(holder="", inside=(f"function {key[1]}",))
+            once: dict[SimulatedRefusal, SimulatedRefusal] = {}
+            for refusal in self._nodes(self._functions[key].node, inner, place):
+                once.setdefault(replace(refusal, inside=()), refusal)
+            found = tuple(once.values())
+            self._calling.discard(key)
+            seen, count = self.seen, self.count
+            self.seen, self.count = before
+            self._answers[question] = found, seen, count
         found, seen, count = self._answers[question]
         self.seen.update(seen)
         self.count += count
         for refusal in found:
             yield replace(refusal, nodes=(owner.holder,), inside=(*owner.inside, *refusal.inside))
-
-    def _answer(
-        self, key: _Key, inner: constraints.GraphScope
-    ) -> tuple[tuple[SimulatedRefusal, ...], Counter[str], int]:
-        """The refusals of a function's body, each once, and the ops and the number of nodes that it adds to a call."""
-        before = self.seen, self.count
-        self.seen, self.count = Counter(), 0
-        self._calling.add(key)
-        place = _Place(holder="", inside=(f"function {key[1]}",))
-        once: dict[SimulatedRefusal, SimulatedRefusal] = {}
-        for refusal in self._nodes(self._functions[key].node, inner, place):
-            once.setdefault(replace(refusal, inside=()), refusal)
-        found = tuple(once.values())
-        self._calling.discard(key)
-        seen, count = self.seen, self.count
-        self.seen, self.count = before
-        return found, seen, count
-
-
-def _call_context(scope: constraints.GraphScope) -> Hashable:
-    """All that affects a function's body in a call: equal calls are judged once, because nested calls multiply."""
-    return (
-        tuple(sorted(scope.types.items())),
-        tuple(sorted(scope.constant)),
-        tuple(sorted((name, repr(constraints.small_values(tensor))) for name, tensor in scope.tensors.items())),
-        tuple(sorted((name, a.SerializeToString(deterministic=True)) for name, a in scope.attributes.items())),
-    )
 
 
 def _input_refusals(graph: onnx.GraphProto, rules: Rules) -> Iterator[SimulatedRefusal]:

@@ -90,7 +90,14 @@ class Index:
                     for it in near.requirements]  # fmt: skip
             elsewhere: Mapping[str, Sequence[str]] = near.elsewhere
         else:
-            pins, elsewhere = self._resolved(version), {}
+            report = self._folder / "resolved.json"
+            wanted = [f"{self._series.package}=={version}", *self._series.also]
+            self._pip("install", "--dry-run", "--ignore-installed", "--quiet", "--report", str(report), *wanted)
+            found = [it["metadata"] for it in json.loads(report.read_text(encoding="utf-8"))["install"]]
+            kept = [
+                it for it in found if not any(fnmatchcase(_canonical(it["name"]), one) for one in self._series.without)
+            ]
+            pins, elsewhere = sorted((f"{it['name']}=={it['version']}" for it in kept), key=str.lower), {}
         # as TOML, which includes JSON's strings and lists
         lines = [
             "# Resolved by onnx-bisect from the package index. To be rid of it, delete it and the folder of its name.",
@@ -112,14 +119,6 @@ class Index:
         folder.mkdir(parents=True, exist_ok=True)
         put(folder / f"{self._name}-{version}.toml", text.encode())
         return read_definition(text, made=True)
-
-    def _resolved(self, version: str) -> list[str]:
-        report = self._folder / "resolved.json"
-        wanted = [f"{self._series.package}=={version}", *self._series.also]
-        self._pip("install", "--dry-run", "--ignore-installed", "--quiet", "--report", str(report), *wanted)
-        found = [it["metadata"] for it in json.loads(report.read_text(encoding="utf-8"))["install"]]
-        kept = [it for it in found if not any(fnmatchcase(_canonical(it["name"]), one) for one in self._series.without)]
-        return sorted((f"{it['name']}=={it['version']}" for it in kept), key=str.lower)
 
     def _pip(self, *words: str) -> list[str]:
         argv = [str(self._python), "-I", "-m", "pip", "--disable-pip-version-check", "--no-input", *words]

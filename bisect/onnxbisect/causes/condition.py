@@ -237,7 +237,22 @@ def text_of(conditions: Sequence[Condition]) -> str:
     """A description of the units that meet all of these conditions."""
     phrases = [condition.phrase for condition in conditions if _beside_the_op(condition)]
     if not _op(conditions) and len(conditions) == 1 and phrases:
-        return _plural(conditions[0])
+        condition = conditions[0]
+        subject, value = condition.subject, condition.value
+        match subject.aspect:
+            case Aspect.RANK:
+                bound = str(value)
+                if condition.relation is Relation.AT_LEAST:
+                    bound = english("{value} or more", value=value)
+                return english("{noun} of rank {bound}", noun=f"{subject.name}s", bound=bound)
+            case Aspect.DTYPE:
+                if subject.name == "input":
+                    return english("{value} inputs", value=value)
+                if subject.name == "output":
+                    return english("{value} outputs", value=value)
+                return english("{value} tensors", value=value)
+            case _:
+                return _joined(english("ops"), [condition.phrase])
     return _joined(_units(conditions), phrases)
 
 
@@ -304,21 +319,3 @@ def _joined(units: str, phrases: Sequence[str]) -> str:
 
 def _beside_the_op(condition: Condition) -> bool:
     return condition.subject.aspect not in (Aspect.OP, Aspect.DOMAIN)
-
-
-def _plural(condition: Condition) -> str:
-    subject, value = condition.subject, condition.value
-    match subject.aspect:
-        case Aspect.RANK:
-            bound = str(value)
-            if condition.relation is Relation.AT_LEAST:
-                bound = english("{value} or more", value=value)
-            return english("{noun} of rank {bound}", noun=f"{subject.name}s", bound=bound)
-        case Aspect.DTYPE:
-            if subject.name == "input":
-                return english("{value} inputs", value=value)
-            if subject.name == "output":
-                return english("{value} outputs", value=value)
-            return english("{value} tensors", value=value)
-        case _:
-            return _joined(english("ops"), [condition.phrase])

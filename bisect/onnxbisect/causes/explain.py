@@ -71,7 +71,16 @@ class _Search:
             culprit: min(explanations[place].cost / size(explanations[place].refused) for place in fitting)
             for culprit, fitting in self._fitting.items()
         }
-        self._best = self._greedy(everything)
+        left = everything
+        chosen = []
+        while left:
+            place = min(
+                (place for place, one in enumerate(self._all) if one.refused & left),
+                key=lambda place: self._all[place].cost / size(self._all[place].refused & left),
+            )
+            chosen.append(place)
+            left &= ~self._all[place].refused
+        self._best = self._rated(chosen)
         self._extend((), 0, everything)
 
     @property
@@ -82,17 +91,6 @@ class _Search:
     def _rated(self, chosen: Iterable[int]) -> tuple[int, int, tuple[int, ...]]:
         places = tuple(sorted(chosen))
         return sum(self._all[place].cost for place in places), len(places), places
-
-    def _greedy(self, left: int) -> tuple[int, int, tuple[int, ...]]:
-        chosen = []
-        while left:
-            place = min(
-                (place for place, one in enumerate(self._all) if one.refused & left),
-                key=lambda place: self._all[place].cost / size(self._all[place].refused & left),
-            )
-            chosen.append(place)
-            left &= ~self._all[place].refused
-        return self._rated(chosen)
 
     def _extend(self, chosen: tuple[int, ...], cost: int, left: int) -> None:
         if not left:

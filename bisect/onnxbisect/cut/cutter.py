@@ -211,7 +211,13 @@ class Cutter:
         graph.output.extend(map(self._types.at_boundary, outputs))
         everything = units == self._everything and wishes is None
         self._weights.add(graph, nodes, known)
-        self._add_scopes(proto, nodes)
+        functions: set[Call] = set()
+        domains = {"", "ai.onnx"}
+        for called, used in set(map(self._needs.__getitem__, nodes)):
+            functions |= called
+            domains |= used
+        proto.functions.extend(self._functions.pick(functions))
+        proto.opset_import.extend(opset for opset in self._model.proto.opset_import if opset.domain in domains)
         covered = guard_outputs(graph, probe_format.covered, self._own_ends) if probe_format.covered else {}
         if not probe_format.folds and not everything:
             covered |= join_outputs(graph, self._own_ends)
@@ -226,15 +232,6 @@ class Cutter:
             probe_format=probe_format,
             external_nodes=self._external_nodes,
         )
-
-    def _add_scopes(self, proto: onnx.ModelProto, nodes: Sequence[int]) -> None:
-        functions: set[Call] = set()
-        domains = {"", "ai.onnx"}
-        for called, used in set(map(self._needs.__getitem__, nodes)):
-            functions |= called
-            domains |= used
-        proto.functions.extend(self._functions.pick(functions))
-        proto.opset_import.extend(opset for opset in self._model.proto.opset_import if opset.domain in domains)
 
 
 def _needs(functions: Functions, wiring: Wiring) -> list[tuple[frozenset[Call], frozenset[str]]]:

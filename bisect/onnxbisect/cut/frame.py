@@ -112,7 +112,18 @@ class Framer:
         taken = self._taken.of(chosen)
         entering = distinct(taken[~inside[taken]], count)
         if wishes is not None:
-            return self._as_wished(entering, wishes)
+            crossing = dict.fromkeys(entering.tolist())
+            first = [self._number[name] for name in wishes.inputs if self._number[name] in crossing]
+            values = [number for number in crossing if self._known[number] and number not in first]
+            inputs = dict.fromkeys([*first, *(number for number in crossing if number not in values)])
+            outputs = np.array([self._number[name] for name in wishes.outputs], np.intp)
+            return Frame(
+                entering=entering,
+                inputs=np.array(list(inputs), np.intp),
+                known=np.array(values, np.intp),
+                outputs=outputs,
+                roots=outputs,
+            )
         dangling = self._dangling.of(chosen)
         if units == self._everything:
             roots = distinct(np.concatenate((self._graph_outputs, dangling)), count)
@@ -127,17 +138,3 @@ class Framer:
         outputs = np.concatenate((made[takers[made] < self._wanted[made]], dangling))
         known = self._known[entering]
         return Frame(entering=entering, inputs=entering[~known], known=entering[known], outputs=outputs, roots=outputs)
-
-    def _as_wished(self, entering: Numbers, wishes: Wishes) -> Frame:
-        crossing = dict.fromkeys(entering.tolist())
-        first = [self._number[name] for name in wishes.inputs if self._number[name] in crossing]
-        known = [number for number in crossing if self._known[number] and number not in first]
-        inputs = dict.fromkeys([*first, *(number for number in crossing if number not in known)])
-        outputs = np.array([self._number[name] for name in wishes.outputs], np.intp)
-        return Frame(
-            entering=entering,
-            inputs=np.array(list(inputs), np.intp),
-            known=np.array(known, np.intp),
-            outputs=outputs,
-            roots=outputs,
-        )

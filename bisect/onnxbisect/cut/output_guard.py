@@ -96,7 +96,22 @@ def join_outputs(graph: onnx.GraphProto, own: Collection[str]) -> dict[str, str]
     The model's own outputs, `own`, and outputs of dtypes that Add and And do not accept stay unchanged.
     Returns the old name of each changed output by its new name.
     """
-    lost = (_made_of_constants(graph) | _made_again(graph)) - set(own)
+    # the results of nodes that repeat an earlier node: same op, inputs and attributes
+    seen: set[tuple[str, str, tuple[str, ...], tuple[bytes, ...]]] = set()
+    again: set[str] = set()
+    for node in graph.node:
+        attributes = tuple(attribute.SerializeToString(deterministic=True) for attribute in node.attribute)
+        same = (node.domain, node.op_type, tuple(node.input), attributes)
+        if same in seen:
+            again.update(filter(None, node.output))
+        seen.add(same)
+    constant = {tensor.name for tensor in graph.initializer}
+    constant.update(tensor.values.name for tensor in graph.sparse_initializer)
+    constant -= {value.name for value in graph.input}
+    for node in graph.node:
+        if not bodies(node) and all(name in constant for name in node.input if name):
+            constant.update(filter(None, node.output))
+    lost = (constant | again) - set(own)
     covered = [value for value in graph.output if value.name in lost and _joined_by(value)]
     if not covered:
         return {}
@@ -113,29 +128,6 @@ def join_outputs(graph: onnx.GraphProto, own: Collection[str]) -> dict[str, str]
         value.name = new
         new_names[new] = old
     return new_names
-
-
-def _made_of_constants(graph: onnx.GraphProto) -> set[str]:
-    constant = {tensor.name for tensor in graph.initializer}
-    constant.update(tensor.values.name for tensor in graph.sparse_initializer)
-    constant -= {value.name for value in graph.input}
-    for node in graph.node:
-        if not bodies(node) and all(name in constant for name in node.input if name):
-            constant.update(filter(None, node.output))
-    return constant
-
-
-def _made_again(graph: onnx.GraphProto) -> set[str]:
-    """The results of nodes that repeat an earlier node: same op, inputs and attributes."""
-    seen: set[tuple[str, str, tuple[str, ...], tuple[bytes, ...]]] = set()
-    again: set[str] = set()
-    for node in graph.node:
-        attributes = tuple(attribute.SerializeToString(deterministic=True) for attribute in node.attribute)
-        same = (node.domain, node.op_type, tuple(node.input), attributes)
-        if same in seen:
-            again.update(filter(None, node.output))
-        seen.add(same)
-    return again
 
 
 def _joined_by(value: onnx.ValueInfoProto) -> str:

@@ -117,27 +117,24 @@ class Weights:
         graph.initializer.extend(numpy_helper.from_array(self._known[name], name) for name in known)
         graph.sparse_initializer.extend(self._sparse[name] for name in sparse)
         if self._annotations:
-            self._annotate(graph)
+            present = {tensor.name for tensor in graph.initializer} | {value.name for value in graph.input}
+            present.update(name for node in graph.node for name in (*node.input, *node.output))
+            brought = {tensor.name for tensor in graph.initializer}
+            for annotation in self._annotations:
+                if annotation.tensor_name not in present:
+                    continue
+                parameters = [entry.value for entry in annotation.quant_parameter_tensor_names]
+                if not all(name in present or name in self._position for name in parameters):
+                    continue
+                graph.quantization_annotation.append(annotation)
+                for name in parameters:
+                    if name not in brought and name in self._position:
+                        graph.initializer.append(self._dense[self._position[name]])
+                        brought.add(name)
         if self._always_inputs:
             list_as_inputs(graph, graph.initializer)
         elif self._as_inputs:
             list_as_inputs(graph, [tensor for tensor in graph.initializer if tensor.name in self._as_inputs])
-
-    def _annotate(self, graph: onnx.GraphProto) -> None:
-        present = {tensor.name for tensor in graph.initializer} | {value.name for value in graph.input}
-        present.update(name for node in graph.node for name in (*node.input, *node.output))
-        brought = {tensor.name for tensor in graph.initializer}
-        for annotation in self._annotations:
-            if annotation.tensor_name not in present:
-                continue
-            parameters = [entry.value for entry in annotation.quant_parameter_tensor_names]
-            if not all(name in present or name in self._position for name in parameters):
-                continue
-            graph.quantization_annotation.append(annotation)
-            for name in parameters:
-                if name not in brought and name in self._position:
-                    graph.initializer.append(self._dense[self._position[name]])
-                    brought.add(name)
 
 
 def list_as_inputs(graph: onnx.GraphProto, weights: Iterable[onnx.TensorProto]) -> None:

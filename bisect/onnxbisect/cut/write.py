@@ -7,7 +7,7 @@ file systems that can share blocks copy nothing.
 
 import os
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -232,18 +232,16 @@ def with_sizes(proto: onnx.ModelProto, input_shapes: Mapping[str, Sequence[int]]
     if resized(bound.graph, input_shapes):
         forget_shapes(bound.graph)  # they are those of another size
     bind(bound.graph, input_shapes)
-    _replace(bound.graph, _numbers(proto.graph.input, bound.graph.input))
-    return bound
-
-
-def _numbers(before: Iterable[onnx.ValueInfoProto], after: Iterable[onnx.ValueInfoProto]) -> dict[str, int]:
-    """The number that each name of a dimension was bound to, if it is one."""
+    # the number that each name of a dimension was bound to, if it is one
     numbers: dict[str, set[int]] = {}
-    for old, new in zip(before, after, strict=True):
+    for old, new in zip(proto.graph.input, bound.graph.input, strict=True):
         for one, other in zip(old.type.tensor_type.shape.dim, new.type.tensor_type.shape.dim, strict=False):
             if names_dimension(one.dim_param):
                 numbers.setdefault(one.dim_param, set()).add(other.dim_value if other.HasField("dim_value") else -1)
-    return {name: next(iter(bound)) for name, bound in numbers.items() if len(bound) == 1 and min(bound) >= 0}
+    _replace(
+        bound.graph, {name: next(iter(bound)) for name, bound in numbers.items() if len(bound) == 1 and min(bound) >= 0}
+    )
+    return bound
 
 
 def _replace(graph: onnx.GraphProto, numbers: Mapping[str, int]) -> None:

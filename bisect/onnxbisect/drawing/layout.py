@@ -140,7 +140,30 @@ def layout(count: int, edges: Sequence[Edge]) -> GraphLayout:
     for edge in distinct:
         edges_of[groups[edge[0]]].append(edge)
     parts = [_part(nodes, edges_of[group], rows, columns, paths) for group, nodes in nodes_of.items()]
-    return _together(count, edges, parts)
+    # Place parts below each other while they are no higher than the highest part, or the whole no higher than wide.
+    most = max(
+        max((part.height for part in parts), default=0),
+        isqrt(sum((part.width + _GAP_X) * (part.height + _GAP_Y) for part in parts)),
+    )
+    x, y = [0] * count, [0] * count
+    moved: dict[Edge, Bends] = {}
+    left = top = wide = height = 0
+    for part in parts:
+        if top and top + part.height > most:
+            left, top, wide = left + wide + _GAP_X, 0, 0
+        for node in part.x:
+            x[node], y[node] = part.x[node] + left, part.y[node] + top
+        for edge, bends in part.bends.items():
+            moved[edge] = tuple(at + (top if number % 2 else left) for number, at in enumerate(bends))
+        wide, height = max(wide, part.width), max(height, top + part.height)
+        top += part.height + _GAP_Y
+    return GraphLayout(
+        x=tuple(x),
+        y=tuple(y),
+        bends=tuple(moved[edge] for edge in edges),
+        width=left + wide,
+        height=height,
+    )
 
 
 def _columns(
@@ -263,30 +286,3 @@ def _lanes(rows: Sequence[int], far: Sequence[Edge]) -> dict[int, int]:
         free[lane : lane + 1] = [until[source]]
         lanes[source] = lane
     return lanes
-
-
-def _together(count: int, edges: Sequence[Edge], parts: Sequence[_Part]) -> GraphLayout:
-    """Place parts below each other while they are no higher than the highest part, or the whole no higher than wide."""
-    most = max(
-        max((part.height for part in parts), default=0),
-        isqrt(sum((part.width + _GAP_X) * (part.height + _GAP_Y) for part in parts)),
-    )
-    x, y = [0] * count, [0] * count
-    moved: dict[Edge, Bends] = {}
-    left = top = wide = height = 0
-    for part in parts:
-        if top and top + part.height > most:
-            left, top, wide = left + wide + _GAP_X, 0, 0
-        for node in part.x:
-            x[node], y[node] = part.x[node] + left, part.y[node] + top
-        for edge, bends in part.bends.items():
-            moved[edge] = tuple(at + (top if number % 2 else left) for number, at in enumerate(bends))
-        wide, height = max(wide, part.width), max(height, top + part.height)
-        top += part.height + _GAP_Y
-    return GraphLayout(
-        x=tuple(x),
-        y=tuple(y),
-        bends=tuple(moved[edge] for edge in edges),
-        width=left + wide,
-        height=height,
-    )

@@ -209,7 +209,12 @@ class _Search:
             if answer.exports:
                 self._parts[path] = ExportingModule(path=path, without=stand_ins, asked=tuple(asked))
                 return failing
-            suspect = self._suspect(path, answer, stand_ins, explored)
+            tried = stand_ins | explored
+            suspect = (
+                answer.suspect
+                if answer.suspect != path and answer.suspect in self._tree.reached(path, tried) - tried
+                else next((it for it in self._tree.children(path) if it not in tried), None)
+            )
             if suspect is None:
                 if answer.undecided:
                     self._undecided[path] = asked[-1]
@@ -218,13 +223,6 @@ class _Search:
                 return failing | {path}
             explored.update(self._tree.alike(suspect))
             failing |= self._everywhere(path, self.failing(suspect))
-
-    def _suspect(self, path: str, answer: ExportAnswer, stand_ins: frozenset[str], explored: set[str]) -> str | None:
-        """The module inside to look at next: the one of the complaint, else the next child; None if all were."""
-        asked = stand_ins | explored
-        if answer.suspect != path and answer.suspect in self._tree.reached(path, asked) - asked:
-            return answer.suspect
-        return next((it for it in self._tree.children(path) if it not in asked), None)
 
     def _everywhere(self, path: str, found: frozenset[str]) -> frozenset[str]:
         """These modules and all of their kind inside of the module."""

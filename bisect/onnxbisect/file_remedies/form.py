@@ -299,28 +299,24 @@ def raise_opset(file: File, reader: Reader) -> RemediedFile:
         if old is not None:
             trace(old, node)
             if now < 11 and old.op_type in ("Resize", "Upsample"):
-                node.attribute.extend(_old_resize(file, old))
+                # How Resize and Upsample computed before operator set 11, which the version converter leaves to other
+                # defaults.
+                attributes = {it.name: onnx.helper.get_attribute_value(it) for it in old.attribute}
+                scales = attributes["scales"] if "scales" in attributes else file.facts.value(old.input[1])
+                found = [onnx.helper.make_attribute("coordinate_transformation_mode", "asymmetric")]
+                if attributes.get("mode", b"nearest") == b"nearest":
+                    if scales is None or (min(scales) < 1 < max(scales)):
+                        raise NotApplicable(
+                            f"{old.op_type} {old.name} rounds along one axis up and along another one down"
+                        )
+                    found.append(onnx.helper.make_attribute("nearest_mode", "ceil" if min(scales) < 1 else "floor"))
+                node.attribute.extend(found)
     set_nodes(result.graph, nodes)
     result.ir_version = max(result.ir_version, 4)  # before, initializers had to be inputs
     for entry in result.opset_import:
         if entry.domain in ("", "ai.onnx"):
             entry.version = to
     return RemediedFile(proto=result, sentence=f"operator set {now} → {to}")
-
-
-def _old_resize(file: File, node: onnx.NodeProto) -> list[AttributeProto]:
-    """How Resize and Upsample computed before operator set 11, which the version converter leaves to other defaults.
-
-    The specification left it open; onnxruntime rounds up along axes that shrink, and down along others.
-    """
-    attributes = {it.name: onnx.helper.get_attribute_value(it) for it in node.attribute}
-    scales = attributes["scales"] if "scales" in attributes else file.facts.value(node.input[1])
-    found = [onnx.helper.make_attribute("coordinate_transformation_mode", "asymmetric")]
-    if attributes.get("mode", b"nearest") == b"nearest":
-        if scales is None or (min(scales) < 1 < max(scales)):
-            raise NotApplicable(f"{node.op_type} {node.name} rounds along one axis up and along another one down")
-        found.append(onnx.helper.make_attribute("nearest_mode", "ceil" if min(scales) < 1 else "floor"))
-    return found
 
 
 def _with_weights_as_inputs(file: File) -> onnx.ModelProto:

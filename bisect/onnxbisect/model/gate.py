@@ -82,9 +82,26 @@ def _demand_nodes(nodes: Iterable[onnx.NodeProto], owner: str, *, in_function: b
                 raise ModelError(
                     f"{where} takes its attribute {quoted(attribute.name)} from a function, but is in none. {_AGAIN}"
                 )
-            _demand_attribute(attribute, where)
+            name = quoted(attribute.name)
+            if attribute.type == AttributeProto.UNDEFINED:
+                raise ModelError(f"{where} has the attribute {name} without a type. {_AGAIN}")
+            if attribute.type == AttributeProto.SPARSE_TENSOR:
+                demand_sparse(attribute.sparse_tensor)
+            for kind in _types_in(attribute):
+                _demand_type(kind, f"The attribute {name}")
+            if attribute.name == "equation" and len(attribute.s) > _LONGEST_EQUATION:
+                raise ModelError(
+                    f"{where} has an equation of {len(attribute.s):,} characters; the limit is {_LONGEST_EQUATION:,}. "
+                    "Write it as several nodes."
+                )
         if is_constant(node):
-            _demand_constant(node, where)
+            held = [attribute for attribute in node.attribute if attribute.name in HELD]
+            if len(held) != 1 or len(node.output) != 1:
+                raise ModelError(
+                    f"{where} holds {len(held)} values and has {len(node.output)} outputs, not one. {_AGAIN}"
+                )
+            if held[0].type != HELD[held[0].name]:
+                raise ModelError(f"{where} holds a value of another type than {quoted(held[0].name)} says. {_AGAIN}")
         for body in bodies(node):
             _demand_order(body, where)
             _demand_graph(body, in_function=in_function)
@@ -96,34 +113,11 @@ def _reads_something(op: str) -> bool:
     return onnx.defs.has(op) and onnx.defs.get_schema(op).min_input > 0
 
 
-def _demand_attribute(attribute: AttributeProto, where: str) -> None:
-    name = quoted(attribute.name)
-    if attribute.type == AttributeProto.UNDEFINED:
-        raise ModelError(f"{where} has the attribute {name} without a type. {_AGAIN}")
-    if attribute.type == AttributeProto.SPARSE_TENSOR:
-        demand_sparse(attribute.sparse_tensor)
-    for kind in _types_in(attribute):
-        _demand_type(kind, f"The attribute {name}")
-    if attribute.name == "equation" and len(attribute.s) > _LONGEST_EQUATION:
-        raise ModelError(
-            f"{where} has an equation of {len(attribute.s):,} characters; the limit is {_LONGEST_EQUATION:,}. "
-            "Write it as several nodes."
-        )
-
-
 def _types_in(attribute: AttributeProto) -> Iterator[onnx.TypeProto]:
     if attribute.type == AttributeProto.TYPE_PROTO:
         yield attribute.tp
     elif attribute.type == AttributeProto.TYPE_PROTOS:
         yield from attribute.type_protos
-
-
-def _demand_constant(node: onnx.NodeProto, where: str) -> None:
-    held = [attribute for attribute in node.attribute if attribute.name in HELD]
-    if len(held) != 1 or len(node.output) != 1:
-        raise ModelError(f"{where} holds {len(held)} values and has {len(node.output)} outputs, not one. {_AGAIN}")
-    if held[0].type != HELD[held[0].name]:
-        raise ModelError(f"{where} holds a value of another type than {quoted(held[0].name)} says. {_AGAIN}")
 
 
 def _demand_order(body: onnx.GraphProto, where: str) -> None:

@@ -77,9 +77,33 @@ def depth_first(graph: onnx.GraphProto) -> list[int]:
     Raises ModelError when the graph is cyclic, when two nodes produce one tensor, or when a tensor that is read has no
     producer.
     """
-    producers = _producers(graph)
+    sources = {value.name for value in graph.input} | constant_names(graph)
+    producers: dict[str, int] = {}
+    for index, node in enumerate(graph.node):
+        for name in node.output:
+            if not name:
+                continue
+            if name in producers or name in sources:
+                raise ModelError(
+                    f"Tensor {name!r} is produced by node {node.name!r} and by something before it: "
+                    "in ONNX every tensor is assigned once. Export the model again."
+                )
+            producers[name] = index
     needed = [reads(node) for node in graph.node]
-    _check_defined(graph, producers, needed)
+    sources = {value.name for value in graph.input} | constant_names(graph)
+    for node, names in zip(graph.node, needed, strict=True):
+        for name in names:
+            if name not in producers and name not in sources:
+                raise ModelError(
+                    f"Node {node.name!r} ({node.op_type}) reads tensor {name!r}, which nothing produces"
+                    f"{did_you_mean(name, [*producers, *sources])}"
+                )
+    for value in graph.output:
+        if value.name not in producers and value.name not in sources:
+            raise ModelError(
+                f"The graph output {value.name!r} is produced by nothing"
+                f"{did_you_mean(value.name, [*producers, *sources])}"
+            )
     constant = [is_constant(node) for node in graph.node]
     consumed = {producers[name] for names in needed for name in names if name in producers}
     order: list[int] = []
@@ -154,36 +178,3 @@ def _visit(
             state[node] = 2
             order.append(node)
             stack.pop()
-
-
-def _producers(graph: onnx.GraphProto) -> dict[str, int]:
-    sources = {value.name for value in graph.input} | constant_names(graph)
-    producers: dict[str, int] = {}
-    for index, node in enumerate(graph.node):
-        for name in node.output:
-            if not name:
-                continue
-            if name in producers or name in sources:
-                raise ModelError(
-                    f"Tensor {name!r} is produced by node {node.name!r} and by something before it: "
-                    "in ONNX every tensor is assigned once. Export the model again."
-                )
-            producers[name] = index
-    return producers
-
-
-def _check_defined(graph: onnx.GraphProto, producers: dict[str, int], needed: Sequence[list[str]]) -> None:
-    sources = {value.name for value in graph.input} | constant_names(graph)
-    for node, names in zip(graph.node, needed, strict=True):
-        for name in names:
-            if name not in producers and name not in sources:
-                raise ModelError(
-                    f"Node {node.name!r} ({node.op_type}) reads tensor {name!r}, which nothing produces"
-                    f"{did_you_mean(name, [*producers, *sources])}"
-                )
-    for value in graph.output:
-        if value.name not in producers and value.name not in sources:
-            raise ModelError(
-                f"The graph output {value.name!r} is produced by nothing"
-                f"{did_you_mean(value.name, [*producers, *sources])}"
-            )

@@ -27,7 +27,21 @@ def read(path: Path) -> tuple[onnx.ModelProto, str, int]:
     The hash covers the model file and then each external file that it refers to, ordered by location.
     Raises ModelError for anything that is not a readable ONNX model with all its files.
     """
-    raw = _bytes(path)
+    try:
+        if path.is_dir():
+            raise ModelError(f"{path} is a directory. Give the .onnx file inside it.")
+        size = path.stat().st_size
+        if size == 0:
+            raise ModelError(f"{path} is empty. Export or download it again.")
+        if size > _MESSAGE_LIMIT:
+            raise ModelError(
+                f"{path} has {size} bytes and no ONNX file can have more than 2 GB. Save it with external data."
+            )
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        raise ModelError(f"{path} does not exist.") from None
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{path} cannot be read: {error}.") from error
     proto = onnx.ModelProto()
     try:
         proto.ParseFromString(raw)
@@ -78,24 +92,6 @@ def _demand_name(path: Path, name: object, *, free: bool = False) -> None:
             f"{path} has a name of {len(name):,} characters, which begins with {name[:40]!r}; "
             f"the limit is {_LONGEST_NAME:,}. Export it with other names."
         )
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        if path.is_dir():
-            raise ModelError(f"{path} is a directory. Give the .onnx file inside it.")
-        size = path.stat().st_size
-        if size == 0:
-            raise ModelError(f"{path} is empty. Export or download it again.")
-        if size > _MESSAGE_LIMIT:
-            raise ModelError(
-                f"{path} has {size} bytes and no ONNX file can have more than 2 GB. Save it with external data."
-            )
-        return path.read_bytes()
-    except FileNotFoundError:
-        raise ModelError(f"{path} does not exist.") from None
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{path} cannot be read: {error}.") from error
 
 
 def _hash_file(digest: "hashlib._Hash", file: Path) -> int:

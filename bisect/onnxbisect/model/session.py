@@ -361,7 +361,21 @@ def with_sound_caches(model: onnx.ModelProto) -> onnx.ModelProto:
                 if ranks.get(node.input[1]) == _NEW_KEYS:
                     made = [*node.output, *[""] * (_OUTPUTS - len(node.output))]
                     node.output[:] = [name or f"{made[0]}/onnxbisect_cache_{slot}" for slot, name in enumerate(made)]
-                graph.node.extend(_demanding_a_key(node))
+                # These fail where there is no new key, and else give the keys as they are, which the node then reads.
+                keys, said = (
+                    node.input[1],
+                    f"{node.name or node.output[0]}: onnxruntime would crash, for want of a new key",
+                )
+                first, axes, node.input[1] = f"{said}/first", f"{said}/shape", f"{said}/keys"
+                zero = helper.make_tensor(f"{said}/zero", TensorProto.INT64, [1], [0])
+                graph.node.extend(
+                    (
+                        helper.make_node("Constant", [], [zero.name], value=zero),
+                        helper.make_node("Gather", [keys, zero.name], [first], name=said, axis=1),
+                        helper.make_node("Shape", [first], [axes]),
+                        helper.make_node("Expand", [keys, axes], [node.input[1]]),
+                    )
+                )
             graph.node.append(node)
     return copy
 
@@ -381,16 +395,3 @@ def _ranks(model: onnx.ModelProto) -> dict[str, int]:
 
 def _has_cache(node: onnx.NodeProto) -> bool:
     return node.op_type == "MultiHeadAttention" and any(node.input[_PAST_KEY:]) and bool(node.input[1])
-
-
-def _demanding_a_key(node: onnx.NodeProto) -> tuple[onnx.NodeProto, ...]:
-    """Nodes that fail where there is no new key, and else give the keys as they are, which the node reads then."""
-    keys, said = node.input[1], f"{node.name or node.output[0]}: onnxruntime would crash, for want of a new key"
-    first, axes, node.input[1] = f"{said}/first", f"{said}/shape", f"{said}/keys"
-    zero = helper.make_tensor(f"{said}/zero", TensorProto.INT64, [1], [0])
-    return (
-        helper.make_node("Constant", [], [zero.name], value=zero),
-        helper.make_node("Gather", [keys, zero.name], [first], name=said, axis=1),
-        helper.make_node("Shape", [first], [axes]),
-        helper.make_node("Expand", [keys, axes], [node.input[1]]),
-    )

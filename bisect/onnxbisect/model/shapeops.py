@@ -192,7 +192,16 @@ class _Analysis:
             domain = domain_of(node)
             function = self._functions.get((domain, node.op_type, node.overload))
             if function is not None:
-                levels = self._call(function, node, scope, depth)
+                if depth >= _MAX_DEPTH:
+                    levels: Sequence[Level] = [Level.NOTHING] * len(node.output)
+                else:
+                    actual = [scope.get(name, Level.NOTHING) if name else Level.VALUE for name in node.input]
+                    # An omitted optional input does not depend on the model's inputs.
+                    actual += [Level.VALUE] * (len(function.input) - len(actual))
+                    inner = dict(zip(function.input, actual, strict=False))
+                    self.follow(function.node, inner, depth + 1)
+                    formal = [inner.get(name, Level.NOTHING) for name in function.output]
+                    levels = [formal[slot] if slot < len(formal) else Level.NOTHING for slot in range(len(node.output))]
             elif not domain and node.op_type == "If":
                 levels = self._branch(node, scope, depth)
             else:
@@ -201,19 +210,6 @@ class _Analysis:
                 if name:
                     # Tensors in a function body may have the same names as tensors of the main graph.
                     scope[name] = max(level, Level.SHAPE) if depth == 0 and name in self._settled else level
-
-    def _call(
-        self, function: onnx.FunctionProto, node: onnx.NodeProto, scope: Mapping[str, Level], depth: int
-    ) -> Sequence[Level]:
-        if depth >= _MAX_DEPTH:
-            return [Level.NOTHING] * len(node.output)
-        actual = [scope.get(name, Level.NOTHING) if name else Level.VALUE for name in node.input]
-        # An omitted optional input does not depend on the model's inputs.
-        actual += [Level.VALUE] * (len(function.input) - len(actual))
-        inner = dict(zip(function.input, actual, strict=False))
-        self.follow(function.node, inner, depth + 1)
-        formal = [inner.get(name, Level.NOTHING) for name in function.output]
-        return [formal[slot] if slot < len(formal) else Level.NOTHING for slot in range(len(node.output))]
 
     def _branch(self, node: onnx.NodeProto, scope: Mapping[str, Level], depth: int) -> Sequence[Level]:
         levels = [Level.VALUE] * len(node.output)

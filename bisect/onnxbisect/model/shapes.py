@@ -148,10 +148,32 @@ class _Establish:
             ran |= self._run_all(everything)
         if ran != everything or self._fetchable() - self._known.keys():
             self._guess(self._settle(ran))
+        kept = affordable({name: array.nbytes for name, array in self._known.items()}, *self._allowance())
+        wanted = self._levels.values - self._unshaped()
+        dropped = [
+            name
+            for name in self._produced
+            if name not in kept and name in wanted and (name in self._known or name in self._exact)
+        ]
+        if dropped:
+            self._notes.append(
+                english("Constant values too large to be kept, treated as computed: {names}.", names=some(dropped))
+            )
+        # custom ops and unbound inputs are no reason to say that a shape may depend on input values
+        shapes = constness(self._proto, self._static | self._unexplained()).shapes
+        names = [
+            name
+            for name in self._produced
+            if name not in shapes and name not in self._static and name in self._types and name not in self._unshaped()
+        ]
+        if any(name in self._exact for name in names):
+            self._notes.append(
+                english("Shapes that may depend on input values were taken from one run: {names}.", names=some(names))
+            )
         return EstablishedTypes(
             types=self._types,
-            known=self._within_limits(),
-            data_dependent=self._data_dependent(),
+            known={name: self._known[name] for name in self._produced if name in kept},
+            data_dependent=tuple(names),
             notes=tuple(self._notes),
             costly=tuple(self._nodes[index].name for index in sorted(self._costly)),
         )
@@ -356,36 +378,8 @@ class _Establish:
         if untyped:
             self._notes.append(english("No type could be established for {names}.", names=some(untyped)))
 
-    def _within_limits(self) -> dict[str, np.ndarray]:
-        kept = affordable({name: array.nbytes for name, array in self._known.items()}, *self._allowance())
-        wanted = self._levels.values - self._unshaped()
-        dropped = [
-            name
-            for name in self._produced
-            if name not in kept and name in wanted and (name in self._known or name in self._exact)
-        ]
-        if dropped:
-            self._notes.append(
-                english("Constant values too large to be kept, treated as computed: {names}.", names=some(dropped))
-            )
-        return {name: self._known[name] for name in self._produced if name in kept}
-
     def _unexplained(self) -> set[str]:
         """Tensors whose shape is unknown for another reason than values of inputs."""
         foreign = filter(is_of_onnxruntime, self._nodes)
         opaque = (self._nodes[index] for index in self._opaque)
         return {name for node in (*opaque, *foreign) for name in node.output} | self._missing()
-
-    def _data_dependent(self) -> tuple[str, ...]:
-        """Tensors whose shape may hang on input values, custom ops and unbound inputs being no reason to say so."""
-        shapes = constness(self._proto, self._static | self._unexplained()).shapes
-        names = [
-            name
-            for name in self._produced
-            if name not in shapes and name not in self._static and name in self._types and name not in self._unshaped()
-        ]
-        if any(name in self._exact for name in names):
-            self._notes.append(
-                english("Shapes that may depend on input values were taken from one run: {names}.", names=some(names))
-            )
-        return tuple(names)

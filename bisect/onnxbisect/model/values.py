@@ -3,7 +3,7 @@
 They are computed in onnxruntime, which runs only the nodes that they depend on.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import inf
 
 import numpy as np
@@ -87,7 +87,15 @@ class Computation:
         kept = {name: kept[name] for node in whole for name in node.output if name}
         there = {**self._model.known, **kept}
         for _ in range(_ATTEMPTS):
-            nodes = _ancestors(self._graph, wanted, there) - self.refused.keys()
+            # The nodes that must run to compute `tensors` when the tensors in `there` are available.
+            needed = {name for name in wanted if name not in there}
+            nodes = set()
+            for index in reversed(range(len(self._graph.node))):
+                node = self._graph.node[index]
+                if not needed.isdisjoint(node.output):
+                    nodes.add(index)
+                    needed.update(name for name in reads(node) if name not in there)
+            nodes = nodes - self.refused.keys()
             chosen = runnable.select(self._graph, nodes, missing, there)
             made = {name for index in chosen for name in self._graph.node[index].output}
             fetched = [name for name in wanted if name in made]
@@ -159,18 +167,6 @@ class _Part:
         return found
 
 
-def _ancestors(graph: onnx.GraphProto, tensors: Iterable[str], there: Collection[str]) -> set[int]:
-    """The nodes that must run to compute `tensors` when the tensors in `there` are available."""
-    needed = {name for name in tensors if name not in there}
-    nodes = set()
-    for index in reversed(range(len(graph.node))):
-        node = graph.node[index]
-        if not needed.isdisjoint(node.output):
-            nodes.add(index)
-            needed.update(name for name in reads(node) if name not in there)
-    return nodes
-
-
 #: Most bytes of values kept between calls, all samples together.
 KEPT_BYTES = 512 << 20
 
@@ -239,7 +235,12 @@ class TensorValues:
             for value in tensors:
                 array = self._value(value.name, number, fresh)
                 if array is None or not _fits(array, value.type):
-                    array = self._invent(value, number)
+                    if not value.type.HasField("tensor_type") or is_unbound(value.type):
+                        array = None
+                    else:
+                        if value.name not in self._too_large and value.name in self._own:
+                            self._made_up[value.name] = None
+                        array = runnable.feed(value, runnable.Fill.RANDOM, number)
                 if array is not None:
                     sample[value.name] = array
             yield sample
@@ -270,31 +271,11 @@ class TensorValues:
         values = self._kept.get(name) or fresh.get(name)
         return values[number] if values else None
 
-    def _invent(self, value: onnx.ValueInfoProto, number: int) -> np.ndarray | None:
-        if not value.type.HasField("tensor_type") or is_unbound(value.type):
-            return None
-        if value.name not in self._too_large and value.name in self._own:
-            self._made_up[value.name] = None
-        return runnable.feed(value, runnable.Fill.RANDOM, number)
-
     def _compute(self, names: Sequence[str]) -> dict[str, Values]:
         """The values of these tensors, as far as the model runs; keeps some within the limit."""
         if not names:
             return {}
-        for wanted in (list(dict.fromkeys([*names, *self._worth_keeping()])), names):
-            found = self._computation.run(wanted, self._kept)
-            if found is not None:
-                for name, arrays in found.items():
-                    size = sum(array.nbytes for array in arrays)
-                    if size <= self._left:
-                        self._left -= size
-                        self._kept[name] = arrays
-                return found
-        self._too_large.update(dict.fromkeys(names))
-        return {}
-
-    def _worth_keeping(self) -> list[str]:
-        """Tensors at which cuts may be made, smallest first, up to the limit for kept values."""
+        # Tensors at which cuts may be made, smallest first, up to the limit for kept values.
         sizes = []
         for node in self._model.proto.graph.node:
             for name in () if is_constant(node) else filter(None, node.output):
@@ -307,7 +288,17 @@ class TensorValues:
                 break
             left -= size
             chosen.append(name)
-        return chosen
+        for wanted in (list(dict.fromkeys([*names, *chosen])), names):
+            found = self._computation.run(wanted, self._kept)
+            if found is not None:
+                for name, arrays in found.items():
+                    size = sum(array.nbytes for array in arrays)
+                    if size <= self._left:
+                        self._left -= size
+                        self._kept[name] = arrays
+                return found
+        self._too_large.update(dict.fromkeys(names))
+        return {}
 
 
 def _fits(array: np.ndarray, kind: onnx.TypeProto) -> bool:

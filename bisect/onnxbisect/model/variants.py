@@ -138,24 +138,20 @@ class Variants:
     def _value(self, name: str, matters: _ValueMatters) -> Hashable:
         if matters is _ValueMatters.NEVER:
             return None
-        array = self._array(name, ZERO_POINTS if matters is _ValueMatters.WHETHER_ZERO else _SMALL)
+        most = ZERO_POINTS if matters is _ValueMatters.WHETHER_ZERO else _SMALL
+        array = self._known.get(name)
         if array is None:
+            tensor = self._constants[name]
+            if not isinstance(tensor, TensorProto) or prod(tensor.dims) > most:
+                return None
+            array = array_of(tensor, self._folder)
+        if array.size > most:
             return None
         if matters is _ValueMatters.WHETHER_ZERO:
             return not array.any()
         integer = array.dtype.kind in "iub"
         # Integers (axes, indices, sizes) and scalars (exponents, bounds) count; small float weights and biases do not.
         return _exactly(array) if matters is _ValueMatters.ALWAYS or integer or array.size == 1 else None
-
-    def _array(self, name: str, most: int) -> np.ndarray | None:
-        """The value; None where it has more than `most` elements."""
-        if name in self._known:
-            array = self._known[name]
-            return array if array.size <= most else None
-        tensor = self._constants[name]
-        if not isinstance(tensor, TensorProto) or prod(tensor.dims) > most:
-            return None
-        return array_of(tensor, self._folder)
 
     def _rank(self, name: str) -> Hashable:
         kind = self._types.get(name)

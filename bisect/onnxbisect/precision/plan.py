@@ -179,16 +179,6 @@ class _Search:
         self._asked.add(keep)
         return self._scores[keep]
 
-    def _second_look(self, kept: UnitSet) -> UnitSet:
-        """A smaller set by measured errors, of each unit low alone.
-
-        It lies within what reverting the worst units first gives.
-        """
-        own = {unit: self._score(self._space.everything & ~(1 << unit), Why.ALONE) for unit in self._space.order}
-        worst_first = [1 << unit for unit in sorted(own, key=own.__getitem__)]
-        again = self._shortest(worst_first, Why.UNITS)
-        return min(kept, again, key=lambda it: (size(it), self._space.share(it)))
-
     def _cheaper(self, found: MinimalSet) -> MinimalSet:
         """A small set with less work in high precision, where cheaper units do instead of a dear one.
 
@@ -221,7 +211,27 @@ class _Search:
         rest, first = list(parts), True
         while True:
             asked = len(self._asked)
-            count = self._shortest_prefix(needed, rest, why)
+            # How many of the first parts suffice with the needed ones; one fewer do not, as far as was asked.
+            low, high, step = -1 if needed else 0, len(rest), 1
+            while high - low > 1 and step <= len(rest):
+                if needed and (count := max(len(rest) - step, low + 1)) < high:
+                    if not self._suffices(needed | union(rest[:count]), why):
+                        low = count
+                        break
+                    high = count
+                if low < (count := step // 2 if needed else step) < high:
+                    if self._suffices(needed | union(rest[:count]), why):
+                        high = count
+                        break
+                    low = count
+                step *= 2
+            while high - low > 1:
+                middle = (low + high) // 2
+                if self._suffices(needed | union(rest[:middle]), why):
+                    high = middle
+                else:
+                    low = middle
+            count = high
             if count == 0:
                 return needed
             left_out = len(rest) - count
@@ -229,34 +239,6 @@ class _Search:
             if not first and len(self._asked) - asked > left_out + 1:
                 return needed | union(rest)
             first = False
-
-    def _shortest_prefix(self, needed: UnitSet, rest: Sequence[UnitSet], why: Why) -> int:
-        """How many of the first parts suffice with the needed ones; one fewer do not, as far as was asked.
-
-        In turns, everything shrinks and nothing grows by steps that double, until one of the two tells where the end
-        of the prefix is: where most parts are needed it is the last one, and where few are the first ones suffice. As
-        long as nothing is needed yet, the order is trusted, and the prefix only grows.
-        """
-        low, high, step = -1 if needed else 0, len(rest), 1
-        while high - low > 1 and step <= len(rest):
-            if needed and (count := max(len(rest) - step, low + 1)) < high:
-                if not self._suffices(needed | union(rest[:count]), why):
-                    low = count
-                    break
-                high = count
-            if low < (count := step // 2 if needed else step) < high:
-                if self._suffices(needed | union(rest[:count]), why):
-                    high = count
-                    break
-                low = count
-            step *= 2
-        while high - low > 1:
-            middle = (low + high) // 2
-            if self._suffices(needed | union(rest[:middle]), why):
-                high = middle
-            else:
-                low = middle
-        return high
 
     def _minimal(self, kept: UnitSet, *, look: bool = False) -> MinimalSet:
         """The set without members that are not needed, the dearest and least suspect first, until each one is.
@@ -279,7 +261,14 @@ class _Search:
             else:
                 shown.add(rest[0])
                 if look and len(shown) > _FEW and len(units) <= len(shown) * log2(len(units)):
-                    return self._minimal(self._second_look(kept))
+                    # a smaller set by measured errors, of each unit low alone
+                    own = {
+                        unit: self._score(self._space.everything & ~(1 << unit), Why.ALONE)
+                        for unit in self._space.order
+                    }
+                    worst_first = [1 << unit for unit in sorted(own, key=own.__getitem__)]
+                    again = self._shortest(worst_first, Why.UNITS)
+                    return self._minimal(min(kept, again, key=lambda it: (size(it), self._space.share(it))))
                 rest = [*rest[1:], rest[0]]
                 needed += 1
         return MinimalSet(ending=PrecisionEnding.MINIMAL, keep=kept, without=_without(kept, self._scores))

@@ -114,6 +114,9 @@ def seen_of(array: np.ndarray, *, by_channel: int | None = None) -> SampledTenso
     nonzero = magnitudes[magnitudes > 0]
     step = (max(high, 0.0) - min(low, 0.0)) / STEPS
     rms = float(np.sqrt(np.mean(values**2)))
+    channels = values.reshape(1, -1) if by_channel is None else np.moveaxis(values, by_channel, 0)
+    rows = channels.reshape(len(channels), -1)
+    each_rms = np.sqrt(np.mean(rows**2, axis=1))
     return SampledTensor(
         low=low,
         high=high,
@@ -121,16 +124,9 @@ def seen_of(array: np.ndarray, *, by_channel: int | None = None) -> SampledTenso
         count=values.size,
         zeroed=float(np.mean(nonzero < step / 2)) if nonzero.size else 0.0,
         tiny=float(np.mean(nonzero < FLOAT16_SMALLEST)) if nonzero.size else 0.0,
-        peak=_peak(values.reshape(1, -1) if by_channel is None else np.moveaxis(values, by_channel, 0)),
+        peak=float((np.abs(rows).max(axis=1) / np.where(each_rms, each_rms, 1)).max()),
         channels=_channels(magnitudes),
     )
-
-
-def _peak(values: np.ndarray) -> float:
-    """The largest magnitude in root mean squares of its channel, the first axis."""
-    rows = values.reshape(len(values), -1)
-    rms = np.sqrt(np.mean(rows**2, axis=1))
-    return float((np.abs(rows).max(axis=1) / np.where(rms, rms, 1)).max())
 
 
 def _channels(magnitudes: np.ndarray) -> tuple[float, ...]:

@@ -82,7 +82,29 @@ def told_of(reader: Reader, found: Sequence[Finding], subject: InspectedModel) -
         if finding.id not in _IN_GENERAL or read.get(finding.id, reader.oldest_opset) is None
     ]
     boundary = refused_boundary(reader.tool, reader.probe_format, subject)
-    return [*_unread_versions(reader, subject), *boundary, *_disputed(reader, subject), *others]
+    # disputed ops; nodes that no input changes fold away in most tools and are left out
+    sites: dict[str, list[NodeSite]] = {}
+    for site in subject.sites if reader.disputed else ():
+        op = qualified(site.node)
+        if op in reader.disputed and not subject.constants.issuperset(filter(None, site.node.output)):
+            sites.setdefault(op, []).append(site)
+    return [
+        *_unread_versions(reader, subject),
+        *boundary,
+        *[
+            Finding(
+                id=DISPUTED,
+                severity=Severity.WARNING,
+                nodes=subject.holders(those),
+                tensors=(),
+                detail=f"{op}: {count(len(those), 'node')}; {reader.disputed[op]}",
+                why=english("Real runs contradicted what the tool's document says of it."),
+                fix=english("Ask the compiler: onnx-bisect run."),
+            )
+            for op, those in sites.items()
+        ],
+        *others,
+    ]
 
 
 def after_pass(reader: Reader, found: Sequence[Finding]) -> tuple[Finding, ...]:
@@ -148,27 +170,6 @@ def _unread_versions(reader: Reader, subject: InspectedModel) -> list[Finding]:
         fix = english("Lower it, the ops do not change: {command}.", command=command)
         found.append(_finding("ir-newer-than-tool", detail, _WHY, fix, "lower-ir-version"))
     return found
-
-
-def _disputed(reader: Reader, subject: InspectedModel) -> list[Finding]:
-    """Findings about disputed ops; nodes that no input changes fold away in most tools and are left out."""
-    sites: dict[str, list[NodeSite]] = {}
-    for site in subject.sites if reader.disputed else ():
-        op = qualified(site.node)
-        if op in reader.disputed and not subject.constants.issuperset(filter(None, site.node.output)):
-            sites.setdefault(op, []).append(site)
-    return [
-        Finding(
-            id=DISPUTED,
-            severity=Severity.WARNING,
-            nodes=subject.holders(those),
-            tensors=(),
-            detail=f"{op}: {count(len(those), 'node')}; {reader.disputed[op]}",
-            why=english("Real runs contradicted what the tool's document says of it."),
-            fix=english("Ask the compiler: onnx-bisect run."),
-        )
-        for op, those in sites.items()
-    ]
 
 
 def _finding(id_: str, detail: str, why: str, fix: str, remedy: str) -> Finding:

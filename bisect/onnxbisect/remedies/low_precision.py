@@ -86,7 +86,19 @@ class InLowPrecision:
             else:
                 graph.input.append(onnx.ValueInfoProto(name=name, type=self._facts.type(name)))
                 self.inputs.append(name)
-        self._round()
+        # Round the float32 outputs of all nodes.
+        graph = onnx.shape_inference.infer_shapes(self.proto).graph
+        floats = {it.name for it in graph.value_info if it.type.tensor_type.elem_type == TensorProto.FLOAT}
+        nodes = []
+        for node in self.proto.graph.node:
+            nodes.append(node)
+            for slot, name in enumerate(node.output):
+                if name in floats:
+                    node.output[slot] = f"{name}/exact"
+                    nodes += self._rounding(f"{name}/exact", name)
+        copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
+        del self.proto.graph.node[:]
+        self.proto.graph.node.extend(copies)
         self.outputs = [scope(it) + name for it in chosen for scope in (_before, _after) for name in it.outputs]
         self.proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in self.outputs)
 
@@ -121,21 +133,6 @@ class InLowPrecision:
             new.CopyFrom(node)
             new.name = scope + node.name
             rename_in_node(new, names)
-
-    def _round(self) -> None:
-        """Round the float32 outputs of all nodes."""
-        graph = onnx.shape_inference.infer_shapes(self.proto).graph
-        floats = {it.name for it in graph.value_info if it.type.tensor_type.elem_type == TensorProto.FLOAT}
-        nodes = []
-        for node in self.proto.graph.node:
-            nodes.append(node)
-            for slot, name in enumerate(node.output):
-                if name in floats:
-                    node.output[slot] = f"{name}/exact"
-                    nodes += self._rounding(f"{name}/exact", name)
-        copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
-        del self.proto.graph.node[:]
-        self.proto.graph.node.extend(copies)
 
     def _rounding(self, exact: str, name: str) -> list[onnx.NodeProto]:
         """Nodes that compute a tensor in low precision from the exact one."""

@@ -115,7 +115,12 @@ class _Repairer:
         advice = Advice(chosen=(), questions=(), left=())
         model: onnx.ModelProto | None = None
         advisor.add_places(self._before)
-        self._look_inside()
+        # Repair the subgraphs of refused nodes to which no rule applies.
+        for holder in self._advisor.closed:
+            self._tell(f"asking the compiler about what is inside of {holder.op_type} {holder.name}")
+            made = repaired_inside(holder, self._before.model, self._repaired_body)
+            if made is not None:
+                self._advisor.offer(made)
         while True:
             found = self._settled()
             if found is None and self._limited:
@@ -157,14 +162,6 @@ class _Repairer:
             left=() if after.compiles else advisor.left(after, limited=self._limited),
             limited=self._limited and not after.compiles,
         )
-
-    def _look_inside(self) -> None:
-        """Repair the subgraphs of refused nodes to which no rule applies."""
-        for holder in self._advisor.closed:
-            self._tell(f"asking the compiler about what is inside of {holder.op_type} {holder.name}")
-            made = repaired_inside(holder, self._before.model, self._repaired_body)
-            if made is not None:
-                self._advisor.offer(made)
 
     def _repaired_body(self, model: onnx.ModelProto) -> tuple[Sequence[Candidate], onnx.ModelProto] | None:
         try:

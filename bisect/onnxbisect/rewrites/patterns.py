@@ -76,32 +76,26 @@ def matched(pattern: Pattern, node: onnx.NodeProto, facts: TensorFacts) -> Match
     A pattern does not match if a value that would disappear is read elsewhere.
     """
     reason = "it is no part of such a pattern"
-    for end in reversed(_behind(node, facts, _depth(pattern))):
-        for match in _matches(pattern, end.output[0], facts, Match()):
-            own = {it.output[0] for it in match.nodes}
-            if node.output[0] not in own:
-                continue
-            if all(_only_within(it, own, facts) for it in match.nodes[1:]):
-                return match
-            reason = "a value within the pattern is read elsewhere"
-    return reason
-
-
-def _behind(node: onnx.NodeProto, facts: TensorFacts, steps: int) -> list[onnx.NodeProto]:
-    """The node and those that depend on it within fewer than `steps` steps, the furthest last."""
+    # The node and those that depend on it within fewer than `steps` steps, the furthest last.
+    steps = _depth(pattern)
     found, row = {node.output[0]: node}, [node]
     for _ in range(steps - 1):
         row = list({after.output[0]: after for it in row for after in facts.readers(it.output[0])}.values())
         for it in row:
             found.pop(it.output[0], None)
             found[it.output[0]] = it
-    return list(found.values())
-
-
-def _only_within(node: onnx.NodeProto, own: set[str], facts: TensorFacts) -> bool:
-    return all(
-        not facts.is_output(name) and all(it.output[0] in own for it in facts.readers(name)) for name in node.output
-    )
+    for end in reversed(list(found.values())):
+        for match in _matches(pattern, end.output[0], facts, Match()):
+            own = {it.output[0] for it in match.nodes}
+            if node.output[0] not in own:
+                continue
+            inner = [name for it in match.nodes[1:] for name in it.output]
+            if not any(
+                facts.is_output(name) or any(it.output[0] not in own for it in facts.readers(name)) for name in inner
+            ):
+                return match
+            reason = "a value within the pattern is read elsewhere"
+    return reason
 
 
 def _matches(pattern: Pattern, tensor: str, facts: TensorFacts, found: Match) -> Iterator[Match]:

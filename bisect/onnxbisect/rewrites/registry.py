@@ -3,7 +3,7 @@
 import sys
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from types import ModuleType
 
 from onnxbisect.rewrites.families import RULES
@@ -43,7 +43,10 @@ def _installed_on(_path: tuple[str, ...]) -> Installed:
     broken = []
     for point in sorted(entry_points(group=_GROUP), key=lambda point: point.name):
         try:
-            loaded = _load(point)
+            module = point.load()
+            loaded = rules_in(module) if isinstance(module, ModuleType) else ()
+            if not loaded:
+                raise TypeError(f"{point.value} is no module with rules")
             twice = next((rule.id for rule in loaded if rule.id in rules), None)
             if twice is not None:
                 raise ValueError(f"the rule {twice!r} exists already")
@@ -54,11 +57,3 @@ def _installed_on(_path: tuple[str, ...]) -> Installed:
             rules |= {rule.id: rule for rule in loaded}
     ordered = sorted(rules.values(), key=lambda rule: rule.order)
     return Installed(rules=tuple(ordered), broken=tuple(broken))
-
-
-def _load(point: EntryPoint) -> tuple[Rule, ...]:
-    module = point.load()
-    rules = rules_in(module) if isinstance(module, ModuleType) else ()
-    if not rules:
-        raise TypeError(f"{point.value} is no module with rules")
-    return rules

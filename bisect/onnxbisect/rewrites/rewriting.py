@@ -163,7 +163,16 @@ def rewrite(rule: Rule, node: onnx.NodeProto, facts: TensorFacts, *, prefix: str
     for domain, version in replacement.opsets.items():
         if facts.opsets.get(domain, version) != version:
             raise NotApplicable(f"it needs version {version} of operator set '{domain}'")
-    types = _checked(node, replacement, facts)
+    # The types of all tensors of the replacement, whose outputs have the types of the node's.
+    proto = _standalone(node, replacement, facts)
+    try:
+        onnx.checker.check_model(proto)
+        graph = onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True).graph
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        line = next((line.strip() for line in str(error).splitlines() if line.strip()), "no reason given")
+        raise NotApplicable(f"onnx refuses the replacement: {line}") from error
+    types = {value.name: value.type for value in [*graph.value_info, *graph.input, *graph.output]}
+    types |= {it.name: helper.make_tensor_type_proto(it.data_type, list(it.dims)) for it in graph.initializer}
     inputs = (match.tensors["x"],) if "x" in match.tensors else tuple(node.input)
     return Rewrite(rule=rule, node=node, inputs=inputs, replacement=replacement, types=types, _facts=facts)
 
@@ -180,20 +189,6 @@ def _built(rule: Rule, node: onnx.NodeProto, facts: TensorFacts, prefix: str, ma
             raise
     site = Site(wide.node, wide.facts, prefix)
     return narrowed(site.replacement(rule.build(site)), wide, node.output, facts)
-
-
-def _checked(node: onnx.NodeProto, replacement: Replacement, facts: TensorFacts) -> dict[str, onnx.TypeProto]:
-    """The types of all tensors of the replacement, whose outputs have the types of the node's."""
-    proto = _standalone(node, replacement, facts)
-    try:
-        onnx.checker.check_model(proto)
-        graph = onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True).graph
-    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
-        line = next((line.strip() for line in str(error).splitlines() if line.strip()), "no reason given")
-        raise NotApplicable(f"onnx refuses the replacement: {line}") from error
-    types = {value.name: value.type for value in [*graph.value_info, *graph.input, *graph.output]}
-    types |= {it.name: helper.make_tensor_type_proto(it.data_type, list(it.dims)) for it in graph.initializer}
-    return types
 
 
 def _standalone(node: onnx.NodeProto, replacement: Replacement, facts: TensorFacts) -> onnx.ModelProto:

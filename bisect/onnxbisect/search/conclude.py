@@ -132,6 +132,11 @@ def _culprit(
         certainty = Certainty.FLAKY
     else:
         certainty = Certainty.CONFIRMED
+    # The probe that shows the failure may be of another node of the variant, which its log then names. A log that
+    # names the culprit itself is preferred.
+    probes = [probe for probe in (suspect.fails, suspect.blame, suspect.context) if probe is not None]
+    naming = (probe for probe in probes if oracle.named_in(probe) & suspect.everywhere)
+    verdict = oracle.look(next(naming, suspect.fails))
     return DiagnosedCulprit(
         units=suspect.units,
         occurrences=tuple(of(occurrence) for occurrence in suspect.occurrences),
@@ -139,7 +144,7 @@ def _culprit(
         certainty=certainty,
         failure=(words.kind if words is not None else None) or Kind.ERROR,
         fingerprint=words.fingerprint if words is not None else "",
-        message=_message(oracle, suspect),
+        message=verdict.message if verdict is not None else "",
         evidence=Evidence(
             fails=oracle.probe(suspect.fails),
             own=suspect.fails if is_subset(suspect.units, suspect.fails) else oracle.probe(suspect.units),
@@ -176,18 +181,6 @@ def _said_of_every_op(record: Oracle) -> str:
         "may be about the file or the tool, and not about an op.",
         count=len(ops),
     )
-
-
-def _message(oracle: Oracle, suspect: Suspect) -> str:
-    """What the compiler says of the culprit.
-
-    The probe that shows the failure may be of another node of the variant, which its log then names. A log that names
-    the culprit itself is preferred.
-    """
-    probes = [probe for probe in (suspect.fails, suspect.blame, suspect.context) if probe is not None]
-    naming = (probe for probe in probes if oracle.named_in(probe) & suspect.everywhere)
-    verdict = oracle.look(next(naming, suspect.fails))
-    return verdict.message if verdict is not None else ""
 
 
 def _kind(suspect: Suspect) -> CulpritKind:

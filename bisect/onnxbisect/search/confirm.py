@@ -151,7 +151,8 @@ class Confirmer:
         questions: list[Question] = []
         say = self._say(suspect)
         elsewhere: list[UnitSet] = []
-        if is_open and not self._named_everywhere(suspect):
+        names = () if self._oracle.names_mislead else map(self._oracle.named_in, self._oracle.failing)
+        if is_open and not any(is_subset(suspect.everywhere, named) for named in names):
             elsewhere = other_contexts(self._universe, suspect, remainder, all_of_them=bool(doubted))
         questions += [(probe, english("{say} in other contexts", say=say)) for probe in elsewhere]
         if is_open:
@@ -344,12 +345,6 @@ class Confirmer:
         larger = [failing for failing in self._oracle.failing if size(failing) > size(suspect.fails)]
         words = (self._oracle.look(failing) for failing in larger if suspect.held_by(failing))
         return any(said is not None and said.fingerprint == verdict.fingerprint for said in words)
-
-    def _named_everywhere(self, suspect: Suspect) -> bool:
-        """Whether the log of one probe names every place of the suspect."""
-        return not self._oracle.names_mislead and any(
-            is_subset(suspect.everywhere, self._oracle.named_in(failing)) for failing in self._oracle.failing
-        )
 
     def _passed(self, probe: UnitSet) -> bool:
         verdict = self._oracle.look(self._oracle.probe(probe))

@@ -271,7 +271,9 @@ def _kinds_of_places(universe: Universe, occurrences: Iterable[Occurrence]) -> l
     kinds: dict[tuple[int, ...], UnitSet] = {}
     for place in occurrences:
         units = of(place)
-        kinds.setdefault((size(universe.ball(units, 1)), *_neighbourhoods(universe, units)), units)
+        kinds.setdefault(
+            (size(universe.ball(units, 1)), *sorted(universe.neighbourhoods[unit] for unit in members(units))), units
+        )
     return list(kinds.values())[:_MOST_PLACES]
 
 
@@ -294,7 +296,3 @@ def _outwards(universe: Universe, units: UnitSet) -> list[int]:
         order += members(frontier)
         reached |= frontier
     return order + list(members(universe.everything & ~reached))
-
-
-def _neighbourhoods(universe: Universe, units: UnitSet) -> list[int]:
-    return sorted(universe.neighbourhoods[unit] for unit in members(units))

@@ -86,7 +86,20 @@ def amount(universe: Universe, measure: Measure, units: UnitSet) -> int:
         case Measure.PIECES:
             return len(components(universe, units))
         case Measure.LIVE:
-            return _most_live(universe, units)
+            order = list(members(units))
+            read_last: dict[int, int] = {unit: unit for unit in order}
+            for unit in order:
+                for producer in members(universe.predecessors[unit]):
+                    read_last[producer] = unit
+            changes: dict[int, int] = {}
+            for producer, last in read_last.items():
+                changes[producer] = changes.get(producer, 0) + 1
+                changes[last + 1] = changes.get(last + 1, 0) - 1
+            live = most = 0
+            for place in sorted(changes):
+                live += changes[place]
+                most = max(most, live)
+            return most
         case Measure.WEIGHTS:
             return sum(universe.weights[unit] for unit in members(units)) if universe.weights else 0
 
@@ -99,21 +112,3 @@ def _inputs(universe: Universe, units: UnitSet) -> int:
 def _outputs(universe: Universe, units: UnitSet) -> int:
     after = (universe.successors[unit] for unit in members(units))
     return sum(not readers or bool(readers & ~units) for readers in after)
-
-
-def _most_live(universe: Universe, units: UnitSet) -> int:
-    """The most results that are held at a time if the units are computed in the model's order."""
-    order = list(members(units))
-    read_last: dict[int, int] = {unit: unit for unit in order}
-    for unit in order:
-        for producer in members(universe.predecessors[unit]):
-            read_last[producer] = unit
-    changes: dict[int, int] = {}
-    for producer, last in read_last.items():
-        changes[producer] = changes.get(producer, 0) + 1
-        changes[last + 1] = changes.get(last + 1, 0) - 1
-    live = most = 0
-    for place in sorted(changes):
-        live += changes[place]
-        most = max(most, live)
-    return most

@@ -44,7 +44,7 @@ class Locator:
             if not self._state.answerable:
                 too_large_to_answer(self._oracle)
             passing = 0 if self._state.capacity else self._oracle.best_passing(region)
-            covered = self._covered(region) if self._state.capacity else passing
+            covered = union(it & region for it in self._oracle.passing) if self._state.capacity else passing
             pool = self.atoms.of_units(region & ~covered)
             if not pool:
                 return None
@@ -107,12 +107,6 @@ class Locator:
                 return True
         return False
 
-    def _covered(self, region: UnitSet) -> UnitSet:
-        covered = 0
-        for passing in self._oracle.passing:
-            covered |= passing & region
-        return covered
-
     def _step(self, region: UnitSet, passing: UnitSet, covered: UnitSet, pool: list[Atom]) -> Suspect | None:
         """Ask the most informative probe. Returns a suspect, or None if the new verdicts call for a new decision."""
         failing = self._oracle.smallest_failing(region, passing)
@@ -135,7 +129,11 @@ class Locator:
             return None
         for atom in pool:
             if atom.units & self.atoms.named.nodes and self.atoms.is_fine_elsewhere(atom):
-                return self._named_here(atom, region, passing)
+                # Ask a unit of each context inside the model: the log names the atom, and it passes elsewhere.
+                if size(atom.units) > 1 and not self._state.split.get(atom.variant):
+                    self.atoms.take_apart(atom)
+                    return None
+                return self._where_it_stands(atom, region, passing)
         if near := self.atoms.named.interacting(region, self.minimiser.fails):
             return self.narrowed(near, region)
         if failing is not None and len(group) == 1:
@@ -167,13 +165,6 @@ class Locator:
     def _fails_only_here(self, atom: Atom) -> bool:
         """Whether a unit of its variant passed among others, but none of these units did."""
         return atom.variant in self._state.only_alone and not atom.units & self._oracle.exonerated
-
-    def _named_here(self, atom: Atom, region: UnitSet, passing: UnitSet) -> Suspect | None:
-        """Ask a unit of each context inside the model, for an atom that the log names and that passes elsewhere."""
-        if size(atom.units) > 1 and not self._state.split.get(atom.variant):
-            self.atoms.take_apart(atom)
-            return None
-        return self._where_it_stands(atom, region, passing)
 
     def _where_it_stands(self, atom: Atom, region: UnitSet, passing: UnitSet) -> Suspect | None:
         """Ask one unit of the atom together with the passing set, unless it failed with its neighbours there."""

@@ -131,7 +131,12 @@ class ConnectedMinimiser:
         balls = {unit: self._universe.ball(1 << unit, steps, within) for unit in members(atom)}
         alike: dict[tuple[tuple[int, int], ...], list[int]] = {}
         for unit, ball in balls.items():
-            alike.setdefault(self._edges(ball), []).append(unit)
+            # by the variants at both ends of every edge, which are equal for places of a repeated structure
+            variant, successors = self._universe.variant, self._universe.successors
+            edges = (
+                (variant[one], variant[after]) for one in members(ball) for after in members(successors[one] & ball)
+            )
+            alike.setdefault(tuple(sorted(edges)), []).append(unit)
         return balls, sorted(alike.values(), key=lambda units: (-len(units), units[0]))
 
     def _one_place(self, atom: UnitSet, within: UnitSet, steps: int) -> tuple[UnitSet, UnitSet, int] | None:
@@ -150,17 +155,6 @@ class ConnectedMinimiser:
                 return (place, wide, radius) if radius > steps else None
             wide, radius = wider, radius + 1
 
-    def _edges(self, units: UnitSet) -> tuple[tuple[int, int], ...]:
-        """The variants at both ends of every edge: equal for places of a repeated structure."""
-        universe = self._universe
-        return tuple(
-            sorted(
-                (universe.variant[unit], universe.variant[after])
-                for unit in members(units)
-                for after in members(universe.successors[unit] & units)
-            )
-        )
-
     def _trimmed(self, centre: UnitSet, failing: UnitSet) -> UnitSet:
         """A minimal connected failing set inside a failing ball, as far as its rim is concerned; 0 if the ball passes.
 
@@ -171,7 +165,11 @@ class ConnectedMinimiser:
         needed = centre
         while True:
             core = joined(self._universe, needed, failing)
-            rest = self._by_distance(core, failing)
+            rest: list[int] = []
+            reached = core
+            while frontier := self._universe.neighbours(reached) & failing & ~reached:
+                rest += members(frontier)
+                reached |= frontier
             low, high = -1, len(rest)
             while high - low > 1:
                 middle = (low + high) // 2
@@ -185,14 +183,6 @@ class ConnectedMinimiser:
             if not high:
                 return core
             needed |= 1 << rest[high - 1]
-
-    def _by_distance(self, core: UnitSet, within: UnitSet) -> list[int]:
-        order: list[int] = []
-        reached = core
-        while frontier := self._universe.neighbours(reached) & within & ~reached:
-            order += members(frontier)
-            reached |= frontier
-        return order
 
 
 #: Necessary parts that still pass together after which the failing set is asked again: one false refusal of a large

@@ -150,17 +150,14 @@ class _Forecast:
         exonerated = self._record.exonerated
         #: The units of each failing probe that never passed; if a single unit is to blame, it is one of these.
         self._blamed = {failing & ~exonerated for failing in self._record.failing}
-        self.culprits = self._disjoint()
-        self.together = 0 in self._blamed
-
-    def _disjoint(self) -> int:
-        """A lower bound on the number of culprits."""
+        # A lower bound on the number of culprits.
         covered, count = 0, 0
         for blamed in sorted(self._blamed, key=size):
             if blamed and not blamed & covered:
                 covered |= blamed
                 count += 1
-        return count
+        self.culprits = count
+        self.together = 0 in self._blamed
 
     def status(self, units: UnitSet) -> Status | None:
         """The likely answer; None if both are equally likely. Models that are searched seldom pass."""

@@ -268,7 +268,11 @@ class SearchReplay:
         if minimal != self.state.suspects:
             self.state.suspects = minimal
             return False
-        outcome = self._confirmer.confirm(self.state.suspects, self._remainders, self.state.only_alone)
+        outcome = self._confirmer.confirm(
+            self.state.suspects,
+            self.state.proof if self.state.proof and not self.state.capacity else (self.remainder,),
+            self.state.only_alone,
+        )
         self.state.suspects = (*outcome.suspects, *outcome.narrowed)
         self.state.unresolved |= outcome.unanswered
         for suspect in outcome.narrowed:
@@ -284,20 +288,17 @@ class SearchReplay:
             )
         if outcome.cleared or outcome.narrowed:
             return False
-        if self._passes_in_place():
+        # Ask about suspects that nothing blames in their place; True if one of them passes there.
+        seen = seen_to_fail(self._universe, self._oracle, self.state)
+        missing = unseen_in_place(self._universe, self._oracle, self.state.suspects, seen, self.remainder)
+        answers = self._oracle.ask_all([(probe, english("a suspect in its place")) for probe in missing], sure=True)
+        if any(answer.passed for answer in answers):
             return False
         if not self._brief:
             self._ask_again_what_failed_for_a_while()
         blamed = union(suspect.everywhere for suspect in self.state.suspects)
         self.state.cut_induced = cut_induced_failures(self._universe, self._oracle, blamed)
         return True
-
-    def _passes_in_place(self) -> bool:
-        """Ask about suspects that nothing blames in their place; True if one of them passes there."""
-        seen = seen_to_fail(self._universe, self._oracle, self.state)
-        missing = unseen_in_place(self._universe, self._oracle, self.state.suspects, seen, self.remainder)
-        answers = self._oracle.ask_all([(probe, english("a suspect in its place")) for probe in missing], sure=True)
-        return any(answer.passed for answer in answers)
 
     def _ask_again_what_failed_for_a_while(self) -> None:
         """Ask a suspect again all of whose failures came in one run, without a pass between them.
@@ -349,10 +350,6 @@ class SearchReplay:
             elif occurrences:
                 kept.append(replace(suspect, occurrences=occurrences))
         return tuple(kept)
-
-    @property
-    def _remainders(self) -> tuple[UnitSet, ...]:
-        return self.state.proof if self.state.proof and not self.state.capacity else (self.remainder,)
 
     @property
     def remainder(self) -> UnitSet:

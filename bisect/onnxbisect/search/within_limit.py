@@ -84,7 +84,8 @@ class WithinLimit:
         region = everything & ~union(suspect.everywhere for suspect in suspects)
         together: list[Suspect] = []
         while failing := self._failing_within(limit, region):
-            if not self._failed(failing):
+            verdict = self._oracle.look(failing)
+            if not (verdict is not None and verdict.failed):
                 return False
             stretch = self._stretch(limit, failing)
             together.append(Suspect(units=stretch, fails=stretch, occurrences=(tuple(members(stretch)),)))
@@ -92,7 +93,11 @@ class WithinLimit:
         rest = self._oracle.ask(region, _REST, sure=True)
         proof = (region,) if rest.passed else tuple(pieces_within(self._universe, limit, region))
         suspects = [self._in_context(limit, suspect, proof) for suspect in suspects]
-        blames = [(it.blame, english("{op} in its context", op=self._op(it))) for it in suspects if it.blame]
+        blames = [
+            (it.blame, english("{op} in its context", op=self._universe.op[lowest(it.units)]))
+            for it in suspects
+            if it.blame
+        ]
         if not all(it.failed for it in self._oracle.ask_all(blames, sure=True)):
             return False
         largest = max(proof, key=size)
@@ -174,13 +179,6 @@ class WithinLimit:
             return replace(suspect, verified=True)
         unit, around = max(fitting, key=lambda it: neighbours_kept(self._universe, it[0], it[1], 1))
         return replace(suspect, units=1 << unit, context=around, blame=around | 1 << unit, verified=True)
-
-    def _failed(self, probe: UnitSet) -> bool:
-        verdict = self._oracle.look(probe)
-        return verdict is not None and verdict.failed
-
-    def _op(self, suspect: Suspect) -> str:
-        return self._universe.op[lowest(suspect.units)]
 
 
 def possible_limit(

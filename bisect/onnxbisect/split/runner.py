@@ -169,7 +169,15 @@ def main() -> None:
     functions.update(map(function_of, given.op))
     inputs = _inputs(read_manifest(folder), given.inputs, np.random.default_rng(given.seed))
     outputs = run(folder, inputs, progress=True)
-    _save(given.out, outputs)
+    # as numpy.savez does, which cannot take some names, such as "file"
+    with zipfile.ZipFile(given.out, "w") as archive:
+        for name, value in outputs.items():
+            several = enumerate(value) if isinstance(value, list) else ()
+            for key, array in {f"{name}[{number}]": it for number, it in several}.items() or [(name, value)]:
+                content = np.asarray(array)
+                with archive.open(f"{key}.npy", "w", force_zip64=True) as file:
+                    plain = content.astype(str) if content.dtype == object else content
+                    np.lib.format.write_array(file, plain, allow_pickle=False)
     for name, value in outputs.items():
         apart = f", at most {np.abs(value - inputs[name]).max():.2g} from the given one" if name in inputs else ""
         print(f"{name!r}: {getattr(value, 'dtype', type(value).__name__)} {getattr(value, 'shape', '')}{apart}")
@@ -208,18 +216,6 @@ def _random(declared: dict[str, Any], random: np.random.Generator) -> Any:
         sys.exit(f"Give a value for the input {declared['name']!r}.")
     dtype = np.dtype(declared["dtype"])
     return (random.normal(size=shape) if dtype.kind == "f" else random.integers(0, 2, size=shape)).astype(dtype)
-
-
-def _save(path: Path, arrays: dict[str, Any]) -> None:
-    """As numpy.savez does, which cannot take some names, such as 'file'."""
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, value in arrays.items():
-            several = enumerate(value) if isinstance(value, list) else ()
-            for key, array in {f"{name}[{number}]": it for number, it in several}.items() or [(name, value)]:
-                content = np.asarray(array)
-                with archive.open(f"{key}.npy", "w", force_zip64=True) as file:
-                    plain = content.astype(str) if content.dtype == object else content
-                    np.lib.format.write_array(file, plain, allow_pickle=False)
 
 
 if __name__ == "__main__":

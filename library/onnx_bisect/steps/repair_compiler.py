@@ -11,7 +11,6 @@ import onnx
 from onnxbisect.cut import units_of_nodes
 from onnxbisect.diagnosis import CertificateStatus, Diagnosis, DiagnosisProof, Stats
 from onnxbisect.errors import CutError, ModelError
-from onnxbisect.model import Model
 from onnxbisect.model.external import locations
 from onnxbisect.model.scopes import is_constant, reads
 from onnxbisect.remedies import SearchedModel
@@ -134,8 +133,19 @@ class RepairCompiler:
         shutil.rmtree(piece.parent, ignore_errors=True)
         piece.parent.mkdir()
         try:
-            asked = _with_makers_of_scalars(loaded.model, nodes)
-            units = context.universe.with_required_producers(units_of_nodes(loaded.model, asked))
+            # The nodes, and the producers of their scalar inputs: some tools change the rank of an input of rank 0.
+            graph = loaded.model.proto.graph
+            makers = {output: node for node in graph.node for output in node.output}
+            asked = {node.name: node for node in graph.node if node.name in nodes}
+            work = list(asked.values())
+            while work:
+                for name in reads(work.pop()):
+                    kind, maker = loaded.model.types.get(name), makers.get(name)
+                    scalar = kind is not None and kind.tensor_type.HasField("shape") and not kind.tensor_type.shape.dim
+                    if scalar and maker is not None and not is_constant(maker) and maker.name not in asked:
+                        asked[maker.name] = maker
+                        work.append(maker)
+            units = context.universe.with_required_producers(units_of_nodes(loaded.model, list(asked)))
             names = context.write(units, piece)
             found = self._search(LoadedModel(piece, {}), piece=True, whole=whole)
         except (CutError, ModelError) as error:
@@ -197,22 +207,6 @@ def _inputs(model: onnx.ModelProto) -> dict[str, tuple[int, int]]:
     """The dtype and rank of each input."""
     types = {value.name: value.type.tensor_type for value in model.graph.input}
     return {name: (kind.elem_type, len(kind.shape.dim)) for name, kind in types.items()}
-
-
-def _with_makers_of_scalars(model: Model, nodes: Collection[str]) -> list[str]:
-    """The nodes, and the producers of their scalar inputs: some tools change the rank of an input of rank 0."""
-    graph = model.proto.graph
-    makers = {output: node for node in graph.node for output in node.output}
-    asked = {node.name: node for node in graph.node if node.name in nodes}
-    work = list(asked.values())
-    while work:
-        for name in reads(work.pop()):
-            kind, maker = model.types.get(name), makers.get(name)
-            scalar = kind is not None and kind.tensor_type.HasField("shape") and not kind.tensor_type.shape.dim
-            if scalar and maker is not None and not is_constant(maker) and maker.name not in asked:
-                asked[maker.name] = maker
-                work.append(maker)
-    return list(asked)
 
 
 def unanswered(context: SearchContext, why: str, *, stopped: bool = False) -> SearchedModel:

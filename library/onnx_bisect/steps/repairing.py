@@ -302,25 +302,17 @@ def try_usual_forms(
         added = list(group)
         if (tried := ask([*asked, *added])) != TriedFiles():
             # without a form that was added alone, the tool died
-            return _with_fewer(tried, [*asked, *added], asked if asked and len(added) == 1 else [*asked, *added], ask)
+            # The same without each of the `doubtful` forms that makes no difference.
+            forms = [*asked, *added]
+            for form in reversed(asked if asked and len(added) == 1 else [*asked, *added]):
+                fewer = [other for other in forms if other != form]
+                if not fewer or (tried.repair is not None and tried.repair.stopped):
+                    break
+                again = ask(fewer)
+                if again.repair is not None and again.repair.stopped:
+                    break
+                if again.repair is not None or (again.base is not None and tried.repair is None):
+                    tried, forms = again, fewer
+            return tried
         asked += added
     return TriedFiles()
-
-
-def _with_fewer(
-    tried: TriedFiles[ChangedCopy],
-    forms: Sequence[str],
-    doubtful: Sequence[str],
-    ask: Callable[[Sequence[str]], TriedFiles[ChangedCopy]],
-) -> TriedFiles[ChangedCopy]:
-    """The same without each of the `doubtful` forms that makes no difference."""
-    for form in reversed(doubtful):
-        fewer = [other for other in forms if other != form]
-        if not fewer or (tried.repair is not None and tried.repair.stopped):
-            break
-        again = ask(fewer)
-        if again.repair is not None and again.repair.stopped:
-            break
-        if again.repair is not None or (again.base is not None and tried.repair is None):
-            tried, forms = again, fewer
-    return tried

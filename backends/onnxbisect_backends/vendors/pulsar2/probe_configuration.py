@@ -153,7 +153,19 @@ class ProbeConfiguration:
         quant = data.setdefault("quant", {})
         quant["input_configs"] = [self._input_config(name, dataset, samples) for name, dataset in datasets.items()]
         quant["layer_configs"] = [kept for it in self.build.quant.layer_configs if (kept := self._layers(it))]
-        data["input_processors"] = self._input_processors()
+        entries = [it.model_dump(mode="json", exclude_unset=True) for it in self.build.input_processors]
+        own = self._processors(entries, self._own_inputs, {value.name for value in self.inputs})
+        several = {entry["tensor_name"] for entry in own if entry.get("src_extra_shapes")}
+        if not all(value.name in several for value in self.inputs):
+            for entry in own:
+                entry.pop("src_extra_shapes", None)  # all inputs must have the same number of shapes
+        named = {entry["tensor_name"] for entry in own}
+        needed = [
+            {"tensor_name": value.name, "src_dtype": _RUNTIME[value.type.tensor_type.elem_type]}
+            for value in self.inputs
+            if value.name not in named and value.type.tensor_type.elem_type in _RUNTIME
+        ]
+        data["input_processors"] = own + needed
         boundary = {value.name for value in self.model.graph.output}
         own_outputs = {self._here(name) for name in self.ends.outputs} & boundary
         data["output_processors"] = self._processors(data.get("output_processors", []), own_outputs, boundary)
@@ -181,21 +193,6 @@ class ProbeConfiguration:
                 if values := getattr(entry, field):
                     found[field] = list(values)
         return found
-
-    def _input_processors(self) -> list[dict[str, Any]]:
-        entries = [it.model_dump(mode="json", exclude_unset=True) for it in self.build.input_processors]
-        own = self._processors(entries, self._own_inputs, {value.name for value in self.inputs})
-        several = {entry["tensor_name"] for entry in own if entry.get("src_extra_shapes")}
-        if not all(value.name in several for value in self.inputs):
-            for entry in own:
-                entry.pop("src_extra_shapes", None)  # all inputs must have the same number of shapes
-        named = {entry["tensor_name"] for entry in own}
-        needed = [
-            {"tensor_name": value.name, "src_dtype": _RUNTIME[value.type.tensor_type.elem_type]}
-            for value in self.inputs
-            if value.name not in named and value.type.tensor_type.elem_type in _RUNTIME
-        ]
-        return own + needed
 
     def _processors(self, entries: Sequence[dict[str, Any]], own: set[str], there: set[str]) -> list[dict[str, Any]]:
         """The entries for present tensors, and one for each of the model's `own` ends that only `DEFAULT` names."""

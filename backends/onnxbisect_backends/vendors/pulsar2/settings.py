@@ -47,7 +47,16 @@ def parse(text: str, root: type[BaseModel], package: str) -> dict[str, Any]:
     try:
         text_format.Parse(text, message)
     except text_format.ParseError as error:
-        raise ValueError(_nearest(str(error), root)) from None
+        # protobuf's message; if it is about an unknown field, a sentence with the nearest known one instead
+        words = str(error)
+        match = _UNKNOWN.search(words)
+        models: set[type[BaseModel]] = set()
+        _collect(root, models)
+        model = next((model for model in models if match and model.__name__ == match["message"]), None)
+        if match is None or model is None:
+            raise ValueError(words) from None
+        known = unknown(f"field of {model.__name__}", match["field"], model.model_fields)
+        raise ValueError(f"line {words.partition(':')[0]}: {known}") from None
     found: dict[str, Any] = json_format.MessageToDict(message, preserving_proto_field_name=True)
     return found
 
@@ -87,19 +96,6 @@ def _describe(model: type[BaseModel], file: descriptor_pb2.FileDescriptorProto, 
         elif inner := message_of(about.annotation):
             field.type, field.type_name = _Field.TYPE_MESSAGE, f".{file.package}.{inner.__name__}"
             _describe(inner, file, done)
-
-
-def _nearest(words: str, root: type[BaseModel]) -> str:
-    """protobuf's message; if it is about an unknown field, a sentence with the nearest known one instead."""
-    match = _UNKNOWN.search(words)
-    models: set[type[BaseModel]] = set()
-    _collect(root, models)
-    model = next((model for model in models if match and model.__name__ == match["message"]), None)
-    if match is None or model is None:
-        return words
-    return (
-        f"line {words.partition(':')[0]}: {unknown(f'field of {model.__name__}', match['field'], model.model_fields)}"
-    )
 
 
 def _collect(model: type[BaseModel], found: set[type[BaseModel]]) -> None:

@@ -39,7 +39,18 @@ def main(model: str, samples: str, order: str) -> int:
         if not Path("tensors.json").is_file():
             _convert(root, model, [str(file) for file in files], asked["processor"])
         if "out" in asked:
-            _run(model, len(files), asked["keep"], Path(asked["out"]), asked["processor"])
+            import numpy
+            import onnx
+
+            out = Path(asked["out"])
+            lowered = _lowered(asked["keep"], out.name, asked["processor"])
+            names = [it.name for it in onnx.load(model, load_external_data=False).graph.output]
+            out.mkdir()
+            for number in range(len(files)):
+                found = _inferred(number, lowered)
+                numpy.savez(
+                    out / f"{number}.npz", **{str(place): _output(name, found) for place, name in enumerate(names)}
+                )
     except Exception as error:
         traceback.print_exc()
         print(f"\n{type(error).__name__}: {' '.join(str(error).split())}", file=sys.stderr)
@@ -103,18 +114,6 @@ def _inferred(number: int, file: str, *, every: bool = False) -> dict[str, Any]:
     with numpy.load(f"{tpu_mlir_steps.SAMPLES}/{number}.npz") as arrays:
         found: dict[str, Any] = mlir_inference(dict(arrays), file, every)
     return found
-
-
-def _run(model: str, count: int, keep: list[str], out: Path, processor: str) -> None:
-    import numpy
-    import onnx
-
-    lowered = _lowered(keep, out.name, processor)
-    names = [it.name for it in onnx.load(model, load_external_data=False).graph.output]
-    out.mkdir()
-    for number in range(count):
-        found = _inferred(number, lowered)
-        numpy.savez(out / f"{number}.npz", **{str(place): _output(name, found) for place, name in enumerate(names)})
 
 
 def _output(name: str, found: dict[str, Any]) -> Any:

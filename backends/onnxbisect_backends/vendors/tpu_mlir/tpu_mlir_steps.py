@@ -222,7 +222,22 @@ def _comparing(compare: "Callable[..., None]") -> "Callable[..., None]":
         except Exception:
             said = said_by_tool[0]
             rejected = _FAILED.findall(said)
-            apart = _apart(target, reference, rejected)
+            # The largest difference of each tensor, infinite where one is not finite alone, and its largest
+            # magnitude.
+            import numpy
+
+            apart = {}
+            with numpy.load(target) as new, numpy.load(reference) as old:
+                for name in rejected:
+                    if name not in new.files or name not in old.files or new[name].size != old[name].size:
+                        continue
+                    one, other = (array[name].astype(numpy.float64).ravel() for array in (new, old))
+                    same = (one == other) | (numpy.isnan(one) & numpy.isnan(other))
+                    finite = numpy.isfinite(one) & numpy.isfinite(other)
+                    with numpy.errstate(invalid="ignore"):
+                        gap = numpy.where(same, 0.0, numpy.where(finite, numpy.abs(one - other), numpy.inf))
+                    reach = numpy.abs(other[numpy.isfinite(other)]).max(initial=0.0)
+                    apart[name] = (float(gap.max(initial=0.0)), float(reach))
             for name, (largest, reach) in apart.items():
                 tiny = ", too small to count" if _is_close(largest, reach) else ""
                 print(f"{_MARK} [{name}] differs by at most {largest:.3g}, in numbers up to {reach:.3g}{tiny}")
@@ -255,25 +270,6 @@ def _captured() -> "Iterator[list[str]]":
             file.seek(0)
             said.append(file.read().decode("utf-8", "backslashreplace"))
             print(said[0], flush=True)
-
-
-def _apart(target: str, reference: str, names: "list[str]") -> "dict[str, tuple[float, float]]":
-    """The largest difference of each tensor, infinite where one is not finite alone, and its largest magnitude."""
-    import numpy
-
-    found = {}
-    with numpy.load(target) as new, numpy.load(reference) as old:
-        for name in names:
-            if name not in new.files or name not in old.files or new[name].size != old[name].size:
-                continue
-            one, other = (array[name].astype(numpy.float64).ravel() for array in (new, old))
-            same = (one == other) | (numpy.isnan(one) & numpy.isnan(other))
-            finite = numpy.isfinite(one) & numpy.isfinite(other)
-            with numpy.errstate(invalid="ignore"):
-                gap = numpy.where(same, 0.0, numpy.where(finite, numpy.abs(one - other), numpy.inf))
-            reach = numpy.abs(other[numpy.isfinite(other)]).max(initial=0.0)
-            found[name] = (float(gap.max(initial=0.0)), float(reach))
-    return found
 
 
 def _is_close(largest: float, reach: float) -> bool:

@@ -130,7 +130,20 @@ def fitted(node: onnx.NodeProto, facts: TensorFacts, now: int, to: int) -> onnx.
         formal = older.inputs[min(slot, len(older.inputs) - 1)]
         if not name and formal.option == defs.OpSchema.FormalParameterOption.Single:
             raise NotApplicable(f"operator set {to} demands the input {formal.name} of {node.op_type}")
-    _demand_types(node, facts, older, to)
+    allowed = {constraint.type_param_str: constraint.allowed_type_strs for constraint in older.type_constraints}
+    bound: dict[str, str] = {}
+    for names, formals in ((node.input, older.inputs), (node.output, older.outputs)):
+        for slot, name in enumerate(names):
+            if not name or not formals:
+                continue
+            formal = formals[min(slot, len(formals) - 1)]
+            kind = type_string(facts.type(name))
+            if kind is None:
+                continue
+            if kind not in allowed.get(formal.type_str, [formal.type_str]):
+                raise NotApplicable(f"{node.op_type} of operator set {to} does not take {kind}")
+            if formal.is_homogeneous and bound.setdefault(formal.type_str, kind) != kind:
+                raise NotApplicable(f"{node.op_type} of operator set {to} does not take {kind} beside others")
     return _with_attributes(node, newer, older, to)
 
 
@@ -166,23 +179,6 @@ def _says_default(attribute: AttributeProto, newer: defs.OpSchema) -> bool:
     if formal is None or formal.default_value.type == AttributeProto.UNDEFINED:
         return False
     return bool(value == helper.get_attribute_value(formal.default_value))
-
-
-def _demand_types(node: onnx.NodeProto, facts: TensorFacts, older: defs.OpSchema, to: int) -> None:
-    allowed = {constraint.type_param_str: constraint.allowed_type_strs for constraint in older.type_constraints}
-    bound: dict[str, str] = {}
-    for names, formals in ((node.input, older.inputs), (node.output, older.outputs)):
-        for slot, name in enumerate(names):
-            if not name or not formals:
-                continue
-            formal = formals[min(slot, len(formals) - 1)]
-            kind = type_string(facts.type(name))
-            if kind is None:
-                continue
-            if kind not in allowed.get(formal.type_str, [formal.type_str]):
-                raise NotApplicable(f"{node.op_type} of operator set {to} does not take {kind}")
-            if formal.is_homogeneous and bound.setdefault(formal.type_str, kind) != kind:
-                raise NotApplicable(f"{node.op_type} of operator set {to} does not take {kind} beside others")
 
 
 def type_string(kind: onnx.TypeProto | None) -> str | None:
@@ -332,7 +328,15 @@ class _Lowering:
                     reasons.append(f"{found.rule.id}: {found.reason}")
             elif depth < _DEEPEST and all(new.op_type != node.op_type for new in found.replacement.nodes):
                 try:
-                    return self._of_rule(found, scope, depth)
+                    made = found.replacement
+                    parts = [self._as_parts(node, scope.beside(found), depth + 1) for node in made.nodes]
+                    self.types |= found.types
+                    if found.rule.exactness is not Exactness.EXACT:
+                        self.exactness = Exactness.ROUNDING
+                    return Replacement(
+                        nodes=tuple(node for part in parts for node in part.nodes),
+                        initializers=(*made.initializers, *(tensor for part in parts for tensor in part.initializers)),
+                    )
                 except NotApplicable as error:
                     reasons.append(f"{found.rule.id}: {error}")
         raise NotApplicable(f"{node.op_type} {named.name}: {'; '.join(reasons[:_MOST_REASONS])}")
@@ -351,14 +355,3 @@ class _Lowering:
             same[0].name = node.name
         nodes = tuple(fitted(new, scope.older, self._now, self._to) for new in written.nodes)
         return Replacement(nodes=nodes, initializers=written.initializers)
-
-    def _of_rule(self, found: Rewrite, scope: LoweringScope, depth: int) -> Replacement:
-        made = found.replacement
-        parts = [self._as_parts(node, scope.beside(found), depth + 1) for node in made.nodes]
-        self.types |= found.types
-        if found.rule.exactness is not Exactness.EXACT:
-            self.exactness = Exactness.ROUNDING
-        return Replacement(
-            nodes=tuple(node for part in parts for node in part.nodes),
-            initializers=(*made.initializers, *(tensor for part in parts for tensor in part.initializers)),
-        )

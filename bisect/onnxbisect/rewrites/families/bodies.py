@@ -75,18 +75,14 @@ def _inlined(at: Site, *, from_schema: bool) -> onnx.ModelProto:
         functions=at.facts.functions,
         ir_version=10,
     )
-    _write_defaults(model)
-    if from_schema:
-        return onnx.inliner.inline_selected_functions(model, [("", at.node.op_type)], inline_schema_functions=True)
-    return onnx.inliner.inline_local_functions(model)
-
-
-def _write_defaults(model: onnx.ModelProto) -> None:
-    """Give every call of a function the attributes that it leaves to their defaults, which onnx.inliner forgets."""
+    # Give every call of a function the attributes that it leaves to their defaults, which onnx.inliner forgets.
     defaults = {(domain_of(it), it.name, it.overload): it.attribute_proto for it in model.functions}
     for call in (*walk(model.graph), *(inner for function in model.functions for inner in walk(function))):
         given = {attribute.name for attribute in call.attribute}
         call.attribute.extend(it for it in defaults.get(call_of(call), ()) if it.name not in given)
+    if from_schema:
+        return onnx.inliner.inline_selected_functions(model, [("", at.node.op_type)], inline_schema_functions=True)
+    return onnx.inliner.inline_local_functions(model)
 
 
 @pytorch("torch.onnx.export(…, export_modules_as_functions=False)")
@@ -251,7 +247,12 @@ def fold(model: onnx.ModelProto) -> None:
     values = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
     for _ in range(_ROUNDS):
         before = len(model.graph.node)
-        shapes = _shapes(model)
+        graph = onnx.shape_inference.infer_shapes(model).graph
+        shapes = {}
+        for value in [*graph.input, *graph.value_info, *graph.output]:
+            kind = value.type.tensor_type
+            if kind.HasField("shape") and all(dim.HasField("dim_value") for dim in kind.shape.dim):
+                shapes[value.name] = tuple(dim.dim_value for dim in kind.shape.dim)
         kept = [node for node in model.graph.node if not _computed(node, values, shapes, model)]
         _replace(model.graph, _without_copies(kept, {value.name for value in model.graph.output}))
         del model.graph.initializer[:]
@@ -259,16 +260,6 @@ def fold(model: onnx.ModelProto) -> None:
         if len(model.graph.node) == before:
             break
     _drop_unread(model.graph)
-
-
-def _shapes(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
-    graph = onnx.shape_inference.infer_shapes(model).graph
-    found = {}
-    for value in [*graph.input, *graph.value_info, *graph.output]:
-        kind = value.type.tensor_type
-        if kind.HasField("shape") and all(dim.HasField("dim_value") for dim in kind.shape.dim):
-            found[value.name] = tuple(dim.dim_value for dim in kind.shape.dim)
-    return found
 
 
 def _computed(

@@ -118,25 +118,6 @@ def _by_head(at: Site, tensor: str, shape: Sequence[int], heads: int) -> str:
     return transpose(at, reshape(at, tensor, [*shape[:-1], heads, shape[-1] // heads]), [0, 2, 1, 3])
 
 
-def _padding(at: Site, slot: int, steps: _Steps) -> str:
-    """What a mask adds to the scores, for each row and key and mostly all heads and queries.
-
-    The mask has 0 and 1 for each key, or each query and key; or the number of keys that count.
-    """
-    dims, mask, keys = at.shape(slot), at.input(slot), steps.past + steps.keys
-    dtype = at.value_dtype(slot)
-    if len(dims) == 1:
-        at.demand(dims[0] == at.shape(0)[0], "the mask has several numbers for each row")
-        kept = at.op("Greater", reshape(at, mask, [dims[0], 1]), at.constant(np.arange(keys, dtype=dtype)[None]))
-    else:
-        each = dims == (dims[0], steps.queries, keys)
-        at.demand(each or dims == (dims[0], keys), "the mask is not one of 0 and 1 for each key")
-        kept = at.op("Greater", mask, at.constant(np.zeros((), dtype)))
-    hidden = at.op("Sub", float32(at, 1), cast(at, kept, TensorProto.FLOAT))
-    lowered = at.op("Mul", hidden, float32(at, at.attribute("mask_filter_value", _MASKED)))
-    return reshape(at, lowered, [dims[0], 1, dims[1] if len(dims) == 3 else 1, keys])
-
-
 def float32(at: Site, value: float) -> str:
     """Add a float32 constant of rank 0, whatever the node's inputs are; returns its name."""
     return at.constant(np.array(value, np.float32))
@@ -148,7 +129,19 @@ def _attention(at: Site, queries: str, keys: str, values: str, width: int, steps
     scores = at.op("MatMul", queries, transpose(at, keys, [0, 1, 3, 2]))
     scores = at.op("Mul", scores, float32(at, factor))
     if at.has(padding):
-        scores = at.op("Add", scores, _padding(at, padding, steps))
+        # What a mask adds to the scores, for each row and key and mostly all heads and queries.
+        dims, mask, columns = at.shape(padding), at.input(padding), steps.past + steps.keys
+        dtype = at.value_dtype(padding)
+        if len(dims) == 1:
+            at.demand(dims[0] == at.shape(0)[0], "the mask has several numbers for each row")
+            kept = at.op("Greater", reshape(at, mask, [dims[0], 1]), at.constant(np.arange(columns, dtype=dtype)[None]))
+        else:
+            each = dims == (dims[0], steps.queries, columns)
+            at.demand(each or dims == (dims[0], columns), "the mask is not one of 0 and 1 for each key")
+            kept = at.op("Greater", mask, at.constant(np.zeros((), dtype)))
+        hidden = at.op("Sub", float32(at, 1), cast(at, kept, TensorProto.FLOAT))
+        lowered = at.op("Mul", hidden, float32(at, at.attribute("mask_filter_value", _MASKED)))
+        scores = at.op("Add", scores, reshape(at, lowered, [dims[0], 1, dims[1] if len(dims) == 3 else 1, columns]))
     if at.has(5):
         scores = at.op("Add", scores, at.input(5))
     if at.attribute("unidirectional", 0):
@@ -215,14 +208,11 @@ def embednorm_parts(at: Site) -> tuple[str, ...]:
         total = at.op("Add", total, at.op("Gather", at.input(4), at.input(1), axis=0))
     epsilon = at.attribute("epsilon", _EPSILON)
     result = at.op("Mul", standardised(at, total, [2], epsilon, slot=2), at.input(5))
-    return at.op("Add", result, at.input(6)), _kept(at), total
-
-
-def _kept(at: Site) -> str:
-    """The second output of EmbedLayerNormalization: how many words of each row the mask keeps, 0 without a mask."""
+    result = at.op("Add", result, at.input(6))
+    # the second output: how many words of each row the mask keeps, 0 without a mask
     if at.has(7):
-        return reduce(at, "ReduceSum", at.input(7), [1], keepdims=False)
-    return at.constant(np.zeros(at.shape(0)[0], np.int32))
+        return result, reduce(at, "ReduceSum", at.input(7), [1], keepdims=False), total
+    return result, at.constant(np.zeros(at.shape(0)[0], np.int32)), total
 
 
 @pytorch("F.gelu(x + bias), exported without onnxruntime's optimiser")

@@ -55,12 +55,6 @@ def _with_floats(at: Site) -> str:
     """MatMulNBits as MatMul with weights written out."""
     at.demand_dtype(TensorProto.FLOAT)
     at.demand(not at.has(4), "the groups of the weights are in another order")
-    product = at.op("MatMul", at.input(0), at.constant(_written_out(at)))
-    return at.op("Add", product, at.input(5)) if at.has(5) else product
-
-
-def _written_out(at: Site) -> np.ndarray:
-    """The matrix of MatMulNBits, [K, N]: (number - zero point) * scale for blocks along K."""
     depth, columns = at.attribute("K", 0), at.attribute("N", 0)
     bits, block = at.attribute("bits", 4), at.attribute("block_size", 0)
     at.demand(bits in (2, 4, 8) and block > 0, f"weights of {bits} bits in blocks of {block}")
@@ -75,7 +69,8 @@ def _written_out(at: Site) -> np.ndarray:
             stored = _unpacked(stored.reshape(columns, -1), bits)[:, :blocks]
         zeros = stored.reshape(columns, blocks, 1).astype(np.float32)
     values = (numbers.astype(np.float32) - zeros) * scales.reshape(columns, blocks, 1)
-    return np.ascontiguousarray(values.reshape(columns, -1)[:, :depth].T)
+    product = at.op("MatMul", at.input(0), at.constant(np.ascontiguousarray(values.reshape(columns, -1)[:, :depth].T)))
+    return at.op("Add", product, at.input(5)) if at.has(5) else product
 
 
 def _unpacked(packed: np.ndarray, bits: int) -> np.ndarray:

@@ -128,7 +128,12 @@ def recurrent_steps(at: Site) -> tuple[str, ...]:
     gates, op = _GATES[at.node.op_type], at.node.op_type
     separate = op == "GRU"  # its last gate adds what comes of the state apart, or after a product
     projected = at.op("MatMul", at.input(0), _matrix(at, 1))
-    ours, theirs = _biases(at, cell, gates)
+    if not at.has(3):
+        ours, theirs = None, None
+    else:
+        width = gates * cell.hidden
+        flat = reshape(at, at.input(3), [2 * width])
+        ours, theirs = slice_axis(at, flat, 0, 0, width), slice_axis(at, flat, 0, width, 2 * width)
     if theirs is not None and not separate:
         projected = at.op("Add", projected, theirs)
     projected = at.op("Add", projected, ours) if ours is not None else projected
@@ -164,15 +169,6 @@ def _matrix(at: Site, slot: int) -> str:
         return at.constant(np.ascontiguousarray(at.value(slot)[0].T))
     dims = at.shape(slot)
     return transpose(at, reshape(at, at.input(slot), list(dims[1:])), [1, 0])
-
-
-def _biases(at: Site, cell: _Cell, gates: int) -> tuple[str | None, str | None]:
-    """The bias of the input's part and that of the state's."""
-    if not at.has(3):
-        return None, None
-    width = gates * cell.hidden
-    flat = reshape(at, at.input(3), [2 * width])
-    return slice_axis(at, flat, 0, 0, width), slice_axis(at, flat, 0, width, 2 * width)
 
 
 def _state(at: Site, slot: int, cell: _Cell) -> str:

@@ -20,20 +20,16 @@ _REDUCING = (
 )
 
 
-def _axes(at: Site) -> tuple[int, ...]:
-    """The axes that the node reduces."""
+def reduced(at: Site) -> tuple[str, tuple[int, ...], bool]:
+    """The input, the axes and whether they are kept, of a float32 node."""
+    at.demand_dtype(TensorProto.FLOAT)
+    # The axes that the node reduces.
     rank = at.rank(0)
     axes = at.axes(rank)
     if not axes:  # an empty list means all axes, unless the node says that it means none
         at.demand(not at.attribute("noop_with_empty_axes", 0), "the node reduces nothing")
         axes = tuple(range(rank))
-    return axes
-
-
-def reduced(at: Site) -> tuple[str, tuple[int, ...], bool]:
-    """The input, the axes and whether they are kept, of a float32 node."""
-    at.demand_dtype(TensorProto.FLOAT)
-    return at.input(0), _axes(at), bool(at.attribute("keepdims", 1))
+    return at.input(0), axes, bool(at.attribute("keepdims", 1))
 
 
 @pytorch("-(-x).amax(dim) instead of x.amin(dim)")
