@@ -34,7 +34,8 @@ LOCAL = english(
     reach=REACH,
 )
 TWO = english(
-    "no other failure needs more than two units of these interactions, for not every way to break them up was tried"
+    "no other failure needs more than two units of these interactions, or two that are more than two steps apart in "
+    "just these places, for not every way to break them up was tried"
 )
 COMBINED = english(
     "parts of an interaction that are far apart fail in every combination, if each was seen to fail in one"
