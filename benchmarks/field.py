@@ -55,7 +55,7 @@ _OLD_PYTHON = ("nncase", "tpu-mlir")
 _OPSET_AFTER = re.compile(r"operator set \d+ → (\d+)")
 
 #: What a report says where it searched in a file of which the rest of the file as it is says nothing.
-_ANOTHER_GRAPH = re.compile(r"folded|made dense")
+_ANOTHER_GRAPH = re.compile(r"nodes? folded|made dense|If replaced")
 
 #: What the tool alone says of a failure of this kind, if it is not that it refuses the file.
 _REFUSED_AS = {"numeric": "other numbers"}
@@ -272,7 +272,7 @@ def _rest(model: Model, backend: str, report: Mapping[str, Any], folder: Path, p
     graph = onnx.load(fetch(model), load_external_data=False).graph
     names = [node.name or f"{node.op_type}_{node.output[0]}" for node in graph.node if node.op_type != "Constant"]
     if word := _ANOTHER_GRAPH.search(report.get("file_after") or ""):
-        return f"not written (searched in a file with something {word[0]})"
+        return f"not written (searched in the file after: {word[0]})"
     rest = [name for name in names if name not in named]
     if not rest or any("," in name for name in rest):
         return "not written"

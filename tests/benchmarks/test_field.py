@@ -52,6 +52,24 @@ def test_a_false_claim_catches_the_eye(claims: dict[str, str], said: str) -> Non
 
 
 def test_a_culprit_that_is_a_consequence_of_another_is_false(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    claims = _claims(tmp_path, monkeypatch, file_after="")
+    assert claims.pop("the rest with Relu is refused") == "false (taken)"
+    assert claims.pop("culprit 2 is refused") == "true"
+    assert set(claims.values()) == {"true"}
+    assert "the rest with Exp is refused" in claims
+
+
+@pytest.mark.parametrize("change", ["1 If replaced by the branch that it takes", "6 nodes folded into 3 constants"])
+def test_the_rest_of_the_file_is_not_that_of_a_changed_one(
+    change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claims = _claims(tmp_path, monkeypatch, file_after=change)
+    assert claims["the rest compiles"].startswith("not written")
+    assert not any("the rest with" in claim for claim in claims)
+
+
+def _claims(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, file_after: str) -> dict[str, str]:
+    """What is checked of a report that states Exp and the Relu behind it, of a tool that refuses Exp alone."""
     nodes = [helper.make_node(op, [at], [to], name=op) for op, at, to in _STATED]
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, 4]) for name in ("x", "y")]
     graph = helper.make_graph(nodes, "g", ends[:1], ends[1:])
@@ -64,12 +82,8 @@ def test_a_culprit_that_is_a_consequence_of_another_is_false(tmp_path: Path, mon
     culprits = [_culprit(tmp_path / "reports" / "p-m-qnn", index, op) for index, op in enumerate(("Exp", "Relu"), 1)]
     certificate = {"status": "proven"}
     report = {"verdict": "fail", "compiles_after": None, "probes": [], "culprits": culprits, "certificate": certificate}
-    field._report(asked, "qnn").write_text(json.dumps(report))
-    claims = dict(field._claims(asked, "qnn"))
-    assert claims.pop("the rest with Relu is refused") == "false (taken)"
-    assert claims.pop("culprit 2 is refused") == "true"
-    assert set(claims.values()) == {"true"}
-    assert "the rest with Exp is refused" in claims
+    field._report(asked, "qnn").write_text(json.dumps({**report, "file_after": file_after}))
+    return dict(field._claims(asked, "qnn"))
 
 
 _STATED = (("Sigmoid", "x", "s"), ("Exp", "s", "e"), ("Relu", "e", "r"), ("Tanh", "r", "y"))
