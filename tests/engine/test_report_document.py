@@ -229,6 +229,20 @@ def test_a_capacity_culprit_of_the_whole_model_stays_small():
     assert len(json.dumps(report["probes"])) < 4000
 
 
+def test_a_model_that_is_too_large_is_in_as_many_pieces_as_split_writes():
+    """Each from a probe that compiled; the largest probe alone would leave the other half to the host."""
+    model = chain(["Conv"] * 20)
+    first, second = of(range(10)), of(range(8, 20))
+    found = culprit(model, [model.universe.everything], CulpritKind.CAPACITY, "out of memory", largest_passing=second)
+    halves = [(first, PASS, "the first half"), (second, PASS, "the second half")]
+    report = document(job_of(model, [found], more=halves))
+    jsonschema.validate(report, report_schema())
+    assert [(piece["size"], probe(report, piece["proof"])["why"]) for piece in report["partition"]] == [
+        (10, "the first half"),
+        (10, "the second half"),
+    ]
+
+
 def test_probe_node_lists_are_left_out_where_units_say_it_shorter():
     model = chain(["Relu"] * 60)
     report = document(job_of(model, [single(model, [59])]))

@@ -10,8 +10,10 @@ from onnxbisect.diagnosis import (
     CertificateStatus,
     CompilesAfter,
     CompletedDiagnosis,
+    CulpritKind,
     ProbeRecord,
 )
+from onnxbisect.errors import CutError
 from onnxbisect.json_form import to_json
 from onnxbisect.model.input_values import plain
 from onnxbisect.model.model import Model
@@ -20,6 +22,7 @@ from onnxbisect.report import contents, words
 from onnxbisect.report.culprit_contents import AlternativeEntry
 from onnxbisect.report.culprits import Entries, cause_entries
 from onnxbisect.report.established import Records, States, op_table, states, use_entries
+from onnxbisect.split.choose import choose, work_of
 from onnxbisect.split.schedule import PieceKind, schedule
 from onnxbisect.unitset import UnitSet, is_subset, lowest, members, size, spell
 from onnxbisect.universe import Universe
@@ -233,23 +236,31 @@ def _probe(name: str, probe: ProbeRecord, entries: Entries) -> contents.ProbeEnt
 
 
 def partition_entries(job: CompletedDiagnosis, records: Records, entries: Entries) -> list[contents.PieceEntry]:
-    """Pieces of the remainder, as far as it is known to pass."""
-    remainder = job.diagnosis.remainder
+    """Pieces of the remainder, as far as it is known to pass; of a target that takes only so much, those of `split`."""
+    universe, remainder = job.model.universe, job.diagnosis.remainder
     fits = [(name, units) for name, units in records.passing if is_subset(remainder, units)]
     fits = fits or sorted(records.passing, key=lambda item: -size(item[1] & remainder))
     if not fits:
         return []
-    proof, proven = fits[0]
+    if any(culprit.kind in (CulpritKind.CAPACITY, CulpritKind.COUNT) for culprit in job.diagnosis.culprits):
+        fits = records.passing
+        try:
+            parts = choose(universe, universe.everything, [units for _, units in fits], work_of(job.model))
+        except CutError:  # what compiled does not without nodes that are refused
+            return []
+        found = [part.units for part in parts if part.kind is PieceKind.NPU]
+    else:
+        found = list(pieces(universe, remainder & fits[0][1]))
     return [
         {
             "size": size(piece),
             "nodes": entries.names(piece),
             "units": spell(piece),
-            "proof": records.named(piece, Status.PASS) or proof,
+            "proof": records.named(piece, Status.PASS) or next(name for name, units in fits if is_subset(piece, units)),
             "compiled": records.named(piece, Status.PASS) is not None,
             "needs_context": entries.names(_torn(job, piece)),
         }
-        for piece in pieces(job.model.universe, remainder & proven)
+        for piece in found
     ]
 
 
