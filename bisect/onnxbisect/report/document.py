@@ -243,7 +243,7 @@ def partition_entries(job: CompletedDiagnosis, records: Records, entries: Entrie
     if not fits:
         return []
     if any(culprit.kind in (CulpritKind.CAPACITY, CulpritKind.COUNT) for culprit in job.diagnosis.culprits):
-        fits = records.passing
+        fits = list(records.passing)
         try:
             parts = choose(universe, universe.everything, [units for _, units in fits], work_of(job.model))
         except CutError:  # what compiled does not without nodes that are refused
