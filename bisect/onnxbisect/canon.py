@@ -12,7 +12,6 @@ from itertools import count
 from operator import itemgetter
 
 import numpy as np
-from numpy.typing import NDArray
 
 from onnxbisect.cut.frame import Numbers, Rows, renumbered
 from onnxbisect.identities import Identities
@@ -51,34 +50,7 @@ class Canon:
         ordered = colours[order]
         if (ordered[1:] != ordered[:-1]).all():
             return chosen[order]
-        return self._part_by_part(chosen, colours)
-
-    def _colours(self, chosen: Sequence[int], leaving: Sequence[int]) -> list[int]:
-        """Numbers that are equal for units with equal positions in the probe; used only for ordering.
-
-        Python's hash of integers and tuples is the same in every process.
-        """
-        rows = [self._rows[unit] for unit in chosen]
-        up = self._outside.copy()
-        for kind, pick, made, others, _, _ in rows:
-            up[made] = colour = hash((kind, pick(up)))
-            for slot, tensor in others:
-                up[tensor] = hash((colour, slot))
-        shared = [0] * len(up)
-        for tensor in leaving:
-            shared[tensor] = 1
-        down = []
-        for _, _, made, others, read, more in reversed(rows):
-            colour = hash((up[made], shared[made], *[shared[tensor] for _, tensor in others]))
-            down.append(colour)
-            shared[read] += colour
-            for slot, tensor in more:
-                shared[tensor] += hash((colour, slot))
-        down.reverse()
-        return [hash((colour, row[1](shared))) for colour, row in zip(down, rows, strict=True)]
-
-    def _part_by_part(self, chosen: Numbers, colours: NDArray[np.int64]) -> Numbers:
-        """Connected components one after the other; within each by colour, or along the wiring where colours tie."""
+        # Connected components one after the other; within each by colour, or along the wiring where colours tie.
         # A component number for each unit: equal for units that are connected by tensors.
         slots, tensors = renumbered(self._slots.of(chosen), self._limit)
         lengths = self._slots.lengths(chosen)
@@ -104,6 +76,30 @@ class Canon:
             listed[inside] = self._walk(listed[inside].tolist(), colours[inside].tolist())
         signature = np.add.reduceat(colours, starts)
         return listed[np.argsort(np.repeat(signature, ends - starts), kind="stable")]
+
+    def _colours(self, chosen: Sequence[int], leaving: Sequence[int]) -> list[int]:
+        """Numbers that are equal for units with equal positions in the probe; used only for ordering.
+
+        Python's hash of integers and tuples is the same in every process.
+        """
+        rows = [self._rows[unit] for unit in chosen]
+        up = self._outside.copy()
+        for kind, pick, made, others, _, _ in rows:
+            up[made] = colour = hash((kind, pick(up)))
+            for slot, tensor in others:
+                up[tensor] = hash((colour, slot))
+        shared = [0] * len(up)
+        for tensor in leaving:
+            shared[tensor] = 1
+        down = []
+        for _, _, made, others, read, more in reversed(rows):
+            colour = hash((up[made], shared[made], *[shared[tensor] for _, tensor in others]))
+            down.append(colour)
+            shared[read] += colour
+            for slot, tensor in more:
+                shared[tensor] += hash((colour, slot))
+        down.reverse()
+        return [hash((colour, row[1](shared))) for colour, row in zip(down, rows, strict=True)]
 
     def _walk(self, units: Sequence[int], colours: Sequence[int]) -> list[int]:
         """The units of a connected component, given by ascending colour, in an order along the wiring."""

@@ -119,14 +119,11 @@ def headline(log: str) -> str:
         if complains(head):
             return _cut(head, _MOST_HEADLINE)
         last = last or head
-    return _cut(_crash(lines) or last, _MOST_HEADLINE)
-
-
-def _crash(lines: Sequence[str]) -> str:
-    """Where a program died, by the first stack that its log has; empty without one, or where that does not tell."""
+    # where a program died, by the first stack that its log has
     frames = [frame["function"].strip() for line in lines if (frame := _STACK_FRAME.match(line))]
     functions = (_PLACE.sub("", frame) for frame in frames if not _NOWHERE.search(frame))
-    return next((f"crashed in {function}" for function in functions), "")
+    crash = next((f"crashed in {function}" for function in functions), "")
+    return _cut(crash or last, _MOST_HEADLINE)
 
 
 def _exception(lines: Sequence[str], index: int, traced: Collection[int]) -> str:

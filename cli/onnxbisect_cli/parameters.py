@@ -3,7 +3,7 @@ values are read: OptionError names the value and the expected form.
 """
 
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, is_dataclass
 from enum import StrEnum
 from functools import wraps
@@ -300,7 +300,12 @@ def takes_terms(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command options for its terms: one for a parameter such as `Timeout`, many for `SearchTerms`."""
     own, parameters, of = list(signature(command).parameters.values()), [], {}
     for each in own:
-        of[each.name] = found = list(_fields(each))
+        found = []
+        if is_dataclass(each.annotation):
+            found = list(terms.terms_of(each.annotation))
+        elif len(typed := get_args(each.annotation)) == 2 and isinstance(typed[1], terms.Term):
+            found.append(terms.TermField(name=each.name, kind=typed[0], default=each.default, term=typed[1]))
+        of[each.name] = found
         parameters += [_option(field) for field in found] or [each.replace(kind=Parameter.KEYWORD_ONLY)]
 
     @wraps(command)
@@ -316,13 +321,6 @@ def takes_terms(command: Callable[..., None]) -> Callable[..., None]:
     taken.__signature__ = Signature(parameters)  # type: ignore[attr-defined] # as PEP 362 has it
     taken.__annotations__ = {each.name: each.annotation for each in parameters}
     return taken
-
-
-def _fields(parameter: Parameter) -> Iterator[terms.TermField]:
-    if is_dataclass(parameter.annotation):
-        yield from terms.terms_of(parameter.annotation)
-    elif len(typed := get_args(parameter.annotation)) == 2 and isinstance(typed[1], terms.Term):
-        yield terms.TermField(name=parameter.name, kind=typed[0], default=parameter.default, term=typed[1])
 
 
 def _option(field: terms.TermField) -> Parameter:

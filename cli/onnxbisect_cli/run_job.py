@@ -188,7 +188,14 @@ class _Asking:
         asked = replace(head, reason=_BEFORE, ended=True)
         if self.interrupted:
             return asked
-        name = self._say(model.label, head.label)
+        self.number += 1
+        kind, name = ("search", f"{model.label}, {head.label}")
+        if self.models == 1:
+            kind, name = "target", head.label
+        elif self.targets == 1:
+            kind, name = "model", model.label
+        count = self.models * self.targets
+        say(f"{kind} {self.number} of {count}, {name}")
         with stopping() as outside:
             try:
                 if isinstance(known, str):
@@ -217,18 +224,6 @@ class _Asking:
             except KeyboardInterrupt:  # outside of a search, which handles signals itself
                 self.interrupted = outside.number or signal.SIGINT
         return asked
-
-    def _say(self, model: str, target: str) -> str:
-        """Print which search begins; returns its name."""
-        self.number += 1
-        kind, name = ("search", f"{model}, {target}")
-        if self.models == 1:
-            kind, name = "target", target
-        elif self.targets == 1:
-            kind, name = "model", model
-        count = self.models * self.targets
-        say(f"{kind} {self.number} of {count}, {name}")
-        return name
 
     def _folder(self, out: Path, model: Part) -> Path:
         return out if self.models == 1 else out / model.label

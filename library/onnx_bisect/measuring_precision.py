@@ -133,7 +133,7 @@ def precision(
         blamed=() if layer_errors is None else read_layer_errors(Path(layer_errors)),
     )
     budget = MeasurementBudget(budget_calls, budget_seconds, began)
-    return answered(question, budget, None if out is None else Path(out), jobs=jobs, tell=progress or _silent)
+    return answered(question, budget, None if out is None else Path(out), jobs=jobs, tell=progress or (lambda _: None))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -370,10 +370,6 @@ def _copy_model(file: Path, target: Path) -> None:
     proto = onnx.load(file)
     large = proto.ByteSize() >= 2**31 - 1
     onnx.save(proto, target, save_as_external_data=large, location=f"{target.stem}.data")
-
-
-def _silent(line: str) -> None:
-    pass
 
 
 def _samples(model: Model, path: Path) -> Calibration:

@@ -200,35 +200,31 @@ class PrecisionSearch:
                 if step.why in (Why.FULL, Why.LOW):
                     raise OptionError(english("The budget ended before anything could be measured; give more."))
                 return False
-            self._collect()
+            want = self._subject.want
+            try:
+                ended, _ = wait([future for _, future in self._running.values()], return_when=FIRST_COMPLETED)
+            except BaseException:
+                kill_running()  # the threads would go on until their compilers end
+                raise
+            for keep in [keep for keep, (_, future) in self._running.items() if future in ended]:
+                why, future = self._running.pop(keep)
+                it = future.result()
+                self._values[keep] = it.value
+                if it.problem:
+                    self._mute[keep] = it.problem
+                self._keep(self.on, self._subject.names(keep), it, self._subject.share(keep), why)
+                if want.score(it.value) < want.at_least:
+                    it.place.with_suffix(".onnx").unlink(missing_ok=True)
+                    continue
+                for path in self._files.values():
+                    path.with_suffix(".onnx").unlink(missing_ok=True)
+                self._files = {keep: it.place}
         if step.why is Why.FULL and step.keep in self._mute:
             raise OptionError(
                 english("The model does not run in full precision: {reason}.", reason=self._mute[step.keep])
             )
         self._noted(step, self._values[step.keep])
         return True
-
-    def _collect(self) -> None:
-        """Wait until a measurement ends, and keep what has ended."""
-        want = self._subject.want
-        try:
-            ended, _ = wait([future for _, future in self._running.values()], return_when=FIRST_COMPLETED)
-        except BaseException:
-            kill_running()  # the threads would go on until their compilers end
-            raise
-        for keep in [keep for keep, (_, future) in self._running.items() if future in ended]:
-            why, future = self._running.pop(keep)
-            it = future.result()
-            self._values[keep] = it.value
-            if it.problem:
-                self._mute[keep] = it.problem
-            self._keep(self.on, self._subject.names(keep), it, self._subject.share(keep), why)
-            if want.score(it.value) < want.at_least:
-                it.place.with_suffix(".onnx").unlink(missing_ok=True)
-                continue
-            for path in self._files.values():
-                path.with_suffix(".onnx").unlink(missing_ok=True)
-            self._files = {keep: it.place}
 
     def _keep(self, on: str, names: frozenset[str], it: _Measured, work: float, why: Why) -> None:
         """Record a measurement, or for this process alone that it gave no numbers."""

@@ -60,7 +60,17 @@ def forget(session: Session, job_id: str, tenant: str) -> list[str] | None:
         model = session.get(StoredModel, (tenant, each.model_sha256))
         spoken_of |= {*each.files, *(model.all_files if model is not None else ())}
     _forget_verdicts(session, tenant, job_ids)
-    _forget_culprits(session, job)
+    # Delete this job's findings, and culprits that no other job has; what is left decides the state of the others.
+    it = CulpritVerdict
+    mine = KnownCulprit.id.in_(select(it.culprit_id).where(it.job_id == job.id))
+    locked = select(KnownCulprit).where(mine).order_by(KnownCulprit.identity).with_for_update()
+    entries = session.scalars(locked, execution_options={"populate_existing": True}).all()
+    # locked before the other jobs that have them are read
+    session.execute(delete(it).where(it.job_id == job.id))
+    culprit_ids = [entry.id for entry in entries]
+    elsewhere = set(session.scalars(select(it.culprit_id).where(it.culprit_id.in_(culprit_ids), it.found)))
+    session.execute(delete(KnownCulprit).where(KnownCulprit.id.in_({*culprit_ids} - elsewhere)))
+    culprits.settled(session, [entry for entry in entries if entry.id in elsewhere], now(session))
     models, uploads = {each.model_sha256 for each in gone}, set(job.files)
     _delete(session, job_ids)
     for sha256 in sorted(models):  # sorted to avoid deadlocks
@@ -151,20 +161,6 @@ def _forget_verdicts(session: Session, tenant: str, job_ids: list[str]) -> None:
     )
     only_mine = (tuple_(KeptVerdict.identity, KeptVerdict.key).in_(mine), ~elsewhere)
     session.execute(delete(KeptVerdict).where(KeptVerdict.tenant == tenant, *only_mine))
-
-
-def _forget_culprits(session: Session, job: Job) -> None:
-    """Delete this job's findings, and culprits that no other job has; what is left decides the state of the others."""
-    it = CulpritVerdict
-    mine = KnownCulprit.id.in_(select(it.culprit_id).where(it.job_id == job.id))
-    locked = select(KnownCulprit).where(mine).order_by(KnownCulprit.identity).with_for_update()
-    entries = session.scalars(locked, execution_options={"populate_existing": True}).all()
-    # locked before the other jobs that have them are read
-    session.execute(delete(it).where(it.job_id == job.id))
-    culprit_ids = [entry.id for entry in entries]
-    elsewhere = set(session.scalars(select(it.culprit_id).where(it.culprit_id.in_(culprit_ids), it.found)))
-    session.execute(delete(KnownCulprit).where(KnownCulprit.id.in_({*culprit_ids} - elsewhere)))
-    culprits.settled(session, [entry for entry in entries if entry.id in elsewhere], now(session))
 
 
 def _drop_model(session: Session, tenant: str, sha256: str) -> None:

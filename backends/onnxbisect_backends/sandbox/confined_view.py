@@ -36,8 +36,9 @@ def confined_view(
     hidden = [*_HIDDEN, *_homes(), *(str(folder.absolute()) for folder in confinement.hidden)]
     probe = [] if confinement.probe is None else [confinement.probe.parent]
     links = [link for program in programs for link in _links(Path(program))]
+    ours = (Path(__file__).parents[1], cache_folder() / "toolchains", Path(sys.prefix), Path(sys.base_prefix))
     shown = {
-        *(str(path.absolute()) for path in (cwd, *probe, *reads, *listed(env), *_ours())),
+        *(str(path.absolute()) for path in (cwd, *probe, *reads, *listed(env), *ours)),
         *(str(folder) for link in links for folder in _installed(link)),
     }
     kept = {os.path.realpath(path) for path in (*hidden, *temporary)}
@@ -70,13 +71,6 @@ def _homes() -> Iterator[str]:
         return
     yield str(home)
     yield str(home / _LOCAL)
-
-
-def _ours() -> Iterator[Path]:
-    yield Path(__file__).parents[1]
-    yield cache_folder() / "toolchains"
-    yield Path(sys.prefix)
-    yield Path(sys.base_prefix)
 
 
 def _links(program: Path) -> Iterator[Path]:

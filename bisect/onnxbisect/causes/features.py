@@ -149,9 +149,12 @@ class Features:
         self, tensor: str, name: str, op: str, *, telling: bool
     ) -> Iterator[tuple[FeatureSubject, int | str | None]]:
         """Features that only units of the same op can share."""
-        yield FeatureSubject(Aspect.SOURCE, name, op), self._source(tensor)
+        subject = FeatureSubject(Aspect.SOURCE, name, op)
         if not tensor:
+            yield subject, OMITTED
             return
+        made = CONSTANT if self._facts.is_constant(tensor) else COMPUTED
+        yield subject, FOLDED if tensor in self._folded else made
         shape = self._facts.shape(tensor)
         yield FeatureSubject(Aspect.RANK, name, op), None if shape is None else len(shape)
         yield FeatureSubject(Aspect.DTYPE, name, op), self._dtype(tensor)
@@ -183,13 +186,6 @@ class Features:
         if isinstance(held, onnx.TensorProto) and held.data_location == onnx.TensorProto.EXTERNAL:
             return False
         return self._facts.is_constant(tensor)
-
-    def _source(self, tensor: str) -> str:
-        if not tensor:
-            return OMITTED
-        if tensor in self._folded:
-            return FOLDED
-        return CONSTANT if self._facts.is_constant(tensor) else COMPUTED
 
     def _dtype(self, tensor: str) -> str | None:
         kind = self._facts.type(tensor)

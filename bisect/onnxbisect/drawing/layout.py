@@ -251,7 +251,16 @@ def _part(
             far.append(edge)
         else:
             bends[edge] = ()
-    lanes = _lanes(rows, far)
+    # The lane of each node with far edges: nodes whose edges overlap in rows have different lanes.
+    until: dict[int, int] = {}
+    for source, target in far:
+        until[source] = max(until.get(source, 0), rows[target])
+    lanes: dict[int, int] = {}
+    free: list[int] = []
+    for source in sorted(until, key=lambda source: (rows[source], source)):
+        lane = next((lane for lane, row in enumerate(free) if row <= rows[source]), len(free))
+        free[lane : lane + 1] = [until[source]]
+        lanes[source] = lane
     for source, target in far:
         lane = width + _LANE * (1 + lanes[source])
         out, back = y[source] + _STEP_Y // 2, y[target] - _STEP_Y // 2
@@ -272,17 +281,3 @@ def _passing(x: int, y: int, path: Sequence[int], end: int) -> Bends:
         if columns[number + 1] != at:
             bends += (at, middle + NODE_HEIGHT // 2)
     return tuple(bends)
-
-
-def _lanes(rows: Sequence[int], far: Sequence[Edge]) -> dict[int, int]:
-    """The lane of each node with far edges: nodes whose edges overlap in rows have different lanes."""
-    until: dict[int, int] = {}
-    for source, target in far:
-        until[source] = max(until.get(source, 0), rows[target])
-    lanes: dict[int, int] = {}
-    free: list[int] = []
-    for source in sorted(until, key=lambda source: (rows[source], source)):
-        lane = next((lane for lane, row in enumerate(free) if row <= rows[source]), len(free))
-        free[lane : lane + 1] = [until[source]]
-        lanes[source] = lane
-    return lanes

@@ -137,23 +137,18 @@ def _transpose(region: Region, node: onnx.NodeProto) -> None:
         if order != sorted(order):
             (tensor,) = region.again(node, [tensor], perm=order)
     else:
-        tensor = _moved_one_by_one(region, node.input[0], dims, order)
+        # A permutation of more axes than allowed: one axis after the other goes to its place.
+        now, tensor = list(range(len(dims))), ""
+        for place, axis in enumerate(order):
+            at = now.index(axis)
+            if at == place:
+                continue
+            sizes = [dims[other] for other in now]
+            parts = (prod(sizes[:place]), prod(sizes[place:at]), sizes[at], prod(sizes[at + 1 :]))
+            tensor = region.reshaped(tensor, parts) if tensor else region.view(node.input[0], parts)
+            tensor = region.add("Transpose", [tensor], perm=[0, 2, 1, 3])
+            now.insert(place, now.pop(at))
     region.hold(node.output[0], tensor, [dims[axis] for axis in order])
-
-
-def _moved_one_by_one(region: Region, name: str, dims: Sequence[int], order: Sequence[int]) -> str:
-    """A permutation of more axes than allowed: one axis after the other goes to its place."""
-    now, tensor = list(range(len(dims))), ""
-    for place, axis in enumerate(order):
-        at = now.index(axis)
-        if at == place:
-            continue
-        sizes = [dims[other] for other in now]
-        parts = (prod(sizes[:place]), prod(sizes[place:at]), sizes[at], prod(sizes[at + 1 :]))
-        tensor = region.reshaped(tensor, parts) if tensor else region.view(name, parts)
-        tensor = region.add("Transpose", [tensor], perm=[0, 2, 1, 3])
-        now.insert(place, now.pop(at))
-    return tensor
 
 
 def _along_axis(default: int, *, every_input: bool = False, **given: int) -> Form:

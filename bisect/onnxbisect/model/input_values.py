@@ -158,7 +158,13 @@ def deciding_inputs(graph: onnx.GraphProto, known: Mapping[str, np.ndarray]) -> 
 
     `known` are values of tensors. Control flow comes before sizes. Inputs that decide something together are all named.
     """
-    small = {value.name: value for value in graph.input if _is_small(value.type)}
+    small = {
+        value.name: value
+        for value in graph.input
+        if value.type.tensor_type.elem_type not in (0, onnx.TensorProto.STRING)
+        and not is_unbound(value.type)
+        and elements(value.type) <= _SMALL
+    }
     if not small:
         return ()
     search = _Search(graph, known, small)
@@ -263,8 +269,3 @@ class _Search:
             value = numpy_helper.to_array(self._stored[name])
         if value is not None and value.size == 1 and value.dtype != np.dtype(object):
             yield value.reshape(-1)[0].item()
-
-
-def _is_small(kind: onnx.TypeProto) -> bool:
-    dtype = kind.tensor_type.elem_type
-    return dtype not in (0, onnx.TensorProto.STRING) and not is_unbound(kind) and elements(kind) <= _SMALL

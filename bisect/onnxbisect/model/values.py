@@ -233,7 +233,14 @@ class TensorValues:
         for number in range(self._inputs.count):
             sample = {}
             for value in tensors:
-                array = self._value(value.name, number, fresh)
+                name = value.name
+                if name in self._inputs.values:
+                    array = self._inputs.of(name, number)
+                elif name in self._model.known:
+                    array = self._model.known[name]
+                else:
+                    values = self._kept.get(name) or fresh.get(name)
+                    array = values[number] if values else None
                 if array is None or not _fits(array, value.type):
                     if not value.type.HasField("tensor_type") or is_unbound(value.type):
                         array = None
@@ -262,14 +269,6 @@ class TensorValues:
         if kind is not None and not kind.HasField("tensor_type"):
             return False
         return not any(name in there for there in (self._inputs.values, self._model.known, self._kept))
-
-    def _value(self, name: str, number: int, fresh: Mapping[str, Values]) -> np.ndarray | None:
-        if name in self._inputs.values:
-            return self._inputs.of(name, number)
-        if name in self._model.known:
-            return self._model.known[name]
-        values = self._kept.get(name) or fresh.get(name)
-        return values[number] if values else None
 
     def _compute(self, names: Sequence[str]) -> dict[str, Values]:
         """The values of these tensors, as far as the model runs; keeps some within the limit."""

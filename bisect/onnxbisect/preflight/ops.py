@@ -219,12 +219,8 @@ def _is_other_constant(node: onnx.NodeProto) -> bool:
 @lru_cache(maxsize=1024)
 def _always_function(op: str) -> bool:
     history = [s for s in _schemas().get(op, ()) if not s.deprecated]
-    return bool(history) and all(_is_function(schema) for schema in history)
-
-
-def _is_function(schema: onnx.defs.OpSchema) -> bool:
-    plain: bool = schema.has_function  # type: ignore[attr-defined]  # the stubs of onnx lack both
-    return plain or bool(schema.has_context_dependent_function)  # type: ignore[attr-defined]
+    # the stubs of onnx lack both
+    return bool(history) and all(it.has_function or it.has_context_dependent_function for it in history)  # type: ignore[attr-defined]
 
 
 @lru_cache(maxsize=1)

@@ -327,7 +327,9 @@ class Finder:
         made: Rewrite | RuleRefusal
         try:
             made = rewrite(rule, node, facts)
-            if not self._taken.isdisjoint(_names(made.replacement).difference(made.node.output)):
+            names = {tensor.name for tensor in made.replacement.initializers}
+            names.update(name for it in made.replacement.nodes for name in (it.name, *it.output))
+            if not self._taken.isdisjoint(names.difference(made.node.output)):
                 made = rewrite(rule, node, facts, prefix=unused_prefix(made.node.name, rule, self._taken))
         except NotApplicable as reason:
             made = RuleRefusal(rule=rule, reason=str(reason))
@@ -379,10 +381,3 @@ def _joined(
         solos=tuple(solos),
         checks=(*checks, *(check for it in inner for check in it.checks)),
     )
-
-
-def _names(replacement: Replacement) -> set[str]:
-    names = {tensor.name for tensor in replacement.initializers}
-    for node in replacement.nodes:
-        names.update((node.name, *node.output))
-    return names

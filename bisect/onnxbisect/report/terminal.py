@@ -177,6 +177,8 @@ def lines(document: Report, *, width: int = 100, files: str = "", typed: TypedCo
         shown.append("  " + _("next: {sentence}", sentence=clean(step.sentence)) + (":" if step.command else ""))
         if step.command:
             shown.append(f"        {clean(step.command)}")
+    stats = document["stats"]
+    cached = (" " + _("and {answers}", answers=plural(stats["cached"], "known answer"))) if stats["cached"] else ""
     for block in (
         cause_lines(document, width),
         culprit_lines(document, width),
@@ -189,7 +191,17 @@ def lines(document: Report, *, width: int = 100, files: str = "", typed: TypedCo
         _tables(document, width),
         _preflight(document, width),
         _notes(document),
-        [_cost(document), *([_("Report: {files}", files=f"{clean(files)}/report.html")] if files else [])],
+        [
+            _(
+                "{calls}{cached} in {rounds}, {seconds} ({compiling} compiling)",
+                calls=plural(stats["compiler_calls"], "compiler call"),
+                cached=cached,
+                rounds=plural(stats["rounds"], "round"),
+                seconds=duration(stats["wall_seconds"]),
+                compiling=duration(stats["compile_seconds"]),
+            ),
+            *([_("Report: {files}", files=f"{clean(files)}/report.html")] if files else []),
+        ],
     ):
         if block:
             shown += ["", *block]
@@ -289,16 +301,3 @@ def _notes(document: Report) -> list[str]:
     if document["verdict"] != "pass":  # a value that the user knows may be all that the model lacks
         notes = [*notes, *(words.stop(it["detail"]) for it in document["preflight"] if it["id"] == _ADVICE)]
     return [_("About the model"), *(f"  {clean(note)}" for note in notes)] if notes else []
-
-
-def _cost(document: Report) -> str:
-    stats = document["stats"]
-    cached = (" " + _("and {answers}", answers=plural(stats["cached"], "known answer"))) if stats["cached"] else ""
-    return _(
-        "{calls}{cached} in {rounds}, {seconds} ({compiling} compiling)",
-        calls=plural(stats["compiler_calls"], "compiler call"),
-        cached=cached,
-        rounds=plural(stats["rounds"], "round"),
-        seconds=duration(stats["wall_seconds"]),
-        compiling=duration(stats["compile_seconds"]),
-    )

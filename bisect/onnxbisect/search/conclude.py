@@ -53,7 +53,17 @@ def conclude(universe: Universe, oracle: Oracle, search: SearchReplay, recheck: 
     whole = oracle.look(universe.everything)
     record = Oracle(universe, verdicts, recheck)
     seen = seen_to_fail(universe, oracle, search.state)
-    excusable = _excusable(universe, record, search)
+    # Units of single suspects in groups that were not asked, like groups of ops elsewhere that fail alone and passed
+    # together: a compiler that fuses those may fuse these.
+    doubted = union(universe.variant_members[variant] for variant in search.state.only_alone)
+    groups = passed_together(universe, record.passing, doubted, universe.everything)
+    singles = [suspect for suspect in search.state.suspects if suspect.single]
+    excusable = union(
+        group & suspect.everywhere
+        for suspect in singles
+        for group in like_groups_that_passed(universe, suspect, groups)
+        if record.look(group) is None
+    )
     suspects = search.state.suspects
     passing = (*record.passing, *filter(record.mostly_passed, record.flaky))
     refuted = [it for it in suspects if not it.capacity and any(map(it.held_by, passing))]
@@ -83,23 +93,6 @@ def conclude(universe: Universe, oracle: Oracle, search: SearchReplay, recheck: 
         remainder=search.remainder,
         unresolved=search.state.unresolved,
         flaky=record.flaky,
-    )
-
-
-def _excusable(universe: Universe, record: Oracle, search: SearchReplay) -> UnitSet:
-    """Units of single suspects in groups that were not asked, like groups of ops elsewhere that fail alone and passed
-    together: a compiler that fuses those may fuse these.
-
-    Asking would not settle it. Where ops fail or pass by what is beside them, each answer raises the next question.
-    """
-    doubted = union(universe.variant_members[variant] for variant in search.state.only_alone)
-    groups = passed_together(universe, record.passing, doubted, universe.everything)
-    singles = [suspect for suspect in search.state.suspects if suspect.single]
-    return union(
-        group & suspect.everywhere
-        for suspect in singles
-        for group in like_groups_that_passed(universe, suspect, groups)
-        if record.look(group) is None
     )
 
 
@@ -133,6 +126,9 @@ def _culprit(
         certainty = Certainty.FLAKY
     else:
         certainty = Certainty.CONFIRMED
+    kind = CulpritKind.SINGLE if suspect.single else CulpritKind.INTERACTION
+    if suspect.capacity or suspect.pool:
+        kind = CulpritKind.CAPACITY if suspect.capacity else CulpritKind.COUNT
     # The probe that shows the failure may be of another node of the variant, which its log then names. A log that
     # names the culprit itself is preferred.
     probes = [probe for probe in (suspect.fails, suspect.blame, suspect.context) if probe is not None]
@@ -141,7 +137,7 @@ def _culprit(
     return DiagnosedCulprit(
         units=suspect.units,
         occurrences=tuple(of(occurrence) for occurrence in suspect.occurrences),
-        kind=_kind(suspect),
+        kind=kind,
         certainty=certainty,
         failure=(words.kind if words is not None else None) or Kind.ERROR,
         fingerprint=words.fingerprint if words is not None else "",
@@ -182,14 +178,6 @@ def _said_of_every_op(record: Oracle) -> str:
         "may be about the file or the tool, and not about an op.",
         count=len(ops),
     )
-
-
-def _kind(suspect: Suspect) -> CulpritKind:
-    if suspect.capacity:
-        return CulpritKind.CAPACITY
-    if suspect.pool:
-        return CulpritKind.COUNT
-    return CulpritKind.SINGLE if suspect.single else CulpritKind.INTERACTION
 
 
 def _parts(suspect: Suspect) -> list[UnitSet]:
@@ -310,7 +298,12 @@ def _unknown(universe: Universe, oracle: Oracle, search: SearchReplay) -> list[s
     if not_known := search.state.not_known:
         ops = Counter(universe.op[unit] for unit in members(not_known))
         counted = ", ".join(f"{op} {count}" for op, count in sorted(ops.items()))
-        unknown.append(_not_known(size(not_known), counted))
+        count = size(not_known)
+        unknown.append(
+            english("1 unit is not known to this profile: {counted}.", counted=counted)
+            if count == 1
+            else english("{units} are not known to this profile: {counted}.", units=_units(count), counted=counted)
+        )
     if unanswered := search.state.unresolved & ~search.state.not_known:
         unknown.append(english("No probe gave an answer about {units}.", units=_units(size(unanswered))))
     if search.state.capacity and not search.state.limits:
@@ -369,12 +362,6 @@ def _unfinished(universe: Universe, oracle: Oracle, search: SearchReplay) -> str
     if never:
         return english("The search ended early: {units} were in no probe that passed.", units=_units(never))
     return english("The search ended early: culprits may be unconfirmed, and the list may be incomplete.")
-
-
-def _not_known(count: int, counted: str) -> str:
-    if count == 1:
-        return english("1 unit is not known to this profile: {counted}.", counted=counted)
-    return english("{units} are not known to this profile: {counted}.", units=_units(count), counted=counted)
 
 
 def _units(count: int) -> str:

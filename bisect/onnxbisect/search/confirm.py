@@ -364,14 +364,11 @@ class Confirmer:
             probe = alone_probe(self._universe, occurrence[0]) if len(occurrence) == 1 else units
             if probe != suspect.fails and units != suspect.units:
                 probes[occurrence] = probe
-        return self._first_and_last_weights(probes) if suspect.single and self._universe.weightless else probes
-
-    def _first_and_last_weights(self, probes: dict[Occurrence, UnitSet]) -> dict[Occurrence, UnitSet]:
-        """Of places that differ in weights only, the first and the last.
-
-        A refused op is mostly refused whatever its weights are: then the other places are inferred. If one of these
-        passes, places with other weights are no longer taken for the same culprit (`SuspectMaker.single`).
-        """
+        if not suspect.single or not self._universe.weightless:
+            return probes
+        # Of places that differ in weights only, the first and the last: a refused op is mostly refused whatever its
+        # weights are, and then the other places are inferred. If one of these passes, places with other weights are no
+        # longer taken for the same culprit (`SuspectMaker.single`).
         alike: dict[int, list[Occurrence]] = {}
         for occurrence in probes:
             alike.setdefault(self._universe.weightless[occurrence[0]], []).append(occurrence)

@@ -80,7 +80,21 @@ class WithinLimit:
         parts = pieces_within(self._universe, limit, everything)
         if 4 * len(parts) < len(self._unseen):  # a piece that passes spares the calls for each of its ops
             self._ask_pieces(parts)
-        suspects = self._alone()
+        # A suspect for each variant of which units fail by themselves, perhaps since each exceeds the limit.
+        universe, oracle = self._universe, self._oracle
+        probes = {unit: alone(universe, unit) for unit in self._unseen}
+        oracle.ask_all(((it, english("{op} alone", op=universe.op[unit])) for unit, it in probes.items()), firm=True)
+        failed = {
+            universe.solo[unit]: probe
+            for unit, probe in probes.items()
+            if (answer := oracle.look(probe)) and answer.failed
+        }
+        suspects = []
+        for variant in universe.variant_members:
+            places = [unit for unit in members(variant) if universe.solo[unit] in failed]
+            if places:
+                probe = failed[universe.solo[places[0]]]
+                suspects.append(Suspect(units=probe, fails=probe, occurrences=tuple((unit,) for unit in places)))
         region = everything & ~union(suspect.everywhere for suspect in suspects)
         together: list[Suspect] = []
         while failing := self._failing_within(limit, region):
@@ -149,27 +163,6 @@ class WithinLimit:
     def _unseen(self) -> list[int]:
         """A unit of each kind, of those that are in no passing probe."""
         return [unit for unit in self._universe.exemplars.values() if not self._oracle.exonerated >> unit & 1]
-
-    def _alone(self) -> list[Suspect]:
-        """A suspect for each variant of which units fail by themselves, perhaps since each exceeds the limit.
-
-        Units that passed among others are not asked.
-        """
-        universe, oracle = self._universe, self._oracle
-        probes = {unit: alone(universe, unit) for unit in self._unseen}
-        oracle.ask_all(((it, english("{op} alone", op=universe.op[unit])) for unit, it in probes.items()), firm=True)
-        failed = {
-            universe.solo[unit]: probe
-            for unit, probe in probes.items()
-            if (answer := oracle.look(probe)) and answer.failed
-        }
-        found = []
-        for variant in universe.variant_members:
-            places = [unit for unit in members(variant) if universe.solo[unit] in failed]
-            if places:
-                probe = failed[universe.solo[places[0]]]
-                found.append(Suspect(units=probe, fails=probe, occurrences=tuple((unit,) for unit in places)))
-        return found
 
     def _in_context(self, limit: CutLimit, suspect: Suspect, proof: Sequence[UnitSet]) -> Suspect:
         """The suspect with the probe that blames it: one of its places in what passed without it, within the limit."""

@@ -58,7 +58,20 @@ def main(words: list[str]) -> int:
         print(f"{_MARK} TPU-MLIR is not to be found: its envsetup.sh sets TPUC_ROOT, its package is tpu_mlir.")
         return _NO_QUESTION
     if words[0] == "describe":
-        return _describe(root)
+        import onnx
+        from onnx import defs
+
+        code = "import pymlir; print(getattr(pymlir, '__version__', None) or pymlir.module().version)"
+        said = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True)
+        converter = (root / "python" / "transform" / "OnnxConverter.py").read_text(encoding="utf-8")
+        facts = {
+            "version": said.stdout.split()[-1].lstrip("v"),
+            "ir": onnx.IR_VERSION,
+            "opset": defs.onnx_opset_version(),
+            "ops": sorted(set(re.findall(r'"(\w+)": lambda node: self\.convert_', converter))),
+        }
+        print(json.dumps(facts))
+        return 0
     try:
         return _compile(root, words[1], json.loads(words[2]))
     except Exception:  # an error of this script, not of the model
@@ -327,23 +340,6 @@ def _random(numpy: Any, dtype: Any, shape: "list[int]", seed: int) -> Any:
     if dtype.kind == "f":
         return random.standard_normal(shape).astype(dtype)
     return random.integers(0, 2 if dtype.kind == "b" else 1, shape).astype(dtype)
-
-
-def _describe(root: Path) -> int:
-    import onnx
-    from onnx import defs
-
-    code = "import pymlir; print(getattr(pymlir, '__version__', None) or pymlir.module().version)"
-    said = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True)
-    converter = (root / "python" / "transform" / "OnnxConverter.py").read_text(encoding="utf-8")
-    facts = {
-        "version": said.stdout.split()[-1].lstrip("v"),
-        "ir": onnx.IR_VERSION,
-        "opset": defs.onnx_opset_version(),
-        "ops": sorted(set(re.findall(r'"(\w+)": lambda node: self\.convert_', converter))),
-    }
-    print(json.dumps(facts))
-    return 0
 
 
 if __name__ == "__main__":

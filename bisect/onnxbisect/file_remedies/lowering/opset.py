@@ -319,7 +319,19 @@ class _Lowering:
             named = remedy.node_copy(node)
             named.name = name
         try:
-            return self._in_older_form(node, scope, name)
+            form = FORMS.get(node.op_type)
+            if form is None or not self._to < form.until <= self._now:
+                return Replacement(nodes=(fitted(node, scope.facts, self._now, self._to),))
+            site = Site(node, scope.older, remedy.unused_prefix(f"{name}/opset{self._to}", self._taken))
+            outputs = form.write(site)
+            if outputs is None:
+                return Replacement(nodes=(fitted(node, scope.facts, self._now, self._to),))
+            written = site.replacement(outputs)
+            same = [new for new in written.nodes if new.op_type == node.op_type]
+            if len(same) == 1:
+                same[0].name = node.name
+            nodes = tuple(fitted(new, scope.older, self._now, self._to) for new in written.nodes)
+            return Replacement(nodes=nodes, initializers=written.initializers)
         except NotApplicable as error:
             reasons = [str(error)]
         for found in (it for rules in self._rules for it in judged(scope.facts, named, rules)):
@@ -340,18 +352,3 @@ class _Lowering:
                 except NotApplicable as error:
                     reasons.append(f"{found.rule.id}: {error}")
         raise NotApplicable(f"{node.op_type} {named.name}: {'; '.join(reasons[:_MOST_REASONS])}")
-
-    def _in_older_form(self, node: onnx.NodeProto, scope: LoweringScope, name: str) -> Replacement:
-        form = FORMS.get(node.op_type)
-        if form is None or not self._to < form.until <= self._now:
-            return Replacement(nodes=(fitted(node, scope.facts, self._now, self._to),))
-        site = Site(node, scope.older, remedy.unused_prefix(f"{name}/opset{self._to}", self._taken))
-        outputs = form.write(site)
-        if outputs is None:
-            return Replacement(nodes=(fitted(node, scope.facts, self._now, self._to),))
-        written = site.replacement(outputs)
-        same = [new for new in written.nodes if new.op_type == node.op_type]
-        if len(same) == 1:
-            same[0].name = node.name
-        nodes = tuple(fitted(new, scope.older, self._now, self._to) for new in written.nodes)
-        return Replacement(nodes=nodes, initializers=written.initializers)

@@ -167,7 +167,19 @@ _SMALL = 4096
 def if_where(at: Site) -> tuple[str, ...]:
     """Both branches, and Where on their results, of equal and fixed shapes."""
     for body in bodies(at.node):
-        graph = _inferred(at, body)
+        # A branch with what shape inference finds of its tensors, given those that it reads from outside.
+        graph = onnx.GraphProto()
+        graph.CopyFrom(body)
+        for name in captures(at.node):
+            held = at.facts.stored(name)
+            if isinstance(held, TensorProto) and prod(held.dims) <= _SMALL and not held.external_data:
+                graph.initializer.add().CopyFrom(held)
+                graph.initializer[-1].name = name
+            elif (kind := at.facts.type(name)) is not None:
+                graph.input.append(helper.make_value_info(name, kind))
+        opsets = [helper.make_opsetid(domain, version) for domain, version in at.facts.opsets.items()]
+        model = helper.make_model(graph, opset_imports=opsets, functions=at.facts.functions)
+        graph = onnx.shape_inference.infer_shapes(model).graph
         _demand_total(at, graph, {}, frozenset())
         types = _types(graph)
         for slot, value in enumerate(graph.output):
@@ -203,22 +215,6 @@ def _demand_total(at: Site, graph: onnx.GraphProto, types: Mapping[str, onnx.Typ
             not any(slot in slots and name in free for slot, name in enumerate(node.input)),
             f"{node.op_type} in a branch may fail for values for which the other branch is taken",
         )
-
-
-def _inferred(at: Site, body: onnx.GraphProto) -> onnx.GraphProto:
-    """A branch with what shape inference finds of its tensors, given those that it reads from outside."""
-    graph = onnx.GraphProto()
-    graph.CopyFrom(body)
-    for name in captures(at.node):
-        held = at.facts.stored(name)
-        if isinstance(held, TensorProto) and prod(held.dims) <= _SMALL and not held.external_data:
-            graph.initializer.add().CopyFrom(held)
-            graph.initializer[-1].name = name
-        elif (kind := at.facts.type(name)) is not None:
-            graph.input.append(helper.make_value_info(name, kind))
-    opsets = [helper.make_opsetid(domain, version) for domain, version in at.facts.opsets.items()]
-    model = helper.make_model(graph, opset_imports=opsets, functions=at.facts.functions)
-    return onnx.shape_inference.infer_shapes(model).graph
 
 
 def _types(graph: onnx.GraphProto) -> dict[str, onnx.TypeProto]:
@@ -259,7 +255,17 @@ def fold(model: onnx.ModelProto) -> None:
         model.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in values.items())
         if len(model.graph.node) == before:
             break
-    _drop_unread(model.graph)
+    read = {value.name for value in model.graph.output}
+    kept = []
+    for node in reversed(model.graph.node):
+        if not read.isdisjoint(node.output):
+            kept.append(node)
+            read.update(reads(node))
+    _replace(model.graph, kept[::-1])
+    constants = [tensor for tensor in model.graph.initializer if tensor.name in read]
+    copies = [onnx.TensorProto.FromString(tensor.SerializeToString()) for tensor in constants]
+    del model.graph.initializer[:]
+    model.graph.initializer.extend(copies)
 
 
 def _computed(
@@ -305,20 +311,6 @@ def _without_copies(nodes: list[onnx.NodeProto], outputs: set[str]) -> list[onnx
         else:
             kept.append(node)
     return kept
-
-
-def _drop_unread(graph: onnx.GraphProto) -> None:
-    read = {value.name for value in graph.output}
-    kept = []
-    for node in reversed(graph.node):
-        if not read.isdisjoint(node.output):
-            kept.append(node)
-            read.update(reads(node))
-    _replace(graph, kept[::-1])
-    constants = [tensor for tensor in graph.initializer if tensor.name in read]
-    copies = [onnx.TensorProto.FromString(tensor.SerializeToString()) for tensor in constants]
-    del graph.initializer[:]
-    graph.initializer.extend(copies)
 
 
 def _replace(graph: onnx.GraphProto, nodes: list[onnx.NodeProto]) -> None:
